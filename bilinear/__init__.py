@@ -1,0 +1,33 @@
+"""bilinear: fast matrix multiplication schemes, proved, scheduled, and compiled to CUDA kernels."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["BilinearError", "StageError", "compile", "load", "matmul", "verify"]
+
+if TYPE_CHECKING:
+    from bilinear.driver import compile, verify
+    from bilinear.errors import BilinearError, StageError
+    from bilinear.frontend import load
+    from bilinear.runtime.matmul import matmul
+
+_HOMES = {
+    "BilinearError": "bilinear.errors",
+    "StageError": "bilinear.errors",
+    "compile": "bilinear.driver",
+    "load": "bilinear.frontend",
+    "matmul": "bilinear.runtime.matmul",
+    "verify": "bilinear.driver",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that `import bilinear` stays light."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bilinear' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,1 @@
+"""Questions about the IR that several rooms ask, answered without changing it."""

@@ -1,0 +1,164 @@
+"""The algebra of block maps: side by side, one after the other, and cut into independent parts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.schedule import Block, BlockMap
+
+
+@dataclass
+class _Program:
+    """A straight-line program being built over blocks: which value each block holds by now."""
+
+    sources: tuple[Block, ...]
+    steps: list[Form] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    holds: dict[Block, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.holds = {block: i for i, block in enumerate(self.sources)}
+
+    def append(self, step: Form, name: str = "") -> int:
+        self.steps.append(step)
+        self.names.append(name)
+        return len(self.sources) + len(self.steps) - 1
+
+    def run(self, block_map: BlockMap) -> None:
+        """Run one block map: read all sources, then write all targets."""
+        values = [self.holds[block] for block in block_map.sources]
+        names = block_map.map.names or ("",) * len(block_map.map.steps)
+        for step, name in zip(block_map.map.steps, names, strict=True):
+            values.append(self.append(_renamed(step, values), name))
+        written = {}
+        for target, output in zip(block_map.targets, block_map.map.outputs, strict=True):
+            terms = _renamed(output, values)
+            written[target] = terms[0][0] if is_plain(terms) else self.append(terms)
+        self.holds.update(written)
+
+    def finish(self) -> BlockMap:
+        """The block map from the sources to every block that has changed; a step that only one output uses becomes that output."""
+        first = len(self.sources)
+        own = {block: i for i, block in enumerate(self.sources)}
+        targets = tuple(block for block, value in self.holds.items() if own.get(block) != value)
+        results = [self.holds[target] for target in targets]
+        uses = Counter([index for step in self.steps for index, _ in step] + results)
+        inlined = {value for value in results if value >= first and uses[value] == 1}
+        kept = [i for i in range(len(self.steps)) if first + i not in inlined]
+        numbers = list(range(first)) + [-1] * len(self.steps)
+        for position, i in enumerate(kept):
+            numbers[first + i] = first + position
+        steps = tuple(_renamed(self.steps[i], numbers) for i in kept)
+        outputs = tuple(_renamed(self.steps[v - first], numbers) if v in inlined else ((numbers[v], 1),) for v in results)
+        named = tuple(self.names[i] for i in kept)
+        straight = LinearMap(first, outputs, steps, named)
+        matrix = LinearMap(first, straight.matrix)
+        return _pruned(BlockMap(self.sources, targets, matrix if matrix.additions <= straight.additions else straight))
+
+
+def is_plain(terms: Form) -> bool:
+    """Whether a form is a single value with coefficient 1."""
+    return len(terms) == 1 and terms[0][1] == 1
+
+
+def _renamed(terms: Form, numbers: list[int]) -> Form:
+    return form((numbers[index], coefficient) for index, coefficient in terms)
+
+
+def _pruned(block_map: BlockMap) -> BlockMap:
+    """Drop targets that keep their value and sources that nothing reads."""
+    own = {block: i for i, block in enumerate(block_map.sources)}
+    rows = zip(block_map.targets, block_map.map.outputs, strict=True)
+    kept = [(target, row) for target, row in rows if target not in own or row != ((own[target], 1),)]
+    return restrict(block_map, {target for target, _ in kept})
+
+
+def restrict(block_map: BlockMap, targets: set[Block]) -> BlockMap:
+    """The map to these targets alone, without steps and sources that they do not need."""
+    old = block_map.map
+    rows = [(t, o) for t, o in zip(block_map.targets, old.outputs, strict=True) if t in targets]
+    needed = {index for _, output in rows for index, _ in output}
+    for i in reversed(range(len(old.steps))):
+        if old.inputs + i in needed:
+            needed |= {index for index, _ in old.steps[i]}
+    order = sorted(needed)
+    numbers = [-1] * (old.inputs + len(old.steps))
+    for position, index in enumerate(order):
+        numbers[index] = position
+    kept = [i - old.inputs for i in order if i >= old.inputs]
+    names = tuple(old.names[i] for i in kept) if old.names else ()
+    new = LinearMap(
+        len(order) - len(kept),
+        tuple(_renamed(output, numbers) for _, output in rows),
+        tuple(_renamed(old.steps[i], numbers) for i in kept),
+        names,
+    )
+    return BlockMap(tuple(block_map.sources[i] for i in order if i < old.inputs), tuple(t for t, _ in rows), new)
+
+
+def beside(maps: Iterable[BlockMap]) -> BlockMap:
+    """Maps that run at once, as one map: all read the values from before."""
+    maps = tuple(maps)
+    if len(maps) == 1:
+        return maps[0]
+    sources = tuple(dict.fromkeys(block for m in maps for block in m.sources))
+    place = {block: i for i, block in enumerate(sources)}
+    steps: list[Form] = []
+    names: list[str] = []
+    outputs: list[Form] = []
+    for m in maps:
+        numbers = [place[block] for block in m.sources]
+        for i, step in enumerate(m.map.steps):
+            steps.append(_renamed(step, numbers))
+            names.append(m.map.names[i] if m.map.names else "")
+            numbers.append(len(sources) + len(steps) - 1)
+        outputs += [_renamed(output, numbers) for output in m.map.outputs]
+    targets = tuple(target for m in maps for target in m.targets)
+    return BlockMap(sources, targets, LinearMap(len(sources), tuple(outputs), tuple(steps), tuple(names)))
+
+
+def then(first: BlockMap, second: BlockMap) -> BlockMap:
+    """`second` after `first`, as one map that reads each source once: the product of their matrices.
+
+    It keeps the two programs' shared values, or is written as its plain matrix where that takes no more additions.
+    """
+    written = set(first.targets)
+    sources = first.sources + tuple(b for b in second.sources if b not in written and b not in first.sources)
+    program = _Program(sources)
+    program.run(first)
+    program.run(second)
+    return program.finish()
+
+
+def relabel(block_map: BlockMap, rename: Callable[[Block], Block]) -> BlockMap:
+    """The same map on other blocks."""
+    return BlockMap(tuple(map(rename, block_map.sources)), tuple(map(rename, block_map.targets)), block_map.map)
+
+
+def components(block_map: BlockMap) -> tuple[BlockMap, ...]:
+    """The independent parts of a map: no part reads or writes a block of another. Equal parts have equal maps."""
+    old = block_map.map
+    parent = list(range(old.inputs + len(old.steps) + len(old.outputs)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    for position, terms in enumerate(old.steps + old.outputs):
+        for index, _ in terms:
+            parent[root(index)] = root(old.inputs + position)
+    place = {block: i for i, block in enumerate(block_map.sources)}
+    first_output = old.inputs + len(old.steps)
+    groups: dict[int, set[Block]] = {}
+    for position, target in enumerate(block_map.targets):
+        if target in place:
+            parent[root(place[target])] = root(first_output + position)
+    for position, target in enumerate(block_map.targets):
+        groups.setdefault(root(first_output + position), set()).add(target)
+    return tuple(restrict(block_map, targets) for targets in groups.values())
+

@@ -1,0 +1,1 @@
+"""Schedule to kernels, kernels to CUDA C, CUDA C to machine code."""

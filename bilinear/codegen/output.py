@@ -1,0 +1,117 @@
+"""The output folder: sources, images and a manifest that another program can run without us."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bilinear.analysis.identity import schedule_hash, scheme_hash
+from bilinear.codegen.nvrtc import Built, compiler_version
+from bilinear.codegen.program import Program
+from bilinear.errors import fail
+from bilinear.ir.kernel import Grid
+from bilinear.ir.schedule import Schedule
+from bilinear.ir.scheme import Scheme
+
+MANIFEST = "manifest.json"
+FORMAT = "bilinear-manifest/1"
+
+
+def output_files(scheme: Scheme, inputs: str, programs: Sequence[Program], remainders: Sequence[Program], version: str) -> dict[str, bytes]:
+    """Every file of the folder by its relative path: `manifest.json`, `src/*.cu`, `cubin/sm_NN/*.cubin`, `ptx/compute_NN/*.ptx`.
+
+    `remainders` are the programs of the plain multiply that takes what is left where a matrix is no multiple of the grid.
+    """
+    files: dict[str, bytes] = {}
+    described = {p.dtype: {"launches": _launches(p, files)} for p in programs}
+    for remainder in remainders:
+        described[remainder.dtype]["remainder"] = _launches(remainder, files)
+    manifest = {
+        "format": FORMAT,
+        "versions": {"bilinear": version, "compiler": compiler_version()},
+        **_identity(scheme, programs[0].schedule, inputs),
+        "programs": described,
+    }
+    files[MANIFEST] = (json.dumps(manifest, indent=1) + "\n").encode()
+    return files
+
+
+def _identity(scheme: Scheme, schedule: Schedule, inputs: str) -> dict[str, Any]:
+    return {
+        "scheme": {"name": scheme.name, "format": scheme.format, "citation": scheme.citation, "sha256": scheme_hash(scheme)},
+        "schedule": {
+            "name": schedule.name,
+            "levels": schedule.levels,
+            "grid": {"m": schedule.m, "k": schedule.k, "n": schedule.n},
+            "inputs": inputs,
+            "restores": list(schedule.restores),
+            "workspaces": [asdict(space) for space in schedule.workspaces],
+            "sha256": schedule_hash(schedule),
+        },
+    }
+
+
+def _launches(program: Program, files: dict[str, bytes]) -> list[dict[str, Any]]:
+    launches = []
+    for kernel, source, images in zip(program.kernels, program.sources, program.built, strict=True):
+        path = f"src/{kernel.name}.cu"
+        files[path] = source.encode()
+        launches.append(
+            {
+                "kernel": kernel.name,
+                "source": path,
+                "threads": list(kernel.threads),
+                "grid": _grid(kernel.grid),
+                "arguments": [asdict(argument) for argument in kernel.arguments],
+                "images": {built.architecture: _image(kernel.name, built, files) for built in images},
+            }
+        )
+    return launches
+
+
+def _grid(grid: Grid) -> dict[str, Any]:
+    """x is the largest, over the tilings, of the product of ceil(extent / step)."""
+    return {"x": [[[cover.name, cover.step] for cover in tiling] for tiling in grid.tilings], "y": grid.y}
+
+
+def _image(name: str, built: Built, files: dict[str, bytes]) -> dict[str, Any]:
+    path = f"{built.kind}/{built.architecture}/{name}.{built.kind}"
+    files[path] = built.image
+    return {"path": path, "resources": [asdict(resources) for resources in built.resources]}
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write all files, or nothing: into a new folder beside the place, which then takes the place of an earlier output.
+
+    Raises `BilinearError` (E611) where the place holds something else or cannot be written.
+    """
+    if folder.exists() and not (folder.is_dir() and ((folder / MANIFEST).is_file() or not any(folder.iterdir()))):
+        raise fail("E611", f"{folder} exists and is no earlier output", "choose another folder with --output")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise fail("E611", f"cannot write beside {folder}: {error.strerror}", "choose another folder with --output") from None
+    try:
+        for name, content in files.items():
+            path = fresh / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        fresh.chmod(0o755)
+        if folder.exists():
+            old = fresh.with_name(fresh.name + "-old")
+            os.replace(folder, old)
+            os.replace(fresh, folder)
+            shutil.rmtree(old)
+        else:
+            os.replace(fresh, folder)
+    except OSError as error:
+        raise fail("E611", f"cannot write {folder}: {error.strerror}", "choose another folder with --output") from None
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)

@@ -1,0 +1,87 @@
+"""Kernels to CUDA C: the jinja2 engine. Templates get a kernel and print it; they decide nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from functools import cache
+from typing import TYPE_CHECKING
+
+from bilinear.ir.kernel import Argument, Kernel, Part, Port
+from bilinear.ir.linear import Coefficient, Form
+from bilinear.resources import templates_folder
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+@cache
+def environment() -> Environment:
+    """The one jinja2 environment: templates of the package, undefined names are errors."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(templates_folder()),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters["parameter"] = _parameter
+    environment.filters["constant"] = _constant
+    environment.filters["sum"] = _sum
+    environment.filters["choose"] = _choose
+    environment.filters["flag"] = _flag
+    environment.filters["address"] = _address
+    return environment
+
+
+def render(kernel: Kernel) -> str:
+    """The self-contained CUDA C source of one kernel; the same kernel always gives the same text."""
+    return environment().get_template(kernel.template).render(kernel=kernel)
+
+
+def _parameter(argument: Argument) -> str:
+    """An argument as a C parameter."""
+    return {"pointer": "Real* ", "index": "Index ", "scalar": "Real "}[argument.kind] + argument.name
+
+
+def _constant(value: Coefficient) -> str:
+    """An exact number as a constant of the element type: rationals are divided in it, so they are rounded once."""
+    fraction = Fraction(value)
+    if fraction.denominator == 1:
+        return f"Real({fraction.numerator})"
+    return f"(Real({fraction.numerator}) / Real({fraction.denominator}))"
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _address(port: Port, part: Part) -> str:
+    """Where the element (row, column) of a port's block lies; its place in the grid comes from the part's table row."""
+    x = port.space
+    return f"{x} + (place[{port.entry}] * {part.height} + row) * {x}_rs + (place[{port.entry + 1}] * {part.width} + column) * {x}_cs"
+
+
+def _sum(form: Form) -> str:
+    """A linear form as a C expression over lane e of `v0`, `v1`, ..."""
+    if not form:
+        return "Real(0)"
+    text = ""
+    for index, coefficient in form:
+        sign = "-" if coefficient < 0 else "+"
+        size = abs(coefficient)
+        value = f"v{index}.lane[e]"
+        term = value if size == 1 else f"{_constant(size)} * {value}"
+        text += (f" {sign} " if text else "-" * (sign == "-")) + term
+    return text
+
+
+def _choose(names: Iterable[str], selector: str, suffix: str = "") -> str:
+    """The C expression that picks the name numbered by `selector`."""
+    *others, last = [name + suffix for name in names]
+    if all(name == last for name in others):
+        return last
+    return "".join(f"{selector} == {i} ? {name} : " for i, name in enumerate(others)) + last

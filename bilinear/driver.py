@@ -1,0 +1,68 @@
+"""The compiler on one screen: parse, resolve, verify, schedule, lower, render, build, write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bilinear import __version__
+from bilinear.codegen.output import output_files, write_folder
+from bilinear.codegen.program import Program, Progress, build_program, no_progress
+from bilinear.frontend import Loaded, load
+from bilinear.planner.prepare import Prepared, plain, prepare
+from bilinear.reporting.report import Report, make_report
+
+DTYPES = ("float64", "float32")
+ARCHITECTURES = ("sm_80", "sm_90", "compute_90")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """All that compiling an algorithm gives: the proofs, and the kernels of its schedule, one program a dtype."""
+
+    loaded: Loaded
+    prepared: Prepared
+    inputs: str
+    programs: tuple[Program, ...]
+    report: Report
+
+
+def verify(algorithm: str | Path | Loaded, *, levels: int = 1, inputs: str | None = None) -> Report:
+    """Prove a scheme, and its schedule at `levels` levels; raises `BilinearError` where a proof fails."""
+    loaded = algorithm if isinstance(algorithm, Loaded) else load(algorithm)  # parse, resolve
+    inputs = inputs or natural_inputs(loaded)
+    return make_report(loaded, prepare(loaded.scheme, loaded.schedule, levels, inputs), inputs)  # verify
+
+
+def compile(
+    algorithm: str | Path | Loaded,
+    *,
+    levels: int = 1,
+    dtypes: Sequence[str] = DTYPES,
+    architectures: Sequence[str] = ARCHITECTURES,
+    inputs: str | None = None,
+    output: str | Path | None = None,
+    progress: Progress = no_progress,
+) -> Compiled:
+    """Compile an algorithm to CUDA kernels; no GPU is needed.
+
+    `architectures` are `sm_NN` (a cubin each) or `compute_NN` (PTX for newer chips); `inputs` is `preserve`, `restore` or `consume` (by
+    default what the algorithm is made for). With `output`, a folder is written that stands alone: sources, images, manifest and report;
+    nothing is written where anything fails. Raises `BilinearError`.
+    """
+    loaded = algorithm if isinstance(algorithm, Loaded) else load(algorithm)  # parse, resolve
+    inputs = inputs or natural_inputs(loaded)
+    prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)  # verify, schedule, verify what came out
+    programs = tuple(build_program(prepared.schedule, d, architectures, progress) for d in dtypes)  # lower, render, build
+    report = make_report(loaded, prepared, inputs, programs)
+    if output is not None:
+        remainders = [build_program(plain().schedule, dtype, architectures) for dtype in dtypes]
+        files = output_files(loaded.scheme, inputs, programs, remainders, __version__)
+        write_folder(Path(output), {**files, "report.json": report.json().encode(), "report.md": report.markdown().encode()})
+    return Compiled(loaded, prepared, inputs, programs, report)
+
+
+def natural_inputs(loaded: Loaded) -> str:
+    """What an algorithm promises of its inputs unless told otherwise: an in-place schedule restores, anything else preserves."""
+    return "restore" if loaded.schedule is not None and loaded.schedule.in_place else "preserve"

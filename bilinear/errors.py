@@ -1,0 +1,92 @@
+"""What goes wrong for a reason the user can mend, and how it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from bilinear.source import Span
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One finding: what is wrong, where, why, and what to do.
+
+    `code` is stable (documented in docs/diagnostics.md); `label` stands under the caret; notes are facts, hints are actions.
+    """
+
+    code: str
+    message: str
+    span: Span | None = None
+    label: str = ""
+    notes: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        head = f"error[{self.code}]: {self.message}"
+        lines = [head if self.span is None else f"{self.span}: {head}"]
+        if self.span is not None:
+            lines += _excerpt(self.span, self.label)
+        lines += [f"  note: {note}" for note in self.notes]
+        lines += [f"  hint: {hint}" for hint in self.hints]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        place = None
+        if self.span is not None:
+            place = {"file": self.span.source.name, "line": self.span.line, "column": self.span.column}
+        return {
+            "code": self.code,
+            "message": self.message,
+            "place": place,
+            "label": self.label,
+            "notes": list(self.notes),
+            "hints": list(self.hints),
+        }
+
+
+def _excerpt(span: Span, label: str) -> list[str]:
+    """The source line with a caret run under the span, long lines cut around it."""
+    width = 100
+    text = span.source.line(span.line).replace("\t", " ")
+    first = span.column - 1
+    length = max(1, min(span.end - span.start, len(text) - first))
+    cut = max(0, first - width // 2)
+    text, first = text[cut : cut + width], first - cut
+    length = min(length, max(1, width - first))
+    gutter = str(span.line)
+    blank = " " * len(gutter)
+    return [
+        f"  {gutter} | {text}",
+        f"  {blank} | {' ' * first}{'^' * length}{' ' + label if label else ''}",
+    ]
+
+
+class BilinearError(Exception):
+    """A user's error: one or more diagnostics, in the order of their places."""
+
+    def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic]) -> None:
+        found = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
+        self.diagnostics: tuple[Diagnostic, ...] = found
+        super().__init__("\n".join(str(d) for d in found))
+
+
+def fail(code: str, message: str, *hints: str, span: Span | None = None, notes: tuple[str, ...] = ()) -> BilinearError:
+    """A `BilinearError` of a single diagnostic, to be raised by the caller."""
+    return BilinearError(Diagnostic(code, message, span, notes=notes, hints=hints))
+
+
+class StageError(RuntimeError):
+    """A stage failed while it ran, so some blocks are not what they were.
+
+    `changed` lists blocks whose values are defined but differ from the caller's (name of the block each), `undefined` those that the
+    failing stage may have written in part. Blocks of A, B and C that are in neither list are as the caller left them.
+    """
+
+    def __init__(self, message: str, changed: tuple[str, ...], undefined: tuple[str, ...]) -> None:
+        self.changed = changed
+        self.undefined = undefined
+        lists = [("changed", changed), ("undefined", undefined)]
+        told = "; ".join(f"{word}: {', '.join(blocks)}" for word, blocks in lists if blocks)
+        super().__init__(f"{message} ({told or 'no block was changed'})")

@@ -1,0 +1,8 @@
+"""The language: `.bl` text to schemes and schedules, with diagnostics, and the lookup of algorithms by name."""
+
+from __future__ import annotations
+
+from bilinear.frontend.library import Loaded, load, parse_source
+from bilinear.frontend.lower import Module
+
+__all__ = ["Loaded", "Module", "load", "parse_source"]

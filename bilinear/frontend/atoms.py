@@ -1,0 +1,89 @@
+"""The smallest meanings: numbers, blocks, and sums of terms, each with its diagnostics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fractions import Fraction
+
+from bilinear.frontend.reporter import Reporter, shown
+from bilinear.frontend.syntax import Word
+from bilinear.ir.linear import Coefficient, Form, exact, form
+from bilinear.ir.schedule import Block
+from bilinear.source import Span
+
+MOST_DIGITS = 100
+"""Digits of a numerator or denominator; it bounds the time that exact arithmetic can take."""
+
+_NUMBER = re.compile(r"([+-]?[0-9]+)(?:[ \t]*/[ \t]*([0-9]+))?")
+_BLOCK = re.compile(r"([ABC])(?:([1-9])([1-9])|\[[ \t]*([0-9]{1,9})[ \t]*,[ \t]*([0-9]{1,9})[ \t]*\])")
+
+Grid = dict[str, tuple[int, int]]
+"""The rows and columns of blocks of A, B and C."""
+
+
+def grid(m: int, k: int, n: int) -> Grid:
+    return {"A": (m, k), "B": (k, n), "C": (m, n)}
+
+
+def read_number(text: str, span: Span, reporter: Reporter, ring: str = "Q") -> Coefficient | None:
+    """An integer or a rational, exactly; None where it is none, or none of the ring, which is reported (E205)."""
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        hint = "coefficients are integers or rationals such as -1/2"
+        reporter.report("E205", f"{shown(text)} is not a number", span, "expected a coefficient", hint=hint)
+        return None
+    if len(text) > 2 * MOST_DIGITS or max(len(match[1]), len(match[2] or "")) > MOST_DIGITS:
+        reporter.report("E205", "this number is too long", span, note=f"numerator and denominator have at most {MOST_DIGITS} digits")
+        return None
+    denominator = int(match[2] or 1)
+    if denominator == 0:
+        reporter.report("E205", f"{shown(text)} divides by zero", span, "not a number")
+        return None
+    value = exact(Fraction(int(match[1]), denominator))
+    if ring == "Z" and isinstance(value, Fraction):
+        reporter.report("E205", f"{value} is not an integer", span, "not in Z", hint="leave out 'over Z', the ring is then Q")
+        return None
+    return value
+
+
+def is_block(text: str) -> bool:
+    """Whether a word is written as a block is."""
+    return text[0] in "ABC" and (text[1:2] == "[" or (len(text) == 3 and text[1] in "123456789" and text[2] in "123456789"))
+
+
+def read_block(word: Word, blocks: Grid, reporter: Reporter) -> Block | None:
+    """The block that a word names; None where it names none of the grid, which is reported (E210)."""
+    match = _BLOCK.fullmatch(word.text)
+    if match is None:
+        hint = f"write a row and a column, such as {word.text[0]}[1,10]"
+        reporter.report("E210", f"{shown(word.text)} is not a block", word.span, "expected a row and a column", hint=hint)
+        return None
+    space, row, column = match[1], int(match[2] or match[4]), int(match[3] or match[5])
+    rows, columns = blocks[space]
+    if not (1 <= row <= rows and 1 <= column <= columns):
+        note = f"{space} has {_count(rows, 'row')} and {_count(columns, 'column')} of blocks, numbered from 1"
+        reporter.report("E210", f"there is no block {shown(word.text)}", word.span, "outside of the format", note=note)
+        return None
+    return Block(space, row - 1, column - 1)
+
+
+def number_of(block: Block, blocks: Grid) -> int:
+    """The row-major number of a block."""
+    return block.row * blocks[block.space][1] + block.column
+
+
+def add_up(terms: Iterable[tuple[int, Coefficient]], span: Span, reporter: Reporter) -> Form | None:
+    """The linear form with these terms; None where a sum grows out of bounds, which is reported (E205)."""
+    total: dict[int, Coefficient] = {}
+    for index, coefficient in terms:
+        value = total.get(index, 0) + coefficient
+        if max(value.numerator.bit_length(), value.denominator.bit_length()) > 16 * MOST_DIGITS:
+            reporter.report("E205", "the coefficients of this sum are too long", span, note="exact sums of many fractions grow")
+            return None
+        total[index] = value
+    return form(total)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,150 @@
+"""Equations to the forms of a scheme, typed by their right-hand sides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bilinear.frontend.atoms import add_up, is_block, number_of, read_block, read_number
+from bilinear.frontend.names import KINDS, Names, Value
+from bilinear.frontend.syntax import Factor, Plain, Term, Update, Word
+from bilinear.ir.linear import Coefficient, Form
+from bilinear.source import Span
+
+
+@dataclass(frozen=True)
+class TypedForm:
+    """A linear form and what it is over: A, B or M (the products)."""
+
+    kind: str
+    form: Form
+
+
+class EquationReader:
+    """Reads the equations of one scheme in order; every fault is reported, and its target is then known without a value."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.reporter = names.reporter
+
+    def read(self, equation: Update) -> None:
+        target = equation.targets[0]
+        if equation.operator.text != "=" or len(equation.targets) > 1 or target.number is not None or target.sign < 0:
+            place = equation.operator.span if equation.operator.text != "=" else equation.targets[-1].span
+            hint = "an equation of a scheme reads NAME = sum; updates stand in the stages of a schedule"
+            self.reporter.report("E218", "this is no equation of a scheme", place, "expected NAME =", hint=hint)
+            self._give_up(equation)
+        elif is_block(target.name.text):
+            self._output(target.name, equation)
+        else:
+            self._define(target.name, equation)
+
+    def _give_up(self, equation: Update) -> None:
+        for target in equation.targets:
+            if not is_block(target.name.text):
+                self.names.values.setdefault(target.name.text, None)
+
+    def _define(self, name: Word, equation: Update) -> None:
+        if not self.names.is_new(name):
+            return
+        terms = equation.terms
+        if len(terms) == 1 and len(terms[0].factors) == 2:
+            factors = self._factors(terms[0], self._coefficient(terms[0].sign, terms[0].number))
+            value = self.names.add_product(name.text, *factors, equation.span) if factors is not None else None
+            self.names.define(name, value)
+            return
+        typed = self._sum(equation)
+        if typed is None:
+            self.names.define(name, None)
+            return
+        self.names.add_step(typed.kind, name, typed.form)
+
+    def _output(self, name: Word, equation: Update) -> None:
+        block = read_block(name, self.names.blocks, self.reporter)
+        if block is None:
+            return
+        if block.space != "C":
+            message = f"{name.text} is given, an equation cannot define it"
+            self.reporter.report("E213", message, name.span, "a block of an operand", hint="choose a name for the sum, such as S1")
+            return
+        index = number_of(block, self.names.blocks)
+        if index in self.names.outputs:
+            self.names.twice(name, self.names.outputs[index][1])
+            return
+        typed = self._sum(equation)
+        if typed is not None and typed.kind != "M":
+            message = f"{name.text} must be a sum of products, this is {KINDS[typed.kind]}"
+            span = Span(equation.span.source, equation.terms[0].span.start, equation.span.end)
+            self.reporter.report("E211", message, span, "no product in it")
+            typed = None
+        self.names.outputs[index] = (typed.form if typed is not None else None, name.span)
+
+    def _sum(self, equation: Update) -> TypedForm | None:
+        """The right-hand side as one form; None where it has none, which is reported."""
+        kind = ""
+        terms: list[tuple[int, Coefficient]] = []
+        sound = True
+        for term in equation.terms:
+            typed = self._term(term)
+            if typed is None:
+                sound = False
+                continue
+            if kind and typed.kind != kind:
+                message = f"a sum of {KINDS[kind][2:]} cannot take up {KINDS[typed.kind]}"
+                hint = "a sum is over blocks of A, or over blocks of B, or over products"
+                self.reporter.report("E211", message, term.span, KINDS[typed.kind], hint=hint)
+                return None
+            kind = typed.kind
+            terms += typed.form
+        total = add_up(terms, equation.span, self.reporter) if sound else None
+        return TypedForm(kind, total) if total is not None else None
+
+    def _term(self, term: Term) -> TypedForm | None:
+        scale = self._coefficient(term.sign, term.number)
+        if len(term.factors) == 1:
+            return self._factor(term.factors[0], scale)
+        factors = self._factors(term, 1)
+        if factors is None or scale is None:
+            return None
+        value = self.names.add_product("", *factors, term.span)
+        return TypedForm("M", ((value.index, scale),))
+
+    def _factors(self, term: Term, scale: Coefficient | None) -> tuple[Form, Form] | None:
+        """The two factors of a product, the left one scaled; None where they are no forms over A and B, which is reported (E212)."""
+        left, right = self._factor(term.factors[0], scale), self._factor(term.factors[1], 1)
+        if left is None or right is None:
+            return None
+        if (left.kind, right.kind) == ("A", "B"):
+            return left.form, right.form
+        if (left.kind, right.kind) == ("B", "A"):
+            self.reporter.report("E212", "a product of B by A", term.span, "wrong order", hint="blocks do not commute: A stands left, B right")
+            return None
+        wrong = 0 if left.kind != "A" else 1
+        message = f"the {('left', 'right')[wrong]} factor must be a form over {'AB'[wrong]}"
+        self.reporter.report("E212", message, term.factors[wrong].span, f"this is {KINDS[(left, right)[wrong].kind]}")
+        return None
+
+    def _factor(self, factor: Factor, scale: Coefficient | None) -> TypedForm | None:
+        """A factor as a form; None where it has none, which is reported."""
+        found: list[tuple[Plain, Value, Coefficient]] = []
+        for plain in factor.terms:
+            value, coefficient = self.names.look_up(plain), self._coefficient(plain.sign, plain.number)
+            if value is not None and coefficient is not None and scale is not None:
+                found.append((plain, value, coefficient * scale))
+        if len(found) < len(factor.terms):
+            return None
+        kind = found[0][1].kind
+        for plain, value, _ in found:
+            if value.kind != kind:
+                message = f"a sum of {KINDS[kind][2:]} cannot take up {KINDS[value.kind]}"
+                self.reporter.report("E211", message, plain.span, KINDS[value.kind])
+                return None
+        total = add_up([(value.index, coefficient) for _, value, coefficient in found], factor.span, self.reporter)
+        return TypedForm(kind, total) if total is not None else None
+
+    def _coefficient(self, sign: int, number: Word | None) -> Coefficient | None:
+        if number is None:
+            return sign
+        value = read_number(number.text, number.span, self.reporter, self.names.header.ring)
+        return value * sign if value is not None else None
+
+

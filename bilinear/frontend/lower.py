@@ -1,0 +1,123 @@
+"""The statements of a file to its schemes and schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bilinear.frontend.atoms import grid
+from bilinear.frontend.headers import read_claims
+from bilinear.frontend.reporter import Reporter, shown
+from bilinear.frontend.schemes import read_citation, read_scheme
+from bilinear.frontend.stages import StageReader
+from bilinear.frontend.syntax import Broken, Citation, Row, ScheduleHeader, SchemeHeader, Stage, Statement, Update, Word
+from bilinear.ir.schedule import Schedule
+from bilinear.ir.scheme import Scheme
+
+FindScheme = Callable[[Word, Reporter], Scheme | None]
+"""Finds the scheme that a schedule names in other files; None where there is none, which it reports."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """The schemes and the schedules of one file, in order."""
+
+    schemes: tuple[Scheme, ...]
+    schedules: tuple[Schedule, ...]
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A header and the statements up to the next one."""
+
+    header: SchemeHeader | ScheduleHeader
+    body: tuple[Statement, ...]
+
+
+def lower(statements: Sequence[Statement], find_scheme: FindScheme | None, reporter: Reporter) -> Module:
+    """The meaning of a file's statements, schemes before schedules; without `find_scheme` schedules are left out."""
+    items = _items(statements, reporter)
+    _find_duplicates(items, reporter)
+    schemes: dict[str, Scheme | None] = {}
+    schedules: list[Schedule] = []
+    for item in items:
+        if isinstance(item.header, SchemeHeader):
+            scheme = read_scheme(item.header, item.body, reporter)
+            schemes.setdefault(item.header.name.text, scheme)
+    for item in items:
+        if not isinstance(item.header, ScheduleHeader) or find_scheme is None or reporter.full:
+            continue
+        name = item.header.scheme
+        scheme = schemes[name.text] if name.text in schemes else find_scheme(name, reporter)
+        schedule = _schedule(item.header, item.body, scheme, reporter)
+        if schedule is not None:
+            schedules.append(schedule)
+    return Module(tuple(s for s in schemes.values() if s is not None), tuple(schedules))
+
+
+def _items(statements: Sequence[Statement], reporter: Reporter) -> list[_Item]:
+    """Group statements under their headers; those before any are reported once (E217), those under a broken one dropped."""
+    items: list[tuple[SchemeHeader | ScheduleHeader, list[Statement]]] = []
+    outside, dropped = False, False
+    for statement in statements:
+        if isinstance(statement, SchemeHeader | ScheduleHeader):
+            items.append((statement, []))
+            dropped = False
+        elif isinstance(statement, Broken) and statement.header:
+            dropped = True
+        elif items and not dropped:
+            items[-1][1].append(statement)
+        elif not (outside or dropped or isinstance(statement, Broken)):
+            outside = True
+            hint = "begin with a header, such as: scheme strassen <2,2,2;7>"
+            reporter.report("E217", "this belongs to no scheme and no schedule", statement.span, "no header before it", hint=hint)
+    return [_Item(header, tuple(body)) for header, body in items]
+
+
+def _find_duplicates(items: Sequence[_Item], reporter: Reporter) -> None:
+    """Report names that two schemes, or two schedules, of a file share (E227)."""
+    first: dict[tuple[type, str], Word] = {}
+    for item in items:
+        name = item.header.name
+        other = first.setdefault((type(item.header), name.text), name)
+        if other is not name:
+            kind = "scheme" if isinstance(item.header, SchemeHeader) else "schedule"
+            note = f"the first is at {other.span}"
+            reporter.report("E227", f"a second {kind} {shown(name.text)}", name.span, "named again", note=note, hint="rename one of them")
+
+
+def _schedule(header: ScheduleHeader, body: Sequence[Statement], scheme: Scheme | None, reporter: Reporter) -> Schedule | None:
+    """The schedule of a header and its statements; None where something was reported."""
+    claims = read_claims(header.claims, reporter)
+    citation = read_citation(body, reporter)
+    _find_strangers(body, reporter)
+    if scheme is None:
+        return None
+    reader = StageReader(grid(scheme.m, scheme.k, scheme.n), reporter)
+    stages = [reader.read(s) for s in body if isinstance(s, Stage) and not reporter.full]
+    if not stages and not any(isinstance(s, Broken) for s in body):
+        hint = "write its stages: stage { A21 += A22 }"
+        reporter.report("E220", f"schedule {shown(header.name.text)} has no stages", header.name.span, "empty", hint=hint)
+    return Schedule(
+        header.name.text,
+        header.scheme.text,
+        scheme.m,
+        scheme.k,
+        scheme.n,
+        tuple(s for s in stages if s is not None),
+        in_place=claims.in_place,
+        restores=claims.restores,
+        citation=citation,
+        span=header.span,
+    )
+
+
+def _find_strangers(body: Sequence[Statement], reporter: Reporter) -> None:
+    """Report the first row or equation in a schedule (E218)."""
+    for statement in body:
+        if isinstance(statement, Row | Update):
+            what = "a row of a table" if isinstance(statement, Row) else "an equation"
+            hint = "the steps of a schedule stand in stages: stage { A21 += A22 }"
+            reporter.report("E218", f"{what} in a schedule", statement.span, "belongs to a scheme", hint=hint)
+            return
+        assert isinstance(statement, Stage | Citation | Broken)

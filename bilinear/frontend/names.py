@@ -1,0 +1,110 @@
+"""The names of one scheme: sub-expressions over A and B, products and sums of products, as they are defined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bilinear.frontend.atoms import Grid, grid, is_block, number_of, read_block
+from bilinear.frontend.headers import Format
+from bilinear.frontend.reporter import Reporter, did_you_mean, shown
+from bilinear.frontend.syntax import Plain, Word
+from bilinear.ir.linear import Coefficient, Form
+from bilinear.source import Span
+
+KINDS = {"A": "a form over A", "B": "a form over B", "M": "a form over products"}
+
+
+@dataclass(frozen=True)
+class Value:
+    """One of the values that forms of a kind are over: an input or a step of u (A), of v (B) or of w (M)."""
+
+    kind: str
+    index: int
+
+
+@dataclass
+class Factors:
+    """A product while its scheme is read."""
+
+    name: str
+    left: Form
+    right: Form
+    span: Span
+
+
+@dataclass
+class Names:
+    """What has been defined so far; a name with no value was defined by a statement in error, so its uses are not reported."""
+
+    header: Format
+    reporter: Reporter
+    later: dict[str, Span] = field(default_factory=dict)
+    values: dict[str, Value | None] = field(default_factory=dict)
+    places: dict[str, Span] = field(default_factory=dict)
+    steps: dict[str, list[Form]] = field(default_factory=lambda: {"A": [], "B": [], "M": []})
+    step_names: dict[str, list[str]] = field(default_factory=lambda: {"A": [], "B": [], "M": []})
+    products: list[Factors] = field(default_factory=list)
+    outputs: dict[int, tuple[Form | None, Span]] = field(default_factory=dict)
+    columns: dict[int, list[tuple[int, Coefficient]]] = field(default_factory=dict)
+    """For each block of C its column of a table: (product, coefficient)."""
+
+    def __post_init__(self) -> None:
+        h = self.header
+        self.blocks: Grid = grid(h.m, h.k, h.n)
+        self.inputs = {"A": h.m * h.k, "B": h.k * h.n, "M": h.rank}
+
+    def define(self, word: Word, value: Value | None) -> None:
+        self.values[word.text] = value
+        self.places[word.text] = word.span
+
+    def is_new(self, word: Word) -> bool:
+        """Whether a name is free; a second definition is reported (E208)."""
+        first = self.places.get(word.text)
+        if first is None:
+            return True
+        self.twice(word, first)
+        return False
+
+    def twice(self, word: Word, first: Span) -> None:
+        note = f"the first definition is at {first}"
+        self.reporter.report("E208", f"{shown(word.text)} is defined twice", word.span, "defined again", note=note, hint="rename one of them")
+
+    def add_step(self, kind: str, word: Word, step: Form) -> None:
+        self.define(word, Value(kind, self.inputs[kind] + len(self.steps[kind])))
+        self.steps[kind].append(step)
+        self.step_names[kind].append(word.text)
+
+    def add_product(self, name: str, left: Form, right: Form, span: Span) -> Value:
+        self.products.append(Factors(name, left, right, span))
+        return Value("M", len(self.products) - 1)
+
+    def look_up(self, plain: Plain) -> Value | None:
+        """The value of a name in a sum; None where it has none, which is reported unless its definition already was."""
+        word = plain.name
+        if is_block(word.text):
+            return self._block(word)
+        if word.text not in self.values:
+            self._unknown(word)
+            return None
+        return self.values[word.text]
+
+    def _block(self, word: Word) -> Value | None:
+        block = read_block(word, self.blocks, self.reporter)
+        if block is None:
+            return None
+        if block.space == "C":
+            hint = "name the sum in an equation of its own, and use that name in both places"
+            self.reporter.report("E214", f"{word.text} is read, but blocks of C are results", word.span, "a result", hint=hint)
+            return None
+        return Value(block.space, number_of(block, self.blocks))
+
+    def _unknown(self, word: Word) -> None:
+        place = self.later.get(word.text)
+        if place is not None:
+            note = f"it is defined at {place}"
+            message = f"{shown(word.text)} is used before it is defined"
+            self.reporter.report("E209", message, word.span, "not yet known", note=note, hint="put its definition before this")
+        else:
+            hint = did_you_mean(word.text, self.values) if not self.reporter.full else ""
+            self.reporter.report("E209", f"{shown(word.text)} is not defined", word.span, "not known", hint=hint)
+        self.values[word.text] = None

@@ -1,0 +1,90 @@
+"""Text to statements: the LALR parser, and recovery that reports several syntax errors in one run."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bilinear.frontend.messages import syntax_error
+from bilinear.frontend.recover import broken_statement
+from bilinear.frontend.reporter import Reporter
+from bilinear.frontend.syntax import Broken, Statement
+from bilinear.frontend.tree import TreeReader
+from bilinear.source import Source, Span
+
+if TYPE_CHECKING:
+    from lark import Lark, Token, Tree
+    from lark.exceptions import UnexpectedInput
+
+MOST_ERRORS = 20
+"""Syntax errors reported in one run."""
+MOST_EQUATION_TEXT = 400_000
+"""Characters of equations and schedules in a file; tables, which are read faster, do not count."""
+MOST_REPARSED = 200_000
+"""Characters of equations that recovery may read again, which bounds its time."""
+
+_ROW = re.compile(r"^[ \t]*[A-Za-z_][A-Za-z0-9_]*[ \t]*:[^\n]*$", re.MULTILINE)
+_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|#[^\n]*')
+
+
+def parse_statements(source: Source, reporter: Reporter) -> list[Statement]:
+    """The statements of a source in order; what does not parse is reported and left as `Broken`."""
+    text = _without_comments(source.text)
+    equations = len(_ROW.sub("", text))
+    if equations > MOST_EQUATION_TEXT:
+        hint = "write the scheme as a coefficient table, which has no such limit"
+        note = f"equations and stages may have {MOST_EQUATION_TEXT} characters in a file"
+        reporter.report("E113", f"{equations} characters of equations are too many", Span(source, 0, 1), note=note, hint=hint)
+        return []
+    broken: list[Broken] = []
+    for _ in range(max(1, min(MOST_ERRORS, MOST_REPARSED // max(equations, 1)))):
+        tree = _parse(text, source, reporter, broken)
+        if not isinstance(tree, str):
+            return sorted([*TreeReader(source).statements(tree), *broken], key=lambda s: s.span.start)
+        if tree == text:
+            break
+        text = tree
+    return []
+
+
+def _parse(text: str, source: Source, reporter: Reporter, broken: list[Broken]) -> Tree[Token] | str:
+    """The tree of a text; or, where it does not parse, the text with the offending statement blanked out."""
+    from lark.exceptions import UnexpectedInput
+
+    try:
+        return _parser().parse(text)
+    except UnexpectedInput as error:
+        found = syntax_error(source, text, _offset(error, text), _accepted(error))
+    reporter.found.append(found.diagnostic)
+    statement, start, end = broken_statement(source, text, found.offset, found.opening)
+    broken.append(statement)
+    return text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+
+
+def _offset(error: UnexpectedInput, text: str) -> int:
+    token = getattr(error, "token", None)
+    if token is not None and token.type == "$END":
+        return len(text)
+    return error.pos_in_stream if error.pos_in_stream is not None else len(text)
+
+
+def _accepted(error: UnexpectedInput) -> frozenset[str]:
+    """The terminals that could have stood there."""
+    return frozenset(error.interactive_parser.accepts())  # type: ignore[no-untyped-call]
+
+
+def _without_comments(text: str) -> str:
+    """The text with comments and a byte order mark blanked, so that all offsets stay."""
+    if text.startswith("\ufeff"):
+        text = " " + text[1:]
+    return _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else " " * len(m[0]), text)
+
+
+@cache
+def _parser() -> Lark:
+    from lark import Lark
+
+    grammar = Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8")
+    return Lark(grammar, parser="lalr", lexer="contextual", maybe_placeholders=True)

@@ -1,0 +1,87 @@
+"""After a syntax error: which stretch of the text belongs to the broken statement."""
+
+from __future__ import annotations
+
+import re
+
+from bilinear.frontend.reporter import first_word
+from bilinear.frontend.syntax import Broken
+from bilinear.source import Source, Span
+
+WHOLE_LINE = frozenset({"scheme", "schedule", "source"})
+KEYWORDS = WHOLE_LINE | {"stage", "restore"}
+
+_STRING = re.compile(r'"(?:\\["\\n]|[^"\\\n])*"')
+_CLOSED = re.compile(r"\{[^{}]*\}")
+_BRACE = re.compile(r"[{}]")
+
+
+def skeleton(text: str) -> str:
+    """The text with the insides of strings masked, so that braces and separators in them do not count."""
+    return _STRING.sub(lambda m: '"' + "x" * (len(m[0]) - 2) + '"', text)
+
+
+def line_start(text: str, offset: int) -> int:
+    return text.rfind("\n", 0, offset) + 1
+
+
+def unclosed_brace(text: str, offset: int) -> int | None:
+    """The place of the innermost `{` before an offset that has no `}` yet."""
+    opened: list[int] = []
+    for match in _BRACE.finditer(text, 0, offset):
+        if match[0] == "{":
+            opened.append(match.start())
+        elif opened:
+            opened.pop()
+    return opened[-1] if opened else None
+
+
+def statement_start(text: str, offset: int) -> int:
+    """Where the statement around an offset begins: after a separator or `{`, or at its line where `;` is part of it."""
+    start = line_start(text, offset)
+    if first_word(text[start:offset]) in WHOLE_LINE:
+        return start
+    line = _CLOSED.sub(lambda m: "x" * len(m[0]), text[start:offset])
+    return start + max(line.rfind(mark) + 1 for mark in ";{")
+
+
+def broken_statement(source: Source, text: str, offset: int, opening: bool) -> tuple[Broken, int, int]:
+    """The broken statement around an offset, and the range of text to blank.
+
+    `opening` tells that the offset is a `{` that is never closed: its whole stage is given up.
+    """
+    marked = skeleton(text)
+    start, end = _stage_range(marked, offset) if opening else _range(marked, offset)
+    while start < end and marked[start].isspace():
+        start += 1
+    word = first_word(text[start : start + 200])
+    return Broken(word, word in ("scheme", "schedule"), Span(source, start, end)), start, end
+
+
+def _range(text: str, offset: int) -> tuple[int, int]:
+    start = statement_start(text, offset)
+    word = first_word(text[start : start + 200])
+    if word in ("stage", "restore"):
+        return start, _stage_end(text, offset)
+    stops = "\n" if word in WHOLE_LINE else "\n;}"
+    ends = [place for mark in stops if (place := text.find(mark, offset)) >= 0]
+    end = min(ends, default=len(text))
+    if not text[start:end].strip():
+        return offset, offset + 1
+    return start, end
+
+
+def _stage_end(text: str, offset: int) -> int:
+    """The end of a stage whose words are wrong: its `}`, unless another statement begins before that."""
+    close = text.find("}", offset)
+    following = re.compile(r"\n\s*(?:scheme|schedule|source|restore|stage)\b").search(text, offset)
+    if close >= 0 and (following is None or close < following.start()):
+        return close + 1
+    stop = text.find("\n", offset)
+    return stop if stop >= 0 else len(text)
+
+
+def _stage_range(text: str, offset: int) -> tuple[int, int]:
+    """A stage that is never closed: up to the next line that begins a statement."""
+    following = re.compile(r"\n[ \t]*(?:scheme|schedule|source|restore|stage)\b").search(text, offset)
+    return statement_start(text, offset), following.start() if following is not None else len(text)

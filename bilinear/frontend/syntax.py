@@ -1,0 +1,111 @@
+"""The syntax of a `.bl` file as frozen dataclasses: what was written and where, before any meaning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bilinear.source import Span
+
+
+@dataclass(frozen=True)
+class Word:
+    """A token: its text and its place."""
+
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A sign, perhaps a coefficient, and the name of a block, a sub-expression or a product."""
+
+    sign: int
+    number: Word | None
+    name: Word
+    span: Span
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A name, or a sum in parentheses."""
+
+    terms: tuple[Plain, ...]
+    span: Span
+
+
+@dataclass(frozen=True)
+class Term:
+    """A sign, perhaps a coefficient, and one factor, or two that are multiplied."""
+
+    sign: int
+    number: Word | None
+    factors: tuple[Factor, ...]
+    span: Span
+
+
+@dataclass(frozen=True)
+class Update:
+    """An equation of a scheme or a step of a stage: targets, operator, sum."""
+
+    targets: tuple[Plain, ...]
+    operator: Word
+    terms: tuple[Term, ...]
+    span: Span
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a coefficient table: the name of the product, then the text of its cells, taken apart later."""
+
+    name: Word
+    cells: Word | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class Citation:
+    """A `source` line; the text is unquoted."""
+
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True)
+class SchemeHeader:
+    """`scheme NAME <m,k,n;r> over RING`."""
+
+    name: Word
+    format: Word
+    ring: Word | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class ScheduleHeader:
+    """`schedule NAME of SCHEME: CLAIMS`."""
+
+    name: Word
+    scheme: Word
+    claims: Word | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`stage { ... }` or `restore stage { ... }`; the span is that of the words."""
+
+    restores: bool
+    steps: tuple[Update, ...]
+    span: Span
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A statement that did not parse: which name it would have defined, or which header it would have been."""
+
+    name: str
+    header: bool
+    span: Span
+
+
+Statement = SchemeHeader | ScheduleHeader | Citation | Row | Update | Stage | Broken

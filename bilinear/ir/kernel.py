@@ -1,0 +1,154 @@
+"""A kernel: all that a template needs to print one CUDA function, and all that a caller needs to launch it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bilinear.ir.linear import Coefficient, LinearMap
+
+ELEMENT_BYTES = {"float": 4, "double": 8}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A parameter: `name` is looked up among the call's values.
+
+    Kinds: `pointer` (first element of the space `name`), `index` (64-bit), `scalar` (of the kernel's element type). A space X has the
+    indices `X_rs` and `X_cs`, the distance in elements between rows and between columns; `bm`, `bk`, `bn` are the extents of a block.
+    """
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Cover:
+    """Tiles that cover the extent `name` in steps of `step`: the quotient, rounded up."""
+
+    name: str
+    step: int
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The launch grid: along x the most that one of the `tilings` needs, each a product of covers; y is fixed."""
+
+    tilings: tuple[tuple[Cover, ...], ...]
+    y: int
+
+
+@dataclass(frozen=True)
+class Port:
+    """One block that a part reads or writes: in which space, at which entry of the part's table row its grid row and column stand."""
+
+    space: str
+    entry: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """An exact map in registers, on blocks of `height` x `width`; `rows` of the table are the places where it runs."""
+
+    number: int
+    height: str
+    width: str
+    sources: tuple[Port, ...]
+    targets: tuple[Port, ...]
+    map: LinearMap
+    recomposes: bool
+
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(port.space for port in self.sources + self.targets))
+
+
+@dataclass(frozen=True)
+class LinearKernel:
+    """One launch that applies block maps: every part at every place in its table, `lanes` neighbouring elements a thread at a time."""
+
+    name: str
+    comment: str
+    element: str
+    arguments: tuple[Argument, ...]
+    grid: Grid
+    threads: tuple[int, int]
+    lanes: int
+    parts: tuple[Part, ...]
+    places: tuple[tuple[int, ...], ...]
+    """One row a place: the part's number, then the grid row and column of each of its blocks."""
+    template: str = field(default="linear.cu.j2", init=False)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a block of threads multiplies: an m x n tile of the result, k deep, m_threads x n_threads threads, `fragment` elements a load."""
+
+    m: int
+    n: int
+    k: int
+    m_threads: int
+    n_threads: int
+    fragment: int
+
+    @property
+    def threads(self) -> int:
+        return self.m_threads * self.n_threads
+
+    @property
+    def m_fragments(self) -> int:
+        return self.m // (self.m_threads * self.fragment)
+
+    @property
+    def n_fragments(self) -> int:
+        return self.n // (self.n_threads * self.fragment)
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A block of a space that a product is added to: its coefficient, and whether this is the first write of the block."""
+
+    space: int
+    row: int
+    column: int
+    coefficient: Coefficient
+    first: bool
+
+
+@dataclass(frozen=True)
+class Multiplication:
+    """One product of a launch: (number of the space, grid row, grid column) of each operand, and a range of the destinations."""
+
+    left: tuple[int, int, int]
+    right: tuple[int, int, int]
+    first_destination: int
+    destinations: int
+
+
+@dataclass(frozen=True)
+class ProductKernel:
+    """One launch of products that share no destination, each added to a list of blocks.
+
+    `lefts`, `rights` and `results` are the spaces that operands and destinations are numbered by; `scaled` tells for each result
+    whether alpha and beta apply (C) or the first write overwrites (a workspace).
+    """
+
+    name: str
+    comment: str
+    element: str
+    arguments: tuple[Argument, ...]
+    grid: Grid
+    tile: Tile
+    lefts: tuple[str, ...]
+    rights: tuple[str, ...]
+    results: tuple[str, ...]
+    scaled: tuple[bool, ...]
+    products: tuple[Multiplication, ...]
+    destinations: tuple[Destination, ...]
+    template: str = field(default="product.cu.j2", init=False)
+
+    @property
+    def threads(self) -> tuple[int, int]:
+        return (self.tile.threads, 1)
+
+
+Kernel = LinearKernel | ProductKernel

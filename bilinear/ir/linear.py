@@ -1,0 +1,63 @@
+"""Exact linear maps, kept as the straight-line programs that their authors wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+Coefficient = int | Fraction
+Form = tuple[tuple[int, Coefficient], ...]
+"""A linear form: (index, nonzero coefficient) pairs in ascending order of the index."""
+
+
+def exact(value: Coefficient) -> Coefficient:
+    """The same number, as an `int` where it is one."""
+    return value.numerator if isinstance(value, Fraction) and value.denominator == 1 else value
+
+
+def form(terms: Mapping[int, Coefficient] | Iterable[tuple[int, Coefficient]]) -> Form:
+    """The linear form with these terms: equal indices added up, zeros dropped, in order."""
+    total: dict[int, Coefficient] = {}
+    for index, coefficient in terms.items() if isinstance(terms, Mapping) else terms:
+        total[index] = total.get(index, 0) + coefficient
+    return tuple((index, exact(total[index])) for index in sorted(total) if total[index])
+
+
+def substitute(outer: Form, values: list[Form]) -> Form:
+    """The form `outer` over values that are themselves forms."""
+    return form((i, c * d) for index, c in outer for i, d in values[index])
+
+
+@dataclass(frozen=True)
+class LinearMap:
+    """A linear map of `inputs` values: first the steps, then the outputs.
+
+    Step `i` is a form over the inputs (numbered from 0) and the steps before it (numbered from `inputs`); an output is a form over
+    inputs and steps. A coefficient table has no steps; named sub-expressions are steps, so an author's own common sub-expressions are
+    kept. `names` are the names of the steps.
+    """
+
+    inputs: int
+    outputs: tuple[Form, ...]
+    steps: tuple[Form, ...] = ()
+    names: tuple[str, ...] = field(default=(), compare=False)
+
+    @cached_property
+    def matrix(self) -> tuple[Form, ...]:
+        """The outputs as forms over the inputs alone: the rows of the map's matrix."""
+        values: list[Form] = [((i, 1),) for i in range(self.inputs)]
+        for step in self.steps:
+            values.append(substitute(step, values))
+        return tuple(substitute(output, values) for output in self.outputs)
+
+    @property
+    def additions(self) -> int:
+        """Block additions and subtractions, counted as written (a form of t terms costs t - 1)."""
+        return sum(max(0, len(f) - 1) for f in self.steps + self.outputs)
+
+    @property
+    def scalings(self) -> int:
+        """Multiplications of a block by a coefficient other than 1 and -1, counted as written."""
+        return sum(1 for f in self.steps + self.outputs for _, c in f if c not in (1, -1))

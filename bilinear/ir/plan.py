@@ -1,0 +1,55 @@
+"""A plan: a lowered schedule fitted to one problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bilinear.ir.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A workspace space inside the one buffer: its first element, its extents, and the distance between its rows (or columns)."""
+
+    space: str
+    offset: int
+    rows: int
+    columns: int
+    leading: int
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A thin plain product left over by peeling: C[rows, columns] gets A[rows, inner] * B[inner, columns].
+
+    Ranges are half-open (start, stop) in elements. `first` strips carry beta; the others add to what the core has written.
+    """
+
+    rows: tuple[int, int]
+    inner: tuple[int, int]
+    columns: tuple[int, int]
+    first: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one multiply of m x k by k x n runs: `core` is the part the schedule takes, `strips` the rest.
+
+    `column_major` names the operands whose columns are contiguous; their workspaces follow them.
+    """
+
+    schedule: Schedule
+    m: int
+    k: int
+    n: int
+    core: tuple[int, int, int]
+    strips: tuple[Strip, ...]
+    slots: tuple[Slot, ...]
+    workspace_elements: int
+    column_major: frozenset[str] = frozenset()
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """Extents (bm, bk, bn) of the finest blocks."""
+        s = self.schedule
+        return self.core[0] // s.m, self.core[1] // s.k, self.core[2] // s.n

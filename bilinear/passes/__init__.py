@@ -1,0 +1,1 @@
+"""Rewrites of schedules: one pass a file, valid in, valid out."""

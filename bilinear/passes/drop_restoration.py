@@ -1,0 +1,21 @@
+"""Drop restoration: the inputs are consumed, so what follows the last product need not run.
+
+Before: an in-place schedule. After: the same C; A and B are left undefined.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
+
+
+def drop_restoration(schedule: Schedule) -> Schedule:
+    """The schedule without the linear stages after its last product stage that write only A and B."""
+    last = max(i for i, stage in enumerate(schedule.stages) if isinstance(stage, ProductStage))
+    kept = [
+        stage
+        for i, stage in enumerate(schedule.stages)
+        if i <= last or (isinstance(stage, LinearStage) and any(t.space == "C" for m in stage.maps for t in m.targets))
+    ]
+    return replace(schedule, stages=tuple(kept), restores=())

@@ -1,0 +1,63 @@
+"""Plan: fit a lowered schedule to a problem: peel it, and lay out its workspace."""
+
+from __future__ import annotations
+
+from bilinear.ir.plan import Plan, Slot, Strip
+from bilinear.ir.schedule import Schedule
+from bilinear.ir.scheme import Scheme
+
+ALIGNMENT = 256
+"""Bytes between which workspaces start; a row starts at a multiple of 16."""
+
+SMALLEST_BLOCK = 1024
+"""`levels="auto"` splits while every block stays at least this large: below it one more level costs more than it saves."""
+
+
+def make_plan(schedule: Schedule, m: int, k: int, n: int, itemsize: int, column_major: frozenset[str] = frozenset()) -> Plan:
+    """The plan of an m x k by k x n multiply: the core is the largest multiple of the schedule's grid, strips take the rest."""
+    core = (m - m % schedule.m, k - k % schedule.k, n - n % schedule.n)
+    if 0 in core:
+        core = (0, 0, 0)
+    slots, elements = _lay_out(schedule, core, itemsize, column_major) if core[0] else ((), 0)
+    return Plan(schedule, m, k, n, core, _peel(m, k, n, *core), slots, elements, column_major)
+
+
+def choose_levels(scheme: Scheme, m: int, k: int, n: int) -> int:
+    """How many levels keep every block at least `SMALLEST_BLOCK` in each extent (none for small problems)."""
+    levels = 0
+    while min(m // scheme.m, k // scheme.k, n // scheme.n) >= SMALLEST_BLOCK and scheme.m * scheme.k * scheme.n > 1:
+        m, k, n = m // scheme.m, k // scheme.k, n // scheme.n
+        levels += 1
+    return levels
+
+
+def _peel(m: int, k: int, n: int, core_m: int, core_k: int, core_n: int) -> tuple[Strip, ...]:
+    """At most three thin products: the rest of the sum, the columns on the right, the rows below."""
+    strips = (
+        Strip((0, core_m), (core_k, k), (0, core_n), first=False),
+        Strip((0, core_m), (0, k), (core_n, n), first=True),
+        Strip((core_m, m), (0, k), (0, n), first=True),
+    )
+    return tuple(s for s in strips if s.rows[0] < s.rows[1] and s.columns[0] < s.columns[1] and (s.first or s.inner[0] < s.inner[1]))
+
+
+def _lay_out(
+    schedule: Schedule, core: tuple[int, int, int], itemsize: int, column_major: frozenset[str]
+) -> tuple[tuple[Slot, ...], int]:
+    """Every workspace in one buffer, each row (or column) at a multiple of 16 bytes."""
+    bm, bk, bn = core[0] // schedule.m, core[1] // schedule.k, core[2] // schedule.n
+    extents = {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
+    slots: list[Slot] = []
+    end = 0
+    for space in schedule.workspaces:
+        height, width = extents[space.shape]
+        rows, columns = space.rows * height, space.columns * width
+        by_column = space.shape in column_major
+        leading = _rounded(rows if by_column else columns, max(1, 16 // itemsize))
+        slots.append(Slot(space.name, end, rows, columns, leading))
+        end = _rounded(end + leading * (columns if by_column else rows), max(1, ALIGNMENT // itemsize))
+    return tuple(slots), end
+
+
+def _rounded(value: int, step: int) -> int:
+    return -(-value // step) * step

@@ -1,0 +1,79 @@
+"""Prepare: lower an algorithm to a schedule that can run, and prove it, before and after the passes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bilinear.errors import fail
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.schedule import Schedule
+from bilinear.ir.scheme import Scheme
+from bilinear.passes.colour_products import colour_products
+from bilinear.passes.drop_restoration import drop_restoration
+from bilinear.passes.fuse_linear_stages import fuse_linear_stages
+from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.passes.nest_levels import nest_levels
+from bilinear.passes.scheme_to_schedule import scheme_to_schedule
+from bilinear.verify.schedule import ScheduleProof, prove_schedule
+from bilinear.verify.scheme import SchemeProof, prove_scheme
+
+INPUTS = ("preserve", "restore", "consume")
+MOST_PRODUCTS = 20_000
+"""More products than this in one flat schedule are refused: more levels would only multiply smaller blocks."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A proved algorithm at some number of levels: the author's schedule, the lowered one, and the proofs of all three."""
+
+    scheme: Scheme
+    authored: Schedule
+    schedule: Schedule
+    scheme_proof: SchemeProof
+    authored_proof: ScheduleProof
+    schedule_proof: ScheduleProof
+
+
+def runnable(schedule: Schedule) -> Schedule:
+    """The schedule with contention split into stages and first writes marked: what the proof executes."""
+    return mark_first_writes(colour_products(schedule))
+
+
+@lru_cache(maxsize=64)
+def prepare(scheme: Scheme, schedule: Schedule | None, levels: int, inputs: str) -> Prepared:
+    """Lower a scheme, or its in-place schedule, to `levels` levels and prove every step.
+
+    `inputs` is `preserve`, `restore` or `consume`; under `preserve` a schedule that writes A or B gives way to the plain one.
+    Raises `BilinearError` where a proof fails.
+    """
+    scheme_proof = prove_scheme(scheme)
+    scheme_proof.require()
+    authored = schedule if schedule is not None and inputs != "preserve" else scheme_to_schedule(scheme)
+    authored_proof = prove_schedule(mark_first_writes(authored), scheme)
+    authored_proof.require()
+    if levels > 1 and authored.in_place and not authored_proof.recursive:
+        raise fail("E408", f"{authored.name} cannot recurse in place", "use levels=1", span=authored.span)
+    if scheme.rank**levels > MOST_PRODUCTS:
+        raise fail("E501", f"{levels} levels of {scheme.name} are {scheme.rank**levels} products", f"at most {MOST_PRODUCTS} are run flat")
+    lowered = fuse_linear_stages(nest_levels(authored, levels))
+    if inputs == "consume":
+        lowered = drop_restoration(lowered)
+    lowered = runnable(lowered)
+    schedule_proof = prove_schedule(lowered)
+    schedule_proof.require()
+    return Prepared(scheme, authored, lowered, scheme_proof, authored_proof, schedule_proof)
+
+
+@lru_cache(maxsize=1)
+def plain() -> Prepared:
+    """The plain multiply as a schedule of one product, for what peeling leaves over."""
+    one = LinearMap(1, (((0, 1),),))
+    return prepare(Scheme("plain", 1, 1, 1, one, one, one, ("M1",)), _plain_schedule(), 1, "restore")
+
+
+def _plain_schedule() -> Schedule:
+    from bilinear.ir.schedule import Block, Product, ProductStage, Target
+
+    product = Product(Block("A", 0, 0), Block("B", 0, 0), (Target(Block("C", 0, 0)),))
+    return Schedule("plain", "plain", 1, 1, 1, (ProductStage((product,)),), in_place=True, restores=("A", "B"))

@@ -1,0 +1,133 @@
+"""Run a multiply on real input and compare it with the classical one."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from bilinear.analysis.accuracy import error_allowance
+from bilinear.frontend import Loaded
+from bilinear.planner.plan import make_plan
+from bilinear.planner.prepare import prepare
+from bilinear.runtime.matmul import matmul
+
+Device = Literal["cpu", "gpu"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One multiply, checked: exact on integer-valued input, and its error on normal input beside the allowance.
+
+    `error` and `allowance` are max|C - A*B| in units of max|A| * max|B|; `drift` is max|A' - A| / max|A| over both operands after a
+    call that restores them; `workspace_bytes` is what the call allocates beyond A, B and C; times are single calls in seconds.
+    """
+
+    device: Device
+    shape: tuple[int, int, int]
+    dtype: str
+    levels: int
+    inputs: str
+    exact: bool
+    restored: bool
+    error: float
+    allowance: float
+    drift: float
+    workspace_bytes: int
+    seconds: float
+    library_seconds: float
+
+    @property
+    def passed(self) -> bool:
+        return self.exact and self.restored and self.error <= self.allowance
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "passed": self.passed}
+
+
+def check(loaded: Loaded, shape: tuple[int, int, int], dtype: str, levels: int, inputs: str, device: Device = "cpu") -> Check:
+    """Multiply m x k by k x n twice: integers in -4..4 with alpha = 2 and beta = 3, which must come out bit for bit, and normal data.
+
+    The reference is NumPy's classical multiply: exact for the integers, in float64 for float32 data, and for float64 data on operands
+    split into halves of their bits, whose products are nearly exact.
+    """
+    m, k, n = shape
+    xp = _module(device)
+    generator = np.random.default_rng(20_260)
+    options: dict[str, Any] = {"algorithm": loaded, "levels": levels, "inputs": inputs}
+
+    whole = [generator.integers(-4, 5, size) for size in ((m, k), (k, n), (m, n))]
+    a, b, c = (xp.asarray(x.astype(dtype)) for x in whole)
+    matmul(a, b, c, alpha=2, beta=3, **options)
+    wanted = 2 * _exact(whole[0], whole[1]) + 3 * whole[2]
+    exact = bool(np.array_equal(_host(c), wanted.astype(dtype)))
+    unchanged = inputs == "consume" or all(np.array_equal(_host(x), y) for x, y in ((a, whole[0]), (b, whole[1])))
+
+    left, right = (generator.standard_normal(size).astype(dtype) for size in ((m, k), (k, n)))
+    a, b, c = xp.asarray(left), xp.asarray(right), xp.full((m, n), np.nan, dtype)
+    seconds = _timed(device, lambda: matmul(a, b, c, **options))
+    scale = float(abs(left).max() * abs(right).max()) if left.size and right.size else 1.0
+    difference = abs(_host(c) - _reference(left, right))
+    error = float(difference.max()) / scale if difference.size else 0.0
+    drift = max((float(abs(_host(x) - y).max()) / float(abs(y).max()) for x, y in ((a, left), (b, right)) if y.size), default=0.0)
+    xp.matmul(a, b)
+    library_seconds = _timed(device, lambda: xp.matmul(a, b))
+
+    prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)
+    itemsize = np.dtype(dtype).itemsize
+    allowance = error_allowance(loaded.scheme, prepared.schedule, k, float(np.finfo(dtype).eps) / 2)
+    workspace = make_plan(prepared.schedule, m, k, n, itemsize).workspace_elements * itemsize
+    return Check(
+        device, shape, dtype, levels, inputs, exact, unchanged, error, allowance, drift, workspace, seconds, library_seconds
+    )
+
+
+def _module(device: Device) -> Any:
+    if device == "cpu":
+        return np
+    import cupy
+
+    return cupy
+
+
+def _host(array: Any) -> Any:
+    return array if isinstance(array, np.ndarray) else array.get()
+
+
+def _timed(device: Device, call: Any) -> float:
+    _wait(device)
+    start = time.perf_counter()
+    call()
+    _wait(device)
+    return time.perf_counter() - start
+
+
+def _wait(device: Device) -> None:
+    if device == "gpu":
+        import cupy
+
+        cupy.cuda.get_current_stream().synchronize()
+
+
+def _exact(a: Any, b: Any) -> Any:
+    """The integer product, exactly: the sums stay far below 2**53, so float64 holds every one of them."""
+    return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
+
+
+def _reference(a: Any, b: Any) -> Any:
+    """The classical product in higher precision: in float64 for float32, from split operands for float64."""
+    if a.dtype == np.float32:
+        return a.astype(np.float64) @ b.astype(np.float64)
+    high, low = _split(a)
+    high_b, low_b = _split(b)
+    return (high @ high_b) + (high @ low_b + low @ high_b + low @ low_b)
+
+
+def _split(x: Any) -> tuple[Any, Any]:
+    """x = high + low, with few enough bits in `high` that sums of products of highs are nearly exact in float64."""
+    factor = float(2**32 + 1)
+    scaled = x * factor
+    high = scaled - (scaled - x)
+    return high, x - high

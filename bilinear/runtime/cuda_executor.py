@@ -1,0 +1,127 @@
+"""Plans on a GPU: the generated kernels, built once for the device and launched through CuPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from bilinear.codegen.nvrtc import build
+from bilinear.codegen.render import render
+from bilinear.codegen.schedule_to_kernels import schedule_to_kernels
+from bilinear.errors import fail
+from bilinear.ir.kernel import Grid, Kernel
+from bilinear.ir.plan import Plan
+from bilinear.ir.schedule import Schedule, Stage
+
+Step = Callable[[], None]
+Values = dict[str, Any]
+
+MOST_BLOCKS = (2**31 - 1, 65535)
+"""Largest extents of a launch grid along x and y."""
+
+
+class CudaExecutor:
+    """Runs plans on 2-D CuPy arrays of any strides, in float32 or float64, on the current stream."""
+
+    name = "cuda"
+
+    def allocate(self, elements: int, like: Any) -> Any:
+        """One uninitialised workspace buffer, from CuPy's pool."""
+        import cupy
+
+        return cupy.empty(elements, like.dtype)
+
+    def steps(self, plan: Plan, stages: tuple[Stage, ...], spaces: dict[str, Any], alpha: Any, beta: Any) -> list[Step]:
+        """Each stage as a call that launches its kernel."""
+        if not stages:
+            return []
+        real = spaces["C"].dtype.type
+        element = {"f4": "float", "f8": "double"}[spaces["C"].dtype.str[1:]]
+        values = launch_values(plan, spaces, real(alpha), real(beta))
+        schedule = plan.schedule if stages is plan.schedule.stages else replace(plan.schedule, stages=stages, name=f"{plan.schedule.name}-undo")
+        return [_launcher(kernel, function, values) for kernel, function in _loaded(schedule, element)]
+
+    def wait(self) -> None:
+        """Wait for the current stream."""
+        import cupy
+
+        cupy.cuda.get_current_stream().synchronize()
+
+    def is_finite(self, array: Any) -> bool:
+        """Whether every element is finite: one pass, one number back."""
+        return int(_infinities()(array)) == 0
+
+
+def launch_values(plan: Plan, spaces: dict[str, Any], alpha: Any, beta: Any) -> Values:
+    """What the arguments of every kernel of a plan are, by name."""
+    bm, bk, bn = (np.int64(extent) for extent in plan.block)
+    values: Values = {"bm": bm, "bk": bk, "bn": bn, "alpha": alpha, "beta": beta}
+    for name, array in spaces.items():
+        values[name] = np.uint64(array.data.ptr)
+        values[f"{name}_rs"], values[f"{name}_cs"] = (np.int64(stride // array.itemsize) for stride in array.strides)
+    return values
+
+
+def grid_blocks(grid: Grid, values: Values) -> tuple[int, int]:
+    """Blocks along x and y for these extents."""
+    x = 1
+    for tiling in grid.tilings:
+        blocks = 1
+        for cover in tiling:
+            blocks *= -(-int(values[cover.name]) // cover.step)
+        x = max(x, blocks)
+    if x > MOST_BLOCKS[0] or grid.y > MOST_BLOCKS[1]:
+        raise fail("E531", f"a launch of {x} x {grid.y} blocks is more than a GPU takes", "use fewer levels")
+    return x, grid.y
+
+
+def _launcher(kernel: Kernel, function: Any, values: Values) -> Step:
+    blocks = grid_blocks(kernel.grid, values)
+    arguments = tuple(values[argument.name] for argument in kernel.arguments)
+
+    def launch() -> None:
+        function((*blocks, 1), (*kernel.threads, 1), arguments)
+
+    return launch
+
+
+_functions: dict[tuple[int, str, int], tuple[Schedule, list[tuple[Kernel, Any]]]] = {}
+_lock = Lock()
+
+
+def _loaded(schedule: Schedule, element: str) -> list[tuple[Kernel, Any]]:
+    """The kernels of a schedule as functions of the current device, built and loaded once.
+
+    The key is the schedule's identity: hashing a deep schedule at every call would cost more than the launches. The entry keeps the
+    schedule alive, so an identity is never used twice.
+    """
+    import cupy
+
+    device = cupy.cuda.Device()
+    key = (id(schedule), element, device.id)
+    with _lock:
+        if key not in _functions:
+            kernels = schedule_to_kernels(schedule, element)
+            functions = [_function(render(kernel), kernel.name, f"sm_{device.compute_capability}") for kernel in kernels]
+            _functions[key] = (schedule, list(zip(kernels, functions, strict=True)))
+        return _functions[key][1]
+
+
+def _function(source: str, name: str, architecture: str) -> Any:
+    from cupy.cuda.function import Module
+
+    module = Module()
+    module.load(build(source, name, architecture).image)
+    return module.get_function(name)
+
+
+@cache
+def _infinities() -> Any:
+    import cupy
+
+    return cupy.ReductionKernel("T x", "int32 y", "isfinite(x) ? 0 : 1", "a | b", "y = a", "0", "bilinear_infinities")

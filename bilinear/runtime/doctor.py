@@ -1,0 +1,87 @@
+"""What this machine can do, and what to install for the rest."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from bilinear.codegen import nvrtc
+from bilinear.codegen.cache import default_cache
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One ability: whether it is usable here, what was seen, and the command that would help."""
+
+    what: str
+    usable: bool
+    detail: str
+    remedy: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def why_no_gpu() -> str | None:
+    """Why no GPU can be used, or None where one can."""
+    if find_spec("cupy") is None:
+        return "CuPy is not installed"
+    try:
+        import cupy
+
+        if not cupy.cuda.is_available():
+            return "CuPy finds no usable device"
+        cupy.cuda.Device().compute_capability  # noqa: B018  (fails where the driver does not answer)
+    except Exception as error:
+        return f"CuPy fails: {error}"
+    return nvrtc.available()
+
+
+def examine() -> list[Finding]:
+    """Everything that `bilinear doctor` reports, in the order in which a user needs it."""
+    return [
+        Finding("run on the CPU", True, f"NumPy {np.__version__}, {os.cpu_count()} core(s), Python {platform.python_version()}"),
+        _build(),
+        _gpu(),
+        _emulator(),
+        _cache(),
+    ]
+
+
+def _build() -> Finding:
+    reason = nvrtc.available()
+    if reason is None:
+        return Finding("build kernels", True, nvrtc.compiler_version())
+    return Finding("build kernels", False, reason, "pip install 'bilinear[nvrtc]'")
+
+
+def _gpu() -> Finding:
+    reason = why_no_gpu()
+    if reason is not None:
+        return Finding("run on a GPU", False, reason, "pip install 'bilinear[cuda13,nvrtc]' on a machine with an NVIDIA GPU and driver")
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+    name, memory = properties["name"].decode(), properties["totalGlobalMem"] / 2**30
+    return Finding("run on a GPU", True, f"{name}, {memory:.0f} GiB, sm_{cupy.cuda.Device().compute_capability}, CuPy {cupy.__version__}")
+
+
+def _emulator() -> Finding:
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        return Finding("execute CUDA C on the CPU (tests)", False, "no C++ compiler", "install g++ 10 or newer")
+    return Finding("execute CUDA C on the CPU (tests)", True, os.path.basename(compiler))
+
+
+def _cache() -> Finding:
+    cache = default_cache()
+    where = cache.folder
+    if where is None:
+        return Finding("keep built kernels", False, "in memory only", "set BILINEAR_CACHE_DIR to a folder that can be written")
+    return Finding("keep built kernels", True, f"{where}, {cache.size() / 2**20:.1f} MiB")

@@ -1,0 +1,57 @@
+"""Source texts and the places in them that diagnostics point at."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text and the name it is reported under (a path, or `<string>`)."""
+
+    name: str
+    text: str
+
+    @cached_property
+    def line_starts(self) -> tuple[int, ...]:
+        starts = [0]
+        for offset, character in enumerate(self.text):
+            if character == "\n":
+                starts.append(offset + 1)
+        return tuple(starts)
+
+    def line_and_column(self, offset: int) -> tuple[int, int]:
+        """The 1-based line and column of a 0-based character offset."""
+        line = bisect_right(self.line_starts, offset)
+        return line, offset - self.line_starts[line - 1] + 1
+
+    def line(self, number: int) -> str:
+        """The text of a 1-based line, without its line end."""
+        lines = self.text.splitlines()
+        return lines[number - 1] if number <= len(lines) else ""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The half-open range of characters `[start, end)` of a source."""
+
+    source: Source
+    start: int
+    end: int
+
+    @property
+    def text(self) -> str:
+        return self.source.text[self.start : self.end]
+
+    @property
+    def line(self) -> int:
+        return self.source.line_and_column(self.start)[0]
+
+    @property
+    def column(self) -> int:
+        return self.source.line_and_column(self.start)[1]
+
+    def __str__(self) -> str:
+        return f"{self.source.name}:{self.line}:{self.column}"

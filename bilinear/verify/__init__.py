@@ -1,0 +1,1 @@
+"""Proofs: exact decisions about schemes and schedules. sympy is the algebra."""

@@ -1,0 +1,110 @@
+"""Exact oracles: schedules run on integer matrices that do not commute, one step at a time, beside the classical product."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from bilinear.ir.linear import Coefficient
+from bilinear.ir.schedule import Block, LinearStage, ProductStage, Schedule
+from bilinear.ir.scheme import Scheme
+
+Matrix = Any
+State = dict[Block, Matrix]
+
+
+def random_state(schedule: Schedule, generator: random.Random, size: int = 2) -> State:
+    """Random integer matrices of size x size for every block of A, B and C; workspaces are absent."""
+    return {
+        block: np.array([[generator.randint(-9, 9) for _ in range(size)] for _ in range(size)], dtype=object)
+        for space in schedule.spaces
+        if not space.is_workspace
+        for block in space.blocks
+    }
+
+
+def classical(schedule: Schedule, state: State, alpha: Coefficient, beta: Coefficient) -> State:
+    """alpha * A * B + beta * C by the definition, block by block."""
+    return {
+        Block("C", i, j): alpha * sum(state[Block("A", i, p)] @ state[Block("B", p, j)] for p in range(schedule.k)) + beta * state[Block("C", i, j)]
+        for i in range(schedule.m)
+        for j in range(schedule.n)
+    }
+
+
+def execute(schedule: Schedule, state: State, alpha: Coefficient, beta: Coefficient, generator: random.Random) -> State:
+    """Run a schedule with marked first writes; the steps of a stage in random order, each reading the values from before the stage.
+
+    Products of a stage are added in random order too, except that a first write stays first: it is what carries beta.
+    """
+    now = dict(state)
+    for stage in schedule.stages:
+        before = dict(now)
+        if isinstance(stage, LinearStage):
+            for block_map in stage.maps:
+                values = [before[block] for block in block_map.sources]
+                rows = list(zip(block_map.targets, block_map.map.matrix, strict=True))
+                generator.shuffle(rows)
+                for target, row in rows:
+                    value = sum((c * values[i] for i, c in row), np.zeros_like(next(iter(state.values()))))
+                    now[target] = alpha * value + beta * before[target] if target.space == "C" else value
+        else:
+            _multiply(stage, before, now, alpha, beta, generator)
+    return now
+
+
+def _multiply(stage: ProductStage, before: State, now: State, alpha: Coefficient, beta: Coefficient, generator: random.Random) -> None:
+    additions = [(product, target) for product in stage.products for target in product.targets]
+    generator.shuffle(additions)
+    additions.sort(key=lambda pair: not pair[1].first)
+    for product, target in additions:
+        added = (alpha if target.block.space == "C" else 1) * target.coefficient * (before[product.left] @ before[product.right])
+        if not target.first:
+            now[target.block] = now[target.block] + added
+        elif target.block.space == "C":
+            now[target.block] = beta * now[target.block] + added
+        else:
+            now[target.block] = added
+
+
+def computes(schedule: Schedule, trials: int = 4, seed: int = 0) -> bool:
+    """Whether a schedule gives alpha*A*B + beta*C, and leaves as they were the operands it promises to restore."""
+    generator = random.Random(seed)
+    for _ in range(trials):
+        alpha, beta = Fraction(generator.randint(1, 5), generator.randint(1, 3)), Fraction(generator.randint(-5, 5), 2)
+        state = random_state(schedule, generator)
+        try:
+            end = execute(schedule, state, alpha, beta, generator)
+        except KeyError:  # a workspace block is read before it is written
+            return False
+        wanted = classical(schedule, state, alpha, beta)
+        wanted |= {block: value for block, value in state.items() if block.space in schedule.restores}
+        if not all(np.array_equal(end[block], value) for block, value in wanted.items()):
+            return False
+    return True
+
+
+def scheme_computes(scheme: Scheme, trials: int = 3, seed: int = 0) -> bool:
+    """Whether the tables of a scheme multiply random integer block matrices whose blocks do not commute."""
+    generator = random.Random(seed)
+    u, v, w = scheme.tables
+    m, k, n = scheme.m, scheme.k, scheme.n
+
+    def blocks(count: int) -> list[Matrix]:
+        return [np.array([[generator.randint(-9, 9) for _ in range(2)] for _ in range(2)], dtype=object) for _ in range(count)]
+
+    zero = np.zeros((2, 2), dtype=object)
+    for _ in range(trials):
+        a, b = blocks(m * k), blocks(k * n)
+        products = [
+            sum((c * a[i] for i, c in left), zero) @ sum((c * b[i] for i, c in right), zero) for left, right in zip(u, v, strict=True)
+        ]
+        for position, row in enumerate(w):
+            i, j = divmod(position, n)
+            wanted = sum((a[i * k + p] @ b[p * n + j] for p in range(k)), zero)
+            if not np.array_equal(sum((c * products[p] for p, c in row), zero), wanted):
+                return False
+    return True
