@@ -49,7 +49,7 @@ class Diagnostic:
 def _excerpt(span: Span, label: str) -> list[str]:
     """The source line with a caret run under the span, long lines cut around it."""
     width = 100
-    text = span.source.line(span.line).replace("\t", " ")
+    text = "".join(c if c.isprintable() else " " for c in span.source.line(span.line))
     first = span.column - 1
     length = max(1, min(span.end - span.start, len(text) - first))
     cut = max(0, first - width // 2)

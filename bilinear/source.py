@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,11 +17,7 @@ class Source:
 
     @cached_property
     def line_starts(self) -> tuple[int, ...]:
-        starts = [0]
-        for offset, character in enumerate(self.text):
-            if character == "\n":
-                starts.append(offset + 1)
-        return tuple(starts)
+        return (0, *(match.end() for match in re.finditer("\n", self.text)))
 
     def line_and_column(self, offset: int) -> tuple[int, int]:
         """The 1-based line and column of a 0-based character offset."""
@@ -29,8 +26,9 @@ class Source:
 
     def line(self, number: int) -> str:
         """The text of a 1-based line, without its line end."""
-        lines = self.text.splitlines()
-        return lines[number - 1] if number <= len(lines) else ""
+        start = self.line_starts[number - 1]
+        end = self.text.find("\n", start)
+        return self.text[start : end if end >= 0 else len(self.text)].removesuffix("\r")
 
 
 @dataclass(frozen=True)

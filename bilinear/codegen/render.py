@@ -30,7 +30,7 @@ def environment() -> Environment:
     )
     environment.filters["parameter"] = _parameter
     environment.filters["constant"] = _constant
-    environment.filters["sum"] = _sum
+    environment.filters["combination"] = _combination
     environment.filters["choose"] = _choose
     environment.filters["flag"] = _flag
     environment.filters["address"] = _address
@@ -65,7 +65,7 @@ def _address(port: Port, part: Part) -> str:
     return f"{x} + (place[{port.entry}] * {part.height} + row) * {x}_rs + (place[{port.entry + 1}] * {part.width} + column) * {x}_cs"
 
 
-def _sum(form: Form) -> str:
+def _combination(form: Form) -> str:
     """A linear form as a C expression over lane e of `v0`, `v1`, ..."""
     if not form:
         return "Real(0)"

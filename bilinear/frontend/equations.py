@@ -116,7 +116,9 @@ class EquationReader:
         if (left.kind, right.kind) == ("A", "B"):
             return left.form, right.form
         if (left.kind, right.kind) == ("B", "A"):
-            self.reporter.report("E212", "a product of B by A", term.span, "wrong order", hint="blocks do not commute: A stands left, B right")
+            self.reporter.report(
+                "E212", "a product of B by A", term.span, "wrong order", hint="blocks do not commute: A stands left, B right"
+            )
             return None
         wrong = 0 if left.kind != "A" else 1
         message = f"the {('left', 'right')[wrong]} factor must be a form over {'AB'[wrong]}"
@@ -146,5 +148,3 @@ class EquationReader:
             return sign
         value = read_number(number.text, number.span, self.reporter, self.names.header.ring)
         return value * sign if value is not None else None
-
-

@@ -74,7 +74,9 @@ MESSAGES = (
         "scheme x <1,1,1;1>\n  S1 = 0.5 A11",
         found="other",
     ),
-    Message("E102", "the header of a scheme is not complete", "expected a name", _SCHEME_HINT, "scheme <1,1,1;1>", "TITLE", heads=("scheme",)),
+    Message(
+        "E102", "the header of a scheme is not complete", "expected a name", _SCHEME_HINT, "scheme <1,1,1;1>", "TITLE", heads=("scheme",)
+    ),
     Message(
         "E102",
         "the header of a scheme is not complete",
@@ -96,14 +98,34 @@ MESSAGES = (
         "schedule x of y in-place",
         "CLAIMS",
     ),
-    Message("E104", "a citation stands in double quotes", "not a quoted text", 'for example: source "Strassen (1969)"', "source Strassen", "STRING"),
+    Message(
+        "E104",
+        "a citation stands in double quotes",
+        "not a quoted text",
+        'for example: source "Strassen (1969)"',
+        "source Strassen",
+        "STRING",
+    ),
     Message(
         "E104", "{found} after a citation", "not expected", "put each statement on a line of its own", 'source "x" "y"', heads=("source",)
     ),
-    Message("E105", "restore must be followed by stage", "expected: stage", "write: restore stage { ... }", "restore { A11 -= A22 }", "STAGE", heads=("restore",)),
+    Message(
+        "E105",
+        "restore must be followed by stage",
+        "expected: stage",
+        "write: restore stage { ... }",
+        "restore { A11 -= A22 }",
+        "STAGE",
+        heads=("restore",),
+    ),
     Message("E105", "the steps of a stage stand in braces", "expected {", "write: stage { A21 += A22 }", "stage A21 += A22 }", "LBRACE"),
     Message(
-        "E105", "{found} after a stage", "not expected", "put each stage on a line of its own", "stage { } stage { }", heads=("stage", "restore")
+        "E105",
+        "{found} after a stage",
+        "not expected",
+        "put each stage on a line of its own",
+        "stage { } stage { }",
+        heads=("stage", "restore"),
     ),
     Message("E101", "this } closes nothing", "no stage is open", "take it out", "scheme x <1,1,1;1>\n  }", "START", "}"),
     Message(
@@ -147,7 +169,9 @@ MESSAGES = (
         "scheme x <1,1,1;1>\n  S1 = A11 A11",
         accepts="SIGN",
     ),
-    Message("E101", "unexpected {found}", "not expected", "put each statement on a line of its own", "schedule x of y\n  stage {\n  } stage { }"),
+    Message(
+        "E101", "unexpected {found}", "not expected", "put each statement on a line of its own", "schedule x of y\n  stage {\n  } stage { }"
+    ),
 )
 """The first row that applies is taken; the last one always does."""
 
@@ -218,7 +242,7 @@ def _diagnostic(message: Message, source: Source, start: int, end: int) -> Diagn
     found = shown(source.text[start:end]) if end > start else "the end of the line"
     return Diagnostic(
         message.code,
-        message.message.format(found=found),
+        message.message.replace("{found}", found),
         Span(source, start, end),
         message.label,
         hints=(message.hint,) if message.hint else (),

@@ -67,7 +67,9 @@ class Names:
 
     def twice(self, word: Word, first: Span) -> None:
         note = f"the first definition is at {first}"
-        self.reporter.report("E208", f"{shown(word.text)} is defined twice", word.span, "defined again", note=note, hint="rename one of them")
+        self.reporter.report(
+            "E208", f"{shown(word.text)} is defined twice", word.span, "defined again", note=note, hint="rename one of them"
+        )
 
     def add_step(self, kind: str, word: Word, step: Form) -> None:
         self.define(word, Value(kind, self.inputs[kind] + len(self.steps[kind])))

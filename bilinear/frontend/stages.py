@@ -32,14 +32,18 @@ class StageReader:
     def read(self, stage: Stage) -> StageIR | None:
         """The stage; None where something was reported."""
         if not stage.steps:
-            self.reporter.report("E220", "a stage without steps", stage.span, "empty", hint="write a step, such as A21 += A22, or leave it out")
+            self.reporter.report(
+                "E220", "a stage without steps", stage.span, "empty", hint="write a step, such as A21 += A22, or leave it out"
+            )
             return None
         multiplies = [_multiplies(step) for step in stage.steps]
         if len(set(multiplies)) > 1:
             other = stage.steps[multiplies.index(not multiplies[0])]
             kind = "a linear step" if multiplies[0] else "a product"
             hint = "put products and linear steps into stages of their own"
-            self.reporter.report("E224", f"a stage of {'products' if multiplies[0] else 'linear steps'} holds {kind}", other.span, kind, hint=hint)
+            self.reporter.report(
+                "E224", f"a stage of {'products' if multiplies[0] else 'linear steps'} holds {kind}", other.span, kind, hint=hint
+            )
             return None
         if not multiplies[0]:
             return self._linear(stage)

@@ -87,9 +87,7 @@ class TreeReader:
         return Update(targets, self.word(children[1]), terms, span)
 
     def sum(self, children: Sequence[Child]) -> tuple[Term, ...]:
-        return tuple(
-            self.term(sign, cast("Tree[Token]", tree).children) for sign, tree in zip(children[::2], children[1::2], strict=True)
-        )
+        return tuple(self.term(sign, cast("Tree[Token]", tree).children) for sign, tree in zip(children[::2], children[1::2], strict=True))
 
     def term(self, sign: Child, children: Sequence[Child]) -> Term:
         number = self.word(children[0]) if children[0] is not None else None

@@ -59,14 +59,14 @@ def check(loaded: Loaded, shape: tuple[int, int, int], dtype: str, levels: int, 
     options: dict[str, Any] = {"algorithm": loaded, "levels": levels, "inputs": inputs}
 
     whole = [generator.integers(-4, 5, size) for size in ((m, k), (k, n), (m, n))]
-    a, b, c = (xp.asarray(x.astype(dtype)) for x in whole)
+    a, b, c = (xp.array(x, dtype) for x in whole)
     matmul(a, b, c, alpha=2, beta=3, **options)
     wanted = 2 * _exact(whole[0], whole[1]) + 3 * whole[2]
     exact = bool(np.array_equal(_host(c), wanted.astype(dtype)))
     unchanged = inputs == "consume" or all(np.array_equal(_host(x), y) for x, y in ((a, whole[0]), (b, whole[1])))
 
     left, right = (generator.standard_normal(size).astype(dtype) for size in ((m, k), (k, n)))
-    a, b, c = xp.asarray(left), xp.asarray(right), xp.full((m, n), np.nan, dtype)
+    a, b, c = xp.array(left), xp.array(right), xp.full((m, n), np.nan, dtype)
     seconds = _timed(device, lambda: matmul(a, b, c, **options))
     scale = float(abs(left).max() * abs(right).max()) if left.size and right.size else 1.0
     difference = abs(_host(c) - _reference(left, right))

@@ -1,0 +1,118 @@
+"""The kernel cache: what was built, by the hash of all that it was built from."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+
+log = logging.getLogger("bilinear")
+
+Entry = tuple[str, bytes]
+"""The compiler's log, and the image."""
+
+
+class Cache:
+    """Entries in a folder, or in memory alone where the folder cannot be written.
+
+    Entries are written to a temporary file and renamed, so that processes may work at once; each carries its own checksum, so that a
+    damaged one is built again instead of loaded.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder if folder is not None and _is_writable(folder) else None
+        if folder is not None and self.folder is None:
+            log.info("kernel cache %s cannot be written; kernels are kept in memory", folder)
+        self._memory: dict[str, Entry] = {}
+
+    @staticmethod
+    def key(*parts: str) -> str:
+        """The name of an entry: SHA-256 over the parts and their lengths."""
+        digest = hashlib.sha256()
+        for part in parts:
+            encoded = part.encode()
+            digest.update(f"{len(encoded)}:".encode() + encoded)
+        return digest.hexdigest()
+
+    def get(self, key: str) -> Entry | None:
+        """The entry, or None where there is none or it is damaged."""
+        if key not in self._memory and self.folder is not None:
+            entry = _read(self.folder / key[:2] / key)
+            if entry is not None:
+                self._memory[key] = entry
+        return self._memory.get(key)
+
+    def put(self, key: str, text: str, image: bytes) -> None:
+        """Keep an entry; a full or failing disk is no error."""
+        self._memory[key] = (text, image)
+        if self.folder is None:
+            return
+        try:
+            _write(self.folder / key[:2] / key, text, image)
+        except OSError as error:
+            log.info("kernel cache %s: %s", self.folder, error)
+
+    def size(self) -> int:
+        """Bytes on disk."""
+        if self.folder is None:
+            return 0
+        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._memory.clear()
+        if self.folder is not None:
+            for child in self.folder.iterdir():
+                shutil.rmtree(child, ignore_errors=True)
+
+
+@cache
+def default_cache() -> Cache:
+    """The cache of this process: `BILINEAR_CACHE_DIR` (empty: memory only), else where the platform puts caches."""
+    named = os.environ.get("BILINEAR_CACHE_DIR")
+    if named is not None:
+        return Cache(Path(named) if named else None)
+    from platformdirs import user_cache_path
+
+    return Cache(user_cache_path("bilinear") / "kernels")
+
+
+def _is_writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _write(path: Path, text: str, image: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    encoded = text.encode()
+    body = f"{len(encoded)}\n".encode() + encoded + image
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(hashlib.sha256(body).digest() + body)
+        os.replace(temporary, path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _read(path: Path) -> Entry | None:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    checksum, body = content[:32], content[32:]
+    if hashlib.sha256(body).digest() != checksum:
+        log.info("kernel cache entry %s is damaged and is built again", path.name)
+        return None
+    head, _, rest = body.partition(b"\n")
+    length = int(head)
+    return rest[:length].decode(), rest[length:]

@@ -1,0 +1,156 @@
+"""CUDA C to machine code with NVRTC, which needs neither a GPU nor a driver."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from bilinear.codegen.cache import Cache, default_cache
+from bilinear.errors import BilinearError, Diagnostic, fail
+
+OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+REMEDY = "pip install 'bilinear[nvrtc]'"
+
+
+@dataclass(frozen=True)
+class KernelResources:
+    """What one kernel takes of a multiprocessor, in bytes and registers a thread."""
+
+    name: str
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+    spill_stores: int
+    spill_loads: int
+
+
+@dataclass(frozen=True)
+class Built:
+    """One image: a cubin of a real architecture (`sm_NN`), or PTX of a virtual one (`compute_NN`), which has no resources yet."""
+
+    architecture: str
+    kind: str
+    image: bytes
+    resources: tuple[KernelResources, ...]
+    log: str
+    cached: bool
+
+
+def available() -> str | None:
+    """Why nothing can be built here, or None."""
+    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
+        return "cuda-bindings is not installed"
+    try:
+        compiler_version()
+    except BilinearError as error:
+        return error.diagnostics[0].message
+    return None
+
+
+@cache
+def compiler_version() -> str:
+    """Name and version of the compiler, with the version of the bindings that drive it."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    major, minor = _call("nvrtcVersion")
+    try:
+        exact = f" ({version('nvidia-cuda-nvrtc')})"
+    except PackageNotFoundError:
+        exact = ""
+    return f"NVRTC {major}.{minor}{exact}"
+
+
+@cache
+def architectures() -> tuple[int, ...]:
+    """The compute capabilities that the compiler knows, times ten."""
+    return tuple(_call("nvrtcGetSupportedArchs")[0])
+
+
+def build(source: str, name: str, architecture: str, *, cache: Cache | None = None) -> Built:
+    """Compile one kernel's source for `sm_NN` (cubin) or `compute_NN` (PTX), from the cache where it was built before.
+
+    Raises `BilinearError`: E601 with the compiler's log, E602 where the compiler is missing, E603 for an unknown architecture.
+    """
+    kind, option = _target(architecture)
+    options = (option, *OPTIONS)
+    store = cache if cache is not None else default_cache()
+    key = store.key(source, *options, compiler_version())
+    known = store.get(key)
+    if known is not None:
+        log, image = known
+        return Built(architecture, kind, image, _resources(log), log, cached=True)
+    log, image = _compile(source, name, kind, options)
+    store.put(key, log, image)
+    return Built(architecture, kind, image, _resources(log), log, cached=False)
+
+
+def _target(architecture: str) -> tuple[str, str]:
+    match = re.fullmatch(r"(sm|compute)_(\d+)[af]?", architecture)
+    if match is None or int(match[2]) not in architectures():
+        known = ", ".join(f"sm_{number}" for number in architectures())
+        raise fail("E603", f"{compiler_version()} cannot build for {architecture!r}", f"choose among {known}, or compute_NN for PTX")
+    return ("cubin" if match[1] == "sm" else "ptx"), f"--gpu-architecture={architecture}"
+
+
+def _compile(source: str, name: str, kind: str, options: tuple[str, ...]) -> tuple[str, bytes]:
+    program = _call("nvrtcCreateProgram", source.encode(), f"{name}.cu".encode(), 0, None, None)[0]
+    try:
+        encoded = [option.encode() for option in options]
+        failure = _try("nvrtcCompileProgram", program, len(encoded), encoded)[0]
+        log = _text("nvrtcGetProgramLog", program)
+        if failure:
+            hint = "generated sources always compile unless a template was changed: please report this with the .bl file"
+            raise BilinearError(Diagnostic("E601", f"the compiler refuses {name}", notes=tuple(log.splitlines()[:20]), hints=(hint,)))
+        image = _bytes("nvrtcGetCUBIN" if kind == "cubin" else "nvrtcGetPTX", program)
+    finally:
+        _call("nvrtcDestroyProgram", program)
+    return log, image
+
+
+def _bytes(getter: str, program: Any) -> bytes:
+    size = _call(f"{getter}Size", program)[0]
+    buffer = bytes(size)
+    _call(getter, program, buffer)
+    return buffer
+
+
+def _text(getter: str, program: Any) -> str:
+    return _bytes(getter, program).rstrip(b"\0 \n").decode(errors="replace")
+
+
+def _try(function: str, *arguments: Any) -> tuple[bool, tuple[Any, ...]]:
+    """Whether an NVRTC call failed, and what it returned; a missing library is a diagnostic (E602)."""
+    try:
+        from cuda.bindings import nvrtc
+
+        status, *results = getattr(nvrtc, function)(*arguments)
+    except (ImportError, RuntimeError) as error:
+        raise fail("E602", f"NVRTC is not usable: {str(error).splitlines()[0]}", REMEDY) from None
+    return status != nvrtc.nvrtcResult.NVRTC_SUCCESS, tuple(results)
+
+
+def _call(function: str, *arguments: Any) -> tuple[Any, ...]:
+    failed, results = _try(function, *arguments)
+    if failed:
+        raise fail("E602", f"NVRTC failed in {function}", REMEDY)
+    return results
+
+
+_PROPERTIES = re.compile(
+    r"Compiling entry function '(?P<name>\w+)'.*?"
+    r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads.*?"
+    r"Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
+    re.DOTALL,
+)
+
+
+def _resources(log: str) -> tuple[KernelResources, ...]:
+    found = []
+    for match in _PROPERTIES.finditer(log):
+        shared = re.search(r"(\d+) bytes smem", match["rest"])
+        numbers = (int(match["stack"]), int(match["stores"]), int(match["loads"]))
+        found.append(KernelResources(match["name"], int(match["registers"]), int(shared[1]) if shared else 0, *numbers))
+    return tuple(found)

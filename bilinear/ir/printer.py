@@ -1,0 +1,169 @@
+"""Schemes and schedules back to `.bl` text, which parses to the same scheme or schedule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+
+from bilinear.errors import fail
+from bilinear.ir.linear import Coefficient, Form
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule, Stage
+from bilinear.ir.scheme import Scheme, block_name
+
+_TITLE = r"[A-Za-z_][A-Za-z0-9_-]*"
+_NAME = r"(?!(?:scheme|schedule|source|restore|stage)\Z)(?![ABC][1-9][1-9]\Z)[A-Za-z_][A-Za-z0-9_]*"
+
+
+def print_scheme(scheme: Scheme) -> str:
+    """A scheme as a coefficient table, or as equations where it has named sub-expressions.
+
+    Raises `BilinearError` (E241) where its name or the name of a product cannot be written.
+    """
+    _check_names((scheme.name,), re.compile(_TITLE))
+    _check_names(scheme.products, re.compile(_NAME))
+    ring = "" if scheme.ring == "Q" else f" over {scheme.ring}"
+    head = [f"scheme {scheme.name} {scheme.format}{ring}", *_citation(scheme.citation)]
+    body = _equations(scheme) if scheme.u.steps or scheme.v.steps or scheme.w.steps else _table(scheme)
+    return "\n".join([*head, *body]) + "\n"
+
+
+def print_schedule(schedule: Schedule) -> str:
+    """A schedule as stages.
+
+    Raises `BilinearError` (E241) where it cannot be written: more than one level, a workspace, a map into C or with steps of its own.
+    """
+    if schedule.levels != 1 or schedule.workspaces:
+        raise fail("E241", f"schedule {schedule.name} has workspaces or several levels, which the language cannot write")
+    _check_names((schedule.name, schedule.scheme), re.compile(_TITLE))
+    claims = ["in-place"] if schedule.in_place else []
+    claims += [f"restores {' '.join(schedule.restores)}"] if schedule.restores else []
+    head = f"schedule {schedule.name} of {schedule.scheme}" + (f": {', '.join(claims)}" if claims else "")
+    width = len("restore stage") if any(isinstance(s, LinearStage) and s.restores for s in schedule.stages) else len("stage")
+    return "\n".join([head, *_citation(schedule.citation), *(_stage(stage, width) for stage in schedule.stages)]) + "\n"
+
+
+def _check_names(names: Iterable[str], pattern: re.Pattern[str]) -> None:
+    for name in names:
+        if pattern.fullmatch(name) is None:
+            raise fail("E241", f"the name {name[:40]!r} cannot be written in the language", "rename it: a letter, then letters and digits")
+
+
+def _is_name(name: str) -> bool:
+    return re.fullmatch(_NAME, name) is not None
+
+
+def _citation(text: str) -> list[str]:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return [f'  source "{escaped}"'] if text else []
+
+
+def _names(matrix: str, rows: int, columns: int) -> list[str]:
+    return [block_name(matrix, i, j) for i in range(rows) for j in range(columns)]
+
+
+def _blocks(scheme: Scheme) -> tuple[list[str], list[str], list[str]]:
+    m, k, n = scheme.m, scheme.k, scheme.n
+    return _names("A", m, k), _names("B", k, n), _names("C", m, n)
+
+
+def _table(scheme: Scheme) -> list[str]:
+    columns: list[dict[int, Coefficient]] = [{} for _ in scheme.products]
+    for output, row in enumerate(scheme.w.outputs):
+        for product, coefficient in row:
+            columns[product][output] = coefficient
+    titles = _blocks(scheme)
+    rows: list[list[list[str]]] = [[[t for t in part] for part in titles]]
+    for left, right, column in zip(scheme.u.outputs, scheme.v.outputs, columns, strict=True):
+        forms = (dict(left), dict(right), column)
+        rows.append([[str(f.get(i, 0)) for i in range(len(part))] for f, part in zip(forms, titles, strict=True)])
+    width = max(len(cell) for row in rows for part in row for cell in part)
+    labels = ["#", *(f"  {name}:" for name in scheme.products)]
+    margin = max(map(len, labels))
+    lines = (" | ".join(" ".join(cell.rjust(width) for cell in part) for part in row) for row in rows)
+    return [f"{label.ljust(margin)} {line}" for label, line in zip(labels, lines, strict=True)]
+
+
+def _equations(scheme: Scheme) -> list[str]:
+    a, b, c = _blocks(scheme)
+    free = set(scheme.products)
+    left, right = _steps(scheme.u.names, len(scheme.u.steps), "S", free), _steps(scheme.v.names, len(scheme.v.steps), "T", free)
+    sums = _steps(scheme.w.names, len(scheme.w.steps), "U", free)
+    products = list(scheme.products)
+    lines = [f"{name} = {_sum(f, a + left)}" for name, f in zip(left, scheme.u.steps, strict=True)]
+    lines += [f"{name} = {_sum(f, b + right)}" for name, f in zip(right, scheme.v.steps, strict=True)]
+    for name, u, v in zip(products, scheme.u.outputs, scheme.v.outputs, strict=True):
+        lines.append(f"{name} = {_factor(u, a + left)} * {_factor(v, b + right)}")
+    lines += [f"{name} = {_sum(f, products + sums)}" for name, f in zip(sums, scheme.w.steps, strict=True)]
+    lines += [f"{name} = {_sum(f, products + sums)}" for name, f in zip(c, scheme.w.outputs, strict=True)]
+    return [f"  {line}" for line in lines]
+
+
+def _steps(names: Sequence[str], number: int, letter: str, taken: set[str]) -> list[str]:
+    """The names of the steps; one that is missing, taken or malformed is replaced."""
+    chosen = []
+    for i in range(number):
+        name = names[i] if i < len(names) else f"{letter}{i + 1}"
+        if name in taken or not _is_name(name):
+            name = next(free for j in count(1) if (free := f"{letter}{i + 1}_{j}") not in taken)
+        taken.add(name)
+        chosen.append(name)
+    return chosen
+
+
+def _factor(form: Form, names: Sequence[str]) -> str:
+    text = _sum(form, names)
+    return text if len(form) == 1 and form[0][1] == 1 else f"({text})"
+
+
+def _sum(form: Form, names: Sequence[str]) -> str:
+    """A form as a sum; one without terms as zero times the first name, which keeps its type."""
+    return _join((coefficient, names[index]) for index, coefficient in form) if form else f"0 {names[0]}"
+
+
+def _join(terms: Iterable[tuple[Coefficient, str]]) -> str:
+    """Signed terms in a row, those with a plus in front."""
+    text = ""
+    for coefficient, name in sorted(terms, key=lambda term: term[0] < 0):
+        sign = "-" if coefficient < 0 else "+"
+        text += f" {sign} " if text else sign.replace("+", "")
+        text += name if abs(coefficient) == 1 else f"{abs(coefficient)} {name}"
+    return text
+
+
+def _stage(stage: Stage, width: int) -> str:
+    if isinstance(stage, LinearStage):
+        word = "restore stage" if stage.restores else "stage"
+        steps = [step for block_map in stage.maps for step in _updates(block_map)]
+    else:
+        word, steps = "stage", [_product(product) for product in stage.products]
+    return f"  {word.ljust(width)} {{ {' ; '.join(steps)} }}"
+
+
+def _updates(block_map: BlockMap) -> Iterator[str]:
+    if block_map.map.steps or any(target.space not in ("A", "B") for target in block_map.targets):
+        raise fail("E241", "a linear stage into C, or with sub-expressions, cannot be written in the language")
+    read = {index for output in block_map.map.outputs for index, _ in output}
+    unread = [i for i in range(block_map.map.inputs) if i not in read]
+    for number, (target, output) in enumerate(zip(block_map.targets, block_map.map.outputs, strict=True)):
+        yield _update(target, block_map.sources, output, unread if number == 0 else [])
+
+
+def _update(target: Block, sources: Sequence[Block], output: Form, unread: Sequence[int]) -> str:
+    """One step: `+=` or `-=` where the target is kept, else `=`; sources that no step reads are named with the coefficient 0."""
+    terms = {sources[i]: coefficient for i, coefficient in output} | {sources[i]: 0 for i in unread}
+    operator = "="
+    if terms.get(target) == 1 and len(terms) > 1:
+        del terms[target]
+        operator = "+="
+        if all(coefficient < 0 for coefficient in terms.values()):
+            operator, terms = "-=", {block: -coefficient for block, coefficient in terms.items()}
+    text = _join((coefficient, str(block)) for block, coefficient in terms.items())
+    return f"{target} {operator} {text or f'0 {target}'}"
+
+
+def _product(product: Product) -> str:
+    if any(target.block.space != "C" for target in product.targets) or (product.left.space, product.right.space) != ("A", "B"):
+        raise fail("E241", "a product with a workspace cannot be written in the language")
+    targets = ", ".join(_join([(target.coefficient, str(target.block))]) for target in product.targets)
+    return f"{targets} += {product.left} * {product.right}"

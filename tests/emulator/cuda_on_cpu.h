@@ -1,0 +1,687 @@
+// Runs CUDA C on a CPU: one fiber per CUDA thread, one operating-system thread per running block. Included before the emitted text.
+//
+// The harness appends one line per kernel (CUDA_ON_CPU_KERNEL) and calls the function that it defines. What CUDA leaves undefined is
+// made visible: shared memory is all ones (NaN) when a block starts, dynamic shared memory and stacks end at inaccessible pages, and
+// barriers, accesses and the sanitizers' findings end the launch with a report instead of ending the process.
+#pragma once
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <math.h>
+#include <type_traits>
+
+#include <link.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#if !defined(__x86_64__) && !defined(CUDA_ON_CPU_UCONTEXT)
+#define CUDA_ON_CPU_UCONTEXT
+#endif
+
+// ---------------------------------------------------------------------------------------------------------------- types and words
+
+struct uint3 { unsigned x, y, z; };
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+
+#define CUDA_ON_CPU_VECTORS(type, name, align2, align4)                                                                             \
+    struct __attribute__((aligned(align2))) name##2 { type x, y; };                                                                 \
+    struct name##3 { type x, y, z; };                                                                                               \
+    struct __attribute__((aligned(align4))) name##4 { type x, y, z, w; };                                                           \
+    inline name##2 make_##name##2(type x, type y) { return {x, y}; }                                                                \
+    inline name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
+#define uint3 cuda_on_cpu_unused_uint3
+CUDA_ON_CPU_VECTORS(int, int, 8, 16)
+CUDA_ON_CPU_VECTORS(unsigned, uint, 8, 16)
+CUDA_ON_CPU_VECTORS(float, float, 8, 16)
+CUDA_ON_CPU_VECTORS(double, double, 16, 16)
+CUDA_ON_CPU_VECTORS(long long, longlong, 16, 16)
+#undef uint3
+#undef CUDA_ON_CPU_VECTORS
+
+namespace cuda_on_cpu {
+
+// ------------------------------------------------------------------------------------------------------- what a launch is made of
+
+constexpr unsigned MOST_THREADS = 1024;
+constexpr size_t PAGE = 65536;                 // a multiple of every page size in use
+constexpr size_t STACK = 2 * PAGE;
+constexpr size_t DYNAMIC_SHARED = 4 * PAGE;    // more than the 227 KiB of any current device
+constexpr size_t SIGNAL_STACK = 2 * PAGE;
+
+enum Order : int { ASCENDING, DESCENDING, RANDOM };
+enum Failure : int { NONE, BARRIER, ACCESS, ALIGNMENT, UNDEFINED, TRAP };
+enum Status : uint8_t { READY, AT_BARRIER, AT_WARP_BARRIER, EXITED };
+
+// Mirrored by the harness, field by field.
+struct Launch {
+    uint32_t grid[3], block[3];
+    int32_t order;
+    uint32_t workers;
+    uint64_t seed, shared_bytes;
+    void** arenas;                             // one a worker, from cuda_on_cpu_arena
+    void** arguments;                          // where the value of each parameter stands
+    int32_t failure;
+    uint32_t failed_block[3], failed_thread[3];
+    uint32_t line;
+    uint64_t address;
+    char message[512];
+};
+
+#ifdef CUDA_ON_CPU_UCONTEXT
+typedef ucontext_t Context;
+#else
+typedef void* Context;                         // the saved stack pointer; the registers lie on the stack
+#endif
+
+struct Fiber {
+    Context context;
+    uint32_t line;                             // of the barrier where it waits
+    uint32_t mask;                             // of lanes, at a warp barrier
+    Status status;
+};
+
+// All that a worker needs; it lives in an arena that outlasts the launch, so nothing is allocated for a block.
+struct Worker {
+    Context scheduler;
+    uint3 thread, block;
+    dim3 block_extent, grid_extent;
+    void (*body)(void**);
+    Launch* launch;
+    unsigned current;
+    bool in_kernel;
+    unsigned char* dynamic_shared;
+    unsigned char* shared;                     // this thread's copy of the module's static shared memory
+    size_t shared_size;
+    sigjmp_buf out;
+    uint16_t order[MOST_THREADS];
+    Fiber fibers[MOST_THREADS];
+};
+
+// Of the arena: the worker, the signal stack, dynamic shared memory, the stacks; an inaccessible page after each.
+constexpr size_t WORKER_SIZE = (sizeof(Worker) + PAGE - 1) / PAGE * PAGE;
+constexpr size_t SIGNAL_STACK_AT = WORKER_SIZE + PAGE;
+constexpr size_t DYNAMIC_SHARED_AT = SIGNAL_STACK_AT + SIGNAL_STACK + PAGE;
+constexpr size_t STACKS_AT = DYNAMIC_SHARED_AT + DYNAMIC_SHARED + PAGE;
+constexpr size_t ARENA = STACKS_AT + MOST_THREADS * (STACK + PAGE);
+
+inline void* create_arena()
+{
+    void* const memory = mmap(nullptr, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    unsigned char* const arena = static_cast<unsigned char*>(memory);
+    bool guarded = true;
+    for (const size_t at : {WORKER_SIZE, SIGNAL_STACK_AT + SIGNAL_STACK, DYNAMIC_SHARED_AT + DYNAMIC_SHARED})
+        guarded = guarded && mprotect(arena + at, PAGE, PROT_NONE) == 0;
+    for (unsigned i = 0; i < MOST_THREADS; ++i)
+        guarded = guarded && mprotect(arena + STACKS_AT + i * (STACK + PAGE) + STACK, PAGE, PROT_NONE) == 0;
+    if (guarded) return memory;
+    munmap(memory, ARENA);
+    return nullptr;
+}
+
+// The only thread-local object besides static shared memory: see poison_shared.
+static thread_local Worker* worker = nullptr;
+
+// ----------------------------------------------------------------------------------------------------------------------- failures
+
+inline bool claim_failure(Launch& launch, Failure failure)
+{
+    int expected = NONE;
+    return __atomic_compare_exchange_n(&launch.failure, &expected, failure, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+inline void locate_failure(const Worker& w)
+{
+    const unsigned block[3] = {w.block.x, w.block.y, w.block.z}, thread[3] = {w.thread.x, w.thread.y, w.thread.z};
+    memcpy(w.launch->failed_block, block, sizeof block);
+    memcpy(w.launch->failed_thread, thread, sizeof thread);
+}
+
+// The first failure is the one reported. Its fiber, and all others of its block, are abandoned where they stand.
+[[noreturn]] inline void fail(Failure failure, unsigned line, uint64_t address, const char* message)
+{
+    Worker& w = *worker;
+    if (claim_failure(*w.launch, failure)) {
+        locate_failure(w);
+        w.launch->line = line;
+        w.launch->address = address;
+        snprintf(w.launch->message, sizeof w.launch->message, "%s", message);
+    }
+    siglongjmp(w.out, 1);
+}
+
+constexpr int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+constexpr int SIGNAL_COUNT = sizeof SIGNALS / sizeof *SIGNALS;
+static struct sigaction previous_actions[SIGNAL_COUNT];
+
+inline void on_signal(int signal, siginfo_t* info, void* context)
+{
+    if (worker == nullptr || !worker->in_kernel) {
+        // Not ours: the instruction is run again under the handler of before.
+        for (int i = 0; i < SIGNAL_COUNT; ++i)
+            if (SIGNALS[i] == signal) sigaction(signal, &previous_actions[i], nullptr);
+        return;
+    }
+    const uint64_t address = reinterpret_cast<uint64_t>(info->si_addr);
+    if (signal == SIGFPE) fail(UNDEFINED, 0, 0, "integer division by zero");
+    if (signal == SIGILL) fail(TRAP, 0, 0, "trap");
+    const unsigned char* const stack = reinterpret_cast<unsigned char*>(worker) + STACKS_AT;
+    if (address - reinterpret_cast<uint64_t>(stack) < MOST_THREADS * (STACK + PAGE)) fail(ACCESS, 0, 0, "stack overflow");
+    const char* message = "access to";
+#if defined(__x86_64__)
+    constexpr greg_t WRITING = 2;
+    message = static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & WRITING ? "write to" : "read from";
+#else
+    (void)context;
+#endif
+    fail(ACCESS, 0, address, message);
+}
+
+// What the compiler's checks call (-fsanitize=...); every record begins with its place in the source.
+struct SourceLocation { const char* file; uint32_t line, column; };
+struct TypeDescriptor { uint16_t kind, info; char name[1]; };
+struct TypeMismatch { SourceLocation location; const TypeDescriptor* type; unsigned char log_alignment, kind; };
+
+[[noreturn]] inline void fail_check(const SourceLocation& location, const char* message)
+{
+    fail(UNDEFINED, location.line, 0, message);
+}
+
+}  // namespace cuda_on_cpu
+
+extern "C" {
+inline __attribute__((used)) void __ubsan_handle_type_mismatch_v1(cuda_on_cpu::TypeMismatch* data, uintptr_t pointer)
+{
+    char message[256];
+    if (pointer == 0) cuda_on_cpu::fail(cuda_on_cpu::ACCESS, data->location.line, 0, "null pointer");
+    snprintf(message, sizeof message, "%s needs %u-byte alignment", data->type->name, 1u << data->log_alignment);
+    cuda_on_cpu::fail(cuda_on_cpu::ALIGNMENT, data->location.line, pointer, message);
+}
+inline __attribute__((used)) void __ubsan_handle_out_of_bounds(cuda_on_cpu::SourceLocation* location, uintptr_t index)
+{
+    char message[64];
+    snprintf(message, sizeof message, "index %lld out of bounds", static_cast<long long>(index));
+    cuda_on_cpu::fail(cuda_on_cpu::ACCESS, location->line, 0, message);
+}
+#define CUDA_ON_CPU_CHECK(check, message)                                                                                           \
+    inline __attribute__((used)) void __ubsan_handle_##check(cuda_on_cpu::SourceLocation* location)                                 \
+    {                                                                                                                               \
+        cuda_on_cpu::fail_check(*location, message);                                                                                \
+    }
+CUDA_ON_CPU_CHECK(add_overflow, "signed overflow in an addition")
+CUDA_ON_CPU_CHECK(sub_overflow, "signed overflow in a subtraction")
+CUDA_ON_CPU_CHECK(mul_overflow, "signed overflow in a multiplication")
+CUDA_ON_CPU_CHECK(negate_overflow, "signed overflow in a negation")
+CUDA_ON_CPU_CHECK(divrem_overflow, "integer division by zero, or its quotient overflows")
+CUDA_ON_CPU_CHECK(shift_out_of_bounds, "shift by a negative or too large count")
+#undef CUDA_ON_CPU_CHECK
+}
+
+// ------------------------------------------------------------------------------------------------------------------------- fibers
+
+#ifndef CUDA_ON_CPU_UCONTEXT
+// Saves the callee-saved registers of the System V calling convention on the stack, and the stack pointer in *from; goes on at `to`.
+extern "C" __attribute__((visibility("hidden"))) void cuda_on_cpu_switch(void** from, void* to);
+asm(R"(
+    .text
+    .hidden cuda_on_cpu_switch
+    .globl cuda_on_cpu_switch
+    .type cuda_on_cpu_switch, @function
+cuda_on_cpu_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .size cuda_on_cpu_switch, . - cuda_on_cpu_switch
+)");
+#endif
+
+namespace cuda_on_cpu {
+
+inline void switch_context(Context& from, Context& to)
+{
+#ifdef CUDA_ON_CPU_UCONTEXT
+    swapcontext(&from, &to);
+#else
+    cuda_on_cpu_switch(&from, to);
+#endif
+}
+
+inline void run_fiber()
+{
+    Worker& w = *worker;
+    w.body(w.launch->arguments);
+    w.fibers[w.current].status = EXITED;
+    switch_context(w.fibers[w.current].context, w.scheduler);
+}
+
+inline void prepare_fiber(Worker& w, unsigned index)
+{
+    Fiber& fiber = w.fibers[index];
+    fiber.status = READY;
+    unsigned char* const stack = reinterpret_cast<unsigned char*>(&w) + STACKS_AT + index * (STACK + PAGE);
+    // Without the offset the stacks' ends would all compete for the same few cache sets.
+    const size_t offset = index % 32 * 192;
+#ifdef CUDA_ON_CPU_UCONTEXT
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = stack;
+    fiber.context.uc_stack.ss_size = STACK - offset;
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, run_fiber, 0);
+#else
+    constexpr int SAVED_REGISTERS = 6;
+    void** top = reinterpret_cast<void**>(stack + STACK - offset);
+    *--top = nullptr;                                           // what run_fiber would return to; it keeps the stack aligned
+    *--top = reinterpret_cast<void*>(run_fiber);
+    for (int i = 0; i < SAVED_REGISTERS; ++i) *--top = nullptr;
+    fiber.context = top;
+#endif
+}
+
+inline void wait(Status status, unsigned mask, unsigned line)
+{
+    Worker& w = *worker;
+    Fiber& fiber = w.fibers[w.current];
+    fiber.status = status;
+    fiber.mask = mask;
+    fiber.line = line;
+    switch_context(fiber.context, w.scheduler);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------- scheduler
+
+inline uint64_t mix(uint64_t x)   // SplitMix64
+{
+    x += 0x9e3779b97f4a7c15;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+}
+
+// Static shared memory is what the module keeps per operating-system thread, so all of it but our own pointer is poisoned.
+struct SharedQuery { uintptr_t code; unsigned char* memory; size_t size; };
+
+inline int find_shared_in(dl_phdr_info* info, size_t, void* data)
+{
+    SharedQuery& query = *static_cast<SharedQuery*>(data);
+    bool here = false;
+    size_t size = 0;
+    for (int i = 0; i < info->dlpi_phnum; ++i) {
+        const auto& part = info->dlpi_phdr[i];
+        if (part.p_type == PT_LOAD && query.code - (info->dlpi_addr + part.p_vaddr) < part.p_memsz) here = true;
+        if (part.p_type == PT_TLS) size = part.p_memsz;
+    }
+    if (!here) return 0;
+    query.memory = static_cast<unsigned char*>(info->dlpi_tls_data);
+    query.size = size;
+    return 1;
+}
+
+inline void find_shared(Worker& w)
+{
+    SharedQuery query = {reinterpret_cast<uintptr_t>(find_shared_in), nullptr, 0};
+    dl_iterate_phdr(find_shared_in, &query);
+    w.shared = query.memory;
+    w.shared_size = query.size;
+}
+
+inline void poison_shared(Worker& w)
+{
+    memset(w.shared, 0xff, w.shared_size);
+    worker = &w;
+    memset(w.dynamic_shared, 0xff, w.launch->shared_bytes);
+}
+
+inline void shuffle(Worker& w, unsigned count, uint64_t seed)
+{
+    for (unsigned i = count - 1; i > 0; --i) {
+        seed = mix(seed);
+        const unsigned other = static_cast<unsigned>((seed >> 32) * (i + 1) >> 32);
+        const uint16_t held = w.order[i];
+        w.order[i] = w.order[other];
+        w.order[other] = held;
+    }
+}
+
+// Releases every warp whose running lanes, as far as its masks name them, all wait at one warp barrier. Lanes that exited are not waited for.
+inline bool release_warps(Worker& w, unsigned count)
+{
+    constexpr unsigned WARP = 32;
+    bool any = false;
+    for (unsigned first = 0; first < count; first += WARP) {
+        const unsigned lanes = count - first < WARP ? count - first : WARP;
+        for (unsigned lane = 0; lane < lanes; ++lane) {
+            const Fiber& leader = w.fibers[first + lane];
+            if (leader.status != AT_WARP_BARRIER) continue;
+            bool complete = true;
+            for (unsigned i = 0; i < lanes; ++i) {
+                const Fiber& fiber = w.fibers[first + i];
+                if (!(leader.mask >> i & 1) || fiber.status == EXITED) continue;
+                complete = complete && fiber.status == AT_WARP_BARRIER && fiber.mask == leader.mask && fiber.line == leader.line;
+            }
+            if (!complete) continue;
+            for (unsigned i = 0, mask = leader.mask; i < lanes; ++i)
+                if (mask >> i & 1 && w.fibers[first + i].status == AT_WARP_BARRIER) w.fibers[first + i].status = READY;
+            any = true;
+        }
+    }
+    return any;
+}
+
+// Nobody can go on: says who waits where.
+inline void report_barrier(Worker& w, unsigned count, unsigned exited)
+{
+    if (!claim_failure(*w.launch, BARRIER)) return;
+    locate_failure(w);
+    char* at = w.launch->message;
+    char* const end = at + sizeof w.launch->message;
+    auto say = [&](const char* format, auto... values) {
+        if (at < end) at += snprintf(at, static_cast<size_t>(end - at), format, values...);
+    };
+    say("of %u threads, %u have exited", count, exited);
+    for (unsigned i = 0; i < count; ++i) {
+        const Fiber& fiber = w.fibers[i];
+        auto same = [&](const Fiber& other) { return other.status == fiber.status && other.line == fiber.line; };
+        bool seen = fiber.status == EXITED;
+        for (unsigned j = 0; j < i && !seen; ++j) seen = same(w.fibers[j]);
+        if (seen) continue;
+        unsigned waiting = 0;
+        for (unsigned j = i; j < count; ++j) waiting += same(w.fibers[j]);
+        say(", %u wait%s at the %s of line %u", waiting, waiting == 1 ? "s" : "", fiber.status == AT_BARRIER ? "barrier" : "warp barrier",
+            fiber.line);
+        if (w.launch->line == 0) w.launch->line = fiber.line;
+    }
+}
+
+// Runs all threads up to where they wait or end, and lets them go on together, until none is left; false when the launch has failed.
+inline bool run_block(Worker& w, uint64_t block)
+{
+    const unsigned count = w.block_extent.x * w.block_extent.y * w.block_extent.z;
+    const Order order = static_cast<Order>(w.launch->order);
+    poison_shared(w);
+    for (unsigned i = 0; i < count; ++i) {
+        prepare_fiber(w, i);
+        w.order[i] = static_cast<uint16_t>(order == DESCENDING ? count - 1 - i : i);
+    }
+    unsigned exited = 0;
+    for (uint64_t phase = 0;; ++phase) {
+        if (order == RANDOM) shuffle(w, count, mix(mix(w.launch->seed) ^ block) ^ phase);
+        unsigned at_barrier = 0, line = 0;
+        bool same_line = true;
+        for (unsigned i = 0; i < count; ++i) {
+            const unsigned index = w.order[i];
+            Fiber& fiber = w.fibers[index];
+            if (fiber.status == READY) {
+                w.current = index;
+                const unsigned x = w.block_extent.x, y = w.block_extent.y;
+                w.thread = {index % x, index / x % y, index / (x * y)};
+                switch_context(w.scheduler, fiber.context);
+                exited += fiber.status == EXITED;
+            }
+            if (fiber.status != AT_BARRIER) continue;
+            same_line = same_line && (at_barrier == 0 || fiber.line == line);
+            line = fiber.line;
+            ++at_barrier;
+        }
+        if (exited == count) return true;
+        if (at_barrier == count && same_line) {
+            for (unsigned i = 0; i < count; ++i) w.fibers[i].status = READY;
+            continue;
+        }
+        if (at_barrier + exited < count && release_warps(w, count)) continue;
+        report_barrier(w, count, exited);
+        return false;
+    }
+}
+
+// The blocks of one launch in their order: an affine bijection of 0 ... total - 1 when it is random.
+struct Blocks {
+    uint64_t total, factor, offset, next;
+
+    explicit Blocks(const Launch& launch)
+        : total(uint64_t(launch.grid[0]) * launch.grid[1] * launch.grid[2]), factor(1), offset(0), next(0)
+    {
+        if (launch.order == DESCENDING) { factor = total - 1; offset = total - 1; }
+        if (launch.order != RANDOM) return;
+        offset = mix(launch.seed) % total;
+        factor = mix(launch.seed + 1) % total;
+        while (greatest_common_divisor(factor, total) != 1) factor = (factor + 1) % total;
+    }
+    static uint64_t greatest_common_divisor(uint64_t a, uint64_t b) { return b == 0 ? a : greatest_common_divisor(b, a % b); }
+    uint64_t at(uint64_t i) const { return static_cast<uint64_t>((static_cast<unsigned __int128>(i) * factor + offset) % total); }
+};
+
+struct Team { Launch* launch; Blocks blocks; void (*body)(void**); unsigned joined; };
+
+inline void* run_worker(void* data)
+{
+    Team& team = *static_cast<Team*>(data);
+    Launch& launch = *team.launch;
+    unsigned char* const arena = static_cast<unsigned char*>(launch.arenas[__atomic_fetch_add(&team.joined, 1u, __ATOMIC_RELAXED)]);
+    Worker& w = *reinterpret_cast<Worker*>(arena);
+    worker = &w;
+    w.launch = &launch;
+    w.body = team.body;
+    w.grid_extent = dim3(launch.grid[0], launch.grid[1], launch.grid[2]);
+    w.block_extent = dim3(launch.block[0], launch.block[1], launch.block[2]);
+    // It ends at the inaccessible page, as far as an alignment of 16 bytes lets it.
+    w.dynamic_shared = arena + DYNAMIC_SHARED_AT + DYNAMIC_SHARED - (launch.shared_bytes + 15) / 16 * 16;
+    find_shared(w);
+
+    stack_t signal_stack = {}, previous_stack = {};
+    signal_stack.ss_sp = arena + SIGNAL_STACK_AT;
+    signal_stack.ss_size = SIGNAL_STACK;
+    sigaltstack(&signal_stack, &previous_stack);
+    // A failure comes back here, whatever stack it happened on.
+    if (sigsetjmp(w.out, 1) == 0) {
+        w.in_kernel = true;
+        while (__atomic_load_n(&launch.failure, __ATOMIC_ACQUIRE) == NONE) {
+            const uint64_t i = __atomic_fetch_add(&team.blocks.next, uint64_t(1), __ATOMIC_RELAXED);
+            if (i >= team.blocks.total) break;
+            const uint64_t block = team.blocks.at(i), x = launch.grid[0], y = launch.grid[1];
+            w.block = {unsigned(block % x), unsigned(block / x % y), unsigned(block / x / y)};
+            if (!run_block(w, block)) break;
+        }
+    }
+    w.in_kernel = false;
+    sigaltstack(&previous_stack, nullptr);
+    worker = nullptr;
+    return nullptr;
+}
+
+// One launch at a time in a process: the harness holds a lock, because signal handlers belong to the process.
+inline void run(Launch& launch, void (*body)(void**))
+{
+    Team team = {&launch, Blocks(launch), body, 0};
+    struct sigaction action = {};
+    action.sa_sigaction = on_signal;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigemptyset(&action.sa_mask);
+    for (int i = 0; i < SIGNAL_COUNT; ++i) sigaction(SIGNALS[i], &action, &previous_actions[i]);
+
+    constexpr unsigned MOST_WORKERS = 64;
+    pthread_t threads[MOST_WORKERS];
+    unsigned started = 0;
+    while (started + 1 < launch.workers && started < MOST_WORKERS) {
+        if (pthread_create(&threads[started], nullptr, run_worker, &team) != 0) break;
+        ++started;
+    }
+    run_worker(&team);
+    for (unsigned i = 0; i < started; ++i) pthread_join(threads[i], nullptr);
+    for (int i = 0; i < SIGNAL_COUNT; ++i) sigaction(SIGNALS[i], &previous_actions[i], nullptr);
+}
+
+// Calls a kernel with the values behind `arguments`, whose C types the caller declared; pointers may differ in the const of what they point at.
+template <class... Declared>
+struct Call {
+    template <class T>
+    using Plain = std::conditional_t<std::is_pointer_v<T>, std::add_pointer_t<std::remove_cv_t<std::remove_pointer_t<T>>>, std::remove_cv_t<T>>;
+
+    template <class... Parameters>
+    static constexpr bool matches(void (*)(Parameters...))
+    {
+        if constexpr (sizeof...(Parameters) != sizeof...(Declared)) return false;
+        else return (std::is_same_v<Plain<Parameters>, Plain<Declared>> && ...);
+    }
+
+    template <class... Parameters, size_t... I>
+    static void apply(void (*kernel)(Parameters...), void** arguments, std::integer_sequence<size_t, I...>)
+    {
+        kernel(*static_cast<std::remove_cv_t<Parameters>*>(arguments[I])...);
+    }
+
+    template <auto kernel>
+    static void body(void** arguments) { apply(kernel, arguments, std::make_index_sequence<sizeof...(Declared)>()); }
+};
+
+constexpr unsigned first(unsigned value, ...) { return value; }
+
+}  // namespace cuda_on_cpu
+
+extern "C" inline __attribute__((used, visibility("default"))) void* cuda_on_cpu_arena() { return cuda_on_cpu::create_arena(); }
+
+#define CUDA_ON_CPU_KERNEL(name, ...)                                                                                               \
+    static_assert(cuda_on_cpu::Call<__VA_ARGS__>::matches(name), "the declared parameters of " #name " are not those of the kernel"); \
+    extern "C" __attribute__((visibility("default"))) void cuda_on_cpu_launch_##name(cuda_on_cpu::Launch* launch)                   \
+    {                                                                                                                               \
+        cuda_on_cpu::run(*launch, cuda_on_cpu::Call<__VA_ARGS__>::template body<&name>);                                            \
+    }
+#define CUDA_ON_CPU_LAUNCH_BOUNDS(name, ...)                                                                                        \
+    extern "C" __attribute__((visibility("default"))) unsigned cuda_on_cpu_bounds_##name() { return cuda_on_cpu::first(__VA_ARGS__); }
+
+// ------------------------------------------------------------------------------------------------------------------ CUDA's own words
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define __shared__ static thread_local
+#define __align__(...) __attribute__((aligned(__VA_ARGS__)))
+// CUDA compilers take the specifier between `__shared__` and the type, where the standard does not.
+#define alignas(...) __attribute__((aligned(__VA_ARGS__)))
+
+#define threadIdx (static_cast<const uint3&>(cuda_on_cpu::worker->thread))
+#define blockIdx (static_cast<const uint3&>(cuda_on_cpu::worker->block))
+#define blockDim (static_cast<const dim3&>(cuda_on_cpu::worker->block_extent))
+#define gridDim (static_cast<const dim3&>(cuda_on_cpu::worker->grid_extent))
+constexpr int warpSize = 32;
+
+inline void __syncthreads(unsigned line = __builtin_LINE()) { cuda_on_cpu::wait(cuda_on_cpu::AT_BARRIER, 0, line); }
+inline void __syncwarp(unsigned mask = 0xffffffff, unsigned line = __builtin_LINE())
+{
+    cuda_on_cpu::wait(cuda_on_cpu::AT_WARP_BARRIER, mask, line);
+}
+inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+[[noreturn]] inline void __trap(unsigned line = __builtin_LINE()) { cuda_on_cpu::fail(cuda_on_cpu::TRAP, line, 0, "trap"); }
+
+// An `extern __shared__` array becomes a pointer to this.
+inline void* cuda_on_cpu_dynamic_shared() { return cuda_on_cpu::worker->dynamic_shared; }
+
+template <class T> inline T __ldg(const T* from) { return *from; }
+template <class T> inline T __ldca(const T* from) { return *from; }
+template <class T> inline T __ldcg(const T* from) { return *from; }
+template <class T> inline T __ldcs(const T* from) { return *from; }
+template <class T> inline void __stcg(T* to, std::type_identity_t<T> value) { *to = value; }
+template <class T> inline void __stcs(T* to, std::type_identity_t<T> value) { *to = value; }
+
+template <class A, class B> constexpr std::common_type_t<A, B> min(A a, B b)
+{
+    using T = std::common_type_t<A, B>;
+    if constexpr (std::is_floating_point_v<T>) return fmin(T(a), T(b));
+    else return T(b) < T(a) ? T(b) : T(a);
+}
+template <class A, class B> constexpr std::common_type_t<A, B> max(A a, B b)
+{
+    using T = std::common_type_t<A, B>;
+    if constexpr (std::is_floating_point_v<T>) return fmax(T(a), T(b));
+    else return T(a) < T(b) ? T(b) : T(a);
+}
+
+inline double __fma_rn(double x, double y, double z) { return fma(x, y, z); }
+inline double __dadd_rn(double x, double y) { return x + y; }
+inline double __dsub_rn(double x, double y) { return x - y; }
+inline double __dmul_rn(double x, double y) { return x * y; }
+inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
+inline float __fadd_rn(float x, float y) { return x + y; }
+inline float __fsub_rn(float x, float y) { return x - y; }
+inline float __fmul_rn(float x, float y) { return x * y; }
+
+inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
+inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
+inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
+inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
+inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
+inline int __popc(unsigned x) { return std::popcount(x); }
+inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
+inline int __ffs(int x) { return x == 0 ? 0 : std::countr_zero(static_cast<unsigned>(x)) + 1; }
+
+namespace cuda_on_cpu {
+
+template <class T> using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+
+template <class T> inline T compare_and_swap(T* at, T expected, T value)
+{
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+    Bits<T> bits = std::bit_cast<Bits<T>>(expected);
+    __atomic_compare_exchange_n(reinterpret_cast<Bits<T>*>(at), &bits, std::bit_cast<Bits<T>>(value), false, __ATOMIC_SEQ_CST,
+                                __ATOMIC_SEQ_CST);
+    return std::bit_cast<T>(bits);
+}
+
+template <class T, class Change> inline T update(T* at, Change change)
+{
+    T old = std::bit_cast<T>(__atomic_load_n(reinterpret_cast<Bits<T>*>(at), __ATOMIC_SEQ_CST));
+    for (;;) {
+        const T seen = compare_and_swap(at, old, change(old));
+        if (std::bit_cast<Bits<T>>(seen) == std::bit_cast<Bits<T>>(old)) return old;
+        old = seen;
+    }
+}
+
+template <class T> inline T wrapped_sum(T a, T b)
+{
+    if constexpr (std::is_integral_v<T>) return T(std::make_unsigned_t<T>(a) + std::make_unsigned_t<T>(b));
+    else return a + b;
+}
+
+}  // namespace cuda_on_cpu
+
+#define CUDA_ON_CPU_ATOMIC(name, result)                                                                                            \
+    template <class T> inline T name(T* at, std::type_identity_t<T> value)                                                          \
+    {                                                                                                                               \
+        return cuda_on_cpu::update(at, [=](T old) -> T { (void)old; return result; });                                              \
+    }
+CUDA_ON_CPU_ATOMIC(atomicAdd, cuda_on_cpu::wrapped_sum(old, value))
+CUDA_ON_CPU_ATOMIC(atomicMax, old < value ? value : old)
+CUDA_ON_CPU_ATOMIC(atomicMin, value < old ? value : old)
+CUDA_ON_CPU_ATOMIC(atomicOr, old | value)
+CUDA_ON_CPU_ATOMIC(atomicAnd, old & value)
+CUDA_ON_CPU_ATOMIC(atomicExch, value)
+#undef CUDA_ON_CPU_ATOMIC
+template <class T> inline T atomicCAS(T* at, std::type_identity_t<T> expected, std::type_identity_t<T> value)
+{
+    return cuda_on_cpu::compare_and_swap(at, expected, value);
+}
