@@ -8,6 +8,7 @@ and neither CuPy's pool nor the device may hold more after a call than before it
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def trust(shape: tuple[int, int, int], dtype: str, levels: int, algorithm: str, 
     return facts
 
 
-def speed(shape: tuple[int, int, int], dtype: str, levels: list[int], algorithm: str, inputs: str, repeats: int) -> dict[str, float]:
+def speed(shape: tuple[int, int, int], dtype: str, levels: list[int], algorithm: str, inputs: Any, repeats: int) -> dict[str, float]:
     """Median milliseconds of the library and of every number of levels, interleaved."""
     m, k, n = shape
     generator = cupy.random.default_rng(8)
@@ -67,7 +68,7 @@ def speed(shape: tuple[int, int, int], dtype: str, levels: list[int], algorithm:
     c = cupy.empty((m, n), dtype)
     calls = classical(a, b, c)
     for level in levels:
-        calls[f"levels {level}"] = lambda level=level: bilinear.matmul(a, b, c, algorithm=algorithm, levels=level, inputs=inputs)
+        calls[f"levels {level}"] = partial(bilinear.matmul, a, b, c, algorithm=algorithm, levels=level, inputs=inputs)
     return {name: median(times) for name, times in interleaved(calls, repeats).items()}
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cupy
 import numpy as np
 
 import bilinear
 
-CASES = (("msmes", "restore", 1), ("msmes", "restore", 2), ("msmes", "consume", 1), ("strassen", "preserve", 1), ("winograd", "preserve", 2))
-CASES_RECTANGULAR = (("laderman", "preserve", 1), ("hopcroft_kerr", "preserve", 1))
+CASES: tuple[tuple[str, Any, int], ...] = (("msmes", "restore", 1), ("msmes", "restore", 2), ("msmes", "consume", 1), ("strassen", "preserve", 1), ("winograd", "preserve", 2))
+CASES_RECTANGULAR: tuple[tuple[str, Any, int], ...] = (("laderman", "preserve", 1), ("hopcroft_kerr", "preserve", 1))
 SHAPES = ((64, 48, 80), (131, 257, 143))
 
 

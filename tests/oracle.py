@@ -28,11 +28,12 @@ def random_state(schedule: Schedule, generator: random.Random, size: int = 2) ->
 
 def classical(schedule: Schedule, state: State, alpha: Coefficient, beta: Coefficient) -> State:
     """alpha * A * B + beta * C by the definition, block by block."""
-    return {
-        Block("C", i, j): alpha * sum(state[Block("A", i, p)] @ state[Block("B", p, j)] for p in range(schedule.k)) + beta * state[Block("C", i, j)]
-        for i in range(schedule.m)
-        for j in range(schedule.n)
-    }
+
+    def entry(i: int, j: int) -> Matrix:
+        return sum(state[Block("A", i, p)] @ state[Block("B", p, j)] for p in range(schedule.k))
+
+    outputs = schedule.space("C").blocks
+    return {block: alpha * entry(block.row, block.column) + beta * state[block] for block in outputs}
 
 
 def execute(schedule: Schedule, state: State, alpha: Coefficient, beta: Coefficient, generator: random.Random) -> State:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING
 
-from bilinear.ir.kernel import Argument, Kernel, Part, Port
+from bilinear.ir.kernel import Argument, Kernel, Part, Port, ScanKernel
 from bilinear.ir.linear import Coefficient, Form
 from bilinear.resources import templates_folder
 
@@ -37,7 +37,7 @@ def environment() -> Environment:
     return environment
 
 
-def render(kernel: Kernel) -> str:
+def render(kernel: Kernel | ScanKernel) -> str:
     """The self-contained CUDA C source of one kernel; the same kernel always gives the same text."""
     return environment().get_template(kernel.template).render(kernel=kernel)
 
@@ -72,7 +72,7 @@ def _combination(form: Form) -> str:
     text = ""
     for index, coefficient in form:
         sign = "-" if coefficient < 0 else "+"
-        size = abs(coefficient)
+        size: Coefficient = abs(coefficient)
         value = f"v{index}.lane[e]"
         term = value if size == 1 else f"{_constant(size)} * {value}"
         text += (f" {sign} " if text else "-" * (sign == "-")) + term

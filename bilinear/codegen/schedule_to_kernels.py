@@ -6,6 +6,8 @@ the schedule means on row- or column-major, strided, odd-sized blocks.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bilinear.analysis.block_maps import components
 from bilinear.ir.kernel import (
     ELEMENT_BYTES,
@@ -21,7 +23,6 @@ from bilinear.ir.kernel import (
     ProductKernel,
     Tile,
 )
-from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, ProductStage, Schedule
 
 TILES = {
@@ -51,14 +52,12 @@ def schedule_to_kernels(schedule: Schedule, element: str) -> tuple[Kernel, ...]:
 
 def _linear_kernel(schedule: Schedule, stage: LinearStage, name: str, element: str) -> LinearKernel:
     shape_of = {space.name: space.shape for space in schedule.spaces}
-    numbers: dict[tuple[str, LinearMap, tuple[str, ...]], Part] = {}
+    numbers: dict[Part, Part] = {}
     places: list[tuple[int, ...]] = []
     for block_map in stage.maps:
         for piece in components(block_map):
-            shape = shape_of[piece.targets[0].space]
-            part = _part(piece, shape, len(numbers))
-            key = (shape, piece.map, tuple(port.space for port in part.sources + part.targets))
-            part = numbers.setdefault(key, part)
+            part = _part(piece, shape_of[piece.targets[0].space])
+            part = numbers.setdefault(part, replace(part, number=len(numbers)))
             places.append((part.number, *_coordinates(piece)))
     parts = tuple(numbers.values())
     used = [space.name for space in schedule.spaces if any(port.space == space.name for p in parts for port in p.sources + p.targets)]
@@ -99,11 +98,12 @@ def _coordinates(piece: BlockMap) -> tuple[int, ...]:
     return tuple(value for block in _blocks(piece) for value in (block.row, block.column))
 
 
-def _part(piece: BlockMap, shape: str, number: int) -> Part:
+def _part(piece: BlockMap, shape: str) -> Part:
+    """The part that a piece is one place of, not yet numbered: equal parts differ only in where they run."""
     entry = {block: 1 + 2 * i for i, block in enumerate(_blocks(piece))}
     height, width = EXTENTS[shape]
     return Part(
-        number,
+        0,
         height,
         width,
         tuple(Port(block.space, entry[block]) for block in piece.sources),

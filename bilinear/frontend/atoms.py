@@ -23,6 +23,7 @@ Grid = dict[str, tuple[int, int]]
 
 
 def grid(m: int, k: int, n: int) -> Grid:
+    """The grids of a format."""
     return {"A": (m, k), "B": (k, n), "C": (m, n)}
 
 

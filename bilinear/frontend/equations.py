@@ -27,6 +27,7 @@ class EquationReader:
         self.reporter = names.reporter
 
     def read(self, equation: Update) -> None:
+        """Define what an equation defines."""
         target = equation.targets[0]
         if equation.operator.text != "=" or len(equation.targets) > 1 or target.number is not None or target.sign < 0:
             place = equation.operator.span if equation.operator.text != "=" else equation.targets[-1].span
@@ -89,7 +90,7 @@ class EquationReader:
                 sound = False
                 continue
             if kind and typed.kind != kind:
-                message = f"a sum of {KINDS[kind][2:]} cannot take up {KINDS[typed.kind]}"
+                message = f"{KINDS[kind]} cannot take up {KINDS[typed.kind]}"
                 hint = "a sum is over blocks of A, or over blocks of B, or over products"
                 self.reporter.report("E211", message, term.span, KINDS[typed.kind], hint=hint)
                 return None
@@ -137,7 +138,7 @@ class EquationReader:
         kind = found[0][1].kind
         for plain, value, _ in found:
             if value.kind != kind:
-                message = f"a sum of {KINDS[kind][2:]} cannot take up {KINDS[value.kind]}"
+                message = f"{KINDS[kind]} cannot take up {KINDS[value.kind]}"
                 self.reporter.report("E211", message, plain.span, KINDS[value.kind])
                 return None
         total = add_up([(value.index, coefficient) for _, value, coefficient in found], factor.span, self.reporter)

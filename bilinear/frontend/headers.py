@@ -45,14 +45,14 @@ def read_format(header: SchemeHeader, reporter: Reporter) -> Format | None:
         reporter.report("E201", f"{shown(word.text)} is not a format", word.span, "expected <m,k,n;r>", hint=hint)
         return None
     if max(map(len, match.groups())) > 9:
-        reporter.report("E202", "the format is too large", word.span, note=_limits())
+        reporter.report("E202", "the format is too large", word.span, "out of bounds", note=_limits())
         return None
     m, k, n, rank = map(int, match.groups())
     if min(m, k, n, rank) == 0:
         reporter.report("E201", "a format has no zeros", word.span, "expected positive numbers", hint=hint)
         return None
     if max(m * k, k * n, m * n) > MOST_BLOCKS or rank > MOST_PRODUCTS:
-        reporter.report("E202", "the format is too large", word.span, note=_limits())
+        reporter.report("E202", "the format is too large", word.span, "out of bounds", note=_limits())
         return None
     ring = read_ring(header.ring, reporter)
     return Format(m, k, n, rank, ring) if ring is not None else None

@@ -40,6 +40,7 @@ def lower(statements: Sequence[Statement], find_scheme: FindScheme | None, repor
     _find_duplicates(items, reporter)
     schemes: dict[str, Scheme | None] = {}
     schedules: list[Schedule] = []
+    unsure = any(isinstance(s, Broken) and s.header for s in statements)
     for item in items:
         if isinstance(item.header, SchemeHeader):
             scheme = read_scheme(item.header, item.body, reporter)
@@ -48,7 +49,7 @@ def lower(statements: Sequence[Statement], find_scheme: FindScheme | None, repor
         if not isinstance(item.header, ScheduleHeader) or find_scheme is None or reporter.full:
             continue
         name = item.header.scheme
-        scheme = schemes[name.text] if name.text in schemes else find_scheme(name, reporter)
+        scheme = schemes[name.text] if name.text in schemes else find_scheme(name, Reporter() if unsure else reporter)
         schedule = _schedule(item.header, item.body, scheme, reporter)
         if schedule is not None:
             schedules.append(schedule)

@@ -9,6 +9,7 @@ from bilinear.frontend.headers import Format
 from bilinear.frontend.reporter import Reporter, did_you_mean, shown
 from bilinear.frontend.syntax import Plain, Word
 from bilinear.ir.linear import Coefficient, Form
+from bilinear.ir.scheme import block_name
 from bilinear.source import Span
 
 KINDS = {"A": "a form over A", "B": "a form over B", "M": "a form over products"}
@@ -54,6 +55,7 @@ class Names:
         self.inputs = {"A": h.m * h.k, "B": h.k * h.n, "M": h.rank}
 
     def define(self, word: Word, value: Value | None) -> None:
+        """Make a name known, or known to be in error."""
         self.values[word.text] = value
         self.places[word.text] = word.span
 
@@ -66,17 +68,20 @@ class Names:
         return False
 
     def twice(self, word: Word, first: Span) -> None:
+        """Report a second definition (E208)."""
         note = f"the first definition is at {first}"
         self.reporter.report(
             "E208", f"{shown(word.text)} is defined twice", word.span, "defined again", note=note, hint="rename one of them"
         )
 
     def add_step(self, kind: str, word: Word, step: Form) -> None:
+        """Define a sub-expression of a kind."""
         self.define(word, Value(kind, self.inputs[kind] + len(self.steps[kind])))
         self.steps[kind].append(step)
         self.step_names[kind].append(word.text)
 
     def add_product(self, name: str, left: Form, right: Form, span: Span) -> Value:
+        """The next product; one that has no name yet is given an empty one."""
         self.products.append(Factors(name, left, right, span))
         return Value("M", len(self.products) - 1)
 
@@ -100,6 +105,9 @@ class Names:
             return None
         return Value(block.space, number_of(block, self.blocks))
 
+    def _block_names(self) -> list[str]:
+        return [block_name(s, i, j) for s in "AB" for i in range(self.blocks[s][0]) for j in range(self.blocks[s][1])]
+
     def _unknown(self, word: Word) -> None:
         place = self.later.get(word.text)
         if place is not None:
@@ -107,6 +115,6 @@ class Names:
             message = f"{shown(word.text)} is used before it is defined"
             self.reporter.report("E209", message, word.span, "not yet known", note=note, hint="put its definition before this")
         else:
-            hint = did_you_mean(word.text, self.values) if not self.reporter.full else ""
+            hint = did_you_mean(word.text, [*self.values, *self._block_names()]) if not self.reporter.full else ""
             self.reporter.report("E209", f"{shown(word.text)} is not defined", word.span, "not known", hint=hint)
         self.values[word.text] = None

@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bilinear.frontend.messages import syntax_error
 from bilinear.frontend.recover import broken_statement
 from bilinear.frontend.reporter import Reporter
 from bilinear.frontend.syntax import Broken, Statement
+from bilinear.frontend.syntax_errors import syntax_error
 from bilinear.frontend.tree import TreeReader
 from bilinear.source import Source, Span
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_ERRORS = 20
 """Syntax errors reported in one run."""
-MOST_EQUATION_TEXT = 400_000
+MOST_EQUATION_TEXT = 200_000
 """Characters of equations and schedules in a file; tables, which are read faster, do not count."""
 MOST_REPARSED = 200_000
 """Characters of equations that recovery may read again, which bounds its time."""

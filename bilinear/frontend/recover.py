@@ -22,6 +22,7 @@ def skeleton(text: str) -> str:
 
 
 def line_start(text: str, offset: int) -> int:
+    """Where the line of an offset begins."""
     return text.rfind("\n", 0, offset) + 1
 
 

@@ -27,6 +27,7 @@ class Reporter:
         return len(self.found) >= MOST
 
     def report(self, code: str, message: str, span: Span | None, label: str = "", *, note: str = "", hint: str = "") -> None:
+        """Add a diagnostic, or count it where there are many already."""
         if self.full:
             self.unreported += 1
             return

@@ -99,7 +99,8 @@ def _is_complete(header: SchemeHeader, names: Names, reporter: Reporter) -> bool
     h, found = names.header, len(names.products)
     if found != h.rank:
         message = f"{shown(header.name.text)} has {found} product{'' if found == 1 else 's'}, its format says {h.rank}"
-        hint = f"add what is missing, or write <{h.m},{h.k},{h.n};{found}>"
+        remedy = "add what is missing" if found < h.rank else "take out what is too much"
+        hint = f"{remedy}, or write <{h.m},{h.k},{h.n};{found}>"
         reporter.report("E207", message, header.format.span, f"rank {h.rank}", hint=hint if found else "write its table or its equations")
         return False
     missing = [block_name("C", *divmod(i, h.n)) for i in range(h.m * h.n) if i not in names.outputs]

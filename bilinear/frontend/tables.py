@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
+from functools import lru_cache
 
 from bilinear.frontend.atoms import read_number
 from bilinear.frontend.headers import Format
 from bilinear.frontend.reporter import Reporter
 from bilinear.frontend.syntax import Row, Word
-from bilinear.ir.linear import Coefficient, Form
+from bilinear.ir.linear import Coefficient, Form, exact
 from bilinear.ir.scheme import block_name
 from bilinear.source import Span
+
+_SHORT = re.compile(r"[+-]?[0-9]{1,9}(?:/[1-9][0-9]{0,8})?")
 
 Cells = list[Form]
 """The three parts of a row as sparse forms, over the blocks of A, of B and of C."""
@@ -62,12 +66,21 @@ def _read_entries(part: Word, ring: str, reporter: Reporter) -> Form | None:
     terms: list[tuple[int, Coefficient]] = []
     sound = True
     for index, match in enumerate(re.finditer(r"\S+", part.text)):
-        start = part.span.start + match.start()
-        value = read_number(match[0], Span(part.span.source, start, start + len(match[0])), reporter, ring)
+        value = _simple(match[0]) if ring == "Q" else None
+        if value is None:
+            start = part.span.start + match.start()
+            value = read_number(match[0], Span(part.span.source, start, start + len(match[0])), reporter, ring)
         sound = sound and value is not None
         if value:
             terms.append((index, value))
     return tuple(terms) if sound else None
+
+
+@lru_cache(maxsize=1024)
+def _simple(text: str) -> Coefficient | None:
+    """A short coefficient, so that those that return are read once; None where it needs a diagnostic or is long."""
+    match = _SHORT.fullmatch(text)
+    return exact(Fraction(text)) if match is not None else None
 
 
 def _trimmed(part: Word) -> Span:

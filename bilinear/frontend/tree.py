@@ -35,82 +35,82 @@ class TreeReader:
 
     def statements(self, tree: Tree[Token]) -> list[Statement]:
         """The statements of a whole text, in order."""
-        return [self.statement(cast("Tree[Token]", child)) for child in tree.children]
+        return [self._statement(cast("Tree[Token]", child)) for child in tree.children]
 
-    def statement(self, tree: Tree[Token]) -> Statement:
+    def _statement(self, tree: Tree[Token]) -> Statement:
         children = cast("list[Child]", tree.children)
         if tree.data == "update":
-            return self.update(children)
+            return self._update(children)
         if tree.data == "row":
-            return self.row(children)
+            return self._row(children)
         if tree.data == "stage":
-            return self.stage(children)
+            return self._stage(children)
         if tree.data == "citation":
-            return self.citation(children)
-        words = [self.word(child) if child is not None else None for child in children]
-        span = self.span(words[0], words[-1] or words[-2])
+            return self._citation(children)
+        words = [self._word(child) if child is not None else None for child in children]
+        span = self._span(words[0], words[-1] or words[-2])
         if tree.data == "scheme":
             return SchemeHeader(_sure(words[1]), _sure(words[2]), words[3], span)
         return ScheduleHeader(_sure(words[1]), _sure(words[3]), words[4], span)
 
-    def word(self, child: Child) -> Word:
+    def _word(self, child: Child) -> Word:
         token = cast("Token", child)
         text = token.value.rstrip()
         start = cast(int, token.start_pos)
         return Word(text, Span(self.source, start, start + len(text)))
 
-    def span(self, first: Word | None, last: Word | None) -> Span:
+    def _span(self, first: Word | None, last: Word | None) -> Span:
         return Span(self.source, _sure(first).span.start, _sure(last).span.end)
 
-    def citation(self, children: Sequence[Child]) -> Citation:
-        word, string = self.word(children[0]), self.word(children[1])
+    def _citation(self, children: Sequence[Child]) -> Citation:
+        word, string = self._word(children[0]), self._word(children[1])
         text = re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], string.text[1:-1])
-        return Citation(text, self.span(word, string))
+        return Citation(text, self._span(word, string))
 
-    def row(self, children: Sequence[Child]) -> Row:
-        label = self.word(children[0])
+    def _row(self, children: Sequence[Child]) -> Row:
+        label = self._word(children[0])
         name = label.text[:-1].rstrip()
         place = Word(name, Span(self.source, label.span.start, label.span.start + len(name)))
-        cells = self.word(children[1]) if children[1] is not None else None
-        return Row(place, cells, self.span(label, cells or label))
+        cells = self._word(children[1]) if children[1] is not None else None
+        return Row(place, cells, self._span(label, cells or label))
 
-    def stage(self, children: Sequence[Child]) -> Stage:
-        restore = self.word(children[0]) if children[0] is not None else None
-        word = self.word(children[1])
-        steps = tuple(self.update(cast("Tree[Token]", child).children) for child in children[3:-1])
-        return Stage(restore is not None, steps, self.span(restore or word, word))
+    def _stage(self, children: Sequence[Child]) -> Stage:
+        restore = self._word(children[0]) if children[0] is not None else None
+        word = self._word(children[1])
+        steps = tuple(self._update(cast("Tree[Token]", child).children) for child in children[3:-1])
+        return Stage(restore is not None, steps, self._span(restore or word, word))
 
-    def update(self, children: Sequence[Child]) -> Update:
-        targets = tuple(self.plain(cast("Tree[Token]", child).children) for child in cast("Tree[Token]", children[0]).children)
-        terms = self.sum(cast("Tree[Token]", children[2]).children)
+    def _update(self, children: Sequence[Child]) -> Update:
+        targets = tuple(self._plain(cast("Tree[Token]", child).children) for child in cast("Tree[Token]", children[0]).children)
+        terms = self._sum(cast("Tree[Token]", children[2]).children)
         span = Span(self.source, targets[0].span.start, terms[-1].span.end)
-        return Update(targets, self.word(children[1]), terms, span)
+        return Update(targets, self._word(children[1]), terms, span)
 
-    def sum(self, children: Sequence[Child]) -> tuple[Term, ...]:
-        return tuple(self.term(sign, cast("Tree[Token]", tree).children) for sign, tree in zip(children[::2], children[1::2], strict=True))
+    def _sum(self, children: Sequence[Child]) -> tuple[Term, ...]:
+        return tuple(self._term(sign, cast("Tree[Token]", tree).children) for sign, tree in zip(children[::2], children[1::2], strict=True))
 
-    def term(self, sign: Child, children: Sequence[Child]) -> Term:
-        number = self.word(children[0]) if children[0] is not None else None
-        factors = tuple(self.factor(child) for child in children[1:] if child is not None)
+    def _term(self, sign: Child, children: Sequence[Child]) -> Term:
+        number = self._word(children[0]) if children[0] is not None else None
+        factors = tuple(self._factor(child) for child in children[1:] if child is not None)
         start = number.span.start if number is not None else factors[0].span.start
         return Term(_sign(sign), number, factors, Span(self.source, start, factors[-1].span.end))
 
-    def factor(self, child: Child) -> Factor:
+    def _factor(self, child: Child) -> Factor:
         group = cast("Tree[Token]", child)
         if getattr(group, "data", None) != "group":
-            plain = self.plain((None, None, child))
+            plain = self._plain((None, None, child))
             return Factor((plain,), plain.span)
         children = cast("list[Child]", group.children)
         pairs = zip(children[1:-1:2], children[2:-1:2], strict=True)
-        terms = tuple(self.plain((sign, *cast("Tree[Token]", tree).children)) for sign, tree in pairs)
-        return Factor(terms, self.span(self.word(children[0]), self.word(children[-1])))
+        terms = tuple(self._plain((sign, *cast("Tree[Token]", tree).children)) for sign, tree in pairs)
+        return Factor(terms, self._span(self._word(children[0]), self._word(children[-1])))
 
-    def plain(self, children: Sequence[Child]) -> Plain:
+    def _plain(self, children: Sequence[Child]) -> Plain:
         sign, number, name = children
         first = next(child for child in children if child is not None)
-        coefficient = self.word(number) if number is not None else None
-        word = self.word(name)
-        return Plain(_sign(sign), coefficient, word, self.span(self.word(first), word))
+        coefficient = self._word(number) if number is not None else None
+        word = self._word(name)
+        return Plain(_sign(sign), coefficient, word, self._span(self._word(first), word))
 
 
 def _sign(child: Child) -> int:

@@ -151,4 +151,21 @@ class ProductKernel:
         return (self.tile.threads, 1)
 
 
+@dataclass(frozen=True)
+class ScanKernel:
+    """One launch that looks at every element of the matrix X (rows x columns) for values that are not finite."""
+
+    name: str
+    element: str
+    threads: tuple[int, int] = (256, 1)
+    arguments: tuple[Argument, ...] = (
+        Argument("pointer", "X"),
+        Argument("index", "X_rs"),
+        Argument("index", "X_cs"),
+        Argument("index", "rows"),
+        Argument("index", "columns"),
+    )
+    template: str = field(default="scan.cu.j2", init=False)
+
+
 Kernel = LinearKernel | ProductKernel

@@ -20,15 +20,14 @@ class Slot:
 
 @dataclass(frozen=True)
 class Strip:
-    """A thin plain product left over by peeling: C[rows, columns] gets A[rows, inner] * B[inner, columns].
+    """A thin plain product left over by peeling: C[rows, columns] = alpha * A[rows, inner] * B[inner, columns] + beta * C[rows, columns].
 
-    Ranges are half-open (start, stop) in elements. `first` strips carry beta; the others add to what the core has written.
+    Ranges are half-open (start, stop) in elements. Strips run before the core, while A and B are still the caller's.
     """
 
     rows: tuple[int, int]
     inner: tuple[int, int]
     columns: tuple[int, int]
-    first: bool
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,11 @@ class Plan:
     slots: tuple[Slot, ...]
     workspace_elements: int
     column_major: frozenset[str] = frozenset()
+
+    @property
+    def core_is_begun(self) -> bool:
+        """Whether a strip has already written the core of C, with beta, so that the core only adds."""
+        return 0 < self.core[1] < self.k
 
     @property
     def block(self) -> tuple[int, int, int]:

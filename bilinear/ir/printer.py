@@ -73,7 +73,7 @@ def _table(scheme: Scheme) -> list[str]:
         for product, coefficient in row:
             columns[product][output] = coefficient
     titles = _blocks(scheme)
-    rows: list[list[list[str]]] = [[[t for t in part] for part in titles]]
+    rows: list[list[list[str]]] = [[list(part) for part in titles]]
     for left, right, column in zip(scheme.u.outputs, scheme.v.outputs, columns, strict=True):
         forms = (dict(left), dict(right), column)
         rows.append([[str(f.get(i, 0)) for i in range(len(part))] for f, part in zip(forms, titles, strict=True)])

@@ -34,11 +34,11 @@ def choose_levels(scheme: Scheme, m: int, k: int, n: int) -> int:
 def _peel(m: int, k: int, n: int, core_m: int, core_k: int, core_n: int) -> tuple[Strip, ...]:
     """At most three thin products: the rest of the sum, the columns on the right, the rows below."""
     strips = (
-        Strip((0, core_m), (core_k, k), (0, core_n), first=False),
-        Strip((0, core_m), (0, k), (core_n, n), first=True),
-        Strip((core_m, m), (0, k), (0, n), first=True),
+        Strip((0, core_m), (core_k, k), (0, core_n)),
+        Strip((0, core_m), (0, k), (core_n, n)),
+        Strip((core_m, m), (0, k), (0, n)),
     )
-    return tuple(s for s in strips if s.rows[0] < s.rows[1] and s.columns[0] < s.columns[1] and (s.first or s.inner[0] < s.inner[1]))
+    return tuple(s for s in strips if s.rows[0] < s.rows[1] and s.columns[0] < s.columns[1] and (s is not strips[0] or core_k < k))
 
 
 def _lay_out(

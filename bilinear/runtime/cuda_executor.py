@@ -14,13 +14,15 @@ from bilinear.codegen.nvrtc import build
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_kernels import schedule_to_kernels
 from bilinear.errors import fail
-from bilinear.ir.kernel import Grid, Kernel
+from bilinear.ir.kernel import Grid, Kernel, ScanKernel
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Schedule, Stage
 
 Step = Callable[[], None]
 Values = dict[str, Any]
 
+ELEMENTS = {"f4": "float", "f8": "double"}
+SCAN_BLOCKS = 1024
 MOST_BLOCKS = (2**31 - 1, 65535)
 """Largest extents of a launch grid along x and y."""
 
@@ -41,9 +43,11 @@ class CudaExecutor:
         if not stages:
             return []
         real = spaces["C"].dtype.type
-        element = {"f4": "float", "f8": "double"}[spaces["C"].dtype.str[1:]]
-        values = launch_values(plan, spaces, real(alpha), real(beta))
-        schedule = plan.schedule if stages is plan.schedule.stages else replace(plan.schedule, stages=stages, name=f"{plan.schedule.name}-undo")
+        element = ELEMENTS[spaces["C"].dtype.str[1:]]
+        values = launch_values(plan, spaces, real(alpha), real(beta), lambda array: int(array.data.ptr))
+        schedule = plan.schedule
+        if stages is not schedule.stages:
+            schedule = replace(schedule, stages=stages, name=f"{schedule.name}-undo")
         return [_launcher(kernel, function, values) for kernel, function in _loaded(schedule, element)]
 
     def wait(self) -> None:
@@ -54,15 +58,22 @@ class CudaExecutor:
 
     def is_finite(self, array: Any) -> bool:
         """Whether every element is finite: one pass, one number back."""
-        return int(_infinities()(array)) == 0
+        import cupy
+
+        found, function = _scanner(ELEMENTS[array.dtype.str[1:]], cupy.cuda.Device().id)
+        found.fill(0)
+        strides = (np.int64(stride // array.itemsize) for stride in array.strides)
+        extents = (np.int64(extent) for extent in array.shape)
+        function((SCAN_BLOCKS, 1, 1), (256, 1, 1), (np.uint64(array.data.ptr), *strides, *extents, np.uint64(found.data.ptr)))
+        return int(found) == 0
 
 
-def launch_values(plan: Plan, spaces: dict[str, Any], alpha: Any, beta: Any) -> Values:
-    """What the arguments of every kernel of a plan are, by name."""
+def launch_values(plan: Plan, spaces: dict[str, Any], alpha: Any, beta: Any, address: Callable[[Any], int]) -> Values:
+    """What the arguments of every kernel of a plan are, by name; `address` gives the address of an array's first element."""
     bm, bk, bn = (np.int64(extent) for extent in plan.block)
     values: Values = {"bm": bm, "bk": bk, "bn": bn, "alpha": alpha, "beta": beta}
     for name, array in spaces.items():
-        values[name] = np.uint64(array.data.ptr)
+        values[name] = np.uint64(address(array))
         values[f"{name}_rs"], values[f"{name}_cs"] = (np.int64(stride // array.itemsize) for stride in array.strides)
     return values
 
@@ -121,7 +132,10 @@ def _function(source: str, name: str, architecture: str) -> Any:
 
 
 @cache
-def _infinities() -> Any:
+def _scanner(element: str, device: int) -> tuple[Any, Any]:
+    """The flag and the function that look for values that are not finite, one of each a device and element type."""
     import cupy
 
-    return cupy.ReductionKernel("T x", "int32 y", "isfinite(x) ? 0 : 1", "a | b", "y = a", "0", "bilinear_infinities")
+    kernel = ScanKernel(f"scan_{element}", element)
+    capability = cupy.cuda.Device(device).compute_capability
+    return cupy.zeros((), np.int32), _function(render(kernel), kernel.name, f"sm_{capability}")

@@ -35,17 +35,19 @@ def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, 
 
     Everything is allocated before the first write. Where the plan writes A and B, Ctrl-C waits for the end of a stage, and the inverse
     of the stages that have run brings A and B back (to rounding) before the exception leaves; an error inside a stage that leaves
-    blocks undefined becomes a `StageError` that lists them.
+    blocks undefined becomes a `StageError` that lists them. Strips run first, while A and B are still the caller's.
     """
     stages = plan.schedule.stages if plan.core[0] else ()
     spaces = _spaces(executor, plan, a, b, c)
-    steps = executor.steps(plan, stages, spaces, alpha, beta)
+    steps = executor.steps(plan, stages, spaces, alpha, 1 if plan.core_is_begun else beta)
     strips = [_strip(executor, plan, strip, a, b, c, alpha, beta) for strip in plan.strips]
     if not plan.schedule.in_place:
-        for step in (*steps, *strips):
+        for step in (*strips, *steps):
             step()
         return
     with _deferred_interrupt() as interrupted:
+        for step in strips:
+            step()
         for number, (stage, step) in enumerate(zip(stages, steps, strict=True)):
             try:
                 step()
@@ -55,8 +57,6 @@ def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, 
             if interrupted() and number + 1 < len(stages):
                 _undo(executor, plan, stages[: number + 1], spaces)
                 raise KeyboardInterrupt
-        for step in strips:
-            step()
         if interrupted():
             raise KeyboardInterrupt
 
@@ -87,7 +87,7 @@ def _strip(executor: Executor, plan: Plan, strip: Strip, a: Any, b: Any, c: Any,
     m, k, n = left.shape[0], left.shape[1], right.shape[1]
     thin = make_plan(schedule, m, k, n, c.dtype.itemsize)
     whole = Plan(schedule, m, k, n, (m, k, n), (), (), 0) if k == 0 else thin
-    (step,) = executor.steps(whole, schedule.stages, {"A": left, "B": right, "C": out}, alpha, beta if strip.first else 1)
+    (step,) = executor.steps(whole, schedule.stages, {"A": left, "B": right, "C": out}, alpha, beta)
     return step
 
 

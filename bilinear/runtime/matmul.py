@@ -6,6 +6,8 @@ import logging
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -125,7 +127,7 @@ class _Request:
     def by_schedule(self, left: Any, right: Any, target: Any, batch: tuple[int, ...], dtype: Any) -> None:
         """Run the schedule on every matrix of the batch, through a copy of what has another dtype or overlaps."""
         xp = self.kind.module
-        loaded = self.algorithm if isinstance(self.algorithm, Loaded) else load(self.algorithm)
+        loaded = self.algorithm if isinstance(self.algorithm, Loaded) else _named(str(self.algorithm))
         if self.inputs != "preserve":
             self.check_in_place(loaded, left, right, target, batch, dtype)
         _check_ring(loaded, dtype, self.alpha, self.beta)
@@ -164,6 +166,16 @@ class _Request:
             raise fail("E526", message, "convert them first, or use inputs='preserve'")
         if self.inputs == "consume" and not left.shape[:-2] == right.shape[:-2] == batch:
             raise fail("E527", "inputs='consume' cannot use one matrix for several of a batch", "use inputs='restore'")
+
+
+@lru_cache(maxsize=64)
+def _shipped(name: str) -> Loaded:
+    return load(name)
+
+
+def _named(name: str) -> Loaded:
+    """The algorithm of this name: a shipped one is read once a process, a file at every call, for it may have changed."""
+    return _shipped(name) if name.isidentifier() and not Path(name).exists() else load(name)
 
 
 def make_executor(kind: Kind) -> Executor:

@@ -50,11 +50,11 @@ class NumpyExecutor:
         """Whether every element is finite, looked at a tile at a time."""
         if array.dtype.kind not in "fc":
             return True
-        return all(bool(np.isfinite(array[tile]).all()) for tile in _tiles(*array.shape, LINEAR_TILE))
+        return all(bool(np.isfinite(array[tile]).all()) for tile in _tiles(array.shape[0], array.shape[1], LINEAR_TILE))
 
     def _linear(self, stage: LinearStage, views: _Views, alpha: Any, beta: Any) -> Step:
         parts = [part for block_map in stage.maps for part in components(block_map)]
-        jobs = [(part, tile) for part in parts for tile in _tiles(*views.block(part.targets[0]).shape, LINEAR_TILE)]
+        jobs = [(part, tile) for part in parts for tile in _tiles(*views.extents(part.targets[0]), LINEAR_TILE)]
         workers = min(_workers(), max(1, len(jobs) // 4))
         values = max(len(part.map.steps) + len(part.map.outputs) for part in parts)
         dtype = views.dtype
@@ -74,7 +74,7 @@ class NumpyExecutor:
         return run
 
     def _products(self, stage: ProductStage, views: _Views, alpha: Any, beta: Any) -> Step:
-        height, width = views.block(stage.products[0].targets[0].block).shape
+        height, width = views.extents(stage.products[0].targets[0].block)
         direct = all(_is_direct(product, alpha, beta) for product in stage.products)
         elements = 0 if direct else min(height * width, PRODUCT_TILE)
         buffer, scratch = np.empty(elements, views.dtype), np.empty(elements, views.dtype)
@@ -101,6 +101,9 @@ class _Views:
         self._extents = {space.name: extents[space.shape] for space in plan.schedule.spaces}
         self._spaces = spaces
         self.dtype = spaces["C"].dtype
+
+    def extents(self, block: Block) -> tuple[int, int]:
+        return self._extents[block.space]
 
     def block(self, block: Block) -> Array:
         height, width = self._extents[block.space]

@@ -10,6 +10,10 @@ from bilinear.errors import BilinearError, fail
 from bilinear.runtime.executor import Executor
 
 
+MOST_WORK = 100_000
+"""Steps that NumPy may take to decide whether two views share memory."""
+
+
 def is_writable(array: Any) -> bool:
     """Whether the caller lets us write an array (CuPy's arrays always may be)."""
     return bool(getattr(array.flags, "writeable", True))
@@ -33,7 +37,7 @@ def shares_memory(x: Any, y: Any) -> bool:
         return False
     if isinstance(x, np.ndarray):
         try:
-            return bool(np.shares_memory(x, y, max_work=100_000))
+            return bool(np.shares_memory(x, y, max_work=MOST_WORK))  # type: ignore[arg-type]  # any count is allowed
         except np.exceptions.TooHardError:
             return not _beside_each_other(x, y)
     (x_low, x_high), (y_low, y_high) = _bounds(x), _bounds(y)
@@ -60,7 +64,7 @@ def _beside_each_other(x: Any, y: Any) -> bool:
     narrow = x.strides.index(min(x.strides))
     width_x, width_y = x.shape[narrow] * x.strides[narrow], y.shape[narrow] * y.strides[narrow]
     gap = (_address(y) - _address(x)) % pitch
-    return width_x <= gap and gap + width_y <= pitch
+    return bool(width_x <= gap and gap + width_y <= pitch)
 
 
 def check_writable_inputs(executor: Executor, a: Any, b: Any, out: Any, inputs: str) -> None:

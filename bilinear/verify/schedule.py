@@ -239,8 +239,9 @@ def _contended(stage: ProductStage) -> tuple[str, ...]:
 
 
 def _target(target: Target) -> str:
-    sign = {1: "", -1: "-"}.get(target.coefficient, f"{target.coefficient} ")  # type: ignore[call-overload]
-    return f"{sign}{target.block}"
+    if target.coefficient in (1, -1):
+        return f"{'-' if target.coefficient < 0 else ''}{target.block}"
+    return f"{target.coefficient} {target.block}"
 
 
 def _terms(value: Any, side: range) -> dict[int, Fraction]:

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <math.h>
 #include <type_traits>
+#include <utility>
 
 #include <link.h>
 #include <pthread.h>
@@ -25,7 +26,6 @@
 
 // ---------------------------------------------------------------------------------------------------------------- types and words
 
-struct uint3 { unsigned x, y, z; };
 struct dim3 {
     unsigned x, y, z;
     constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
@@ -36,14 +36,13 @@ struct dim3 {
     struct name##3 { type x, y, z; };                                                                                               \
     struct __attribute__((aligned(align4))) name##4 { type x, y, z, w; };                                                           \
     inline name##2 make_##name##2(type x, type y) { return {x, y}; }                                                                \
+    inline name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }                                                     \
     inline name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
-#define uint3 cuda_on_cpu_unused_uint3
 CUDA_ON_CPU_VECTORS(int, int, 8, 16)
 CUDA_ON_CPU_VECTORS(unsigned, uint, 8, 16)
 CUDA_ON_CPU_VECTORS(float, float, 8, 16)
 CUDA_ON_CPU_VECTORS(double, double, 16, 16)
 CUDA_ON_CPU_VECTORS(long long, longlong, 16, 16)
-#undef uint3
 #undef CUDA_ON_CPU_VECTORS
 
 namespace cuda_on_cpu {
@@ -83,6 +82,7 @@ typedef void* Context;                         // the saved stack pointer; the r
 
 struct Fiber {
     Context context;
+    uint3 thread;
     uint32_t line;                             // of the barrier where it waits
     uint32_t mask;                             // of lanes, at a warp barrier
     Status status;
@@ -105,11 +105,11 @@ struct Worker {
     Fiber fibers[MOST_THREADS];
 };
 
-// Of the arena: the worker, the signal stack, dynamic shared memory, the stacks; an inaccessible page after each.
+// Of the arena: the worker, the signal stack, dynamic shared memory, the stacks; an inaccessible page after each, and before the stacks.
 constexpr size_t WORKER_SIZE = (sizeof(Worker) + PAGE - 1) / PAGE * PAGE;
 constexpr size_t SIGNAL_STACK_AT = WORKER_SIZE + PAGE;
 constexpr size_t DYNAMIC_SHARED_AT = SIGNAL_STACK_AT + SIGNAL_STACK + PAGE;
-constexpr size_t STACKS_AT = DYNAMIC_SHARED_AT + DYNAMIC_SHARED + PAGE;
+constexpr size_t STACKS_AT = DYNAMIC_SHARED_AT + DYNAMIC_SHARED + 2 * PAGE;
 constexpr size_t ARENA = STACKS_AT + MOST_THREADS * (STACK + PAGE);
 
 inline void* create_arena()
@@ -118,7 +118,7 @@ inline void* create_arena()
     if (memory == MAP_FAILED) return nullptr;
     unsigned char* const arena = static_cast<unsigned char*>(memory);
     bool guarded = true;
-    for (const size_t at : {WORKER_SIZE, SIGNAL_STACK_AT + SIGNAL_STACK, DYNAMIC_SHARED_AT + DYNAMIC_SHARED})
+    for (const size_t at : {WORKER_SIZE, SIGNAL_STACK_AT + SIGNAL_STACK, DYNAMIC_SHARED_AT + DYNAMIC_SHARED, STACKS_AT - PAGE})
         guarded = guarded && mprotect(arena + at, PAGE, PROT_NONE) == 0;
     for (unsigned i = 0; i < MOST_THREADS; ++i)
         guarded = guarded && mprotect(arena + STACKS_AT + i * (STACK + PAGE) + STACK, PAGE, PROT_NONE) == 0;
@@ -173,8 +173,9 @@ inline void on_signal(int signal, siginfo_t* info, void* context)
     const uint64_t address = reinterpret_cast<uint64_t>(info->si_addr);
     if (signal == SIGFPE) fail(UNDEFINED, 0, 0, "integer division by zero");
     if (signal == SIGILL) fail(TRAP, 0, 0, "trap");
-    const unsigned char* const stack = reinterpret_cast<unsigned char*>(worker) + STACKS_AT;
-    if (address - reinterpret_cast<uint64_t>(stack) < MOST_THREADS * (STACK + PAGE)) fail(ACCESS, 0, 0, "stack overflow");
+    const uint64_t in_arena = address - reinterpret_cast<uint64_t>(worker);
+    if (in_arena - (DYNAMIC_SHARED_AT + DYNAMIC_SHARED) < PAGE) fail(ACCESS, 0, 0, "access past the end of dynamic shared memory");
+    if (in_arena < ARENA) fail(ACCESS, 0, 0, "stack overflow");
     const char* message = "access to";
 #if defined(__x86_64__)
     constexpr greg_t WRITING = 2;
@@ -229,6 +230,7 @@ CUDA_ON_CPU_CHECK(shift_out_of_bounds, "shift by a negative or too large count")
 
 #ifndef CUDA_ON_CPU_UCONTEXT
 // Saves the callee-saved registers of the System V calling convention on the stack, and the stack pointer in *from; goes on at `to`.
+// It ends in a jump, because the processor predicts where a `ret` goes from the calls before it, and would always be wrong.
 extern "C" __attribute__((visibility("hidden"))) void cuda_on_cpu_switch(void** from, void* to);
 asm(R"(
     .text
@@ -250,7 +252,8 @@ cuda_on_cpu_switch:
     popq %r12
     popq %rbx
     popq %rbp
-    ret
+    popq %rcx
+    jmp *%rcx
     .size cuda_on_cpu_switch, . - cuda_on_cpu_switch
 )");
 #endif
@@ -278,6 +281,8 @@ inline void prepare_fiber(Worker& w, unsigned index)
 {
     Fiber& fiber = w.fibers[index];
     fiber.status = READY;
+    const unsigned x = w.block_extent.x, y = w.block_extent.y;
+    fiber.thread = {index % x, index / x % y, index / (x * y)};
     unsigned char* const stack = reinterpret_cast<unsigned char*>(&w) + STACKS_AT + index * (STACK + PAGE);
     // Without the offset the stacks' ends would all compete for the same few cache sets.
     const size_t offset = index % 32 * 192;
@@ -432,8 +437,7 @@ inline bool run_block(Worker& w, uint64_t block)
             Fiber& fiber = w.fibers[index];
             if (fiber.status == READY) {
                 w.current = index;
-                const unsigned x = w.block_extent.x, y = w.block_extent.y;
-                w.thread = {index % x, index / x % y, index / (x * y)};
+                w.thread = fiber.thread;
                 switch_context(w.scheduler, fiber.context);
                 exited += fiber.status == EXITED;
             }
@@ -558,6 +562,7 @@ constexpr unsigned first(unsigned value, ...) { return value; }
 }  // namespace cuda_on_cpu
 
 extern "C" inline __attribute__((used, visibility("default"))) void* cuda_on_cpu_arena() { return cuda_on_cpu::create_arena(); }
+extern "C" inline __attribute__((used, visibility("default"))) size_t cuda_on_cpu_arena_size() { return cuda_on_cpu::ARENA; }
 
 #define CUDA_ON_CPU_KERNEL(name, ...)                                                                                               \
     static_assert(cuda_on_cpu::Call<__VA_ARGS__>::matches(name), "the declared parameters of " #name " are not those of the kernel"); \

@@ -12,7 +12,7 @@ import pytest
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source
-from bilinear.frontend.messages import MESSAGES
+from bilinear.frontend.messages import MESSAGES, Message
 from bilinear.source import Source
 
 GOLDEN = Path(__file__).with_name("diagnostics.txt")
@@ -40,13 +40,10 @@ def test_diagnostic(title: str, source: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: f"{m.code}-{m.label}")
-def test_every_syntax_message_has_an_example(message: object) -> None:
-    from bilinear.frontend.messages import Message
-
-    assert isinstance(message, Message)
+def test_every_syntax_message_has_an_example(message: Message) -> None:
     with pytest.raises(BilinearError) as raised:
         parse_source(Source("x.bl", message.example))
-    first = raised.value.diagnostics[0]
+    first = next(d for d in raised.value.diagnostics if d.code.startswith("E1"))
     assert (first.code, first.label, first.hints) == (message.code, message.label, (message.hint,))
     assert re.fullmatch(re.escape(message.message).replace(r"\{found\}", ".+"), first.message)
 
@@ -62,6 +59,28 @@ def test_every_code_is_documented() -> None:
     headings = re.findall(r"^### (E\d{3})", text, re.MULTILINE)
     assert headings == sorted(headings)
     assert set(headings) == codes_of(".")
+
+
+def documented() -> list[tuple[str, str]]:
+    """The examples in the documentation, with the code that each must get."""
+    text = (ROOT / "docs" / "diagnostics.md").read_text(encoding="utf-8")
+    return re.findall(r"^### (E\d{3}) .*\n.*\n```bl\n((?:.*\n)*?)```", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("code", "text"), documented(), ids=[code for code, _ in documented()])
+def test_documented_examples(code: str, text: str) -> None:
+    with pytest.raises(BilinearError) as raised:
+        parse_source(Source("x.bl", text))
+    assert {d.code for d in raised.value.diagnostics} == {code}
+
+
+def test_examples_of_the_language_parse() -> None:
+    text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^```bl\n((?:.*\n)*?)```", text, re.MULTILINE)
+    assert len(examples) == 3
+    module = parse_source(Source("x.bl", "".join(examples)))
+    assert [s.name for s in module.schemes] == ["strassen", "winograd"]
+    assert [s.name for s in module.schedules] == ["msmes"]
 
 
 def codes_of(folder: str) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from oracle import computes, scheme_computes
@@ -43,7 +44,8 @@ def mutated_schemes(scheme: Scheme) -> Iterator[Scheme]:
                         continue
                     rows = list(linear.matrix)
                     rows[row] = form({**dict(old), column: value})
-                    yield replace(scheme, **{table: LinearMap(linear.inputs, tuple(rows))})
+                    changed: dict[str, Any] = {table: LinearMap(linear.inputs, tuple(rows))}
+                    yield replace(scheme, **changed)
 
 
 @pytest.mark.parametrize("name", ["strassen", "winograd"])

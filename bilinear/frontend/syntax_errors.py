@@ -1,0 +1,85 @@
+"""What to say about a place where the parser could not go on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from bilinear.errors import Diagnostic
+from bilinear.frontend.messages import MESSAGES, Message
+from bilinear.frontend.recover import KEYWORDS, line_start, skeleton, statement_start, unclosed_brace
+from bilinear.frontend.reporter import first_word, shown
+from bilinear.source import Source, Span
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A syntax error: its diagnostic, where recovery starts, and whether that is a brace that is never closed."""
+
+    diagnostic: Diagnostic
+    offset: int
+    opening: bool = False
+
+
+def syntax_error(source: Source, text: str, offset: int, accepted: frozenset[str]) -> Finding:
+    """What to say about the text at an offset where only the accepted terminals could stand."""
+    marked = skeleton(text)
+    opened = unclosed_brace(marked, offset)
+    line = line_start(marked, offset)
+    keyword = first_word(marked[line : line + 200]) in KEYWORDS
+    if opened is not None and (not marked[offset:].strip() or (keyword and opened < line)):
+        return Finding(_diagnostic(_pick(accepted, "unclosed brace", ""), source, opened, opened + 1), opened, True)
+    starts = "SCHEME" in accepted or {"RBRACE", "NAME"} <= accepted
+    before = marked[:offset].rstrip()
+    dangling = marked[:line].rstrip()
+    if not starts and dangling[-1:] in tuple("+-*=,") and _begins_statement(marked, line):
+        place = len(dangling) - 1
+        return Finding(_diagnostic(_pick(accepted, "operator before a statement", ""), source, place, place + 1), place)
+    at_end = (not starts and "\n" in marked[len(before) : offset]) or not marked[offset:].strip()
+    if at_end:
+        offset = len(before)
+    return _finding(source, marked, offset, accepted | {"START"} if starts else accepted, at_end)
+
+
+def _finding(source: Source, text: str, offset: int, accepted: frozenset[str], at_end: bool) -> Finding:
+    group = text.rfind("(", 0, offset)
+    head = first_word(text[statement_start(text, offset) :][:200])
+    grouped = text.find(")", max(group, 0), offset) < 0 <= group >= statement_start(text, offset)
+    message = _pick(accepted, "end" if at_end else _kind(text, offset), "group" if grouped else head)
+    if message.code == "E109":
+        return Finding(_diagnostic(message, source, group, group + 1), group)
+    word = re.compile(r'[A-Za-z0-9_]+|"[^"\n]*"?|.', re.DOTALL).match(text, offset)
+    end = offset if at_end or word is None else word.end()
+    return Finding(_diagnostic(message, source, offset, end), min(offset, max(0, len(text) - 1)))
+
+
+def _pick(accepted: frozenset[str], found: str, head: str) -> Message:
+    return next(
+        m
+        for m in MESSAGES
+        if (not m.accepts or m.accepts in accepted) and (not m.found or m.found == found) and (not m.heads or head in m.heads)
+    )
+
+
+def _kind(text: str, offset: int) -> str:
+    character = text[offset]
+    if character.isascii() and (character.isalnum() or character in '_"<>{[];:,|=\n'):
+        return "word"
+    return character if character in "()+-*}" else "other"
+
+
+def _begins_statement(text: str, start: int) -> bool:
+    """Whether the line at an offset reads like the begin of a statement."""
+    pattern = r"[ \t]*(?:(?:scheme|schedule|source|restore|stage)\b|[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]\n]*\])?[ \t]*(?:\+=|-=|=|:))"
+    return re.compile(pattern).match(text, start) is not None
+
+
+def _diagnostic(message: Message, source: Source, start: int, end: int) -> Diagnostic:
+    found = shown(source.text[start:end]) if end > start else "the end of the line"
+    return Diagnostic(
+        message.code,
+        message.message.replace("{found}", found),
+        Span(source, start, end),
+        message.label,
+        hints=(message.hint,) if message.hint else (),
+    )

@@ -1,0 +1,30 @@
+# Sourced by the scripts beside it, with $root set: goes to the checkout and makes .venv there, or leaves it where it is up to date.
+# shellcheck shell=sh
+
+cd "$root"
+venv=$root/.venv
+stamp=$venv/made-for
+wanted="$root $(cksum <pyproject.toml)" # an editable install holds the path of the checkout
+
+# The newest Python that is new enough and can make virtual environments; a name on PATH may be there and not run.
+find_python() {
+    for python in python3.13 python3.12 python3.11 python3; do
+        if "$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then
+            return
+        fi
+    done
+    echo "bilinear needs Python 3.11 or newer with its venv module, and none of python3.13, python3.12, python3.11, python3 is one." >&2
+    echo "Install it, for instance on Debian or Ubuntu: apt-get install python3 python3-venv" >&2
+    exit 1
+}
+
+if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || ! "$venv/bin/python" -c '' 2>/dev/null; then
+    find_python
+    echo "making .venv with $("$python" --version) (once; a minute or two)" >&2
+    [ -x "$venv/bin/python" ] && "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' # older ones know no --group
+    "$venv/bin/python" -m pip install --quiet --editable '.[nvrtc]' --group dev
+    echo "$wanted" >"$stamp"
+fi
+PATH=$venv/bin:$PATH
+export PATH

@@ -1,0 +1,71 @@
+"""The engine on emulated kernels: the emitted CUDA C, executed on the CPU in place of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from emulator import Module, Order, compile_on_cpu
+
+from bilinear.codegen.render import render
+from bilinear.codegen.schedule_to_kernels import schedule_to_kernels
+from bilinear.ir.kernel import Argument, Kernel
+from bilinear.ir.plan import Plan
+from bilinear.ir.schedule import Schedule, Stage
+from bilinear.runtime.cuda_executor import ELEMENTS, grid_blocks, launch_values
+
+Step = Callable[[], None]
+
+
+def c_types(kernel: Kernel) -> list[str]:
+    return [c_type(argument, kernel.element) for argument in kernel.arguments]
+
+
+def c_type(argument: Argument, element: str) -> str:
+    return {"pointer": f"{element} *", "index": "long long", "scalar": element}[argument.kind]
+
+
+@cache
+def emulated_kernels(schedule: Schedule, element: str) -> tuple[tuple[Kernel, Module], ...]:
+    kernels = schedule_to_kernels(schedule, element)
+    return tuple((kernel, compile_on_cpu(render(kernel), {kernel.name: c_types(kernel)})) for kernel in kernels)
+
+
+def address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+@dataclass
+class EmulatedExecutor:
+    """Runs plans on NumPy arrays through the emitted kernels, threads and blocks in the given order."""
+
+    order: Order = "ascending"
+    seed: int = 0
+    name: str = "emulated"
+
+    def allocate(self, elements: int, like: Any) -> Any:
+        return np.full(elements, np.nan, like.dtype)
+
+    def steps(self, plan: Plan, stages: tuple[Stage, ...], spaces: dict[str, Any], alpha: Any, beta: Any) -> list[Step]:
+        dtype = spaces["C"].dtype
+        values = launch_values(plan, spaces, dtype.type(alpha), dtype.type(beta), address)
+        schedule = plan.schedule if stages is plan.schedule.stages else replace(plan.schedule, stages=stages)
+        return [self._launcher(kernel, module, values) for kernel, module in emulated_kernels(schedule, ELEMENTS[dtype.str[1:]])]
+
+    def _launcher(self, kernel: Kernel, module: Module, values: dict[str, Any]) -> Step:
+        arguments = [values[argument.name] for argument in kernel.arguments]
+        grid, block = (*grid_blocks(kernel.grid, values), 1), (*kernel.threads, 1)
+
+        def launch() -> None:
+            module.launch(kernel.name, grid, block, arguments, order=self.order, seed=self.seed)
+
+        return launch
+
+    def wait(self) -> None:
+        pass
+
+    def is_finite(self, array: Any) -> bool:
+        return bool(np.isfinite(array).all())

@@ -1,0 +1,150 @@
+"""Every generated kernel, executed on the CPU as the CUDA C that was emitted, beside the classical product in integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen.emulated import EmulatedExecutor, address, c_types
+from emulator import ORDERS, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
+
+from bilinear.codegen.render import render
+from bilinear.codegen.schedule_to_kernels import schedule_to_kernels
+from bilinear.frontend import load
+from bilinear.ir.kernel import ProductKernel, ScanKernel
+from bilinear.planner.plan import make_plan
+from bilinear.planner.prepare import plain, prepare
+from bilinear.runtime.executor import execute
+
+pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
+
+ALGORITHMS = [
+    ("msmes", "restore", 1),
+    ("msmes", "restore", 2),
+    ("msmes", "restore", 3),
+    ("msmes", "consume", 1),
+    ("naive2x2", "preserve", 1),
+    ("strassen", "preserve", 1),
+    ("strassen", "preserve", 2),
+    ("winograd", "preserve", 1),
+    ("winograd", "preserve", 2),
+    ("laderman", "preserve", 1),
+    ("hopcroft_kerr", "preserve", 1),
+]
+ELEMENTS = ["float32", "float64"]
+CASES = [(*algorithm, dtype) for algorithm in ALGORITHMS for dtype in ELEMENTS if algorithm[2] < 3 or dtype == "float64"]
+
+
+def layout(array: Any, order: str) -> Any:
+    """A copy in row order (C), column order (F), or with gaps of NaN between rows and columns (S), at the end of its memory page."""
+    if order == "C":
+        return guarded(array)
+    if order == "F":
+        return guarded(np.ascontiguousarray(array.T)).T
+    wide = np.full((array.shape[0] * 2, array.shape[1] * 3), np.nan, array.dtype)
+    wide[::2, ::3] = array
+    return guarded(wide)[::2, ::3]
+
+
+def multiply(name: str, inputs: str, levels: int, shape: tuple[int, int, int], dtype: str, **how: Any) -> None:
+    """One multiply with alpha = 2, and beta = -1 or 0 onto NaN, through the engine; everything must be exact."""
+    m, k, n = shape
+    generator = np.random.default_rng(m * 10007 + k * 101 + n)
+    whole = [generator.integers(-4, 5, s) for s in ((m, k), (k, n), (m, n))]
+    beta = how.get("beta", -1)
+    orders = how.get("orders", "CCC")
+    a, b, c = (layout(x.astype(dtype), order) for x, order in zip(whole, orders, strict=True))
+    if beta == 0:
+        c[...] = np.nan
+    loaded = load(name)
+    schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
+    columns = frozenset(s for s, order in zip("ABC", orders, strict=True) if order == "F")
+    plan = make_plan(schedule, m, k, n, a.itemsize, columns)
+    execute(EmulatedExecutor(how.get("order", "ascending"), seed=m), plan, a, b, c, 2, beta)
+    np.testing.assert_array_equal(c, 2 * (whole[0] @ whole[1]) + (beta * whole[2] if beta else 0))
+    if inputs != "consume":
+        np.testing.assert_array_equal(a, whole[0])
+        np.testing.assert_array_equal(b, whole[1])
+
+
+@pytest.mark.parametrize(("name", "inputs", "levels", "dtype"), CASES)
+def test_odd_rectangles(name: str, inputs: str, levels: int, dtype: str) -> None:
+    multiply(name, inputs, levels, (29, 19, 23), dtype)
+
+
+@pytest.mark.parametrize("dtype", ELEMENTS)
+@pytest.mark.parametrize(("name", "inputs", "levels"), [case for case in ALGORITHMS if case[2] == 1])
+def test_whole_lanes(name: str, inputs: str, levels: int, dtype: str) -> None:
+    """Blocks whose rows are multiples of 16 bytes take the wide accesses."""
+    multiply(name, inputs, levels, (24, 48, 72), dtype, beta=0)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("dtype", ELEMENTS)
+@pytest.mark.parametrize(("name", "inputs"), [("msmes", "restore"), ("winograd", "preserve")])
+def test_several_tiles_in_every_order_of_threads(name: str, inputs: str, dtype: str, order: Order) -> None:
+    multiply(name, inputs, 1, (271, 45, 263), dtype, order=order)
+
+
+@pytest.mark.parametrize("orders", ["CFC", "FCF", "FFF", "CCF", "SCC", "CSF", "SSS"])
+@pytest.mark.parametrize(("name", "inputs"), [("msmes", "restore"), ("strassen", "preserve")])
+def test_every_layout(name: str, inputs: str, orders: str) -> None:
+    multiply(name, inputs, 1, (22, 18, 26), "float64", orders=orders, beta=0)
+    multiply(name, inputs, 1, (17, 9, 13), "float32", orders=orders)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 9, 1), (2, 1, 2), (3, 2, 70), (64, 2, 2), (5, 0, 4)])
+@pytest.mark.parametrize(("name", "inputs"), [("msmes", "restore"), ("strassen", "preserve")])
+def test_small_and_empty_extents(name: str, inputs: str, shape: tuple[int, int, int]) -> None:
+    multiply(name, inputs, 1, shape, "float64")
+    multiply(name, inputs, 1, shape, "float64", beta=0)
+
+
+@pytest.mark.parametrize("element", ["float", "double"])
+def test_deleting_any_barrier_is_caught(element: str) -> None:
+    """A product of several slices of depth, with one barrier removed, must go wrong in some order of threads."""
+    (kernel,) = schedule_to_kernels(plain().schedule, element)
+    assert isinstance(kernel, ProductKernel)
+    dtype = {"float": np.float32, "double": np.float64}[element]
+    generator = np.random.default_rng(3)
+    a, b = generator.integers(-4, 5, (40, 50)), generator.integers(-4, 5, (50, 30))
+    x, y = a.astype(dtype), b.astype(dtype)
+
+    def right(source: str, order: Order) -> bool:
+        c = np.full((40, 30), np.nan, dtype)
+        spaces = {"A": x, "B": y, "C": c}
+        values: dict[str, Any] = {"bm": 40, "bk": 50, "bn": 30, "alpha": 1.0, "beta": 0.0}
+        for name, array in spaces.items():
+            rows, columns = (stride // array.itemsize for stride in array.strides)
+            values |= {name: address(array), f"{name}_rs": rows, f"{name}_cs": columns}
+        module = compile_on_cpu(source, {kernel.name: c_types(kernel)})
+        try:
+            module.launch(kernel.name, (1, 1, 1), (*kernel.threads, 1), [values[p.name] for p in kernel.arguments], order=order, seed=5)
+        except LaunchError:
+            return False
+        return bool(np.array_equal(c, a @ b))
+
+    source = render(kernel)
+    assert all(right(source, order) for order in ORDERS)
+    mutants = list(without_barrier(source))
+    assert len(mutants) >= 2
+    for line, mutant in mutants:
+        assert not all(right(mutant, order) for order in ORDERS), f"the barrier in line {line} is not needed"
+
+
+@pytest.mark.parametrize("element", ["float", "double"])
+@pytest.mark.parametrize("value", [0.0, np.inf, -np.inf, np.nan])
+def test_the_scan_finds_what_is_not_finite(element: str, value: float) -> None:
+    kernel = ScanKernel(f"scan_{element}", element)
+    module = compile_on_cpu(render(kernel), {kernel.name: [f"{element} *", *["long long"] * 4, "int *"]})
+    dtype = {"float": np.float32, "double": np.float64}[element]
+    for place in ((0, 0), (36, 300), (17, 5)):
+        for transposed in (False, True):
+            matrix = guarded(np.full((37, 301), np.finfo(dtype).max, dtype))
+            matrix[place] = value
+            x = matrix.T if transposed else matrix
+            found = np.zeros((), np.int32)
+            strides = [stride // x.itemsize for stride in x.strides]
+            module.launch(kernel.name, (4, 1, 1), (256, 1, 1), [address(x), *strides, *x.shape, address(found)])
+            assert bool(found) == (not np.isfinite(value))

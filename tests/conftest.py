@@ -1,0 +1,33 @@
+"""Options, the GPU probe, and hypothesis' profile."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("bilinear", deadline=None, derandomize=True)
+settings.load_profile("bilinear")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden sources anew")
+    parser.addoption("--require-gpu", action="store_true", help="fail where a GPU test would be skipped")
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(autouse=True)
+def _gpu(request: pytest.FixtureRequest) -> None:
+    """Skip tests marked `gpu` where no device is usable, with the reason."""
+    if request.node.get_closest_marker("gpu") is None:
+        return
+    from bilinear.runtime.doctor import why_no_gpu
+
+    reason = why_no_gpu()
+    if reason is not None and request.config.getoption("--require-gpu"):
+        pytest.fail(f"--require-gpu, but {reason}")
+    if reason is not None:
+        pytest.skip(reason)
