@@ -21,7 +21,10 @@ find_python() {
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || ! "$venv/bin/python" -c '' 2>/dev/null; then
     find_python
     echo "making .venv with $("$python" --version) (once; a minute or two)" >&2
-    [ -x "$venv/bin/python" ] && "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$python" -m venv --clear "$venv"
+    case $("$venv/bin/pip" --version 2>/dev/null) in
+    *" from $venv/"*) ;; # one that was moved here would run the programs of its old place
+    *) "$python" -m venv --clear "$venv" ;;
+    esac
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' # older ones know no --group
     "$venv/bin/python" -m pip install --quiet --editable '.[nvrtc]' --group dev
     echo "$wanted" >"$stamp"

@@ -29,9 +29,10 @@ def output_files(scheme: Scheme, inputs: str, programs: Sequence[Program], remai
     `remainders` are the programs of the plain multiply that takes what is left where a matrix is no multiple of the grid.
     """
     files: dict[str, bytes] = {}
-    described = {p.dtype: {"launches": _launches(p, files)} for p in programs}
+    described: dict[str, dict[str, Any]] = {p.dtype: {"kernels": _kernels(p, files), "launches": _launches(p)} for p in programs}
     for remainder in remainders:
-        described[remainder.dtype]["remainder"] = _launches(remainder, files)
+        described[remainder.dtype]["kernels"] |= _kernels(remainder, files)
+        described[remainder.dtype]["remainder"] = _launches(remainder)
     manifest = {
         "format": FORMAT,
         "versions": {"bilinear": version, "compiler": compiler_version()},
@@ -57,22 +58,22 @@ def _identity(scheme: Scheme, schedule: Schedule, inputs: str) -> dict[str, Any]
     }
 
 
-def _launches(program: Program, files: dict[str, bytes]) -> list[dict[str, Any]]:
-    launches = []
+def _kernels(program: Program, files: dict[str, bytes]) -> dict[str, Any]:
+    kernels = {}
     for kernel, source, images in zip(program.kernels, program.sources, program.built, strict=True):
         path = f"src/{kernel.name}.cu"
         files[path] = source.encode()
-        launches.append(
-            {
-                "kernel": kernel.name,
-                "source": path,
-                "threads": list(kernel.threads),
-                "grid": _grid(kernel.grid),
-                "arguments": [asdict(argument) for argument in kernel.arguments],
-                "images": {built.architecture: _image(kernel.name, built, files) for built in images},
-            }
-        )
-    return launches
+        kernels[kernel.name] = {
+            "source": path,
+            "threads": list(kernel.threads),
+            "arguments": [asdict(argument) for argument in kernel.arguments],
+            "images": {built.architecture: _image(kernel.name, built, files) for built in images},
+        }
+    return kernels
+
+
+def _launches(program: Program) -> list[dict[str, Any]]:
+    return [{"kernel": launch.kernel.name, "first": launch.first, "grid": _grid(launch.grid)} for launch in program.launches]
 
 
 def _grid(grid: Grid) -> dict[str, Any]:

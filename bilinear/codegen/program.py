@@ -1,4 +1,4 @@
-"""A program: the kernels of a schedule for one element type, their sources, and what was built from them."""
+"""A program: the launches of a schedule for one element type, the sources of their kernels, and what was built from them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from bilinear.codegen.nvrtc import Built, build
 from bilinear.codegen.render import render
-from bilinear.codegen.schedule_to_kernels import schedule_to_kernels
-from bilinear.ir.kernel import Kernel
+from bilinear.codegen.schedule_to_launches import schedule_to_launches
+from bilinear.ir.kernel import Kernel, Launch
 from bilinear.ir.schedule import Schedule
 
 ELEMENTS = {"float64": "double", "float32": "float"}
@@ -22,22 +22,29 @@ def no_progress(what: str, done: int, of: int) -> None:
 
 @dataclass(frozen=True)
 class Program:
-    """One element type: kernels in launch order; `built[i]` are the images of kernel i, one an architecture."""
+    """A schedule for one element type: its launches in order, its distinct kernels, their sources, and their images by architecture."""
 
     schedule: Schedule
     dtype: str
+    launches: tuple[Launch, ...]
     kernels: tuple[Kernel, ...]
     sources: tuple[str, ...]
     built: tuple[tuple[Built, ...], ...]
 
 
+def distinct_kernels(launches: Sequence[Launch]) -> tuple[Kernel, ...]:
+    """The kernels of some launches, each once, in the order in which they first run."""
+    return tuple({launch.kernel.name: launch.kernel for launch in launches}.values())
+
+
 def build_program(schedule: Schedule, dtype: str, architectures: Sequence[str], progress: Progress = no_progress) -> Program:
-    """Lower a schedule to kernels, render them, and build each for every architecture (`sm_NN`: cubin, `compute_NN`: PTX)."""
-    kernels = schedule_to_kernels(schedule, ELEMENTS[dtype])
+    """Lower a schedule to launches, render their kernels, and build each for every architecture (`sm_NN`: cubin, `compute_NN`: PTX)."""
+    launches = schedule_to_launches(schedule, ELEMENTS[dtype])
+    kernels = distinct_kernels(launches)
     sources = tuple(render(kernel) for kernel in kernels)
     built = []
     for i, (kernel, source) in enumerate(zip(kernels, sources, strict=True)):
         progress(f"{dtype} kernels", i, len(kernels))
         built.append(tuple(build(source, kernel.name, architecture) for architecture in architectures))
     progress(f"{dtype} kernels", len(kernels), len(kernels))
-    return Program(schedule, dtype, kernels, sources, tuple(built))
+    return Program(schedule, dtype, launches, kernels, sources, tuple(built))

@@ -14,7 +14,8 @@ class Argument:
     """A parameter: `name` is looked up among the call's values.
 
     Kinds: `pointer` (first element of the space `name`), `index` (64-bit), `scalar` (of the kernel's element type). A space X has the
-    indices `X_rs` and `X_cs`, the distance in elements between rows and between columns; `bm`, `bk`, `bn` are the extents of a block.
+    indices `X_rs` and `X_cs`, the distance in elements between rows and between columns; `bm`, `bk`, `bn` are the extents of a block;
+    `first` is where the launch starts in the kernel's table.
     """
 
     kind: str
@@ -31,7 +32,7 @@ class Cover:
 
 @dataclass(frozen=True)
 class Grid:
-    """The launch grid: along x the most that one of the `tilings` needs, each a product of covers; y is fixed."""
+    """The launch grid: along x the most that one of the `tilings` needs, each a product of covers; along y a row of the table each."""
 
     tilings: tuple[tuple[Cover, ...], ...]
     y: int
@@ -64,13 +65,12 @@ class Part:
 
 @dataclass(frozen=True)
 class LinearKernel:
-    """One launch that applies block maps: every part at every place in its table, `lanes` neighbouring elements a thread at a time."""
+    """Applies block maps: each row of its table is one part at one place; `lanes` neighbouring elements a thread at a time."""
 
     name: str
     comment: str
     element: str
     arguments: tuple[Argument, ...]
-    grid: Grid
     threads: tuple[int, int]
     lanes: int
     parts: tuple[Part, ...]
@@ -126,7 +126,7 @@ class Multiplication:
 
 @dataclass(frozen=True)
 class ProductKernel:
-    """One launch of products that share no destination, each added to a list of blocks.
+    """Multiplies: each row of its table is one product, added to a list of blocks; those of one launch share no destination.
 
     `lefts`, `rights` and `results` are the spaces that operands and destinations are numbered by; `scaled` tells for each result
     whether alpha and beta apply (C) or the first write overwrites (a workspace).
@@ -136,7 +136,6 @@ class ProductKernel:
     comment: str
     element: str
     arguments: tuple[Argument, ...]
-    grid: Grid
     tile: Tile
     lefts: tuple[str, ...]
     rights: tuple[str, ...]
@@ -169,3 +168,12 @@ class ScanKernel:
 
 
 Kernel = LinearKernel | ProductKernel
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A stage as it runs: rows `first` to `first + grid.y` of the kernel's table."""
+
+    kernel: Kernel
+    first: int
+    grid: Grid

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from bilinear.codegen.nvrtc import build
+from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
-from bilinear.codegen.schedule_to_kernels import schedule_to_kernels
+from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.errors import fail
-from bilinear.ir.kernel import Grid, Kernel, ScanKernel
+from bilinear.ir.kernel import Grid, Launch, ScanKernel
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Schedule, Stage
 
@@ -48,7 +49,7 @@ class CudaExecutor:
         schedule = plan.schedule
         if stages is not schedule.stages:
             schedule = replace(schedule, stages=stages, name=f"{schedule.name}-undo")
-        return [_launcher(kernel, function, values) for kernel, function in _loaded(schedule, element)]
+        return [_launcher(launch, function, values) for launch, function in _loaded(schedule, element)]
 
     def wait(self) -> None:
         """Wait for the current stream."""
@@ -91,22 +92,29 @@ def grid_blocks(grid: Grid, values: Values) -> tuple[int, int]:
     return x, grid.y
 
 
-def _launcher(kernel: Kernel, function: Any, values: Values) -> Step:
-    blocks = grid_blocks(kernel.grid, values)
-    arguments = tuple(values[argument.name] for argument in kernel.arguments)
-
-    def launch() -> None:
-        function((*blocks, 1), (*kernel.threads, 1), arguments)
-
-    return launch
+def launch_arguments(launch: Launch, values: Values) -> tuple[Any, ...]:
+    """The values of a launch's arguments, in the order of its kernel's parameters."""
+    own = {**values, "first": np.int64(launch.first)}
+    return tuple(own[argument.name] for argument in launch.kernel.arguments)
 
 
-_functions: dict[tuple[int, str, int], tuple[Schedule, list[tuple[Kernel, Any]]]] = {}
+def _launcher(launch: Launch, function: Any, values: Values) -> Step:
+    blocks = grid_blocks(launch.grid, values)
+    arguments = launch_arguments(launch, values)
+    threads = launch.kernel.threads
+
+    def run() -> None:
+        function((*blocks, 1), (*threads, 1), arguments)
+
+    return run
+
+
+_functions: dict[tuple[int, str, int], tuple[Schedule, list[tuple[Launch, Any]]]] = {}
 _lock = Lock()
 
 
-def _loaded(schedule: Schedule, element: str) -> list[tuple[Kernel, Any]]:
-    """The kernels of a schedule as functions of the current device, built and loaded once.
+def _loaded(schedule: Schedule, element: str) -> list[tuple[Launch, Any]]:
+    """The launches of a schedule with their functions on the current device, built and loaded once.
 
     The key is the schedule's identity: hashing a deep schedule at every call would cost more than the launches. The entry keeps the
     schedule alive, so an identity is never used twice.
@@ -117,9 +125,10 @@ def _loaded(schedule: Schedule, element: str) -> list[tuple[Kernel, Any]]:
     key = (id(schedule), element, device.id)
     with _lock:
         if key not in _functions:
-            kernels = schedule_to_kernels(schedule, element)
-            functions = [_function(render(kernel), kernel.name, f"sm_{device.compute_capability}") for kernel in kernels]
-            _functions[key] = (schedule, list(zip(kernels, functions, strict=True)))
+            launches = schedule_to_launches(schedule, element)
+            architecture = f"sm_{device.compute_capability}"
+            functions = {kernel.name: _function(render(kernel), kernel.name, architecture) for kernel in distinct_kernels(launches)}
+            _functions[key] = (schedule, [(launch, functions[launch.kernel.name]) for launch in launches])
         return _functions[key][1]
 
 

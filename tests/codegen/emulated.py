@@ -11,11 +11,12 @@ import numpy as np
 from emulator import Module, Order, compile_on_cpu
 
 from bilinear.codegen.render import render
-from bilinear.codegen.schedule_to_kernels import schedule_to_kernels
-from bilinear.ir.kernel import Argument, Kernel
+from bilinear.codegen.program import distinct_kernels
+from bilinear.codegen.schedule_to_launches import schedule_to_launches
+from bilinear.ir.kernel import Argument, Kernel, Launch
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Schedule, Stage
-from bilinear.runtime.cuda_executor import ELEMENTS, grid_blocks, launch_values
+from bilinear.runtime.cuda_executor import ELEMENTS, grid_blocks, launch_arguments, launch_values
 
 Step = Callable[[], None]
 
@@ -29,9 +30,10 @@ def c_type(argument: Argument, element: str) -> str:
 
 
 @cache
-def emulated_kernels(schedule: Schedule, element: str) -> tuple[tuple[Kernel, Module], ...]:
-    kernels = schedule_to_kernels(schedule, element)
-    return tuple((kernel, compile_on_cpu(render(kernel), {kernel.name: c_types(kernel)})) for kernel in kernels)
+def emulated_launches(schedule: Schedule, element: str) -> tuple[tuple[Launch, Module], ...]:
+    launches = schedule_to_launches(schedule, element)
+    modules = {k.name: compile_on_cpu(render(k), {k.name: c_types(k)}) for k in distinct_kernels(launches)}
+    return tuple((launch, modules[launch.kernel.name]) for launch in launches)
 
 
 def address(array: Any) -> int:
@@ -53,16 +55,16 @@ class EmulatedExecutor:
         dtype = spaces["C"].dtype
         values = launch_values(plan, spaces, dtype.type(alpha), dtype.type(beta), address)
         schedule = plan.schedule if stages is plan.schedule.stages else replace(plan.schedule, stages=stages)
-        return [self._launcher(kernel, module, values) for kernel, module in emulated_kernels(schedule, ELEMENTS[dtype.str[1:]])]
+        return [self._launcher(launch, module, values) for launch, module in emulated_launches(schedule, ELEMENTS[dtype.str[1:]])]
 
-    def _launcher(self, kernel: Kernel, module: Module, values: dict[str, Any]) -> Step:
-        arguments = [values[argument.name] for argument in kernel.arguments]
-        grid, block = (*grid_blocks(kernel.grid, values), 1), (*kernel.threads, 1)
+    def _launcher(self, launch: Launch, module: Module, values: dict[str, Any]) -> Step:
+        arguments = launch_arguments(launch, values)
+        grid, block = (*grid_blocks(launch.grid, values), 1), (*launch.kernel.threads, 1)
 
-        def launch() -> None:
-            module.launch(kernel.name, grid, block, arguments, order=self.order, seed=self.seed)
+        def run() -> None:
+            module.launch(launch.kernel.name, grid, block, arguments, order=self.order, seed=self.seed)
 
-        return launch
+        return run
 
     def wait(self) -> None:
         pass

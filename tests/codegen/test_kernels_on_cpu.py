@@ -10,7 +10,7 @@ from codegen.emulated import EmulatedExecutor, address, c_types
 from emulator import ORDERS, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 
 from bilinear.codegen.render import render
-from bilinear.codegen.schedule_to_kernels import schedule_to_kernels
+from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.frontend import load
 from bilinear.ir.kernel import ProductKernel, ScanKernel
 from bilinear.planner.plan import make_plan
@@ -104,7 +104,8 @@ def test_small_and_empty_extents(name: str, inputs: str, shape: tuple[int, int, 
 @pytest.mark.parametrize("element", ["float", "double"])
 def test_deleting_any_barrier_is_caught(element: str) -> None:
     """A product of several slices of depth, with one barrier removed, must go wrong in some order of threads."""
-    (kernel,) = schedule_to_kernels(plain().schedule, element)
+    (launch,) = schedule_to_launches(plain().schedule, element)
+    kernel = launch.kernel
     assert isinstance(kernel, ProductKernel)
     dtype = {"float": np.float32, "double": np.float64}[element]
     generator = np.random.default_rng(3)
@@ -114,7 +115,7 @@ def test_deleting_any_barrier_is_caught(element: str) -> None:
     def right(source: str, order: Order) -> bool:
         c = np.full((40, 30), np.nan, dtype)
         spaces = {"A": x, "B": y, "C": c}
-        values: dict[str, Any] = {"bm": 40, "bk": 50, "bn": 30, "alpha": 1.0, "beta": 0.0}
+        values: dict[str, Any] = {"bm": 40, "bk": 50, "bn": 30, "alpha": 1.0, "beta": 0.0, "first": 0}
         for name, array in spaces.items():
             rows, columns = (stride // array.itemsize for stride in array.strides)
             values |= {name: address(array), f"{name}_rs": rows, f"{name}_cs": columns}

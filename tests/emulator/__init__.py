@@ -31,6 +31,8 @@ __all__ = [
     "CompileError",
     "LaunchError",
     "Module",
+    "ORDERS",
+    "Order",
     "TrapError",
     "UndefinedError",
     "compile_on_cpu",
@@ -104,7 +106,7 @@ FAILURES: dict[int, type[LaunchError]] = {1: BarrierError, 2: AccessError, 3: Al
 @functools.cache
 def _compiler() -> tuple[str, str] | None:
     """The first compiler that builds C++20 with every flag in use, and its version; None when there is none."""
-    program = "#include <bit>\n#include <type_traits>\ntemplate <auto value> std::type_identity_t<int> f() { return std::popcount(unsigned(value)); }\nint g() { return f<3>(); }\n"
+    program = "#include <bit>\ntemplate <auto value> int f() { return std::popcount(unsigned(value)); }\nint g() { return f<3>(); }\n"
     for name in ("g++", "clang++"):
         path = shutil.which(name)
         if path is None:
@@ -146,7 +148,8 @@ def _default_cache() -> Path:
 
 # ------------------------------------------------------------------------------------------------- from CUDA C to what a C++ compiler takes
 
-DYNAMIC = re.compile(r"extern\s+__shared__\s+(?:(?:alignas|__align__)\s*\([^()]*\)\s*)?([\w:\s]*?\w)\s+(?:__align__\s*\([^()]*\)\s*)?(\w+)\s*\[\s*\]\s*;")
+ALIGNMENT = r"(?:(?:alignas|__align__)\s*\([^()]*\)\s*)?"
+DYNAMIC = re.compile(rf"extern\s+__shared__\s+{ALIGNMENT}(\w[\w:\s]*?)\s+{ALIGNMENT}(\w+)\s*\[\s*\]\s*;")
 CONSTANT = re.compile(r"(?:\bstatic\s+)?\b__constant__\b(?:\s+const\b)?")
 BOUNDS = re.compile(r"__launch_bounds__\s*\(((?:[^()]|\([^()]*\))*)\)\s*(\w+)\s*\(")
 BARRIER = re.compile(r"__syncthreads\s*\(\s*\)\s*;")
@@ -154,7 +157,7 @@ BARRIER = re.compile(r"__syncthreads\s*\(\s*\)\s*;")
 
 def _prepare(source: str, kernels: Mapping[str, Sequence[str]]) -> str:
     """The text for the host compiler. Its lines keep their numbers, so that reports can name them."""
-    text = DYNAMIC.sub(r"\1* const \2 = static_cast<\1*>(cuda_on_cpu_dynamic_shared());", source)
+    text = DYNAMIC.sub(_dynamic_shared, source)
     text = CONSTANT.sub("static const", text)
     lines = [text]
     for name, types in kernels.items():
@@ -163,6 +166,17 @@ def _prepare(source: str, kernels: Mapping[str, Sequence[str]]) -> str:
         if name in kernels:
             lines.append(f"CUDA_ON_CPU_LAUNCH_BOUNDS({name}, {bounds})")
     return "\n".join(lines) + "\n"
+
+
+def _dynamic_shared(declaration: re.Match[str]) -> str:
+    """A pointer in place of an `extern __shared__` array; outside of all braces, a macro that stands for it."""
+    element, name = declaration.groups()
+    pointer = f"static_cast<{element}*>(cuda_on_cpu_dynamic_shared())"
+    before = declaration.string[: declaration.start()]
+    if before.count("{") > before.count("}"):
+        return f"{element}* const {name} = {pointer};"
+    line = declaration.string.count("\n", 0, declaration.end()) + 1
+    return f"\n#define {name} ({pointer})\n#line {line}\n"
 
 
 def without_barrier(source: str) -> Iterator[tuple[int, str]]:
@@ -444,7 +458,7 @@ def _run(command: Sequence[str], folder: str) -> None:
         raise CompileError(done.stderr.replace(f"{folder}/", "").strip())
 
 
-# ----------------------------------------------------------------------------------------------------------------- arrays beside a precipice
+# --------------------------------------------------------------------------------------------------------------- arrays beside a precipice
 
 _PAGE = 65536  # a multiple of every page size in use
 _libc = ctypes.CDLL(None, use_errno=True)

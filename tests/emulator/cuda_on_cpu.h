@@ -176,6 +176,7 @@ inline void on_signal(int signal, siginfo_t* info, void* context)
     const uint64_t in_arena = address - reinterpret_cast<uint64_t>(worker);
     if (in_arena - (DYNAMIC_SHARED_AT + DYNAMIC_SHARED) < PAGE) fail(ACCESS, 0, 0, "access past the end of dynamic shared memory");
     if (in_arena < ARENA) fail(ACCESS, 0, 0, "stack overflow");
+    if (address == 0) fail(ACCESS, 0, 0, "access through a null or wild pointer");
     const char* message = "access to";
 #if defined(__x86_64__)
     constexpr greg_t WRITING = 2;
@@ -602,7 +603,7 @@ inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 [[noreturn]] inline void __trap(unsigned line = __builtin_LINE()) { cuda_on_cpu::fail(cuda_on_cpu::TRAP, line, 0, "trap"); }
 
 // An `extern __shared__` array becomes a pointer to this.
-inline void* cuda_on_cpu_dynamic_shared() { return cuda_on_cpu::worker->dynamic_shared; }
+inline void* cuda_on_cpu_dynamic_shared() { return cuda_on_cpu::worker == nullptr ? nullptr : cuda_on_cpu::worker->dynamic_shared; }
 
 template <class T> inline T __ldg(const T* from) { return *from; }
 template <class T> inline T __ldca(const T* from) { return *from; }

@@ -1,7 +1,7 @@
-"""Schedule to kernels: one kernel a stage.
+"""Schedule to launches: one launch a stage, of as few kernels as there are distinct ones.
 
-Before: a schedule of contention-free stages with marked first writes. After: kernels to be launched in this order, which compute what
-the schedule means on row- or column-major, strided, odd-sized blocks.
+Before: a schedule of contention-free stages with marked first writes. After: launches in order, which compute what the schedule means
+on row- or column-major, strided, odd-sized blocks.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from bilinear.ir.kernel import (
     Destination,
     Grid,
     Kernel,
+    Launch,
     LinearKernel,
     Multiplication,
     Part,
@@ -23,7 +24,7 @@ from bilinear.ir.kernel import (
     ProductKernel,
     Tile,
 )
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, ProductStage, Schedule
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
 
 TILES = {
     "float": Tile(m=128, n=128, k=8, m_threads=16, n_threads=16, fragment=4),
@@ -31,52 +32,74 @@ TILES = {
 }
 EXTENTS = {"A": ("bm", "bk"), "B": ("bk", "bn"), "C": ("bm", "bn")}
 LINEAR_THREADS = (32, 8)
+Place = tuple[int, ...]
 BYTES_IN_REGISTERS = 256
 """What a thread of a linear kernel may hold of its sources before it handles fewer than 16 bytes of each (a quarter of 255 registers)."""
 
 
-def schedule_to_kernels(schedule: Schedule, element: str) -> tuple[Kernel, ...]:
-    """The kernels of a schedule for `element` (`float` or `double`), in launch order, named after schedule, levels and stage."""
-    stem = "".join(c if c.isalnum() else "_" for c in schedule.name)
-    suffix = {"float": "f32", "double": "f64"}[element]
-    kernels: list[Kernel] = []
-    for number, stage in enumerate(schedule.stages, 1):
-        kind = "linear" if isinstance(stage, LinearStage) else "product"
-        name = f"{stem}_l{schedule.levels}_stage{number}_{kind}_{suffix}"
+def schedule_to_launches(schedule: Schedule, element: str) -> tuple[Launch, ...]:
+    """The launches of a schedule for `element` (`float` or `double`), in order, one a stage.
+
+    All products share one kernel, and so do linear stages of the same parts: what differs is a table, and a launch runs a range of it.
+    """
+    linear: dict[tuple[Part, ...], list[Place]] = {}
+    products: list[Product] = []
+    ranges: list[tuple[tuple[Part, ...] | None, int, int]] = []
+    for stage in schedule.stages:
         if isinstance(stage, LinearStage):
-            kernels.append(_linear_kernel(schedule, stage, name, element))
+            parts, places = _parts(schedule, stage)
+            table = linear.setdefault(parts, [])
+            ranges.append((parts, len(table), len(places)))
+            table += places
         else:
-            kernels.append(_product_kernel(schedule, stage, name, element))
-    return tuple(kernels)
+            ranges.append((None, len(products), len(stage.products)))
+            products += stage.products
+    stem = "".join(c if c.isalnum() else "_" for c in f"{schedule.name}_l{schedule.levels}")
+    suffix = {"float": "f32", "double": "f64"}[element]
+    kernels: dict[tuple[Part, ...] | None, Kernel] = {
+        parts: _linear_kernel(schedule, parts, table, f"{stem}_linear{number}_{suffix}", element)
+        for number, (parts, table) in enumerate(linear.items(), 1)
+    }
+    if products:
+        kernels[None] = _product_kernel(schedule, products, f"{stem}_product_{suffix}", element)
+    return tuple(Launch(kernels[key], first, Grid(_tilings(kernels[key]), count)) for key, first, count in ranges)
 
 
-def _linear_kernel(schedule: Schedule, stage: LinearStage, name: str, element: str) -> LinearKernel:
+def _tilings(kernel: Kernel) -> tuple[tuple[Cover, ...], ...]:
+    """What one row of the table needs along x: the tiles of a result, or of the longer way through a block."""
+    if isinstance(kernel, ProductKernel):
+        return ((Cover("bm", kernel.tile.m), Cover("bn", kernel.tile.n)),)
+    columns, rows = kernel.threads
+    extents = sorted({(part.height, part.width) for part in kernel.parts})
+    orders = [order for height, width in extents for order in ((height, width), (width, height))]
+    return tuple((Cover(slow, rows), Cover(fast, columns * kernel.lanes)) for slow, fast in orders)
+
+
+def _parts(schedule: Schedule, stage: LinearStage) -> tuple[tuple[Part, ...], list[Place]]:
+    """The distinct parts of a stage, and every place where one of them runs."""
     shape_of = {space.name: space.shape for space in schedule.spaces}
-    numbers: dict[Part, Part] = {}
-    places: list[tuple[int, ...]] = []
+    parts: dict[Part, Part] = {}
+    places: list[Place] = []
     for block_map in stage.maps:
         for piece in components(block_map):
             part = _part(piece, shape_of[piece.targets[0].space])
-            part = numbers.setdefault(part, replace(part, number=len(numbers)))
+            part = parts.setdefault(part, replace(part, number=len(parts)))
             places.append((part.number, *_coordinates(piece)))
-    parts = tuple(numbers.values())
-    used = [space.name for space in schedule.spaces if any(port.space == space.name for p in parts for port in p.sources + p.targets)]
+    return tuple(parts.values()), places
+
+
+def _linear_kernel(schedule: Schedule, parts: tuple[Part, ...], places: list[Place], name: str, element: str) -> LinearKernel:
+    used = [space.name for space in schedule.spaces if any(space.name in part.spaces for part in parts)]
     extents = [name for name in ("bm", "bk", "bn") if any(name in (p.height, p.width) for p in parts)]
     scalars = ["alpha", "beta"] if any(p.recomposes for p in parts) else []
-    lanes = _lanes(element, max(len(p.sources) for p in parts))
-    columns, rows = LINEAR_THREADS
-    extents_of = sorted({(p.height, p.width) for p in parts})
-    orders = [order for height, width in extents_of for order in ((height, width), (width, height))]
-    grid = Grid(tuple((Cover(slow, rows), Cover(fast, columns * lanes)) for slow, fast in orders), len(places))
     longest = max(len(place) for place in places)
     return LinearKernel(
         name,
-        f"stage of {schedule.name} at {schedule.levels} level(s): {len(places)} independent part(s), {len(parts)} distinct",
+        f"{len(parts)} map(s) of {schedule.name} at {schedule.levels} level(s), at {len(places)} place(s)",
         element,
         _arguments(used, extents, scalars),
-        grid,
         LINEAR_THREADS,
-        lanes,
+        _lanes(element, max(len(p.sources) for p in parts)),
         parts,
         tuple(place + (0,) * (longest - len(place)) for place in places),
     )
@@ -117,32 +140,29 @@ def _arguments(spaces: list[str], extents: list[str], scalars: list[str]) -> tup
     arguments: list[Argument] = []
     for space in spaces:
         arguments += [Argument("pointer", space), Argument("index", f"{space}_rs"), Argument("index", f"{space}_cs")]
-    arguments += [Argument("index", extent) for extent in extents]
+    arguments += [Argument("index", name) for name in (*extents, "first")]
     return (*arguments, *(Argument("scalar", scalar) for scalar in scalars))
 
 
-def _product_kernel(schedule: Schedule, stage: ProductStage, name: str, element: str) -> ProductKernel:
-    lefts = tuple(dict.fromkeys(p.left.space for p in stage.products))
-    rights = tuple(dict.fromkeys(p.right.space for p in stage.products))
-    results = tuple(dict.fromkeys(t.block.space for p in stage.products for t in p.targets))
+def _product_kernel(schedule: Schedule, stage: list[Product], name: str, element: str) -> ProductKernel:
+    lefts = tuple(dict.fromkeys(p.left.space for p in stage))
+    rights = tuple(dict.fromkeys(p.right.space for p in stage))
+    results = tuple(dict.fromkeys(t.block.space for p in stage for t in p.targets))
     products: list[Multiplication] = []
     destinations: list[Destination] = []
-    for product in stage.products:
+    for product in stage:
         left = (lefts.index(product.left.space), product.left.row, product.left.column)
         right = (rights.index(product.right.space), product.right.row, product.right.column)
         products.append(Multiplication(left, right, len(destinations), len(product.targets)))
         for t in product.targets:
             destinations.append(Destination(results.index(t.block.space), t.block.row, t.block.column, t.coefficient, t.first))
-    tile = TILES[element]
-    grid = Grid(((Cover("bm", tile.m), Cover("bn", tile.n)),), len(products))
     spaces = list(dict.fromkeys((*lefts, *rights, *results)))
     return ProductKernel(
         name,
-        f"stage of {schedule.name} at {schedule.levels} level(s): {len(products)} product(s), {len(destinations)} destination(s)",
+        f"{len(products)} product(s) of {schedule.name} at {schedule.levels} level(s), {len(destinations)} destination(s)",
         element,
         _arguments(spaces, ["bm", "bk", "bn"], ["alpha", "beta"]),
-        grid,
-        tile,
+        TILES[element],
         lefts,
         rights,
         results,

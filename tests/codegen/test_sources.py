@@ -1,0 +1,90 @@
+"""Generated sources: pinned as golden files, deterministic, and accepted by the CUDA compiler for every architecture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bilinear.codegen import nvrtc
+from bilinear.codegen.cache import Cache
+from bilinear.codegen.program import build_program, distinct_kernels
+from bilinear.codegen.render import render
+from bilinear.codegen.schedule_to_launches import schedule_to_launches
+from bilinear.driver import ARCHITECTURES
+from bilinear.frontend import load
+from bilinear.ir.kernel import ScanKernel
+from bilinear.planner.prepare import plain, prepare
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+PINNED = [("msmes", "restore", 1, "double"), ("winograd", "preserve", 1, "float"), ("hopcroft_kerr", "preserve", 1, "double")]
+BUILT = [
+    ("msmes", "restore", 1),
+    ("msmes", "restore", 2),
+    ("msmes", "restore", 3),
+    ("strassen", "preserve", 1),
+    ("strassen", "preserve", 2),
+    ("winograd", "preserve", 2),
+    ("laderman", "preserve", 1),
+    ("hopcroft_kerr", "preserve", 1),
+    ("naive2x2", "preserve", 1),
+]
+needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
+
+
+def sources() -> dict[str, str]:
+    texts = {}
+    for name, inputs, levels, element in PINNED:
+        loaded = load(name)
+        for kernel in distinct_kernels(schedule_to_launches(prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule, element)):
+            texts[kernel.name] = render(kernel)
+    scan = ScanKernel("scan_double", "double")
+    texts[scan.name] = render(scan)
+    return texts
+
+
+def test_sources_are_the_golden_ones(update_golden: bool) -> None:
+    texts = sources()
+    if update_golden:
+        GOLDEN.mkdir(exist_ok=True)
+        for path in GOLDEN.glob("*.cu"):
+            path.unlink()
+        for name, text in texts.items():
+            (GOLDEN / f"{name}.cu").write_text(text)
+    assert {path.stem: path.read_text() for path in GOLDEN.glob("*.cu")} == texts
+
+
+def test_sources_are_deterministic_and_stand_alone() -> None:
+    first = sources()
+    assert first == sources()
+    for text in first.values():
+        assert "#include" not in text
+        assert text.count('extern "C"') == 1
+        assert "atomic" not in text
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(("name", "inputs", "levels"), BUILT)
+def test_every_kernel_is_built_for_every_architecture(name: str, inputs: str, levels: int) -> None:
+    loaded = load(name)
+    schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
+    for dtype in ("float64", "float32"):
+        program = build_program(schedule, dtype, ARCHITECTURES)
+        for images in program.built:
+            assert [built.kind for built in images] == ["cubin" if a.startswith("sm") else "ptx" for a in ARCHITECTURES]
+            for built in images:
+                assert built.image.startswith(b"\x7fELF" if built.kind == "cubin" else b"//")
+                for own in built.resources:
+                    assert own.spill_stores + own.spill_loads <= 128, f"{own.name} spills"
+
+
+@needs_nvrtc
+def test_resources_are_reported_for_cubins(tmp_path: Path) -> None:
+    (kernel,) = distinct_kernels(schedule_to_launches(plain().schedule, "float"))
+    built = nvrtc.build(render(kernel), kernel.name, "sm_90", cache=Cache(tmp_path))
+    (own,) = built.resources
+    assert own.name == kernel.name
+    assert 64 < own.registers <= 255
+    assert own.shared_bytes == 2 * 8 * (128 + 4) * 4 * 2
+    assert not built.cached
+    assert nvrtc.build(render(kernel), kernel.name, "sm_90", cache=Cache(tmp_path)).cached
