@@ -36,4 +36,5 @@ cupy.cuda.Device().synchronize()  # what the other stream reads must be there
 bilinear.matmul(a, b, out, algorithm="msmes", levels=1, inputs="restore", stream=stream)
 stream.synchronize()
 print(f"msmes:    differs from cupy.matmul by {float(abs(out - reference).max()) / unit:.1e}")
-print(f"          A differs from what it was by {float(abs(a - before).max()):.1e} at most, {pool.used_bytes() - used} bytes stay allocated")
+print(f"          A differs from what it was by {float(abs(a - before).max()):.1e} at most")
+print(f"          {pool.used_bytes() - used} bytes more are allocated than before")

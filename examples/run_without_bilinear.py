@@ -9,9 +9,7 @@ from typing import Any
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/msmes")
 manifest = json.loads((folder / "manifest.json").read_text())
 schedule, programs = manifest["schedule"], manifest["programs"]
-print(f"{folder}: {schedule['name']}, {schedule['levels']} level(s), inputs={schedule['inputs']}")
-for dtype, program in programs.items():
-    print(f"  {dtype}: {len(program['launches'])} launches, built for {', '.join(program['launches'][0]['images'])}")
+print(f"{folder}: {schedule['name']}, {schedule['levels']} level(s), inputs={schedule['inputs']}, {' and '.join(programs)}")
 try:
     import cupy as cp
 
@@ -23,38 +21,36 @@ except Exception as error:
 
 def pick(images: dict[str, Any]) -> str:
     """A cubin runs on devices of its major version from its minor version on; PTX on its own and all later devices."""
-    known = {name: int(name.split("_")[1]) for name in images if name[-1].isdigit()}  # sm_90a and the like are for experts
-    cubins = [n for n, version in known.items() if n.startswith("sm") and version // 10 == device // 10 and version <= device]
-    best = max(cubins or [n for n, version in known.items() if n.startswith("compute") and version <= device], key=known.get, default="")
-    return str(images[best]["path"]) if best else sys.exit(f"nothing is built for this device: compile with --arch sm_{device}")
+    names = [f"sm_{i}" for i in range(device, device // 10 * 10 - 1, -1)] + [f"compute_{i}" for i in range(device, 0, -1)]
+    return next((str(images[name]["path"]) for name in names if name in images), "") or sys.exit(f"nothing is built for sm_{device}")
 
 
-def run(launches: Any, spaces: dict[str, Any], block: Any, alpha: float, beta: float) -> None:
-    """Launch kernels in order. Every argument is looked up by name: pointers, strides in elements, extents of a block, scalars."""
-    values = {**dict(zip(("bm", "bk", "bn"), block)), "alpha": alpha, "beta": beta}
+def run(part: str, spaces: dict[str, Any], values: dict[str, Any]) -> None:
+    """Launch kernels in order. Arguments are looked up by name: pointers, strides in elements, extents of a block, alpha, beta."""
     for name, x in spaces.items():
         values |= {name: x.data.ptr, f"{name}_rs": x.strides[0] // x.itemsize, f"{name}_cs": x.strides[1] // x.itemsize}
-    types = {"pointer": cp.uint64, "index": cp.int64, "scalar": spaces["C"].dtype.type}
-    for launch in launches:
+    program, types = programs[spaces["C"].dtype.name], {"pointer": cp.uint64, "index": cp.int64, "scalar": spaces["C"].dtype.type}
+    for launch in program[part]:
+        kernel, values["first"] = program["kernels"][launch["kernel"]], launch["first"]
         blocks = max(prod(-(-values[extent] // step) for extent, step in tiling) for tiling in launch["grid"]["x"])
-        function = cp.RawModule(path=str(folder / pick(launch["images"]))).get_function(launch["kernel"])
-        arguments = tuple(types[argument["kind"]](values[argument["name"]]) for argument in launch["arguments"])
-        function((blocks, launch["grid"]["y"], 1), (*launch["threads"], 1), arguments)
+        function = cp.RawModule(path=str(folder / pick(kernel["images"]))).get_function(launch["kernel"])
+        arguments = tuple(types[argument["kind"]](values[argument["name"]]) for argument in kernel["arguments"])
+        function((blocks, launch["grid"]["y"], 1), (*kernel["threads"], 1), arguments)
 
 
-def multiply(a: Any, b: Any, c: Any, alpha: float = 1, beta: float = 0) -> None:
+def multiply(a: Any, b: Any, c: Any, alpha: float, beta: float) -> None:
     """c = alpha * a @ b + beta * c: the schedule takes the largest multiple of its grid, plain products the strips that are left."""
-    program, size, grid = programs[c.dtype.name], (*a.shape, b.shape[1]), schedule["grid"].values()
-    bm, bk, bn = block = [extent // g for extent, g in zip(size, grid)] if all(e >= g for e, g in zip(size, grid)) else [0, 0, 0]
-    m, k, n = (extent * g for extent, g in zip(block, grid))
+    grid = schedule["grid"]
+    bm, bk, bn = a.shape[0] // grid["m"], a.shape[1] // grid["k"], b.shape[1] // grid["n"]
+    m, k, n = (bm * grid["m"], bk * grid["k"], bn * grid["n"]) if bm * bk * bn else (0, 0, 0)
+    for x, y, z in ((a[:m, k:], b[k:, :n], c[:m, :n]), (a[:m], b[:, n:], c[:m, n:]), (a[m:], b, c[m:])):
+        if x.size and z.size:  # first, while a and b are whole
+            run("remainder", {"A": x, "B": y, "C": z}, {"bm": x.shape[0], "bk": x.shape[1], "bn": y.shape[1], "alpha": alpha, "beta": beta})
     if m:
-        extents, spaces = {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}, {"A": a[:m, :k], "B": b[:k, :n], "C": c[:m, :n]}
+        spaces, shapes = {"A": a[:m, :k], "B": b[:k, :n], "C": c[:m, :n]}, {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
         for w in schedule["workspaces"]:
-            spaces[w["name"]] = cp.empty((w["rows"] * extents[w["shape"]][0], w["columns"] * extents[w["shape"]][1]), c.dtype)
-        run(program["launches"], spaces, block, alpha, beta)
-    for x, y, z, scale in ((a[:m, k:], b[k:, :n], c[:m, :n], 1), (a[:m], b[:, n:], c[:m, n:], beta), (a[m:], b, c[m:], beta)):
-        if x.size and z.size:
-            run(program["remainder"], {"A": x, "B": y, "C": z}, (*x.shape, z.shape[1]), alpha, scale)
+            spaces[w["name"]] = cp.empty((w["rows"] * shapes[w["shape"]][0], w["columns"] * shapes[w["shape"]][1]), c.dtype)
+        run("launches", spaces, {"bm": bm, "bk": bk, "bn": bn, "alpha": alpha, "beta": beta if k == a.shape[1] else 1})
 
 
 for dtype in programs:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import shutil
+import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +16,9 @@ log = logging.getLogger("bilinear")
 
 Entry = tuple[str, bytes]
 """The compiler's log, and the image."""
+
+_UNFINISHED = ".unfinished"
+_FILE = re.compile(rf"[0-9a-f]{{64}}|.*{re.escape(_UNFINISHED)}")
 
 
 class Cache:
@@ -58,16 +63,26 @@ class Cache:
 
     def size(self) -> int:
         """Bytes on disk."""
-        if self.folder is None:
-            return 0
-        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+        total = 0
+        for path in self._files():
+            with suppress(FileNotFoundError):  # another process may clear or replace it
+                total += path.stat().st_size
+        return total
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget every entry; whatever else lies in the folder stays."""
         self._memory.clear()
-        if self.folder is not None:
-            for child in self.folder.iterdir():
-                shutil.rmtree(child, ignore_errors=True)
+        for path in self._files():
+            with suppress(OSError):
+                path.unlink()
+
+    def _files(self) -> Iterator[Path]:
+        """Entries, and what a process that was killed has left half written."""
+        if self.folder is None:
+            return
+        for path in self.folder.glob("[0-9a-f][0-9a-f]/*"):
+            if _FILE.fullmatch(path.name):
+                yield path
 
 
 @cache
@@ -75,10 +90,17 @@ def default_cache() -> Cache:
     """The cache of this process: `BILINEAR_CACHE_DIR` (empty: memory only), else where the platform puts caches."""
     named = os.environ.get("BILINEAR_CACHE_DIR")
     if named is not None:
-        return Cache(Path(named) if named else None)
+        return Cache(Path(named).absolute() if named else None)
     from platformdirs import user_cache_path
 
-    return Cache(user_cache_path("bilinear") / "kernels")
+    try:
+        folder = user_cache_path("bilinear") / "kernels"
+    except RuntimeError:
+        folder = None
+    if folder is None or not folder.is_absolute():  # without a home, platformdirs fails or leaves the tilde
+        log.info("there is no home folder for the kernel cache; kernels are kept in memory")
+        return Cache(None)
+    return Cache(folder)
 
 
 def _is_writable(folder: Path) -> bool:
@@ -94,7 +116,7 @@ def _write(path: Path, text: str, image: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     encoded = text.encode()
     body = f"{len(encoded)}\n".encode() + encoded + image
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
+    descriptor, temporary = tempfile.mkstemp(suffix=_UNFINISHED, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(hashlib.sha256(body).digest() + body)

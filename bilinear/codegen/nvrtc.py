@@ -15,13 +15,21 @@ OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 REMEDY = "pip install 'bilinear[nvrtc]'"
 
 
+_SUFFIX_SINCE = {"": 0, "a": 90, "f": 100}
+"""The first compute capability, times ten, that has features of one chip (a) or of a family of chips (f)."""
+
+
 @dataclass(frozen=True)
 class KernelResources:
-    """What one kernel takes of a multiprocessor, in bytes and registers a thread."""
+    """What one kernel takes of a multiprocessor, in bytes and registers a thread, as the assembler tells.
+
+    `constant_bytes` are those of all constant banks; from `sm_90` on, the bank that holds the arguments is not told.
+    """
 
     name: str
     registers: int
     shared_bytes: int
+    constant_bytes: int
     stack_bytes: int
     spill_stores: int
     spill_loads: int
@@ -88,8 +96,8 @@ def build(source: str, name: str, architecture: str, *, cache: Cache | None = No
 
 
 def _target(architecture: str) -> tuple[str, str]:
-    match = re.fullmatch(r"(sm|compute)_(\d+)[af]?", architecture)
-    if match is None or int(match[2]) not in architectures():
+    match = re.fullmatch(r"(sm|compute)_(\d{2,3})([af]?)", architecture)
+    if match is None or int(match[2]) not in architectures() or int(match[2]) < _SUFFIX_SINCE[match[3]]:
         known = ", ".join(f"sm_{number}" for number in architectures())
         raise fail("E603", f"{compiler_version()} cannot build for {architecture!r}", f"choose among {known}, or compute_NN for PTX")
     return ("cubin" if match[1] == "sm" else "ptx"), f"--gpu-architecture={architecture}"
@@ -150,7 +158,7 @@ _PROPERTIES = re.compile(
 def _resources(log: str) -> tuple[KernelResources, ...]:
     found = []
     for match in _PROPERTIES.finditer(log):
-        shared = re.search(r"(\d+) bytes smem", match["rest"])
+        shared, constant = (sum(map(int, re.findall(rf"(\d+) bytes {word}", match["rest"]))) for word in ("smem", "cmem"))
         numbers = (int(match["stack"]), int(match["stores"]), int(match["loads"]))
-        found.append(KernelResources(match["name"], int(match["registers"]), int(shared[1]) if shared else 0, *numbers))
+        found.append(KernelResources(match["name"], int(match["registers"]), shared, constant, *numbers))
     return tuple(found)

@@ -17,18 +17,20 @@ from bilinear.ir.kernel import (
     Grid,
     Kernel,
     Launch,
+    MmaTile,
     LinearKernel,
     Multiplication,
     Part,
     Port,
     ProductKernel,
+    SimtTile,
     Tile,
 )
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
 
-TILES = {
-    "float": Tile(m=128, n=128, k=8, m_threads=16, n_threads=16, fragment=4),
-    "double": Tile(m=128, n=128, k=8, m_threads=16, n_threads=16, fragment=2),
+TILES: dict[str, Tile] = {
+    "float": SimtTile(m=128, n=64, k=16, m_threads=16, n_threads=8, fragment=4),
+    "double": MmaTile(m=128, n=64, k=8, m_warps=4, n_warps=1),
 }
 EXTENTS = {"A": ("bm", "bk"), "B": ("bk", "bn"), "C": ("bm", "bn")}
 LINEAR_THREADS = (32, 8)

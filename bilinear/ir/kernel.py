@@ -80,8 +80,11 @@ class LinearKernel:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """How a block of threads multiplies: an m x n tile of the result, k deep, m_threads x n_threads threads, `fragment` elements a load."""
+class SimtTile:
+    """Multiply with ordinary instructions: an m x n tile of the result in slices of depth k, by m_threads x n_threads threads.
+
+    `fragment` is the number of neighbouring elements that a thread loads from shared memory at once (16 bytes).
+    """
 
     m: int
     n: int
@@ -89,18 +92,42 @@ class Tile:
     m_threads: int
     n_threads: int
     fragment: int
+    template: str = field(default="product_simt.cu.j2", init=False)
 
     @property
     def threads(self) -> int:
+        """Threads of a block."""
         return self.m_threads * self.n_threads
 
     @property
     def m_fragments(self) -> int:
+        """Fragments of a column that a thread holds."""
         return self.m // (self.m_threads * self.fragment)
 
     @property
     def n_fragments(self) -> int:
+        """Fragments of a row that a thread holds."""
         return self.n // (self.n_threads * self.fragment)
+
+
+@dataclass(frozen=True)
+class MmaTile:
+    """Multiply doubles on the matrix units: an m x n tile of the result in slices of depth k, by m_warps x n_warps warps."""
+
+    m: int
+    n: int
+    k: int
+    m_warps: int
+    n_warps: int
+    template: str = field(default="product_mma.cu.j2", init=False)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.m_warps * self.n_warps
+
+
+Tile = SimtTile | MmaTile
 
 
 @dataclass(frozen=True)
@@ -143,10 +170,15 @@ class ProductKernel:
     scaled: tuple[bool, ...]
     products: tuple[Multiplication, ...]
     destinations: tuple[Destination, ...]
-    template: str = field(default="product.cu.j2", init=False)
+
+    @property
+    def template(self) -> str:
+        """The template of the tile's instructions."""
+        return self.tile.template
 
     @property
     def threads(self) -> tuple[int, int]:
+        """Threads of a block along x and y."""
         return (self.tile.threads, 1)
 
 

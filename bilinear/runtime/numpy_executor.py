@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cache
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,18 +21,30 @@ from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Step = Callable[[], None]
+Tile = tuple[slice, slice]
 
+MOST_WORKERS = 8
+"""Threads that share the additions of a stage; they wait for memory, so more would not help."""
 LINEAR_TILE = 1 << 14
-"""Elements of one block that a linear stage holds at a time: small enough for the second-level cache."""
-PRODUCT_TILE = 1 << 20
-"""Elements of a product that are held before they are added to their targets: the tile buffer of the CPU (8 MiB of doubles)."""
+"""Elements of one block that an addition takes at a time: small enough for the second-level cache, large enough for Python."""
+LINEAR_BUFFER = 1 << 20
+"""Bytes that each worker holds for the values of a tile."""
+PRODUCT_BUFFER = 1 << 23
+"""Bytes of a product that are held before they are added to their targets."""
+MOST_HELD = MOST_WORKERS * LINEAR_BUFFER + 4 * PRODUCT_BUFFER
+"""Bytes that a call holds at most beyond its operands and the workspace of its plan, whatever the problem: each worker's buffer, a tile
+of a product, and, for operands that BLAS cannot read where they lie, a packed tile of each and a partial product."""
 
 
 @dataclass
 class NumpyExecutor:
-    """Runs plans on 2-D NumPy arrays of any strides and any number type, objects included."""
+    """Runs plans on 2-D NumPy arrays of any strides and any number type, objects included.
+
+    The tile buffers belong to the executor: stages share them, and the stages that undo others need no memory of their own.
+    """
 
     name: str = "numpy"
+    _buffers: dict[str, Array] = field(default_factory=dict)
 
     def allocate(self, elements: int, like: Array) -> Array:
         """One uninitialised workspace buffer."""
@@ -48,48 +63,91 @@ class NumpyExecutor:
 
     def is_finite(self, array: Array) -> bool:
         """Whether every element is finite, looked at a tile at a time."""
-        if array.dtype.kind not in "fc":
-            return True
-        return all(bool(np.isfinite(array[tile]).all()) for tile in _tiles(array.shape[0], array.shape[1], LINEAR_TILE))
+        tiles = _tiles(array.shape[0], array.shape[1], LINEAR_TILE)
+        if array.dtype.kind == "O":  # numbers of any type: only what is not finite differs from itself
+            return all(bool(((array[tile] - array[tile]) == 0).all()) for tile in tiles)
+        return array.dtype.kind not in "fc" or all(bool(np.isfinite(array[tile]).all()) for tile in tiles)
+
+    def _held(self, name: str, elements: int, dtype: np.dtype[Any]) -> Array:
+        """A buffer of this name, allocated where it is not yet there or too small."""
+        if name not in self._buffers or self._buffers[name].size < elements:
+            self._buffers[name] = np.empty(elements, dtype)
+        return self._buffers[name]
 
     def _linear(self, stage: LinearStage, views: _Views, alpha: Any, beta: Any) -> Step:
-        parts = [part for block_map in stage.maps for part in components(block_map)]
-        jobs = [(part, tile) for part in parts for tile in _tiles(*views.extents(part.targets[0]), LINEAR_TILE)]
-        workers = min(_workers(), max(1, len(jobs) // 4))
-        values = max(len(part.map.steps) + len(part.map.outputs) for part in parts)
-        dtype = views.dtype
-        buffers = [np.empty((values + 1, LINEAR_TILE), dtype) for _ in range(workers)]
+        parts = [_Part(part, views, alpha, beta) for block_map in stage.maps for part in components(block_map)]
+        rows = max(part.rows for part in parts)
+        size = max(1, min(LINEAR_TILE, LINEAR_BUFFER // views.dtype.itemsize // rows))
+        count = sum(_tile_count(part.extents, size) for part in parts)
+        workers = min(_workers(), max(1, count // 4))
+        buffers = [self._held(f"worker {i}", rows * size, views.dtype)[: rows * size].reshape(rows, size) for i in range(workers)]
 
         def work(worker: int) -> None:
+            tiles = ((part, tile) for part in parts for tile in _tiles_along(part.extents, part.by_column, size))
             with np.errstate(all="ignore"):
-                for part, tile in jobs[worker::workers]:
-                    _apply(part, tile, views, buffers[worker], alpha, beta)
+                for part, tile in islice(tiles, worker, None, workers):
+                    part.run(tile, buffers[worker])
 
-        def run() -> None:
-            if workers == 1:
-                work(0)
-            else:
-                list(_pool().map(work, range(workers)))
-
-        return run
+        return lambda: _share(work, workers)
 
     def _products(self, stage: ProductStage, views: _Views, alpha: Any, beta: Any) -> Step:
-        height, width = views.extents(stage.products[0].targets[0].block)
-        direct = all(_is_direct(product, alpha, beta) for product in stage.products)
-        elements = 0 if direct else min(height * width, PRODUCT_TILE)
-        buffer, scratch = np.empty(elements, views.dtype), np.empty(elements, views.dtype)
+        runs = [self._product(product, views, alpha, beta) for product in stage.products]
 
         def run() -> None:
             with np.errstate(all="ignore"):
-                for product in stage.products:
-                    left, right = views.block(product.left), views.block(product.right)
-                    if direct:
-                        np.matmul(left, right, out=views.block(product.targets[0].block))
-                        continue
-                    for tile in _tiles(height, width, PRODUCT_TILE):
-                        _multiply(product, tile, left, right, views, buffer, scratch, alpha, beta)
+                for multiply in runs:
+                    multiply()
 
         return run
+
+    def _product(self, product: Product, views: _Views, alpha: Any, beta: Any) -> Step:
+        """One product: stored where it is wanted if nothing is added to it, else a tile at a time."""
+        left, right = views.block(product.left), views.block(product.right)
+        outs = [(views.block(target.block), *_factors(target, alpha, beta, views.dtype)) for target in product.targets]
+        readable = _is_readable(left) and _is_readable(right)
+        if readable and len(outs) == 1 and outs[0][1:] == (1, 0) and _is_readable(outs[0][0]):
+            return partial(_multiply, left, right, outs[0][0])
+        (height, width), depth = outs[0][0].shape, left.shape[1]
+        by_column = _is_by_column(outs[0][0])
+        most = PRODUCT_BUFFER // views.dtype.itemsize
+        result = self._held("product", min(height * width, most), views.dtype)
+        multiply = _multiply if readable else self._packed((height, depth, width), views.dtype)
+        count = _tile_count((height, width), LINEAR_TILE)
+        workers = min(_workers(), max(1, count // 4))
+        scratch = [self._held(f"worker {i}", min(height * width, LINEAR_TILE), views.dtype) for i in range(workers)]
+
+        def run() -> None:
+            for rows, columns in _tiles_along((height, width), by_column, most):
+                value = _shaped(result, (rows.stop - rows.start, columns.stop - columns.start), by_column)
+                multiply(left[rows], right[:, columns], value)
+                targets = [(out[rows, columns], factor, keep) for out, factor, keep in outs]
+                _share(partial(_scatter, value, targets, by_column, scratch, workers), workers)
+
+        return run
+
+    def _packed(self, shape: tuple[int, int, int], dtype: np.dtype[Any]) -> Callable[[Array, Array, Array], None]:
+        """The multiply of operands that BLAS cannot read where they lie: NumPy would copy them whole, this packs a tile of each."""
+        m, k, n = shape
+        most = PRODUCT_BUFFER // dtype.itemsize
+        lefts, rights = self._held("left", min(m * k, most), dtype), self._held("right", min(k * n, most), dtype)
+        partials = self._held("partial", min(m * n, most), dtype)
+
+        def multiply(left: Array, right: Array, out: Array) -> None:
+            depth = max(1, most // max(out.shape))
+            part = _shaped(partials, out.shape, False)
+            for start in range(0, k, depth):
+                inner = slice(start, min(start + depth, k))
+                a = _shaped(lefts, left[:, inner].shape, False)
+                b = _shaped(rights, right[inner].shape, False)
+                np.copyto(a, left[:, inner])
+                np.copyto(b, right[inner])
+                np.matmul(a, b, out=part)
+                if start == 0:
+                    np.copyto(out, part)
+                else:
+                    np.add(out, part, out=out)
+
+        return multiply
 
 
 class _Views:
@@ -102,13 +160,76 @@ class _Views:
         self._spaces = spaces
         self.dtype = spaces["C"].dtype
 
-    def extents(self, block: Block) -> tuple[int, int]:
-        return self._extents[block.space]
-
     def block(self, block: Block) -> Array:
         height, width = self._extents[block.space]
         row, column = block.row * height, block.column * width
         return self._spaces[block.space][row : row + height, column : column + width]
+
+
+class _Part:
+    """An independent part of a linear stage, ready to run: its blocks as views, and the order in which its outputs are written."""
+
+    def __init__(self, part: BlockMap, views: _Views, alpha: Any, beta: Any) -> None:
+        place = {block: i for i, block in enumerate(part.sources)}
+        self._sources = [views.block(block) for block in part.sources]
+        self._targets = [views.block(block) for block in part.targets]
+        self._factors = [(alpha, beta) if block.space == "C" else (1, 0) for block in part.targets]
+        self._steps = [_ordered(step, None) for step in part.map.steps]
+        self._outputs = [_ordered(output, place.get(t)) for output, t in zip(part.map.outputs, part.targets, strict=True)]
+        self._order = _write_order(part)
+        self.extents: tuple[int, int] = self._targets[0].shape
+        self.by_column = _is_by_column(self._targets[0])
+        self.rows = 2 + len(self._steps) + sum(held for _, held in self._order)
+
+    def run(self, tile: Tile, buffer: Array) -> None:
+        """Read a tile of every source, and write a tile of every target as soon as nothing reads its old value any more."""
+        values = [source[tile] for source in self._sources]
+        shape = self._targets[0][tile].shape
+        free = [_shaped(row, shape, self.by_column) for row in buffer[: self.rows]]
+        scratch = free.pop()
+        for step in self._steps:
+            values.append(free.pop())
+            _combine(step, values, values[-1], scratch)
+        waiting = []
+        for position, held in self._order:
+            out, (factor, keep) = self._targets[position][tile], self._factors[position]
+            if keep == 0 and not held:
+                _combine(self._outputs[position], values, out, scratch)
+                _add(out, out, scratch, factor, 0)
+                continue
+            _combine(self._outputs[position], values, free[-1], scratch)
+            if held:
+                waiting.append((out, free.pop(), factor, keep))
+            else:
+                _add(out, free[-1], scratch, factor, keep)
+        for out, result, factor, keep in waiting:
+            _add(out, result, scratch, factor, keep)
+
+
+def _write_order(part: BlockMap) -> list[tuple[int, bool]]:
+    """The outputs in an order in which few must wait: (position, whether an output after it reads the old value of its target)."""
+    place = {block: i for i, block in enumerate(part.sources)}
+    own = [place.get(target) for target in part.targets]
+    reads = [{index for index, _ in output} for output in part.map.outputs]
+    readers = Counter(index for indices in reads for index in indices)
+    left = list(range(len(own)))
+    order: list[tuple[int, bool]] = []
+
+    def is_read_by_others(position: int) -> bool:
+        index = own[position]
+        return index is not None and readers[index] > (index in reads[position])
+
+    while left:
+        position = next((p for p in left if not is_read_by_others(p)), left[0])
+        order.append((position, is_read_by_others(position)))
+        left.remove(position)
+        readers.subtract(reads[position])
+    return order
+
+
+def _ordered(terms: Form, own: int | None) -> Form:
+    """The terms in the order in which they are added: the target's own value first, for it is overwritten, then a coefficient of 1."""
+    return tuple(sorted(terms, key=lambda term: (term[0] != own, term[1] != 1)))
 
 
 @cache
@@ -116,106 +237,102 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_workers(), thread_name_prefix="bilinear")
 
 
+if hasattr(os, "register_at_fork"):  # the threads of a pool do not live on in a forked child
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
 @cache
 def _workers() -> int:
-    return min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return min(MOST_WORKERS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-def _tiles(height: int, width: int, elements: int) -> Iterator[tuple[slice, slice]]:
-    """Tiles of at most `elements` elements that cover height x width, whole rows where they fit."""
-    columns = min(width, elements)
-    if columns == 0:
-        return
-    rows = max(1, min(height, elements // columns))
-    if rows == height and columns < width or rows < 64 < height:
-        rows = min(height, 64)
-        columns = max(1, min(width, elements // max(1, rows)))
+def _share(work: Callable[[int], None], workers: int) -> None:
+    """Run work(0), ..., work(workers - 1) at once. All have ended when this returns or raises, for they write the caller's arrays."""
+    helpers: list[Future[None]] = []
+    try:
+        with suppress(RuntimeError):  # an interpreter that shuts down starts no threads
+            for worker in range(1, workers):
+                helpers.append(_pool().submit(work, worker))
+        for worker in (0, *range(1 + len(helpers), workers)):
+            work(worker)
+    finally:
+        wait(helpers)
+    for helper in helpers:
+        helper.result()
+
+
+def _tile_shape(extents: tuple[int, int], elements: int) -> tuple[int, int]:
+    """Whole rows where one fits, else equal pieces of a row."""
+    height, width = extents
+    pieces = -(-width // elements)
+    columns = -(-width // max(1, pieces))
+    return max(1, min(height, elements // max(1, columns))), max(1, columns)
+
+
+def _tiles(height: int, width: int, elements: int) -> Iterator[Tile]:
+    """Tiles of at most `elements` elements that cover height x width."""
+    rows, columns = _tile_shape((height, width), elements)
     for i in range(0, height, rows):
         for j in range(0, width, columns):
             yield slice(i, min(i + rows, height)), slice(j, min(j + columns, width))
 
 
+def _tiles_along(extents: tuple[int, int], by_column: bool, elements: int) -> Iterator[Tile]:
+    """Tiles of whole rows, or of whole columns where those are contiguous."""
+    if not by_column:
+        return _tiles(*extents, elements)
+    return ((rows, columns) for columns, rows in _tiles(extents[1], extents[0], elements))
+
+
+def _tile_count(extents: tuple[int, int], elements: int) -> int:
+    rows, columns = _tile_shape(extents, elements)
+    return -(-extents[0] // rows) * -(-extents[1] // columns)
+
+
+def _is_by_column(array: Array) -> bool:
+    """Whether neighbours in a column lie closer together than neighbours in a row."""
+    return abs(array.strides[0]) < abs(array.strides[1])
+
+
+def _shaped(buffer: Array, shape: tuple[int, int], by_column: bool) -> Array:
+    """The start of a buffer as a matrix."""
+    start = buffer[: shape[0] * shape[1]]
+    return start.reshape(shape[::-1]).T if by_column else start.reshape(shape)
+
+
+def _is_readable(array: Array) -> bool:
+    """Whether NumPy multiplies the array where it lies: else it makes a copy as large as the array."""
+    if array.dtype.char not in "fd" or array.size == 0:
+        return bool(array.flags.aligned)
+    row, column = array.strides if not _is_by_column(array) else array.strides[::-1]
+    width = array.shape[0] if _is_by_column(array) else array.shape[1]
+    return bool(array.flags.aligned and column == array.itemsize and row % column == 0 and row >= column * width)
+
+
 def coefficient(value: Coefficient, dtype: np.dtype[Any]) -> Any:
-    """An exact coefficient as a number of the array's type (rounded once for floats, exact for objects)."""
+    """An exact coefficient as a number of the array's type: rounded once for floats, modulo the range for integers, exact for objects."""
     if dtype.kind == "O":
         return value
-    return dtype.type(value.numerator) / dtype.type(value.denominator) if value.denominator != 1 else dtype.type(int(value))
+    if dtype.kind in "iu":
+        return np.asarray(int(value)).astype(dtype)[()]
+    return dtype.type(value.numerator) / dtype.type(value.denominator)
 
 
 def _combine(terms: Form, values: list[Array], out: Array, scratch: Array) -> None:
-    """out = the linear form over the values."""
+    """out = the linear form over the values; `out` may be the value of the first term."""
     if not terms:
         out[...] = 0
         return
     (index, first), *rest = terms
-    if first == 1:
+    if first == 1 and rest and rest[0][1] in (1, -1):
+        (other, sign), *rest = rest
+        (np.add if sign == 1 else np.subtract)(values[index], values[other], out=out)
+    elif first == 1:
         np.copyto(out, values[index])
     else:
         np.multiply(values[index], coefficient(first, out.dtype), out=out)
     for index, c in rest:
-        if c == 1:
-            np.add(out, values[index], out=out)
-        elif c == -1:
-            np.subtract(out, values[index], out=out)
-        else:
-            np.multiply(values[index], coefficient(c, out.dtype), out=scratch)
-            np.add(out, scratch, out=out)
-
-
-def _apply(part: BlockMap, tile: tuple[slice, slice], views: _Views, buffer: Array, alpha: Any, beta: Any) -> None:
-    """Run one part on one tile: read, map, and only then write."""
-    values = [views.block(block)[tile] for block in part.sources]
-    shape = values[0].shape if values else views.block(part.targets[0])[tile].shape
-    count = shape[0] * shape[1]
-    held = [row[:count].reshape(shape) for row in buffer]
-    scratch = held.pop()
-    for step in part.map.steps:
-        result = held.pop()
-        _combine(step, values, result, scratch)
-        values.append(result)
-    results = []
-    for output in part.map.outputs:
-        result = held.pop()
-        _combine(output, values, result, scratch)
-        results.append(result)
-    for target, result in zip(part.targets, results, strict=True):
-        out = views.block(target)[tile]
-        if target.space == "C":
-            _add(out, result, scratch, alpha, beta)
-        else:
-            np.copyto(out, result)
-
-
-def _is_direct(product: Product, alpha: Any, beta: Any) -> bool:
-    """Whether a product is simply stored: one target, overwritten, with coefficient 1."""
-    if len(product.targets) != 1:
-        return False
-    target = product.targets[0]
-    plain = target.block.space != "C" or (alpha == 1 and beta == 0)
-    return target.first and target.coefficient == 1 and plain
-
-
-def _multiply(
-    product: Product,
-    tile: tuple[slice, slice],
-    left: Array,
-    right: Array,
-    views: _Views,
-    buffer: Array,
-    scratch: Array,
-    alpha: Any,
-    beta: Any,
-) -> None:
-    """Multiply one tile of a product and add it to every target."""
-    rows, columns = tile
-    shape = (rows.stop - rows.start, columns.stop - columns.start)
-    count = shape[0] * shape[1]
-    result, spare = buffer[:count].reshape(shape), scratch[:count].reshape(shape)
-    np.matmul(left[rows], right[:, columns], out=result)
-    for target in product.targets:
-        out = views.block(target.block)[tile]
-        factor, keep = _factors(target, alpha, beta, out.dtype)
-        _add(out, result, spare, factor, keep)
+        _add(out, values[index], scratch, c if c in (1, -1) else coefficient(c, out.dtype), 1)
 
 
 def _factors(target: Target, alpha: Any, beta: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
@@ -226,10 +343,28 @@ def _factors(target: Target, alpha: Any, beta: Any, dtype: np.dtype[Any]) -> tup
     return alpha * c, beta if target.first else 1
 
 
+def _multiply(left: Array, right: Array, out: Array) -> None:
+    np.matmul(left, right, out=out)
+
+
+def _scatter(
+    value: Array, targets: list[tuple[Array, Any, Any]], by_column: bool, scratches: list[Array], workers: int, worker: int
+) -> None:
+    """Add a worker's share of a product's tile to every target, while it is in the cache."""
+    with np.errstate(all="ignore"):
+        for tile in islice(_tiles_along(value.shape, by_column, LINEAR_TILE), worker, None, workers):
+            spare = _shaped(scratches[worker], value[tile].shape, by_column)
+            for out, factor, keep in targets:
+                _add(out[tile], value[tile], spare, factor, keep)
+
+
 def _add(out: Array, value: Array, scratch: Array, factor: Any, keep: Any) -> None:
-    """out = keep * out + factor * value; with keep = 0 the old value is not read."""
+    """out = keep * out + factor * value; with keep = 0 the old value is not read, and `value` may be `out` itself."""
     if keep == 0:
-        np.multiply(value, factor, out=out)
+        if factor != 1:
+            np.multiply(value, factor, out=out)
+        elif value is not out:
+            np.copyto(out, value)
         return
     if keep != 1:
         np.multiply(out, keep, out=out)

@@ -129,7 +129,7 @@ def test_deleting_any_barrier_is_caught(element: str) -> None:
     source = render(kernel)
     assert all(right(source, order) for order in ORDERS)
     mutants = list(without_barrier(source))
-    assert len(mutants) >= 2
+    assert mutants
     for line, mutant in mutants:
         assert not all(right(mutant, order) for order in ORDERS), f"the barrier in line {line} is not needed"
 

@@ -13,7 +13,7 @@ from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.driver import ARCHITECTURES
 from bilinear.frontend import load
-from bilinear.ir.kernel import ScanKernel
+from bilinear.ir.kernel import ProductKernel, ScanKernel
 from bilinear.planner.prepare import plain, prepare
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -81,10 +81,12 @@ def test_every_kernel_is_built_for_every_architecture(name: str, inputs: str, le
 @needs_nvrtc
 def test_resources_are_reported_for_cubins(tmp_path: Path) -> None:
     (kernel,) = distinct_kernels(schedule_to_launches(plain().schedule, "float"))
+    assert isinstance(kernel, ProductKernel)
     built = nvrtc.build(render(kernel), kernel.name, "sm_90", cache=Cache(tmp_path))
     (own,) = built.resources
     assert own.name == kernel.name
     assert 64 < own.registers <= 255
-    assert own.shared_bytes == 2 * 8 * (128 + 4) * 4 * 2
+    tile = kernel.tile
+    assert own.shared_bytes == 2 * tile.k * (tile.m + 4 + tile.n + 4) * 4
     assert not built.cached
     assert nvrtc.build(render(kernel), kernel.name, "sm_90", cache=Cache(tmp_path)).cached

@@ -1,0 +1,194 @@
+"""The CUDA compiler: images and resources of small kernels, and what is said where it cannot build."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bilinear.codegen import nvrtc
+from bilinear.codegen.cache import Cache
+from bilinear.errors import BilinearError, Diagnostic
+
+REVERSE = """
+extern "C" __global__ void reverse(double *x)
+{
+    __shared__ double copy[128];
+    copy[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    x[threadIdx.x] = copy[127 - threadIdx.x];
+}
+"""
+LOOKUP = """
+__constant__ double table[32] = {1, 2, 3};
+extern "C" __global__ void lookup(double *x, const int *i) { x[threadIdx.x] = table[i[threadIdx.x]]; }
+"""
+SPILLING = """
+extern "C" __global__ void __launch_bounds__(1024, 2) spilling(double *x)
+{
+    double r[64];
+    #pragma unroll
+    for (int i = 0; i < 64; i++) r[i] = x[i * 1024 + threadIdx.x];
+    __syncthreads();
+    #pragma unroll
+    for (int i = 0; i < 64; i++) x[i * 1024 + threadIdx.x] = r[63 - i] * r[i];
+}
+"""
+ARITHMETIC = 'extern "C" __global__ void f(float *x) { x[0] = x[1] / x[2] + sqrtf(x[3]) * x[4]; }'
+
+needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=f"{nvrtc.available()}: {nvrtc.REMEDY}")
+
+
+@pytest.fixture
+def cache() -> Cache:
+    return Cache(None)
+
+
+def refusal(source: str, architecture: str, cache: Cache) -> Diagnostic:
+    with pytest.raises(BilinearError) as caught:
+        nvrtc.build(source, "bad", architecture, cache=cache)
+    (diagnostic,) = caught.value.diagnostics
+    return diagnostic
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_90a"])
+def test_real_architectures_give_cubins_with_their_resources(architecture: str, cache: Cache) -> None:
+    built = nvrtc.build(REVERSE, "reverse", architecture, cache=cache)
+    assert (built.architecture, built.kind, built.cached) == (architecture, "cubin", False)
+    assert built.image.startswith(b"\x7fELF")
+    (own,) = built.resources
+    assert (own.name, own.shared_bytes, own.stack_bytes, own.spill_stores, own.spill_loads) == ("reverse", 1024, 0, 0, 0)
+    assert 4 <= own.registers <= 32
+
+
+@needs_nvrtc
+def test_virtual_architectures_give_ptx(cache: Cache) -> None:
+    built = nvrtc.build(REVERSE, "reverse", "compute_90", cache=cache)
+    assert (built.architecture, built.kind, built.resources) == ("compute_90", "ptx", ())
+    assert b".target sm_90" in built.image
+    assert built.image.endswith(b"\0")  # the driver reads PTX up to its zero
+
+
+@needs_nvrtc
+def test_spills_and_constants_are_counted(cache: Cache) -> None:
+    (spilling,) = nvrtc.build(SPILLING, "spilling", "sm_80", cache=cache).resources
+    assert spilling.registers <= 32
+    assert min(spilling.stack_bytes, spilling.spill_stores, spilling.spill_loads) >= 4 * (2 * 64 - 32)
+    (lookup,) = nvrtc.build(LOOKUP, "lookup", "sm_90", cache=cache).resources
+    assert lookup.constant_bytes >= 32 * 8
+
+
+@needs_nvrtc
+def test_every_kernel_of_a_source_is_reported(cache: Cache) -> None:
+    built = nvrtc.build(REVERSE + LOOKUP, "both", "sm_90", cache=cache)
+    assert {own.name: own.shared_bytes for own in built.resources} == {"reverse": 1024, "lookup": 0}
+
+
+@needs_nvrtc
+def test_arithmetic_is_ieee(cache: Cache) -> None:
+    """Subnormal numbers are kept, and divisions and roots are rounded to nearest."""
+    text = nvrtc.build(ARITHMETIC, "f", "compute_90", cache=cache).image
+    assert b"ftz" not in text
+    assert b"approx" not in text
+    assert b"div.rn.f32" in text
+    assert b"sqrt.rn.f32" in text
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ["sm_90", "compute_90"])
+def test_what_was_built_before_is_not_built_again(architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = nvrtc.build(REVERSE, "reverse", architecture, cache=Cache(tmp_path))
+    again = nvrtc.build(REVERSE, "reverse", architecture, cache=Cache(None))
+    assert first.image == again.image
+    monkeypatch.setattr(nvrtc, "_compile", None)
+    kept = nvrtc.build(REVERSE, "reverse", architecture, cache=Cache(tmp_path))
+    assert (first.cached, again.cached, kept.cached) == (False, False, True)
+    assert (kept.image, kept.resources, kept.log) == (first.image, first.resources, first.log)
+
+
+@needs_nvrtc
+def test_source_architecture_and_compiler_make_different_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvrtc.build(REVERSE, "reverse", "sm_90", cache=Cache(tmp_path))
+    assert not nvrtc.build(REVERSE + "\n", "reverse", "sm_90", cache=Cache(tmp_path)).cached
+    assert not nvrtc.build(REVERSE, "reverse", "sm_90a", cache=Cache(tmp_path)).cached
+    monkeypatch.setattr(nvrtc, "compiler_version", lambda: "another one")
+    assert not nvrtc.build(REVERSE, "reverse", "sm_90", cache=Cache(tmp_path)).cached
+
+
+@needs_nvrtc
+def test_a_damaged_entry_is_built_again(tmp_path: Path) -> None:
+    first = nvrtc.build(REVERSE, "reverse", "sm_90", cache=Cache(tmp_path))
+    (path,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    path.write_bytes(path.read_bytes()[:-9])
+    again = nvrtc.build(REVERSE, "reverse", "sm_90", cache=Cache(tmp_path))
+    assert (again.cached, again.image) == (False, first.image)
+    assert nvrtc.build(REVERSE, "reverse", "sm_90", cache=Cache(tmp_path)).cached
+
+
+@needs_nvrtc
+def test_a_refused_source_shows_the_log_and_is_not_kept(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    found = refusal('extern "C" __global__ void bad(float *x) { x[0] = y; }', "sm_90", cache)
+    assert (found.code, found.message) == ("E601", "the compiler refuses bad")
+    assert 'bad.cu(1): error: identifier "y" is undefined' in found.notes
+    assert "please report this" in found.hints[0]
+    assert cache.size() == 0
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    "architecture", ["sm_35", "sm_91", "sm_80a", "sm_90f", "compute_80a", "sm_9", "sm_90 ", "sm90", "lto_90", "", "sm_" + "9" * 5000]
+)
+def test_an_unknown_architecture_lists_the_known_ones(architecture: str, cache: Cache) -> None:
+    found = refusal(REVERSE, architecture, cache)
+    assert found.code == "E603"
+    assert "sm_80" in found.hints[0]
+    assert "sm_90" in found.hints[0]
+
+
+@needs_nvrtc
+def test_every_architecture_that_is_listed_is_built(cache: Cache) -> None:
+    for number in nvrtc.architectures():
+        assert nvrtc.build(REVERSE, "reverse", f"sm_{number}", cache=cache).resources
+
+
+@needs_nvrtc
+def test_the_version_is_told() -> None:
+    assert nvrtc.compiler_version().startswith("NVRTC 13.0")
+
+
+@pytest.fixture
+def without_bindings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    nvrtc.compiler_version.cache_clear()
+    nvrtc.architectures.cache_clear()
+    yield
+    nvrtc.compiler_version.cache_clear()
+    nvrtc.architectures.cache_clear()
+
+
+@pytest.mark.usefixtures("without_bindings")
+def test_without_the_compiler_the_remedy_is_told(cache: Cache) -> None:
+    assert nvrtc.available() == "cuda-bindings is not installed"
+    found = refusal(REVERSE, "sm_90", cache)
+    assert found.code == "E602"
+    assert found.hints == ("pip install 'bilinear[nvrtc]'",)
+
+
+@needs_nvrtc
+def test_bindings_without_their_library_are_told(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda.bindings import nvrtc as bindings
+
+    def missing() -> None:
+        raise RuntimeError("Failure finding libnvrtc.so\nsearched in many places")
+
+    nvrtc.compiler_version.cache_clear()
+    monkeypatch.setattr(bindings, "nvrtcVersion", missing)
+    try:
+        assert nvrtc.available() == "NVRTC is not usable: Failure finding libnvrtc.so"
+        assert refusal(REVERSE, "sm_90", cache).code == "E602"
+    finally:
+        nvrtc.compiler_version.cache_clear()

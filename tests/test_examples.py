@@ -1,0 +1,91 @@
+"""The examples run as they are, in a process of their own, from a folder that is not the checkout."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bilinear
+
+CHECKOUT = Path(__file__).parents[1]
+EXAMPLES = sorted((CHECKOUT / "examples").glob("*.py"))
+ALONE = "run_without_bilinear.py"
+MOST_LINES = 60
+
+
+def _run(example: Path, folder: Path, *arguments: str, library: bool = True) -> str:
+    """What an example prints; with `library` unset, importing bilinear fails."""
+    (folder / "hidden" / "bilinear.py").parent.mkdir()
+    (folder / "hidden" / "bilinear.py").write_text("raise ImportError('this example stands alone')\n")
+    path = CHECKOUT if library else folder / "hidden"
+    command = [sys.executable, "-W", "error", str(example), *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def _example(name: str) -> Path:
+    return CHECKOUT / "examples" / name
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_short(example: Path) -> None:
+    assert len(example.read_text().splitlines()) <= MOST_LINES
+
+
+def test_quickstart_numpy(tmp_path: Path) -> None:
+    printed = _run(_example("quickstart_numpy.py"), tmp_path)
+    assert "integers exact: True" in printed
+    assert printed.count("msmes") == 3
+
+
+def test_quickstart_gpu(tmp_path: Path) -> None:
+    """On a GPU it multiplies; elsewhere it says what to install."""
+    printed = _run(_example("quickstart_gpu.py"), tmp_path)
+    assert "pip install" in printed or "differs from cupy.matmul" in printed
+
+
+def test_own_scheme(tmp_path: Path) -> None:
+    printed = _run(_example("own_scheme.py"), tmp_path)
+    assert "mine: proved" in printed
+    assert "integers exact: True" in printed
+    assert "mine.bl:7:3: error[E301]" in printed
+
+
+def test_run_without_bilinear(tmp_path: Path) -> None:
+    """It reads a folder without the package; without a GPU it stops after saying what the folder holds."""
+    output = tmp_path / "msmes"
+    bilinear.compile("msmes", dtypes=("float32",), architectures=("sm_90", "compute_90"), output=output)
+    printed = _run(_example(ALONE), tmp_path, str(output), library=False)
+    assert "msmes, 1 level(s), inputs=restore, float32" in printed
+    assert "no GPU can be used" in printed or "differs from cupy.matmul" in printed
+
+
+def test_the_manifest_names_files_that_exist_and_arguments_that_are_known(tmp_path: Path) -> None:
+    """What a program without the package relies on (docs/manifest.md)."""
+    output = tmp_path / "winograd"
+    bilinear.compile("winograd", levels=2, dtypes=("float64",), architectures=("sm_90",), output=output)
+    manifest = json.loads((output / "manifest.json").read_text())
+    assert manifest["format"] == "bilinear-manifest/1"
+    spaces = {"A", "B", "C", *(space["name"] for space in manifest["schedule"]["workspaces"])}
+    extents = {"bm", "bk", "bn"}
+    known = {
+        "pointer": spaces,
+        "index": {f"{name}_{stride}" for name in spaces for stride in ("rs", "cs")} | extents | {"first"},
+        "scalar": {"alpha", "beta"},
+    }
+    program = manifest["programs"]["float64"]
+    for name, kernel in program["kernels"].items():
+        assert 'extern "C" __global__' in (output / kernel["source"]).read_text() and name in (output / kernel["source"]).read_text()
+        assert all((output / image["path"]).stat().st_size > 0 for image in kernel["images"].values())
+        assert all(argument["name"] in known[argument["kind"]] for argument in kernel["arguments"])
+    for launch in program["launches"] + program["remainder"]:
+        assert launch["kernel"] in program["kernels"]
+        assert all(extent in extents and step > 0 for tiling in launch["grid"]["x"] for extent, step in tiling)
