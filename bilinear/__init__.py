@@ -6,19 +6,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["BilinearError", "StageError", "compile", "load", "matmul", "verify"]
+__all__ = ["Algorithm", "BilinearError", "StageError", "compile", "load", "matmul", "verify"]
 
 if TYPE_CHECKING:
-    from bilinear.driver import compile, verify
+    from bilinear.driver import Algorithm, compile, load, verify
     from bilinear.errors import BilinearError, StageError
-    from bilinear.frontend import load
     from bilinear.runtime.matmul import matmul
 
 _HOMES = {
     "BilinearError": "bilinear.errors",
     "StageError": "bilinear.errors",
     "compile": "bilinear.driver",
-    "load": "bilinear.frontend",
+    "Algorithm": "bilinear.driver",
+    "load": "bilinear.driver",
     "matmul": "bilinear.runtime.matmul",
     "verify": "bilinear.driver",
 }

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from bilinear import __version__
+from bilinear import __version__, frontend
 from bilinear.codegen.output import output_files, write_folder
 from bilinear.codegen.program import Program, Progress, build_program, no_progress
-from bilinear.frontend import Loaded, load
+from bilinear.frontend import Loaded
 from bilinear.planner.prepare import Prepared, plain, prepare
 from bilinear.reporting.report import Report, make_report
+from bilinear.runtime.matmul import matmul
 
 DTYPES = ("float64", "float32")
 ARCHITECTURES = ("sm_80", "sm_90", "compute_90")
@@ -28,9 +30,32 @@ class Compiled:
     report: Report
 
 
+@dataclass(frozen=True)
+class Algorithm(Loaded):
+    """A scheme, with its in-place schedule if it has one: what `bilinear.load` gives, and what can be done with it."""
+
+    def verify(self, *, levels: int = 1, inputs: str | None = None) -> Report:
+        """Prove the scheme and the schedule; see `bilinear.verify`."""
+        return verify(self, levels=levels, inputs=inputs)
+
+    def compile(self, **options: Any) -> Compiled:
+        """Compile to CUDA kernels; the options are those of `bilinear.compile`."""
+        return compile(self, **options)
+
+    def matmul(self, a: Any, b: Any, out: Any = None, **options: Any) -> Any:
+        """Multiply with this algorithm; the options are those of `bilinear.matmul`."""
+        return matmul(a, b, out, algorithm=self, **options)
+
+
+def load(name_or_path: str | Path) -> Algorithm:
+    """The algorithm of a `.bl` file, or of a name among the shipped ones. Raises `BilinearError`."""
+    loaded = frontend.load(name_or_path)
+    return Algorithm(loaded.scheme, loaded.schedule, loaded.source, loaded.path)
+
+
 def verify(algorithm: str | Path | Loaded, *, levels: int = 1, inputs: str | None = None) -> Report:
     """Prove a scheme, and its schedule at `levels` levels; raises `BilinearError` where a proof fails."""
-    loaded = algorithm if isinstance(algorithm, Loaded) else load(algorithm)  # parse, resolve
+    loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded)
     return make_report(loaded, prepare(loaded.scheme, loaded.schedule, levels, inputs), inputs)  # verify
 
@@ -51,7 +76,7 @@ def compile(
     default what the algorithm is made for). With `output`, a folder is written that stands alone: sources, images, manifest and report;
     nothing is written where anything fails. Raises `BilinearError`.
     """
-    loaded = algorithm if isinstance(algorithm, Loaded) else load(algorithm)  # parse, resolve
+    loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded)
     prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)  # verify, schedule, verify what came out
     programs = tuple(build_program(prepared.schedule, d, architectures, progress) for d in dtypes)  # lower, render, build

@@ -23,13 +23,14 @@ _SUFFIX_SINCE = {"": 0, "a": 90, "f": 100}
 class KernelResources:
     """What one kernel takes of a multiprocessor, in bytes and registers a thread, as the assembler tells.
 
-    `constant_bytes` are those of all constant banks; from `sm_90` on, the bank that holds the arguments is not told.
+    `constant_bytes` is the kernel's own constant bank, which holds its arguments, and None where the assembler is silent about it, as it
+    is from `sm_90` on. Constants that the kernels of a source share are in no kernel's count.
     """
 
     name: str
     registers: int
     shared_bytes: int
-    constant_bytes: int
+    constant_bytes: int | None
     stack_bytes: int
     spill_stores: int
     spill_loads: int
@@ -158,7 +159,8 @@ _PROPERTIES = re.compile(
 def _resources(log: str) -> tuple[KernelResources, ...]:
     found = []
     for match in _PROPERTIES.finditer(log):
-        shared, constant = (sum(map(int, re.findall(rf"(\d+) bytes {word}", match["rest"]))) for word in ("smem", "cmem"))
+        shared, constant = (re.search(rf"(\d+) bytes {space}", match["rest"]) for space in ("smem", r"cmem\[0\]"))
+        memory = (int(shared[1]) if shared else 0, int(constant[1]) if constant else None)
         numbers = (int(match["stack"]), int(match["stores"]), int(match["loads"]))
-        found.append(KernelResources(match["name"], int(match["registers"]), shared, constant, *numbers))
+        found.append(KernelResources(match["name"], int(match["registers"]), *memory, *numbers))
     return tuple(found)

@@ -72,7 +72,7 @@ def _combination(form: Form) -> str:
     text = ""
     for index, coefficient in form:
         sign = "-" if coefficient < 0 else "+"
-        size: Coefficient = abs(coefficient)
+        size: Coefficient = coefficient if coefficient > 0 else -coefficient
         value = f"v{index}.lane[e]"
         term = value if size == 1 else f"{_constant(size)} * {value}"
         text += (f" {sign} " if text else "-" * (sign == "-")) + term

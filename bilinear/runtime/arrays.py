@@ -41,7 +41,8 @@ def kind_of(*arrays: Any) -> Kind:
         raise fail("E511", "the operands live on different devices", "move them to one device first")
     on_gpu = gpu.pop()
     module = _cupy() if on_gpu else np
-    return Kind(module, on_gpu, _giver(given[0], module))
+    foreign = next((array for array in given if _is_foreign(array, module)), None)
+    return Kind(module, on_gpu, _giver(foreign))
 
 
 def adopt(array: Any, kind: Kind) -> Any:
@@ -55,6 +56,16 @@ def adopt(array: Any, kind: Kind) -> Any:
     return np.asarray(array)
 
 
+def adopt_out(array: Any, kind: Kind) -> Any:
+    """The array that takes the result, as a view; raises `TypeError` where its memory cannot be had, so that a result is never lost."""
+    view = adopt(array, kind)
+    if view is array or kind.on_gpu or view.size == 0:
+        return view
+    if isinstance(array, np.generic) or not np.may_share_memory(view, adopt(array, kind)):
+        raise TypeError(f"matmul: out of type {type(array).__name__} is no array whose memory can be written")
+    return view
+
+
 def _cupy() -> Any:
     try:
         import cupy
@@ -64,11 +75,19 @@ def _cupy() -> Any:
     return cupy
 
 
-def _giver(array: Any, module: Any) -> Callable[[Any], Any]:
-    """How a result becomes an array of the caller's own library."""
-    if isinstance(array, module.ndarray) or not hasattr(array, "__dlpack__") or isinstance(array, np.generic):
+def _is_foreign(array: Any, module: Any) -> bool:
+    """Whether an array belongs to another library that speaks DLPack."""
+    return hasattr(array, "__dlpack__") and not isinstance(array, module.ndarray | np.generic)
+
+
+def _giver(foreign: Any) -> Callable[[Any], Any]:
+    """How a result becomes an array of the caller's own library, where that can import one."""
+    if foreign is None:
+        return lambda result: result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result
+    library = sys.modules.get(type(foreign).__module__.split(".")[0])
+    namespace = foreign.__array_namespace__() if hasattr(foreign, "__array_namespace__") else library
+    places = (namespace, type(foreign), library)
+    importers = [place.from_dlpack for place in places if place is not None and hasattr(place, "from_dlpack")]
+    if not importers:
         return lambda result: result
-    library = sys.modules.get(type(array).__module__.split(".")[0])
-    namespace = array.__array_namespace__() if hasattr(array, "__array_namespace__") else library
-    importer = getattr(namespace, "from_dlpack", None) or getattr(library, "from_dlpack", None)
-    return importer if importer is not None else lambda result: result
+    return lambda result: importers[0](np.asarray(result) if isinstance(result, np.generic) else result)

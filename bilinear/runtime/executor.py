@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, Protocol
 
 from bilinear.errors import StageError
 from bilinear.ir.plan import Plan, Strip
-from bilinear.ir.schedule import Block, LinearStage, ProductStage, Stage
+from bilinear.ir.schedule import LinearStage, ProductStage, Stage
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import plain
 from bilinear.verify.inverse import invert_stage
@@ -24,50 +25,72 @@ class Executor(Protocol):
 
     name: str
 
-    def allocate(self, elements: int, like: Any) -> Any: ...
-    def steps(self, plan: Plan, stages: tuple[Stage, ...], spaces: dict[str, Any], alpha: Any, beta: Any) -> list[Step]: ...
-    def wait(self) -> None: ...
-    def is_finite(self, array: Any) -> bool: ...
+    def allocate(self, elements: int, like: Any) -> Any:
+        """One uninitialised buffer of this many elements, of the type of `like` and on its device."""
+
+    def steps(self, plan: Plan, stages: tuple[Stage, ...], spaces: dict[str, Any], alpha: Any, beta: Any) -> list[Step]:
+        """One call for each stage; whatever it needs is allocated here."""
+
+    def wait(self) -> None:
+        """Return when the steps that were called have ended."""
+
+    def is_finite(self, array: Any) -> bool:
+        """Whether every element of a matrix is finite."""
 
 
-def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> None:
+def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, beta: Any, workspace: Any = None) -> None:
     """Run a plan on 2-D arrays: c = alpha * a @ b + beta * c.
 
-    Everything is allocated before the first write. Where the plan writes A and B, Ctrl-C waits for the end of a stage, and the inverse
-    of the stages that have run brings A and B back (to rounding) before the exception leaves; an error inside a stage that leaves
-    blocks undefined becomes a `StageError` that lists them. Strips run first, while A and B are still the caller's.
+    `workspace` is the plan's buffer as `allocate_workspace` gives it (allocated here by default). Everything is allocated before the
+    first write. Strips run first, while A and B are still the caller's. Where the plan writes A and B, an interrupt waits for the end of
+    a stage; if its handler raises, the inverse of the stages that have run brings A and B back (to rounding) before the exception
+    leaves. After the last stage C is complete, and an interrupt finds A and B as the plan leaves them. An error inside a stage becomes
+    a `StageError` that lists the blocks that are not what they were; an exception that is no error, such as an interrupt of a plan
+    that never writes A and B, leaves as it is, with that list as its note.
     """
     stages = plan.schedule.stages if plan.core[0] else ()
-    spaces = _spaces(executor, plan, a, b, c)
-    steps = executor.steps(plan, stages, spaces, alpha, 1 if plan.core_is_begun else beta)
-    strips = [_strip(executor, plan, strip, a, b, c, alpha, beta) for strip in plan.strips]
-    if not plan.schedule.in_place:
-        for step in (*strips, *steps):
-            step()
-        return
-    with _deferred_interrupt() as interrupted:
-        for step in strips:
-            step()
-        for number, (stage, step) in enumerate(zip(stages, steps, strict=True)):
+    buffer = allocate_workspace(executor, plan, c) if workspace is None else workspace
+    run = _Run(executor, plan, _spaces(plan, a, b, c, buffer))
+    steps = executor.steps(plan, stages, run.spaces, alpha, 1 if plan.core_is_begun else beta)
+    strips = [_strip(executor, strip, a, b, c, alpha, beta) for strip in plan.strips]
+    with _deferred_interrupt() if plan.schedule.in_place else nullcontext(_nothing) as deliver_interrupt:
+        for part, step in (*zip(plan.strips, strips, strict=True), *zip(stages, steps, strict=True)):
             try:
                 step()
+            except Exception as error:
+                raise run.recover(part, error) from error
             except BaseException as error:
-                _recover(executor, plan, stages[:number], stage, spaces, error)
+                error.add_note(str(run.recover(part, error)))
                 raise
-            if interrupted() and number + 1 < len(stages):
-                _undo(executor, plan, stages[: number + 1], spaces)
-                raise KeyboardInterrupt
-        if interrupted():
-            raise KeyboardInterrupt
+            run.done.append(part)
+            try:
+                deliver_interrupt()
+            except BaseException:
+                if part is not (stages or plan.strips)[-1]:
+                    run.undo()
+                raise
 
 
-def _spaces(executor: Executor, plan: Plan, a: Any, b: Any, c: Any) -> dict[str, Any]:
+def allocate_workspace(executor: Executor, plan: Plan, like: Any) -> Any:
+    """The one buffer of all workspaces of a plan, or None where it has none; a `MemoryError` says how much was asked for."""
+    if not plan.slots:
+        return None
+    size = plan.workspace_elements * like.dtype.itemsize
+    try:
+        return executor.allocate(plan.workspace_elements, like)
+    except MemoryError as error:
+        message = f"{plan.schedule.name} needs a workspace of {size} bytes; fewer levels, or an in-place schedule, need less"
+        raise MemoryError(message) from error
+
+
+def _nothing() -> None:
+    pass
+
+
+def _spaces(plan: Plan, a: Any, b: Any, c: Any, buffer: Any) -> dict[str, Any]:
     """The core of each operand, and each workspace as a view of one buffer."""
     m, k, n = plan.core
     spaces = {"A": a[:m, :k], "B": b[:k, :n], "C": c[:m, :n]}
-    if not plan.slots:
-        return spaces
-    buffer = executor.allocate(plan.workspace_elements, c)
     for slot in plan.slots:
         shape = plan.schedule.space(slot.space).shape
         if shape in plan.column_major:
@@ -79,7 +102,7 @@ def _spaces(executor: Executor, plan: Plan, a: Any, b: Any, c: Any) -> dict[str,
     return spaces
 
 
-def _strip(executor: Executor, plan: Plan, strip: Strip, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> Step:
+def _strip(executor: Executor, strip: Strip, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> Step:
     """A thin product that peeling left over, by the plain schedule."""
     rows, inner, columns = slice(*strip.rows), slice(*strip.inner), slice(*strip.columns)
     left, right, out = a[rows, inner], b[inner, columns], c[rows, columns]
@@ -92,66 +115,71 @@ def _strip(executor: Executor, plan: Plan, strip: Strip, a: Any, b: Any, c: Any,
 
 
 @contextmanager
-def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Hold Ctrl-C back inside the block; the value tells whether it was pressed. Only the main thread receives signals."""
-    pressed = [False]
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
+def _deferred_interrupt() -> Iterator[Step]:
+    """Hold Ctrl-C back inside the block; the value calls the handler that was there before, if it was pressed.
+
+    Only the main thread handles signals, so that there is nothing to hold back in others, nor where Python does not handle this one.
+    """
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        yield _nothing
         return
+    pressed: list[FrameType | None] = []
 
-    def remember(signum: int, frame: Any) -> None:
-        pressed[0] = True
+    def deliver() -> None:
+        if pressed:
+            frame = pressed.pop()
+            pressed.clear()
+            previous(signal.SIGINT, frame)
 
-    previous = signal.signal(signal.SIGINT, remember)
+    signal.signal(signal.SIGINT, lambda signum, frame: pressed.append(frame))
     try:
-        yield lambda: pressed[0]
+        yield deliver
     finally:
         signal.signal(signal.SIGINT, previous)
+        deliver()
 
 
-@dataclass(frozen=True)
-class _Written:
-    """The blocks of A, B and C that a run of stages has written."""
+@dataclass
+class _Run:
+    """A plan under way: the strips and stages that have run, and how to go back."""
 
-    operands: tuple[Block, ...]
-    results: tuple[Block, ...]
+    executor: Executor
+    plan: Plan
+    spaces: dict[str, Any]
+    done: list[Strip | Stage] = field(default_factory=list)
 
+    def undo(self) -> None:
+        """Run the inverses of the linear stages that have run, last first."""
+        inverses = tuple(invert_stage(stage) for stage in reversed(self.done) if isinstance(stage, LinearStage))
+        for step in self.executor.steps(self.plan, inverses, self.spaces, 1, 0):
+            step()
+        self.executor.wait()
 
-def _written(stages: tuple[Stage, ...]) -> _Written:
-    blocks: dict[Block, None] = {}
-    for stage in stages:
-        if isinstance(stage, LinearStage):
-            blocks.update((t, None) for m in stage.maps for t in m.targets)
+    def recover(self, failing: Strip | Stage, error: BaseException) -> StageError:
+        """After an error inside a strip or a stage: bring A and B back where that is possible, and say what is not what it was."""
+        what = {Strip: "a strip", ProductStage: "a product stage", LinearStage: "a linear stage"}[type(failing)]
+        message = f"{what} failed: {type(error).__name__}: {error}"
+        undefined = self._written(failing)
+        changed = dict.fromkeys(name for part in self.done for name in self._written(part))
+        if self.plan.schedule.in_place and isinstance(failing, ProductStage):
+            try:
+                self.undo()
+            except Exception as second:
+                message += f"; A and B could not be restored: {second}"
+            else:
+                message += "; A and B are restored"
+                changed = dict.fromkeys(name for name in changed if name[0] == "C")
+        return StageError(message, tuple(name for name in changed if name not in undefined), undefined)
+
+    def _written(self, part: Strip | Stage) -> tuple[str, ...]:
+        """The names of what a strip or a stage writes of A, B and C: blocks, or a range of C beyond its blocks."""
+        if isinstance(part, Strip) and part.inner[0] == 0:
+            return (f"C[{part.rows[0]}:{part.rows[1]}, {part.columns[0]}:{part.columns[1]}]",)
+        if isinstance(part, Strip):
+            blocks = list(self.plan.schedule.space("C").blocks)
+        elif isinstance(part, LinearStage):
+            blocks = [target for block_map in part.maps for target in block_map.targets]
         else:
-            blocks.update((t.block, None) for p in stage.products for t in p.targets)
-    return _Written(tuple(b for b in blocks if b.space in "AB"), tuple(b for b in blocks if b.space == "C"))
-
-
-def _undo(executor: Executor, plan: Plan, done: tuple[Stage, ...], spaces: dict[str, Any]) -> None:
-    """Run the inverses of the linear stages that have run, last first."""
-    inverses = tuple(invert_stage(stage) for stage in reversed(done) if isinstance(stage, LinearStage))
-    for step in executor.steps(plan, inverses, spaces, 1, 0):
-        step()
-    executor.wait()
-
-
-def _recover(
-    executor: Executor, plan: Plan, done: tuple[Stage, ...], failing: Stage, spaces: dict[str, Any], error: BaseException
-) -> None:
-    """After an error inside a stage: bring A and B back where that is possible, and say which blocks are not what they were."""
-    before, now = _written(done), _written((failing,))
-    results = tuple(str(b) for b in before.results if b not in now.results)
-    undefined = now.results
-    if isinstance(failing, ProductStage):
-        try:
-            _undo(executor, plan, done, spaces)
-        except Exception:
-            changed = (*map(str, before.operands), *results)
-            raise StageError(f"a product stage failed and A, B could not be restored: {error}", changed, _names(undefined)) from error
-        raise StageError(f"a product stage failed, A and B are restored: {error}", results, _names(undefined)) from error
-    changed = tuple(str(b) for b in before.operands if b not in now.operands) + results
-    raise StageError(f"a linear stage failed: {error}", changed, _names((*now.operands, *undefined))) from error
-
-
-def _names(blocks: tuple[Block, ...]) -> tuple[str, ...]:
-    return tuple(str(block) for block in blocks)
+            blocks = [target.block for product in part.products for target in product.targets]
+        return tuple(dict.fromkeys(str(block) for block in blocks if block.space in ("A", "B", "C")))

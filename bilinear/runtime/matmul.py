@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
+import numbers
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -14,10 +16,12 @@ import numpy as np
 
 from bilinear.errors import fail
 from bilinear.frontend import Loaded, load
+from bilinear.ir.linear import Coefficient
+from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.planner.plan import choose_levels, make_plan
 from bilinear.planner.prepare import INPUTS, Prepared, prepare
-from bilinear.runtime.arrays import Kind, adopt, kind_of
-from bilinear.runtime.executor import Executor, execute
+from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
+from bilinear.runtime.executor import Executor, allocate_workspace, execute
 from bilinear.runtime.safety import check_writable_inputs, is_writable, overlaps_itself, shares_memory
 
 log = logging.getLogger("bilinear")
@@ -41,16 +45,16 @@ def matmul(
     on the same device, in `out` where it is given. `algorithm` is the name or path of a scheme or schedule, or `auto` (the library's
     multiply). `levels` is the number of recursion levels; 0 is the library's multiply. `inputs` promises what happens to `a` and `b`:
     `preserve` never writes them, `restore` may write them and brings them back to rounding, `consume` leaves them undefined; the last
-    two need an in-place schedule. With alpha = 0 the operands are not read, with beta = 0 `out` is not read. `stream` is a CuPy stream
-    (the current one by default).
+    two need an in-place schedule. With alpha = 0 the operands are not read, with beta = 0 `out` is not read. alpha is a number of the
+    product's type, beta of the type of `out`. `stream` is a CuPy stream (the current one by default).
 
-    Raises `ValueError` and `TypeError` where `numpy.matmul` does, `BilinearError` for what cannot run as asked, and `StageError` where a
-    stage failed.
+    Raises `ValueError` and `TypeError` where `numpy.matmul` does, `BilinearError` for what cannot run as asked, `MemoryError` where the
+    workspace cannot be had, and `StageError` where a stage failed.
     """
     _check_options(inputs, levels, beta, out)
     kind = kind_of(a, b, out)
     left, right = adopt(a, kind), adopt(b, kind)
-    given = None if out is None else adopt(out, kind)
+    given = None if out is None else adopt_out(out, kind)
     request = _Request(kind, alpha, beta, algorithm, levels, inputs)
     with stream if stream is not None and kind.on_gpu else nullcontext():
         result = request.multiply(left, right, given)
@@ -78,94 +82,140 @@ class _Request:
     inputs: str
 
     def multiply(self, a: Any, b: Any, out: Any) -> Any:
-        xp = self.kind.module
-        if a.ndim == 0 or b.ndim == 0:
-            raise ValueError("matmul: a scalar operand has no rows and columns (use * to scale)")
-        left, right = (a if a.ndim > 1 else a[None, :]), (b if b.ndim > 1 else b[:, None])
-        if left.shape[-1] != right.shape[-2]:
-            raise ValueError(f"matmul: the inner dimensions of {a.shape} and {b.shape} differ")
-        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-        shape = batch + left.shape[-2:-1] * (a.ndim > 1) + right.shape[-1:] * (b.ndim > 1)
-        dtype = xp.result_type(a, b)
-        if out is None:
-            out = xp.empty(shape, dtype)
-        _check_out(out, shape, dtype)
-        reason = self.why_library(dtype)
-        if reason is not None:
-            log.debug("matmul %s by %s of %s: the library's multiply (%s)", a.shape, b.shape, dtype, reason)
-            self.by_library(a, b, out)
-            return out
-        target = out if a.ndim > 1 else out[..., None, :]
-        target = target if b.ndim > 1 else target[..., None]
-        self.by_schedule(left, right, target, batch, dtype)
-        return out
+        loaded = self.loaded()
+        if loaded is None and self.alpha == 1 and self.beta == 0 and not self.kind.on_gpu:
+            log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
+            return np.matmul(a, b, out=out)
+        problem = _fit(a, b, out)
+        reason = self.why_library(loaded, problem.dtype, a, b)
+        if loaded is None or reason is not None:
+            log.debug("matmul %s by %s of %s: the library's multiply (%s)", a.shape, b.shape, problem.dtype, reason)
+            return self.by_library(problem, a, b, out)
+        result = self.kind.module.empty(problem.shape, problem.dtype) if out is None else out
+        self.by_schedule(loaded, problem, a, b, result)
+        return result
 
-    def why_library(self, dtype: Any) -> str | None:
+    def loaded(self) -> Loaded | None:
+        """The algorithm, or None for the library's multiply."""
+        if isinstance(self.algorithm, Loaded):
+            return self.algorithm if self.levels != 0 else None
+        loaded = None if self.algorithm == "auto" else _named(str(self.algorithm))
+        return loaded if self.levels != 0 else None
+
+    def why_library(self, loaded: Loaded | None, dtype: Any, *operands: Any) -> str | None:
         """Why the library's multiply runs instead of a schedule, or None."""
-        if self.algorithm == "auto":
-            return "algorithm is auto"
-        if self.levels == 0:
-            return "levels is 0"
+        if loaded is None:
+            return "algorithm is auto, or levels is 0"
         if self.alpha == 0:
             return "alpha is 0, so nothing is multiplied"
         if self.kind.on_gpu and dtype not in (np.float32, np.float64):
             return f"no kernels for {dtype}"
         if dtype.kind not in "fiuO" or dtype == np.float16:
             return f"no schedule runs on {dtype}"
+        if any(isinstance(operand, np.ma.MaskedArray) for operand in operands):
+            return "no schedule runs on masked arrays"
         return None
 
-    def by_library(self, a: Any, b: Any, out: Any) -> None:
-        xp = self.kind.module
-        if self.alpha == 0:
-            out[...] = 0 if self.beta == 0 else out * self.beta
-        elif self.alpha == 1 and self.beta == 0 and (isinstance(out, np.ndarray) or not _touches(out, a, b)):
-            xp.matmul(a, b, out=out, casting="same_kind") if isinstance(out, np.ndarray) else xp.matmul(a, b, out=out)
-        else:
-            product = self.alpha * xp.matmul(a, b)
-            out[...] = product if self.beta == 0 else product + self.beta * out
+    def factors(self, problem: _Problem, out: Any) -> tuple[Any, Any]:
+        """alpha as a number of the product's type, beta of the type of `out`."""
+        return _factor("alpha", self.alpha, problem.dtype), _factor("beta", self.beta, out.dtype)
 
-    def by_schedule(self, left: Any, right: Any, target: Any, batch: tuple[int, ...], dtype: Any) -> None:
-        """Run the schedule on every matrix of the batch, through a copy of what has another dtype or overlaps."""
+    def by_library(self, problem: _Problem, a: Any, b: Any, out: Any) -> Any:
         xp = self.kind.module
-        loaded = self.algorithm if isinstance(self.algorithm, Loaded) else _named(str(self.algorithm))
+        if self.alpha == 1 and self.beta == 0 and not self.kind.on_gpu:
+            return np.matmul(a, b, out=out)
+        out = xp.empty(problem.shape, problem.dtype) if out is None else out
+        alpha, beta = self.factors(problem, out)
+        if self.alpha == 0:
+            out[...] = 0 if self.beta == 0 else out * beta
+        elif self.alpha == 1 and self.beta == 0 and not _touches(out, a, b):
+            xp.matmul(a, b, out=out)
+        else:
+            product = xp.asarray(xp.matmul(a, b))
+            _accumulate(out, product if self.alpha == 1 else alpha * product, beta)
+        return out
+
+    def by_schedule(self, loaded: Loaded, problem: _Problem, a: Any, b: Any, out: Any) -> None:
+        """Run the schedule on every matrix of the batch, aside where `out` has another dtype or overlaps an operand."""
+        xp, dtype = self.kind.module, problem.dtype
+        alpha, beta = self.factors(problem, out)
+        executor = make_executor(self.kind)
+        left, right, target = _as_matrices(a, b, out)
         if self.inputs != "preserve":
-            self.check_in_place(loaded, left, right, target, batch, dtype)
-        _check_ring(loaded, dtype, self.alpha, self.beta)
+            self.check_in_place(executor, loaded, left, right, target)
         left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
         aside = target.dtype != dtype or _touches(target, left, right)
-        result = target.astype(dtype) if aside and self.beta != 0 else xp.empty(target.shape, dtype) if aside else target
-        lefts = xp.broadcast_to(left, batch + left.shape[-2:]) if left.shape[:-2] != batch else left
-        rights = xp.broadcast_to(right, batch + right.shape[-2:]) if right.shape[:-2] != batch else right
-        executor = make_executor(self.kind)
-        for index in np.ndindex(*batch):
-            self.run(executor, loaded, lefts[index], rights[index], result[index])
+        result = xp.empty(target.shape, dtype) if aside else target
+        if result.size:
+            self.run_all(executor, loaded, left, right, result, alpha, 0 if aside else beta)
         if aside:
-            target[...] = result
+            _accumulate(target, result, beta)
 
-    def run(self, executor: Executor, loaded: Loaded, a: Any, b: Any, c: Any) -> None:
-        if self.inputs != "preserve":
-            check_writable_inputs(executor, a, b, c, self.inputs)
-        if c.size == 0:
-            return
-        prepared = self.prepared(loaded, a.shape[0], a.shape[1], b.shape[1])
-        layout = frozenset(name for name, x in (("A", a), ("B", b), ("C", c)) if x.strides[0] == x.itemsize != x.strides[1])
-        plan = make_plan(prepared.schedule, a.shape[0], a.shape[1], b.shape[1], c.dtype.itemsize, layout)
-        log.debug("%s: workspace of %d bytes", prepared.schedule.name, plan.workspace_elements * c.dtype.itemsize)
-        execute(executor, plan, a, b, c, self.alpha, self.beta)
+    def run_all(self, executor: Executor, loaded: Loaded, left: Any, right: Any, result: Any, alpha: Any, beta: Any) -> None:
+        """The same plan, in the same workspace, for every matrix of the batch."""
+        m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
+        schedule = self.prepared(loaded, m, k, n).schedule
+        _check_ring(loaded, schedule, result.dtype)
+        spaces = (("A", left), ("B", right), ("C", result))
+        by_column = frozenset(name for name, x in spaces if x.strides[-2] == x.itemsize != x.strides[-1])
+        plan = make_plan(schedule, m, k, n, result.dtype.itemsize, by_column)
+        log.debug("%s: workspace of %d bytes", schedule.name, plan.workspace_elements * result.dtype.itemsize)
+        workspace = allocate_workspace(executor, plan, result)
+        for index in np.ndindex(*result.shape[:-2]):
+            execute(executor, plan, _matrix(left, index), _matrix(right, index), result[index], alpha, beta, workspace)
 
     def prepared(self, loaded: Loaded, m: int, k: int, n: int) -> Prepared:
         levels = max(1, choose_levels(loaded.scheme, m, k, n)) if self.levels == "auto" else int(self.levels)
         return prepare(loaded.scheme, loaded.schedule, levels, self.inputs)
 
-    def check_in_place(self, loaded: Loaded, left: Any, right: Any, target: Any, batch: tuple[int, ...], dtype: Any) -> None:
+    def check_in_place(self, executor: Executor, loaded: Loaded, left: Any, right: Any, target: Any) -> None:
         if loaded.schedule is None or not loaded.schedule.in_place:
             message = f"inputs={self.inputs!r} needs an in-place schedule, and {loaded.scheme.name} is a scheme without one"
             raise fail("E525", message, "use algorithm='msmes', or inputs='preserve'")
-        if {left.dtype, right.dtype, target.dtype} != {dtype}:
-            message = f"inputs={self.inputs!r} runs in the caller's arrays, so a, b and out must have one dtype"
+        if not left.dtype == right.dtype == target.dtype or not left.dtype.isnative:
+            message = f"inputs={self.inputs!r} runs in the caller's arrays, so a, b and out must have one dtype, in native byte order"
             raise fail("E526", message, "convert them first, or use inputs='preserve'")
-        if self.inputs == "consume" and not left.shape[:-2] == right.shape[:-2] == batch:
+        if self.inputs == "consume" and not left.shape[:-2] == right.shape[:-2] == target.shape[:-2]:
             raise fail("E527", "inputs='consume' cannot use one matrix for several of a batch", "use inputs='restore'")
+        check_writable_inputs(executor, left, right, target, self.inputs)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Shape and dtype of a result, as `numpy.matmul` has them."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+def _fit(a: Any, b: Any, out: Any) -> _Problem:
+    """The problem that the operands make; raises `ValueError` and `TypeError` where `numpy.matmul` does."""
+    if a.ndim == 0 or b.ndim == 0:
+        raise ValueError("matmul: a scalar operand has no rows and columns (use * to scale)")
+    if a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
+        raise ValueError(f"matmul: the inner dimensions of {a.shape} and {b.shape} differ")
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    core = a.shape[-2:-1] * (a.ndim > 1) + b.shape[-1:] * (b.ndim > 1)
+    dtype = np.result_type(a.dtype, b.dtype)
+    if out is not None:
+        _check_out(out, batch, core, dtype)
+    return _Problem(batch + core if out is None else out.shape, dtype)
+
+
+def _as_matrices(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
+    """Operands and result as plain (..., rows, columns) arrays: a vector is a row on the left, a column on the right."""
+    left, right, target = (np.asarray(x) if isinstance(x, np.ndarray) else x for x in (a, b, out))
+    if a.ndim == 1:
+        left, target = left[None, :], target[..., None, :] if b.ndim > 1 else target[..., None]
+    if b.ndim == 1:
+        right, target = right[:, None], target[..., None]
+    return left, right, target
+
+
+def _matrix(array: Any, index: tuple[int, ...]) -> Any:
+    """The matrix of an operand for an index of the batch: extents that are missing or 1 repeat."""
+    own = index[len(index) - (array.ndim - 2) :]
+    return array[tuple(0 if extent == 1 else i for i, extent in zip(own, array.shape, strict=False))]
 
 
 @lru_cache(maxsize=64)
@@ -193,9 +243,19 @@ def _touches(out: Any, a: Any, b: Any) -> bool:
     return shares_memory(out, a) or shares_memory(out, b)
 
 
-def _check_out(out: Any, shape: tuple[int, ...], dtype: Any) -> None:
-    if out.shape != shape:
-        raise ValueError(f"matmul: out has shape {out.shape}, the result {shape}")
+def _accumulate(out: Any, product: Any, beta: Any) -> None:
+    """out = product + beta * out, in the type of `out`; with beta = 0 `out` is not read."""
+    if beta == 0:
+        out[...] = product
+        return
+    out *= beta
+    out += product.astype(out.dtype, copy=False)
+
+
+def _check_out(out: Any, batch: tuple[int, ...], core: tuple[int, ...], dtype: Any) -> None:
+    leading = out.shape[: max(0, out.ndim - len(core))]
+    if leading + core != out.shape or np.broadcast_shapes(batch, leading) != leading:
+        raise ValueError(f"matmul: out has shape {out.shape}, the result {batch + core}")
     if not np.can_cast(dtype, out.dtype, "same_kind"):
         raise TypeError(f"matmul: out of {out.dtype} cannot hold {dtype}")
     if not is_writable(out):
@@ -204,13 +264,32 @@ def _check_out(out: Any, shape: tuple[int, ...], dtype: Any) -> None:
         raise ValueError("matmul: elements of out share memory")
 
 
-def _check_ring(loaded: Loaded, dtype: Any, alpha: Any, beta: Any) -> None:
+def _factor(name: str, value: Any, dtype: Any) -> Any:
+    """alpha or beta as a number of this type; what the type cannot hold is refused, not rounded to an integer or made real (E528)."""
+    value = value.item() if getattr(value, "shape", None) == () else value
+    if dtype.kind == "O":
+        return value
+    kinds = {"c": numbers.Number, "f": numbers.Number, "i": numbers.Integral, "u": numbers.Integral, "b": numbers.Integral}
+    fits = isinstance(value, kinds[dtype.kind]) and (dtype.kind == "c" or not isinstance(value, complex))
+    if fits and (dtype.kind != "b" or value in (0, 1)):
+        with suppress(OverflowError):
+            return dtype.type(complex(value) if dtype.kind == "c" else value)
+    raise fail("E528", f"{name}={value!r} is no number that {dtype} can hold", "convert the operands, or the factor")
+
+
+def _check_ring(loaded: Loaded, schedule: Schedule, dtype: Any) -> None:
     """Integers cannot hold fractions: refuse them instead of rounding (E528)."""
-    if dtype.kind not in "iu":
-        return
-    scheme = loaded.scheme
-    if any(isinstance(c, Fraction) for linear in (scheme.u, scheme.v, scheme.w) for f in linear.steps + linear.outputs for _, c in f):
-        raise fail("E528", f"{scheme.name} has fractional coefficients, which {dtype} cannot hold", "convert to floats or to Fractions")
-    for name, value in (("alpha", alpha), ("beta", beta)):
-        if not isinstance(value, int | np.integer):
-            raise fail("E528", f"{name}={value!r} is no integer, and the result is {dtype}", "convert the operands to floats")
+    if dtype.kind in "iu" and any(isinstance(c, Fraction) for c in _coefficients(schedule)):
+        raise fail(
+            "E528", f"{loaded.scheme.name} has fractional coefficients, which {dtype} cannot hold", "convert to floats or to Fractions"
+        )
+
+
+def _coefficients(schedule: Schedule) -> Iterator[Coefficient]:
+    """Every coefficient of a schedule."""
+    for stage in schedule.stages:
+        if isinstance(stage, LinearStage):
+            for block_map in stage.maps:
+                yield from (c for terms in block_map.map.steps + block_map.map.outputs for _, c in terms)
+        else:
+            yield from (target.coefficient for product in stage.products for target in product.targets)

@@ -68,19 +68,23 @@ class NumpyExecutor:
             return all(bool(((array[tile] - array[tile]) == 0).all()) for tile in tiles)
         return array.dtype.kind not in "fc" or all(bool(np.isfinite(array[tile]).all()) for tile in tiles)
 
-    def _held(self, name: str, elements: int, dtype: np.dtype[Any]) -> Array:
-        """A buffer of this name, allocated where it is not yet there or too small."""
-        if name not in self._buffers or self._buffers[name].size < elements:
-            self._buffers[name] = np.empty(elements, dtype)
+    def _held(self, name: str, size: int, dtype: np.dtype[Any]) -> Array:
+        """The buffer of this name, of `size` bytes whatever the problem, so that it never has to grow; untouched pages cost nothing."""
+        if name not in self._buffers:
+            self._buffers[name] = np.empty(size // dtype.itemsize, dtype)
         return self._buffers[name]
+
+    def _worker_buffers(self, tiles: int, dtype: np.dtype[Any]) -> list[Array]:
+        """A buffer for each thread that shares this many tiles; a few tiles are not worth another thread."""
+        return [self._held(f"worker {i}", LINEAR_BUFFER, dtype) for i in range(min(_workers(), max(1, tiles // 4)))]
 
     def _linear(self, stage: LinearStage, views: _Views, alpha: Any, beta: Any) -> Step:
         parts = [_Part(part, views, alpha, beta) for block_map in stage.maps for part in components(block_map)]
         rows = max(part.rows for part in parts)
         size = max(1, min(LINEAR_TILE, LINEAR_BUFFER // views.dtype.itemsize // rows))
-        count = sum(_tile_count(part.extents, size) for part in parts)
-        workers = min(_workers(), max(1, count // 4))
-        buffers = [self._held(f"worker {i}", rows * size, views.dtype)[: rows * size].reshape(rows, size) for i in range(workers)]
+        held = self._worker_buffers(sum(_tile_count(part.extents, size) for part in parts), views.dtype)
+        buffers = [buffer[: rows * size].reshape(rows, size) for buffer in held]
+        workers = len(buffers)
 
         def work(worker: int) -> None:
             tiles = ((part, tile) for part in parts for tile in _tiles_along(part.extents, part.by_column, size))
@@ -107,33 +111,29 @@ class NumpyExecutor:
         readable = _is_readable(left) and _is_readable(right)
         if readable and len(outs) == 1 and outs[0][1:] == (1, 0) and _is_readable(outs[0][0]):
             return partial(_multiply, left, right, outs[0][0])
-        (height, width), depth = outs[0][0].shape, left.shape[1]
-        by_column = _is_by_column(outs[0][0])
-        most = PRODUCT_BUFFER // views.dtype.itemsize
-        result = self._held("product", min(height * width, most), views.dtype)
-        multiply = _multiply if readable else self._packed((height, depth, width), views.dtype)
-        count = _tile_count((height, width), LINEAR_TILE)
-        workers = min(_workers(), max(1, count // 4))
-        scratch = [self._held(f"worker {i}", min(height * width, LINEAR_TILE), views.dtype) for i in range(workers)]
+        extents, by_column = outs[0][0].shape, _is_by_column(outs[0][0])
+        result = self._held("product", PRODUCT_BUFFER, views.dtype)
+        multiply = _multiply if readable else self._packed(views.dtype)
+        scratches = self._worker_buffers(_tile_count(extents, LINEAR_TILE), views.dtype)
 
         def run() -> None:
-            for rows, columns in _tiles_along((height, width), by_column, most):
+            for rows, columns in _tiles_along(extents, by_column, result.size):
                 value = _shaped(result, (rows.stop - rows.start, columns.stop - columns.start), by_column)
                 multiply(left[rows], right[:, columns], value)
                 targets = [(out[rows, columns], factor, keep) for out, factor, keep in outs]
-                _share(partial(_scatter, value, targets, by_column, scratch, workers), workers)
+                _share(partial(_scatter, value, targets, by_column, scratches), len(scratches))
 
         return run
 
-    def _packed(self, shape: tuple[int, int, int], dtype: np.dtype[Any]) -> Callable[[Array, Array, Array], None]:
+    def _packed(self, dtype: np.dtype[Any]) -> Callable[[Array, Array, Array], None]:
         """The multiply of operands that BLAS cannot read where they lie: NumPy would copy them whole, this packs a tile of each."""
-        m, k, n = shape
-        most = PRODUCT_BUFFER // dtype.itemsize
-        lefts, rights = self._held("left", min(m * k, most), dtype), self._held("right", min(k * n, most), dtype)
-        partials = self._held("partial", min(m * n, most), dtype)
+        lefts, rights, partials = (self._held(name, PRODUCT_BUFFER, dtype) for name in ("left", "right", "partial product"))
 
         def multiply(left: Array, right: Array, out: Array) -> None:
-            depth = max(1, most // max(out.shape))
+            k = left.shape[1]
+            depth = max(1, lefts.size // max(out.shape))
+            if k == 0:
+                out[...] = 0
             part = _shaped(partials, out.shape, False)
             for start in range(0, k, depth):
                 inner = slice(start, min(start + depth, k))
@@ -314,6 +314,8 @@ def coefficient(value: Coefficient, dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "O":
         return value
     if dtype.kind in "iu":
+        if value.denominator != 1:
+            raise ArithmeticError(f"{dtype} cannot hold the coefficient {value}")
         return np.asarray(int(value)).astype(dtype)[()]
     return dtype.type(value.numerator) / dtype.type(value.denominator)
 
@@ -347,12 +349,10 @@ def _multiply(left: Array, right: Array, out: Array) -> None:
     np.matmul(left, right, out=out)
 
 
-def _scatter(
-    value: Array, targets: list[tuple[Array, Any, Any]], by_column: bool, scratches: list[Array], workers: int, worker: int
-) -> None:
+def _scatter(value: Array, targets: list[tuple[Array, Any, Any]], by_column: bool, scratches: list[Array], worker: int) -> None:
     """Add a worker's share of a product's tile to every target, while it is in the cache."""
     with np.errstate(all="ignore"):
-        for tile in islice(_tiles_along(value.shape, by_column, LINEAR_TILE), worker, None, workers):
+        for tile in islice(_tiles_along(value.shape, by_column, LINEAR_TILE), worker, None, len(scratches)):
             spare = _shaped(scratches[worker], value[tile].shape, by_column)
             for out, factor, keep in targets:
                 _add(out[tile], value[tile], spare, factor, keep)

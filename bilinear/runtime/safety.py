@@ -9,7 +9,6 @@ import numpy as np
 from bilinear.errors import BilinearError, fail
 from bilinear.runtime.executor import Executor
 
-
 MOST_WORK = 100_000
 """Steps that NumPy may take to decide whether two views share memory."""
 
@@ -68,11 +67,15 @@ def _beside_each_other(x: Any, y: Any) -> bool:
 
 
 def check_writable_inputs(executor: Executor, a: Any, b: Any, out: Any, inputs: str) -> None:
-    """Refuse `restore` and `consume` where writing A and B could lose data; `restore` also needs finite values (E52x)."""
+    """Refuse `restore` and `consume` where writing A and B could lose data; `restore` also needs finite values (E52x).
+
+    The operands are whole batches: everything is refused before anything is written.
+    """
     problems: list[BilinearError] = []
     for name, array in (("a", a), ("b", b)):
         if not is_writable(array):
-            problems.append(fail("E521", f"inputs={inputs!r} writes {name}, which is read-only", "pass a writable array or inputs='preserve'"))
+            message = f"inputs={inputs!r} writes {name}, which is read-only"
+            problems.append(fail("E521", message, "pass a writable array or inputs='preserve'"))
         if overlaps_itself(array):
             problems.append(fail("E522", f"inputs={inputs!r} writes {name}, whose elements share memory", "pass a copy of it"))
     for first, x, second, y in (("a", a, "b", b), ("a", a, "out", out), ("b", b, "out", out)):
@@ -81,7 +84,7 @@ def check_writable_inputs(executor: Executor, a: Any, b: Any, out: Any, inputs: 
             problems.append(fail("E523", message, "pass a copy of one of them or inputs='preserve'"))
     if not problems and inputs == "restore":
         for name, array in (("a", a), ("b", b)):
-            if not executor.is_finite(array):
+            if not all(executor.is_finite(array[index]) for index in np.ndindex(*array.shape[:-2])):
                 message = f"{name} has an Inf or a NaN, which the sums of an in-place schedule would spread and not give back"
                 problems.append(fail("E524", message, "use inputs='preserve'"))
     if problems:

@@ -14,7 +14,6 @@ import platformdirs
 import pytest
 
 import bilinear
-from bilinear.codegen import cache as module
 from bilinear.codegen.cache import Cache, default_cache
 
 KEY = Cache.key("source", "option")
@@ -131,7 +130,7 @@ def test_a_full_disk_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise OSError(28, "No space left on device")
 
     caplog.set_level(logging.INFO, "bilinear")
-    monkeypatch.setattr(module.os, "replace", full)
+    monkeypatch.setattr("bilinear.codegen.cache.os.replace", full)
     cache = Cache(tmp_path)
     cache.put(KEY, TEXT, IMAGE)
     assert cache.get(KEY) == (TEXT, IMAGE)

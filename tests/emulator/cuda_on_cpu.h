@@ -378,7 +378,7 @@ inline bool release_warps(Worker& w, unsigned count)
         for (unsigned lane = 0; lane < lanes; ++lane) {
             const Fiber& leader = w.fibers[first + lane];
             if (leader.status != AT_WARP_BARRIER) continue;
-            bool complete = true;
+            bool complete = leader.mask >> lane & 1;   // CUDA wants the caller's own lane in its mask
             for (unsigned i = 0; i < lanes; ++i) {
                 const Fiber& fiber = w.fibers[first + i];
                 if (!(leader.mask >> i & 1) || fiber.status == EXITED) continue;

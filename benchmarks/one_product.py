@@ -1,0 +1,26 @@
+"""One plain product through the generated kernel, to be looked at with a profiler: python one_product.py float64 4096"""
+
+from __future__ import annotations
+
+import sys
+
+import cupy
+
+from bilinear.planner.plan import make_plan
+from bilinear.planner.prepare import plain
+from bilinear.runtime.cuda_executor import CudaExecutor
+from bilinear.runtime.executor import execute
+
+
+def main() -> None:
+    dtype, size = sys.argv[1], int(sys.argv[2])
+    a, b = (cupy.random.default_rng(1).standard_normal((size, size), dtype=dtype) for _ in range(2))
+    c = cupy.empty_like(a)
+    plan = make_plan(plain().schedule, size, size, size, a.itemsize)
+    for _ in range(3):
+        execute(CudaExecutor(), plan, a, b, c, 1, 0)
+    cupy.cuda.Device().synchronize()
+
+
+if __name__ == "__main__":
+    main()
