@@ -19,22 +19,19 @@ from bilinear.runtime.executor import execute
 
 CANDIDATES: dict[str, list[Tile]] = {
     "float64": [
-        MmaTile(128, 128, 8, 4, 2),
-        MmaTile(128, 128, 8, 2, 4),
         MmaTile(128, 64, 8, 4, 1),
-        MmaTile(128, 64, 8, 2, 2),
-        MmaTile(64, 128, 8, 2, 2),
-        MmaTile(64, 64, 8, 2, 2),
-        MmaTile(64, 64, 16, 2, 2),
+        MmaTile(128, 64, 16, 4, 1),
+        MmaTile(128, 64, 16, 2, 2),
+        MmaTile(64, 128, 16, 2, 2),
+        MmaTile(128, 128, 16, 4, 2),
         SimtTile(128, 64, 8, 16, 8, 2),
     ],
     "float32": [
-        SimtTile(128, 128, 8, 16, 16, 4),
-        SimtTile(128, 128, 16, 16, 16, 4),
-        SimtTile(128, 64, 8, 16, 8, 4),
         SimtTile(128, 64, 16, 16, 8, 4),
         SimtTile(64, 128, 16, 8, 16, 4),
-        SimtTile(128, 256, 8, 16, 16, 4),
+        SimtTile(128, 128, 8, 16, 16, 4),
+        SimtTile(128, 128, 16, 16, 16, 4),
+        SimtTile(128, 256, 16, 16, 16, 4),
     ],
 }
 
@@ -78,7 +75,8 @@ def main() -> None:
             library = min(time for name, time in times.items() if name not in exact)
             for name, ms in times.items():
                 rows.append({"dtype": dtype, "size": size, "tile": name, "ms": ms, "ratio": library / ms, "exact": exact.get(name)})
-                print(f"{dtype} {size:>6} {ms:9.3f} ms  {2e-9 * size**3 / ms:6.1f} TFLOP/s  {library / ms:6.3f}  {exact.get(name)!s:>5}  {name}")
+                rate = 2e-9 * size**3 / ms
+                print(f"{dtype} {size:>6} {ms:9.3f} ms  {rate:6.1f} TFLOP/s  {library / ms:6.3f}  {exact.get(name)!s:>5}  {name}")
             print(gpu_state(), flush=True)
     save("tiles", rows, options.json)
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/msmes")
-manifest = json.loads((folder / "manifest.json").read_text())
-schedule, programs = manifest["schedule"], manifest["programs"]
+schedule, programs = (json.loads((folder / "manifest.json").read_text())[part] for part in ("schedule", "programs"))
 print(f"{folder}: {schedule['name']}, {schedule['levels']} level(s), inputs={schedule['inputs']}, {' and '.join(programs)}")
 try:
     import cupy as cp
@@ -34,8 +33,9 @@ def run(part: str, spaces: dict[str, Any], values: dict[str, Any]) -> None:
         kernel, values["first"] = program["kernels"][launch["kernel"]], launch["first"]
         blocks = max(prod(-(-values[extent] // step) for extent, step in tiling) for tiling in launch["grid"]["x"])
         function = cp.RawModule(path=str(folder / pick(kernel["images"]))).get_function(launch["kernel"])
+        function.max_dynamic_shared_size_bytes = kernel["shared_bytes"]
         arguments = tuple(types[argument["kind"]](values[argument["name"]]) for argument in kernel["arguments"])
-        function((blocks, launch["grid"]["y"], 1), (*kernel["threads"], 1), arguments)
+        function((blocks, launch["grid"]["y"], 1), (*kernel["threads"], 1), arguments, shared_mem=kernel["shared_bytes"])
 
 
 def multiply(a: Any, b: Any, c: Any, alpha: float, beta: float) -> None:

@@ -66,6 +66,7 @@ def _kernels(program: Program, files: dict[str, bytes]) -> dict[str, Any]:
         kernels[kernel.name] = {
             "source": path,
             "threads": list(kernel.threads),
+            "shared_bytes": kernel.shared_bytes,
             "arguments": [asdict(argument) for argument in kernel.arguments],
             "images": {built.architecture: _image(kernel.name, built, files) for built in images},
         }

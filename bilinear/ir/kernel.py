@@ -76,6 +76,7 @@ class LinearKernel:
     parts: tuple[Part, ...]
     places: tuple[tuple[int, ...], ...]
     """One row a place: the part's number, then the grid row and column of each of its blocks."""
+    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="linear.cu.j2", init=False)
 
 
@@ -177,6 +178,27 @@ class ProductKernel:
         return self.tile.template
 
     @property
+    def padding(self) -> int:
+        """Elements between rows of a slice in shared memory: neighbours in depth then lie in different banks."""
+        return 4
+
+    @property
+    def exchange(self) -> str:
+        """What the place of an element is combined with at depth p, so that a warp's writes along the depth meet every bank once.
+
+        It stays within what a thread reads at once: the fragment of ordinary instructions.
+        """
+        if self.element == "float":
+            return "((p >> 3 & 1) * 2)"
+        return "(p >> 2 & 3)" if isinstance(self.tile, MmaTile) else "(p >> 2 & 1)"
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block of threads: two slices of each operand."""
+        tile = self.tile
+        return 2 * tile.k * (tile.m + tile.n + 2 * self.padding) * ELEMENT_BYTES[self.element]
+
+    @property
     def threads(self) -> tuple[int, int]:
         """Threads of a block along x and y."""
         return (self.tile.threads, 1)
@@ -196,6 +218,7 @@ class ScanKernel:
         Argument("index", "rows"),
         Argument("index", "columns"),
     )
+    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="scan.cu.j2", init=False)
 
 

@@ -182,7 +182,7 @@ def _kernel_lines(program: Program) -> list[KernelLine]:
                     built.architecture,
                     kernel.threads[0] * kernel.threads[1],
                     own.registers if own else None,
-                    own.shared_bytes if own else None,
+                    own.shared_bytes + kernel.shared_bytes if own else None,
                     own.spill_stores + own.spill_loads if own else None,
                     len(built.image),
                     built.cached,

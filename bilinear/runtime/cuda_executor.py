@@ -15,7 +15,7 @@ from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.errors import fail
-from bilinear.ir.kernel import Grid, Launch, ScanKernel
+from bilinear.ir.kernel import Grid, Kernel, Launch, ScanKernel
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Schedule, Stage
 
@@ -24,6 +24,8 @@ Values = dict[str, Any]
 
 ELEMENTS = {"f4": "float", "f8": "double"}
 SCAN_BLOCKS = 1024
+MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+"""`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of the CUDA driver: more than 48 KiB must be asked for."""
 MOST_BLOCKS = (2**31 - 1, 65535)
 """Largest extents of a launch grid along x and y."""
 
@@ -101,10 +103,10 @@ def launch_arguments(launch: Launch, values: Values) -> tuple[Any, ...]:
 def _launcher(launch: Launch, function: Any, values: Values) -> Step:
     blocks = grid_blocks(launch.grid, values)
     arguments = launch_arguments(launch, values)
-    threads = launch.kernel.threads
+    threads, shared = launch.kernel.threads, launch.kernel.shared_bytes
 
     def run() -> None:
-        function((*blocks, 1), (*threads, 1), arguments)
+        function((*blocks, 1), (*threads, 1), arguments, shared)
 
     return run
 
@@ -127,17 +129,21 @@ def _loaded(schedule: Schedule, element: str) -> list[tuple[Launch, Any]]:
         if key not in _functions:
             launches = schedule_to_launches(schedule, element)
             architecture = f"sm_{device.compute_capability}"
-            functions = {kernel.name: _function(render(kernel), kernel.name, architecture) for kernel in distinct_kernels(launches)}
+            functions = {kernel.name: _function(kernel, architecture) for kernel in distinct_kernels(launches)}
             _functions[key] = (schedule, [(launch, functions[launch.kernel.name]) for launch in launches])
         return _functions[key][1]
 
 
-def _function(source: str, name: str, architecture: str) -> Any:
+def _function(kernel: Kernel | ScanKernel, architecture: str) -> Any:
+    from cupy.cuda import driver
     from cupy.cuda.function import Module
 
     module = Module()
-    module.load(build(source, name, architecture).image)
-    return module.get_function(name)
+    module.load(build(render(kernel), kernel.name, architecture).image)
+    function = module.get_function(kernel.name)
+    if kernel.shared_bytes:
+        driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared_bytes)
+    return function
 
 
 @cache
@@ -147,4 +153,4 @@ def _scanner(element: str, device: int) -> tuple[Any, Any]:
 
     kernel = ScanKernel(f"scan_{element}", element)
     capability = cupy.cuda.Device(device).compute_capability
-    return cupy.zeros((), np.int32), _function(render(kernel), kernel.name, f"sm_{capability}")
+    return cupy.zeros((), np.int32), _function(kernel, f"sm_{capability}")

@@ -51,7 +51,7 @@ def matmul(
     Raises `ValueError` and `TypeError` where `numpy.matmul` does, `BilinearError` for what cannot run as asked, `MemoryError` where the
     workspace cannot be had, and `StageError` where a stage failed.
     """
-    _check_options(inputs, levels, beta, out)
+    _check_options(inputs, levels, alpha, beta, out)
     kind = kind_of(a, b, out)
     left, right = adopt(a, kind), adopt(b, kind)
     given = None if out is None else adopt_out(out, kind)
@@ -61,11 +61,14 @@ def matmul(
     return out if out is not None else kind.give_back(result)
 
 
-def _check_options(inputs: str, levels: int | str, beta: Any, out: Any) -> None:
+def _check_options(inputs: str, levels: int | str, alpha: Any, beta: Any, out: Any) -> None:
     if inputs not in INPUTS:
         raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
     if levels != "auto" and (not isinstance(levels, int | np.integer) or isinstance(levels, bool) or levels < 0):
         raise fail("E514", f"levels={levels!r} is not a number of levels", "give an integer of at least 0, or 'auto'")
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if np.ndim(value) != 0:
+            raise fail("E528", f"{name} is an array of {np.ndim(value)} dimension(s), not a number", "scale the operands by it")
     if out is None and beta != 0:
         raise fail("E515", "beta scales out, and there is no out", "give out=, or leave beta at 0")
 
@@ -110,7 +113,7 @@ class _Request:
             return "alpha is 0, so nothing is multiplied"
         if self.kind.on_gpu and dtype not in (np.float32, np.float64):
             return f"no kernels for {dtype}"
-        if dtype.kind not in "fiuO" or dtype == np.float16:
+        if dtype.kind not in "fiuO" or dtype == np.float16 or any(x.dtype.kind not in "biufcO" for x in operands):
             return f"no schedule runs on {dtype}"
         if any(isinstance(operand, np.ma.MaskedArray) for operand in operands):
             return "no schedule runs on masked arrays"

@@ -60,9 +60,10 @@ class EmulatedExecutor:
     def _launcher(self, launch: Launch, module: Module, values: dict[str, Any]) -> Step:
         arguments = launch_arguments(launch, values)
         grid, block = (*grid_blocks(launch.grid, values), 1), (*launch.kernel.threads, 1)
+        shared = launch.kernel.shared_bytes
 
         def run() -> None:
-            module.launch(launch.kernel.name, grid, block, arguments, order=self.order, seed=self.seed)
+            module.launch(launch.kernel.name, grid, block, arguments, order=self.order, seed=self.seed, shared_bytes=shared)
 
         return run
 

@@ -121,7 +121,8 @@ def test_deleting_any_barrier_is_caught(element: str) -> None:
             values |= {name: address(array), f"{name}_rs": rows, f"{name}_cs": columns}
         module = compile_on_cpu(source, {kernel.name: c_types(kernel)})
         try:
-            module.launch(kernel.name, (1, 1, 1), (*kernel.threads, 1), [values[p.name] for p in kernel.arguments], order=order, seed=5)
+            arguments, threads = [values[p.name] for p in kernel.arguments], (*kernel.threads, 1)
+            module.launch(kernel.name, (1, 1, 1), threads, arguments, order=order, seed=5, shared_bytes=kernel.shared_bytes)
         except LaunchError:
             return False
         return bool(np.array_equal(c, a @ b))

@@ -368,7 +368,7 @@ inline void shuffle(Worker& w, unsigned count, uint64_t seed)
     }
 }
 
-// Releases every warp whose running lanes, as far as its masks name them, all wait at one warp barrier. Lanes that exited are not waited for.
+// Releases every warp whose running lanes, as far as its masks name them, all wait at one warp barrier; nobody waits for lanes that exited.
 inline bool release_warps(Worker& w, unsigned count)
 {
     constexpr unsigned WARP = 32;
@@ -535,11 +535,11 @@ inline void run(Launch& launch, void (*body)(void**))
     for (int i = 0; i < SIGNAL_COUNT; ++i) sigaction(SIGNALS[i], &previous_actions[i], nullptr);
 }
 
-// Calls a kernel with the values behind `arguments`, whose C types the caller declared; pointers may differ in the const of what they point at.
+// Calls a kernel with the values behind `arguments`, whose C types the caller declared; what a pointer points at may be const or not.
 template <class... Declared>
 struct Call {
     template <class T>
-    using Plain = std::conditional_t<std::is_pointer_v<T>, std::add_pointer_t<std::remove_cv_t<std::remove_pointer_t<T>>>, std::remove_cv_t<T>>;
+    using Plain = std::conditional_t<std::is_pointer_v<T>, std::remove_cv_t<std::remove_pointer_t<T>>*, std::remove_cv_t<T>>;
 
     template <class... Parameters>
     static constexpr bool matches(void (*)(Parameters...))

@@ -1,0 +1,79 @@
+"""Plans: every element of C is covered as often as it must be, and workspaces lie apart, aligned, in one buffer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bilinear.frontend import load
+from bilinear.ir.plan import Plan
+from bilinear.planner.plan import ALIGNMENT, SMALLEST_BLOCK, choose_levels, make_plan
+from bilinear.planner.prepare import prepare
+from bilinear.runtime.executor import _spaces
+
+SCHEDULES = [
+    prepare(load(name).scheme, load(name).schedule, levels, inputs).schedule
+    for name, levels, inputs in (
+        ("strassen", 1, "preserve"),
+        ("winograd", 2, "preserve"),
+        ("hopcroft_kerr", 1, "preserve"),
+        ("msmes", 2, "restore"),
+    )
+]
+SIDES = st.integers(0, 40)
+COLUMNS = st.sets(st.sampled_from("ABC")).map(frozenset)
+
+
+@given(schedule=st.sampled_from(SCHEDULES), m=SIDES, k=SIDES, n=SIDES)
+def test_core_and_strips_cover_every_product_once(schedule: Any, m: int, k: int, n: int) -> None:
+    plan = make_plan(schedule, m, k, n, 8)
+    times, writes = np.zeros((m, k, n), int), np.zeros((m, n), int)
+    times[: plan.core[0], : plan.core[1], : plan.core[2]] += 1
+    assert all(extent % grid == 0 for extent, grid in zip(plan.core, (schedule.m, schedule.k, schedule.n), strict=True))
+    for strip in plan.strips:
+        rows, inner, columns = (slice(*extent) for extent in (strip.rows, strip.inner, strip.columns))
+        times[rows, inner, columns] += 1
+        writes[rows, columns] += 1
+    assert (times == 1).all()
+    assert len(plan.strips) <= 3
+    core = writes[: plan.core[0], : plan.core[2]]
+    assert (core == plan.core_is_begun).all(), "the core adds to C only where a strip has begun it"
+    writes[: plan.core[0], : plan.core[2]] = 1
+    assert (writes == 1).all()
+
+
+@given(schedule=st.sampled_from(SCHEDULES), m=SIDES, k=SIDES, n=SIDES, itemsize=st.sampled_from([4, 8, 16]), columns=COLUMNS)
+def test_workspaces_lie_apart_aligned_in_one_buffer(schedule: Any, m: int, k: int, n: int, itemsize: int, columns: Any) -> None:
+    plan = make_plan(schedule, m, k, n, itemsize, columns)
+    ends = [0]
+    for slot in plan.slots:
+        assert slot.offset * itemsize % ALIGNMENT == 0 and slot.leading * itemsize % 16 == 0
+        assert slot.offset >= ends[-1]
+        by_column = schedule.space(slot.space).shape in columns
+        assert slot.leading >= (slot.rows if by_column else slot.columns)
+        ends.append(slot.offset + slot.leading * (slot.columns if by_column else slot.rows))
+    assert plan.workspace_elements >= ends[-1]
+    if schedule.in_place:
+        assert plan.workspace_elements == 0
+    check_views(plan, itemsize)
+
+
+def check_views(plan: Plan, itemsize: int) -> None:
+    """The executor's views of the buffer share no element."""
+    buffer = np.zeros(plan.workspace_elements, {4: np.float32, 8: np.float64, 16: np.complex128}[itemsize])
+    a, b, c = (np.empty(shape, buffer.dtype) for shape in ((plan.m, plan.k), (plan.k, plan.n), (plan.m, plan.n)))
+    spaces = _spaces(plan, a, b, c, buffer)
+    for slot in plan.slots:
+        assert spaces[slot.space].shape == (slot.rows, slot.columns)
+        spaces[slot.space][...] += 1
+    assert buffer.max(initial=0) <= 1
+
+
+@pytest.mark.parametrize(("side", "levels"), [(1, 0), (2 * SMALLEST_BLOCK - 1, 0), (2 * SMALLEST_BLOCK, 1), (8 * SMALLEST_BLOCK, 3)])
+def test_levels_are_chosen_while_blocks_stay_large(side: int, levels: int) -> None:
+    assert choose_levels(load("strassen").scheme, side, side, side) == levels
+    assert choose_levels(load("strassen").scheme, side, 1, side) == 0

@@ -1,0 +1,39 @@
+"""Operands for the tests of the engine: integer-valued, in every memory layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+ALGORITHMS = ("naive2x2", "strassen", "winograd", "laderman", "hopcroft_kerr", "msmes")
+LAYOUTS = ("C", "F", "strided", "reversed", "transposed slice", "negative columns", "unaligned")
+
+
+def integers(generator: np.random.Generator, shape: tuple[int, ...], dtype: Any = np.float64, low: int = -4, high: int = 5) -> Any:
+    """Random integers in low..high-1 as an array of this type."""
+    return generator.integers(low, high, shape).astype(dtype)
+
+
+def laid_out(array: Any, layout: str) -> Any:
+    """A writable view with the values of a matrix, in this memory layout; what lies between its elements is NaN where that exists."""
+    rows, columns = array.shape
+    if layout == "C":
+        return array.copy()
+    if layout == "F":
+        return np.asfortranarray(array.copy())
+    if layout == "unaligned":
+        raw = np.zeros(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
+        raw[...] = array
+        return raw
+    filler = np.nan if array.dtype.kind == "f" else 77
+    space = np.full((2 * rows + 1, 3 * columns + 2), filler).astype(array.dtype)
+    views = {
+        "strided": space[: 2 * rows : 2, : 3 * columns : 3],
+        "reversed": space[:rows, :columns][::-1, ::-1],
+        "negative columns": space[:rows, columns - 1 :: -1] if columns else space[:rows, :0],
+        "transposed slice": np.full((columns + 3, rows + 2), filler).astype(array.dtype)[1 : 1 + columns, 2 : 2 + rows].T,
+    }
+    view = views[layout]
+    view[...] = array
+    return view

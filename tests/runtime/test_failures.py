@@ -1,0 +1,316 @@
+"""A failure part-way: A and B come back, the exception says what is not what it was, and an interrupt waits for the end of a stage."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from runtime.operands import integers
+
+import bilinear
+from bilinear.errors import StageError
+from bilinear.frontend import load
+from bilinear.ir.schedule import LinearStage, ProductStage, Stage
+from bilinear.planner.prepare import prepare
+from bilinear.runtime.numpy_executor import NumpyExecutor
+
+Step = Callable[[], None]
+Change = Callable[[int, Stage, Step], Step]
+SHAPE = (19, 21, 23)
+"""Odd in every extent: three strips run before the stages."""
+
+
+def stages_of(name: str, levels: int, inputs: str) -> tuple[Stage, ...]:
+    loaded = load(name)
+    return prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule.stages
+
+
+def operands() -> tuple[Any, Any, Any]:
+    generator = np.random.default_rng(2)
+    m, k, n = SHAPE
+    return integers(generator, (m, k)), integers(generator, (k, n)), np.full((m, n), np.nan)
+
+
+def change_steps(monkeypatch: pytest.MonkeyPatch, stages: tuple[Stage, ...], change: Change) -> None:
+    """Wrap the step of every stage of the main schedule (not of strips, nor of the stages that undo others)."""
+    steps = NumpyExecutor.steps
+
+    def changed(self: NumpyExecutor, plan: Any, given: Any, *rest: Any) -> list[Step]:
+        made = steps(self, plan, given, *rest)
+        return made if given != stages else [change(i, stage, step) for i, (stage, step) in enumerate(zip(given, made, strict=True))]
+
+    monkeypatch.setattr(NumpyExecutor, "steps", changed)
+
+
+def failing(at: int, error: BaseException) -> Change:
+    def fail() -> None:
+        raise error
+
+    return lambda number, stage, step: fail if number == at else step
+
+
+def interrupting(at: int) -> Change:
+    """Ctrl-C in the middle of a stage."""
+
+    def change(number: int, stage: Stage, step: Step) -> Step:
+        def run() -> None:
+            signal.raise_signal(signal.SIGINT)
+            step()
+
+        return run if number == at else step
+
+    return change
+
+
+@pytest.fixture(autouse=True)
+def handler() -> Iterator[Any]:
+    """Python's own handler, which must be back after every call."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+PLACES = [
+    (levels, inputs, at) for levels in (1, 2) for inputs in ("restore", "consume") for at in range(len(stages_of("msmes", levels, inputs)))
+]
+
+
+@pytest.mark.parametrize(("levels", "inputs", "at"), PLACES)
+def test_an_error_in_any_stage(levels: int, inputs: Any, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = stages_of("msmes", levels, inputs)
+    a, b, c = operands()
+    kept = a.copy(), b.copy()
+    change_steps(monkeypatch, stages, failing(at, FloatingPointError("broken")))
+    with pytest.raises(StageError, match="broken") as caught:
+        bilinear.matmul(a, b, c, algorithm="msmes", levels=levels, inputs=inputs)
+    error, stage = caught.value, stages[at]
+    assert isinstance(error.__cause__, FloatingPointError)
+    assert not set(error.changed) & set(error.undefined)
+    named = set(error.changed) | set(error.undefined)
+    if isinstance(stage, ProductStage):
+        assert set(error.undefined) == {str(t.block) for product in stage.products for t in product.targets}
+        assert np.array_equal(a, kept[0]) and np.array_equal(b, kept[1])
+        assert all(name.startswith("C") for name in named)
+        return
+    assert set(error.undefined) == {str(t) for block_map in stage.maps for t in block_map.targets}
+    for space, array, old in (("A", a, kept[0]), ("B", b, kept[1])):
+        assert changed_blocks(space, array, old, levels) <= named
+
+
+def changed_blocks(space: str, array: Any, old: Any, levels: int) -> set[str]:
+    """The names of the blocks that differ from the caller's values."""
+    grid = 2**levels
+    height, width = array.shape[0] // grid, array.shape[1] // grid
+    found = set()
+    for i in range(grid):
+        for j in range(grid):
+            place = (slice(i * height, (i + 1) * height), slice(j * width, (j + 1) * width))
+            if not np.array_equal(array[place], old[place]):
+                found.add(f"{space}{i + 1}{j + 1}")
+    return found
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_an_error_by_workspace_says_that_operands_are_untouched(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, c = operands()
+    change_steps(monkeypatch, stages_of("strassen", 1, "preserve"), failing(at, ValueError("broken")))
+    with pytest.raises(StageError, match="broken") as caught:
+        bilinear.matmul(a, b, c, algorithm="strassen", levels=1)
+    blocks = {"C11", "C12", "C21", "C22"}
+    assert set(caught.value.undefined) == (blocks if at == 2 else set())
+    strips = {"C[0:18, 22:23]", "C[18:19, 0:23]"}
+    assert set(caught.value.changed) == (strips if at == 2 else strips | blocks)
+
+
+@pytest.mark.parametrize(("name", "inputs"), [("msmes", "restore"), ("strassen", "preserve")])
+@pytest.mark.parametrize("at", range(3))
+def test_an_error_in_a_strip(name: str, inputs: Any, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bilinear.runtime import executor
+
+    made = 0
+    strip = executor._strip
+
+    def broken(*arguments: Any) -> Step:
+        nonlocal made
+        made += 1
+        step = strip(*arguments)
+
+        def fail() -> None:
+            raise FloatingPointError("broken")
+
+        return fail if made == at + 1 else step
+
+    monkeypatch.setattr(executor, "_strip", broken)
+    a, b, c = operands()
+    kept = a.copy(), b.copy()
+    with pytest.raises(StageError, match="a strip failed") as caught:
+        bilinear.matmul(a, b, c, algorithm=name, levels=1, inputs=inputs)
+    assert np.array_equal(a, kept[0]) and np.array_equal(b, kept[1])
+    blocks = ("C11", "C12", "C21", "C22")
+    parts = [blocks, ("C[0:18, 22:23]",), ("C[18:19, 0:23]",)]
+    assert caught.value.undefined == parts[at]
+    assert caught.value.changed == tuple(name for part in parts[:at] for name in part)
+
+
+def test_an_error_while_operands_are_brought_back_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = stages_of("msmes", 1, "restore")
+    at = next(i for i, stage in enumerate(stages) if isinstance(stage, ProductStage))
+    change_steps(monkeypatch, stages, failing(at, FloatingPointError("broken")))
+    monkeypatch.setattr("bilinear.runtime.executor.invert_stage", lambda stage: 1 / 0)
+    a, b, c = operands()
+    with pytest.raises(StageError, match="could not be restored") as caught:
+        bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
+    assert {name[0] for name in caught.value.changed} >= {"A", "B"}
+
+
+@pytest.mark.parametrize(("levels", "inputs", "at"), PLACES)
+def test_an_interrupt_waits_for_the_end_of_its_stage(levels: int, inputs: Any, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = stages_of("msmes", levels, inputs)
+    a, b, c = operands()
+    kept, wanted = (a.copy(), b.copy()), a @ b
+    change_steps(monkeypatch, stages, interrupting(at))
+    with pytest.raises(KeyboardInterrupt):
+        bilinear.matmul(a, b, c, algorithm="msmes", levels=levels, inputs=inputs)
+    last = at == len(stages) - 1
+    if last:
+        np.testing.assert_array_equal(c, wanted)
+    if inputs == "restore" or not last:
+        assert np.array_equal(a, kept[0]) and np.array_equal(b, kept[1])
+
+
+def test_an_interrupt_during_strips_leaves_operands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bilinear.runtime import executor
+
+    strip = executor._strip
+    ran: list[int] = []
+
+    def interrupting_strip(*arguments: Any) -> Step:
+        step = strip(*arguments)
+
+        def run() -> None:
+            signal.raise_signal(signal.SIGINT)
+            step()
+            ran.append(1)
+
+        return run
+
+    monkeypatch.setattr(executor, "_strip", interrupting_strip)
+    a, b, c = operands()
+    kept = a.copy(), b.copy()
+    with pytest.raises(KeyboardInterrupt):
+        bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
+    assert len(ran) == 1, "the first boundary is after the first strip"
+    assert np.array_equal(a, kept[0]) and np.array_equal(b, kept[1])
+
+
+def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It arrives when all stages and checks are over, while our handler is still there."""
+    from bilinear.runtime import executor
+
+    real = signal.signal
+
+    def restoring(number: int, action: Any) -> Any:
+        if action is signal.default_int_handler:
+            signal.raise_signal(signal.SIGINT)
+        return real(number, action)
+
+    a, b, c = operands()
+    wanted = a @ b
+    monkeypatch.setattr(executor.signal, "signal", restoring)
+    with pytest.raises(KeyboardInterrupt):
+        bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
+    monkeypatch.undo()
+    np.testing.assert_array_equal(c, wanted)
+
+
+def test_a_handler_that_does_not_raise_lets_the_multiply_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with programs that note the signal and stop later."""
+    seen: list[int] = []
+    a, b, c = operands()
+    wanted = a @ b
+    change_steps(monkeypatch, stages_of("msmes", 1, "restore"), interrupting(1))
+    signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+    bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    np.testing.assert_array_equal(c, wanted)
+    assert seen == [signal.SIGINT]
+
+
+def test_an_ignored_interrupt_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, c = operands()
+    wanted = a @ b
+    change_steps(monkeypatch, stages_of("msmes", 1, "restore"), interrupting(1))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    np.testing.assert_array_equal(c, wanted)
+
+
+def test_an_exception_that_is_no_error_leaves_as_it_is_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = stages_of("msmes", 1, "restore")
+    at = next(i for i, stage in enumerate(stages) if isinstance(stage, ProductStage))
+    change_steps(monkeypatch, stages, failing(at, SystemExit(3)))
+    a, b, c = operands()
+    kept = a.copy(), b.copy()
+    with pytest.raises(SystemExit) as caught:
+        bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
+    assert "A and B are restored" in caught.value.__notes__[0]
+    assert np.array_equal(a, kept[0]) and np.array_equal(b, kept[1])
+
+
+def test_an_interrupt_by_workspace_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, c = operands()
+    change_steps(monkeypatch, stages_of("strassen", 1, "preserve"), interrupting(1))
+    with pytest.raises(KeyboardInterrupt):
+        bilinear.matmul(a, b, c, algorithm="strassen", levels=1)
+
+
+def test_another_thread_multiplies_in_place_without_touching_signals() -> None:
+    a, b, c = operands()
+    kept, wanted = a.copy(), a @ b
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            bilinear.matmul(a, b, c, algorithm="msmes", levels=2, inputs="restore")
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert not failed
+    assert np.array_equal(c, wanted) and np.array_equal(a, kept)
+
+
+def test_an_error_in_one_worker_waits_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing writes the caller's arrays any more when the exception is there."""
+    from bilinear.runtime import numpy_executor
+
+    running = threading.Event()
+    ended: list[int] = []
+
+    def work(worker: int) -> None:
+        if worker == 0:
+            running.wait(5)
+            raise FloatingPointError("broken")
+        running.set()
+        threading.Event().wait(0.05)
+        ended.append(worker)
+
+    monkeypatch.setattr(numpy_executor, "_workers", lambda: 2)
+    with pytest.raises(FloatingPointError):
+        numpy_executor._share(work, 2)
+    assert ended == [1]
+
+
+def test_linear_stages_of_msmes_exist_before_and_after_its_products() -> None:
+    """What the tests above rely on."""
+    kinds = [type(stage) for stage in stages_of("msmes", 1, "restore")]
+    assert kinds[0] is LinearStage and kinds[-1] is LinearStage and ProductStage in kinds

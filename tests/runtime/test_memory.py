@@ -1,0 +1,155 @@
+"""Memory: in place nothing grows with the problem; by workspace one buffer of the size that the plan says."""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from runtime.operands import laid_out
+
+import bilinear
+from bilinear.frontend import load
+from bilinear.planner.plan import make_plan
+from bilinear.planner.prepare import prepare
+from bilinear.runtime.executor import execute
+from bilinear.runtime.numpy_executor import LINEAR_BUFFER, MOST_HELD, MOST_WORKERS, PRODUCT_BUFFER, NumpyExecutor
+
+SMALL_CHANGE = 400_000
+"""Bytes for Python's own objects: views, slices, closures."""
+
+
+def peak(call: Callable[[], object]) -> int:
+    """The most bytes that a call held at a time; NumPy reports its buffers to tracemalloc."""
+    call()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        call()
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_stated_bound_is_the_sum_of_the_buffers() -> None:
+    assert MOST_HELD == MOST_WORKERS * LINEAR_BUFFER + 4 * PRODUCT_BUFFER
+
+
+@pytest.mark.parametrize("layout", ["C", "F", "strided", "reversed", "unaligned"])
+@pytest.mark.parametrize("inputs", ["restore", "consume"])
+@pytest.mark.parametrize("levels", [1, 2])
+def test_in_place_nothing_grows(levels: int, inputs: Any, layout: str) -> None:
+    peaks = []
+    for size in (515, 1031):
+        a, b, c = (laid_out(np.ones((size, size)), layout) for _ in range(3))
+        peaks.append(peak(lambda a=a, b=b, c=c: bilinear.matmul(a, b, c, algorithm="msmes", levels=levels, inputs=inputs)))  # type: ignore[misc]
+    assert abs(peaks[1] - peaks[0]) <= MOST_WORKERS * LINEAR_BUFFER + SMALL_CHANGE, "beyond a second thread's buffer"
+    assert max(peaks) <= MOST_HELD + SMALL_CHANGE
+
+
+UNTRACED = """
+import resource, sys
+import numpy as np
+import bilinear
+
+size = 2400
+def operand():
+    space = np.ones((size, 2 * size))
+    return space[:, ::2]
+a, b, c = operand(), operand(), operand()
+small = np.ones((64, 128))[:, ::2]
+bilinear.matmul(small.copy(), small.copy(), small.copy(), algorithm="msmes", levels=1, inputs="restore")
+np.matmul(np.ones((600, 600)), np.ones((600, 600)))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss is in kilobytes on Linux")
+def test_strides_that_blas_cannot_read_are_not_copied_behind_our_back() -> None:
+    """NumPy multiplies such operands through copies that tracemalloc does not see; the process would grow by 2 * 46 MB."""
+    done = subprocess.run([sys.executable, "-c", UNTRACED], capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= MOST_HELD + 16_000_000
+
+
+@pytest.mark.parametrize(("name", "levels"), [("strassen", 1), ("winograd", 2), ("laderman", 1), ("hopcroft_kerr", 1), ("msmes", 2)])
+def test_the_workspace_is_one_buffer_of_the_planned_size_and_said_beforehand(
+    name: str, levels: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m, k, n = 741, 653, 811
+    loaded = load(name)
+    schedule = prepare(loaded.scheme, loaded.schedule, levels, "preserve").schedule
+    planned = make_plan(schedule, m, k, n, 8).workspace_elements
+    a, b, c = np.ones((m, k)), np.ones((k, n)), np.ones((m, n))
+    held = peak(lambda: bilinear.matmul(a, b, c, algorithm=name, levels=levels))
+    assert planned * 8 <= held <= planned * 8 + MOST_HELD + SMALL_CHANGE
+
+    asked: list[int] = []
+    allocate = NumpyExecutor.allocate
+
+    def record(self: NumpyExecutor, elements: int, like: Any) -> Any:
+        (said,) = re.findall(r"workspace of (\d+) bytes", caplog.text)
+        assert int(said) == elements * like.itemsize
+        asked.append(elements)
+        return allocate(self, elements, like)
+
+    monkeypatch.setattr(NumpyExecutor, "allocate", record)
+    with caplog.at_level(logging.DEBUG, "bilinear"):
+        bilinear.matmul(np.stack([a, a]), b, algorithm=name, levels=levels)
+    assert asked == [planned], "once, for a whole batch too"
+
+
+def test_a_workspace_that_cannot_be_had_is_an_error_that_says_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: NumpyExecutor, elements: int, like: Any) -> Any:
+        raise MemoryError("no")
+
+    monkeypatch.setattr(NumpyExecutor, "allocate", refuse)
+    a, b, c = np.ones((8, 8)), np.ones((8, 8)), np.full((8, 8), 7.0)
+    with pytest.raises(MemoryError, match=r"strassen-expand needs a workspace of \d+ bytes"):
+        bilinear.matmul(a, b, c, algorithm="strassen", levels=1)
+    np.testing.assert_array_equal(c, 7)
+
+
+@pytest.mark.parametrize("inputs", ["preserve", "restore"])
+def test_an_error_while_buffers_are_allocated_leaves_everything_untouched(inputs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any) -> Any:
+        raise MemoryError("no")
+
+    monkeypatch.setattr(NumpyExecutor, "_held", refuse)
+    a, b, c = (np.arange(81.0).reshape(9, 9) + i for i in range(3))
+    kept = a.copy(), b.copy(), c.copy()
+    with pytest.raises(MemoryError):
+        bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs=inputs)
+    assert all(np.array_equal(x, y) for x, y in zip((a, b, c), kept, strict=True))
+
+
+def test_bringing_operands_back_needs_no_buffer_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All buffers are there before the first write: the way back must not fail for want of memory."""
+    loaded = load("msmes")
+    schedule = prepare(loaded.scheme, loaded.schedule, 1, "restore").schedule
+    plan = make_plan(schedule, 600, 600, 600, 8)
+    executor = NumpyExecutor()
+    a, b, c = (np.ones((600, 600)) for _ in range(3))
+    steps = executor.steps(plan, schedule.stages, {"A": a, "B": b, "C": c}, 1, 0)
+    assert len(steps) == len(schedule.stages)
+    names = set(executor._buffers)
+    held = tracemalloc_of(lambda: execute(executor, plan, a, b, c, 1, 0))
+    assert set(executor._buffers) == names and held < SMALL_CHANGE
+
+
+def tracemalloc_of(call: Callable[[], object]) -> int:
+    """The most bytes that the first run of a call held."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,236 @@
+"""`matmul` beside `numpy.matmul`: shapes, batches, vectors, empty sizes, types, `out`, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+from runtime.operands import integers
+
+import bilinear
+from bilinear.errors import BilinearError
+
+SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((5, 7), (7, 4)),
+    ((7,), (7, 4)),
+    ((5, 7), (7,)),
+    ((7,), (7,)),
+    ((3, 5, 7), (7, 4)),
+    ((5, 7), (3, 7, 4)),
+    ((3, 5, 7), (3, 7, 4)),
+    ((3, 1, 5, 7), (2, 7, 4)),
+    ((2, 1, 5, 7), (1, 3, 7, 4)),
+    ((7,), (3, 7, 4)),
+    ((3, 5, 7), (7,)),
+    ((1, 1), (1, 1)),
+    ((0, 7), (7, 4)),
+    ((5, 0), (0, 4)),
+    ((5, 7), (7, 0)),
+    ((0, 0), (0, 0)),
+    ((0,), (0,)),
+    ((0,), (0, 3)),
+    ((0, 5, 7), (7, 4)),
+    ((2, 0, 5, 7), (7, 4)),
+    ((5, 7), (6, 4)),
+    ((7,), (6,)),
+    ((3, 5, 7), (2, 7, 4)),
+    ((), (3, 3)),
+    ((3, 3), ()),
+]
+TYPES = ["?", "i1", "u1", "i4", "u8", "i8", "f2", "f4", "f8", ">f8", "g", "F", "D", "O", "S1", "m8[s]"]
+
+
+def outcome(call: Any, *operands: Any, **options: Any) -> Any:
+    """The result of a call, or the kind of error that it raised."""
+    try:
+        return call(*operands, **options)
+    except (TypeError, ValueError) as error:
+        return TypeError if isinstance(error, TypeError) else ValueError
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    if isinstance(theirs, type):
+        assert ours is theirs
+        return
+    assert type(ours) is type(theirs)
+    assert np.asarray(ours).dtype == np.asarray(theirs).dtype and np.shape(ours) == np.shape(theirs)
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "strassen", "hopcroft_kerr"])
+@pytest.mark.parametrize(("left", "right"), SHAPES)
+def test_shapes(left: tuple[int, ...], right: tuple[int, ...], algorithm: str) -> None:
+    generator = np.random.default_rng(0)
+    a, b = integers(generator, left), integers(generator, right)
+    theirs = outcome(np.matmul, a, b)
+    assert_same(outcome(bilinear.matmul, a, b, algorithm=algorithm), theirs)
+    if not isinstance(theirs, type):
+        out = np.full(np.shape(theirs), np.nan)
+        assert bilinear.matmul(a, b, out, algorithm=algorithm) is out
+        np.testing.assert_array_equal(out, theirs)
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "strassen"])
+@pytest.mark.parametrize("right", TYPES)
+@pytest.mark.parametrize("left", TYPES)
+def test_types(left: str, right: str, algorithm: str) -> None:
+    generator = np.random.default_rng(0)
+    a, b = (integers(generator, shape, np.int64, 0, 2).astype(t) for shape, t in (((5, 6), left), ((6, 4), right)))
+    assert_same(outcome(bilinear.matmul, a, b, algorithm=algorithm), outcome(np.matmul, a, b))
+
+
+OUTS = [
+    ((5, 4), "f8"),
+    ((5, 4), ">f8"),
+    ((5, 4), "f4"),
+    ((5, 4), "g"),
+    ((5, 4), "D"),
+    ((5, 4), "i8"),
+    ((5, 4), "O"),
+    ((5, 3), "f8"),
+    ((4,), "f8"),
+    ((1, 5, 4), "f8"),
+    ((2, 3, 5, 4), "f8"),
+    ((20,), "f8"),
+    ((), "f8"),
+]
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "strassen"])
+@pytest.mark.parametrize("operand", ["f8", "f4", "i4"])
+@pytest.mark.parametrize(("shape", "dtype"), OUTS)
+def test_out(shape: tuple[int, ...], dtype: str, operand: str, algorithm: str) -> None:
+    generator = np.random.default_rng(0)
+    a, b = integers(generator, (5, 6), operand), integers(generator, (6, 4), operand)
+    ours, theirs = np.zeros(shape, dtype), np.zeros(shape, dtype)
+    got, wanted = outcome(bilinear.matmul, a, b, ours, algorithm=algorithm), outcome(np.matmul, a, b, out=theirs)
+    assert (got is ours) if wanted is theirs else (got is wanted)
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "strassen"])
+def test_what_cannot_be_written_is_refused(algorithm: str) -> None:
+    a = np.eye(4)
+    frozen = np.zeros((4, 4))
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        bilinear.matmul(a, a, frozen, algorithm=algorithm)
+    for lost in ([[0.0] * 4] * 4, 3.0, np.float64(3)):
+        with pytest.raises(TypeError):
+            bilinear.matmul(a, a, lost, algorithm=algorithm)
+
+
+def test_an_out_whose_elements_share_memory_is_refused() -> None:
+    line = np.zeros(8)
+    folded = np.lib.stride_tricks.as_strided(line, (4, 4), (8, 8))
+    with pytest.raises(ValueError, match="share memory"):
+        bilinear.matmul(np.eye(4), np.eye(4), folded, algorithm="strassen")
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "strassen"])
+@pytest.mark.parametrize("operand", ["i8", "f4", "f8", "f2", "D", "?", "O"])
+def test_factors_in_every_type(operand: str, algorithm: str) -> None:
+    generator = np.random.default_rng(0)
+    whole = [integers(generator, shape, np.int64, 0, 2) for shape in ((5, 6), (6, 4), (5, 4))]
+    a, b, out = (x.astype(operand) for x in whole)
+    wanted = (whole[0] @ whole[1]).astype(operand) + whole[2].astype(operand)
+    bilinear.matmul(a, b, out, alpha=1, beta=1, algorithm=algorithm)
+    np.testing.assert_array_equal(out, wanted)
+    out[...] = 1
+    bilinear.matmul(a, b, out, alpha=0, beta=1, algorithm=algorithm)
+    np.testing.assert_array_equal(out, np.ones_like(out))
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "strassen"])
+@pytest.mark.parametrize(
+    ("dtype", "alpha"), [("i8", 0.5), ("i8", 1j), ("u1", 300), ("u1", -1), ("f8", 1j), ("f8", "2"), ("f8", np.ones(2)), ("?", 2)]
+)
+def test_factors_that_the_type_cannot_hold_are_refused(dtype: str, alpha: Any, algorithm: str) -> None:
+    a = np.ones((4, 4), dtype)
+    with pytest.raises(BilinearError, match="E528"):
+        bilinear.matmul(a, a, alpha=alpha, algorithm=algorithm)
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "strassen"])
+def test_beta_scales_out_in_its_own_type(algorithm: str) -> None:
+    """The product is of float32, and 1 + 2**-40 is not."""
+    a = np.ones((4, 4), np.float32)
+    out = np.full((4, 4), 1 + 2.0**-40)
+    bilinear.matmul(a, a, out, beta=0.5, algorithm=algorithm)
+    np.testing.assert_array_equal(out, 4.5 + 2.0**-41)
+
+
+def test_zero_alpha_reads_no_operand() -> None:
+    a = np.full((6, 6), np.nan)
+    out = np.ones((6, 6))
+    bilinear.matmul(a, a, out, alpha=0, beta=2, algorithm="strassen")
+    np.testing.assert_array_equal(out, 2)
+    np.testing.assert_array_equal(bilinear.matmul(a, a, np.full((6, 6), np.nan), alpha=0, algorithm="strassen"), 0)
+
+
+def test_lists_scalars_of_numpy_and_subclasses() -> None:
+    product = bilinear.matmul([[1, 2], [3, 4]], [[5, 6], [7, 8]], algorithm="strassen")
+    assert_same(product, np.array([[19, 22], [43, 50]]))
+    assert_same(bilinear.matmul([1.0, 2.0], [3.0, 4.0], algorithm="strassen"), np.float64(11))
+    masked = np.ma.array(np.eye(4), mask=np.eye(4))
+    for algorithm in ("auto", "strassen"):
+        assert_same(bilinear.matmul(masked, masked, algorithm=algorithm).mask, np.matmul(masked, masked).mask)
+
+
+@pytest.mark.parametrize(("dtype", "reason"), [("D", "complex128"), ("f2", "float16"), ("?", "bool")])
+def test_what_no_schedule_covers_goes_to_the_library_and_the_log_says_so(dtype: str, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    a = np.ones((4, 4), dtype)
+    with caplog.at_level(logging.DEBUG, "bilinear"):
+        assert_same(bilinear.matmul(a, a, algorithm="strassen"), np.matmul(a, a))
+    assert "the library's multiply" in caplog.text and reason in caplog.text
+
+
+@pytest.mark.parametrize("options", [{"algorithm": "auto"}, {"algorithm": "strassen", "levels": 0}])
+def test_the_library_gives_its_own_bits(options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    generator = np.random.default_rng(0)
+    a, b = generator.standard_normal((50, 60)), generator.standard_normal((60, 40))
+    with caplog.at_level(logging.DEBUG, "bilinear"):
+        assert bilinear.matmul(a, b, **options).tobytes() == np.matmul(a, b).tobytes()
+    assert "the library's multiply" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"inputs": "keep"}, "E513"),
+        ({"levels": -1}, "E514"),
+        ({"levels": 1.5}, "E514"),
+        ({"levels": True}, "E514"),
+        ({"beta": 1}, "E515"),
+        ({"algorithm": "strassen", "levels": 12}, "E501"),
+    ],
+)
+def test_our_own_options_are_checked(options: Any, code: str) -> None:
+    with pytest.raises(BilinearError) as caught:
+        bilinear.matmul(np.eye(4), np.eye(4), **options)
+    assert caught.value.diagnostics[0].code == code
+
+
+def test_an_unknown_algorithm_is_refused_also_where_it_would_not_run() -> None:
+    for options in ({}, {"levels": 0}, {"alpha": 0}):
+        with pytest.raises(BilinearError):
+            bilinear.matmul(np.eye(2), np.eye(2), algorithm="strasen", **options)
+
+
+FRACTIONAL = """
+scheme halved <1,1,1;1>
+#      A11 | B11 | C11
+  M1:  1/2 |   1 |   2
+"""
+
+
+def test_fractions_in_a_scheme_are_refused_for_integers_only(tmp_path: Any) -> None:
+    path = tmp_path / "halved.bl"
+    path.write_text(FRACTIONAL)
+    a = np.full((3, 3), 5)
+    with pytest.raises(BilinearError, match="E528"):
+        bilinear.matmul(a, a, algorithm=str(path), levels=1)
+    np.testing.assert_array_equal(bilinear.matmul(a.astype(float), a.astype(float), algorithm=str(path), levels=1), a @ a)
+    np.testing.assert_array_equal(bilinear.matmul(a.astype(object), a.astype(object), algorithm=str(path), levels=2), a @ a)
