@@ -19,17 +19,18 @@ from bilinear.runtime.executor import execute
 
 CANDIDATES: dict[str, list[Tile]] = {
     "float64": [
-        MmaTile(128, 64, 8, 4, 1),
-        MmaTile(128, 64, 16, 4, 1),
-        MmaTile(128, 64, 16, 2, 2),
         MmaTile(64, 128, 16, 2, 2),
-        MmaTile(128, 128, 16, 4, 2),
-        SimtTile(128, 64, 8, 16, 8, 2),
+        MmaTile(64, 64, 16, 2, 2, blocks=3),
+        MmaTile(64, 64, 16, 2, 2, blocks=4),
+        MmaTile(128, 64, 16, 4, 2, blocks=2),
+        MmaTile(64, 128, 16, 2, 4, blocks=2),
+        MmaTile(128, 128, 16, 4, 4, blocks=1),
+        MmaTile(64, 128, 8, 2, 4, blocks=2),
     ],
     "float32": [
         SimtTile(128, 64, 16, 16, 8, 4),
-        SimtTile(64, 128, 16, 8, 16, 4),
-        SimtTile(128, 128, 8, 16, 16, 4),
+        SimtTile(128, 64, 16, 16, 8, 4, blocks=3),
+        SimtTile(128, 128, 16, 16, 16, 4, blocks=2),
         SimtTile(128, 128, 16, 16, 16, 4),
         SimtTile(128, 256, 16, 16, 16, 4),
     ],

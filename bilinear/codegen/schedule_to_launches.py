@@ -30,7 +30,7 @@ from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
 
 TILES: dict[str, Tile] = {
     "float": SimtTile(m=128, n=64, k=16, m_threads=16, n_threads=8, fragment=4),
-    "double": MmaTile(m=128, n=64, k=8, m_warps=4, n_warps=1),
+    "double": MmaTile(m=64, n=128, k=16, m_warps=2, n_warps=2),
 }
 EXTENTS = {"A": ("bm", "bk"), "B": ("bk", "bn"), "C": ("bm", "bn")}
 LINEAR_THREADS = (32, 8)

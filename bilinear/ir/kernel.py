@@ -84,7 +84,8 @@ class LinearKernel:
 class SimtTile:
     """Multiply with ordinary instructions: an m x n tile of the result in slices of depth k, by m_threads x n_threads threads.
 
-    `fragment` is the number of neighbouring elements that a thread loads from shared memory at once (16 bytes).
+    `fragment` is the number of neighbouring elements that a thread loads from shared memory at once (16 bytes); with
+    `blocks` registers are limited so that as many blocks of threads fit on a multiprocessor.
     """
 
     m: int
@@ -93,6 +94,7 @@ class SimtTile:
     m_threads: int
     n_threads: int
     fragment: int
+    blocks: int | None = None
     template: str = field(default="product_simt.cu.j2", init=False)
 
     @property
@@ -113,13 +115,17 @@ class SimtTile:
 
 @dataclass(frozen=True)
 class MmaTile:
-    """Multiply doubles on the matrix units: an m x n tile of the result in slices of depth k, by m_warps x n_warps warps."""
+    """Multiply doubles on the matrix units: an m x n tile of the result in slices of depth k, by m_warps x n_warps warps.
+
+    With `blocks` registers are limited so that as many blocks of threads fit on a multiprocessor.
+    """
 
     m: int
     n: int
     k: int
     m_warps: int
     n_warps: int
+    blocks: int | None = None
     template: str = field(default="product_mma.cu.j2", init=False)
 
     @property
@@ -178,19 +184,15 @@ class ProductKernel:
         return self.tile.template
 
     @property
+    def bounds(self) -> str:
+        """What the compiler is told of a launch: threads of a block, and blocks of a multiprocessor where they are asked for."""
+        asked = "" if self.tile.blocks is None else f", {self.tile.blocks}"
+        return f"{self.tile.threads}{asked}"
+
+    @property
     def padding(self) -> int:
         """Elements between rows of a slice in shared memory: neighbours in depth then lie in different banks."""
         return 4
-
-    @property
-    def exchange(self) -> str:
-        """What the place of an element is combined with at depth p, so that a warp's writes along the depth meet every bank once.
-
-        It stays within what a thread reads at once: the fragment of ordinary instructions.
-        """
-        if self.element == "float":
-            return "((p >> 3 & 1) * 2)"
-        return "(p >> 2 & 3)" if isinstance(self.tile, MmaTile) else "(p >> 2 & 1)"
 
     @property
     def shared_bytes(self) -> int:

@@ -41,9 +41,11 @@ class Check:
 
     @property
     def passed(self) -> bool:
+        """Exact on integers, operands restored, and the error within its allowance."""
         return self.exact and self.restored and self.error <= self.allowance
 
     def to_json(self) -> dict[str, Any]:
+        """The fields, and whether the check passed."""
         return {**asdict(self), "passed": self.passed}
 
 
@@ -79,9 +81,7 @@ def check(loaded: Loaded, shape: tuple[int, int, int], dtype: str, levels: int, 
     itemsize = np.dtype(dtype).itemsize
     allowance = error_allowance(loaded.scheme, prepared.schedule, k, float(np.finfo(dtype).eps) / 2)
     workspace = make_plan(prepared.schedule, m, k, n, itemsize).workspace_elements * itemsize
-    return Check(
-        device, shape, dtype, levels, inputs, exact, unchanged, error, allowance, drift, workspace, seconds, library_seconds
-    )
+    return Check(device, shape, dtype, levels, inputs, exact, unchanged, error, allowance, drift, workspace, seconds, library_seconds)
 
 
 def _module(device: Device) -> Any:

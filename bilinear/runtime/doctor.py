@@ -25,6 +25,7 @@ class Finding:
     remedy: str = ""
 
     def to_json(self) -> dict[str, Any]:
+        """The fields."""
         return asdict(self)
 
 

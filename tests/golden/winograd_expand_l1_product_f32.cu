@@ -2,15 +2,9 @@
 // A launch runs the products from `first` on: blockIdx.y counts them, blockIdx.x the tiles of their results. No two products of a launch share a destination.
 typedef float Real;
 typedef long long Index;
-constexpr int TILE_M = 128, TILE_N = 128, TILE_K = 8;
-constexpr int THREADS_M = 16, THREADS_N = 16, THREADS = 256;
-constexpr int FRAGMENT = 4;                              // elements of one 16-byte access to shared memory
-constexpr int FRAGMENTS_M = 2, FRAGMENTS_N = 2;
-constexpr int ROWS = FRAGMENT * FRAGMENTS_M, COLUMNS = FRAGMENT * FRAGMENTS_N;    // of the result, a thread
+constexpr int TILE_M = 128, TILE_N = 64, TILE_K = 16, THREADS = 128;
 constexpr int LOADS_A = TILE_M * TILE_K / THREADS, LOADS_B = TILE_K * TILE_N / THREADS;
-constexpr int PITCH_A = TILE_M + FRAGMENT, PITCH_B = TILE_N + FRAGMENT;           // padded against bank conflicts
-
-struct alignas(16) Fragment { Real element[FRAGMENT]; };
+constexpr int PITCH_A = TILE_M + 4, PITCH_B = TILE_N + 4;    // neighbours in depth lie in different banks
 
 struct Product { int left_space, left_row, left_column, right_space, right_row, right_column, first, count; };
 struct Destination { int space, row, column, first; Real coefficient; };
@@ -34,7 +28,33 @@ __device__ const Destination DESTINATIONS[7] = {
     { 0, 6, 0, 1, Real(1) },
 };
 
-// How a thread walks over a tile of `across` x `along` elements in `loads` steps: along the unit stride, so that warps read whole lines.
+// Copies of single elements from global to shared memory, which land when they are waited for; what lies outside becomes zero.
+struct Copies {
+#ifdef __CUDA_ARCH__
+    __device__ __forceinline__ void start(Real* to, const Real* from, bool inside)
+    {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::
+            "r"(unsigned(__cvta_generic_to_shared(to))), "l"(from), "n"(sizeof(Real)), "r"(inside ? int(sizeof(Real)) : 0) : "memory");
+    }
+    __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+#else
+    Real* targets[LOADS_A + LOADS_B];
+    Real values[LOADS_A + LOADS_B];
+    int count = 0;
+    void start(Real* to, const Real* from, bool inside)
+    {
+        targets[count] = to;
+        values[count++] = inside ? *from : Real(0);
+    }
+    void wait()
+    {
+        for (int e = 0; e < count; ++e) *targets[e] = values[e];
+        count = 0;
+    }
+#endif
+};
+
+// How a thread walks over a tile of `across` x `along` elements: along the unit stride, so that warps read whole lines.
 struct Walk { int across, along, across_step, along_step; };
 
 __device__ __forceinline__ Walk walk(int thread, bool along_first, int across, int along)
@@ -47,11 +67,23 @@ __device__ __forceinline__ Walk walk(int thread, bool along_first, int across, i
     return w;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+constexpr int THREADS_N = 8, THREADS_M = 16;
+constexpr int FRAGMENT = 4;                              // elements of one 16-byte access to shared memory
+constexpr int FRAGMENTS_M = 2, FRAGMENTS_N = 2;
+constexpr int ROWS = FRAGMENT * FRAGMENTS_M, COLUMNS = FRAGMENT * FRAGMENTS_N;    // of the result, a thread
+
+struct alignas(16) Fragment { Real element[FRAGMENT]; };
+
+// Row (or column) of the tile that is element r of what a thread holds: fragments of neighbouring threads interleave.
+__device__ __forceinline__ int place(int r, int thread, int threads) { return (r / FRAGMENT * threads + thread) * FRAGMENT + r % FRAGMENT; }
+
+extern "C" __global__ void __launch_bounds__(128)
 winograd_expand_l1_product_f32(Real* A, Index A_rs, Index A_cs, Real* S, Index S_rs, Index S_cs, Real* B, Index B_rs, Index B_cs, Real* T, Index T_rs, Index T_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
 {
-    __shared__ alignas(16) Real shared_a[2][TILE_K][PITCH_A];
-    __shared__ alignas(16) Real shared_b[2][TILE_K][PITCH_B];
+    // Two slices of each operand: 25600 bytes.
+    extern __shared__ __align__(16) unsigned char shared[];
+    Real (*const shared_a)[TILE_K][PITCH_A] = reinterpret_cast<Real (*)[TILE_K][PITCH_A]>(shared);
+    Real (*const shared_b)[TILE_K][PITCH_B] = reinterpret_cast<Real (*)[TILE_K][PITCH_B]>(shared_a + 2);
 
     const Product product = PRODUCTS[first + blockIdx.y];
     const int thread = threadIdx.x;
@@ -64,65 +96,64 @@ winograd_expand_l1_product_f32(Real* A, Index A_rs, Index A_cs, Real* S, Index S
     const Index tile_row = Index(blockIdx.x / tiles) * TILE_M, tile_column = Index(blockIdx.x % tiles) * TILE_N;
     const int rows = bm - tile_row < TILE_M ? int(bm - tile_row) : TILE_M;
     const int columns = bn - tile_column < TILE_N ? int(bn - tile_column) : TILE_N;
-    const Walk wa = walk(thread, a_cs == 1, TILE_M, TILE_K), wb = walk(thread, b_rs == 1, TILE_N, TILE_K);
-    const Real* next_a_at = a + (tile_row + wa.across) * a_rs + wa.along * a_cs;
-    const Real* next_b_at = b + (tile_column + wb.across) * b_cs + wb.along * b_rs;
-    const Index a_step = wa.across_step * a_rs + wa.along_step * a_cs, b_step = wb.across_step * b_cs + wb.along_step * b_rs;
-    Real next_a[LOADS_A], next_b[LOADS_B];
 
-    // Read the next slice of both operands, of which `depth` elements are left; what lies outside is zero.
-    auto fetch = [&](Index depth) {
-        const int deep = depth < TILE_K ? int(depth) : TILE_K;
+    const Walk wa = walk(thread, a_cs == 1, TILE_M, TILE_K), wb = walk(thread, b_rs == 1, TILE_N, TILE_K);
+    const Real* next_a = a + (tile_row + wa.across) * a_rs + wa.along * a_cs;
+    const Real* next_b = b + (tile_column + wb.across) * b_cs + wb.along * b_rs;
+    const Index a_step = wa.across_step * a_rs + wa.along_step * a_cs, b_step = wb.across_step * b_cs + wb.along_step * b_rs;
+    Copies copies;
+
+    // Start copying the next slice of both operands, of which `depth` elements are left. Nearly all slices lie inside the operands as a
+    // whole, and for those nothing is compared.
+    const bool whole = rows == TILE_M && columns == TILE_N;
+    auto copy = [&](int buffer, int deep, bool checked) {
+        const Real *from_a = next_a, *from_b = next_b;
         #pragma unroll
-        for (int e = 0; e < LOADS_A; ++e)
-            next_a[e] = wa.across + e * wa.across_step < rows && wa.along + e * wa.along_step < deep ? next_a_at[e * a_step] : Real(0);
+        for (int e = 0; e < LOADS_A; ++e, from_a += a_step) {
+            const int i = wa.across + e * wa.across_step, p = wa.along + e * wa.along_step;
+            const bool inside = !checked || (i < rows && p < deep);
+            copies.start(&shared_a[buffer][p][i], inside ? from_a : a, inside);
+        }
         #pragma unroll
-        for (int e = 0; e < LOADS_B; ++e)
-            next_b[e] = wb.across + e * wb.across_step < columns && wb.along + e * wb.along_step < deep ? next_b_at[e * b_step] : Real(0);
-        next_a_at += TILE_K * a_cs;
-        next_b_at += TILE_K * b_rs;
+        for (int e = 0; e < LOADS_B; ++e, from_b += b_step) {
+            const int j = wb.across + e * wb.across_step, p = wb.along + e * wb.along_step;
+            const bool inside = !checked || (j < columns && p < deep);
+            copies.start(&shared_b[buffer][p][j], inside ? from_b : b, inside);
+        }
     };
-    auto put = [&](int buffer) {
-        #pragma unroll
-        for (int e = 0; e < LOADS_A; ++e) shared_a[buffer][wa.along + e * wa.along_step][wa.across + e * wa.across_step] = next_a[e];
-        #pragma unroll
-        for (int e = 0; e < LOADS_B; ++e) shared_b[buffer][wb.along + e * wb.along_step][wb.across + e * wb.across_step] = next_b[e];
+    auto fetch = [&](int buffer, Index depth) {
+        if (whole && depth >= TILE_K) copy(buffer, TILE_K, false);
+        else copy(buffer, depth < TILE_K ? int(depth) : TILE_K, true);
+        next_a += TILE_K * a_cs;
+        next_b += TILE_K * b_rs;
     };
 
     const int m_thread = thread / THREADS_N, n_thread = thread % THREADS_N;
-    Real sum[ROWS][COLUMNS];
-    #pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-        #pragma unroll
-        for (int c = 0; c < COLUMNS; ++c) sum[r][c] = Real(0);
-    }
+    Real sum[ROWS][COLUMNS] = {};
 
-    fetch(bk);
-    put(0);
-    __syncthreads();
     int buffer = 0;
+    if (bk > 0) fetch(buffer, bk);
     for (Index k0 = 0; k0 < bk; k0 += TILE_K) {
-        const bool more = k0 + TILE_K < bk;
-        if (more) fetch(bk - k0 - TILE_K);
+        // This slice has landed, for every thread, and every thread is done with the slice before it, whose buffer is filled next.
+        copies.wait();
+        __syncthreads();
+        if (k0 + TILE_K < bk) fetch(buffer ^ 1, bk - k0 - TILE_K);
         #pragma unroll
         for (int p = 0; p < TILE_K; ++p) {
             Fragment left[FRAGMENTS_M], right[FRAGMENTS_N];
             #pragma unroll
             for (int f = 0; f < FRAGMENTS_M; ++f)
-                left[f] = *reinterpret_cast<const Fragment*>(&shared_a[buffer][p][(f * THREADS_M + m_thread) * FRAGMENT]);
+                left[f] = *reinterpret_cast<const Fragment*>(&shared_a[buffer][p][place(f * FRAGMENT, m_thread, THREADS_M)]);
             #pragma unroll
             for (int f = 0; f < FRAGMENTS_N; ++f)
-                right[f] = *reinterpret_cast<const Fragment*>(&shared_b[buffer][p][(f * THREADS_N + n_thread) * FRAGMENT]);
+                right[f] = *reinterpret_cast<const Fragment*>(&shared_b[buffer][p][place(f * FRAGMENT, n_thread, THREADS_N)]);
             #pragma unroll
             for (int r = 0; r < ROWS; ++r) {
                 #pragma unroll
-                for (int c = 0; c < COLUMNS; ++c)
-                    sum[r][c] += left[r / FRAGMENT].element[r % FRAGMENT] * right[c / FRAGMENT].element[c % FRAGMENT];
+                for (int s = 0; s < COLUMNS; ++s)
+                    sum[r][s] += left[r / FRAGMENT].element[r % FRAGMENT] * right[s / FRAGMENT].element[s % FRAGMENT];
             }
         }
-        // The other buffer was last read before the barrier of the step before, so one barrier a step is enough.
-        if (more) put(buffer ^ 1);
-        __syncthreads();
         buffer ^= 1;
     }
 
@@ -133,16 +164,15 @@ winograd_expand_l1_product_f32(Real* A, Index A_rs, Index A_cs, Real* S, Index S
         Real* const c = (M) + (to.row * bm + tile_row) * c_rs + (to.column * bn + tile_column) * c_cs;
         const Real factor = scaled ? alpha * to.coefficient : to.coefficient;
         const Real keep = !to.first ? Real(1) : scaled ? beta : Real(0);
+        auto add = [&](int i, int j, Real value) {
+            if (i >= rows || j >= columns) return;
+            Real* const at = c + i * c_rs + j * c_cs;
+            *at = keep == Real(0) ? factor * value : keep * *at + factor * value;
+        };
         #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
-            const int i = (r / FRAGMENT * THREADS_M + m_thread) * FRAGMENT + r % FRAGMENT;
             #pragma unroll
-            for (int s = 0; s < COLUMNS; ++s) {
-                const int j = (s / FRAGMENT * THREADS_N + n_thread) * FRAGMENT + s % FRAGMENT;
-                if (i >= rows || j >= columns) continue;
-                Real* const at = c + i * c_rs + j * c_cs;
-                *at = keep == Real(0) ? factor * sum[r][s] : keep * *at + factor * sum[r][s];
-            }
+            for (int s = 0; s < COLUMNS; ++s) add(place(r, m_thread, THREADS_M), place(s, n_thread, THREADS_N), sum[r][s]);
         }
     }
 }

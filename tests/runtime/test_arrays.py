@@ -54,7 +54,7 @@ def test_the_callers_kind_comes_back(algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", ["auto", "strassen"])
 def test_out_of_another_library_takes_the_result(algorithm: str) -> None:
     out = Own(np.zeros((5, 4)))
-    if not np.from_dlpack(out).flags.writeable:  # type: ignore[arg-type]
+    if not np.from_dlpack(out).flags.writeable:
         with pytest.raises(ValueError, match="read-only"):
             bilinear.matmul(A, B, out, algorithm=algorithm)
         return

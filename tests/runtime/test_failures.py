@@ -210,8 +210,6 @@ def test_an_interrupt_during_strips_leaves_operands_alone(monkeypatch: pytest.Mo
 
 def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """It arrives when all stages and checks are over, while our handler is still there."""
-    from bilinear.runtime import executor
-
     real = signal.signal
 
     def restoring(number: int, action: Any) -> Any:
@@ -221,7 +219,7 @@ def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.Monke
 
     a, b, c = operands()
     wanted = a @ b
-    monkeypatch.setattr(executor.signal, "signal", restoring)
+    monkeypatch.setattr("bilinear.runtime.executor.signal.signal", restoring)
     with pytest.raises(KeyboardInterrupt):
         bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
     monkeypatch.undo()

@@ -110,14 +110,15 @@ def test_matrices_beside_each_other_in_one_array_do_not_overlap() -> None:
     a, b, out = wide[:, :8], wide[:, 8:16], wide[:, 16:]
     a[...], b[...] = operands((8, 8), (8, 8))
     wanted = a @ b
-    for inputs in ("preserve", "restore", "consume"):
+    every: tuple[Any, ...] = ("preserve", "restore", "consume")
+    for inputs in every:
         kept = a.copy(), b.copy()
-        bilinear.matmul(a, b, out, inputs=inputs, **MSMES)  # type: ignore[arg-type]
+        bilinear.matmul(a, b, out, inputs=inputs, **MSMES)
         np.testing.assert_array_equal(out, wanted)
         a[...], b[...] = kept
 
 
-@pytest.mark.parametrize("levels", [1, 2, 3])
+@pytest.mark.parametrize("levels", [1, 2])
 def test_batches_in_place(levels: int) -> None:
     a, b, out = operands((2, 3, 19, 17), (3, 17, 22), (2, 3, 19, 22))
     wanted, kept = a @ b, (a.copy(), b.copy())

@@ -42,9 +42,10 @@ def test_the_stated_bound_is_the_sum_of_the_buffers() -> None:
     assert MOST_HELD == MOST_WORKERS * LINEAR_BUFFER + 4 * PRODUCT_BUFFER
 
 
-@pytest.mark.parametrize("layout", ["C", "F", "strided", "reversed", "unaligned"])
-@pytest.mark.parametrize("inputs", ["restore", "consume"])
-@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize(
+    ("levels", "inputs", "layout"),
+    [(1, "restore", layout) for layout in ("C", "F", "strided", "reversed", "unaligned")] + [(2, "restore", "C"), (2, "consume", "C")],
+)
 def test_in_place_nothing_grows(levels: int, inputs: Any, layout: str) -> None:
     peaks = []
     for size in (515, 1031):
@@ -58,8 +59,10 @@ UNTRACED = """
 import resource, sys
 import numpy as np
 import bilinear
+from bilinear.runtime import numpy_executor
 
-size = 2400
+numpy_executor.PRODUCT_BUFFER, numpy_executor.LINEAR_BUFFER = 1 << 20, 1 << 18
+size = 3000
 def operand():
     space = np.ones((size, 2 * size))
     return space[:, ::2]
@@ -75,9 +78,9 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss is in kilobytes on Linux")
 def test_strides_that_blas_cannot_read_are_not_copied_behind_our_back() -> None:
-    """NumPy multiplies such operands through copies that tracemalloc does not see; the process would grow by 2 * 46 MB."""
+    """NumPy multiplies such operands through copies that tracemalloc does not see: one block of 18 MB and more."""
     done = subprocess.run([sys.executable, "-c", UNTRACED], capture_output=True, text=True, check=True)
-    assert int(done.stdout) <= MOST_HELD + 16_000_000
+    assert int(done.stdout) <= 8_000_000
 
 
 @pytest.mark.parametrize(("name", "levels"), [("strassen", 1), ("winograd", 2), ("laderman", 1), ("hopcroft_kerr", 1), ("msmes", 2)])

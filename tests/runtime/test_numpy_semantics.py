@@ -174,7 +174,7 @@ def test_lists_scalars_of_numpy_and_subclasses() -> None:
     product = bilinear.matmul([[1, 2], [3, 4]], [[5, 6], [7, 8]], algorithm="strassen")
     assert_same(product, np.array([[19, 22], [43, 50]]))
     assert_same(bilinear.matmul([1.0, 2.0], [3.0, 4.0], algorithm="strassen"), np.float64(11))
-    masked = np.ma.array(np.eye(4), mask=np.eye(4))
+    masked = np.ma.array(np.eye(4), mask=np.eye(4, dtype=bool))
     for algorithm in ("auto", "strassen"):
         assert_same(bilinear.matmul(masked, masked, algorithm=algorithm).mask, np.matmul(masked, masked).mask)
 
@@ -214,7 +214,8 @@ def test_our_own_options_are_checked(options: Any, code: str) -> None:
 
 
 def test_an_unknown_algorithm_is_refused_also_where_it_would_not_run() -> None:
-    for options in ({}, {"levels": 0}, {"alpha": 0}):
+    every: list[dict[str, Any]] = [{}, {"levels": 0}, {"alpha": 0}]
+    for options in every:
         with pytest.raises(BilinearError):
             bilinear.matmul(np.eye(2), np.eye(2), algorithm="strasen", **options)
 
