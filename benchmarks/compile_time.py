@@ -63,8 +63,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             program = BUILD.format(folder=folder, levels=levels)
             cold = seconds(program, 1)
-            rows.append({"what": f"build msmes, {levels} level(s), both dtypes, sm_90, cold", "seconds": cold})
-            rows.append({"what": f"build msmes, {levels} level(s), both dtypes, sm_90, cached", "seconds": seconds(program, options.repeats)})
+            what = f"build msmes, {levels} level(s), both dtypes, sm_90"
+            rows.append({"what": f"{what}, cold", "seconds": cold})
+            rows.append({"what": f"{what}, cached", "seconds": seconds(program, options.repeats)})
     for row in rows:
         print(f"{row['seconds']:9.4f} s  {row['what']}")
     save("compile_time", rows, options.json)

@@ -51,8 +51,11 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
+Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
+
+
 @app.callback()
-def _options(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False) -> None:
+def _options(version: Version = False) -> None:
     """Options of every command."""
 
 
@@ -240,7 +243,8 @@ def _check_table(checks: list[Check]) -> str:
         )
         for c in checks
     ]
-    header = ("device", "shape", "dtype", "levels", "inputs", "integers exact", "error", "allowed", "drift", "workspace B", "ms", "library ms")
+    trust = ("integers exact", "error", "allowed", "drift")
+    header = ("device", "shape", "dtype", "levels", "inputs", *trust, "workspace B", "ms", "library ms")
     return "\n".join(aligned(rows, header))
 
 

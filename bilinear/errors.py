@@ -33,6 +33,7 @@ class Diagnostic:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
+        """The diagnostic for machines."""
         place = None
         if self.span is not None:
             place = {"file": self.span.source.name, "line": self.span.line, "column": self.span.column}

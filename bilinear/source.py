@@ -17,6 +17,7 @@ class Source:
 
     @cached_property
     def line_starts(self) -> tuple[int, ...]:
+        """The offset at which each line begins."""
         return (0, *(match.end() for match in re.finditer("\n", self.text)))
 
     def line_and_column(self, offset: int) -> tuple[int, int]:
@@ -41,14 +42,17 @@ class Span:
 
     @property
     def text(self) -> str:
+        """The characters of the span."""
         return self.source.text[self.start : self.end]
 
     @property
     def line(self) -> int:
+        """The 1-based line of the first character."""
         return self.source.line_and_column(self.start)[0]
 
     @property
     def column(self) -> int:
+        """The 1-based column of the first character."""
         return self.source.line_and_column(self.start)[1]
 
     def __str__(self) -> str:

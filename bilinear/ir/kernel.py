@@ -60,6 +60,7 @@ class Part:
 
     @property
     def spaces(self) -> tuple[str, ...]:
+        """The spaces that the part reads or writes."""
         return tuple(dict.fromkeys(port.space for port in self.sources + self.targets))
 
 

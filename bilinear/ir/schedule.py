@@ -36,10 +36,12 @@ class Space:
 
     @property
     def is_workspace(self) -> bool:
+        """Whether the space is allocated beyond A, B and C."""
         return self.name not in ("A", "B", "C")
 
     @property
     def blocks(self) -> tuple[Block, ...]:
+        """Every block, row by row."""
         return tuple(Block(self.name, i, j) for i in range(self.rows) for j in range(self.columns))
 
 
@@ -116,8 +118,10 @@ class Schedule:
 
     @property
     def spaces(self) -> tuple[Space, ...]:
+        """A, B, C and the workspaces."""
         own = (Space("A", "A", self.m, self.k), Space("B", "B", self.k, self.n), Space("C", "C", self.m, self.n))
         return own + self.workspaces
 
     def space(self, name: str) -> Space:
+        """The space of this name."""
         return next(s for s in self.spaces if s.name == name)

@@ -40,14 +40,17 @@ class Scheme:
 
     @property
     def rank(self) -> int:
+        """The number of products."""
         return len(self.products)
 
     @property
     def format(self) -> str:
+        """The format as it is written: `<2,2,2;7>`."""
         return f"<{self.m},{self.k},{self.n};{self.rank}>"
 
     @property
     def additions(self) -> int:
+        """Block additions of one level, counted as written."""
         return self.u.additions + self.v.additions + self.w.additions
 
     @cached_property

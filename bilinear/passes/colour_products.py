@@ -19,7 +19,7 @@ def colours(stage: ProductStage) -> tuple[tuple[Product, ...], ...]:
         for members, taken in groups:
             if not taken & blocks:
                 members.append(product)
-                taken |= blocks
+                taken.update(blocks)
                 break
         else:
             groups.append(([product], set(blocks)))

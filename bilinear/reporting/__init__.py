@@ -1,0 +1,1 @@
+"""Reports: frozen results, and their views as text, JSON and Markdown."""

@@ -22,6 +22,7 @@ class LibraryRow:
     citation: str
 
     def to_json(self) -> dict[str, Any]:
+        """The row for machines."""
         return asdict(self)
 
 

@@ -94,12 +94,15 @@ class Report:
         return "\n".join(_text(self))
 
     def to_json(self) -> dict[str, Any]:
+        """The report for machines."""
         return {"format": "bilinear-report/1", "proved": True, **asdict(self)}
 
     def json(self) -> str:
+        """The report as JSON text."""
         return json.dumps(self.to_json(), indent=1) + "\n"
 
     def markdown(self) -> str:
+        """The report as Markdown."""
         from bilinear.codegen.render import environment
 
         return environment().get_template("report.md.j2").render(report=self)

@@ -43,6 +43,7 @@ class ScheduleProof:
 
     @property
     def holds(self) -> bool:
+        """Whether nothing fails."""
         return not self.failures
 
     def require(self) -> None:
@@ -97,10 +98,9 @@ class _Run:
         updates: dict[Block, Any] = {}
         for block_map in stage.maps:
             for target, value, span in self.evaluate(block_map):
-                if target.space == "C":
-                    value = self.alpha * value + self.beta * self.read(target, span)
-                updates[target] = value
-                steps.append(f"{target} = {brief(value)}")
+                scaled = self.alpha * value + self.beta * self.read(target, span) if target.space == "C" else value
+                updates[target] = scaled
+                steps.append(f"{target} = {brief(scaled)}")
         self.state.update(updates)
         kind = "restore" if stage.restores else "linear"
         self.facts.append(StageFact(number, kind, tuple(steps)))
@@ -198,8 +198,9 @@ class _Run:
                 block = Block("C", i, j)
                 wrong = self.state[block] - self.alpha * product - self.beta * self.original[block]
                 if wrong:
+                    message, difference = f"{s.name}: {block} is not alpha*A*B + beta*C", f"the difference is {brief(wrong)}"
                     hint = "a product is missing, doubled, or has the wrong sign in this block"
-                    self.report("E406", f"{s.name}: {block} is not alpha*A*B + beta*C", s.span, f"the difference is {brief(wrong)}", hint=hint)
+                    self.report("E406", message, s.span, difference, hint=hint)
         changed = {"A": [], "B": []}  # type: dict[str, list[Block]]
         for block, value in self.original.items():
             if block.space in changed and self.state[block] != value:

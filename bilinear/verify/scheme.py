@@ -45,6 +45,7 @@ class SchemeProof:
 
     @property
     def holds(self) -> bool:
+        """Whether no equation fails."""
         return not self.failures
 
     def require(self) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from emulator import Module, Order, compile_on_cpu
 
-from bilinear.codegen.render import render
 from bilinear.codegen.program import distinct_kernels
+from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.ir.kernel import Argument, Kernel, Launch
 from bilinear.ir.plan import Plan

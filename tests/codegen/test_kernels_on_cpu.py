@@ -140,7 +140,7 @@ def test_deleting_any_barrier_is_caught(element: str) -> None:
 def test_the_scan_finds_what_is_not_finite(element: str, value: float) -> None:
     kernel = ScanKernel(f"scan_{element}", element)
     module = compile_on_cpu(render(kernel), {kernel.name: [f"{element} *", *["long long"] * 4, "int *"]})
-    dtype = {"float": np.float32, "double": np.float64}[element]
+    dtype: Any = {"float": np.float32, "double": np.float64}[element]
     for place in ((0, 0), (36, 300), (17, 5)):
         for transposed in (False, True):
             matrix = guarded(np.full((37, 301), np.finfo(dtype).max, dtype))
