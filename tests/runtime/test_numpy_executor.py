@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runtime.operands import LAYOUTS, laid_out
 
-from bilinear.ir.linear import LinearMap, form
+from bilinear.ir.linear import Coefficient, LinearMap, form
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Schedule
 from bilinear.runtime.numpy_executor import MOST_WORKERS, NumpyExecutor, _share, _tile_count, _tiles_along
 
-COEFFICIENTS = st.sampled_from([1, -1, 1, -1, 2, -3, Fraction(1, 2)])
+COEFFICIENTS: st.SearchStrategy[Coefficient] = st.sampled_from([1, -1, 1, -1, 2, -3, Fraction(1, 2)])
 GRID = 2
 
 
@@ -33,7 +33,7 @@ def block_maps(draw: Any) -> BlockMap:
 
 
 def forms(values: int) -> Any:
-    return st.dictionaries(st.integers(0, values - 1), COEFFICIENTS, max_size=4).map(lambda terms: form(terms))
+    return st.dictionaries(st.integers(0, values - 1), COEFFICIENTS, max_size=4).map(form)
 
 
 @given(block_map=block_maps(), layout=st.sampled_from(LAYOUTS), alpha=st.sampled_from([1, 2, -1]), beta=st.sampled_from([0, 1, -1, 3]))
