@@ -25,7 +25,7 @@ def table(path: Path, title: str) -> str:
     lines = [
         f"{title}: time of the library over ours, {result['machine']['gpu']}, commit {result['machine']['commit']}",
         "",
-        "| dtype | shape | " + " | ".join(f"{level} level{'s' * (level > 1)}" for level in levels) + " | library | exact, restored, same bits |",
+        f"| dtype | shape | {' | '.join(f'{level} level(s)' for level in levels)} | library | exact, restored, same bits |",
         "|---|---|" + "--:|" * len(levels) + "--:|---|",
     ]
     for (dtype, shape), by_level in rows.items():

@@ -25,16 +25,16 @@ with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "mine.bl"
     path.write_text(MINE)
     mine = bilinear.load(path)
-    print(bilinear.verify(mine))  # raises where one of the 64 Brent equations fails
+    print(mine.verify())  # raises where one of the 64 Brent equations fails
 
     generator = np.random.default_rng(1)
     a, b = generator.integers(-9, 10, (100, 100)), generator.integers(-9, 10, (100, 100))
-    c = bilinear.matmul(a, b, algorithm=mine, levels=2)
+    c = mine.matmul(a, b, levels=2)
     print(f"\ntwo levels, integers exact: {np.array_equal(c, a @ b)}")
 
     print("\nwith one sign wrong:")
     path.write_text(MINE.replace("M4 - M5", "M4 + M5"))
     try:
-        bilinear.verify(path)
+        bilinear.load(path).verify()
     except bilinear.BilinearError as wrong:
         print(str(wrong).replace(folder + "/", ""))

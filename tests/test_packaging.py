@@ -16,16 +16,27 @@ CHECKOUT = Path(__file__).parent.parent
 ENGINES = ("sympy", "lark", "jinja2", "cupy", "typer", "rich", "cuda", "torch", "platformdirs", "numpy")
 
 
+def run(program: str) -> str:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize("statement", ["import bilinear", "import bilinear; bilinear.BilinearError, bilinear.__version__"])
 def test_the_import_is_light(statement: str) -> None:
     program = f"import sys; {statement}; print(*sorted({{name.partition('.')[0] for name in sys.modules}} & set({ENGINES})))"
-    found = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == []
+    assert run(program).split() == []
 
 
-def test_every_public_name_is_there() -> None:
-    for name in bilinear.__all__:
-        assert getattr(bilinear, name) is not None
+@pytest.mark.parametrize("first", bilinear.__all__)
+def test_public_names_stay_what_they_are_whichever_is_used_first(first: str) -> None:
+    """Importing a module of the package sets an attribute of that name on the package, which must not hide a public function."""
+    names = [first, *bilinear.__all__]
+    found = run(f"import bilinear; bilinear.load('strassen').verify(); [print(type(getattr(bilinear, n)).__name__) for n in {names}]")
+    assert "module" not in found.split()
+
+
+def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         bilinear.nothing  # noqa: B018
 
