@@ -15,7 +15,7 @@ PROOF = """
 import time
 start = time.perf_counter()
 import bilinear
-bilinear.verify("msmes", levels={levels})
+bilinear.load("msmes").verify(levels={levels})
 print(time.perf_counter() - start)
 """
 IMPORT = """

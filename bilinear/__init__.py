@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Algorithm", "BilinearError", "StageError", "compile", "load", "matmul", "verify"]
+__all__ = ["Algorithm", "BilinearError", "StageError", "compile", "load", "matmul"]
 
 if TYPE_CHECKING:
-    from bilinear.driver import Algorithm, compile, load, verify
+    from bilinear.driver import Algorithm, compile, load
     from bilinear.errors import BilinearError, StageError
     from bilinear.runtime.matmul import matmul
 
@@ -20,7 +20,6 @@ _HOMES = {
     "Algorithm": "bilinear.driver",
     "load": "bilinear.driver",
     "matmul": "bilinear.runtime.matmul",
-    "verify": "bilinear.driver",
 }
 
 

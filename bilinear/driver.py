@@ -35,7 +35,7 @@ class Algorithm(Loaded):
     """A scheme, with its in-place schedule if it has one: what `bilinear.load` gives, and what can be done with it."""
 
     def verify(self, *, levels: int = 1, inputs: str | None = None) -> Report:
-        """Prove the scheme and the schedule; see `bilinear.verify`."""
+        """Prove the scheme, and the schedule at `levels` levels; raises `BilinearError` where a proof fails."""
         return verify(self, levels=levels, inputs=inputs)
 
     def compile(self, **options: Any) -> Compiled:
