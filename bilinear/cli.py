@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Fast matrix multiplication, proved.")
 
+USAGE = 2
+"""What typer leaves with after a command line that it does not understand; to us that is one more thing that the user can mend."""
+
 Algorithm = Annotated[str, typer.Argument(help="A .bl file, or the name of a shipped algorithm (see `bilinear list`).")]
 Levels = Annotated[int, typer.Option(min=1, help="Levels of recursion.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
@@ -31,6 +34,8 @@ def main() -> None:
     """Run the command line: 0 where all went well, 1 for what the user can mend, 130 after Ctrl-C."""
     try:
         app()
+    except SystemExit as stop:
+        sys.exit(1 if stop.code == USAGE else stop.code)
     except BilinearError as error:
         for diagnostic in error.diagnostics:
             print(diagnostic, file=sys.stderr)
@@ -122,8 +127,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run the multiply on real input, check it against the classical one, and time both once."""
-    from bilinear.driver import natural_inputs
     from bilinear.frontend import load
+    from bilinear.planner.prepare import natural_inputs
     from bilinear.runtime.check import check
 
     _check_inputs(inputs)
@@ -134,7 +139,7 @@ def run(
         for one in _devices(device):
             for number, each in enumerate(dtypes):
                 progress(f"running on the {one}", number, len(dtypes))
-                checks.append(check(loaded, size, each, levels, inputs or natural_inputs(loaded), one))
+                checks.append(check(loaded, size, each, levels, inputs or natural_inputs(loaded.schedule), one))
     print(json.dumps([c.to_json() for c in checks], indent=1) if as_json else _check_table(checks))
     _require(checks)
 

@@ -11,7 +11,7 @@ from bilinear import __version__, frontend
 from bilinear.codegen.output import output_files, write_folder
 from bilinear.codegen.program import Program, Progress, build_program, no_progress
 from bilinear.frontend import Loaded
-from bilinear.planner.prepare import Prepared, plain, prepare
+from bilinear.planner.prepare import Prepared, natural_inputs, plain, prepare
 from bilinear.reporting.report import Report, make_report
 from bilinear.runtime.matmul import matmul
 
@@ -56,7 +56,7 @@ def load(name_or_path: str | Path) -> Algorithm:
 def verify(algorithm: str | Path | Loaded, *, levels: int = 1, inputs: str | None = None) -> Report:
     """Prove a scheme, and its schedule at `levels` levels; raises `BilinearError` where a proof fails."""
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
-    inputs = inputs or natural_inputs(loaded)
+    inputs = inputs or natural_inputs(loaded.schedule)
     return make_report(loaded, prepare(loaded.scheme, loaded.schedule, levels, inputs), inputs)  # verify
 
 
@@ -77,7 +77,7 @@ def compile(
     nothing is written where anything fails. Raises `BilinearError`.
     """
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
-    inputs = inputs or natural_inputs(loaded)
+    inputs = inputs or natural_inputs(loaded.schedule)
     prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)  # verify, schedule, verify what came out
     programs = tuple(build_program(prepared.schedule, d, architectures, progress) for d in dtypes)  # lower, render, build
     report = make_report(loaded, prepared, inputs, programs)
@@ -87,7 +87,3 @@ def compile(
         write_folder(Path(output), {**files, "report.json": report.json().encode(), "report.md": report.markdown().encode()})
     return Compiled(loaded, prepared, inputs, programs, report)
 
-
-def natural_inputs(loaded: Loaded) -> str:
-    """What an algorithm promises of its inputs unless told otherwise: an in-place schedule restores, anything else preserves."""
-    return "restore" if loaded.schedule is not None and loaded.schedule.in_place else "preserve"

@@ -100,7 +100,7 @@ Stage = LinearStage | ProductStage
 class Schedule:
     """Stages over the blocks of A (m x k), B (k x n), C (m x n) and of the workspaces; the steps of a stage are simultaneous.
 
-    `in_place` promises that nothing is allocated; `restores` names the operands that the last stages bring back.
+    `in_place` claims that every level may recurse in place; `restores` names the operands that the last stages bring back.
     """
 
     name: str
@@ -121,6 +121,11 @@ class Schedule:
         """A, B, C and the workspaces."""
         own = (Space("A", "A", self.m, self.k), Space("B", "B", self.k, self.n), Space("C", "C", self.m, self.n))
         return own + self.workspaces
+
+    @property
+    def runs_in_place(self) -> bool:
+        """Whether nothing is allocated beyond A, B and C: sums are formed in A and B themselves."""
+        return not self.workspaces
 
     def space(self, name: str) -> Space:
         """The space of this name."""

@@ -40,6 +40,24 @@ def runnable(schedule: Schedule) -> Schedule:
     return mark_first_writes(colour_products(schedule))
 
 
+def natural_inputs(schedule: Schedule | None) -> str:
+    """What an algorithm promises of its inputs unless told otherwise: its schedule restores them or consumes them, a scheme preserves."""
+    if schedule is None:
+        return "preserve"
+    return "restore" if {"A", "B"} <= set(schedule.restores) else "consume"
+
+
+def check_promise(scheme: Scheme, schedule: Schedule | None, inputs: str) -> None:
+    """Refuse a promise that the algorithm cannot keep (E525)."""
+    if inputs == "preserve":
+        return
+    if schedule is None:
+        message = f"inputs={inputs!r} needs an in-place schedule, and {scheme.name} is a scheme without one"
+        raise fail("E525", message, "use the schedule msmes, or inputs='preserve'")
+    if inputs == "restore" and not {"A", "B"} <= set(schedule.restores):
+        raise fail("E525", f"{schedule.name} does not restore both A and B", "use inputs='consume', or inputs='preserve'", span=schedule.span)
+
+
 @lru_cache(maxsize=64)
 def prepare(scheme: Scheme, schedule: Schedule | None, levels: int, inputs: str) -> Prepared:
     """Lower a scheme, or its in-place schedule, to `levels` levels and prove every step.
@@ -49,10 +67,11 @@ def prepare(scheme: Scheme, schedule: Schedule | None, levels: int, inputs: str)
     """
     scheme_proof = prove_scheme(scheme)
     scheme_proof.require()
+    check_promise(scheme, schedule, inputs)
     authored = schedule if schedule is not None and inputs != "preserve" else scheme_to_schedule(scheme)
     authored_proof = prove_schedule(mark_first_writes(authored), scheme)
     authored_proof.require()
-    if levels > 1 and authored.in_place and not authored_proof.recursive:
+    if levels > 1 and authored.runs_in_place and not authored_proof.recursive:
         raise fail("E408", f"{authored.name} cannot recurse in place", "use levels=1", span=authored.span)
     if scheme.rank**levels > MOST_PRODUCTS:
         raise fail("E501", f"{levels} levels of {scheme.name} are {scheme.rank**levels} products", f"at most {MOST_PRODUCTS} are run flat")

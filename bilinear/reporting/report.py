@@ -144,8 +144,8 @@ def _schedule_facts(prepared: Prepared, inputs: str) -> ScheduleFacts:
     products = [stage for stage in lowered.stages if not isinstance(stage, LinearStage)]
     return ScheduleFacts(
         authored.name,
-        authored.in_place,
-        proof.restored if authored.in_place else (),
+        authored.runs_in_place,
+        proof.restored if authored.runs_in_place else (),
         proof.recursive,
         stages,
         inputs,

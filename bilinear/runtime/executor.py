@@ -53,7 +53,7 @@ def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, 
     run = _Run(executor, plan, _spaces(plan, a, b, c, buffer))
     steps = executor.steps(plan, stages, run.spaces, alpha, 1 if plan.core_is_begun else beta)
     strips = [_strip(executor, strip, a, b, c, alpha, beta) for strip in plan.strips]
-    with _deferred_interrupt() if plan.schedule.in_place else nullcontext(_nothing) as deliver_interrupt:
+    with _deferred_interrupt() if plan.schedule.runs_in_place else nullcontext(_nothing) as deliver_interrupt:
         for part, step in (*zip(plan.strips, strips, strict=True), *zip(stages, steps, strict=True)):
             try:
                 step()
@@ -162,7 +162,7 @@ class _Run:
         message = f"{what} failed: {type(error).__name__}: {error}"
         undefined = self._written(failing)
         changed = dict.fromkeys(name for part in self.done for name in self._written(part))
-        if self.plan.schedule.in_place and isinstance(failing, ProductStage):
+        if self.plan.schedule.runs_in_place and isinstance(failing, ProductStage):
             try:
                 self.undo()
             except Exception as second:

@@ -19,7 +19,7 @@ from bilinear.frontend import Loaded, load
 from bilinear.ir.linear import Coefficient
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.planner.plan import choose_levels, make_plan
-from bilinear.planner.prepare import INPUTS, Prepared, prepare
+from bilinear.planner.prepare import INPUTS, Prepared, check_promise, prepare
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
 from bilinear.runtime.executor import Executor, allocate_workspace, execute
 from bilinear.runtime.safety import check_writable_inputs, is_writable, overlaps_itself, shares_memory
@@ -172,9 +172,7 @@ class _Request:
         return prepare(loaded.scheme, loaded.schedule, levels, self.inputs)
 
     def check_in_place(self, executor: Executor, loaded: Loaded, left: Any, right: Any, target: Any) -> None:
-        if loaded.schedule is None or not loaded.schedule.in_place:
-            message = f"inputs={self.inputs!r} needs an in-place schedule, and {loaded.scheme.name} is a scheme without one"
-            raise fail("E525", message, "use algorithm='msmes', or inputs='preserve'")
+        check_promise(loaded.scheme, loaded.schedule, self.inputs)
         if not left.dtype == right.dtype == target.dtype or not left.dtype.isnative:
             message = f"inputs={self.inputs!r} runs in the caller's arrays, so a, b and out must have one dtype, in native byte order"
             raise fail("E526", message, "convert them first, or use inputs='preserve'")

@@ -27,8 +27,8 @@ MOST_WORKERS = 8
 """Threads that share the additions of a stage; they wait for memory, so more would not help."""
 LINEAR_TILE = 1 << 14
 """Elements of one block that an addition takes at a time: small enough for the second-level cache, large enough for Python."""
-LINEAR_BUFFER = 1 << 20
-"""Bytes that each worker holds for the values of a tile."""
+LINEAR_BUFFER = 1 << 22
+"""Bytes that each worker holds for the values of a tile: enough for the largest tile of 32 values in double precision."""
 PRODUCT_BUFFER = 1 << 23
 """Bytes of a product that are held before they are added to their targets."""
 MOST_HELD = MOST_WORKERS * LINEAR_BUFFER + 4 * PRODUCT_BUFFER

@@ -225,7 +225,7 @@ def prove_schedule(schedule: Schedule, scheme: Scheme | None = None) -> Schedule
         else:
             run.products(number, stage)
     restored = run.finish()
-    recursive = run.recursive and schedule.in_place and set(restored) == {"A", "B"}
+    recursive = run.recursive and schedule.runs_in_place and set(restored) == {"A", "B"}
     return ScheduleProof(
         schedule.name, schedule.scheme, schedule.levels, tuple(run.facts), restored, recursive, tuple(run.failures)
     )

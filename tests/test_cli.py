@@ -1,0 +1,186 @@
+"""The command line: what it prints, what it writes, and with which status it leaves."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bilinear import cli
+from bilinear.codegen import nvrtc
+from bilinear.frontend import parse_source
+from bilinear.source import Source
+
+needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
+
+
+class Shell:
+    """Runs the command line in this process: status, output, errors."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *words: object) -> tuple[int, str, str]:
+        self._monkeypatch.setattr(sys, "argv", ["bilinear", *map(str, words)])
+        status = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        out, err = self._capsys.readouterr()
+        return status, out, err
+
+    def json(self, *words: object) -> Any:
+        status, out, err = self(*words, "--json")
+        assert status == 0, err
+        return json.loads(out)
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(monkeypatch, capsys)
+
+
+WRONG = """scheme wrong <2,2,2;8>
+  C11 = A11 * B11 + A12 * B21
+  C12 = A11 * B12 + A12 * B22
+  C21 = A21 * B11 + A22 * B21
+  C22 = A21 * B12 - A22 * B22
+"""
+
+
+@needs_nvrtc
+def test_compile_proves_builds_checks_and_writes_a_folder(shell: Shell, tmp_path: Path) -> None:
+    out = tmp_path / "built"
+    status, text, err = shell("compile", "msmes", "-o", out, "--shape", "37,29,31", "--arch", "sm_90,compute_90")
+    assert status == 0, err
+    for part in ("msmes: proved", "64 of 64 hold", "msmes_l1_product_f64", "integers exact", f"written to {out}"):
+        assert part in text
+    names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert {"manifest.json", "report.json", "report.md", "src/msmes_l1_product_f32.cu"} <= names
+    assert {"cubin/sm_90/msmes_l1_product_f64.cubin", "ptx/compute_90/msmes_l1_product_f64.ptx"} <= names
+    assert json.loads((out / "report.json").read_text())["scheme"]["equations"] == 64
+    assert not [path for path in tmp_path.iterdir() if path != out]
+    again, _, _ = shell("compile", "strassen", "-o", out, "--shape", "9", "--dtype", "float32", "--arch", "sm_90")
+    assert again == 0
+    assert not (out / "src" / "msmes_l1_product_f32.cu").exists()
+
+
+@needs_nvrtc
+def test_compile_as_json_holds_the_report_and_the_checks(shell: Shell) -> None:
+    result = shell.json("compile", "winograd", "--shape", "20", "--arch", "sm_90", "--dtype", "float64")
+    assert result["scheme"]["additions"] == [4, 4, 7]
+    assert result["schedule"]["workspace"] == (4 + 4 + 7) / 4
+    assert [check["passed"] for check in result["checks"]] == [True] * len(result["checks"])
+    assert {kernel["architecture"] for kernel in result["kernels"]} == {"sm_90"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("nothing_of_this_name",), "E121"),
+        (("strasen",), "E121"),
+        (("msmes", "--dtype", "float16"), "E503"),
+        (("msmes", "--shape", "3,4"), "E504"),
+        (("msmes", "--shape", "0"), "E504"),
+        (("msmes", "--inputs", "borrow"), "E513"),
+        (("strassen", "--inputs", "restore"), "E525"),
+        (("laderman", "--levels", "9"), "E501"),
+    ],
+)
+def test_what_the_user_can_mend_is_told_by_code_and_writes_nothing(shell: Shell, tmp_path: Path, words: tuple[str, ...], code: str) -> None:
+    status, out, err = shell("compile", *words, "-o", tmp_path / "out")
+    assert (status, out) == (1, "")
+    assert f"error[{code}]" in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+@needs_nvrtc
+def test_an_architecture_that_the_compiler_does_not_know_is_refused(shell: Shell, tmp_path: Path) -> None:
+    status, _, err = shell("compile", "msmes", "--arch", "sm_1", "-o", tmp_path / "out")
+    assert status == 1
+    assert "error[E603]" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_wrong_scheme_is_refused_with_its_place(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.bl"
+    path.write_text(WRONG)
+    for command in ("verify", "compile", "run"):
+        status, out, err = shell(command, path)
+        assert (status, out) == (1, "")
+        assert f"{path}:5:" in err
+        assert "A22*B22 in C22: found -1, needed 1" in err
+
+
+@needs_nvrtc
+def test_a_folder_that_holds_something_else_is_left_alone(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    status, _, err = shell("compile", "strassen", "-o", tmp_path, "--arch", "sm_90", "--dtype", "float32")
+    assert status == 1
+    assert "error[E611]" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_command_line_that_is_not_understood_leaves_with_1(shell: Shell) -> None:
+    for words in (("compile",), ("compile", "msmes", "--levels", "0"), ("unknown",), ("verify", "msmes", "--nothing")):
+        status, out, err = shell(*words)
+        assert (status, out) == (1, "")
+        assert "Usage" in err
+
+
+def test_verify_speaks_text_json_and_markdown(shell: Shell) -> None:
+    status, text, _ = shell("verify", "msmes", "--levels", "2")
+    assert status == 0
+    assert "49 products in 16 contention-free groups" in text
+    facts = shell.json("verify", "msmes", "--levels", "2")
+    assert facts["schedule"]["restores"] == ["A", "B"]
+    assert facts["schedule"]["sums_traffic"] == 17
+    assert facts["schedule"]["workspace"] == 0
+    status, markdown, _ = shell("verify", "hopcroft_kerr", "--markdown")
+    assert status == 0
+    assert markdown.startswith("# hopcroft_kerr: proved")
+    assert "`<3,2,3;15>`" in markdown
+
+
+def test_list_names_every_shipped_algorithm(shell: Shell) -> None:
+    rows = {row["name"]: row for row in shell.json("list")}
+    assert set(rows) >= {"naive2x2", "strassen", "winograd", "msmes", "laderman", "hopcroft_kerr"}
+    assert rows["winograd"]["additions"] == 15
+    assert rows["laderman"]["format"] == "<3,3,3;23>"
+    assert rows["msmes"]["kind"] == "in-place schedule"
+    assert "hopcroft_kerr" in shell("list")[1]
+
+
+@pytest.mark.parametrize("name", ["strassen", "winograd", "msmes"])
+def test_show_prints_what_can_be_read_again(shell: Shell, name: str) -> None:
+    status, text, _ = shell("show", name)
+    assert status == 0
+    module = parse_source(Source("shown.bl", text))
+    assert len(module.schemes) == 1
+    assert len(module.schedules) == (name == "msmes")
+
+
+def test_run_checks_on_the_cpu(shell: Shell) -> None:
+    (check,) = shell.json("run", "msmes", "--shape", "33,21,27", "--levels", "2", "--device", "cpu", "--dtype", "float32")
+    assert check["exact"]
+    assert check["restored"]
+    assert check["inputs"] == "restore"
+    assert check["workspace_bytes"] == 0
+    assert 0 < check["error"] < check["allowance"]
+
+
+def test_doctor_says_what_works_and_how_to_get_the_rest(shell: Shell) -> None:
+    findings = {finding["what"]: finding for finding in shell.json("doctor")}
+    assert findings["run on the CPU"]["usable"]
+    for finding in findings.values():
+        assert finding["usable"] or finding["remedy"]
+    assert "run on a GPU" in shell("doctor")[1]
+
+
+def test_the_version_is_printed(shell: Shell) -> None:
+    assert shell("--version")[:2] == (0, "bilinear 0.1.0\n")
