@@ -117,6 +117,31 @@ def test_a_wrong_scheme_is_refused_with_its_place(shell: Shell, tmp_path: Path) 
         assert "A22*B22 in C22: found -1, needed 1" in err
 
 
+EAT = """schedule eat of strassen
+  stage { A21 += A22 ; B12 -= B22 ; B21 -= B11 ; A12 += A11 }
+  stage { C21, -C22 += A21 * B11 ; C12, C22 += A11 * B12 ; C11, C21 += A22 * B21 ; C12, -C11 += A12 * B22 }
+  stage { A11 += A22 ; B11 += B22 }
+  stage { A21 -= A11 ; B12 += B11 ; A12 -= A11 ; B21 += B11 }
+  stage { C11, C22 += A11 * B11 ; C22 += A21 * B12 ; C11 += A12 * B21 }
+"""
+
+
+def test_a_schedule_that_restores_nothing_consumes_its_inputs(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "eat.bl"
+    path.write_text(EAT)
+    assert shell.json("verify", path)["schedule"]["inputs"] == "consume"
+    (check,) = shell.json("run", path, "--shape", "31,22,27", "--device", "cpu")
+    assert check["exact"]
+    assert "error[E525]" in shell("run", path, "--inputs", "restore")[2]
+    assert "error[E408]" in shell("verify", path, "--levels", "2")[2]
+    (without,) = shell.json("run", path, "--shape", "31,22,27", "--inputs", "preserve", "--device", "cpu")
+    assert without["exact"]
+    path.write_text(EAT.replace("C22 += A21 * B12 ; ", ""))
+    status, _, err = shell("verify", path)
+    assert status == 1
+    assert "C22 is not alpha*A*B + beta*C" in err
+
+
 @needs_nvrtc
 def test_a_folder_that_holds_something_else_is_left_alone(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
