@@ -86,4 +86,3 @@ def compile(
         files = output_files(loaded.scheme, inputs, programs, remainders, __version__)
         write_folder(Path(output), {**files, "report.json": report.json().encode(), "report.md": report.markdown().encode()})
     return Compiled(loaded, prepared, inputs, programs, report)
-

@@ -161,4 +161,3 @@ def components(block_map: BlockMap) -> tuple[BlockMap, ...]:
     for position, target in enumerate(block_map.targets):
         groups.setdefault(root(first_output + position), set()).add(target)
     return tuple(restrict(block_map, targets) for targets in groups.values())
-

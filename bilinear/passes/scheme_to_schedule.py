@@ -17,9 +17,7 @@ def scheme_to_schedule(scheme: Scheme) -> Schedule:
     left, left_map = _factors(scheme.u, Space("A", "A", m, k), "S")
     right, right_map = _factors(scheme.v, Space("B", "B", k, n), "T")
     results = Space("M", "C", scheme.rank, 1)
-    products = tuple(
-        Product(a, b, (Target(result, c * d),)) for (a, c), (b, d), result in zip(left, right, results.blocks, strict=True)
-    )
+    products = tuple(Product(a, b, (Target(result, c * d),)) for (a, c), (b, d), result in zip(left, right, results.blocks, strict=True))
     recomposition = BlockMap(results.blocks, Space("C", "C", m, n).blocks, scheme.w)
     expansion = tuple(block_map for block_map in (left_map, right_map) if block_map.targets)
     stages: tuple[Stage, ...] = (ProductStage(products), LinearStage((recomposition,)))

@@ -41,9 +41,7 @@ def _peel(m: int, k: int, n: int, core_m: int, core_k: int, core_n: int) -> tupl
     return tuple(s for s in strips if s.rows[0] < s.rows[1] and s.columns[0] < s.columns[1] and (s is not strips[0] or core_k < k))
 
 
-def _lay_out(
-    schedule: Schedule, core: tuple[int, int, int], itemsize: int, column_major: frozenset[str]
-) -> tuple[tuple[Slot, ...], int]:
+def _lay_out(schedule: Schedule, core: tuple[int, int, int], itemsize: int, column_major: frozenset[str]) -> tuple[tuple[Slot, ...], int]:
     """Every workspace in one buffer, each row (or column) at a multiple of 16 bytes."""
     bm, bk, bn = core[0] // schedule.m, core[1] // schedule.k, core[2] // schedule.n
     extents = {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}

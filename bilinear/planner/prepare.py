@@ -55,7 +55,9 @@ def check_promise(scheme: Scheme, schedule: Schedule | None, inputs: str) -> Non
         message = f"inputs={inputs!r} needs an in-place schedule, and {scheme.name} is a scheme without one"
         raise fail("E525", message, "use the schedule msmes, or inputs='preserve'")
     if inputs == "restore" and not {"A", "B"} <= set(schedule.restores):
-        raise fail("E525", f"{schedule.name} does not restore both A and B", "use inputs='consume', or inputs='preserve'", span=schedule.span)
+        raise fail(
+            "E525", f"{schedule.name} does not restore both A and B", "use inputs='consume', or inputs='preserve'", span=schedule.span
+        )
 
 
 @lru_cache(maxsize=64)

@@ -192,9 +192,7 @@ class _Run:
         s = self.schedule
         for i in range(s.m):
             for j in range(s.n):
-                product = sum(
-                    (self.original[Block("A", i, p)] * self.original[Block("B", p, j)] for p in range(s.k)), self.ring.zero
-                )
+                product = sum((self.original[Block("A", i, p)] * self.original[Block("B", p, j)] for p in range(s.k)), self.ring.zero)
                 block = Block("C", i, j)
                 wrong = self.state[block] - self.alpha * product - self.beta * self.original[block]
                 if wrong:
@@ -226,9 +224,7 @@ def prove_schedule(schedule: Schedule, scheme: Scheme | None = None) -> Schedule
             run.products(number, stage)
     restored = run.finish()
     recursive = run.recursive and schedule.runs_in_place and set(restored) == {"A", "B"}
-    return ScheduleProof(
-        schedule.name, schedule.scheme, schedule.levels, tuple(run.facts), restored, recursive, tuple(run.failures)
-    )
+    return ScheduleProof(schedule.name, schedule.scheme, schedule.levels, tuple(run.facts), restored, recursive, tuple(run.failures))
 
 
 def _contended(stage: ProductStage) -> tuple[str, ...]:

@@ -94,9 +94,7 @@ def _matrix(rows: list[Form] | tuple[Form, ...], columns: int) -> DomainMatrix:
     from sympy import QQ
     from sympy.polys.matrices import DomainMatrix
 
-    entries = {
-        i: {j: QQ(value.numerator, value.denominator) for j, value in row if value} for i, row in enumerate(rows) if row
-    }
+    entries = {i: {j: QQ(value.numerator, value.denominator) for j, value in row if value} for i, row in enumerate(rows) if row}
     return DomainMatrix(entries, (len(rows), columns), QQ)
 
 
