@@ -19,8 +19,8 @@ from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
 
 INPUTS = ("preserve", "restore", "consume")
-MOST_PRODUCTS = 20_000
-"""More products than this in one flat schedule are refused: more levels would only multiply smaller blocks."""
+MOST_PRODUCTS = 5_000
+"""More products than this in one flat schedule are refused: its proof would take minutes, and its blocks would be small."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """The proof of a schedule: run it on symbols, exactly, and compare.
 
-The state of every block is a polynomial of sympy's sparse ring QQ[alpha, beta, A.., B.., C..]. Every product multiplies a form over
-blocks of A by a form over blocks of B, in this order, so the words A*B commute without loss. The run is the schedule's meaning; that
-C ends as alpha*A*B + beta*C and that A and B come back is then an equality of polynomials: a decision, not a sample.
+The state of every block is a polynomial of sympy's sparse ring QQ[alpha, beta, a, b, c], where a**i stands for the i-th block of A, b**j
+for the j-th of B and c**k for the k-th of C. Every product multiplies a form over A by a form over B, in this order (anything else is a
+failure), so a word a**i * b**j is one product of blocks and commuting loses nothing. The run is the schedule's meaning; that C ends as
+alpha*A*B + beta*C and that A and B come back is then an equality of polynomials: a decision, not a sample.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from bilinear.ir.linear import Coefficient
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
+
+
+LETTERS = {"A": 2, "B": 3}
+"""Where the exponents of an operand's blocks stand in a word (alpha, beta, a, b, c)."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +71,11 @@ class _Run:
         from sympy import QQ
         from sympy.polys.rings import ring
 
-        s = self.schedule
-        originals = [block for space in s.spaces if not space.is_workspace for block in space.blocks]
-        self.ring, self.alpha, self.beta, *symbols = ring(["alpha", "beta", *map(str, originals)], QQ)
-        self.original: dict[Block, Any] = dict(zip(originals, symbols, strict=True))
+        self.ring, self.alpha, self.beta, *letters = ring("alpha beta a b c", QQ)
+        self.original: dict[Block, Any] = {}
+        for space, letter in zip(self.schedule.spaces[:3], letters, strict=True):
+            self.original |= {block: letter**number for number, block in enumerate(space.blocks, 1)}
         self.state: dict[Block, Any] = dict(self.original)
-        self.shape = {space.name: space.shape for space in s.spaces}
-        self.sides = {"A": range(2, 2 + s.m * s.k), "B": range(2 + s.m * s.k, 2 + s.m * s.k + s.k * s.n)}
         self.rational = QQ
 
     def scalar(self, value: Coefficient) -> Any:
@@ -89,8 +92,20 @@ class _Run:
 
     def is_form(self, value: Any, side: str) -> bool:
         """Whether a value is a linear form over the blocks of one operand, with number coefficients."""
-        allowed = self.sides[side]
-        return all(sum(word) == 1 and word.index(1) in allowed for word in value)
+        letter = LETTERS[side]
+        return all(word[letter] and sum(word) == word[letter] for word in value)
+
+    def brief(self, value: Any, limit: int = 12) -> str:
+        """A polynomial in the names of the blocks, cut after `limit` terms."""
+        names = [[str(block) for block in space.blocks] for space in self.schedule.spaces[:3]]
+        text = ""
+        for word, coefficient in sorted(value.items(), key=lambda term: term[0][:2] + tuple(-e for e in term[0][2:]), reverse=True)[:limit]:
+            factors = ["alpha"] * word[0] + ["beta"] * word[1] + [names[i][e - 1] for i, e in enumerate(word[2:]) if e]
+            size = abs(coefficient)
+            body = "*".join(([str(size)] if size != 1 or not factors else []) + factors)
+            sign = "-" if coefficient < 0 else "+"
+            text += f" {sign} {body}" if text else f"{'-' * (sign == '-')}{body}"
+        return (text or "0") + (f" + ... ({len(value)} terms)" if len(value) > limit else "")
 
     def linear(self, number: int, stage: LinearStage) -> None:
         steps = []
@@ -100,7 +115,7 @@ class _Run:
             for target, value, span in self.evaluate(block_map):
                 scaled = self.alpha * value + self.beta * self.read(target, span) if target.space == "C" else value
                 updates[target] = scaled
-                steps.append(f"{target} = {brief(scaled)}")
+                steps.append(f"{target} = {self.brief(scaled)}")
         self.state.update(updates)
         kind = "restore" if stage.restores else "linear"
         self.facts.append(StageFact(number, kind, tuple(steps)))
@@ -138,14 +153,14 @@ class _Run:
         self.facts.append(StageFact(number, "product", tuple(names), contended))
 
     def factors(self, product: Product) -> str:
-        return f"({brief(self.state[product.left])}) * ({brief(self.state[product.right])})"
+        return f"({self.brief(self.state[product.left])}) * ({self.brief(self.state[product.right])})"
 
     def multiply(self, number: int, product: Product) -> Any:
         left, right = self.read(product.left, product.span), self.read(product.right, product.span)
         for side, block, value in (("A", product.left, left), ("B", product.right, right)):
             if not self.is_form(value, side):
                 message = f"stage {number}: the {'left' if side == 'A' else 'right'} operand {block} is no form over blocks of {side}"
-                self.report("E402", message, product.span, f"it holds {brief(value)}")
+                self.report("E402", message, product.span, f"it holds {self.brief(value)}")
         if self.scheme is not None and self.schedule.levels == 1:
             self.identify(number, product, left, right)
         return left * right
@@ -156,12 +171,12 @@ class _Run:
             self.report("E403", f"stage {number}: the product {product.left}*{product.right} is always zero", product.span)
             return
         wanted = _signatures(self.scheme) if self.scheme is not None else {}
-        found = _signature(_terms(left, self.sides["A"])), _signature(_terms(right, self.sides["B"]))
+        found = _signature(_terms(left, "A")), _signature(_terms(right, "B"))
         if found not in wanted:
             nearest = [name for (a, b), name in wanted.items() if a == found[0] or b == found[1]]
             hint = f"one factor is that of {' and of '.join(nearest)}" if nearest else ""
             message = f"stage {number}: {product.left}*{product.right} is no product of {self.schedule.scheme}"
-            self.report("E403", message, product.span, f"it multiplies ({brief(left)}) by ({brief(right)})", hint=hint)
+            self.report("E403", message, product.span, f"it multiplies ({self.brief(left)}) by ({self.brief(right)})", hint=hint)
 
     def add(self, target: Target, value: Any, span: Span | None) -> None:
         added = value * self.scalar(target.coefficient)
@@ -196,7 +211,7 @@ class _Run:
                 block = Block("C", i, j)
                 wrong = self.state[block] - self.alpha * product - self.beta * self.original[block]
                 if wrong:
-                    message, difference = f"{s.name}: {block} is not alpha*A*B + beta*C", f"the difference is {brief(wrong)}"
+                    message, difference = f"{s.name}: {block} is not alpha*A*B + beta*C", f"the difference is {self.brief(wrong)}"
                     hint = "a product is missing, doubled, or has the wrong sign in this block"
                     self.report("E406", message, s.span, difference, hint=hint)
         changed = {"A": [], "B": []}  # type: dict[str, list[Block]]
@@ -206,7 +221,7 @@ class _Run:
         for name in s.restores:
             for block in changed[name]:
                 message = f"{s.name} promises to restore {name}, but {block} does not come back"
-                self.report("E407", message, s.span, f"{block} ends as {brief(self.state[block])}")
+                self.report("E407", message, s.span, f"{block} ends as {self.brief(self.state[block])}")
         return tuple(name for name, blocks in changed.items() if not blocks)
 
 
@@ -241,8 +256,10 @@ def _target(target: Target) -> str:
     return f"{target.coefficient} {target.block}"
 
 
-def _terms(value: Any, side: range) -> dict[int, Fraction]:
-    return {word.index(1) - side.start: Fraction(int(c.numerator), int(c.denominator)) for word, c in value.items() if sum(word) == 1}
+def _terms(value: Any, side: str) -> dict[int, Fraction]:
+    """A form as block number (from 0) to coefficient."""
+    letter = LETTERS[side]
+    return {word[letter] - 1: Fraction(int(c.numerator), int(c.denominator)) for word, c in value.items()}
 
 
 Signature = tuple[tuple[int, Fraction], ...]
@@ -260,11 +277,3 @@ def _signatures(scheme: Scheme) -> dict[tuple[Signature, Signature], str]:
         (_signature({i: Fraction(c) for i, c in a}), _signature({i: Fraction(c) for i, c in b})): name
         for a, b, name in zip(u, v, scheme.products, strict=True)
     }
-
-
-def brief(value: Any, limit: int = 12) -> str:
-    """A polynomial as text, cut after `limit` terms."""
-    if len(value) <= limit:
-        return str(value).replace("**", "^")
-    head = value.ring.from_dict(dict(list(value.terms())[:limit]))
-    return f"{head} + ... ({len(value)} terms)"
