@@ -43,6 +43,9 @@ def main() -> None:
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
+    except OSError as error:
+        print(f"error: {error.strerror or error}", file=sys.stderr)
+        sys.exit(1)
     except MemoryError as error:
         print(f"error: out of memory: {error}", file=sys.stderr)
         sys.exit(1)
@@ -67,7 +70,9 @@ def _options(version: Version = False) -> None:
 @app.command()
 def compile(
     algorithm: Algorithm,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for sources, images, manifest and report.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for sources, images, manifest and report (default: build/NAME).")
+    ] = None,
     levels: Levels = 1,
     dtype: Dtypes = "float64,float32",
     arch: Annotated[str, typer.Option(help="Architectures: sm_NN (cubin) or compute_NN (PTX).")] = "sm_80,sm_90,compute_90",
@@ -82,9 +87,7 @@ def compile(
     dtypes, size = _dtypes(dtype), _shape(shape)
     _check_inputs(inputs)
     with _progress() as progress:
-        compiled = driver.compile(
-            algorithm, levels=levels, dtypes=dtypes, architectures=_words(arch), inputs=inputs, output=output, progress=progress
-        )
+        compiled = driver.compile(algorithm, levels=levels, dtypes=dtypes, architectures=_words(arch), inputs=inputs, progress=progress)
         checks = []
         for device in _devices():
             for number, one in enumerate(dtypes):
@@ -95,9 +98,11 @@ def compile(
     else:
         print(compiled.report)
         print("\n" + _check_table(checks))
-        if output is not None:
-            print(f"\nwritten to {output}: sources, cubins, PTX, manifest.json, report.json, report.md")
     _require(checks)
+    folder = output or Path("build") / compiled.report.algorithm
+    compiled.write(folder)
+    written = f"written to {folder}: sources, cubins, PTX, manifest.json, report.json, report.md"
+    print(f"\n{written}", file=sys.stderr if as_json else sys.stdout)
 
 
 @app.command()

@@ -10,8 +10,9 @@ from typing import Any
 from bilinear import __version__, frontend
 from bilinear.codegen.output import output_files, write_folder
 from bilinear.codegen.program import Program, Progress, build_program, no_progress
+from bilinear.errors import fail
 from bilinear.frontend import Loaded
-from bilinear.planner.prepare import Prepared, natural_inputs, plain, prepare
+from bilinear.planner.prepare import INPUTS, Prepared, natural_inputs, plain, prepare
 from bilinear.reporting.report import Report, make_report
 from bilinear.runtime.matmul import matmul
 
@@ -28,6 +29,14 @@ class Compiled:
     inputs: str
     programs: tuple[Program, ...]
     report: Report
+
+    def write(self, folder: str | Path) -> None:
+        """Write a folder that stands alone: sources, images, manifest and report; all of it, or nothing where that fails (E611)."""
+        dtypes, architectures = [p.dtype for p in self.programs], [built.architecture for built in self.programs[0].built[0]]
+        remainders = [build_program(plain().schedule, dtype, architectures) for dtype in dtypes]
+        files = output_files(self.loaded.scheme, self.inputs, self.programs, remainders, __version__)
+        reports = {"report.json": self.report.json().encode(), "report.md": self.report.markdown().encode()}
+        write_folder(Path(folder), {**files, **reports})
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,7 @@ def verify(algorithm: str | Path | Loaded, *, levels: int = 1, inputs: str | Non
     """Prove a scheme, and its schedule at `levels` levels; raises `BilinearError` where a proof fails."""
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded.schedule)
+    _check(levels, inputs)
     return make_report(loaded, prepare(loaded.scheme, loaded.schedule, levels, inputs), inputs)  # verify
 
 
@@ -78,11 +88,22 @@ def compile(
     """
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded.schedule)
+    _check(levels, inputs, dtypes, architectures)
     prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)  # verify, schedule, verify what came out
     programs = tuple(build_program(prepared.schedule, d, architectures, progress) for d in dtypes)  # lower, render, build
-    report = make_report(loaded, prepared, inputs, programs)
+    compiled = Compiled(loaded, prepared, inputs, programs, make_report(loaded, prepared, inputs, programs))
     if output is not None:
-        remainders = [build_program(plain().schedule, dtype, architectures) for dtype in dtypes]
-        files = output_files(loaded.scheme, inputs, programs, remainders, __version__)
-        write_folder(Path(output), {**files, "report.json": report.json().encode(), "report.md": report.markdown().encode()})
-    return Compiled(loaded, prepared, inputs, programs, report)
+        compiled.write(output)
+    return compiled
+
+
+def _check(levels: int, inputs: str, dtypes: Sequence[str] = DTYPES, architectures: Sequence[str] = ARCHITECTURES) -> None:
+    """Refuse options that mean nothing (E502, E503, E513, E603)."""
+    if not isinstance(levels, int) or isinstance(levels, bool) or levels < 1:
+        raise fail("E502", f"levels={levels!r} is not a number of levels", "give an integer of at least 1")
+    if inputs not in INPUTS:
+        raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
+    if isinstance(dtypes, str) or not dtypes or any(dtype not in DTYPES for dtype in dtypes):
+        raise fail("E503", f"no kernels for dtypes={dtypes!r}", f"give a list of {' and '.join(DTYPES)}, or of one of them")
+    if isinstance(architectures, str) or not architectures:
+        raise fail("E603", f"architectures={architectures!r} names nothing to build for", "give a list such as ['sm_90', 'compute_90']")

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+import bilinear
 from bilinear import cli
 from bilinear.codegen import nvrtc
+from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source
 from bilinear.source import Source
 
@@ -40,7 +42,8 @@ class Shell:
 
 
 @pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    monkeypatch.chdir(tmp_path_factory.mktemp("here"))
     return Shell(monkeypatch, capsys)
 
 
@@ -140,6 +143,55 @@ def test_a_schedule_that_restores_nothing_consumes_its_inputs(shell: Shell, tmp_
     status, _, err = shell("verify", path)
     assert status == 1
     assert "C22 is not alpha*A*B + beta*C" in err
+
+
+def test_a_wrong_schedule_is_refused_also_where_another_one_would_run(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.bl"
+    path.write_text(EAT.replace("C22 += A21 * B12 ; ", ""))
+    assert "error[E406]" in shell("verify", path, "--inputs", "preserve")[2]
+
+
+@needs_nvrtc
+def test_a_link_to_a_folder_stays_a_link(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    for _ in range(2):
+        status, _, err = shell("compile", "strassen", "-o", tmp_path / "link", "--arch", "sm_90", "--dtype", "float32", "--shape", "9")
+        assert status == 0, err
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "folder" / "manifest.json").is_file()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link"]
+
+
+@needs_nvrtc
+def test_nothing_is_written_where_the_check_fails(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bilinear.runtime import check
+
+    monkeypatch.setattr(check, "error_allowance", lambda *facts: 0.0)
+    status, out, err = shell("compile", "strassen", "-o", tmp_path / "out", "--arch", "sm_90", "--dtype", "float64", "--shape", "99")
+    assert status == 1
+    assert "integers exact" in out
+    assert "error[E701]" in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"dtypes": "float64"}, "E503"),
+        ({"dtypes": ["float16"]}, "E503"),
+        ({"dtypes": []}, "E503"),
+        ({"levels": 0}, "E502"),
+        ({"levels": True}, "E502"),
+        ({"inputs": "borrow"}, "E513"),
+        ({"architectures": "sm_90"}, "E603"),
+        ({"architectures": []}, "E603"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_from_python_too(options: dict[str, Any], code: str) -> None:
+    with pytest.raises(BilinearError) as caught:
+        bilinear.compile("strassen", **options)
+    assert caught.value.diagnostics[0].code == code
 
 
 @needs_nvrtc

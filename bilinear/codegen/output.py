@@ -93,27 +93,37 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
     Raises `BilinearError` (E611) where the place holds something else or cannot be written.
     """
+    folder = folder.resolve()
     if folder.exists() and not (folder.is_dir() and ((folder / MANIFEST).is_file() or not any(folder.iterdir()))):
         raise fail("E611", f"{folder} exists and is no earlier output", "choose another folder with --output")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
-        raise fail("E611", f"cannot write beside {folder}: {error.strerror}", "choose another folder with --output") from None
+        raise fail("E611", f"cannot write beside {folder}: {error.strerror or error}", "choose another folder with --output") from None
     try:
         for name, content in files.items():
             path = fresh / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         fresh.chmod(0o755)
-        if folder.exists():
-            old = fresh.with_name(fresh.name + "-old")
-            os.replace(folder, old)
-            os.replace(fresh, folder)
-            shutil.rmtree(old)
-        else:
-            os.replace(fresh, folder)
+        _take_place(fresh, folder)
     except OSError as error:
-        raise fail("E611", f"cannot write {folder}: {error.strerror}", "choose another folder with --output") from None
+        raise fail("E611", f"cannot write {folder}: {error.strerror or error}", "choose another folder with --output") from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _take_place(fresh: Path, folder: Path) -> None:
+    """Move a new folder to where an old one may be, which comes back if the move fails."""
+    if not folder.exists():
+        os.replace(fresh, folder)
+        return
+    old = fresh.with_name(fresh.name + "-old")
+    os.replace(folder, old)
+    try:
+        os.replace(fresh, folder)
+    except OSError:
+        os.replace(old, folder)
+        raise
+    shutil.rmtree(old)

@@ -70,6 +70,8 @@ def prepare(scheme: Scheme, schedule: Schedule | None, levels: int, inputs: str)
     scheme_proof = prove_scheme(scheme)
     scheme_proof.require()
     check_promise(scheme, schedule, inputs)
+    if schedule is not None:  # also where another one runs: nobody is told that a wrong schedule is proved
+        prove_schedule(mark_first_writes(schedule), scheme).require()
     authored = schedule if schedule is not None and inputs != "preserve" else scheme_to_schedule(scheme)
     authored_proof = prove_schedule(mark_first_writes(authored), scheme)
     authored_proof.require()

@@ -65,9 +65,9 @@ def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, 
             run.done.append(part)
             try:
                 deliver_interrupt()
-            except BaseException:
+            except BaseException as stop:
                 if part is not (stages or plan.strips)[-1]:
-                    run.undo()
+                    run.go_back(stop)
                 raise
 
 
@@ -148,6 +148,14 @@ class _Run:
     plan: Plan
     spaces: dict[str, Any]
     done: list[Strip | Stage] = field(default_factory=list)
+
+    def go_back(self, stop: BaseException) -> None:
+        """Before an interrupt leaves: bring A and B back; what cannot be brought back becomes a note of the exception."""
+        try:
+            self.undo()
+        except Exception as error:
+            changed = dict.fromkeys(name for part in self.done for name in self._written(part))
+            stop.add_note(f"A and B could not be restored: {error}; changed: {', '.join(changed)}")
 
     def undo(self) -> None:
         """Run the inverses of the linear stages that have run, last first."""

@@ -23,15 +23,16 @@ def _inverse(part: BlockMap) -> BlockMap:
     from sympy.polys.matrices import DomainMatrix
     from sympy.polys.matrices.exceptions import DMNonInvertibleMatrixError
 
-    size = len(part.sources)
-    rows = {block: ((i, 1),) for i, block in enumerate(part.sources)} | dict(zip(part.targets, part.map.matrix, strict=True))
-    entries = {i: {j: QQ(c.numerator, c.denominator) for j, c in rows[block]} for i, block in enumerate(part.sources)}
+    blocks = tuple(dict.fromkeys(part.sources + part.targets))
+    size = len(blocks)
+    rows = {block: ((i, 1),) for i, block in enumerate(blocks)} | dict(zip(part.targets, part.map.matrix, strict=True))
+    entries = {i: {j: QQ(c.numerator, c.denominator) for j, c in rows[block]} for i, block in enumerate(blocks)}
     try:
         inverse = DomainMatrix(entries, (size, size), QQ).inv().to_sdm()
     except DMNonInvertibleMatrixError:
         raise ZeroDivisionError("the stage's matrix is singular") from None
     outputs = []
     for target in part.targets:
-        row = inverse.get(part.sources.index(target), {})
+        row = inverse.get(blocks.index(target), {})
         outputs.append(form((j, Fraction(int(c.numerator), int(c.denominator))) for j, c in row.items()))
-    return BlockMap(part.sources, part.targets, LinearMap(size, tuple(outputs)))
+    return BlockMap(blocks, part.targets, LinearMap(size, tuple(outputs)))

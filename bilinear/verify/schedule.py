@@ -19,7 +19,6 @@ from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductS
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
 
-
 LETTERS = {"A": 2, "B": 3}
 """Where the exponents of an operand's blocks stand in a word (alpha, beta, a, b, c)."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -312,3 +313,30 @@ def test_linear_stages_of_msmes_exist_before_and_after_its_products() -> None:
     """What the tests above rely on."""
     kinds = [type(stage) for stage in stages_of("msmes", 1, "restore")]
     assert kinds[0] is LinearStage and kinds[-1] is LinearStage and ProductStage in kinds
+
+
+LOSSY = """schedule lossy of naive2x2
+  stage { C11 += A11 * B11 ; C12 += A12 * B22 }
+  stage { C12 += A11 * B12 ; C11 += A12 * B21 }
+  stage { A11 = A21 ; A12 = A22 }
+  stage { C21 += A11 * B11 ; C22 += A12 * B22 }
+  stage { C22 += A11 * B12 ; C21 += A12 * B21 }
+"""
+
+
+def test_an_interrupt_leaves_as_itself_where_the_inputs_cannot_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage that overwrites a block has no inverse: the interrupt says so, and does not become another error."""
+    path = tmp_path / "lossy.bl"
+    path.write_text(LOSSY)
+    loaded = load(path)
+    a, b, c = operands()
+    wanted = a @ b
+    bilinear.matmul(a.copy(), b, c, algorithm=loaded, levels=1, inputs="consume")
+    np.testing.assert_array_equal(c, wanted)
+    stages = prepare(loaded.scheme, loaded.schedule, 1, "consume").schedule.stages
+    change_steps(monkeypatch, stages, interrupting(next(i for i, s in enumerate(stages) if isinstance(s, LinearStage))))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        bilinear.matmul(a, b, c, algorithm=loaded, levels=1, inputs="consume")
+    (note,) = caught.value.__notes__
+    assert "A and B could not be restored" in note
+    assert "A11, A12" in note
