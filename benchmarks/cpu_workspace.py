@@ -46,20 +46,22 @@ def interleaved(calls: dict[str, Call], repeats: int) -> dict[str, list[float]]:
     return {name: seconds[1:] for name, seconds in times.items()}
 
 
-def measure(size: int, dtype: str, configurations: list[Configuration], repeats: int) -> list[dict[str, Any]]:
+def measure(size: int, dtype: str, configurations: list[Configuration], repeats: int, fresh: bool) -> list[dict[str, Any]]:
     """One row a configuration: exactness, times, ratio."""
     generator = np.random.default_rng(7)
     a, b = (generator.integers(-4, 5, (size, size)).astype(dtype) for _ in range(2))
     wanted, c = a @ b, np.full((size, size), np.nan, dtype)
+    needed = max(workspace(size, dtype, configuration) for configuration in configurations)
+    buffer = None if fresh else np.full(needed, 255, np.uint8)  # touched once, as a program that multiplies often would have it
     exact = {}
     for name, levels in configurations:
         c[...] = np.nan
-        bilinear.matmul(a, b, c, algorithm=name, levels=levels)
+        bilinear.matmul(a, b, c, algorithm=name, levels=levels, workspace=buffer)
         exact[name, levels] = bool(np.array_equal(c, wanted))
     del wanted
     calls: dict[str, Call] = {"numpy": partial(np.matmul, a, b, out=c)}
     for name, levels in configurations:
-        calls[f"{name} {levels}"] = partial(bilinear.matmul, a, b, c, algorithm=name, levels=levels)
+        calls[f"{name} {levels}"] = partial(bilinear.matmul, a, b, c, algorithm=name, levels=levels, workspace=buffer)
     times = interleaved(calls, repeats)
     library = median(times["numpy"])
     return [
@@ -68,6 +70,7 @@ def measure(size: int, dtype: str, configurations: list[Configuration], repeats:
             "dtype": dtype,
             "algorithm": name,
             "levels": levels,
+            "workspace": "fresh" if fresh else "reused",
             "exact": exact[name, levels],
             "seconds": median(times[f"{name} {levels}"]),
             "library_seconds": library,
@@ -89,6 +92,7 @@ def main() -> None:
     parser.add_argument("--algorithms", default="strassen,winograd")
     parser.add_argument("--levels", default="1,2")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--fresh", action="store_true", help="allocate the workspace in every call instead of reusing one buffer")
     parser.add_argument("--json", type=Path, help="where the results go as JSON")
     options = parser.parse_args()
     levels = [int(level) for level in options.levels.split(",")]

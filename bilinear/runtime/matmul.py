@@ -17,6 +17,7 @@ import numpy as np
 from bilinear.errors import fail
 from bilinear.frontend import Loaded, load
 from bilinear.ir.linear import Coefficient
+from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.planner.plan import choose_levels, make_plan
 from bilinear.planner.prepare import INPUTS, Prepared, check_promise, prepare
@@ -37,6 +38,7 @@ def matmul(
     algorithm: str | Loaded = "auto",
     levels: int | Literal["auto"] = "auto",
     inputs: Literal["preserve", "restore", "consume"] = "preserve",
+    workspace: Any = None,
     stream: Any = None,
 ) -> Any:
     """alpha * a @ b + beta * out, with the shapes, dtypes and batches of `numpy.matmul`.
@@ -46,7 +48,9 @@ def matmul(
     multiply). `levels` is the number of recursion levels; 0 is the library's multiply. `inputs` promises what happens to `a` and `b`:
     `preserve` never writes them, `restore` may write them and brings them back to rounding, `consume` leaves them undefined; the last
     two need an in-place schedule. With alpha = 0 the operands are not read, with beta = 0 `out` is not read. alpha is a number of the
-    product's type, beta of the type of `out`. `stream` is a CuPy stream (the current one by default).
+    product's type, beta of the type of `out`. `workspace` is a one-dimensional array to be used in place of a fresh allocation, whose
+    memory a first touch makes slow; one that is too small is refused with the bytes that are needed. `stream` is a CuPy stream (the
+    current one by default).
 
     Raises `ValueError` and `TypeError` where `numpy.matmul` does, `BilinearError` for what cannot run as asked, `MemoryError` where the
     workspace cannot be had, and `StageError` where a stage failed.
@@ -55,7 +59,7 @@ def matmul(
     kind = kind_of(a, b, out)
     left, right = adopt(a, kind), adopt(b, kind)
     given = None if out is None else adopt_out(out, kind)
-    request = _Request(kind, alpha, beta, algorithm, levels, inputs)
+    request = _Request(kind, alpha, beta, algorithm, levels, inputs, workspace)
     with stream if stream is not None and kind.on_gpu else nullcontext():
         result = request.multiply(left, right, given)
     return out if out is not None else kind.give_back(result)
@@ -83,6 +87,7 @@ class _Request:
     algorithm: str | Loaded
     levels: int | str
     inputs: str
+    workspace: Any = None
 
     def multiply(self, a: Any, b: Any, out: Any) -> Any:
         loaded = self.loaded()
@@ -163,9 +168,20 @@ class _Request:
         by_column = frozenset(name for name, x in spaces if x.strides[-2] == x.itemsize != x.strides[-1])
         plan = make_plan(schedule, m, k, n, result.dtype.itemsize, by_column)
         log.debug("%s: workspace of %d bytes", schedule.name, plan.workspace_elements * result.dtype.itemsize)
-        workspace = allocate_workspace(executor, plan, result)
+        own = self.workspace is None or not plan.slots
+        workspace = allocate_workspace(executor, plan, result) if own else self.given_workspace(plan, left, right, result)
         for index in np.ndindex(*result.shape[:-2]):
             execute(executor, plan, _matrix(left, index), _matrix(right, index), result[index], alpha, beta, workspace)
+
+    def given_workspace(self, plan: Plan, left: Any, right: Any, result: Any) -> Any:
+        """The caller's buffer as elements of the result's type; refused (E529) where it cannot serve."""
+        buffer, needed = self.workspace, plan.workspace_elements * result.dtype.itemsize
+        if not isinstance(buffer, self.kind.module.ndarray) or buffer.ndim != 1 or not buffer.flags.c_contiguous or not is_writable(buffer):
+            message = "workspace is no writable, contiguous, one-dimensional array of the operands' kind"
+            raise fail("E529", message, f"give one of {needed} bytes")
+        if buffer.nbytes < needed or any(shares_memory(buffer, x) for x in (left, right, result)):
+            raise fail("E529", f"workspace has {buffer.nbytes} bytes, {needed} are needed, apart from a, b and out", "give a larger buffer")
+        return buffer.view(np.uint8)[:needed].view(result.dtype)
 
     def prepared(self, loaded: Loaded, m: int, k: int, n: int) -> Prepared:
         levels = max(1, choose_levels(loaded.scheme, m, k, n)) if self.levels == "auto" else int(self.levels)
