@@ -101,7 +101,7 @@ def main() -> None:
     print(f"{'N':>6} {'dtype':>8} {'algorithm':>10} {'levels':>6} {'seconds':>9} {'numpy':>9} {'ratio':>6} {'best':>6}  exact  workspace")
     for dtype in options.dtypes.split(","):
         for size in options.sizes.split(","):
-            for row in measure(int(size), dtype, configurations, options.repeats):
+            for row in measure(int(size), dtype, configurations, options.repeats, options.fresh):
                 rows.append(row)
                 times = f"{row['seconds']:9.3f} {row['library_seconds']:9.3f} {row['ratio']:6.3f} {row['best_ratio']:6.3f}"
                 what = f"{row['size']:>6} {dtype:>8} {row['algorithm']:>10} {row['levels']:>6}"
