@@ -88,7 +88,18 @@ def classical(a: Any, b: Any, c: Any) -> dict[str, Call]:
 
 def save(name: str, rows: list[dict[str, Any]], path: Path | None) -> None:
     """Write the results as JSON beside the machine they were measured on, or to standard output."""
-    text = json.dumps({"benchmark": name, "machine": machine(), "command": [PurePath(word).name if word.startswith("/") else word for word in sys.argv], "rows": rows}, indent=1) + "\n"
+    text = (
+        json.dumps(
+            {
+                "benchmark": name,
+                "machine": machine(),
+                "command": [PurePath(word).name if word.startswith("/") else word for word in sys.argv],
+                "rows": rows,
+            },
+            indent=1,
+        )
+        + "\n"
+    )
     if path is None:
         print(text)
     else:
