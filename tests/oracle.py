@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bilinear.ir.linear import Coefficient
+from bilinear.ir.number import Coefficient
 from bilinear.ir.schedule import Block, LinearStage, ProductStage, Schedule
 from bilinear.ir.scheme import Scheme
 

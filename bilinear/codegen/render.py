@@ -8,7 +8,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from bilinear.ir.kernel import Argument, Kernel, Part, Port, ScanKernel
-from bilinear.ir.linear import Coefficient, Form
+from bilinear.ir.linear import Form
+from bilinear.ir.number import Coefficient, Symbolic, is_negative, to_float
 from bilinear.resources import templates_folder
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def _parameter(argument: Argument) -> str:
 
 def _constant(value: Coefficient) -> str:
     """An exact number as a constant of the element type: rationals are divided in it, so they are rounded once."""
+    if isinstance(value, Symbolic):
+        return f"Real({to_float(value)!r})"
     fraction = Fraction(value)
     if fraction.denominator == 1:
         return f"Real({fraction.numerator})"
@@ -71,8 +74,8 @@ def _combination(form: Form) -> str:
         return "Real(0)"
     text = ""
     for index, coefficient in form:
-        sign = "-" if coefficient < 0 else "+"
-        size: Coefficient = coefficient if coefficient > 0 else -coefficient
+        sign = "-" if is_negative(coefficient) else "+"
+        size: Coefficient = -coefficient if sign == "-" else coefficient
         value = f"v{index}.lane[e]"
         term = value if size == 1 else f"{_constant(size)} * {value}"
         text += (f" {sign} " if text else "-" * (sign == "-")) + term

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from fractions import Fraction
 
+from bilinear.frontend.numbers import NotANumber, parse_number
 from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.syntax import Word
-from bilinear.ir.linear import Coefficient, Form, exact, form
+from bilinear.ir.linear import Form, form
+from bilinear.ir.number import Coefficient, Symbolic
+from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import Block
 from bilinear.source import Span
 
-MOST_DIGITS = 100
-"""Digits of a numerator or denominator; it bounds the time that exact arithmetic can take."""
+RATIONALS = Ring()
+MOST_BITS = 1600
+"""Binary digits of a numerator or denominator that a sum may grow to; it bounds the time that exact arithmetic can take."""
+MOST_TERMS = 256
+"""Terms of a coefficient that is a polynomial."""
 
-_NUMBER = re.compile(r"([+-]?[0-9]+)(?:[ \t]*/[ \t]*([0-9]+))?")
 _BLOCK = re.compile(r"([ABC])(?:([1-9])([1-9])|\[[ \t]*([0-9]{1,9})[ \t]*,[ \t]*([0-9]{1,9})[ \t]*\])")
 
 Grid = dict[str, tuple[int, int]]
@@ -27,25 +31,27 @@ def grid(m: int, k: int, n: int) -> Grid:
     return {"A": (m, k), "B": (k, n), "C": (m, n)}
 
 
-def read_number(text: str, span: Span, reporter: Reporter, ring: str = "Q") -> Coefficient | None:
-    """An integer or a rational, exactly; None where it is none, or none of the ring, which is reported (E205)."""
-    match = _NUMBER.fullmatch(text)
-    if match is None:
-        hint = "coefficients are integers or rationals such as -1/2"
-        reporter.report("E205", f"{shown(text)} is not a number", span, "expected a coefficient", hint=hint)
+def read_number(text: str, span: Span, reporter: Reporter, ring: Ring = RATIONALS) -> Coefficient | None:
+    """A coefficient, exactly; None where it is none, or none of the ring, which is reported (E205)."""
+    try:
+        value = parse_number(text)
+    except NotANumber as error:
+        reporter.report("E205", f"{shown(text)} is not a number", span, "expected a coefficient", hint=str(error))
         return None
-    if len(text) > 2 * MOST_DIGITS or max(len(match[1]), len(match[2] or "")) > MOST_DIGITS:
-        reporter.report("E205", "this number is too long", span, note=f"numerator and denominator have at most {MOST_DIGITS} digits")
-        return None
-    denominator = int(match[2] or 1)
-    if denominator == 0:
-        reporter.report("E205", f"{shown(text)} divides by zero", span, "not a number")
-        return None
-    value = exact(Fraction(int(match[1]), denominator))
-    if ring == "Z" and isinstance(value, Fraction):
-        reporter.report("E205", f"{value} is not an integer", span, "not in Z", hint="leave out 'over Z', the ring is then Q")
-        return None
-    return value
+    if ring.holds(value):
+        return value
+    reporter.report("E205", f"{shown(str(value))} is not in {ring}", span, f"not in {ring}", hint=_wider(value, ring))
+    return None
+
+
+def _wider(value: Coefficient, ring: Ring) -> str:
+    """What to do about a coefficient that is not in the ring."""
+    if not isinstance(value, Symbolic):
+        return f"its denominator is zero in {ring}" if ring.modulus else "leave out 'over Z', the ring is then Q"
+    missing = sorted(value.generators - {ring.generator})
+    if len(value.generators) == 1 and missing[0] not in ("alpha", "beta"):
+        return f"write: over Q[{missing[0]}], in the header of the scheme"
+    return "a scheme has one generator: sqrt(d), i, or lambda"
 
 
 def is_block(text: str) -> bool:
@@ -79,11 +85,17 @@ def add_up(terms: Iterable[tuple[int, Coefficient]], span: Span, reporter: Repor
     total: dict[int, Coefficient] = {}
     for index, coefficient in terms:
         value = total.get(index, 0) + coefficient
-        if max(value.numerator.bit_length(), value.denominator.bit_length()) > 16 * MOST_DIGITS:
+        if _is_long(value):
             reporter.report("E205", "the coefficients of this sum are too long", span, note="exact sums of many fractions grow")
             return None
         total[index] = value
     return form(total)
+
+
+def _is_long(value: Coefficient) -> bool:
+    if isinstance(value, Symbolic):
+        return len(value.terms) > MOST_TERMS or any(_is_long(c) for _, c in value.terms)
+    return max(value.numerator.bit_length(), value.denominator.bit_length()) > MOST_BITS
 
 
 def _count(number: int, noun: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bilinear.frontend.reporter import Reporter, did_you_mean, shown
 from bilinear.frontend.syntax import SchemeHeader, Word
+from bilinear.ir.ring import RINGS, Ring, parse_ring
 from bilinear.source import Span
 
 MOST_BLOCKS = 4096
@@ -25,7 +26,7 @@ class Format:
     k: int
     n: int
     rank: int
-    ring: str
+    ring: Ring
 
 
 @dataclass(frozen=True)
@@ -58,17 +59,17 @@ def read_format(header: SchemeHeader, reporter: Reporter) -> Format | None:
     return Format(m, k, n, rank, ring) if ring is not None else None
 
 
-def read_ring(word: Word | None, reporter: Reporter) -> str | None:
-    """`Q`, which is the default, or `Z`; other rings are reported (E203)."""
+def read_ring(word: Word | None, reporter: Reporter) -> Ring | None:
+    """The ring of a scheme's coefficients, Q by default; what is no ring that schemes can be written over is reported (E203)."""
     if word is None:
-        return "Q"
-    ring = word.text[len("over") :].strip()
-    if ring in ("Q", "Z"):
-        return ring
-    hint = "write over Q or over Z, or nothing, which means Q"
-    name = shown(ring) if ring else "this ring"
-    reporter.report("E203", f"schemes over {name} are not supported yet", word.span, "supported are Q and Z", hint=hint)
-    return None
+        return Ring()
+    text = word.text[len("over") :].strip()
+    ring = parse_ring(text)
+    if ring is None:
+        name = shown(text) if text else "this"
+        hint = f"write over one of {RINGS}, or nothing, which means Q"
+        reporter.report("E203", f"{name} is no ring that schemes can be written over", word.span, "not known", hint=hint)
+    return ring
 
 
 def read_claims(word: Word | None, reporter: Reporter) -> Claims:

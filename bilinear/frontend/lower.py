@@ -10,7 +10,7 @@ from bilinear.frontend.headers import read_claims
 from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.schemes import read_citation, read_scheme
 from bilinear.frontend.stages import StageReader
-from bilinear.frontend.syntax import Broken, Citation, Row, ScheduleHeader, SchemeHeader, Stage, Statement, Update, Word
+from bilinear.frontend.syntax import Basis, Broken, Citation, Row, ScheduleHeader, SchemeHeader, Stage, Statement, Update, Word
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme
 
@@ -116,8 +116,8 @@ def _schedule(header: ScheduleHeader, body: Sequence[Statement], scheme: Scheme 
 def _find_strangers(body: Sequence[Statement], reporter: Reporter) -> None:
     """Report the first row or equation in a schedule (E218)."""
     for statement in body:
-        if isinstance(statement, Row | Update):
-            what = "a row of a table" if isinstance(statement, Row) else "an equation"
+        if isinstance(statement, Row | Update | Basis):
+            what = {Row: "a row of a table", Update: "an equation", Basis: "a basis"}[type(statement)]
             hint = "the steps of a schedule stand in stages: stage { A21 += A22 }"
             reporter.report("E218", f"{what} in a schedule", statement.span, "belongs to a scheme", hint=hint)
             return

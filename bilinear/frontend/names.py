@@ -8,8 +8,9 @@ from bilinear.frontend.atoms import Grid, grid, is_block, number_of, read_block
 from bilinear.frontend.headers import Format
 from bilinear.frontend.reporter import Reporter, did_you_mean, shown
 from bilinear.frontend.syntax import Plain, Word
-from bilinear.ir.linear import Coefficient, Form
-from bilinear.ir.scheme import block_name
+from bilinear.ir.linear import Form
+from bilinear.ir.number import Coefficient
+from bilinear.ir.scheme import WrittenSum, WrittenTerm, block_name
 from bilinear.source import Span
 
 KINDS = {"A": "a form over A", "B": "a form over B", "M": "a form over products"}
@@ -48,6 +49,10 @@ class Names:
     outputs: dict[int, tuple[Form | None, Span]] = field(default_factory=dict)
     columns: dict[int, list[tuple[int, Coefficient]]] = field(default_factory=dict)
     """For each block of C its column of a table: (product, coefficient)."""
+    written: list[WrittenTerm] = field(default_factory=list)
+    sums: list[WrittenSum] = field(default_factory=list)
+    rows: list[Span] = field(default_factory=list)
+    """The cells of each row of a table."""
 
     def __post_init__(self) -> None:
         h = self.header

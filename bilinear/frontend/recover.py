@@ -9,7 +9,7 @@ from bilinear.frontend.syntax import Broken
 from bilinear.source import Source, Span
 
 WHOLE_LINE = frozenset({"scheme", "schedule", "source"})
-KEYWORDS = WHOLE_LINE | {"stage", "restore"}
+KEYWORDS = WHOLE_LINE | {"stage", "restore", "basis"}
 
 _STRING = re.compile(r'"(?:\\["\\n]|[^"\\\n])*"')
 _CLOSED = re.compile(r"\{[^{}]*\}")
@@ -62,7 +62,7 @@ def broken_statement(source: Source, text: str, offset: int, opening: bool) -> t
 def _range(text: str, offset: int) -> tuple[int, int]:
     start = statement_start(text, offset)
     word = first_word(text[start : start + 200])
-    if word in ("stage", "restore"):
+    if word in ("stage", "restore", "basis"):
         return start, _stage_end(text, offset)
     stops = "\n" if word in WHOLE_LINE else "\n;}"
     ends = [place for mark in stops if (place := text.find(mark, offset)) >= 0]
@@ -75,7 +75,7 @@ def _range(text: str, offset: int) -> tuple[int, int]:
 def _stage_end(text: str, offset: int) -> int:
     """The end of a stage whose words are wrong: its `}`, unless another statement begins before that."""
     close = text.find("}", offset)
-    following = re.compile(r"\n\s*(?:scheme|schedule|source|restore|stage)\b").search(text, offset)
+    following = re.compile(r"\n\s*(?:scheme|schedule|source|restore|stage|basis)\b").search(text, offset)
     if close >= 0 and (following is None or close < following.start()):
         return close + 1
     stop = text.find("\n", offset)
@@ -84,5 +84,5 @@ def _stage_end(text: str, offset: int) -> int:
 
 def _stage_range(text: str, offset: int) -> tuple[int, int]:
     """A stage that is never closed: up to the next line that begins a statement."""
-    following = re.compile(r"\n[ \t]*(?:scheme|schedule|source|restore|stage)\b").search(text, offset)
+    following = re.compile(r"\n[ \t]*(?:scheme|schedule|source|restore|stage|basis)\b").search(text, offset)
     return statement_start(text, offset), following.start() if following is not None else len(text)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from bilinear.frontend.atoms import is_block
+from bilinear.frontend.bases import read_bases
 from bilinear.frontend.equations import EquationReader
 from bilinear.frontend.headers import read_format
 from bilinear.frontend.names import Names
@@ -13,7 +14,7 @@ from bilinear.frontend.reporter import Reporter, listed, shown
 from bilinear.frontend.syntax import Broken, Citation, Row, SchemeHeader, Stage, Statement, Update
 from bilinear.frontend.tables import read_row
 from bilinear.ir.linear import Form, LinearMap
-from bilinear.ir.scheme import Places, Scheme, block_name
+from bilinear.ir.scheme import Bases, Places, Scheme, block_name
 from bilinear.source import Span
 
 
@@ -25,6 +26,7 @@ def read_scheme(header: SchemeHeader, body: Sequence[Statement], reporter: Repor
         return None
     names = Names(format_, reporter, later=_definitions(body))
     citation = read_citation(body, reporter)
+    bases = read_bases(body, names)
     _read_body(names, body)
     if len(reporter.found) + reporter.unreported > before or any(isinstance(s, Broken) for s in body):
         return None
@@ -33,7 +35,7 @@ def read_scheme(header: SchemeHeader, body: Sequence[Statement], reporter: Repor
         names.outputs = {i: (tuple(names.columns.get(i, ())), header.format.span) for i in blocks}
     if not _is_complete(header, names, reporter):
         return None
-    return _scheme(header, names, citation)
+    return _scheme(header, names, citation, bases)
 
 
 def read_citation(body: Sequence[Statement], reporter: Reporter) -> str:
@@ -90,6 +92,7 @@ def _add_row(names: Names, row: Row) -> None:
         return
     product = len(names.products)
     names.add_product(row.name.text, cells[0], cells[1], row.name.span)
+    names.rows.append(row.cells.span if row.cells is not None else row.span)
     for index, coefficient in cells[2]:
         names.columns.setdefault(index, []).append((product, coefficient))
 
@@ -111,7 +114,7 @@ def _is_complete(header: SchemeHeader, names: Names, reporter: Reporter) -> bool
     return not missing
 
 
-def _scheme(header: SchemeHeader, names: Names, citation: str) -> Scheme:
+def _scheme(header: SchemeHeader, names: Names, citation: str, bases: Bases | None) -> Scheme:
     h = names.header
     outputs = [names.outputs[i] for i in range(h.m * h.n)]
     return Scheme(
@@ -125,7 +128,15 @@ def _scheme(header: SchemeHeader, names: Names, citation: str) -> Scheme:
         _product_names(names),
         h.ring,
         citation,
-        Places(header.span, tuple(p.span for p in names.products), tuple(span for _, span in outputs)),
+        Places(
+            header.span,
+            tuple(p.span for p in names.products),
+            tuple(span for _, span in outputs),
+            tuple(names.written),
+            tuple(names.sums),
+            tuple(names.rows),
+        ),
+        bases,
     )
 
 

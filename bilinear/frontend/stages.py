@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from bilinear.frontend.atoms import Grid, add_up, is_block, read_block, read_number
 from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.syntax import Factor, Plain, Stage, Update, Word
-from bilinear.ir.linear import Coefficient, LinearMap
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.number import Coefficient
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Target
 from bilinear.ir.schedule import Stage as StageIR
 from bilinear.source import Span

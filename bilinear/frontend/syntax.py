@@ -100,6 +100,15 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Basis:
+    """`basis A { ... }`: a change of basis before (A, B) or after (C) the scheme; the span is that of the words."""
+
+    operand: Word
+    steps: tuple[Update, ...]
+    span: Span
+
+
+@dataclass(frozen=True)
 class Broken:
     """A statement that did not parse: which name it would have defined, or which header it would have been."""
 
@@ -108,4 +117,4 @@ class Broken:
     span: Span
 
 
-Statement = SchemeHeader | ScheduleHeader | Citation | Row | Update | Stage | Broken
+Statement = SchemeHeader | ScheduleHeader | Citation | Basis | Row | Update | Stage | Broken

@@ -70,7 +70,7 @@ def _kind(text: str, offset: int) -> str:
 
 def _begins_statement(text: str, start: int) -> bool:
     """Whether the line at an offset reads like the begin of a statement."""
-    pattern = r"[ \t]*(?:(?:scheme|schedule|source|restore|stage)\b|[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]\n]*\])?[ \t]*(?:\+=|-=|=|:))"
+    pattern = r"[ \t]*(?:(?:scheme|schedule|source|restore|stage|basis)\b|[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]\n]*\])?[ \t]*(?:\+=|-=|=|:))"
     return re.compile(pattern).match(text, start) is not None
 
 

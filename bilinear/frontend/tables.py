@@ -10,10 +10,13 @@ from bilinear.frontend.atoms import read_number
 from bilinear.frontend.headers import Format
 from bilinear.frontend.reporter import Reporter
 from bilinear.frontend.syntax import Row, Word
-from bilinear.ir.linear import Coefficient, Form, exact
+from bilinear.ir.linear import Form
+from bilinear.ir.number import Coefficient, exact
+from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import block_name
 from bilinear.source import Span
 
+INTEGERS = Ring("Z")
 _SHORT = re.compile(r"[+-]?[0-9]{1,9}(?:/[1-9][0-9]{0,8})?")
 
 Cells = list[Form]
@@ -46,7 +49,7 @@ def _parts(cells: Word | None) -> list[Word]:
     return parts
 
 
-def _read_part(row: Row, part: Word, matrix: str, rows: int, columns: int, ring: str, reporter: Reporter) -> Form | None:
+def _read_part(row: Row, part: Word, matrix: str, rows: int, columns: int, ring: Ring, reporter: Reporter) -> Form | None:
     entries = part.text.split()
     if len(entries) != rows * columns:
         reporter.report(
@@ -62,11 +65,11 @@ def _read_part(row: Row, part: Word, matrix: str, rows: int, columns: int, ring:
     return _read_entries(part, ring, reporter)
 
 
-def _read_entries(part: Word, ring: str, reporter: Reporter) -> Form | None:
+def _read_entries(part: Word, ring: Ring, reporter: Reporter) -> Form | None:
     terms: list[tuple[int, Coefficient]] = []
     sound = True
     for index, match in enumerate(re.finditer(r"\S+", part.text)):
-        value = _simple(match[0]) if ring == "Q" else None
+        value = _simple(match[0]) if not ring.modulus and ring != INTEGERS else None
         if value is None:
             start = part.span.start + match.start()
             value = read_number(match[0], Span(part.span.source, start, start + len(match[0])), reporter, ring)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from bilinear.frontend.syntax import (
+    Basis,
     Citation,
     Factor,
     Plain,
@@ -45,6 +46,8 @@ class TreeReader:
             return self._row(children)
         if tree.data == "stage":
             return self._stage(children)
+        if tree.data == "basis":
+            return self._basis(children)
         if tree.data == "citation":
             return self._citation(children)
         words = [self._word(child) if child is not None else None for child in children]
@@ -79,6 +82,11 @@ class TreeReader:
         word = self._word(children[1])
         steps = tuple(self._update(cast("Tree[Token]", child).children) for child in children[3:-1])
         return Stage(restore is not None, steps, self._span(restore or word, word))
+
+    def _basis(self, children: Sequence[Child]) -> Basis:
+        word, operand = self._word(children[0]), self._word(children[1])
+        steps = tuple(self._update(cast("Tree[Token]", child).children) for child in children[3:-1])
+        return Basis(operand, steps, self._span(word, operand))
 
     def _update(self, children: Sequence[Child]) -> Update:
         targets = tuple(self._plain(cast("Tree[Token]", child).children) for child in cast("Tree[Token]", children[0]).children)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bilinear.ir.linear import Coefficient, LinearMap
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.number import Coefficient
 
 ELEMENT_BYTES = {"float": 4, "double": 8}
 

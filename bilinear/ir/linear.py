@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cached_property
 
-Coefficient = int | Fraction
+from bilinear.ir.number import Coefficient, exact
+
 Form = tuple[tuple[int, Coefficient], ...]
 """A linear form: (index, nonzero coefficient) pairs in ascending order of the index."""
-
-
-def exact(value: Coefficient) -> Coefficient:
-    """The same number, as an `int` where it is one."""
-    return value.numerator if isinstance(value, Fraction) and value.denominator == 1 else value
 
 
 def form(terms: Mapping[int, Coefficient] | Iterable[tuple[int, Coefficient]]) -> Form:
@@ -25,7 +20,7 @@ def form(terms: Mapping[int, Coefficient] | Iterable[tuple[int, Coefficient]]) -
     return tuple((index, exact(total[index])) for index in sorted(total) if total[index])
 
 
-def substitute(outer: Form, values: list[Form]) -> Form:
+def substitute(outer: Form, values: Sequence[Form]) -> Form:
     """The form `outer` over values that are themselves forms."""
     return form((i, c * d) for index, c in outer for i, d in values[index])
 

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from bilinear.errors import fail
-from bilinear.ir.linear import Coefficient, Form
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule, Stage
+from bilinear.ir.linear import Form
+from bilinear.ir.number import Coefficient, Symbolic, is_negative
+from bilinear.ir.ring import Ring
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule, Space, Stage
 from bilinear.ir.scheme import Scheme, block_name
 
 _TITLE = r"[A-Za-z_][A-Za-z0-9_-]*"
-_NAME = r"(?!(?:scheme|schedule|source|restore|stage)\Z)(?![ABC][1-9][1-9]\Z)[A-Za-z_][A-Za-z0-9_]*"
+_NAME = r"(?!(?:scheme|schedule|source|restore|stage|basis)\Z)(?![ABC][1-9][1-9]\Z)[A-Za-z_][A-Za-z0-9_]*"
 
 
 def print_scheme(scheme: Scheme) -> str:
@@ -22,8 +24,8 @@ def print_scheme(scheme: Scheme) -> str:
     """
     _check_names((scheme.name,), re.compile(_TITLE))
     _check_names(scheme.products, re.compile(_NAME))
-    ring = "" if scheme.ring == "Q" else f" over {scheme.ring}"
-    head = [f"scheme {scheme.name} {scheme.format}{ring}", *_citation(scheme.citation)]
+    ring = "" if scheme.ring == Ring() else f" over {scheme.ring}"
+    head = [f"scheme {scheme.name} {scheme.format}{ring}", *_citation(scheme.citation), *_bases(scheme)]
     body = _equations(scheme) if scheme.u.steps or scheme.v.steps or scheme.w.steps else _table(scheme)
     return "\n".join([*head, *body]) + "\n"
 
@@ -65,6 +67,21 @@ def _names(matrix: str, rows: int, columns: int) -> list[str]:
 def _blocks(scheme: Scheme) -> tuple[list[str], list[str], list[str]]:
     m, k, n = scheme.m, scheme.k, scheme.n
     return _names("A", m, k), _names("B", k, n), _names("C", m, n)
+
+
+def _bases(scheme: Scheme) -> list[str]:
+    """The changes of basis, one line an operand that has one."""
+    if scheme.bases is None:
+        return []
+    grids = (("A", scheme.m, scheme.k), ("B", scheme.k, scheme.n), ("C", scheme.m, scheme.n))
+    lines = []
+    for (space, rows, columns), change in zip(grids, (scheme.bases.a, scheme.bases.b, scheme.bases.c), strict=True):
+        blocks = Space(space, space, rows, columns).blocks
+        if change.inputs != len(blocks) or len(change.outputs) != len(blocks):
+            raise fail("E241", f"{scheme.name} changes to a basis of another size, which the language cannot write")
+        changed = [_update(blocks[i], blocks, row, []) for i, row in enumerate(change.matrix) if row != ((i, 1),)]
+        lines += [f"  basis {space} {{ {' ; '.join(changed)} }}"] if changed else []
+    return lines or ["  basis A { }"]
 
 
 def _table(scheme: Scheme) -> list[str]:
@@ -124,10 +141,11 @@ def _sum(form: Form, names: Sequence[str]) -> str:
 def _join(terms: Iterable[tuple[Coefficient, str]]) -> str:
     """Signed terms in a row, those with a plus in front."""
     text = ""
-    for coefficient, name in sorted(terms, key=lambda term: term[0] < 0):
-        sign = "-" if coefficient < 0 else "+"
+    for coefficient, name in sorted(terms, key=lambda term: is_negative(term[0])):
+        sign = "-" if is_negative(coefficient) else "+"
+        size = -coefficient if sign == "-" else coefficient
         text += f" {sign} " if text else sign.replace("+", "")
-        text += name if abs(coefficient) == 1 else f"{abs(coefficient)} {name}"
+        text += name if size == 1 else f"[{size}] {name}" if isinstance(size, Symbolic) else f"{size} {name}"
     return text
 
 
@@ -156,7 +174,7 @@ def _update(target: Block, sources: Sequence[Block], output: Form, unread: Seque
     if terms.get(target) == 1 and len(terms) > 1:
         del terms[target]
         operator = "+="
-        if all(coefficient < 0 for coefficient in terms.values()):
+        if all(map(is_negative, terms.values())):
             operator, terms = "-=", {block: -coefficient for block, coefficient in terms.items()}
     text = _join((coefficient, str(block)) for block, coefficient in terms.items())
     return f"{target} {operator} {text or f'0 {target}'}"

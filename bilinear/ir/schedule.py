@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bilinear.ir.linear import Coefficient, LinearMap
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.number import Coefficient, Symbolic, is_negative
+from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import block_name
 from bilinear.source import Span
 
 
 @dataclass(frozen=True, order=True)
 class Block:
-    """The block in 0-based row and column of a space's grid."""
+    """The block in 0-based row and column of a space's grid; the one block of a temporary stands in no grid and has -1 for both."""
 
     space: str
     row: int
     column: int
 
     def __str__(self) -> str:
-        return block_name(self.space, self.row, self.column)
+        return self.space if self.row < 0 else block_name(self.space, self.row, self.column)
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,19 @@ class Space:
     """A matrix cut into a grid of equal blocks: A, B, C, or a workspace.
 
     `shape` names the operand whose blocks have the same size: a block like A's is (M/m) x (K/k), like B's (K/k) x (N/n), like C's
-    (M/m) x (N/n), where m, k, n belong to the schedule.
+    (M/m) x (N/n), where m, k, n belong to the schedule. A temporary is a space of one block, written with no rows and no columns; with
+    no shape it is as large as what it has to hold.
     """
 
     name: str
     shape: str
     rows: int
     columns: int
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the space is a single block without a grid."""
+        return self.rows == 0
 
     @property
     def is_workspace(self) -> bool:
@@ -42,12 +50,17 @@ class Space:
     @property
     def blocks(self) -> tuple[Block, ...]:
         """Every block, row by row."""
+        if self.is_temporary:
+            return (Block(self.name, -1, -1),)
         return tuple(Block(self.name, i, j) for i in range(self.rows) for j in range(self.columns))
 
 
 @dataclass(frozen=True)
 class BlockMap:
-    """An exact linear map from blocks to blocks of one shape; every target takes its new value from the old values of the sources."""
+    """An exact linear map from blocks to blocks; every target takes its new value from the old values of the sources.
+
+    The blocks are of one shape, but in a schedule that scales for itself.
+    """
 
     sources: tuple[Block, ...]
     targets: tuple[Block, ...]
@@ -57,7 +70,7 @@ class BlockMap:
 
 @dataclass(frozen=True)
 class LinearStage:
-    """Block maps that run at once. A map into C is the recomposition: C = alpha * map + beta * C."""
+    """Block maps that run at once. A map into C is the recomposition: C = alpha * map + beta * C, unless the schedule scales for itself."""
 
     maps: tuple[BlockMap, ...]
     restores: bool = False
@@ -68,12 +81,19 @@ class Target:
     """A block that a product is added to, times a coefficient.
 
     `first` marks the first ordered write of a block: in C it carries beta (C = beta*C + alpha*coefficient*M), in a workspace it
-    overwrites. Elsewhere the product is added.
+    overwrites. Elsewhere the product is added. In a schedule that scales for itself (`Schedule.result`) neither holds: the block becomes
+    coefficient*M plus the form `plus` over the blocks' values from before the stage.
     """
 
     block: Block
     coefficient: Coefficient = 1
     first: bool = False
+    plus: tuple[tuple[Block, Coefficient], ...] = ()
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether a schedule that scales for itself only adds here: additions to one block may stand in one stage."""
+        return self.plus == ((self.block, 1),)
 
 
 @dataclass(frozen=True)
@@ -97,10 +117,34 @@ Stage = LinearStage | ProductStage
 
 
 @dataclass(frozen=True)
+class Result:
+    """What C becomes: alpha*A*B + beta*C, where both are what is written here, a number or the generator `alpha` or `beta`."""
+
+    alpha: Coefficient = 1
+    beta: Coefficient = 0
+
+    def __str__(self) -> str:
+        product = _scaled(self.alpha, "A*B")
+        if not self.beta:
+            return f"C = {product}"
+        sign, size = ("-", -self.beta) if is_negative(self.beta) else ("+", self.beta)
+        return f"C = {product} {sign} {_scaled(size, 'C')}"
+
+
+def _scaled(coefficient: Coefficient, name: str) -> str:
+    if coefficient in (1, -1):
+        return f"{'-' if coefficient == -1 else ''}{name}"
+    text = str(coefficient)
+    return f"({text})*{name}" if isinstance(coefficient, Symbolic) and len(coefficient.terms) > 1 else f"{text}*{name}"
+
+
+@dataclass(frozen=True)
 class Schedule:
     """Stages over the blocks of A (m x k), B (k x n), C (m x n) and of the workspaces; the steps of a stage are simultaneous.
 
-    `in_place` claims that every level may recurse in place; `restores` names the operands that the last stages bring back.
+    `in_place` claims that every level may recurse in place; `restores` names the operands that the last stages bring back. With `result`
+    the schedule scales for itself: no alpha and no beta are implied, every step says all that it computes, may write any block, and C
+    ends as `result` says (where it has no beta, C holds nothing that may be read before it is written). `ring` is the scheme's.
     """
 
     name: str
@@ -115,12 +159,19 @@ class Schedule:
     levels: int = 1
     citation: str = ""
     span: Span | None = field(default=None, compare=False, repr=False)
+    result: Result | None = None
+    ring: Ring = Ring()
 
     @property
     def spaces(self) -> tuple[Space, ...]:
         """A, B, C and the workspaces."""
         own = (Space("A", "A", self.m, self.k), Space("B", "B", self.k, self.n), Space("C", "C", self.m, self.n))
         return own + self.workspaces
+
+    @property
+    def scales_itself(self) -> bool:
+        """Whether alpha and beta stand only where they are written; such schedules are proved, not compiled."""
+        return self.result is not None
 
     @property
     def runs_in_place(self) -> bool:

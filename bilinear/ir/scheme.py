@@ -5,17 +5,68 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.linear import Form, LinearMap, substitute
+from bilinear.ir.number import Coefficient
+from bilinear.ir.ring import Ring
 from bilinear.source import Span
 
 
 @dataclass(frozen=True)
+class WrittenTerm:
+    """A term of an equation: which coefficient of the scheme it is, and where it stands.
+
+    `table` is `u`, `v` or `w`; `row` the number of a step of this map, or of an output where `step` is false; `index` and `coefficient`
+    are as in the row's form. `span` is the term without its sign, `name` what it names. Before a `signed` term a sign may stand; a
+    `product` is multiplied in this place, so that no other name can stand here.
+    """
+
+    table: str
+    step: bool
+    row: int
+    index: int
+    coefficient: Coefficient
+    span: Span
+    name: Span
+    signed: bool = True
+    product: bool = False
+
+
+@dataclass(frozen=True)
+class WrittenSum:
+    """Where a row of a map is written as a sum; a `bare` one is a factor without parentheses."""
+
+    table: str
+    step: bool
+    row: int
+    span: Span
+    bare: bool = False
+
+
+@dataclass(frozen=True)
 class Places:
-    """Where the parts of a scheme stand in its source."""
+    """Where the parts of a scheme stand in its source.
+
+    A scheme of equations has `terms` and `sums`; one that is a table has `rows`, the cells of each product.
+    """
 
     header: Span
     products: tuple[Span, ...]
     outputs: tuple[Span, ...]
+    terms: tuple[WrittenTerm, ...] = ()
+    sums: tuple[WrittenSum, ...] = ()
+    rows: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True)
+class Bases:
+    """The changes of basis of an alternative-basis scheme (Karstadt, Schwartz 2017).
+
+    `a` and `b` map the blocks of A and of B to the values that u and v are over; `c` maps what w gives to the blocks of C.
+    """
+
+    a: LinearMap
+    b: LinearMap
+    c: LinearMap
 
 
 @dataclass(frozen=True)
@@ -23,7 +74,7 @@ class Scheme:
     """A bilinear scheme of the format <m,k,n;r>: A is m x k blocks, B is k x n, C is m x n.
 
     `u` maps the blocks of A to the r left factors, `v` the blocks of B to the r right factors, `w` the r products to the blocks of C.
-    Blocks are numbered row-major, C is not transposed.
+    Blocks are numbered row-major, C is not transposed. With `bases` the three maps act in other bases, which are changed before and after.
     """
 
     name: str
@@ -34,9 +85,10 @@ class Scheme:
     v: LinearMap
     w: LinearMap
     products: tuple[str, ...]
-    ring: str = "Q"
+    ring: Ring = Ring()
     citation: str = ""
     places: Places | None = field(default=None, compare=False, repr=False)
+    bases: Bases | None = None
 
     @property
     def rank(self) -> int:
@@ -55,8 +107,13 @@ class Scheme:
 
     @cached_property
     def tables(self) -> tuple[tuple[Form, ...], tuple[Form, ...], tuple[Form, ...]]:
-        """U (r x mk), V (r x kn) and W (mn x r) as sparse rows, sub-expressions expanded."""
-        return self.u.matrix, self.v.matrix, self.w.matrix
+        """U (r x mk), V (r x kn) and W (mn x r) as sparse rows, sub-expressions and changes of basis expanded."""
+        u, v, w = self.u.matrix, self.v.matrix, self.w.matrix
+        if self.bases is None:
+            return u, v, w
+        left = tuple(substitute(row, self.bases.a.matrix) for row in u)
+        right = tuple(substitute(row, self.bases.b.matrix) for row in v)
+        return left, right, tuple(substitute(row, w) for row in self.bases.c.matrix)
 
 
 def block_name(matrix: str, row: int, column: int) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bilinear.analysis.block_maps import beside, relabel
-from bilinear.ir.linear import Coefficient, LinearMap, form
+from bilinear.ir.linear import LinearMap, form
+from bilinear.ir.number import Coefficient
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
 
 

@@ -6,7 +6,8 @@ Before: a scheme. After: a schedule of one level that never writes A and B; a fa
 from __future__ import annotations
 
 from bilinear.analysis.block_maps import restrict
-from bilinear.ir.linear import Coefficient, LinearMap
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.number import Coefficient
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
 from bilinear.ir.scheme import Scheme
 

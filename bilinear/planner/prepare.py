@@ -11,10 +11,12 @@ from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.passes.colour_products import colour_products
 from bilinear.passes.drop_restoration import drop_restoration
+from bilinear.passes.fold_bases import fold_bases
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels
 from bilinear.passes.scheme_to_schedule import scheme_to_schedule
+from bilinear.planner.rings import require_numbers
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
 
@@ -69,10 +71,11 @@ def prepare(scheme: Scheme, schedule: Schedule | None, levels: int, inputs: str)
     """
     scheme_proof = prove_scheme(scheme)
     scheme_proof.require()
+    require_numbers(scheme)
     check_promise(scheme, schedule, inputs)
     if schedule is not None:  # also where another one runs: nobody is told that a wrong schedule is proved
         prove_schedule(mark_first_writes(schedule), scheme).require()
-    authored = schedule if schedule is not None and inputs != "preserve" else scheme_to_schedule(scheme)
+    authored = schedule if schedule is not None and inputs != "preserve" else scheme_to_schedule(fold_bases(scheme))
     authored_proof = prove_schedule(mark_first_writes(authored), scheme)
     authored_proof.require()
     if levels > 1 and authored.runs_in_place and not authored_proof.recursive:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import numbers
-from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -16,11 +14,10 @@ import numpy as np
 
 from bilinear.errors import fail
 from bilinear.frontend import Loaded, load
-from bilinear.ir.linear import Coefficient
 from bilinear.ir.plan import Plan
-from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.planner.plan import choose_levels, make_plan
 from bilinear.planner.prepare import INPUTS, Prepared, check_promise, prepare
+from bilinear.planner.rings import coefficients_of, require_elements
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
 from bilinear.runtime.executor import Executor, allocate_workspace, execute
 from bilinear.runtime.safety import check_writable_inputs, is_writable, overlaps_itself, shares_memory
@@ -163,7 +160,7 @@ class _Request:
         """The same plan, in the same workspace, for every matrix of the batch."""
         m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
         schedule = self.prepared(loaded, m, k, n).schedule
-        _check_ring(loaded, schedule, result.dtype)
+        require_elements(loaded.scheme.name, coefficients_of(schedule), str(result.dtype), result.dtype.kind)
         spaces = (("A", left), ("B", right), ("C", result))
         by_column = frozenset(name for name, x in spaces if x.strides[-2] == x.itemsize != x.strides[-1])
         plan = make_plan(schedule, m, k, n, result.dtype.itemsize, by_column)
@@ -292,21 +289,3 @@ def _factor(name: str, value: Any, dtype: Any) -> Any:
         with suppress(OverflowError):
             return dtype.type(complex(value) if dtype.kind == "c" else value)
     raise fail("E528", f"{name}={value!r} is no number that {dtype} can hold", "convert the operands, or the factor")
-
-
-def _check_ring(loaded: Loaded, schedule: Schedule, dtype: Any) -> None:
-    """Integers cannot hold fractions: refuse them instead of rounding (E528)."""
-    if dtype.kind in "iu" and any(isinstance(c, Fraction) for c in _coefficients(schedule)):
-        raise fail(
-            "E528", f"{loaded.scheme.name} has fractional coefficients, which {dtype} cannot hold", "convert to floats or to Fractions"
-        )
-
-
-def _coefficients(schedule: Schedule) -> Iterator[Coefficient]:
-    """Every coefficient of a schedule."""
-    for stage in schedule.stages:
-        if isinstance(stage, LinearStage):
-            for block_map in stage.maps:
-                yield from (c for terms in block_map.map.steps + block_map.map.outputs for _, c in terms)
-        else:
-            yield from (target.coefficient for product in stage.products for target in product.targets)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from bilinear.analysis.block_maps import components
-from bilinear.ir.linear import Coefficient, Form
+from bilinear.ir.linear import Form
+from bilinear.ir.number import Coefficient, Symbolic, to_float
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Stage, Target
 
@@ -314,6 +315,8 @@ def coefficient(value: Coefficient, dtype: np.dtype[Any]) -> Any:
     """An exact coefficient as a number of the array's type: rounded once for floats, modulo the range for integers, exact for objects."""
     if dtype.kind == "O":
         return value
+    if isinstance(value, Symbolic):
+        return dtype.type(to_float(value))
     if dtype.kind in "iu":
         if value.denominator != 1:
             raise ArithmeticError(f"{dtype} cannot hold the coefficient {value}")

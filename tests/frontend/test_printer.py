@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.frontend.library import shipped
-from bilinear.ir.linear import Coefficient, Form, LinearMap, exact, form
+from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.number import Coefficient, exact
 from bilinear.ir.printer import print_schedule, print_scheme
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
 from bilinear.ir.scheme import Scheme
@@ -50,6 +51,33 @@ def schemes(draw: st.DrawFn) -> Scheme:
         tuple(draw(st.lists(names, min_size=rank, max_size=rank, unique=True))),
         citation=draw(CITATIONS),
     )
+
+
+@pytest.mark.parametrize(
+    ("ring", "numbers"),
+    [
+        ("Z/7", ("1/2", "-3")),
+        ("Q[sqrt(3)]", ("1/2-sqrt(3)/6", "-sqrt(3)")),
+        ("Q[i]", ("i", "1-i/2")),
+        ("Q[lambda]", ("lambda^2-lambda^-1", "-1/8*lambda")),
+    ],
+)
+def test_schemes_over_other_rings(ring: str, numbers: tuple[str, str]) -> None:
+    table = f"scheme x <1,1,2;2> over {ring}\n  M1: {numbers[0]} | {numbers[1]} 0 | 1 0\n  M2: 1 | 0 1 | 0 1\n"
+    equations = f"scheme x <1,1,2;2> over {ring}\n  S = [{numbers[0]}] A11\n  M1 = [{numbers[1]}] S*B11\n  C11 = M1 ; C12 = S*B12 - M1\n"
+    for text in (table, equations):
+        scheme = parse_source(Source("x.bl", text)).schemes[0]
+        assert str(scheme.ring) == ring
+        assert parse_source(Source("x.bl", print_scheme(scheme))).schemes == (scheme,)
+
+
+def test_changes_of_basis() -> None:
+    text = "scheme x <1,2,1;2>\n  basis A { A11 += 2 A12 ; A12 = -1/2 A11 }\n  M1: 1 0 | 1 0 | 1\n  M2: 0 1 | 0 1 | 1\n"
+    scheme = parse_source(Source("x.bl", text)).schemes[0]
+    assert scheme.bases is not None
+    assert scheme.bases.a.matrix == (((0, 1), (1, 2)), ((0, Fraction(-1, 2)),))
+    assert scheme.tables[0] == scheme.bases.a.matrix and scheme.u.matrix != scheme.tables[0]
+    assert parse_source(Source("x.bl", print_scheme(scheme))).schemes == (scheme,)
 
 
 @given(schemes())

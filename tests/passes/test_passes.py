@@ -6,12 +6,14 @@ import pytest
 from oracle import computes
 
 from bilinear.analysis.block_maps import components
-from bilinear.frontend import load
+from bilinear.frontend import load, parse_source
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
 from bilinear.passes.colour_products import colours
+from bilinear.passes.fold_bases import fold_bases
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.nest_levels import nest_levels
 from bilinear.planner.prepare import prepare, runnable
+from bilinear.source import Source
 
 SCHEMES = ("naive2x2", "strassen", "winograd", "laderman", "hopcroft_kerr")
 
@@ -102,3 +104,16 @@ def test_parts_of_a_map_share_no_written_block() -> None:
                     read = [set(part.sources) for part in parts]
                     for i, targets in enumerate(written):
                         assert not any(targets & (written[j] | read[j]) for j in range(len(parts)) if j != i)
+
+
+def test_folding_bases_keeps_the_tables_and_the_shared_sums() -> None:
+    text = """scheme x <1,2,1;2>
+      basis A { A11 += 2 A12 }
+      basis B { B21 -= 2 B11 }
+      basis C { C11 = 1/2 C11 }
+      M1 = A11*B11 ; M2 = A12*B21 ; C11 = 2 M1 + 2 M2"""
+    scheme = parse_source(Source("x.bl", text)).schemes[0]
+    folded = fold_bases(scheme)
+    assert folded.bases is None and folded.tables == scheme.tables
+    assert folded.u.steps == (((0, 1), (1, 2)),)
+    assert computes(prepare(scheme, None, 2, "preserve").schedule, trials=1)

@@ -1,0 +1,149 @@
+"""Exact numbers beyond the rationals: polynomials in a few named generators, such as sqrt(3), i, lambda, alpha and beta."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+Monomial = tuple[tuple[str, int], ...]
+"""A product of powers of generators, in the order of their names; exponents are never 0, and may be negative."""
+
+_ROOT = re.compile(r"sqrt\((-?[0-9]+)\)")
+
+
+@dataclass(frozen=True)
+class Symbolic:
+    """A Laurent polynomial over the rationals in named generators, reduced by the squares of the roots among them.
+
+    It is what a coefficient is where it is no rational: a number of Q[sqrt(3)] or Q[i], a polynomial in lambda (approximate schemes), or
+    one in alpha and beta (schedules that scale for themselves). Arithmetic gives an `int` or a `Fraction` wherever the value is one.
+    """
+
+    terms: tuple[tuple[Monomial, Fraction], ...]
+
+    def __add__(self, other: Coefficient) -> Coefficient:
+        return _collect([*self.terms, *_terms(other)])
+
+    def __neg__(self) -> Symbolic:
+        return Symbolic(tuple((monomial, -c) for monomial, c in self.terms))
+
+    def __sub__(self, other: Coefficient) -> Coefficient:
+        return self + (-other)
+
+    def __rsub__(self, other: Coefficient) -> Coefficient:
+        return -self + other
+
+    def __mul__(self, other: Coefficient) -> Coefficient:
+        return _collect(_times(a, c, b, d) for a, c in self.terms for b, d in _terms(other))
+
+    def __truediv__(self, other: int | Fraction) -> Coefficient:
+        return _collect((monomial, c / other) for monomial, c in self.terms)
+
+    def __str__(self) -> str:
+        text = ""
+        for monomial, coefficient in self.terms:
+            sign = "-" if coefficient < 0 else "+" if text else ""
+            factors = [name if e == 1 else f"{name}^{e}" for name, e in monomial]
+            size = abs(coefficient)
+            text += sign + "*".join(([str(size)] if size != 1 or not factors else []) + factors)
+        return text
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    @property
+    def generators(self) -> frozenset[str]:
+        """The names of the generators that occur."""
+        return frozenset(name for monomial, _ in self.terms for name, _ in monomial)
+
+
+Coefficient = int | Fraction | Symbolic
+
+
+def generator(name: str, exponent: int = 1) -> Coefficient:
+    """A power of a generator: `sqrt(d)` and `i` are roots, every other name is free."""
+    return _collect([_times((), Fraction(1), ((name, exponent),), Fraction(1))])
+
+
+def exact(value: Coefficient) -> Coefficient:
+    """The same number, as an `int` where it is one."""
+    return value.numerator if isinstance(value, Fraction) and value.denominator == 1 else value
+
+
+def rational(value: Coefficient) -> Fraction:
+    """The same number as a fraction; `ValueError` where it is no rational."""
+    if isinstance(value, Symbolic):
+        raise ValueError(f"{value} is no rational number")
+    return Fraction(value)
+
+
+def is_negative(value: Coefficient) -> bool:
+    """Whether a number is written with a leading minus."""
+    return (value.terms[0][1] if isinstance(value, Symbolic) else value) < 0
+
+
+def conjugate(value: Coefficient) -> Coefficient:
+    """The number with the sign of its roots (sqrt(d), i) changed; value * conjugate is then free of them."""
+    if not isinstance(value, Symbolic):
+        return value
+    return _collect((m, -c if sum(e for name, e in m if square(name) is not None) % 2 else c) for m, c in value.terms)
+
+
+def to_float(value: Coefficient) -> float:
+    """The nearest double of a real algebraic number; `ValueError` where the number is not real, or not a number yet."""
+    if not isinstance(value, Symbolic):
+        return float(value)
+    total = 0.0
+    for monomial, coefficient in value.terms:
+        size = float(coefficient)
+        for name, exponent in monomial:
+            root = square(name)
+            if root is None or root < 0:
+                raise ValueError(f"{value} is no real number")
+            size *= float(root) ** (exponent / 2)
+        total += size
+    return total
+
+
+@lru_cache(maxsize=256)
+def square(name: str) -> int | None:
+    """The square of a generator that is a root of an integer; None where it is free."""
+    if name == "i":
+        return -1
+    match = _ROOT.fullmatch(name)
+    return int(match[1]) if match is not None else None
+
+
+def _terms(value: Coefficient) -> tuple[tuple[Monomial, Fraction], ...]:
+    return value.terms if isinstance(value, Symbolic) else (((), Fraction(value)),)
+
+
+def _times(a: Monomial, c: Fraction, b: Monomial, d: Fraction) -> tuple[Monomial, Fraction]:
+    """The product of two terms, with roots to the powers 0 and 1 only."""
+    exponents: dict[str, int] = {}
+    for name, exponent in (*a, *b):
+        exponents[name] = exponents.get(name, 0) + exponent
+    factor = c * d
+    for name, exponent in exponents.items():
+        root = square(name)
+        if root is not None:
+            factor *= Fraction(root) ** (exponent // 2)
+            exponents[name] = exponent % 2
+    return tuple(sorted((name, e) for name, e in exponents.items() if e)), factor
+
+
+def _collect(terms: Iterable[tuple[Monomial, Fraction]]) -> Coefficient:
+    total: dict[Monomial, Fraction] = {}
+    for monomial, coefficient in terms:
+        total[monomial] = total.get(monomial, Fraction(0)) + coefficient
+    kept = _ordered(total)
+    if not kept:
+        return 0
+    return exact(kept[0][1]) if len(kept) == 1 and not kept[0][0] else Symbolic(kept)
+
+
+def _ordered(total: Mapping[Monomial, Fraction]) -> tuple[tuple[Monomial, Fraction], ...]:
+    return tuple((monomial, total[monomial]) for monomial in sorted(total) if total[monomial])
