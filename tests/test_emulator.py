@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulator import (
+
+from bilinear.emulator import (
     ORDERS,
     AccessError,
     AlignmentError,
     BarrierError,
     CompileError,
+    HangError,
     LaunchError,
     Module,
     Order,
@@ -446,3 +448,15 @@ def test_the_portable_context_switch() -> None:
     with pytest.raises(LaunchError):
         module.launch("matmul", 1, (16, 16), [None, None, None, 1, 1, 1])
     assert multiply(module, "random")
+
+
+@every_order
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_launch_that_does_not_end_is_ended(order: Order, threads: int) -> None:
+    module = one("if (threadIdx.x == 5 && blockIdx.x == 1) for (volatile int i = 0; i >= 0; i = 1) {} __syncthreads(); a[0] = 1;")
+    a = np.zeros(1)
+    with pytest.raises(HangError, match=r"^k: not ended after 0\.2 seconds$") as caught:
+        module.launch("k", 4, 32, [a], order=order, threads=threads, seconds=0.2)
+    assert caught.value.kernel == "k"
+    module.launch("k", 1, 32, [a], order=order, threads=threads, seconds=30)
+    assert a[0] == 1

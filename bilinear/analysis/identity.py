@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from bilinear.ir.linear import Form
-from bilinear.ir.schedule import LinearStage, Schedule
+from bilinear.ir.schedule import LinearStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
 
 
@@ -18,17 +18,23 @@ def scheme_hash(scheme: Scheme) -> str:
 
 
 def schedule_hash(schedule: Schedule) -> str:
-    """SHA-256 of the grid, the workspaces and the stages with their exact coefficients."""
+    """SHA-256 of the grid, the workspaces and the stages with their exact coefficients, and of the result that is written if one is."""
     stages: list[Any] = []
     for stage in schedule.stages:
         if isinstance(stage, LinearStage):
             maps = [[list(map(str, m.sources)), list(map(str, m.targets)), [_row(row) for row in m.map.matrix]] for m in stage.maps]
             stages.append(["linear", maps])
         else:
-            products = [[str(p.left), str(p.right), [[str(t.block), str(t.coefficient)] for t in p.targets]] for p in stage.products]
-            stages.append(["product", products])
+            stages.append(["product", [[str(p.left), str(p.right), [_target(t) for t in p.targets]] for p in stage.products]])
     spaces = [[s.name, s.shape, s.rows, s.columns] for s in schedule.workspaces]
-    return _digest([[schedule.m, schedule.k, schedule.n], spaces, stages])
+    result = [] if schedule.result is None else [[str(schedule.result.alpha), str(schedule.result.beta)]]
+    return _digest([[schedule.m, schedule.k, schedule.n], spaces, stages, *result])
+
+
+def _target(target: Target) -> list[Any]:
+    """Block and coefficient, and what a schedule that scales for itself adds."""
+    plus = [[str(block), str(coefficient)] for block, coefficient in target.plus]
+    return [str(target.block), str(target.coefficient), *([plus] if plus else [])]
 
 
 def _row(row: Form) -> list[list[Any]]:

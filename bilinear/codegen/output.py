@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bilinear.analysis.identity import schedule_hash, scheme_hash
+from bilinear.analysis.integer_range import integer_range
 from bilinear.codegen.nvrtc import Built, compiler_version
 from bilinear.codegen.program import Program
 from bilinear.errors import fail
@@ -44,6 +46,7 @@ def output_files(scheme: Scheme, inputs: str, programs: Sequence[Program], remai
 
 
 def _identity(scheme: Scheme, schedule: Schedule, inputs: str) -> dict[str, Any]:
+    integers = integer_range(schedule)
     return {
         "scheme": {"name": scheme.name, "format": scheme.format, "citation": scheme.citation, "sha256": scheme_hash(scheme)},
         "schedule": {
@@ -53,6 +56,7 @@ def _identity(scheme: Scheme, schedule: Schedule, inputs: str) -> dict[str, Any]
             "inputs": inputs,
             "restores": list(schedule.restores),
             "workspaces": [asdict(space) for space in schedule.workspaces],
+            "integers": None if integers is None else asdict(integers),
             "sha256": schedule_hash(schedule),
         },
     }
@@ -65,6 +69,7 @@ def _kernels(program: Program, files: dict[str, bytes]) -> dict[str, Any]:
         files[path] = source.encode()
         kernels[kernel.name] = {
             "source": path,
+            "sha256": _digest(files[path]),
             "threads": list(kernel.threads),
             "shared_bytes": kernel.shared_bytes,
             "arguments": [asdict(argument) for argument in kernel.arguments],
@@ -85,7 +90,11 @@ def _grid(grid: Grid) -> dict[str, Any]:
 def _image(name: str, built: Built, files: dict[str, bytes]) -> dict[str, Any]:
     path = f"{built.kind}/{built.architecture}/{name}.{built.kind}"
     files[path] = built.image
-    return {"path": path, "resources": [asdict(resources) for resources in built.resources]}
+    return {"path": path, "sha256": _digest(built.image), "resources": [asdict(resources) for resources in built.resources]}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING
 
-from bilinear.ir.kernel import Argument, Kernel, Part, Port, ScanKernel
+from bilinear.ir.kernel import Argument, InputKernel, Kernel, Part, Port
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic, is_negative, to_float
 from bilinear.resources import templates_folder
@@ -38,7 +38,7 @@ def environment() -> Environment:
     return environment
 
 
-def render(kernel: Kernel | ScanKernel) -> str:
+def render(kernel: Kernel | InputKernel) -> str:
     """The self-contained CUDA C source of one kernel; the same kernel always gives the same text."""
     return environment().get_template(kernel.template).render(kernel=kernel)
 

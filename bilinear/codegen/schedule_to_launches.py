@@ -24,13 +24,12 @@ from bilinear.ir.kernel import (
     Port,
     ProductKernel,
     SimtTile,
-    Tile,
 )
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
 
-TILES: dict[str, Tile] = {
-    "float": SimtTile(m=128, n=64, k=16, m_threads=16, n_threads=8, fragment=4),
-    "double": MmaTile(m=64, n=128, k=16, m_warps=2, n_warps=2),
+TILES: dict[str, SimtTile | MmaTile] = {
+    "float": SimtTile(m=128, n=128, k=16, m_warps=2, n_warps=2, stages=3, blocks=2),
+    "double": MmaTile(m=128, n=64, k=16, m_warps=2, n_warps=2, stages=3, blocks=2),
 }
 EXTENTS = {"A": ("bm", "bk"), "B": ("bk", "bn"), "C": ("bm", "bn")}
 LINEAR_THREADS = (32, 8)

@@ -83,41 +83,8 @@ class LinearKernel:
 
 
 @dataclass(frozen=True)
-class SimtTile:
-    """Multiply with ordinary instructions: an m x n tile of the result in slices of depth k, by m_threads x n_threads threads.
-
-    `fragment` is the number of neighbouring elements that a thread loads from shared memory at once (16 bytes); with
-    `blocks` registers are limited so that as many blocks of threads fit on a multiprocessor.
-    """
-
-    m: int
-    n: int
-    k: int
-    m_threads: int
-    n_threads: int
-    fragment: int
-    blocks: int | None = None
-    template: str = field(default="product_simt.cu.j2", init=False)
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.m_threads * self.n_threads
-
-    @property
-    def m_fragments(self) -> int:
-        """Fragments of a column that a thread holds."""
-        return self.m // (self.m_threads * self.fragment)
-
-    @property
-    def n_fragments(self) -> int:
-        """Fragments of a row that a thread holds."""
-        return self.n // (self.n_threads * self.fragment)
-
-
-@dataclass(frozen=True)
-class MmaTile:
-    """Multiply doubles on the matrix units: an m x n tile of the result in slices of depth k, by m_warps x n_warps warps.
+class Tile:
+    """An m x n tile of the result in slices of depth k, `stages` of which are under way, by m_warps x n_warps warps.
 
     With `blocks` registers are limited so that as many blocks of threads fit on a multiprocessor.
     """
@@ -127,8 +94,8 @@ class MmaTile:
     k: int
     m_warps: int
     n_warps: int
+    stages: int
     blocks: int | None = None
-    template: str = field(default="product_mma.cu.j2", init=False)
 
     @property
     def threads(self) -> int:
@@ -136,7 +103,26 @@ class MmaTile:
         return 32 * self.m_warps * self.n_warps
 
 
-Tile = SimtTile | MmaTile
+@dataclass(frozen=True)
+class SimtTile(Tile):
+    """Multiply with ordinary instructions; a warp's threads are 4 x 8."""
+
+    template: str = field(default="product_simt.cu.j2", init=False)
+
+    def slice_elements(self, lanes: int) -> int:
+        """Elements of a slice of both operands in shared memory; `lanes` elements more in a row of A spread its copies over the banks."""
+        return self.k * (self.m + lanes + self.n)
+
+
+@dataclass(frozen=True)
+class MmaTile(Tile):
+    """Multiply doubles on the matrix units, in instructions of 16 x 8 x 8."""
+
+    template: str = field(default="product_mma.cu.j2", init=False)
+
+    def slice_elements(self, lanes: int) -> int:
+        """Elements of a slice of both operands in shared memory."""
+        return self.k * (self.m + self.n)
 
 
 @dataclass(frozen=True)
@@ -172,7 +158,7 @@ class ProductKernel:
     comment: str
     element: str
     arguments: tuple[Argument, ...]
-    tile: Tile
+    tile: SimtTile | MmaTile
     lefts: tuple[str, ...]
     rights: tuple[str, ...]
     results: tuple[str, ...]
@@ -192,15 +178,14 @@ class ProductKernel:
         return f"{self.tile.threads}{asked}"
 
     @property
-    def padding(self) -> int:
-        """Elements between rows of a slice in shared memory: neighbours in depth then lie in different banks."""
-        return 4
+    def lanes(self) -> int:
+        """Elements of 16 bytes, which threads copy at once."""
+        return 16 // ELEMENT_BYTES[self.element]
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block of threads: two slices of each operand."""
-        tile = self.tile
-        return 2 * tile.k * (tile.m + tile.n + 2 * self.padding) * ELEMENT_BYTES[self.element]
+        """Dynamic shared memory of a block of threads: the slices under way."""
+        return self.tile.stages * self.tile.slice_elements(self.lanes) * ELEMENT_BYTES[self.element]
 
     @property
     def threads(self) -> tuple[int, int]:
@@ -226,7 +211,28 @@ class ScanKernel:
     template: str = field(default="scan.cu.j2", init=False)
 
 
+@dataclass(frozen=True)
+class MagnitudeKernel:
+    """One launch that finds max|x| of every block of the matrix X, which is cut into `across` blocks a row, each rows x columns.
+
+    The threads of a block are a power of two, for they halve what they have found.
+    """
+
+    name: str
+    element: str
+    threads: tuple[int, int] = (256, 1)
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="magnitudes.cu.j2", init=False)
+
+    @property
+    def bits(self) -> str:
+        """The unsigned integer as wide as an element."""
+        return {"float": "unsigned int", "double": "unsigned long long"}[self.element]
+
+
 Kernel = LinearKernel | ProductKernel
+InputKernel = ScanKernel | MagnitudeKernel
+"""What looks at the inputs before a plan may write them."""
 
 
 @dataclass(frozen=True)

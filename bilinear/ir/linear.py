@@ -16,7 +16,7 @@ def form(terms: Mapping[int, Coefficient] | Iterable[tuple[int, Coefficient]]) -
     """The linear form with these terms: equal indices added up, zeros dropped, in order."""
     total: dict[int, Coefficient] = {}
     for index, coefficient in terms.items() if isinstance(terms, Mapping) else terms:
-        total[index] = total.get(index, 0) + coefficient
+        total[index] = total[index] + coefficient if index in total else coefficient
     return tuple((index, exact(total[index])) for index in sorted(total) if total[index])
 
 
@@ -42,6 +42,8 @@ class LinearMap:
     @cached_property
     def matrix(self) -> tuple[Form, ...]:
         """The outputs as forms over the inputs alone: the rows of the map's matrix."""
+        if not self.steps:
+            return tuple(map(form, self.outputs))
         values: list[Form] = [((i, 1),) for i in range(self.inputs)]
         for step in self.steps:
             values.append(substitute(step, values))

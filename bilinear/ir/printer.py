@@ -33,16 +33,31 @@ def print_scheme(scheme: Scheme) -> str:
 def print_schedule(schedule: Schedule) -> str:
     """A schedule as stages.
 
-    Raises `BilinearError` (E241) where it cannot be written: more than one level, a workspace, a map into C or with steps of its own.
+    Raises `BilinearError` (E241) where it cannot be written: more than one level, a workspace, a map into C or with steps of its own. A
+    schedule that scales for itself may write any block, and has temporaries.
     """
-    if schedule.levels != 1 or schedule.workspaces:
+    if schedule.levels != 1 or not all(space.is_temporary and schedule.scales_itself for space in schedule.workspaces):
         raise fail("E241", f"schedule {schedule.name} has workspaces or several levels, which the language cannot write")
     _check_names((schedule.name, schedule.scheme), re.compile(_TITLE))
-    claims = ["in-place"] if schedule.in_place else []
-    claims += [f"restores {' '.join(schedule.restores)}"] if schedule.restores else []
+    _check_names((space.name for space in schedule.workspaces), re.compile(_NAME))
+    claims = list(_claims(schedule))
     head = f"schedule {schedule.name} of {schedule.scheme}" + (f": {', '.join(claims)}" if claims else "")
     width = len("restore stage") if any(isinstance(s, LinearStage) and s.restores for s in schedule.stages) else len("stage")
-    return "\n".join([head, *_citation(schedule.citation), *(_stage(stage, width) for stage in schedule.stages)]) + "\n"
+    lines = (_stage(stage, width, schedule.scales_itself) for stage in schedule.stages)
+    return "\n".join([head, *_citation(schedule.citation), *lines]) + "\n"
+
+
+def _claims(schedule: Schedule) -> Iterator[str]:
+    if schedule.result is not None:
+        yield str(schedule.result)
+    if schedule.in_place:
+        yield "in-place"
+    if schedule.restores:
+        yield f"restores {' '.join(schedule.restores)}"
+    names = [space.name for space in schedule.workspaces if not space.shape]
+    if names:
+        yield f"{'temporaries' if len(names) > 1 else 'temporary'} {' '.join(names)}"
+    yield from (f"temporary {space.name} like {space.shape}" for space in schedule.workspaces if space.shape)
 
 
 def _check_names(names: Iterable[str], pattern: re.Pattern[str]) -> None:
@@ -149,17 +164,17 @@ def _join(terms: Iterable[tuple[Coefficient, str]]) -> str:
     return text
 
 
-def _stage(stage: Stage, width: int) -> str:
+def _stage(stage: Stage, width: int, scaled: bool) -> str:
     if isinstance(stage, LinearStage):
         word = "restore stage" if stage.restores else "stage"
-        steps = [step for block_map in stage.maps for step in _updates(block_map)]
+        steps = [step for block_map in stage.maps for step in _updates(block_map, scaled)]
     else:
-        word, steps = "stage", [_product(product) for product in stage.products]
+        word, steps = "stage", [step for product in stage.products for step in (_scaled if scaled else _product)(product)]
     return f"  {word.ljust(width)} {{ {' ; '.join(steps)} }}"
 
 
-def _updates(block_map: BlockMap) -> Iterator[str]:
-    if block_map.map.steps or any(target.space not in ("A", "B") for target in block_map.targets):
+def _updates(block_map: BlockMap, scaled: bool) -> Iterator[str]:
+    if block_map.map.steps or not (scaled or all(target.space in ("A", "B") for target in block_map.targets)):
         raise fail("E241", "a linear stage into C, or with sub-expressions, cannot be written in the language")
     read = {index for output in block_map.map.outputs for index, _ in output}
     unread = [i for i in range(block_map.map.inputs) if i not in read]
@@ -180,8 +195,24 @@ def _update(target: Block, sources: Sequence[Block], output: Form, unread: Seque
     return f"{target} {operator} {text or f'0 {target}'}"
 
 
-def _product(product: Product) -> str:
+def _product(product: Product) -> list[str]:
     if any(target.block.space != "C" for target in product.targets) or (product.left.space, product.right.space) != ("A", "B"):
         raise fail("E241", "a product with a workspace cannot be written in the language")
     targets = ", ".join(_join([(target.coefficient, str(target.block))]) for target in product.targets)
-    return f"{targets} += {product.left} * {product.right}"
+    return [f"{targets} += {product.left} * {product.right}"]
+
+
+def _scaled(product: Product) -> list[str]:
+    """A product of a schedule that scales for itself: one step for every target, or one for all that are only added to."""
+    name = f"{product.left} * {product.right}"
+    if len(product.targets) == 1 and product.targets[0].accumulates:
+        (target,) = product.targets
+        sign = "-" if is_negative(target.coefficient) else "+"
+        return [f"{target.block} {sign}= {_join([(-target.coefficient if sign == '-' else target.coefficient, name)])}"]
+    if all(target.accumulates for target in product.targets):
+        return [f"{', '.join(_join([(t.coefficient, str(t.block))]) for t in product.targets)} += {name}"]
+    (target, *more) = product.targets
+    if more:
+        raise fail("E241", "a product that overwrites several blocks cannot be written in the language")
+    terms = [(target.coefficient, name), *((coefficient, str(block)) for block, coefficient in target.plus)]
+    return [f"{target.block} = {_join(terms)}"]

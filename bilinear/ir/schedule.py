@@ -10,6 +10,8 @@ from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import block_name
 from bilinear.source import Span
 
+RATIONALS = Ring()
+
 
 @dataclass(frozen=True, order=True)
 class Block:
@@ -160,7 +162,7 @@ class Schedule:
     citation: str = ""
     span: Span | None = field(default=None, compare=False, repr=False)
     result: Result | None = None
-    ring: Ring = Ring()
+    ring: Ring = RATIONALS
 
     @property
     def spaces(self) -> tuple[Space, ...]:

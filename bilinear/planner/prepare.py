@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from bilinear.errors import fail
+from bilinear.errors import BilinearError, fail
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme
@@ -62,6 +62,28 @@ def check_promise(scheme: Scheme, schedule: Schedule | None, inputs: str) -> Non
         )
 
 
+def proved(scheme: Scheme) -> SchemeProof:
+    """The proof of a scheme; a wrong one is refused with what is wrong and what mends it (E301)."""
+    proof = prove_scheme(scheme)
+    if not proof.holds:
+        raise _explained(proof, scheme)
+    return proof
+
+
+def proved_schedule(schedule: Schedule, scheme: Scheme) -> ScheduleProof:
+    """The proof of a schedule of one level; a wrong one is refused with what is wrong and what mends it (E4xx)."""
+    proof = prove_schedule(schedule, scheme)
+    if not proof.holds:
+        raise _explained(proof, scheme, schedule)
+    return proof
+
+
+def _explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Schedule | None = None) -> BilinearError:
+    from bilinear.verify.explain import explained  # the search is needed by nobody whose scheme is right
+
+    return explained(proof, scheme, schedule)
+
+
 @lru_cache(maxsize=64)
 def prepare(scheme: Scheme, schedule: Schedule | None, levels: int, inputs: str) -> Prepared:
     """Lower a scheme, or its in-place schedule, to `levels` levels and prove every step.
@@ -69,15 +91,13 @@ def prepare(scheme: Scheme, schedule: Schedule | None, levels: int, inputs: str)
     `inputs` is `preserve`, `restore` or `consume`; under `preserve` a schedule that writes A or B gives way to the plain one.
     Raises `BilinearError` where a proof fails.
     """
-    scheme_proof = prove_scheme(scheme)
-    scheme_proof.require()
+    scheme_proof = proved(scheme)
     require_numbers(scheme)
     check_promise(scheme, schedule, inputs)
     if schedule is not None:  # also where another one runs: nobody is told that a wrong schedule is proved
-        prove_schedule(mark_first_writes(schedule), scheme).require()
+        proved_schedule(mark_first_writes(schedule), scheme)
     authored = schedule if schedule is not None and inputs != "preserve" else scheme_to_schedule(fold_bases(scheme))
-    authored_proof = prove_schedule(mark_first_writes(authored), scheme)
-    authored_proof.require()
+    authored_proof = proved_schedule(mark_first_writes(authored), scheme)
     if levels > 1 and authored.runs_in_place and not authored_proof.recursive:
         raise fail("E408", f"{authored.name} cannot recurse in place", "use levels=1", span=authored.span)
     if scheme.rank**levels > MOST_PRODUCTS:

@@ -15,7 +15,7 @@ from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.errors import fail
-from bilinear.ir.kernel import Grid, Kernel, Launch, ScanKernel
+from bilinear.ir.kernel import Grid, InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Schedule, Stage
 
@@ -69,6 +69,18 @@ class CudaExecutor:
         extents = (np.int64(extent) for extent in array.shape)
         function((SCAN_BLOCKS, 1, 1), (256, 1, 1), (np.uint64(array.data.ptr), *strides, *extents, np.uint64(found.data.ptr)))
         return int(found) == 0
+
+    def magnitudes(self, array: Any, rows: int, columns: int) -> Any:
+        """max|x| of each of rows x columns equal blocks: one pass over the matrix; not finite where an element is not."""
+        import cupy
+
+        function = _measurer(ELEMENTS[array.dtype.str[1:]], cupy.cuda.Device().id)
+        sharing = max(1, SCAN_BLOCKS // (rows * columns))
+        largest = cupy.empty((rows, columns, sharing), array.dtype)
+        strides = (np.int64(stride // array.itemsize) for stride in array.strides)
+        extents = (np.int64(array.shape[0] // rows), np.int64(array.shape[1] // columns), np.int64(columns))
+        function((sharing, rows * columns, 1), (256, 1, 1), (np.uint64(array.data.ptr), *strides, *extents, np.uint64(largest.data.ptr)))
+        return largest.get().max(2)
 
 
 def launch_values(plan: Plan, spaces: dict[str, Any], alpha: Any, beta: Any, address: Callable[[Any], int]) -> Values:
@@ -134,7 +146,7 @@ def _loaded(schedule: Schedule, element: str) -> list[tuple[Launch, Any]]:
         return _functions[key][1]
 
 
-def _function(kernel: Kernel | ScanKernel, architecture: str) -> Any:
+def _function(kernel: Kernel | InputKernel, architecture: str) -> Any:
     from cupy.cuda import driver
     from cupy.cuda.function import Module
 
@@ -154,3 +166,12 @@ def _scanner(element: str, device: int) -> tuple[Any, Any]:
     kernel = ScanKernel(f"scan_{element}", element)
     capability = cupy.cuda.Device(device).compute_capability
     return cupy.zeros((), np.int32), _function(kernel, f"sm_{capability}")
+
+
+@cache
+def _measurer(element: str, device: int) -> Any:
+    """The function that finds the largest magnitudes of blocks, one a device and element type."""
+    import cupy
+
+    capability = cupy.cuda.Device(device).compute_capability
+    return _function(MagnitudeKernel(f"magnitudes_{element}", element), f"sm_{capability}")

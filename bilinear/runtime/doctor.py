@@ -30,7 +30,12 @@ class Finding:
 
 
 def why_no_gpu() -> str | None:
-    """Why no GPU can be used, or None where one can."""
+    """Why no GPU can be used, or None where one can: kernels are built for it and run."""
+    return why_no_device() or nvrtc.available()
+
+
+def why_no_device() -> str | None:
+    """Why nothing can run on a GPU, or None where what is built can."""
     if find_spec("cupy") is None:
         return "CuPy is not installed"
     try:
@@ -41,7 +46,7 @@ def why_no_gpu() -> str | None:
         cupy.cuda.Device().compute_capability  # noqa: B018  (fails where the driver does not answer)
     except Exception as error:
         return f"CuPy fails: {error}"
-    return nvrtc.available()
+    return None
 
 
 def examine() -> list[Finding]:

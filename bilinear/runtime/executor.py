@@ -37,6 +37,9 @@ class Executor(Protocol):
     def is_finite(self, array: Any) -> bool:
         """Whether every element of a matrix is finite."""
 
+    def magnitudes(self, array: Any, rows: int, columns: int) -> Any:
+        """max|x| of each block of a matrix of floats cut into rows x columns equal blocks, as a NumPy array; not finite where x is not."""
+
 
 def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, beta: Any, workspace: Any = None) -> None:
     """Run a plan on 2-D arrays: c = alpha * a @ b + beta * c.

@@ -7,6 +7,7 @@ import numbers
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from bilinear.planner.prepare import INPUTS, Prepared, check_promise, prepare
 from bilinear.planner.rings import coefficients_of, require_elements
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
 from bilinear.runtime.executor import Executor, allocate_workspace, execute
+from bilinear.runtime.magnitudes import check_tolerance, check_tolerance_option
 from bilinear.runtime.safety import check_writable_inputs, is_writable, overlaps_itself, shares_memory
 
 log = logging.getLogger("bilinear")
@@ -36,6 +38,7 @@ def matmul(
     levels: int | Literal["auto"] = "auto",
     inputs: Literal["preserve", "restore", "consume"] = "preserve",
     workspace: Any = None,
+    tolerance: float | None = None,
     stream: Any = None,
 ) -> Any:
     """alpha * a @ b + beta * out, with the shapes, dtypes and batches of `numpy.matmul`.
@@ -49,14 +52,20 @@ def matmul(
     memory a first touch makes slow; one that is too small is refused with the bytes that are needed. `stream` is a CuPy stream (the
     current one by default).
 
+    `tolerance` says how far `restore` may move an element of `a` or `b`, relative to the largest magnitude of the finest block that it
+    lies in. The magnitudes of all blocks are scanned first; where the drift bound of the schedule is above the tolerance for one of
+    them, or sums may overflow, the call is refused and nothing is written (E533). None, the default, refuses only Inf and NaN (E524):
+    then elements far smaller than the blocks that theirs meets in sums may come back as zeros, and sums that overflow leave Inf and NaN.
+
     Raises `ValueError` and `TypeError` where `numpy.matmul` does, `BilinearError` for what cannot run as asked, `MemoryError` where the
     workspace cannot be had, and `StageError` where a stage failed.
     """
     _check_options(inputs, levels, alpha, beta, out)
+    check_tolerance_option(tolerance, inputs)
     kind = kind_of(a, b, out)
     left, right = adopt(a, kind), adopt(b, kind)
     given = None if out is None else adopt_out(out, kind)
-    request = _Request(kind, alpha, beta, algorithm, levels, inputs, workspace)
+    request = _Request(kind, alpha, beta, algorithm, levels, inputs, workspace, tolerance)
     with stream if stream is not None and kind.on_gpu else nullcontext():
         result = request.multiply(left, right, given)
     return out if out is not None else kind.give_back(result)
@@ -85,6 +94,7 @@ class _Request:
     levels: int | str
     inputs: str
     workspace: Any = None
+    tolerance: float | None = None
 
     def multiply(self, a: Any, b: Any, out: Any) -> Any:
         loaded = self.loaded()
@@ -192,6 +202,18 @@ class _Request:
         if self.inputs == "consume" and not left.shape[:-2] == right.shape[:-2] == target.shape[:-2]:
             raise fail("E527", "inputs='consume' cannot use one matrix for several of a batch", "use inputs='restore'")
         check_writable_inputs(executor, left, right, target, self.inputs)
+        if self.tolerance is not None:
+            self.check_drift(executor, loaded, left, right, target)
+
+    def check_drift(self, executor: Executor, loaded: Loaded, left: Any, right: Any, target: Any) -> None:
+        """Refuse a multiply that may move the operands farther than the tolerance (E533)."""
+        if loaded.schedule is None or not target.size:
+            return
+        m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
+        plan = make_plan(self.prepared(loaded, m, k, n).schedule, m, k, n, left.itemsize)
+        products = prod(target.shape[:-2])
+        calls = products // max(1, prod(left.shape[:-2])), products // max(1, prod(right.shape[:-2]))
+        check_tolerance(executor, (loaded.scheme, loaded.schedule), plan, (left, right), calls, float(self.tolerance or 0))
 
 
 @dataclass(frozen=True)

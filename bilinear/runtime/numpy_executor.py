@@ -70,6 +70,16 @@ class NumpyExecutor:
                 return all(bool(((array[tile] - array[tile]) == 0).all()) for tile in tiles)
         return array.dtype.kind not in "fc" or all(bool(np.isfinite(array[tile]).all()) for tile in tiles)
 
+    def magnitudes(self, array: Array, rows: int, columns: int) -> Array:
+        """max|x| of each of rows x columns equal blocks, looked at a tile at a time."""
+        height, width = array.shape[0] // rows, array.shape[1] // columns
+        found = np.zeros((rows, columns), array.dtype)
+        for i, j in np.ndindex(rows, columns):
+            block = array[i * height : (i + 1) * height, j * width : (j + 1) * width]
+            for tile in _tiles_along((height, width), _is_by_column(block), LINEAR_TILE):
+                found[i, j] = np.maximum(found[i, j], np.maximum(block[tile].max(), -block[tile].min()))  # both keep NaN
+        return np.abs(found)  # no -0
+
     def _held(self, name: str, size: int, dtype: np.dtype[Any]) -> Array:
         """The buffer of this name, of `size` bytes whatever the problem, so that it never has to grow; untouched pages cost nothing."""
         if name not in self._buffers:

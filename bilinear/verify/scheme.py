@@ -1,22 +1,23 @@
-"""The proof of a scheme: its Brent equations, decided exactly over the rationals.
+"""The proof of a scheme: its Brent equations, decided exactly over its ring.
 
-With sympy's sparse exact matrices U (r x mk), V (r x kn) and W (mn x r) the whole system is one product: W times the matrix whose
-row p is the Kronecker product of row p of U and row p of V must be the tensor of matrix multiplication (Brent 1970).
+The residual in `analysis.brent` is the whole system in exact integers; here it becomes a verdict. `verify.algebra` decides the same
+equations independently, with sympy's domains.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import TYPE_CHECKING
 
+from bilinear.analysis.brent import MOST_BITS, Residual, common_denominator, needed_pairs, products_of_coefficients, residual
 from bilinear.errors import BilinearError, Diagnostic
-from bilinear.ir.linear import Coefficient, Form
+from bilinear.ir.number import Coefficient
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
+from bilinear.verify.rings import RingFacts, facts_of
 
-if TYPE_CHECKING:
-    from sympy.polys.matrices import DomainMatrix
+MOST_TERMS = 20_000_000
+"""Products of three coefficients that a proof adds up; more would take minutes."""
 
 
 @dataclass(frozen=True)
@@ -36,88 +37,117 @@ class Equation:
 
 @dataclass(frozen=True)
 class SchemeProof:
-    """The decision about one scheme: how many equations were checked, and those that fail."""
+    """The decision about one scheme: how many equations were checked, and those that fail.
+
+    `ring` is the ring over which it was decided, `facts` tells over which others it holds as written. For an approximate scheme `order` is
+    the largest h such that it computes A*B + O(lambda^h) (None where it is exact), and `degree` the largest power of 1/lambda that meets a
+    product. Where very many equations fail the search ends early, and `complete` is false.
+    """
 
     scheme: str
     format: str
     equations: int
     failures: tuple[Equation, ...]
+    ring: str = "Q"
+    facts: RingFacts | None = None
+    complete: bool = True
 
     @property
     def holds(self) -> bool:
         """Whether no equation fails."""
         return not self.failures
 
+    @property
+    def order(self) -> int | None:
+        """The order of the error in lambda; None for an exact scheme, and for one that does not hold."""
+        return self.facts.order if self.facts else None
+
+    @property
+    def degree(self) -> int | None:
+        """The largest power of 1/lambda that meets a product; None for a scheme that is not written over Q[lambda]."""
+        return self.facts.degree if self.facts else None
+
+    @property
+    def valid_over(self) -> tuple[str, ...]:
+        """The rings over which the scheme holds as its coefficients are written."""
+        return self.facts.valid_over if self.facts else ()
+
     def require(self) -> None:
         """Raise `BilinearError` (E301) naming the failing equations, unless the scheme holds."""
         if self.holds:
             return
         first = self.failures[0]
-        more = tuple(str(equation) for equation in self.failures[1:6])
-        rest = (f"and {len(self.failures) - 6} more",) if len(self.failures) > 6 else ()
+        over = "" if self.ring == "Q" else f" over {self.ring}"
+        many = f"{len(self.failures)}" if self.complete else f"at least {len(self.failures)}"
         raise BilinearError(
             Diagnostic(
                 "E301",
-                f"{self.scheme} is not a multiplication: {len(self.failures)} of {self.equations} Brent equations fail",
+                f"{self.scheme} is not a multiplication{over}: {many} of {self.equations} Brent equations fail",
                 first.span,
                 label=str(first),
-                notes=(f"the coefficient of {first}", *more, *rest),
-                hints=("compare the coefficients of the products that hold these blocks with their source",),
+                notes=tuple(self._notes()),
+                hints=tuple(self._hints()),
             )
         )
 
+    def _notes(self) -> Iterator[str]:
+        yield f"the coefficient of {self.failures[0]}"
+        yield from map(str, self.failures[1:6])
+        if len(self.failures) > 6:
+            yield f"and {len(self.failures) - 6} more"
+        if self.valid_over:
+            yield f"as it is written it holds over {', '.join(self.valid_over)}"
+
+    def _hints(self) -> Iterator[str]:
+        if self.valid_over:
+            yield f"if that is the ring that is meant, say so in the header: over {self.valid_over[0]}"
+        yield "compare the coefficients of the products that hold these blocks with their source"
+
 
 def prove_scheme(scheme: Scheme) -> SchemeProof:
-    """Decide all (mk)(kn)(mn) Brent equations of a scheme."""
+    """Decide all (mk)(kn)(mn) Brent equations of a scheme over its ring; in Q[lambda], all their coefficients of order 0 and below.
+
+    Where it has changes of basis, they are part of what is proved: the scheme multiplies in the ordinary basis. Raises `BilinearError`
+    where a coefficient is not of the ring (E302), and where the tables are too large to be proved (E303).
+    """
+    _require_coefficients(scheme)
+    denominator = _require_size(scheme)
+    left = residual(scheme)
     m, k, n = scheme.m, scheme.k, scheme.n
-    u, v, w = scheme.tables
-    pairs = [_kronecker(left, right, k * n) for left, right in zip(u, v, strict=True)]
-    computed = _matrix(w, scheme.rank) * _matrix(pairs, m * k * k * n)
-    wrong = (computed - _matrix(_multiplication(m, k, n), m * k * k * n)).to_sdm()
-    failures: list[Equation] = []
-    for output, row in sorted(wrong.items()):
-        span = _place(scheme, output, [divmod(pair, k * n) for pair in row])
-        failures += [_equation(scheme, output, pair, _rational(difference), span) for pair, difference in sorted(row.items())]
-    return SchemeProof(scheme.name, scheme.format, (m * k) * (k * n) * (m * n), tuple(failures))
+    failures = tuple(_failures(scheme, left))
+    facts = facts_of(scheme, left, denominator)
+    return SchemeProof(scheme.name, scheme.format, (m * k) * (k * n) * (m * n), failures, scheme.ring.name, facts, left.complete)
 
 
-def _kronecker(left: Form, right: Form, width: int) -> Form:
-    return tuple((i * width + j, c * d) for i, c in left for j, d in right)
+def ring_facts(scheme: Scheme) -> RingFacts:
+    """Over which rings a scheme holds as it is written, and for an approximate one to which order. Raises as `prove_scheme` does."""
+    facts = prove_scheme(scheme).facts
+    assert facts is not None
+    return facts
 
 
-def _multiplication(m: int, k: int, n: int) -> list[Form]:
-    """The matrix multiplication tensor: row (i,j) of C over the pairs (block of A, block of B)."""
-    return [tuple(((i * k + p) * k * n + p * n + j, 1) for p in range(k)) for i in range(m) for j in range(n)]
+def _failures(scheme: Scheme, left: Residual) -> Iterator[Equation]:
+    wrong: dict[int, list[tuple[int, Coefficient]]] = {}
+    for output, pair, difference in left.differences():
+        wrong.setdefault(output, []).append((pair, difference))
+    for output, pairs in wrong.items():
+        span = _place(scheme, output, [divmod(pair, scheme.k * scheme.n) for pair, _ in pairs])
+        needed = frozenset(needed_pairs(scheme, output))
+        for pair, difference in pairs:
+            yield _equation(scheme, output, pair, difference, int(pair in needed), span)
 
 
-def _matrix(rows: list[Form] | tuple[Form, ...], columns: int) -> DomainMatrix:
-    from sympy import QQ
-    from sympy.polys.matrices import DomainMatrix
-
-    entries = {i: {j: QQ(value.numerator, value.denominator) for j, value in row if value} for i, row in enumerate(rows) if row}
-    return DomainMatrix(entries, (len(rows), columns), QQ)
-
-
-def _rational(value: object) -> Fraction:
-    return Fraction(int(value.numerator), int(value.denominator))  # type: ignore[attr-defined]
-
-
-def _equation(scheme: Scheme, output: int, pair: int, difference: Fraction, span: Span | None) -> Equation:
-    k, n = scheme.k, scheme.n
-    left, right = divmod(pair, k * n)
-    needed = int(left % k == right // n and left // k == output // n and right % n == output % n)
+def _equation(scheme: Scheme, output: int, pair: int, difference: Coefficient, needed: int, span: Span | None) -> Equation:
+    left, right = divmod(pair, scheme.k * scheme.n)
+    found = difference + needed
     return Equation(
-        block_name("A", *divmod(left, k)),
-        block_name("B", *divmod(right, n)),
-        block_name("C", *divmod(output, n)),
-        _plain(difference + needed),
+        block_name("A", *divmod(left, scheme.k)),
+        block_name("B", *divmod(right, scheme.n)),
+        block_name("C", *divmod(output, scheme.n)),
+        found % scheme.ring.modulus if scheme.ring.modulus and isinstance(found, int) else found,
         needed,
         span,
     )
-
-
-def _plain(value: Fraction) -> Coefficient:
-    return int(value) if value.denominator == 1 else value
 
 
 def _place(scheme: Scheme, output: int, pairs: list[tuple[int, int]]) -> Span | None:
@@ -125,7 +155,42 @@ def _place(scheme: Scheme, output: int, pairs: list[tuple[int, int]]) -> Span | 
     if scheme.places is None:
         return None
     u, v, w = scheme.tables
-    touched = {p: sum(left in dict(u[p]) and right in dict(v[p]) for left, right in pairs) for p, _ in w[output]}
+    seen = pairs[:64]
+    touched = {p: _touched(frozenset(i for i, _ in u[p]), frozenset(j for j, _ in v[p]), seen) for p, _ in w[output]}
     if not any(touched.values()):
         return scheme.places.outputs[output]
     return scheme.places.products[max(touched, key=lambda p: (touched[p], -len(u[p]) * len(v[p])))]
+
+
+def _touched(left: frozenset[int], right: frozenset[int], pairs: list[tuple[int, int]]) -> int:
+    return sum(i in left and j in right for i, j in pairs)
+
+
+def _require_coefficients(scheme: Scheme) -> None:
+    for table, rows in zip("UVW", scheme.tables, strict=True):
+        for number, row in enumerate(rows):
+            for column, value in row:
+                if not scheme.ring.holds(value):
+                    raise _foreign(scheme, table, number, column, value)
+
+
+def _foreign(scheme: Scheme, table: str, row: int, column: int, value: Coefficient) -> BilinearError:
+    product = column if table == "W" else row
+    span = scheme.places.products[product] if scheme.places is not None else None
+    what = f"the coefficient {value} in row {row + 1} of {table} (product {scheme.products[product]}) is no element of {scheme.ring}"
+    reason = "its denominator is not invertible there" if scheme.ring.modulus else f"elements of {scheme.ring} are written without it"
+    hint = "declare the ring that its coefficients come from"
+    return BilinearError(Diagnostic("E302", f"{scheme.name}: {what}", span, notes=(reason,), hints=(hint,)))
+
+
+def _require_size(scheme: Scheme) -> int:
+    """The common denominator of the tables, where they are small enough to be proved (E303)."""
+    terms = products_of_coefficients(scheme)
+    denominator = common_denominator(scheme) if terms <= MOST_TERMS else None
+    if denominator is not None:
+        return denominator
+    sums = f"its equations add up {terms} products of coefficients"
+    told = sums if terms > MOST_TERMS else "its coefficients have no common denominator of reasonable length"
+    note = f"a proof adds up at most {MOST_TERMS}, of fractions with a common denominator of at most {MOST_BITS} bits"
+    message = f"{scheme.name} is too large to be proved: {told}"
+    raise BilinearError(Diagnostic("E303", message, notes=(note,), hints=("prove its parts, and compose them",)))

@@ -8,11 +8,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from emulator import Module, Order, compile_on_cpu
 
 from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
+from bilinear.emulator import Module, Order, compile_on_cpu
 from bilinear.ir.kernel import Argument, Kernel, Launch
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Schedule, Stage
@@ -72,3 +72,6 @@ class EmulatedExecutor:
 
     def is_finite(self, array: Any) -> bool:
         return bool(np.isfinite(array).all())
+
+    def magnitudes(self, array: Any, rows: int, columns: int) -> Any:
+        return abs(array).reshape(rows, array.shape[0] // rows, columns, -1).max((1, 3))

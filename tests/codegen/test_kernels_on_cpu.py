@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen.emulated import EmulatedExecutor, address, c_types
-from emulator import ORDERS, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
+from bilinear.emulator import ORDERS, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 from bilinear.frontend import load
 from bilinear.ir.kernel import ProductKernel, ScanKernel
 from bilinear.planner.plan import make_plan

@@ -13,7 +13,7 @@ from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.driver import ARCHITECTURES
 from bilinear.frontend import load
-from bilinear.ir.kernel import ProductKernel, ScanKernel
+from bilinear.ir.kernel import MagnitudeKernel, ProductKernel, ScanKernel
 from bilinear.planner.prepare import plain, prepare
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -38,8 +38,8 @@ def sources() -> dict[str, str]:
         loaded = load(name)
         for kernel in distinct_kernels(schedule_to_launches(prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule, element)):
             texts[kernel.name] = render(kernel)
-    scan = ScanKernel("scan_double", "double")
-    texts[scan.name] = render(scan)
+    for scan in (ScanKernel("scan_double", "double"), MagnitudeKernel("magnitudes_double", "double")):
+        texts[scan.name] = render(scan)
     return texts
 
 
@@ -75,7 +75,7 @@ def test_every_kernel_is_built_for_every_architecture(name: str, inputs: str, le
             for built in images:
                 assert built.image.startswith(b"\x7fELF" if built.kind == "cubin" else b"//")
                 for own in built.resources:
-                    assert own.spill_stores + own.spill_loads <= 128, f"{own.name} spills"
+                    assert own.spill_stores + own.spill_loads <= 512, f"{own.name} spills"  # a destination's addresses, after the loop
 
 
 @needs_nvrtc
@@ -87,6 +87,6 @@ def test_resources_are_reported_for_cubins(tmp_path: Path) -> None:
     assert own.name == kernel.name
     assert 64 < own.registers <= 255
     assert own.shared_bytes == 0
-    assert kernel.shared_bytes == 2 * kernel.tile.k * (kernel.tile.m + 4 + kernel.tile.n + 4) * 4
+    assert kernel.shared_bytes == kernel.tile.stages * kernel.tile.k * (kernel.tile.m + 4 + kernel.tile.n) * 4
     assert not built.cached
     assert nvrtc.build(render(kernel), kernel.name, "sm_90", cache=Cache(tmp_path)).cached

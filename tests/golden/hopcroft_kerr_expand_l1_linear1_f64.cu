@@ -1,6 +1,10 @@
 // hopcroft_kerr_expand_l1_linear1_f64: 2 map(s) of hopcroft_kerr-expand at 1 level(s), at 2 place(s).
 // Each place is one independent part of the stage: its blocks are read once, mapped in registers, and the changed ones written once.
+#ifdef REAL    // another type of elements, for who compiles this text for another purpose
+typedef REAL Real;
+#else
 typedef double Real;
+#endif
 typedef long long Index;
 constexpr int LANES = 2;
 

@@ -1,13 +1,19 @@
 // hopcroft_kerr_expand_l1_product_f64: 15 product(s) of hopcroft_kerr-expand at 1 level(s), 15 destination(s).
 // A launch runs the products from `first` on: blockIdx.y counts them, blockIdx.x the tiles of their results. No two products of a launch share a destination.
+#ifdef REAL    // another type of elements, for who compiles this text for another purpose
+typedef REAL Real;
+#else
 typedef double Real;
+#endif
 typedef long long Index;
-constexpr int TILE_M = 64, TILE_N = 128, TILE_K = 16, THREADS = 128;
-constexpr int LOADS_A = TILE_M * TILE_K / THREADS, LOADS_B = TILE_K * TILE_N / THREADS;
-constexpr int PITCH_A = TILE_M + 4, PITCH_B = TILE_N + 4;    // neighbours in depth lie in different banks
+constexpr int TILE_M = 128, TILE_N = 64, TILE_K = 16, THREADS = 128;
+constexpr int STAGES = 3;    // slices of depth TILE_K that are under way at once
+constexpr int LANES = 2;     // elements of a copy of 16 bytes
+constexpr int BAND = 8;      // rows of tiles that are walked down before the next column: their operands stay in the L2 cache
 
 struct Product { int left_space, left_row, left_column, right_space, right_row, right_column, first, count; };
 struct Destination { int space, row, column, first; Real coefficient; };
+struct alignas(16) Lanes { Real element[LANES]; };
 
 __device__ const Product PRODUCTS[15] = {
     { 0, 0, 0, 0, 1, 0, 0, 1 },
@@ -44,153 +50,198 @@ __device__ const Destination DESTINATIONS[15] = {
     { 0, 14, 0, 1, Real(1) },
 };
 
-// Copies of single elements from global to shared memory, which land when they are waited for; what lies outside becomes zero.
+// Slices in shared memory: A by rows, B by depth, in pairs whose places are exchanged so that no access of a warp meets a bank twice.
+constexpr int CHUNK_A = LANES, SLICE_A = TILE_M * TILE_K, SLICE_B = TILE_K * TILE_N;
+__device__ __forceinline__ int slot_a(int row, int depth) { return row * TILE_K + 2 * (depth / 2 ^ 4 * (row & 1)) + depth % 2; }
+__device__ __forceinline__ int slot_b(int depth, int column) { return depth * TILE_N + 2 * (column / 2 ^ 2 * (depth / 2 & 3)) + column % 2; }
+
+// How threads share the copying of a slice: each takes CHUNK_A elements of A along its depth, and LANES elements of B along its rows.
+constexpr int CHUNKS_A = TILE_K / CHUNK_A, CHUNKS_B = TILE_N / LANES, HOP_A = THREADS / CHUNKS_A, HOP_B = THREADS / CHUNKS_B;
+constexpr int LOADS_A = TILE_M / HOP_A, LOADS_B = TILE_K / HOP_B;
+static_assert(THREADS % CHUNKS_A == 0 && TILE_M % HOP_A == 0 && THREADS % CHUNKS_B == 0 && TILE_K % HOP_B == 0, "the tile is not shared evenly");
+
+// Copies from global to shared memory, in groups that land in their order when they are waited for; what lies outside becomes zero.
 struct Copies {
 #ifdef __CUDA_ARCH__
-    __device__ __forceinline__ void start(Real* to, const Real* from, bool inside)
+    template <int COUNT> __device__ __forceinline__ void start(Real* to, const Real* from, bool inside)
     {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::
-            "r"(unsigned(__cvta_generic_to_shared(to))), "l"(from), "n"(sizeof(Real)), "r"(inside ? int(sizeof(Real)) : 0) : "memory");
+        const unsigned place = unsigned(__cvta_generic_to_shared(to));
+        const int bytes = inside ? int(sizeof(Real)) * COUNT : 0;
+        if (COUNT == LANES) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(place), "l"(from), "r"(bytes) : "memory");
+        else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" :: "r"(place), "l"(from), "n"(sizeof(Real)), "r"(bytes) : "memory");
     }
-    __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+    __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+    __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory"); }
 #else
-    Real* targets[LOADS_A + LOADS_B];
-    Real values[LOADS_A + LOADS_B];
-    int count = 0;
-    void start(Real* to, const Real* from, bool inside)
+    static constexpr int MOST = LOADS_A * CHUNK_A + LOADS_B * LANES;
+    Real* targets[STAGES][MOST];
+    Real values[STAGES][MOST];
+    int counts[STAGES] = {}, newest = 0;
+    template <int COUNT> void start(Real* to, const Real* from, bool inside)
     {
-        targets[count] = to;
-        values[count++] = inside ? *from : Real(0);
+        for (int x = 0; x < COUNT; ++x) {
+            targets[newest][counts[newest]] = to + x;
+            values[newest][counts[newest]++] = inside ? from[x] : Real(0);
+        }
     }
-    void wait()
+    void commit() { newest = (newest + 1) % STAGES; }
+    void wait()    // the newest STAGES - 2 groups may go on: of the ring, the two others land
     {
-        for (int e = 0; e < count; ++e) *targets[e] = values[e];
-        count = 0;
+        for (int group : { newest, (newest + 1) % STAGES }) {
+            for (int e = 0; e < counts[group]; ++e) *targets[group][e] = values[group][e];
+            counts[group] = 0;
+        }
     }
 #endif
 };
 
-// How a thread walks over a tile of `across` x `along` elements: along the unit stride, so that warps read whole lines.
-struct Walk { int across, along, across_step, along_step; };
-
-__device__ __forceinline__ Walk walk(int thread, bool along_first, int across, int along)
+// Whether rows of this distance begin at multiples of 16 bytes, with neighbours side by side.
+__device__ __forceinline__ bool in_lanes(const Real* base, Index row, Index column)
 {
-    Walk w;
-    w.along = along_first ? thread % along : thread / across;
-    w.across = along_first ? thread / along : thread % across;
-    w.along_step = along_first ? 0 : THREADS / across;
-    w.across_step = along_first ? THREADS / along : 0;
-    return w;
+    return column == 1 && row % LANES == 0 && reinterpret_cast<unsigned long long>(base) % sizeof(Lanes) == 0;
 }
 
 constexpr int WARPS_N = 2, WARP_M = TILE_M / 2, WARP_N = TILE_N / WARPS_N;
-constexpr int MMA_M = 16, MMA_N = 8, MMA_K = 4;
-constexpr int TALL = WARP_M / MMA_M, WIDE = WARP_N / MMA_N;    // matrix instructions of a warp along m and n
+constexpr int STEP_K = 8, STEPS = TILE_K / STEP_K;
+constexpr int TALL = WARP_M / 8, WIDE = WARP_N / 16;    // matrix instructions of a warp along m and n
 
-// sum (16 x 8) += left (16 x 4) * right (4 x 8), one matrix unit instruction of a warp. With g = lane / 4 and t = lane % 4 a lane holds
-// left(g, t) and left(g + 8, t), right(t, g), and the sums (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
-__device__ __forceinline__ void multiply_add(double (&sum)[4], const double (&left)[2], double right)
+// sum (16 x 8) += left (16 x 8) * right (8 x 8), one matrix unit instruction of a warp. With g = lane / 4 and t = lane % 4 a lane holds
+// left(g, t), left(g + 8, t), left(g, t + 4), left(g + 8, t + 4), right(t, g), right(t + 4, g), and the sums (g, 2t), (g, 2t + 1),
+// (g + 8, 2t), (g + 8, 2t + 1).
+__device__ __forceinline__ void multiply_add(Real (&sum)[4], const Lanes (&left)[2], const Lanes& right)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 { %0, %1, %2, %3 }, { %4, %5 }, { %6 }, { %0, %1, %2, %3 };"
-        : "+d"(sum[0]), "+d"(sum[1]), "+d"(sum[2]), "+d"(sum[3]) : "d"(left[0]), "d"(left[1]), "d"(right));
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 { %0, %1, %2, %3 }, { %4, %5, %6, %7 }, { %8, %9 }, { %0, %1, %2, %3 };"
+        : "+d"(sum[0]), "+d"(sum[1]), "+d"(sum[2]), "+d"(sum[3])
+        : "d"(left[0].element[0]), "d"(left[0].element[1]), "d"(left[1].element[0]), "d"(left[1].element[1]),
+          "d"(right.element[0]), "d"(right.element[1]));
 #elif defined(__CUDA_ARCH__)
-    // Before sm_90 the same in two halves: the lanes hold what they hold above.
-    asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 { %0, %1 }, { %2 }, { %3 }, { %0, %1 };"
-        : "+d"(sum[0]), "+d"(sum[1]) : "d"(left[0]), "d"(right));
-    asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 { %0, %1 }, { %2 }, { %3 }, { %0, %1 };"
-        : "+d"(sum[2]), "+d"(sum[3]) : "d"(left[1]), "d"(right));
+    // Before sm_90 the same in four quarters: the lanes hold what they hold above.
+    #pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        #pragma unroll
+        for (int q = 0; q < 2; ++q)
+            asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 { %0, %1 }, { %2 }, { %3 }, { %0, %1 };"
+                : "+d"(sum[2 * q]), "+d"(sum[2 * q + 1]) : "d"(left[h].element[q]), "d"(right.element[h]));
+    }
 #else
     // The portable body: lanes show their operands to the warp through shared memory.
-    __shared__ double shown[THREADS][3];
+    __shared__ Real shown[THREADS][6];
     const int thread = threadIdx.x, warp = thread - thread % 32, g = thread % 32 / 4, t = thread % 4;
-    shown[thread][0] = left[0], shown[thread][1] = left[1], shown[thread][2] = right;
+    for (int e = 0; e < 4; ++e) shown[thread][e] = left[e / 2].element[e % 2];
+    for (int h = 0; h < 2; ++h) shown[thread][4 + h] = right.element[h];
     __syncwarp();
-    for (int p = 0; p < MMA_K; ++p)
-        for (int e = 0; e < 4; ++e) sum[e] = fma(shown[warp + g * 4 + p][e / 2], shown[warp + (2 * t + e % 2) * 4 + p][2], sum[e]);
+    for (int p = 0; p < STEP_K; ++p)
+        for (int e = 0; e < 4; ++e)
+            sum[e] = fma(shown[warp + g * 4 + p % 4][p / 4 * 2 + e / 2], shown[warp + (2 * t + e % 2) * 4 + p % 4][4 + p / 4], sum[e]);
     __syncwarp();
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(128)
-hopcroft_kerr_expand_l1_product_f64(Real* S, Index S_rs, Index S_cs, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* T, Index T_rs, Index T_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
+// One tile of the result of one product, a (bm x bk) * b (bk x bn); ALIGNED operands are copied 16 bytes at a time.
+template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
+    const Product& product, const Real* a, Index a_rs, Index a_cs, const Real* b, Index b_rs, Index b_cs, Real* shared,
+    Real* S, Index S_rs, Index S_cs, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* T, Index T_rs, Index T_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
 {
-    // Two slices of each operand: 51200 bytes.
-    extern __shared__ __align__(16) unsigned char shared[];
-    Real (*const shared_a)[TILE_K][PITCH_A] = reinterpret_cast<Real (*)[TILE_K][PITCH_A]>(shared);
-    Real (*const shared_b)[TILE_K][PITCH_B] = reinterpret_cast<Real (*)[TILE_K][PITCH_B]>(shared_a + 2);
-
-    const Product product = PRODUCTS[first + blockIdx.y];
+    constexpr int COPIED_A = ALIGNED ? CHUNK_A : 1, COPIED_B = ALIGNED ? LANES : 1;
     const int thread = threadIdx.x;
-    const Index a_rs = product.left_space == 0 ? S_rs : A_rs, a_cs = product.left_space == 0 ? S_cs : A_cs;
-    const Index b_rs = product.right_space == 0 ? B_rs : T_rs, b_cs = product.right_space == 0 ? B_cs : T_cs;
-    const Real* const a = (product.left_space == 0 ? S : A) + product.left_row * bm * a_rs + product.left_column * bk * a_cs;
-    const Real* const b = (product.right_space == 0 ? B : T) + product.right_row * bk * b_rs + product.right_column * bn * b_cs;
-
-    const unsigned tiles = unsigned((bn + TILE_N - 1) / TILE_N);
-    const Index tile_row = Index(blockIdx.x / tiles) * TILE_M, tile_column = Index(blockIdx.x % tiles) * TILE_N;
+    const unsigned tiles_m = unsigned((bm + TILE_M - 1) / TILE_M), tiles_n = unsigned((bn + TILE_N - 1) / TILE_N);
+    const unsigned tile = blockIdx.x;
+    if (tile >= tiles_m * tiles_n) return;
+    const unsigned band = tile / (BAND * tiles_n), within = tile % (BAND * tiles_n);
+    const unsigned height = tiles_m - band * BAND < BAND ? tiles_m - band * BAND : BAND;
+    const Index tile_row = Index(band * BAND + within % height) * TILE_M, tile_column = Index(within / height) * TILE_N;
     const int rows = bm - tile_row < TILE_M ? int(bm - tile_row) : TILE_M;
     const int columns = bn - tile_column < TILE_N ? int(bn - tile_column) : TILE_N;
 
-    const Walk wa = walk(thread, a_cs == 1, TILE_M, TILE_K), wb = walk(thread, b_rs == 1, TILE_N, TILE_K);
-    const Real* next_a = a + (tile_row + wa.across) * a_rs + wa.along * a_cs;
-    const Real* next_b = b + (tile_column + wb.across) * b_cs + wb.along * b_rs;
-    const Index a_step = wa.across_step * a_rs + wa.along_step * a_cs, b_step = wb.across_step * b_cs + wb.along_step * b_rs;
+    // A slice is copied by all threads. Nothing is read outside of the operands, whose last slice and last tiles may be smaller.
+    const int row_a = thread / CHUNKS_A, depth_a = thread % CHUNKS_A * CHUNK_A, depth_b = thread / CHUNKS_B, column_b = thread % CHUNKS_B * LANES;
+    const Real* next_a = a + (tile_row + row_a) * a_rs + depth_a * a_cs;
+    const Real* next_b = b + depth_b * b_rs + (tile_column + column_b) * b_cs;
+    const int slices = int((bk + TILE_K - 1) / TILE_K), last = int(bk - Index(slices - 1) * TILE_K);
+    const int inside_a = (rows - row_a + HOP_A - 1) / HOP_A;    // how many of its rows lie inside
+    const Index hop_a = HOP_A * a_rs, hop_b = HOP_B * b_rs;
+    int fetched = 0;
     Copies copies;
-
-    // Start copying the next slice of both operands, of which `depth` elements are left. Nearly all slices lie inside the operands as a
-    // whole, and for those nothing is compared.
-    const bool whole = rows == TILE_M && columns == TILE_N;
-    auto copy = [&](int buffer, int deep, bool checked) {
-        const Real *from_a = next_a, *from_b = next_b;
-        #pragma unroll
-        for (int e = 0; e < LOADS_A; ++e, from_a += a_step) {
-            const int i = wa.across + e * wa.across_step, p = wa.along + e * wa.along_step;
-            const bool inside = !checked || (i < rows && p < deep);
-            copies.start(&shared_a[buffer][p][i], inside ? from_a : a, inside);
+    auto fetch = [&](int stage) {
+        if (fetched < slices) {
+            Real* const slice = shared + stage * (SLICE_A + SLICE_B);
+            const int deep = ++fetched < slices ? TILE_K : last;
+            const Real* from = next_a;
+            #pragma unroll
+            for (int e = 0; e < LOADS_A; ++e, from += hop_a) {
+                #pragma unroll
+                for (int x = 0; x < CHUNK_A; x += COPIED_A) {
+                    const bool inside = e < inside_a && depth_a + x < deep;
+                    copies.start<COPIED_A>(&slice[slot_a(row_a + e * HOP_A, depth_a + x)], from + x * a_cs, inside);
+                }
+            }
+            from = next_b;
+            #pragma unroll
+            for (int e = 0; e < LOADS_B; ++e, from += hop_b) {
+                #pragma unroll
+                for (int x = 0; x < LANES; x += COPIED_B) {
+                    const bool inside = e * HOP_B < deep - depth_b && column_b + x < columns;
+                    copies.start<COPIED_B>(&slice[SLICE_A + slot_b(depth_b + e * HOP_B, column_b + x)], from + x * b_cs, inside);
+                }
+            }
+            next_a += TILE_K * a_cs;
+            next_b += TILE_K * b_rs;
         }
-        #pragma unroll
-        for (int e = 0; e < LOADS_B; ++e, from_b += b_step) {
-            const int j = wb.across + e * wb.across_step, p = wb.along + e * wb.along_step;
-            const bool inside = !checked || (j < columns && p < deep);
-            copies.start(&shared_b[buffer][p][j], inside ? from_b : b, inside);
-        }
+        copies.commit();
     };
-    auto fetch = [&](int buffer, Index depth) {
-        if (whole && depth >= TILE_K) copy(buffer, TILE_K, false);
-        else copy(buffer, depth < TILE_K ? int(depth) : TILE_K, true);
-        next_a += TILE_K * a_cs;
-        next_b += TILE_K * b_rs;
-    };
+    #pragma unroll
+    for (int s = 0; s < STAGES - 1; ++s) fetch(s);
 
+    // The instruction's left operand are columns of B and its right one rows of A, so that both are read 16 bytes at a time: of a step's
+    // depths lane t takes 2t and 2t + 1, and of 16 columns lane g takes 2g and 2g + 1.
     const int lane = thread % 32, group = lane / 4, member = lane % 4;
     const int warp_row = thread / 32 / WARPS_N * WARP_M, warp_column = thread / 32 % WARPS_N * WARP_N;
     Real sum[TALL][WIDE][4] = {};
-
-    int buffer = 0;
-    if (bk > 0) fetch(buffer, bk);
-    for (Index k0 = 0; k0 < bk; k0 += TILE_K) {
-        // This slice has landed, for every thread, and every thread is done with the slice before it, whose buffer is filled next.
-        copies.wait();
-        __syncthreads();
-        if (k0 + TILE_K < bk) fetch(buffer ^ 1, bk - k0 - TILE_K);
+    Lanes left[2][TALL], right[2][WIDE][2];
+    auto load = [&](int half, const Real* slice, int step) {
         #pragma unroll
-        for (int p = 0; p < TILE_K; p += MMA_K) {
-            Real left[TALL][2], right[WIDE];
+        for (int s = 0; s < WIDE; ++s) {
             #pragma unroll
-            for (int r = 0; r < TALL; ++r) {
-                left[r][0] = shared_a[buffer][p + member][warp_row + r * MMA_M + group];
-                left[r][1] = shared_a[buffer][p + member][warp_row + r * MMA_M + group + 8];
-            }
-            #pragma unroll
-            for (int s = 0; s < WIDE; ++s) right[s] = shared_b[buffer][p + member][warp_column + s * MMA_N + group];
-            #pragma unroll
-            for (int r = 0; r < TALL; ++r) {
-                #pragma unroll
-                for (int s = 0; s < WIDE; ++s) multiply_add(sum[r][s], left[r], right[s]);
-            }
+            for (int h = 0; h < 2; ++h)
+                right[half][s][h] = *reinterpret_cast<const Lanes*>(
+                    &slice[SLICE_A + slot_b(step * STEP_K + 2 * member + h, warp_column + s * 16 + 2 * group)]);
         }
-        buffer ^= 1;
+        #pragma unroll
+        for (int r = 0; r < TALL; ++r)
+            left[half][r] = *reinterpret_cast<const Lanes*>(&slice[slot_a(warp_row + r * 8 + group, step * STEP_K + 2 * member)]);
+    };
+    auto multiply = [&](int half) {
+        #pragma unroll
+        for (int r = 0; r < TALL; ++r) {
+            #pragma unroll
+            for (int s = 0; s < WIDE; ++s) multiply_add(sum[r][s], right[half][s], left[half][r]);
+        }
+    };
+
+    // While a step is multiplied, what the next one needs is read from shared memory into the other half of the registers.
+    copies.wait();
+    __syncthreads();
+    load(0, shared, 0);
+    int stage = 0, vacant = STAGES - 1;
+    for (int k = 0; k < slices; ++k) {
+        const Real* slice = shared + stage * (SLICE_A + SLICE_B);
+        #pragma unroll
+        for (int step = 0; step < STEPS; ++step) {
+            if (step == STEPS - 1) {
+                // The next slice has landed, for every thread, and every thread has read all of this one, whose place is filled next.
+                copies.wait();
+                __syncthreads();
+                stage = stage + 1 == STAGES ? 0 : stage + 1;
+                slice = shared + stage * (SLICE_A + SLICE_B);
+            }
+            if (step == 0) {
+                fetch(vacant);
+                vacant = vacant + 1 == STAGES ? 0 : vacant + 1;
+            }
+            load((step + 1) % 2, slice, (step + 1) % STEPS);
+            multiply(step % 2);
+        }
     }
 
     for (int d = product.first; d < product.first + product.count; ++d) {
@@ -200,19 +251,48 @@ hopcroft_kerr_expand_l1_product_f64(Real* S, Index S_rs, Index S_cs, Real* A, In
         Real* const c = (M) + (to.row * bm + tile_row) * c_rs + (to.column * bn + tile_column) * c_cs;
         const Real factor = scaled ? alpha * to.coefficient : to.coefficient;
         const Real keep = !to.first ? Real(1) : scaled ? beta : Real(0);
-        auto add = [&](int i, int j, Real value) {
-            if (i >= rows || j >= columns) return;
+        const bool vector = rows == TILE_M && columns == TILE_N && in_lanes(c, c_rs, c_cs);
+        auto add = [&](int i, int j, const Lanes& value) {
             Real* const at = c + i * c_rs + j * c_cs;
-            *at = keep == Real(0) ? factor * value : keep * *at + factor * value;
+            if (vector) {
+                Lanes sums = {};
+                if (keep != Real(0)) sums = *reinterpret_cast<const Lanes*>(at);
+                #pragma unroll
+                for (int x = 0; x < LANES; ++x)
+                    sums.element[x] = keep == Real(0) ? factor * value.element[x] : keep * sums.element[x] + factor * value.element[x];
+                *reinterpret_cast<Lanes*>(at) = sums;
+                return;
+            }
+            #pragma unroll
+            for (int x = 0; x < LANES; ++x) {
+                if (i >= rows || j + x >= columns) continue;
+                Real* const one = at + x * c_cs;
+                *one = keep == Real(0) ? factor * value.element[x] : keep * *one + factor * value.element[x];
+            }
         };
         #pragma unroll
         for (int r = 0; r < TALL; ++r) {
             #pragma unroll
             for (int s = 0; s < WIDE; ++s) {
-                const int i = warp_row + r * MMA_M + group, j = warp_column + s * MMA_N + 2 * member;
                 #pragma unroll
-                for (int e = 0; e < 4; ++e) add(i + e / 2 * 8, j + e % 2, sum[r][s][e]);
+                for (int h = 0; h < 2; ++h)
+                    add(warp_row + r * 8 + 2 * member + h, warp_column + s * 16 + 2 * group, Lanes{ { sum[r][s][h], sum[r][s][2 + h] } });
             }
         }
     }
+}
+
+extern "C" __global__ void __launch_bounds__(128, 2)
+hopcroft_kerr_expand_l1_product_f64(Real* S, Index S_rs, Index S_cs, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* T, Index T_rs, Index T_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
+{
+    extern __shared__ __align__(16) unsigned char memory[];    // 73728 bytes
+    Real* const shared = reinterpret_cast<Real*>(memory);
+    const Product product = PRODUCTS[first + blockIdx.y];
+    const Index a_rs = product.left_space == 0 ? S_rs : A_rs, a_cs = product.left_space == 0 ? S_cs : A_cs;
+    const Index b_rs = product.right_space == 0 ? B_rs : T_rs, b_cs = product.right_space == 0 ? B_cs : T_cs;
+    const Real* const a = (product.left_space == 0 ? S : A) + product.left_row * bm * a_rs + product.left_column * bk * a_cs;
+    const Real* const b = (product.right_space == 0 ? B : T) + product.right_row * bk * b_rs + product.right_column * bn * b_cs;
+    const bool aligned = bk % CHUNK_A == 0 && (CHUNK_A == 1 || in_lanes(a, a_rs, a_cs)) && bn % LANES == 0 && in_lanes(b, b_rs, b_cs);
+    if (aligned) multiply_tile<true>(product, a, a_rs, CHUNK_A == 1 ? a_cs : 1, b, b_rs, 1, shared, S, S_rs, S_cs, A, A_rs, A_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
+    else multiply_tile<false>(product, a, a_rs, a_cs, b, b_rs, b_cs, shared, S, S_rs, S_cs, A, A_rs, A_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
 }

@@ -1,6 +1,10 @@
 // winograd_expand_l1_linear1_f32: 2 map(s) of winograd-expand at 1 level(s), at 2 place(s).
 // Each place is one independent part of the stage: its blocks are read once, mapped in registers, and the changed ones written once.
+#ifdef REAL    // another type of elements, for who compiles this text for another purpose
+typedef REAL Real;
+#else
 typedef float Real;
+#endif
 typedef long long Index;
 constexpr int LANES = 4;
 

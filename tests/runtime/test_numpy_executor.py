@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runtime.operands import LAYOUTS, laid_out
 
-from bilinear.ir.linear import Coefficient, LinearMap, form
+from bilinear.ir.linear import LinearMap, form
+from bilinear.ir.number import Coefficient
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Schedule
 from bilinear.runtime.numpy_executor import MOST_WORKERS, NumpyExecutor, _share, _tile_count, _tiles_along

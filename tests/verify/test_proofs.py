@@ -149,9 +149,13 @@ def test_two_steps_that_write_one_block_are_a_hazard() -> None:
 def test_products_that_share_an_operand_are_a_hazard_in_place() -> None:
     left, right = Block("A", 0, 0), (Block("B", 0, 0), Block("B", 0, 1))
     stage = ProductStage(tuple(Product(left, b, (Target(Block("C", 0, j)),)) for j, b in enumerate(right)))
-    proof = prove_schedule(mark_first_writes(in_place(stage)))
+    other = Block("A", 0, 1)
+    writes = [LinearStage((BlockMap((left, other), (left,), LinearMap(2, (form({0: 1, 1: c}),))),)) for c in (1, -1)]
+    proof = prove_schedule(mark_first_writes(in_place(writes[0], stage, writes[1])))
     assert "E404" in [d.code for d in proof.failures]
     assert not proof.recursive
+    assert "two products of stage 2 share the operand A11" in proof.why_not
+    assert "E404" not in [d.code for d in prove_schedule(mark_first_writes(in_place(stage))).failures]  # nothing ever writes A
 
 
 def test_a_product_that_is_not_the_schemes_is_named() -> None:

@@ -18,6 +18,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <ucontext.h>
 
 #if !defined(__x86_64__) && !defined(CUDA_ON_CPU_UCONTEXT)
@@ -56,7 +57,7 @@ constexpr size_t DYNAMIC_SHARED = 4 * PAGE;    // more than the 227 KiB of any c
 constexpr size_t SIGNAL_STACK = 2 * PAGE;
 
 enum Order : int { ASCENDING, DESCENDING, RANDOM };
-enum Failure : int { NONE, BARRIER, ACCESS, ALIGNMENT, UNDEFINED, TRAP };
+enum Failure : int { NONE, BARRIER, ACCESS, ALIGNMENT, UNDEFINED, TRAP, TIME };
 enum Status : uint8_t { READY, AT_BARRIER, AT_WARP_BARRIER, EXITED };
 
 // Mirrored by the harness, field by field.
@@ -64,7 +65,7 @@ struct Launch {
     uint32_t grid[3], block[3];
     int32_t order;
     uint32_t workers;
-    uint64_t seed, shared_bytes;
+    uint64_t seed, shared_bytes, milliseconds;  // the last: what it may take, where it is not 0
     void** arenas;                             // one a worker, from cuda_on_cpu_arena
     void** arguments;                          // where the value of each parameter stands
     int32_t failure;
@@ -158,12 +159,17 @@ inline void locate_failure(const Worker& w)
     siglongjmp(w.out, 1);
 }
 
-constexpr int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+constexpr int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGXCPU};
 constexpr int SIGNAL_COUNT = sizeof SIGNALS / sizeof *SIGNALS;
 static struct sigaction previous_actions[SIGNAL_COUNT];
 
 inline void on_signal(int signal, siginfo_t* info, void* context)
 {
+    if (signal == SIGXCPU) {
+        // From `watch`. A worker that is between two blocks sees the failure by itself; all ones is poison_shared at work.
+        if (worker != nullptr && ~reinterpret_cast<uintptr_t>(worker) != 0 && worker->in_kernel) siglongjmp(worker->out, 1);
+        return;
+    }
     if (worker == nullptr || !worker->in_kernel) {
         // Not ours: the instruction is run again under the handler of before.
         for (int i = 0; i < SIGNAL_COUNT; ++i)
@@ -475,13 +481,57 @@ struct Blocks {
     uint64_t at(uint64_t i) const { return static_cast<uint64_t>((static_cast<unsigned __int128>(i) * factor + offset) % total); }
 };
 
-struct Team { Launch* launch; Blocks blocks; void (*body)(void**); unsigned joined; };
+constexpr unsigned MOST_WORKERS = 64;
+
+struct Team {
+    Launch* launch;
+    Blocks blocks;
+    void (*body)(void**);
+    unsigned joined = 0;
+    // What `watch` and the workers share.
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
+    pthread_t threads[MOST_WORKERS];
+    bool runs[MOST_WORKERS] = {};
+    bool done = false;
+};
+
+inline void set_running(Team& team, unsigned number, bool runs)
+{
+    pthread_mutex_lock(&team.mutex);
+    team.threads[number] = pthread_self();
+    team.runs[number] = runs;
+    pthread_mutex_unlock(&team.mutex);
+}
+
+// Ends a launch that takes longer than it may: every worker is called out of whatever it is doing.
+inline void* watch(void* data)
+{
+    Team& team = *static_cast<Team*>(data);
+    const uint64_t limit = team.launch->milliseconds;
+    timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += static_cast<time_t>(limit / 1000);
+    until.tv_nsec += static_cast<long>(limit % 1000 * 1000000);
+    if (until.tv_nsec >= 1000000000) { until.tv_nsec -= 1000000000; ++until.tv_sec; }
+    pthread_mutex_lock(&team.mutex);
+    int waited = 0;
+    while (!team.done && waited == 0) waited = pthread_cond_timedwait(&team.ended, &team.mutex, &until);
+    if (!team.done && claim_failure(*team.launch, TIME)) {
+        snprintf(team.launch->message, sizeof team.launch->message, "not ended after %.3g seconds", double(limit) / 1000);
+        for (unsigned i = 0; i < MOST_WORKERS; ++i)
+            if (team.runs[i]) pthread_kill(team.threads[i], SIGXCPU);
+    }
+    pthread_mutex_unlock(&team.mutex);
+    return nullptr;
+}
 
 inline void* run_worker(void* data)
 {
     Team& team = *static_cast<Team*>(data);
     Launch& launch = *team.launch;
-    unsigned char* const arena = static_cast<unsigned char*>(launch.arenas[__atomic_fetch_add(&team.joined, 1u, __ATOMIC_RELAXED)]);
+    const unsigned number = __atomic_fetch_add(&team.joined, 1u, __ATOMIC_RELAXED);
+    unsigned char* const arena = static_cast<unsigned char*>(launch.arenas[number]);
     Worker& w = *reinterpret_cast<Worker*>(arena);
     worker = &w;
     w.launch = &launch;
@@ -496,6 +546,7 @@ inline void* run_worker(void* data)
     signal_stack.ss_sp = arena + SIGNAL_STACK_AT;
     signal_stack.ss_size = SIGNAL_STACK;
     sigaltstack(&signal_stack, &previous_stack);
+    set_running(team, number, true);
     // A failure comes back here, whatever stack it happened on.
     if (sigsetjmp(w.out, 1) == 0) {
         w.in_kernel = true;
@@ -508,6 +559,7 @@ inline void* run_worker(void* data)
         }
     }
     w.in_kernel = false;
+    set_running(team, number, false);
     sigaltstack(&previous_stack, nullptr);
     worker = nullptr;
     return nullptr;
@@ -516,22 +568,29 @@ inline void* run_worker(void* data)
 // One launch at a time in a process: the harness holds a lock, because signal handlers belong to the process.
 inline void run(Launch& launch, void (*body)(void**))
 {
-    Team team = {&launch, Blocks(launch), body, 0};
+    Team team = {&launch, Blocks(launch), body};
     struct sigaction action = {};
     action.sa_sigaction = on_signal;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
     for (int i = 0; i < SIGNAL_COUNT; ++i) sigaction(SIGNALS[i], &action, &previous_actions[i]);
 
-    constexpr unsigned MOST_WORKERS = 64;
-    pthread_t threads[MOST_WORKERS];
+    pthread_t threads[MOST_WORKERS], watcher;
+    const bool watched = launch.milliseconds != 0 && pthread_create(&watcher, nullptr, watch, &team) == 0;
     unsigned started = 0;
-    while (started + 1 < launch.workers && started < MOST_WORKERS) {
+    while (started + 1 < launch.workers && started + 1 < MOST_WORKERS) {
         if (pthread_create(&threads[started], nullptr, run_worker, &team) != 0) break;
         ++started;
     }
     run_worker(&team);
     for (unsigned i = 0; i < started; ++i) pthread_join(threads[i], nullptr);
+    if (watched) {
+        pthread_mutex_lock(&team.mutex);
+        team.done = true;
+        pthread_cond_signal(&team.ended);
+        pthread_mutex_unlock(&team.mutex);
+        pthread_join(watcher, nullptr);
+    }
     for (int i = 0; i < SIGNAL_COUNT; ++i) sigaction(SIGNALS[i], &previous_actions[i], nullptr);
 }
 

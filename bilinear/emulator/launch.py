@@ -1,46 +1,17 @@
-"""Runs emitted CUDA C on a CPU: compiled by the host's C++ compiler, one fiber per CUDA thread, undefined behaviour reported."""
+"""Launches of compiled kernels: arguments, the report of what went wrong."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import functools
-import hashlib
 import math
-import mmap
-import os
-import platform
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-
-__all__ = [
-    "AccessError",
-    "AlignmentError",
-    "BarrierError",
-    "CompileError",
-    "LaunchError",
-    "Module",
-    "ORDERS",
-    "Order",
-    "TrapError",
-    "UndefinedError",
-    "compile_on_cpu",
-    "guarded",
-    "guarded_empty",
-    "skip_reason",
-    "without_barrier",
-]
 
 Array = npt.NDArray[Any]
 Value = Array | tuple[Array, int] | int | float | np.generic | None
@@ -48,25 +19,6 @@ Extent = int | Sequence[int]
 Order = Literal["ascending", "descending", "random"]
 
 ORDERS: tuple[Order, ...] = ("ascending", "descending", "random")
-HEADER = Path(__file__).with_name("cuda_on_cpu.h")
-CHECKS = "-fsanitize=alignment,bounds,signed-integer-overflow,integer-divide-by-zero,shift"
-FLAGS = (
-    "-std=c++20",
-    "-O1",
-    "-fPIC",
-    "-pthread",
-    "-fvisibility=hidden",  # two modules must never share the shared memory of a template that both instantiate
-    "-fno-strict-aliasing",
-    "-ffp-contract=off",
-    "-ftrivial-auto-var-init=pattern",  # a variable that was never written holds rubbish, and the same rubbish in every run
-    "-U_FORTIFY_SOURCE",
-    "-w",
-)
-DAY = 86400.0
-
-
-class CompileError(Exception):
-    """The host compiler refused the text; the message is the compiler's."""
 
 
 class LaunchError(Exception):
@@ -97,98 +49,18 @@ class TrapError(LaunchError):
     """The kernel called `__trap()`."""
 
 
-FAILURES: dict[int, type[LaunchError]] = {1: BarrierError, 2: AccessError, 3: AlignmentError, 4: UndefinedError, 5: TrapError}
+class HangError(LaunchError):
+    """The launch took longer than it may."""
 
 
-# ------------------------------------------------------------------------------------------------------------------ the host compiler
-
-
-@functools.cache
-def _compiler() -> tuple[str, str] | None:
-    """The first compiler that builds C++20 with every flag in use, and its version; None when there is none."""
-    program = "#include <bit>\ntemplate <auto value> int f() { return std::popcount(unsigned(value)); }\nint g() { return f<3>(); }\n"
-    for name in ("g++", "clang++"):
-        path = shutil.which(name)
-        if path is None:
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            probe = [path, *FLAGS, CHECKS, "-x", "c++", "-", "-c", "-o", f"{folder}/probe.o"]
-            if subprocess.run(probe, input=program, text=True, capture_output=True, check=False).returncode:
-                continue
-        return path, subprocess.run([path, "--version"], text=True, capture_output=True, check=True).stdout
-    return None
-
-
-def skip_reason() -> str | None:
-    """Why nothing can be emulated here; None when it can."""
-    if sys.platform != "linux":
-        return "the CUDA emulator needs Linux"
-    if platform.machine() not in ("x86_64", "aarch64"):
-        return f"the CUDA emulator was not written for {platform.machine()}"
-    if _compiler() is None:
-        return "no C++20 compiler (g++ or clang++)"
-    return None
-
-
-@functools.cache
-def _default_cache() -> Path:
-    """A folder of this user's own, shared by the processes of a test run; what lies there for more than a day is removed."""
-    folder = Path(tempfile.gettempdir()) / f"cuda-on-cpu-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    state = folder.stat()
-    if state.st_uid != os.getuid() or state.st_mode & 0o077 or folder.is_symlink():
-        return Path(tempfile.mkdtemp(prefix="cuda-on-cpu-"))
-    now = time.time()
-    for file in folder.iterdir():
-        with contextlib.suppress(OSError):
-            if now - file.stat().st_mtime > DAY:
-                file.unlink() if file.is_file() else shutil.rmtree(file, ignore_errors=True)
-    return folder
-
-
-# ------------------------------------------------------------------------------------------------- from CUDA C to what a C++ compiler takes
-
-ALIGNMENT = r"(?:(?:alignas|__align__)\s*\([^()]*\)\s*)?"
-DYNAMIC = re.compile(rf"extern\s+__shared__\s+{ALIGNMENT}(\w[\w:\s]*?)\s+{ALIGNMENT}(\w+)\s*\[\s*\]\s*;")
-CONSTANT = re.compile(r"(?:\bstatic\s+)?\b__constant__\b(?:\s+const\b)?")
-BOUNDS = re.compile(r"__launch_bounds__\s*\(((?:[^()]|\([^()]*\))*)\)\s*(\w+)\s*\(")
-BARRIER = re.compile(r"__syncthreads\s*\(\s*\)\s*;")
-
-
-def _prepare(source: str, kernels: Mapping[str, Sequence[str]]) -> str:
-    """The text for the host compiler. Its lines keep their numbers, so that reports can name them."""
-    text = DYNAMIC.sub(_dynamic_shared, source)
-    text = CONSTANT.sub("static const", text)
-    lines = [text]
-    for name, types in kernels.items():
-        lines.append(f"CUDA_ON_CPU_KERNEL({', '.join([name, *types])})")
-    for bounds, name in BOUNDS.findall(source):
-        if name in kernels:
-            lines.append(f"CUDA_ON_CPU_LAUNCH_BOUNDS({name}, {bounds})")
-    return "\n".join(lines) + "\n"
-
-
-def _dynamic_shared(declaration: re.Match[str]) -> str:
-    """A pointer in place of an `extern __shared__` array; outside of all braces, a macro that stands for it."""
-    element, name = declaration.groups()
-    pointer = f"static_cast<{element}*>(cuda_on_cpu_dynamic_shared())"
-    before = declaration.string[: declaration.start()]
-    if before.count("{") > before.count("}"):
-        return f"{element}* const {name} = {pointer};"
-    line = declaration.string.count("\n", 0, declaration.end()) + 1
-    return f"\n#define {name} ({pointer})\n#line {line}\n"
-
-
-def without_barrier(source: str) -> Iterator[tuple[int, str]]:
-    """For every `__syncthreads();` outside of comments: its line number, from 1, and the text without it."""
-    for match in BARRIER.finditer(source):
-        start = source.rfind("\n", 0, match.start()) + 1
-        if "//" in source[start : match.start()]:
-            continue
-        yield source.count("\n", 0, match.start()) + 1, source[: match.start()] + ";" + source[match.end() :]
-
-
-# ---------------------------------------------------------------------------------------------------------------------------- arguments
+FAILURES: dict[int, type[LaunchError]] = {
+    1: BarrierError,
+    2: AccessError,
+    3: AlignmentError,
+    4: UndefinedError,
+    5: TrapError,
+    6: HangError,
+}
 
 SCALARS: dict[str, Any] = {
     "double": ctypes.c_double,
@@ -204,9 +76,10 @@ SCALARS: dict[str, Any] = {
     "size_t": ctypes.c_size_t,
     "long long": ctypes.c_longlong,
     "unsigned long long": ctypes.c_ulonglong,
+    "cuda_on_cpu::Field": ctypes.c_uint64,
 }
 ELEMENTS: dict[str, str] = {"double": "f8", "float": "f4", "int": "i4", "unsigned": "u4", "unsigned int": "u4"}
-ELEMENTS |= {"long long": "i8", "unsigned long long": "u8"}
+ELEMENTS |= {"long long": "i8", "unsigned long long": "u8", "cuda_on_cpu::Field": "u8"}
 
 
 def _words(ctype: str) -> str:
@@ -259,9 +132,6 @@ def _extent(name: str, value: Extent, most: tuple[int, int, int]) -> tuple[int, 
     return x, y, z
 
 
-# ------------------------------------------------------------------------------------------------------------------------------ launches
-
-
 class _Launch(ctypes.Structure):
     """Mirrors `cuda_on_cpu::Launch`."""
 
@@ -272,6 +142,7 @@ class _Launch(ctypes.Structure):
         ("workers", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("shared_bytes", ctypes.c_uint64),
+        ("milliseconds", ctypes.c_uint64),
         ("arenas", ctypes.c_void_p),
         ("arguments", ctypes.c_void_p),
         ("failure", ctypes.c_int32),
@@ -310,11 +181,13 @@ class Module:
         seed: int = 0,
         threads: int = 2,
         shared_bytes: int = 0,
+        seconds: float = 0,
     ) -> None:
         """Run a kernel to its end.
 
         `order` is the order of the blocks, and of the threads of a block between two barriers (`random`: another one in every phase,
         the same for the same `seed`). `threads` blocks run at a time. `shared_bytes` is the size of dynamic shared memory.
+        With `seconds`, a launch that has not ended by then is ended.
 
         Raises a LaunchError when the kernel does what CUDA leaves undefined; ValueError, TypeError, OverflowError when CUDA would refuse
         the launch, or pass another value than the one given.
@@ -340,6 +213,7 @@ class Module:
                 workers=workers,
                 seed=seed & (2**64 - 1),
                 shared_bytes=shared_bytes,
+                milliseconds=math.ceil(1000 * seconds),
                 arenas=ctypes.addressof(arenas),
                 arguments=ctypes.addressof(arguments),
             )
@@ -367,6 +241,8 @@ class Module:
         kind = FAILURES[launch.failure]
         block, thread = _triple(launch.failed_block), _triple(launch.failed_thread)
         where = f"{kernel}, block {block}" if kind is BarrierError else f"{kernel}, block {block}, thread {thread}"
+        if kind is HangError:
+            where = kernel
         message = f"{where}: {launch.message.decode(errors='replace')}"
         if launch.address:
             message += f" {launch.address:#x}" if kind is not AlignmentError else f", not {launch.address:#x}"
@@ -406,104 +282,3 @@ def _byte_bounds(array: Array) -> tuple[int, int]:
     low = array.ctypes.data + sum(step for step in steps if step < 0)
     high = array.ctypes.data + sum(step for step in steps if step > 0)
     return low, high + (array.itemsize if array.size else 0)
-
-
-_modules: dict[str, Module] = {}
-
-
-def compile_on_cpu(
-    source: str,
-    kernels: Mapping[str, Sequence[str]],
-    cache: Path | None = None,
-    flags: Sequence[str] = (),
-) -> Module:
-    """Compile emitted CUDA C; `kernels` gives the C types of the parameters of each kernel to be launched.
-
-    The same text is compiled once, whatever the process, as long as `cache` (by default a folder below the system's temporary one) is
-    kept. Raises CompileError with the compiler's message, also when a kernel's parameters are not of the declared types.
-    """
-    compiler = _compiler()
-    if compiler is None:
-        raise CompileError(skip_reason() or "no compiler")
-    text = _prepare(source, kernels)
-    command = [compiler[0], *FLAGS, *flags]
-    parts = (text, source, HEADER.read_text(), compiler[1], *command, CHECKS)
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-    if key not in _modules:
-        folder = _default_cache() if cache is None else cache
-        library = folder / f"{key}.so"
-        if not library.exists():
-            _build(command, text, library)
-        _modules[key] = Module(library, source, kernels)
-    return _modules[key]
-
-
-def _build(command: Sequence[str], text: str, library: Path) -> None:
-    """Build in a folder of our own and rename at the end, so that another process sees all of the library or nothing.
-
-    The sanitizer is asked for when compiling but not when linking: its handlers are the header's, not those of its run-time library.
-    """
-    library.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        emitted, compiled, linked = (f"{folder}/kernel{suffix}" for suffix in (".cpp", ".o", ".so"))
-        Path(emitted).write_text(text)
-        _run([*command, CHECKS, "-include", str(HEADER), "-c", emitted, "-o", compiled], folder)
-        _run([*command, "-shared", "-Wl,-Bsymbolic", "-Wl,--no-undefined", compiled, "-o", linked], folder)
-        os.replace(linked, library)
-
-
-def _run(command: Sequence[str], folder: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise CompileError(done.stderr.replace(f"{folder}/", "").strip())
-
-
-# --------------------------------------------------------------------------------------------------------------- arrays beside a precipice
-
-_PAGE = 65536  # a multiple of every page size in use
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-
-
-def _protect(address: int, size: int, protection: int) -> None:
-    if size and _libc.mprotect(address, size, protection):
-        raise OSError(ctypes.get_errno(), "mprotect")
-
-
-def guarded_empty(
-    shape: int | Sequence[int],
-    dtype: npt.DTypeLike = np.float64,
-    order: Literal["C", "F"] = "C",
-    at: Literal["end", "start"] = "end",
-) -> Array:
-    """An array of all-ones bytes (NaN) whose end, or start, touches an inaccessible page: one byte further is a fault.
-
-    At the end, it starts at no more than its natural alignment. The pages are released with the array.
-    """
-    kind = np.dtype(dtype)
-    shapes = (shape,) if isinstance(shape, int) else tuple(shape)
-    size = math.prod(shapes) * kind.itemsize
-    whole = max(1, -(-size // _PAGE)) * _PAGE
-    memory = mmap.mmap(-1, whole + 3 * _PAGE)  # one page is lost to alignment: only the system's own page size is promised
-    first = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    skipped = -first % _PAGE
-    _protect(first + skipped, _PAGE, 0)
-    _protect(first + skipped + _PAGE + whole, _PAGE, 0)
-    begin = skipped + _PAGE + (whole - size if at == "end" else 0)
-    array: Array = np.ndarray(shapes, kind, buffer=memory, offset=begin, order=order)
-    ctypes.memset(array.ctypes.data, 0xFF, size)
-    return array
-
-
-def guarded(array: Array, at: Literal["end", "start"] = "end", read_only: bool = False) -> Array:
-    """A copy of an array, in its memory order, whose end, or start, touches an inaccessible page.
-
-    With `read_only` its own pages are read only too, so that even a write that is undone later is a fault.
-    """
-    copy = guarded_empty(array.shape, array.dtype, "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C", at)
-    copy[...] = array
-    if read_only:
-        copy.flags.writeable = False
-        start = copy.ctypes.data // _PAGE * _PAGE
-        _protect(start, -(-(copy.ctypes.data + copy.nbytes - start) // _PAGE) * _PAGE, mmap.PROT_READ)
-    return copy

@@ -1,0 +1,74 @@
+"""What rounding does to a schedule as it runs: how far restored inputs drift, and how far C is from exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from bilinear.analysis.rounding import SLACK
+from bilinear.analysis.rounding_trace import OperandValue, Trace
+from bilinear.ir.schedule import Block, Schedule
+
+LARGEST_ROUNDOFF = 2.0**-24
+"""Bounds are computed for the unit roundoff of float32; they hold for every finer type, since gamma_n / u grows with u."""
+
+
+@dataclass(frozen=True)
+class BlockDrift:
+    """How far one restored block may be from what it was: |restored - original| <= u * sum of weight * max|block met|, elementwise."""
+
+    block: Block
+    weights: tuple[tuple[Block, float], ...]
+
+    @property
+    def coefficient(self) -> float:
+        """d of |restored - original| <= d * u * max(|blocks met|)."""
+        return sum(weight for _, weight in self.weights) * SLACK
+
+    @property
+    def met(self) -> frozenset[Block]:
+        """The blocks whose rounding errors stay in this one."""
+        return frozenset(block for block, _ in self.weights)
+
+
+@dataclass(frozen=True)
+class DriftBound:
+    """The drift of one call for every block of A and B that the schedule gives back; `lost` are those that it does not.
+
+    It holds where nothing overflows: `growth` is the most that a sum in A or B exceeds the largest entry it is made of.
+    """
+
+    blocks: tuple[BlockDrift, ...]
+    lost: tuple[Block, ...]
+    growth: float
+
+    def worst(self, operand: str | None = None) -> float:
+        """The largest coefficient over the blocks of an operand, or of both."""
+        return max((drift.coefficient for drift in self.blocks if operand in (None, drift.block.space)), default=0.0)
+
+    @cached_property
+    def by_block(self) -> dict[Block, BlockDrift]:
+        """The same by block."""
+        return {drift.block: drift for drift in self.blocks}
+
+
+def drift_bound(schedule: Schedule, unit_roundoff: float = LARGEST_ROUNDOFF) -> DriftBound:
+    """The drift bound of a schedule exactly as it runs (flat, fused), for types of at most this unit roundoff.
+
+    The schedule runs on exact forms. Each sum of t terms adds a local error of at most gamma_t * sum |c| * |computed value|; what follows
+    carries it on linearly, with exact coefficients, so errors that the schedule itself takes back cancel here too. A block that is
+    never written, or is only copied, does not drift. Raises `ValueError` for a schedule that scales for itself.
+    """
+    trace = Trace.of(schedule, unit_roundoff)
+    blocks: list[BlockDrift] = []
+    lost: list[Block] = []
+    for name in ("A", "B"):
+        originals = schedule.space(name).blocks
+        for index, block in enumerate(originals):
+            value = trace.state[block]
+            if not isinstance(value, OperandValue) or value.space != name or value.form != {index: 1}:
+                lost.append(block)
+                continue
+            weights = tuple((met, float(w) * SLACK) for met, w in zip(originals, value.error, strict=True) if w > 0)
+            blocks.append(BlockDrift(block, weights))
+    return DriftBound(tuple(blocks), tuple(lost), trace.growth * SLACK)

@@ -1,0 +1,104 @@
+"""The error to be expected: a bound that holds with a stated confidence where rounding errors and data behave like random numbers."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import cos, log, pi, sqrt
+
+from bilinear.analysis.rounding import sides
+from bilinear.ir.linear import Form
+from bilinear.ir.number import to_float
+from bilinear.ir.scheme import Scheme
+
+
+def probable_error(
+    scheme: Scheme,
+    levels: int,
+    shape: tuple[int, int, int],
+    confidence: float = 0.99,
+    means: tuple[float, float] = (0.0, 0.0),
+) -> float:
+    """A bound of max|C - A*B| over all entries, in units of u * rms(A) * rms(B), that holds with this probability in a model.
+
+    The model: rounding errors are mean-independent and at most u relative to the value that is rounded (Higham and Mary 2019; Connolly,
+    Higham and Mary 2021); the entries of A and of B are independent with one mean and one rms each (Higham and Mary 2020), and `means`
+    are |mean| / rms of both, 0 for centred data and 1 for constant data; sums over the inner dimension behave like normal variables.
+    Since rms <= max, the bound holds in units of u * max|A| * max|B| too.
+
+    A partial sum of j products in a leaf then has the second moment a*j + b*j**2, so the error of a leaf of depth K has at most the
+    variance u**2 * (a*K**2/2 + b*K**3/3), where a and b follow from the 2-norms of the factors (with their means); the products of a C
+    block add up in quadrature. For centred data the bound is proportional to K, which is sqrt(K) * u relative to an entry of C. The
+    confidence is shared by all m * n entries.
+    """
+    m, k, n = shape
+    leaf = k // scheme.k**levels
+    rest = k - leaf * scheme.k**levels
+    mixed, constant = _leaf_weights(scheme, levels, means)
+    left, right, out = _side_depths(scheme, levels)
+    both = (means[0] * means[1]) ** 2
+    variance = mixed * (_random(leaf) + leaf * (left + right + out)) + constant * (_steady(leaf) + leaf * (left + right) + leaf**2 * out)
+    variance += (1 - both) * (_random(rest) + rest * out) + both * (_steady(rest) + rest**2 * out)
+    if m % scheme.m**levels or n % scheme.n**levels:  # what peeling leaves of C is multiplied classically
+        variance = max(variance, (1 - both) * _random(k) + both * _steady(k))
+    return deviations(m * n, confidence) * sqrt(variance)
+
+
+def deviations(entries: int, confidence: float) -> float:
+    """How many standard deviations none of so many entries exceeds, with this probability.
+
+    An entry's error is close to the integral of one Brownian motion W along another, for the partial sums that are rounded are random
+    too. Its moment generating function is cos(theta)**-0.5 for theta < pi/2 (Levy 1951), its variance 1/2, so by Chernoff's bound
+    P(|error| > y) <= 2 * cos(theta)**-0.5 * exp(-theta * y); heavier than normal, hence also for the parts that are normal.
+    """
+    tail = log(2 * max(1, entries) / (1 - confidence))
+    thetas = (pi / 2 * step / 64 for step in range(1, 64))
+    return min((tail - 0.5 * log(cos(theta))) / theta for theta in thetas) * sqrt(2)
+
+
+def _random(depth: int) -> float:
+    """Sum of the second moments of the partial sums, and of the products, of centred terms."""
+    return depth * (depth + 3) / 2
+
+
+def _steady(depth: int) -> float:
+    """The same for constant terms."""
+    return depth * (depth + 1) * (2 * depth + 1) / 6 + depth
+
+
+def _leaf_weights(scheme: Scheme, levels: int, means: tuple[float, float]) -> tuple[float, float]:
+    """a and b of the docstring above, summed over the products of the worst block of C.
+
+    |u_p|**2 and (sum u_p)**2 are the second moment of a factor of centred and of constant blocks; both multiply from level to level.
+    """
+    a, b = (mean**2 for mean in means)
+    norm, steady = _moments(scheme)
+    kinds = {(i, j): _worst(scheme, (norm, steady)[i][0], (norm, steady)[j][1]) ** levels for i in (0, 1) for j in (0, 1)}
+    mixed = (1 - a) * (1 - b) * kinds[0, 0] + (1 - a) * b * kinds[0, 1] + a * (1 - b) * kinds[1, 0]
+    return mixed, a * b * kinds[1, 1]
+
+
+Moments = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+@lru_cache(maxsize=64)
+def _moments(scheme: Scheme) -> tuple[Moments, Moments]:
+    """|u|**2 and |v|**2 of every product; (sum u)**2 and (sum v)**2."""
+    u, v, _ = scheme.tables
+    norms = tuple(tuple(sum(to_float(c) ** 2 for _, c in row) for row in table) for table in (u, v))
+    sums = tuple(tuple(sum(to_float(c) for _, c in row) ** 2 for row in table) for table in (u, v))
+    return (norms[0], norms[1]), (sums[0], sums[1])
+
+
+def _worst(scheme: Scheme, left: tuple[float, ...], right: tuple[float, ...]) -> float:
+    return max(_weighted(row, left, right) for row in scheme.tables[2])
+
+
+def _weighted(row: Form, left: tuple[float, ...], right: tuple[float, ...]) -> float:
+    return sum(to_float(c) ** 2 * left[p] * right[p] for p, c in row)
+
+
+def _side_depths(scheme: Scheme, levels: int) -> tuple[float, float, float]:
+    """Half the flat depth of each side: a partial sum of an addition chain has half the chain's variance on average."""
+    depths = (side.flat_depth(levels) / 2 for side in sides(scheme))
+    left, right, out = depths
+    return left, right, out

@@ -1,0 +1,127 @@
+"""Rounding of linear maps: how often a value is rounded on its way through a straight-line program, and how much it may grow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+
+from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.number import Coefficient, Symbolic, to_float
+from bilinear.ir.scheme import Scheme
+
+SLACK = 1 + 2.0**-30
+"""What a bound computed in double precision is multiplied by: sums of at most 2**20 nonnegative terms lose less."""
+
+MOST_ROUNDINGS = 8
+"""Roundings of a coefficient that is no small rational: its parts, their quotient or root, and the multiplication."""
+
+_EXACT = 256
+"""Integers up to here are exact in every floating-point type (bfloat16 has 8 bits)."""
+
+
+def magnitude(value: Coefficient) -> float:
+    """|value|, not rounded down by more than `SLACK` covers. Raises `ValueError` where the coefficient is no real number."""
+    if not isinstance(value, Symbolic):
+        return abs(float(value))
+    parts = sum(abs(to_float(Symbolic((term,)))) for term in value.terms)
+    return abs(to_float(value)) + 2.0**-40 * parts
+
+
+def roundings(value: Coefficient) -> int:
+    """How often a product with this coefficient is rounded, the coefficient's own roundings to the element type included."""
+    if isinstance(value, Symbolic):
+        return MOST_ROUNDINGS
+    size = abs(Fraction(value))
+    if size.numerator > _EXACT or size.denominator > _EXACT:
+        return MOST_ROUNDINGS
+    if size.numerator & (size.numerator - 1) == 0 and size.denominator & (size.denominator - 1) == 0:
+        return 0
+    return 1 if size.denominator == 1 else 2
+
+
+def sum_roundings(terms: Form) -> int:
+    """The most roundings that a term of a sum meets, whatever the order and with or without fused multiply-adds."""
+    return max(0, len(terms) - 1) + max((roundings(c) for _, c in terms), default=0)
+
+
+def gamma(count: float, unit_roundoff: float) -> float:
+    """n*u / (1 - n*u), Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1; infinite where n*u is not below 1."""
+    product = count * unit_roundoff
+    return product / (1 - product) if product < 1 else float("inf")
+
+
+def path_rows(linear: LinearMap) -> list[dict[int, float]]:
+    """Each output as input -> sum over all paths of the product of |coefficients|: |matrix| where nothing cancels, else more."""
+    values: list[dict[int, float]] = [{i: 1.0} for i in range(linear.inputs)]
+    for terms in linear.steps + linear.outputs:
+        values.append(_combined(((i, magnitude(c)) for i, c in terms), values))
+    return values[linear.inputs + len(linear.steps) :]
+
+
+def path_depth(linear: LinearMap) -> int:
+    """The most roundings between an input and an output of the program."""
+    depths = [0] * linear.inputs
+    for terms in linear.steps + linear.outputs:
+        depths.append(sum_roundings(terms) + max((depths[i] for i, _ in terms), default=0))
+    return max(depths[linear.inputs + len(linear.steps) :], default=0)
+
+
+def _combined(terms: Iterable[tuple[int, float]], values: Sequence[dict[int, float]]) -> dict[int, float]:
+    total: dict[int, float] = {}
+    for index, size in terms:
+        for i, weight in values[index].items():
+            total[i] = total.get(i, 0.0) + size * weight
+    return total
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a scheme (U, V or W) as the programs that run one after the other on it: a change of basis and the map itself."""
+
+    programs: tuple[LinearMap, ...]
+
+    @cached_property
+    def rows(self) -> tuple[dict[int, float], ...]:
+        """Per output the path sums over the inputs of the first program."""
+        values: list[dict[int, float]] = path_rows(self.programs[0])
+        for program in self.programs[1:]:
+            values = [_combined(row.items(), values) for row in path_rows(program)]
+        return tuple(values)
+
+    @cached_property
+    def depth(self) -> int:
+        """Roundings on the longest path of one level."""
+        return sum(path_depth(program) for program in self.programs)
+
+    @cached_property
+    def terms(self) -> int:
+        """The most terms of a row of the matrix, at least 1 (no entry of a row is ever lost on a path)."""
+        return max(1, max((len(row) for row in self.rows), default=1))
+
+    @cached_property
+    def scalings(self) -> int:
+        """Roundings of a product of its coefficients, however many levels are multiplied out: 0 where all are powers of two."""
+        coefficients = (c for program in self.programs for terms in program.steps + program.outputs for _, c in terms)
+        return MOST_ROUNDINGS if any(roundings(c) for c in coefficients) else 0
+
+    def flat_depth(self, levels: int) -> int:
+        """The most roundings of a path through `levels` levels, run level by level, fused, or multiplied out in any groups of levels.
+
+        A group is a program that keeps its shared values, where the depths of its levels add up, or the plain matrix of h levels, whose
+        rows have at most terms**h entries. Fusing does nothing else: it renames values and drops those that nobody reads.
+        """
+        deepest = [0]
+        for level in range(1, levels + 1):
+            flat = max(deepest[level - h] + self.terms**h - 1 + self.scalings for h in range(1, level + 1))
+            deepest.append(max(flat, deepest[level - 1] + self.depth))
+        return deepest[levels]
+
+
+@lru_cache(maxsize=64)
+def sides(scheme: Scheme) -> tuple[Side, Side, Side]:
+    """The programs of U, V and W, changes of basis included."""
+    if scheme.bases is None:
+        return Side((scheme.u,)), Side((scheme.v,)), Side((scheme.w,))
+    return Side((scheme.bases.a, scheme.u)), Side((scheme.bases.b, scheme.v)), Side((scheme.w, scheme.bases.c))

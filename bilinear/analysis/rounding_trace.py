@@ -1,0 +1,201 @@
+"""A schedule run on bounds: every block as an exact form of the inputs, with the local rounding errors it has gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bilinear.analysis.rounding import gamma, magnitude, roundings, sum_roundings
+from bilinear.ir.linear import Form
+from bilinear.ir.number import Coefficient
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
+
+Vector = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True)
+class OperandValue:
+    """A block that holds a linear form of the blocks of A, or of B.
+
+    `form` is exact, by the number of the block; `gathered` says with which exact coefficient each local error is in it. `size` and
+    `error` bound the exact value and its error, the error in units of u: entry b times max|block b|, summed over b.
+    """
+
+    space: str
+    form: dict[int, Coefficient]
+    gathered: dict[int, Coefficient]
+    size: Vector
+    error: Vector
+
+
+@dataclass(frozen=True)
+class ResultValue:
+    """A block that holds sums of products: bounds of its exact value and of its error, in units of max|A| * max|B| (times u).
+
+    `old` and `old_error` bound what it holds of beta * C, in units of |beta| * max|C| (times u).
+    """
+
+    size: float = 0.0
+    error: float = 0.0
+    old: float = 0.0
+    old_error: float = 0.0
+
+    def scaled(self, factor: float, count: int, u: float) -> ResultValue:
+        """The value times a coefficient of this size, rounded `count` times more."""
+        more = gamma(count, u) / u
+        size, old = factor * self.size, factor * self.old
+        error, old_error = factor * self.error, factor * self.old_error
+        return ResultValue(size, error + more * (size + u * error), old, old_error + more * (old + u * old_error))
+
+    def plus(self, other: ResultValue) -> ResultValue:
+        """Both, without the rounding of the sum."""
+        return ResultValue(self.size + other.size, self.error + other.error, self.old + other.old, self.old_error + other.old_error)
+
+
+Value = OperandValue | ResultValue
+
+
+@dataclass
+class Trace:
+    """The state of every block while a schedule runs on bounds."""
+
+    unit_roundoff: float
+    depth: int = 1
+    state: dict[Block, Value] = field(default_factory=dict)
+    growth: float = 1.0
+    _locals: dict[str, _Locals] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, schedule: Schedule, unit_roundoff: float, depth: int = 1, begun: ResultValue | None = None) -> Trace:
+        """The state after a whole schedule whose leaf products are `depth` deep; C holds `begun` before it, by default beta * C.
+
+        Raises `ValueError` for a schedule that scales for itself, which never runs, and for coefficients that are no real numbers.
+        """
+        if schedule.scales_itself:
+            raise ValueError(f"{schedule.name} scales for itself; only schedules that run have rounding errors")
+        trace = cls(unit_roundoff, depth)
+        for name in ("A", "B"):
+            blocks = schedule.space(name).blocks
+            trace._locals[name] = _Locals(len(blocks))
+            for index, block in enumerate(blocks):
+                unit, none = np.eye(len(blocks))[index], np.zeros(len(blocks))
+                trace.state[block] = OperandValue(name, {index: 1}, {}, unit, none)
+        for block in schedule.space("C").blocks:
+            trace.state[block] = begun or ResultValue(old=1.0)
+        for stage in schedule.stages:
+            if isinstance(stage, LinearStage):
+                trace.run_maps(stage.maps)
+            else:
+                trace.run_products(stage.products)
+        return trace
+
+    def run_maps(self, maps: Sequence[BlockMap]) -> None:
+        """One linear stage: all maps read the state from before it."""
+        written: dict[Block, Value] = {}
+        for block_map in maps:
+            values = [self.state[block] for block in block_map.sources]
+            for step in block_map.map.steps:
+                values.append(self.sum(step, values))
+            for target, output in zip(block_map.targets, block_map.map.outputs, strict=True):
+                value = self.sum(output, values)
+                written[target] = self.recomposed(target, value) if target.space == "C" and isinstance(value, ResultValue) else value
+        self.state.update(written)
+
+    def recomposed(self, target: Block, value: ResultValue) -> ResultValue:
+        """alpha * value + beta * C: two roundings of either part."""
+        before = self.state[target]
+        assert isinstance(before, ResultValue)
+        return value.scaled(1.0, 2, self.unit_roundoff).plus(before.scaled(1.0, 2, self.unit_roundoff))
+
+    def run_products(self, products: Sequence[Product]) -> None:
+        """One product stage. Targets are added to one after the other; in C alpha costs two roundings and beta one, each addition one."""
+        u = self.unit_roundoff
+        factors = [(self.state[p.left], self.state[p.right]) for p in products]
+        for product, (left, right) in zip(products, factors, strict=True):
+            result = self.product(left, right)
+            for target in product.targets:
+                in_c = target.block.space == "C"
+                overwrites = target.first and not in_c
+                count = roundings(target.coefficient) + 2 * in_c + (not overwrites)
+                added = result.scaled(magnitude(target.coefficient), count, u)
+                before = ResultValue() if overwrites else self.state.get(target.block, ResultValue())
+                if not isinstance(before, ResultValue):
+                    raise ValueError(f"{target.block} holds a form of {before.space}, and a product is added to it")
+                self.state[target.block] = added.plus(before.scaled(1.0, 1 + (target.first and in_c), u))
+
+    def product(self, left: Value, right: Value) -> ResultValue:
+        """A leaf product, summed in any order: gamma_K of the factors' computed sizes, beside the factors' own errors."""
+        if not isinstance(left, OperandValue) or not isinstance(right, OperandValue):
+            raise ValueError("a factor of a product is itself a product")
+        u, k = self.unit_roundoff, self.depth
+        a, b = float(left.size.sum()), float(right.size.sum())
+        da, db = float(left.error.sum()), float(right.error.sum())
+        computed = (a + u * da) * (b + u * db)
+        return ResultValue(k * a * b, k * (da * b + (a + u * da) * db + gamma(k, u) / u * computed))
+
+    def sum(self, terms: Form, values: Sequence[Value]) -> Value:
+        """A linear form over values, rounded as often as its terms ask."""
+        used = [(c, values[index]) for index, c in terms]
+        operands = [(c, value) for c, value in used if isinstance(value, OperandValue)]
+        if not operands:
+            return self.sum_of_results(terms, [value for _, value in used if isinstance(value, ResultValue)])
+        if len(operands) < len(used) or len({value.space for _, value in operands}) > 1:
+            raise ValueError("a sum mixes forms of A, of B and of products")
+        return self.sum_of_operands(sum_roundings(terms), operands)
+
+    def sum_of_results(self, terms: Form, values: Sequence[ResultValue]) -> ResultValue:
+        """A sum over products."""
+        total, count = ResultValue(), sum_roundings(terms)
+        for (_, c), value in zip(terms, values, strict=True):
+            total = total.plus(value.scaled(magnitude(c), count, self.unit_roundoff))
+        return total
+
+    def sum_of_operands(self, count: int, terms: Sequence[tuple[Coefficient, OperandValue]]) -> OperandValue:
+        """A sum over forms of one operand, with its own rounding as a new local error."""
+        u, space = self.unit_roundoff, terms[0][1].space
+        errors = self._locals[space]
+        form = _combined([(c, value.form) for c, value in terms])
+        gathered = _combined([(c, value.gathered) for c, value in terms])
+        size = np.zeros(errors.width)
+        for index, c in form.items():
+            size[index] = magnitude(c)
+        if count:
+            computed = sum((magnitude(c) * (value.size + u * value.error) for c, value in terms), np.zeros(errors.width))
+            gathered[errors.add(gamma(count, u) / u * computed)] = 1
+            self.growth = max(self.growth, float(computed.sum()))
+        return OperandValue(space, form, gathered, size, errors.bound(gathered))
+
+
+class _Locals:
+    """The local rounding errors of one operand, each as a bound over its blocks."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self._rows = np.zeros((64, width))
+        self._count = 0
+
+    def add(self, row: Vector) -> int:
+        """A new local error; returns its number."""
+        if self._count == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+        self._rows[self._count] = row
+        self._count += 1
+        return self._count - 1
+
+    def bound(self, gathered: dict[int, Coefficient]) -> Vector:
+        """A bound of the sum of these errors with their coefficients."""
+        if not gathered:
+            return np.zeros(self.width)
+        sizes = np.array([magnitude(c) for c in gathered.values()])
+        return np.asarray(sizes @ self._rows[list(gathered)])
+
+
+def _combined(terms: Sequence[tuple[Coefficient, dict[int, Coefficient]]]) -> dict[int, Coefficient]:
+    total: dict[int, Coefficient] = {}
+    for c, values in terms:
+        for index, value in values.items():
+            total[index] = total.get(index, 0) + c * value
+    return {index: value for index, value in total.items() if value}

@@ -1,0 +1,35 @@
+"""Runs emitted CUDA C on a CPU: compiled by the host's C++ compiler, one fiber per CUDA thread, undefined behaviour reported."""
+
+from bilinear.emulator.compiler import CompileError, compile_on_cpu, skip_reason, without_barrier
+from bilinear.emulator.guard import guarded, guarded_empty
+from bilinear.emulator.launch import (
+    ORDERS,
+    AccessError,
+    AlignmentError,
+    BarrierError,
+    HangError,
+    LaunchError,
+    Module,
+    Order,
+    TrapError,
+    UndefinedError,
+)
+
+__all__ = [
+    "ORDERS",
+    "AccessError",
+    "AlignmentError",
+    "BarrierError",
+    "CompileError",
+    "HangError",
+    "LaunchError",
+    "Module",
+    "Order",
+    "TrapError",
+    "UndefinedError",
+    "compile_on_cpu",
+    "guarded",
+    "guarded_empty",
+    "skip_reason",
+    "without_barrier",
+]

@@ -1,0 +1,179 @@
+"""From CUDA C to a library for the CPU: the host's C++ compiler, what it is given, and what it made before."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from bilinear.emulator.launch import Module
+
+HEADER = Path(__file__).with_name("cuda_on_cpu.h")
+CHECKS = "-fsanitize=alignment,bounds,signed-integer-overflow,integer-divide-by-zero,shift"
+STRICTER = {"g++": ",bounds-strict"}  # an array at the end of a structure has bounds too
+FLAGS = (
+    "-std=c++20",
+    "-O1",
+    "-fPIC",
+    "-pthread",
+    "-fvisibility=hidden",  # two modules must never share the shared memory of a template that both instantiate
+    "-fno-strict-aliasing",
+    "-ffp-contract=off",
+    "-ftrivial-auto-var-init=pattern",  # a variable that was never written holds rubbish, and the same rubbish in every run
+    "-U_FORTIFY_SOURCE",
+    "-w",
+)
+DAY = 86400.0
+
+
+class CompileError(Exception):
+    """The host compiler refused the text; the message is the compiler's."""
+
+
+@functools.cache
+def _compiler() -> tuple[str, str, str] | None:
+    """The first compiler that builds C++20 with every flag in use, its version, and its flag for the checks; None when there is none."""
+    program = "#include <bit>\ntemplate <auto value> int f() { return std::popcount(unsigned(value)); }\nint g() { return f<3>(); }\n"
+    for name in ("g++", "clang++"):
+        path = shutil.which(name)
+        if path is None:
+            continue
+        checks = CHECKS + STRICTER.get(name, "")
+        with tempfile.TemporaryDirectory() as folder:
+            probe = [path, *FLAGS, checks, "-x", "c++", "-", "-c", "-o", f"{folder}/probe.o"]
+            if subprocess.run(probe, input=program, text=True, capture_output=True, check=False).returncode:
+                continue
+        return path, subprocess.run([path, "--version"], text=True, capture_output=True, check=True).stdout, checks
+    return None
+
+
+def skip_reason() -> str | None:
+    """Why nothing can be emulated here; None when it can."""
+    if sys.platform != "linux":
+        return "the CUDA emulator needs Linux"
+    if platform.machine() not in ("x86_64", "aarch64"):
+        return f"the CUDA emulator was not written for {platform.machine()}"
+    if _compiler() is None:
+        return "no C++20 compiler (g++ or clang++)"
+    return None
+
+
+@functools.cache
+def _default_cache() -> Path:
+    """A folder of this user's own, shared by the processes of a test run; what lies there for more than a day is removed."""
+    folder = Path(tempfile.gettempdir()) / f"cuda-on-cpu-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    state = folder.stat()
+    if state.st_uid != os.getuid() or state.st_mode & 0o077 or folder.is_symlink():
+        return Path(tempfile.mkdtemp(prefix="cuda-on-cpu-"))
+    now = time.time()
+    for file in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if now - file.stat().st_mtime > DAY:
+                file.unlink() if file.is_file() else shutil.rmtree(file, ignore_errors=True)
+    return folder
+
+
+ALIGNMENT = r"(?:(?:alignas|__align__)\s*\([^()]*\)\s*)?"
+DYNAMIC = re.compile(rf"extern\s+__shared__\s+{ALIGNMENT}(\w[\w:\s]*?)\s+{ALIGNMENT}(\w+)\s*\[\s*\]\s*;")
+CONSTANT = re.compile(r"(?:\bstatic\s+)?\b__constant__\b(?:\s+const\b)?")
+BOUNDS = re.compile(r"__launch_bounds__\s*\(((?:[^()]|\([^()]*\))*)\)\s*(\w+)\s*\(")
+BARRIER = re.compile(r"__syncthreads\s*\(\s*\)\s*;")
+
+
+def _prepare(source: str, kernels: Mapping[str, Sequence[str]]) -> str:
+    """The text for the host compiler. Its lines keep their numbers, so that reports can name them."""
+    text = DYNAMIC.sub(_dynamic_shared, source)
+    text = CONSTANT.sub("static const", text)
+    lines = [text]
+    for name, types in kernels.items():
+        lines.append(f"CUDA_ON_CPU_KERNEL({', '.join([name, *types])})")
+    for bounds, name in BOUNDS.findall(source):
+        if name in kernels:
+            lines.append(f"CUDA_ON_CPU_LAUNCH_BOUNDS({name}, {bounds})")
+    return "\n".join(lines) + "\n"
+
+
+def _dynamic_shared(declaration: re.Match[str]) -> str:
+    """A pointer in place of an `extern __shared__` array; outside of all braces, a macro that stands for it."""
+    element, name = declaration.groups()
+    pointer = f"static_cast<{element}*>(cuda_on_cpu_dynamic_shared())"
+    before = declaration.string[: declaration.start()]
+    if before.count("{") > before.count("}"):
+        return f"{element}* const {name} = {pointer};"
+    line = declaration.string.count("\n", 0, declaration.end()) + 1
+    return f"\n#define {name} ({pointer})\n#line {line}\n"
+
+
+def without_barrier(source: str) -> Iterator[tuple[int, str]]:
+    """For every `__syncthreads();` outside of comments: its line number, from 1, and the text without it."""
+    for match in BARRIER.finditer(source):
+        start = source.rfind("\n", 0, match.start()) + 1
+        if "//" in source[start : match.start()]:
+            continue
+        yield source.count("\n", 0, match.start()) + 1, source[: match.start()] + ";" + source[match.end() :]
+
+
+_modules: dict[str, Module] = {}
+
+
+def compile_on_cpu(
+    source: str,
+    kernels: Mapping[str, Sequence[str]],
+    cache: Path | None = None,
+    flags: Sequence[str] = (),
+    include: Sequence[Path] = (),
+) -> Module:
+    """Compile emitted CUDA C; `kernels` gives the C types of the parameters of each kernel to be launched.
+
+    `include` are further headers that stand before the text.
+
+    The same text is compiled once, whatever the process, as long as `cache` (by default a folder below the system's temporary one) is
+    kept. Raises CompileError with the compiler's message, also when a kernel's parameters are not of the declared types.
+    """
+    compiler = _compiler()
+    if compiler is None:
+        raise CompileError(skip_reason() or "no compiler")
+    text = _prepare(source, kernels)
+    command, checks = [compiler[0], *FLAGS, *flags], compiler[2]
+    headers = (HEADER, *include)
+    parts = (text, source, *(header.read_text() for header in headers), compiler[1], *command, checks)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    if key not in _modules:
+        folder = _default_cache() if cache is None else cache
+        library = folder / f"{key}.so"
+        if not library.exists():
+            _build(command, checks, text, library, headers)
+        _modules[key] = Module(library, source, kernels)
+    return _modules[key]
+
+
+def _build(command: Sequence[str], checks: str, text: str, library: Path, headers: Sequence[Path]) -> None:
+    """Build in a folder of our own and rename at the end, so that another process sees all of the library or nothing.
+
+    The sanitizer is asked for when compiling but not when linking: its handlers are the header's, not those of its run-time library.
+    """
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        emitted, compiled, linked = (f"{folder}/kernel{suffix}" for suffix in (".cpp", ".o", ".so"))
+        Path(emitted).write_text(text)
+        before = [word for header in headers for word in ("-include", str(header))]
+        _run([*command, checks, *before, "-c", emitted, "-o", compiled], folder)
+        _run([*command, "-shared", "-Wl,-Bsymbolic", "-Wl,--no-undefined", compiled, "-o", linked], folder)
+        os.replace(linked, library)
+
+
+def _run(command: Sequence[str], folder: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CompileError(done.stderr.replace(f"{folder}/", "").strip())

@@ -1,0 +1,84 @@
+"""What a test of an output folder found: one frozen object; its text and its JSON are views of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from bilinear.errors import BilinearError, Diagnostic, fail
+
+Verdict = Literal["passed", "wrong", "skipped"]
+COLUMNS = ("type", "where", "shape", "what", "trials", "a wrong one passes", "verdict")
+
+
+@dataclass(frozen=True)
+class BuiltRow:
+    """One test: of the kernels of one element type, in one place, at one shape.
+
+    `chance` is a bound on the probability that a wrong kernel passes all trials, as a power of two: `2^-118`; what it supposes is told by
+    the functions that make the rows. `detail` says how the operands lay in memory and what beta was, or which integers were used.
+    """
+
+    dtype: str
+    where: str
+    shape: str
+    detail: str
+    trials: int
+    chance: str
+    verdict: Verdict
+    reason: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class BuiltCheck:
+    """The tests of one folder; the number `seed` repeats them."""
+
+    folder: str
+    name: str
+    levels: int
+    inputs: str
+    seed: str
+    rows: tuple[BuiltRow, ...]
+    failures: tuple[Diagnostic, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether something was tested and nothing was wrong."""
+        return not self.failures and any(row.verdict == "passed" for row in self.rows)
+
+    def require(self) -> None:
+        """Raise `BilinearError`: E623 or E624 for what is wrong, E625 where nothing could be tested."""
+        if self.failures:
+            raise BilinearError(self.failures)
+        if not self.passed:
+            reasons = tuple(dict.fromkeys(row.reason for row in self.rows))
+            hint = "install g++ 10 or newer, or use a machine with a GPU"
+            raise fail("E625", f"nothing in {self.folder} could be tested", hint, notes=reasons)
+
+    def to_json(self) -> dict[str, Any]:
+        """The tests for machines."""
+        found = {**asdict(self), "failures": [diagnostic.to_json() for diagnostic in self.failures]}
+        return {"format": "bilinear-built/1", "passed": self.passed, **found}
+
+    def json(self) -> str:
+        """The tests as JSON text."""
+        return json.dumps(self.to_json(), indent=1) + "\n"
+
+    def __str__(self) -> str:
+        head = f"{self.folder}: {self.name}, {self.levels} level(s), inputs={self.inputs}; seed {self.seed}"
+        rows = [
+            (row.dtype, row.where, row.shape, row.detail, str(row.trials or "-"), row.chance or "-", _verdict(row)) for row in self.rows
+        ]
+        return "\n".join([head, *_aligned([COLUMNS, *rows])])
+
+
+def _verdict(row: BuiltRow) -> str:
+    return f"{row.verdict}: {row.reason}" if row.reason else row.verdict
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [lines[0], "  " + "  ".join("-" * width for width in widths), *lines[1:]]

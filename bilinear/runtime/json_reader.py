@@ -1,0 +1,86 @@
+"""JSON that somebody else may have written: every access says what is missing and where."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bilinear.errors import BilinearError
+
+Failure = Callable[[str], BilinearError]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value of a document, and the way to it; what is asked of it and does not hold raises what `failure` makes of a message."""
+
+    value: Any
+    place: str
+    document: str
+    failure: Failure
+
+    def wrong(self, what: str) -> BilinearError:
+        """The error that this place `is ...`."""
+        return self.failure(f"{self.document}: {self.place or 'the document'} {what}")
+
+    def __getitem__(self, key: str) -> Node:
+        if not isinstance(self.value, dict):
+            raise self.wrong("is no object")
+        inner = self._inner(f".{key}" if self.place else key, self.value.get(key))
+        if key not in self.value:
+            raise inner.wrong("is missing")
+        return inner
+
+    def items(self) -> list[Node]:
+        """The elements of a list."""
+        if not isinstance(self.value, list):
+            raise self.wrong("is no list")
+        return [self._inner(f"[{i}]", value) for i, value in enumerate(self.value)]
+
+    def pairs(self) -> list[tuple[str, Node]]:
+        """The members of an object."""
+        if not isinstance(self.value, dict):
+            raise self.wrong("is no object")
+        return [(key, self[key]) for key in self.value]
+
+    def text(self) -> str:
+        """A string."""
+        if not isinstance(self.value, str):
+            raise self.wrong("is no string")
+        return self.value
+
+    def matching(self, pattern: re.Pattern[str]) -> str:
+        """A string that matches as a whole."""
+        if not pattern.fullmatch(self.text()):
+            raise self.wrong(f"is {_short(self.value)}, which is not allowed here")
+        return self.text()
+
+    def choice(self, allowed: Sequence[str]) -> str:
+        """One of a few strings."""
+        if self.text() not in allowed:
+            raise self.wrong(f"is {_short(self.value)}, which is not known here")
+        return self.text()
+
+    def whole(self, least: int, most: int) -> int:
+        """An integer within bounds."""
+        if not isinstance(self.value, int) or isinstance(self.value, bool) or not least <= self.value <= most:
+            raise self.wrong(f"is not an integer from {least} to {most}")
+        return self.value
+
+    def _inner(self, step: str, value: Any) -> Node:
+        return Node(value, self.place + step, self.document, self.failure)
+
+
+def parse(content: bytes, document: str, failure: Failure) -> Node:
+    """The root of a document; fails where it is no JSON."""
+    try:
+        return Node(json.loads(content), "", document, failure)
+    except (ValueError, RecursionError) as error:
+        raise failure(f"{document} is no JSON: {error}") from None
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

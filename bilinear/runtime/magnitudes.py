@@ -1,0 +1,125 @@
+"""What `tolerance=` promises: how far a call may move A and B, from the magnitudes of their blocks, before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from bilinear.analysis.drift import BlockDrift, DriftBound, drift_bound
+from bilinear.errors import BilinearError, Diagnostic, fail
+from bilinear.ir.plan import Plan
+from bilinear.ir.schedule import Block, Schedule
+from bilinear.ir.scheme import Scheme
+from bilinear.planner.prepare import prepare
+from bilinear.runtime.executor import Executor
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Authored = tuple[Scheme, Schedule]
+
+
+def check_tolerance_option(tolerance: Any, inputs: str) -> None:
+    """Refuse what is no tolerance (E532)."""
+    if tolerance is None:
+        return
+    if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not float(tolerance) >= 0:
+        raise fail("E532", f"tolerance={tolerance!r} is no relative error", "give a number of at least 0, such as 1e-6, or None")
+    if inputs == "consume":
+        raise fail("E532", "inputs='consume' leaves a and b undefined, within no tolerance", "use inputs='restore'")
+
+
+def check_tolerance(
+    executor: Executor, authored: Authored, plan: Plan, operands: tuple[Any, Any], calls: tuple[int, int], limit: float
+) -> None:
+    """Refuse a restoring multiply (E533) that could move an element of A or B by more than `limit` times its block's largest.
+
+    `authored` is the scheme and the schedule as they were read, `plan` fits the lowered schedule to the problem, the operands are whole
+    batches; `calls` says in how many products of the batch each matrix of A, and of B, takes part, for it drifts in each of them. Exact
+    types do not drift. One pass over the blocks that the plan writes; nothing is written.
+    """
+    if not plan.core[0] or operands[0].dtype.kind != "f":
+        return
+    drift = _drift(*authored, plan.schedule.levels)
+    m, k, n = plan.core
+    problems = []
+    for space, array, extents, count in zip("AB", operands, ((m, k), (k, n)), calls, strict=True):
+        grid = plan.schedule.space(space)
+        own = _Operand(drift, space, _moves(drift, space, float(np.finfo(array.dtype).eps) / 2, count), limit)
+        core = array[..., : extents[0], : extents[1]]
+        for index in np.ndindex(*array.shape[:-2]):
+            sizes = executor.magnitudes(core[index], grid.rows, grid.columns)
+            problem = own.problem(sizes.ravel(), index, float(np.finfo(array.dtype).max))
+            if problem is not None:
+                problems.append(problem)
+                break
+    if problems:
+        raise BilinearError(problems)
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """What may happen to the blocks of A, or of B: `moves` times their magnitudes bounds how far they are from what they were."""
+
+    drift: DriftBound
+    space: str
+    moves: Array
+    limit: float
+
+    def problem(self, sizes: Array, index: tuple[int, ...], largest: float) -> Diagnostic | None:
+        """What is wrong with a matrix whose blocks are of these magnitudes, in a type with this largest number."""
+        name = self.space.lower() + (str(list(index)) if index else "")
+        if not float(sizes.max()) <= largest / self.drift.growth:
+            return _overflow(name, self.drift.growth)
+        wide = sizes.astype(np.longdouble)
+        moved = self.moves @ wide
+        with np.errstate(divide="ignore", invalid="ignore"):  # a block of zeros that may move is infinitely far off
+            relative = np.where(moved > 0, moved / wide, 0)
+        position = int(np.argmax(relative))
+        if not relative[position] > self.limit:
+            return None
+        own = [drift for drift in self.drift.blocks if drift.block.space == self.space]
+        return _refusal(name, own[position], float(relative[position]), dict(zip([d.block for d in own], sizes, strict=True)), self.limit)
+
+
+@lru_cache(maxsize=64)
+def _drift(scheme: Scheme, schedule: Schedule, levels: int) -> DriftBound:
+    """The drift bound of the lowered schedule; keyed by the author's, for that one is quick to hash."""
+    return drift_bound(prepare(scheme, schedule, levels, "restore").schedule)
+
+
+def _moves(drift: DriftBound, space: str, unit_roundoff: float, calls: int) -> Array:
+    """F with |moved| <= F * sizes after this many calls, block by block: (I + u*D)**calls - I, without cancellation."""
+    own = [block for block in drift.blocks if block.block.space == space]
+    place = {block.block: i for i, block in enumerate(own)}
+    once = np.zeros((len(own), len(own)), np.longdouble)
+    for i, block in enumerate(own):
+        for met, weight in block.weights:
+            once[i, place[met]] = weight * unit_roundoff
+    total = np.zeros_like(once)
+    while calls:
+        if calls & 1:
+            total = total + once + total @ once
+        once = 2 * once + once @ once
+        calls >>= 1
+    return total
+
+
+def _overflow(name: str, growth: float) -> Diagnostic:
+    message = f"sums of blocks of {name} may overflow, and what has overflowed is not given back"
+    notes = (f"a sum grows up to {growth:.3g} times as large as the largest entry",)
+    return Diagnostic("E533", message, notes=notes, hints=("scale the operand down, or use inputs='preserve'",))
+
+
+def _refusal(name: str, drift: BlockDrift, relative: float, sizes: dict[Block, Any], limit: float) -> Diagnostic:
+    """Which block moves, by how much, and which larger block is to blame."""
+    block, largest = drift.block, max(drift.met, key=lambda met: (sizes[met], met))
+    message = f"restoring {name} may move block {block} by {relative:.2g} times its largest entry, and tolerance={limit:g}"
+    if relative == inf:
+        message = f"restoring {name} may leave something else in block {block}, which is all zeros, and tolerance={limit:g}"
+    note = f"the largest entry of {block} is {sizes[block]:.3g}; {largest}, which it meets in sums, reaches {sizes[largest]:.3g}"
+    hint = "use inputs='preserve', fewer levels, or a larger tolerance"
+    return Diagnostic("E533", message, notes=(note,), hints=(hint,))

@@ -1,0 +1,243 @@
+"""Two inputs that a schedule takes to one state: the proof that an operand is lost.
+
+The contents are forms plus products, so f(p + d) - f(p - d) is linear in d: every product a*b contributes twice p_a*d_b + d_a*p_b. A
+vector d that all these take to zero is a counterexample, p + d and p - d; where d changes one operand only, p + d and p. First the
+blocks of one operand change and the others are fixed; then all may; first the blocks are numbers, then 2 x 2 matrices. What is found is
+executed before it is told.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from bilinear.ir.number import Symbolic
+from bilinear.ir.schedule import Block, Schedule
+from bilinear.verify.elimination import Row, kernel
+from bilinear.verify.execution import Execution, State
+from bilinear.verify.small import Small, constant
+from bilinear.verify.symbols import Symbols, Value, Word, is_product
+
+TRIALS = 60
+"""Random inputs at which the kernel is looked at, for each choice of alpha and beta; fewer where the kernel takes long."""
+MOST_WORK = 10**6
+"""What the trials may cost together: the cube of the numbers that change, each time."""
+MOST_SPECIAL = 12
+"""Numbers that change where inputs are sought as roots of a determinant."""
+SCALES = ((1, 1), (2, 3), (1, 0), (0, 1), (0, 0))
+"""What alpha and beta are, where the contents depend on them."""
+MATRICES = (((0, 0), (0, 0)), ((1, 0), (0, 1)), ((-1, 0), (0, -1)), ((0, 1), (-1, 0)), ((0, 1), (0, 0)), ((0, 1), (1, 0)), ((1, 1), (0, 1)))
+"""Blocks that are tried: among them a root of -1, of 0 and of 1."""
+
+Entry = tuple[Block, int, int]
+"""One number of a block: the block, row and column in it."""
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """Two inputs with one final state: `directions` span the changes that leave no trace, `first` and `second` are the inputs."""
+
+    side: str
+    dimensions: int
+    directions: tuple[dict[Block, str], ...]
+    first: Mapping[Block, str]
+    second: Mapping[Block, str]
+    final: Mapping[Block, str]
+    scales: tuple[str, ...]
+
+    def told(self) -> tuple[str, ...]:
+        """Three lines for people: both inputs, then the state that they share."""
+        scales = f" with {' and '.join(self.scales)}" if self.scales else ""
+        lines = [f"{name}{scales}: {_listed(state)}" for name, state in (("one input", self.first), ("another", self.second))]
+        return (*lines, f"both end with: {_listed(self.final)}")
+
+
+def as_updates(direction: Mapping[Block, str]) -> str:
+    """A change of the input as steps with one matrix X."""
+    steps = []
+    for block, size in direction.items():
+        sign, text = ("-", size[1:]) if size.startswith("-") else ("+", size)
+        steps.append(f"{block} {sign}= {'' if text == '1' else text + ' '}X")
+    return " ; ".join(steps)
+
+
+class Search:
+    """Looks for two inputs of a schedule of one level that end in one state of A and B."""
+
+    def __init__(self, schedule: Schedule, symbols: Symbols, contents: Mapping[Block, Value], known: Collection[Block], size: int) -> None:
+        """`contents` is the state of A's and B's blocks; the blocks that are `known` from it have the same values in both inputs."""
+        self.schedule = schedule
+        self.symbols = symbols
+        self.contents = contents
+        self.known = known
+        self.number = symbols.domain
+        self.size = size
+        self.zero = constant(self.number.zero, size)
+        self.inputs = list(symbols.original)
+        self.block_of = {next(iter(value)): block for block, value in symbols.original.items()}
+        self.random = random.Random(0)
+        words = {word for value in contents.values() for word in value if is_product(word)}
+        self.pairs = {frozenset(self.block_of[_letter(place, word[place])] for place in (2, 3)) for word in words}
+        self.scaled = any(word[0] or word[1] for value in contents.values() for word in value)
+
+    def find(self, side: str) -> Counterexample | None:
+        """Two inputs that differ in an operand, where the most dimensions that were met are lost; None where none were found."""
+        unknown = [block for block in self.inputs if block not in self.known]
+        own = [block for block in unknown if block.space == side]
+        for points in (self._points, self._special_points):
+            for changing in (own, unknown) if len(own) < len(unknown) else (own,):
+                for alpha, beta in self._scales():
+                    found = [self._at(p, changing, side, alpha, beta) for p in points(changing, alpha, beta)]
+                    known = [f for f in found if f is not None]
+                    if known:
+                        return max(known, key=lambda f: f.dimensions)
+        return None
+
+    def _fixed(self, changing: list[Block]) -> list[Block]:
+        """The blocks that are multiplied with one that changes, and, where both operands change, the changing ones."""
+        one_side = len({block.space for block in changing}) == 1
+        partners = set() if one_side else set(changing)
+        for pair in self.pairs:
+            if not pair.isdisjoint(changing):
+                partners |= pair - set(changing) if one_side else pair
+        return [block for block in self.inputs if block in partners]
+
+    def _scales(self) -> Iterator[tuple[Any, Any]]:
+        for alpha, beta in SCALES if self.scaled else SCALES[:1]:
+            yield self.number(alpha), self.number(beta)
+
+    def _points(self, changing: list[Block], alpha: Any, beta: Any) -> Iterator[State]:
+        """Small integers; zero everywhere comes last, where others do as well."""
+        fixed = self._fixed(changing)
+        for trial in range(min(TRIALS, MOST_WORK // len(self._entries(changing)) ** 3) if fixed else 0):
+            choices = (0, 1) if trial % 2 else (-1, 0, 1, 2)
+            if self.size == 1:
+                yield {block: constant(self.number(self.random.choice(choices)), 1) for block in fixed}
+                continue
+            tables = {block: self.random.choice(MATRICES) for block in fixed}
+            yield {block: Small(tuple(tuple(map(self.number, row)) for row in table)) for block, table in tables.items()}
+        yield dict.fromkeys(fixed, self.zero)
+
+    def _special_points(self, changing: list[Block], alpha: Any, beta: Any) -> Iterator[State]:
+        """Points where the rows lose rank though they do not nearby: along lines, roots of det(M^T M), which is a polynomial."""
+        if not self.number.is_QQ or self.size > 1 or len(changing) > MOST_SPECIAL:
+            return
+        for start in (*islice(self._points(changing, alpha, beta), 2), {}):
+            for block in self._fixed(changing):
+                moved = {**start, block: start.get(block, self.zero) + constant(self.number.one, 1)}
+                for root in self._roots(start, moved, changing, alpha, beta):
+                    yield {**start, block: start.get(block, self.zero) + constant(self.number.from_sympy(root), 1)}
+
+    def _roots(self, first: State, second: State, changing: list[Block], alpha: Any, beta: Any) -> list[Any]:
+        """Where det(M^T M) is zero on the line through two points, with t = 0 at the first and t = 1 at the second."""
+        from sympy import Poly, Symbol
+        from sympy.polys.matrices import DomainMatrix
+
+        ends = [list(self._rows(point, set(changing), alpha, beta)) for point in (first, second)]
+        columns = self._entries(changing)
+        domain = self.number[Symbol("t")]
+        (t,) = domain.gens
+        zero = self.number.zero
+        rows = [
+            [domain(a.entries.get(c, zero)) + t * domain(b.entries.get(c, zero) - a.entries.get(c, zero)) for c in columns]
+            for a, b in zip(*ends, strict=True)
+        ]
+        matrix = DomainMatrix(rows, (len(rows), len(columns)), domain)
+        determinant = Poly(domain.to_sympy((matrix.transpose() * matrix).charpoly()[-1]), Symbol("t"))
+        return list(determinant.ground_roots()) if determinant.degree() > 0 else []
+
+    def _entries(self, blocks: list[Block]) -> list[Entry]:
+        return [(block, i, j) for block in blocks for i in range(self.size) for j in range(self.size)]
+
+    def _at(self, point: State, changing: list[Block], side: str, alpha: Any, beta: Any) -> Counterexample | None:
+        """The counterexample around a point (0 where it is not given), where a change of the blocks `changing` leaves no trace."""
+        basis = kernel(self._rows(point, set(changing), alpha, beta), self._entries(changing), self.number.one)
+        telling = [vector for vector in basis if any(block.space == side for block, _, _ in vector)]
+        if not telling:
+            return None
+        change = self._blocks(self._whole(telling[0]))
+        back = self.number.zero if len({block.space for block in changing}) == 1 else -self.number.one
+        first = {block: point.get(block, self.zero) + change.get(block, self.zero) for block in self.inputs}
+        second = {block: point.get(block, self.zero) + change.get(block, self.zero).scaled(back) for block in self.inputs}
+        return self._confirmed(side, telling, first, second, alpha, beta)
+
+    def _rows(self, point: State, changing: set[Block], alpha: Any, beta: Any) -> Iterator[Row]:
+        """How each number of the contents changes with the numbers of the blocks that change."""
+        for value in self.contents.values():
+            scaled = [(word, c * alpha ** word[0] * beta ** word[1]) for word, c in value.items()]
+            for _, i, j in self._entries([next(iter(self.contents))]):
+                entries: dict[Entry, Any] = {}
+                for word, coefficient in scaled:
+                    for entry, factor in self._changes(word, point, i, j):
+                        if entry[0] in changing:
+                            entries[entry] = entries.get(entry, self.number.zero) + coefficient * factor
+                yield Row({entry: c for entry, c in entries.items() if c})
+
+    def _changes(self, word: Word, point: State, i: int, j: int) -> Iterator[tuple[Entry, Any]]:
+        """How the number (i, j) of a word changes with its blocks, at a point."""
+        blocks = [self.block_of[_letter(place, e)] for place, e in enumerate(word[2:], 2) if e]
+        if len(blocks) == 1:
+            yield (blocks[0], i, j), self.number.one
+            return
+        left, right = blocks
+        for t in range(self.size):
+            yield (left, i, t), point.get(right, self.zero).rows[t][j]
+            yield (right, t, j), point.get(left, self.zero).rows[i][t]
+
+    def _blocks(self, vector: Mapping[Entry, Any]) -> State:
+        zero, places = self.number.zero, range(self.size)
+        blocks = dict.fromkeys(block for block, _, _ in vector)
+        return {block: Small(tuple(tuple(vector.get((block, i, j), zero) for j in places) for i in places)) for block in blocks}
+
+    def _whole(self, vector: Mapping[Entry, Any]) -> dict[Entry, Any]:
+        """A multiple of the vector that has no fractions."""
+        scale = self.number.one
+        if self.number.is_QQ:
+            for value in vector.values():
+                scale = scale * (value * scale).denominator
+        return {entry: value * scale for entry, value in vector.items()}
+
+    def _confirmed(
+        self, side: str, basis: list[dict[Entry, Any]], first: State, second: State, alpha: Any, beta: Any
+    ) -> Counterexample | None:
+        """The counterexample, if exact execution agrees."""
+        execution = Execution(self.schedule, self.symbols, alpha, beta, self.zero)
+        ends = [execution.run(state) for state in (first, second)]
+        final = {block: ends[0][block] for block in self.contents}
+        differ = any(first[block] != second[block] for block in first if block.space == side)
+        if not differ or any(ends[1][block] != value for block, value in final.items()):
+            return None
+        has_c = any(state[block] != self.zero for state in (first, second) for block in state if block.space == "C")
+        shown = [{b: v.text(self.number) for b, v in s.items() if b.space != "C" or has_c} for s in (first, second, final)]
+        directions = tuple(map(self._shown_direction, basis)) if self.size == 1 else ()
+        dimensions = -(-len(basis) // self.size**2)
+        return Counterexample(side, dimensions, directions, shown[0], shown[1], shown[2], self._names(alpha, beta))
+
+    def _shown_direction(self, vector: Mapping[Entry, Any]) -> dict[Block, str]:
+        """A multiple of the vector without fractions, whose first block has a plus."""
+        whole = {entry[0]: str(self.number.to_sympy(value)) for entry, value in sorted(self._whole(vector).items())}
+        if next(iter(whole.values())).startswith("-"):
+            whole = {block: text[1:] if text.startswith("-") else f"-{text}" for block, text in whole.items()}
+        return whole
+
+    def _names(self, alpha: Any, beta: Any) -> tuple[str, ...]:
+        result = self.schedule.result
+        free = [result is None or isinstance(value, Symbolic) for value in ((result.alpha, result.beta) if result else (0, 0))]
+        pairs = zip(("alpha", "beta"), (alpha, beta), free, strict=True)
+        return tuple(f"{name} = {value}" for name, value, is_free in pairs if is_free and self.scaled)
+
+
+def _letter(place: int, exponent: int) -> Word:
+    return tuple(exponent if i == place else 0 for i in range(5))
+
+
+def _listed(state: Mapping[Block, str]) -> str:
+    """The blocks that are not zero."""
+    told = [f"{block} = {value}" for block, value in state.items() if set(value) - set("[]| 0")]
+    spaces = sorted({block.space for block in state})
+    if not told:
+        return f"every block of {' and '.join(spaces)} is 0"
+    return ", ".join(told) + (", all others 0" if len(told) < len(state) else "")

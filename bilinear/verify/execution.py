@@ -1,0 +1,64 @@
+"""Exact execution of a schedule on small blocks of numbers: what confirms a counterexample before it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from bilinear.ir.number import Coefficient
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, ProductStage, Schedule
+from bilinear.verify.small import Small
+from bilinear.verify.symbols import Symbols
+
+State = dict[Block, Small]
+
+
+class Execution:
+    """One schedule with given alpha and beta, both elements of the domain; blocks that are read before they have a value count as 0."""
+
+    def __init__(self, schedule: Schedule, symbols: Symbols, alpha: Any, beta: Any, zero: Small) -> None:
+        self.schedule = schedule
+        self.symbols = symbols
+        self.alpha, self.beta = alpha, beta
+        self.zero = zero
+
+    def run(self, state: State) -> State:
+        """The final state of all blocks."""
+        now = dict(state)
+        for stage in self.schedule.stages:
+            before = dict(now)
+            if isinstance(stage, LinearStage):
+                for block_map in stage.maps:
+                    self._linear(block_map, before, now)
+            else:
+                self._products(stage, before, now)
+        return now
+
+    def _scalar(self, value: Coefficient) -> Any:
+        scalar = self.symbols.scalar(value)
+        if not hasattr(scalar, "ring"):
+            return scalar
+        zero = self.symbols.domain.zero
+        return sum((c * self.alpha ** word[0] * self.beta ** word[1] for word, c in scalar.items()), zero)
+
+    def _sum(self, terms: Iterable[tuple[Block, Coefficient]], state: State) -> Small:
+        return sum((state.get(block, self.zero).scaled(self._scalar(c)) for block, c in terms), self.zero)
+
+    def _linear(self, block_map: BlockMap, before: State, now: State) -> None:
+        for target, row in zip(block_map.targets, block_map.map.matrix, strict=True):
+            value = self._sum(((block_map.sources[i], c) for i, c in row), before)
+            implied = target.space == "C" and not self.schedule.scales_itself
+            now[target] = value.scaled(self.alpha) + before.get(target, self.zero).scaled(self.beta) if implied else value
+
+    def _products(self, stage: ProductStage, before: State, now: State) -> None:
+        for product in stage.products:
+            value = before.get(product.left, self.zero) * before.get(product.right, self.zero)
+            for target in product.targets:
+                block, added = target.block, value.scaled(self._scalar(target.coefficient))
+                old = now.get(block, self.zero)
+                if self.schedule.scales_itself:
+                    now[block] = added + (old if target.accumulates else self._sum(target.plus, before))
+                elif block.space == "C":
+                    now[block] = (old.scaled(self.beta) if target.first else old) + added.scaled(self.alpha)
+                else:
+                    now[block] = added if target.first else old + added

@@ -1,0 +1,112 @@
+"""Hazards: steps of one stage that would get in each other's way, each told with both steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bilinear.errors import Diagnostic
+from bilinear.ir.schedule import Block, LinearStage, Product, ProductStage, Schedule
+from bilinear.source import Span
+from bilinear.verify.steps import Step, steps_of
+
+
+def find_hazards(number: int, stage: LinearStage | ProductStage, schedule: Schedule) -> Iterator[Diagnostic]:
+    """What makes the result of a stage depend on chance: blocks written twice (E401), operands overwritten while they are read (E409)."""
+    if isinstance(stage, LinearStage):
+        yield from _written_twice(number, list(steps_of(stage, schedule)))
+        return
+    steps = list(steps_of(stage, schedule))
+    if schedule.scales_itself:
+        yield from _written_twice(number, [step for step in steps if not _only_adds(step)])
+        yield from _mixed_writes(number, steps)
+    yield from _overwritten(number, steps)
+
+
+def _only_adds(step: Step) -> bool:
+    return step.product is not None and all(target.accumulates for target in step.product.targets)
+
+
+def _written_twice(number: int, steps: list[Step]) -> Iterator[Diagnostic]:
+    writers: dict[Block, Span | None] = {}
+    for step in steps:
+        for target in step.writes:
+            if target not in writers:
+                writers[target] = step.span
+                continue
+            yield _twice(number, target, writers[target], step.span)
+
+
+def _mixed_writes(number: int, steps: list[Step]) -> Iterator[Diagnostic]:
+    """A block that one product overwrites and another adds to."""
+    overwritten = {block: step for step in steps if not _only_adds(step) for block in step.writes}
+    for step in steps:
+        for target in step.writes if _only_adds(step) else ():
+            if target in overwritten:
+                yield _twice(number, target, overwritten[target].span, step.span)
+
+
+def _twice(number: int, target: Block, other: Span | None, span: Span | None) -> Diagnostic:
+    where = f"the other step is at {other}" if other is not None else f"both steps are in stage {number}"
+    hint = "put one of the steps into a stage of its own"
+    return Diagnostic("E401", f"hazard in stage {number}: two steps write {target}", span, notes=(where,), hints=(hint,))
+
+
+def _overwritten(number: int, steps: list[Step]) -> Iterator[Diagnostic]:
+    """Products read their operands over and over while others write, so no target may be an operand or a term of another step."""
+    for i, writer in enumerate(steps):
+        assert writer.product is not None
+        own = {writer.product.left, writer.product.right}
+        for j, reader in enumerate(steps):
+            assert reader.product is not None
+            operands = {reader.product.left, reader.product.right}
+            terms = set(reader.reads) - operands - set(reader.writes)
+            struck = [b for b in writer.writes if b in (own if i == j else operands | terms)]
+            if not struck:
+                continue
+            message = f"hazard in stage {number}: {struck[0]} is written while a product reads it"
+            who = f"{name_of(writer.product)} writes it"
+            if i != j:
+                where = f" at {reader.span}" if reader.span is not None else ""
+                who += f", {name_of(reader.product)} reads it{where}"
+            hint = "put the product into another block" if i == j else "put the products into two stages"
+            yield Diagnostic("E409", message, writer.span, notes=(who,), hints=(hint,))
+
+
+def find_shared_operands(number: int, stage: ProductStage, written: frozenset[str]) -> Iterator[tuple[Block, Diagnostic]]:
+    """Blocks that two products of a stage both use (E404), where one writes them when it recurses in place.
+
+    An inner level writes its left operand where the schedule writes A, its right one where it writes B: `written` names those that it does.
+    """
+    users: dict[Block, list[tuple[Product, bool]]] = {}
+    for product in stage.products:
+        for side, block in (("A", product.left), ("B", product.right)):
+            users.setdefault(block, []).append((product, side in written))
+    for block, uses in users.items():
+        if not any(writes for _, writes in uses):
+            continue
+        first = uses[0][0]
+        where = f" at {first.span}" if first.span is not None else ""
+        for product, _ in uses[1:]:
+            message = f"hazard in stage {number}: two products use {block}, which one of them writes when it recurses in place"
+            note = f"{name_of(first)}{where} and {name_of(product)}"
+            yield block, Diagnostic("E404", message, product.span, notes=(note,), hints=("put the products into two stages",))
+
+
+def written_operands(schedule: Schedule) -> frozenset[str]:
+    """Those of A and B that a schedule writes, if only for a while."""
+    written = {block.space for stage in schedule.stages for step in steps_of(stage, schedule) for block in step.writes}
+    return frozenset(written & {"A", "B"})
+
+
+def contended(stage: ProductStage) -> tuple[Block, ...]:
+    """The blocks that several products of a stage write."""
+    counts: dict[Block, int] = {}
+    for product in stage.products:
+        for target in product.targets:
+            counts[target.block] = counts.get(target.block, 0) + 1
+    return tuple(block for block, count in sorted(counts.items()) if count > 1)
+
+
+def name_of(product: Product) -> str:
+    """A product by its operands."""
+    return f"{product.left}*{product.right}"

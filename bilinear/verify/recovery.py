@@ -1,0 +1,150 @@
+"""What the final state tells of the original blocks of A and of B: a decision by rank, then by recomputing products, then by two inputs.
+
+C holds results, and temporaries are gone, so what is left are the contents of A's and B's own blocks, forms and products of the original
+blocks. An original block in their span is a linear combination of them: the rank decides, and the combination is the restoring stage.
+Where products stand in the way, forms that are known give products that are known, which are taken off the contents until nothing new
+is learnt. What is still unknown is lost if two inputs end in one state; they are searched for, and executed before they are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bilinear.ir.schedule import Block, Schedule
+from bilinear.verify.counterexample import Search, as_updates
+from bilinear.verify.elimination import Row, reduced
+from bilinear.verify.facts import LINEAR, LOST, RECOMPUTE, RESTORED, UNDECIDED, OperandFate
+from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
+
+MOST_WORDS = 4000
+"""Where more products of blocks than this are left, none is recomputed: rank and two inputs decide alone."""
+
+
+def operand_fates(schedule: Schedule, symbols: Symbols, state: Mapping[Block, Value]) -> tuple[OperandFate, OperandFate]:
+    """What becomes of A and of B in a schedule of one level that ran to this state."""
+    recovery = _Recovery(schedule, symbols, state)
+    return recovery.fate("A"), recovery.fate("B")
+
+
+class _Recovery:
+    """The contents that are left, and what follows from them."""
+
+    def __init__(self, schedule: Schedule, symbols: Symbols, state: Mapping[Block, Value]) -> None:
+        self.schedule = schedule
+        self.symbols = symbols
+        self.blocks = {space.name: space.blocks for space in schedule.spaces[:2]}
+        self.state = {block: state[block] for blocks in self.blocks.values() for block in blocks}
+        self.contents = [Row(dict(value), {str(block): symbols.domain.one}) for block, value in self.state.items()]
+        self.rounds: list[dict[str, dict[Any, Row]]] = []
+        """What is known of A and of B after each round, as reduced rows by pivot; the first is by linear combination alone."""
+
+    def fate(self, side: str) -> OperandFate:
+        """What becomes of one operand."""
+        own = self.blocks[side]
+        if all(self.state[block] == self.symbols.original[block] for block in own):
+            return OperandFate(side, RESTORED)
+        for number, known in enumerate(self._known_by_round(side)):
+            if len(known) == len(own):
+                steps = self._restoring(side)
+                return OperandFate(side, RECOMPUTE if number and any("*" in step for step in steps) else LINEAR, steps)
+        searches = (Search(self.schedule, self.symbols, self.state, self._known_blocks(), size).find(side) for size in (1, 2))
+        found = next((counterexample for counterexample in searches if counterexample is not None), None)
+        if found is None:
+            return OperandFate(side, UNDECIDED)
+        return OperandFate(side, LOST, (), found.dimensions, tuple(map(as_updates, found.directions)), found.told())
+
+    def _known_by_round(self, side: str) -> Iterable[dict[Any, Row]]:
+        if not self.rounds:
+            self.rounds.append(self._forms(self.contents))
+        yield self.rounds[0][side]
+        if sum(map(len, self.state.values())) > MOST_WORDS:
+            return
+        number = 1
+        while number < len(self.rounds) or self._learn():
+            yield self.rounds[number][side]
+            number += 1
+
+    def _known_blocks(self) -> set[Block]:
+        """The original blocks that are known after the last round."""
+        words = {next(iter(value)): block for block, value in self.symbols.original.items()}
+        forms = [row.entries for rows in self.rounds[-1].values() for row in rows.values()]
+        return {words[word] for entries in forms if len(entries) == 1 for word in entries}
+
+    def _learn(self) -> bool:
+        """One round more: take off the products of known forms; whether anything is new."""
+        last = self.rounds[-1]
+        new = self._forms([*self.contents, *self._derived(last)])
+        if all(len(new[side]) == len(last[side]) for side in new):
+            return False
+        self.rounds.append(new)
+        return True
+
+    def _forms(self, rows: Sequence[Row]) -> dict[str, dict[Any, Row]]:
+        """The forms over A, and those over B, in the span of the rows."""
+        known = {}
+        for side in self.blocks:
+            pivots = reduced(rows, lambda word, side=side: (_is_plain(word, side), word))  # type: ignore[misc]
+            known[side] = {word: row for word, row in pivots.items() if _is_plain(word, side)}
+        return known
+
+    def _derived(self, known: Mapping[str, Mapping[Any, Row]]) -> Iterable[Row]:
+        """Products of known forms, and multiples of known values by alpha and beta, named by what they are.
+
+        Only those that can take something off: the pivot of a reduced form occurs in no other one, so the product of two pivots occurs in
+        no other product of forms, and where it is none of the contents' words the product of the forms is of no use.
+        """
+        one = self.symbols.domain.one
+        for word in sorted({word for value in self.state.values() for word in value}):
+            pivots = [(side, self._plain(side, word)) for side in LETTERS if word[LETTERS[side]]]
+            if (len(pivots) == 1 and not any(word[:2])) or any(pivot not in known.get(side, {}) for side, pivot in pivots):
+                continue
+            factors = [self.symbols.ring.from_dict(known[side][pivot].entries) for side, pivot in pivots]
+            value = self.symbols.alpha ** word[0] * self.symbols.beta ** word[1]
+            for factor in factors:
+                value = value * factor
+            letters = "*".join(name if e == 1 else f"{name}^{e}" for name, e in zip(("alpha", "beta"), word[:2], strict=True) if e)
+            name = "*".join(map(self._factor, factors))
+            yield Row(dict(value), {f"[{letters}] {name}" if letters else name: one})
+
+    def _plain(self, side: str, word: Word) -> Word:
+        """The block of one operand in a word."""
+        return tuple(e if place == LETTERS[side] else 0 for place, e in enumerate(word))
+
+    def _factor(self, value: Value) -> str:
+        text = self.symbols.text(value)
+        return text if len(value) == 1 and text.isalnum() else f"({text})"
+
+    def _restoring(self, side: str) -> tuple[str, ...]:
+        """The steps that bring an operand back: each block in the first round in which it is known."""
+        steps: dict[Block, str] = {}
+        for known in self.rounds:
+            for block in self.blocks[side]:
+                (word,) = self.symbols.original[block]
+                row = known[side].get(word)
+                if block not in steps and row is not None and len(row.entries) == 1:
+                    steps[block] = self._step(block, row)
+        return tuple(step for block, step in steps.items() if step)
+
+    def _step(self, block: Block, row: Row) -> str:
+        """`A12 = A12 - A22`, or `+=` where the block keeps what it holds; nothing where it is as it was."""
+        made_of = dict(row.made_of)
+        operator = "="
+        if made_of.get(str(block)) == self.symbols.domain.one:
+            del made_of[str(block)]
+            operator = "+="
+        if not made_of:
+            return "" if operator == "+=" else f"{block} = 0 {block}"
+        terms = sorted(((*self.symbols.signed(c), name) for name, c in made_of.items()), key=lambda term: term[0] != "+")
+        if operator == "+=" and all(sign == "-" for sign, _, _ in terms):
+            operator, terms = "-=", [("+", size, name) for _, size, name in terms]
+        text = ""
+        for sign, size, name in terms:
+            body = name if size == "1" else f"{size} {name}"
+            text += f" {sign} {body}" if text else f"{'-' if sign == '-' else ''}{body}"
+        return f"{block} {operator} {text}"
+
+
+def _is_plain(word: Word, side: str) -> bool:
+    """Whether a word is one block of an operand, without alpha and beta."""
+    return word[LETTERS[side]] > 0 and sum(word) == word[LETTERS[side]]

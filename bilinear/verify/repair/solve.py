@@ -1,0 +1,135 @@
+"""One table of a scheme solved from the other two: a linear system over the rationals, which says whether that table alone is wrong.
+
+With u, v, w the rows of a product p, every Brent equation is a sum over p of u[a] v[b] w[c]; where two of the factors are given it is
+linear in the third. The system is solved for the correction, so that what the equations leave open stays as it is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bilinear.ir.linear import Form, form
+from bilinear.ir.number import Coefficient, Symbolic, exact, rational
+from bilinear.ir.scheme import Scheme
+
+MOST_EQUATIONS = 700
+"""Equations of one system, for each of its right-hand sides."""
+MOST_UNKNOWNS = 130
+
+Cell = tuple[int, int, int]
+"""The numbers of a block of A, of B and of C."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a table (u, v or w) must be where the other two are right.
+
+    `rows` are the rows that differ from what is written: (product, form over blocks) in u and v, (block of C, form over products) in w.
+    `unsolved` counts the right-hand sides without a solution, which for w are the blocks of C in `impossible`. `unique` says whether the
+    equations leave nothing open.
+    """
+
+    table: str
+    rows: tuple[tuple[int, Form], ...]
+    unsolved: int
+    impossible: tuple[int, ...] = ()
+    unique: bool = True
+
+    @property
+    def mends(self) -> bool:
+        """Whether this table alone makes the scheme correct."""
+        return not self.unsolved
+
+
+def solvable(scheme: Scheme) -> bool:
+    """Whether the systems of a scheme are rational, and small enough to be solved."""
+    if scheme.ring.name not in ("Z", "Q") or scheme.bases is not None or scheme.rank > MOST_UNKNOWNS:
+        return False
+    blocks = scheme.m * scheme.k, scheme.k * scheme.n, scheme.m * scheme.n
+    if max(blocks[0] * blocks[1], blocks[1] * blocks[2], blocks[0] * blocks[2]) > MOST_EQUATIONS:
+        return False
+    return not any(isinstance(c, Symbolic) for table in scheme.tables for f in table for _, c in f)
+
+
+def solve_tables(scheme: Scheme) -> dict[str, Solution]:
+    """Each of u, v and w solved from the other two; nothing where `solvable` says no."""
+    if not solvable(scheme):
+        return {}
+    wrong = residual(scheme)
+    return {table: _solve(scheme, wrong, axis) for axis, table in enumerate("uvw")}
+
+
+def residual(scheme: Scheme) -> dict[Cell, Coefficient]:
+    """What the equations lack: needed less found, where that is not zero."""
+    m, k, n = scheme.m, scheme.k, scheme.n
+    total: dict[Cell, Coefficient] = {(i * k + p, p * n + j, i * n + j): 1 for i in range(m) for p in range(k) for j in range(n)}
+    u, v, columns = factors_by_product(scheme)
+    for left, right, column in zip(u, v, columns, strict=True):
+        for a, x in left:
+            for b, y in right:
+                for c, z in column:
+                    total[a, b, c] = total.get((a, b, c), 0) - x * y * z
+    return {cell: exact(value) for cell, value in total.items() if value}
+
+
+def factors_by_product(scheme: Scheme) -> tuple[tuple[Form, ...], tuple[Form, ...], tuple[Form, ...]]:
+    """The rows of the three tables by product: forms over the blocks of A, of B, and of C."""
+    u, v, w = scheme.tables
+    columns: list[list[tuple[int, Coefficient]]] = [[] for _ in range(scheme.rank)]
+    for output, row in enumerate(w):
+        for product, coefficient in row:
+            columns[product].append((output, coefficient))
+    return u, v, tuple(map(tuple, columns))
+
+
+def _solve(scheme: Scheme, wrong: dict[Cell, Coefficient], axis: int) -> Solution:
+    """Solve for the factors of one axis: 0 for u, 1 for v, 2 for w."""
+    from sympy import QQ
+    from sympy.polys.matrices import DomainMatrix
+
+    factors = factors_by_product(scheme)
+    first, second = (i for i in range(3) if i != axis)
+    sizes = (scheme.m * scheme.k, scheme.k * scheme.n, scheme.m * scheme.n)
+    entries: dict[int, dict[int, Any]] = {}
+
+    def put(row: int, column: int, value: Coefficient) -> None:
+        number = rational(value)
+        entries.setdefault(row, {})[column] = QQ(number.numerator, number.denominator)
+
+    for p in range(scheme.rank):
+        for i, x in factors[first][p]:
+            for j, y in factors[second][p]:
+                put(i * sizes[second] + j, p, x * y)
+    for cell, value in wrong.items():
+        put(cell[first] * sizes[second] + cell[second], scheme.rank + cell[axis], value)
+    shape = sizes[first] * sizes[second], scheme.rank + sizes[axis]
+    reduced, pivots = DomainMatrix(entries, shape, QQ).rref()
+    return _read(scheme, axis, factors[axis], reduced.to_sdm(), [p for p in pivots if p < scheme.rank])
+
+
+def _read(scheme: Scheme, axis: int, written: tuple[Form, ...], reduced: Any, pivots: list[int]) -> Solution:
+    """The solution that an echelon form holds; unknowns that it leaves open are not corrected."""
+    from fractions import Fraction
+
+    bad = {column - scheme.rank for row in range(len(pivots), max(reduced, default=-1) + 1) for column in reduced.get(row, ())}
+    corrections = {
+        pivot: {
+            column - scheme.rank: exact(Fraction(int(x.numerator), int(x.denominator)))
+            for column, x in reduced.get(row, {}).items()
+            if column >= scheme.rank
+        }
+        for row, pivot in enumerate(pivots)
+    }
+    unique = len(pivots) == scheme.rank
+    solved = {p: [(i, x) for i, x in more.items() if i not in bad] for p, more in corrections.items()}
+    if axis < 2:
+        rows = tuple((p, form([*written[p], *more])) for p, more in solved.items() if more)
+        return Solution("uv"[axis], rows, len(bad), (), unique)
+    outputs: dict[int, list[tuple[int, Coefficient]]] = {}
+    for p, more in solved.items():
+        for output, x in more:
+            outputs.setdefault(output, []).append((p, x))
+    table = scheme.tables[2]
+    changed = tuple((output, form([*table[output], *more])) for output, more in sorted(outputs.items()))
+    return Solution("w", changed, len(bad), tuple(sorted(bad)), unique)

@@ -1,0 +1,209 @@
+"""The symbolic run of a schedule: the state of every block after every stage, exactly.
+
+The run is the schedule's meaning; that C ends as alpha*A*B + beta*C and that A and B come back is then an equality of polynomials: a
+decision, not a sample.
+"""
+
+from __future__ import annotations
+
+from bilinear.errors import Diagnostic
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Stage, Target
+from bilinear.ir.scheme import Scheme
+from bilinear.source import Span
+from bilinear.verify.facts import BlockState, StageFact
+from bilinear.verify.hazards import contended, find_hazards
+from bilinear.verify.identify import Identifier
+from bilinear.verify.steps import steps_of
+from bilinear.verify.symbols import Symbols, Value, is_product
+
+
+class SymbolicRun:
+    """A schedule while it runs on symbols; every fault is kept in `failures`, and products that are not the scheme's in `strangers`."""
+
+    def __init__(self, schedule: Schedule, scheme: Scheme | None) -> None:
+        self.schedule = schedule
+        self.symbols = Symbols(schedule)
+        self.identifier = Identifier(scheme, self.symbols) if scheme is not None and schedule.levels == 1 else None
+        no_old_c = schedule.result is not None and not schedule.result.beta
+        self.state: dict[Block, Value] = {b: v for b, v in self.symbols.original.items() if not (no_old_c and b.space == "C")}
+        self.history: list[dict[Block, Value]] = []
+        """The state after each stage, of a schedule of one level."""
+        self.failures: list[Diagnostic] = []
+        self.strangers: list[Diagnostic] = []
+        self.facts: list[StageFact] = []
+        self.unread: dict[Block, tuple[int, Span | None]] = {}
+        """For each block the stage and place of the last write, until something reads it."""
+        self.wasted: list[tuple[int, Block, Span | None]] = []
+        """Writes that nothing reads."""
+
+    def run(self) -> None:
+        """All stages; values that nobody reads are known afterwards."""
+        for number, stage in enumerate(self.schedule.stages, 1):
+            self.failures += find_hazards(number, stage, self.schedule)
+            if isinstance(stage, LinearStage):
+                self._linear(number, stage)
+            else:
+                self._products(number, stage)
+            self._note_writes(number, stage)
+            if self.schedule.levels == 1:
+                self.history.append(dict(self.state))
+        self.wasted += [(number, block, span) for block, (number, span) in self.unread.items() if block.space not in ("A", "B", "C")]
+
+    def report(self, code: str, message: str, span: Span | None, *notes: str, hint: str = "") -> None:
+        """Keep a fault."""
+        self.failures.append(Diagnostic(code, message, span, notes=notes, hints=(hint,) if hint else ()))
+
+    def read(self, block: Block, span: Span | None) -> Value:
+        """The value of a block; one that has none is reported once, and counts as zero from then on."""
+        if block not in self.state:
+            notes = (f"C has no old value in a schedule that ends with {self.schedule.result}",) if block.space == "C" else ()
+            self.report("E405", f"{block} is read before anything is written to it", span, *notes, hint="a step before this one is missing")
+            self.state[block] = self.symbols.ring.zero
+        return self.state[block]
+
+    def _linear(self, number: int, stage: LinearStage) -> None:
+        updates: dict[Block, Value] = {}
+        for block_map in stage.maps:
+            updates |= self._evaluate(block_map)
+        self.state.update(updates)
+        steps = tuple(f"{target} = {self.symbols.text(value)}" for target, value in updates.items())
+        self._add_fact(number, "restore" if stage.restores else "linear", steps, stage)
+
+    def _evaluate(self, block_map: BlockMap) -> dict[Block, Value]:
+        ring, scalar = self.symbols.ring, self.symbols.scalar
+        spans = block_map.spans or (None,) * len(block_map.targets)
+        values = [self.read(block, spans[0]) for block in self._read_sources(block_map)]
+        for step in block_map.map.steps:
+            values.append(sum((values[i] * scalar(c) for i, c in step), ring.zero))
+        updates = {}
+        for target, output, span in zip(block_map.targets, block_map.map.outputs, spans, strict=True):
+            value = sum((values[i] * scalar(c) for i, c in output), ring.zero)
+            if target.space == "C" and not self.schedule.scales_itself:
+                value = self.symbols.alpha * value + self.symbols.beta * self.read(target, span)
+            updates[target] = value
+        return updates
+
+    def _read_sources(self, block_map: BlockMap) -> tuple[Block, ...]:
+        """The sources; what a map lists and reads with the coefficient 0 only is no read where it has no value."""
+        used = {index for form in block_map.map.steps + block_map.map.outputs for index, _ in form}
+        for i, block in enumerate(block_map.sources):
+            if i not in used and block not in self.state:
+                self.state[block] = self.symbols.ring.zero
+        return block_map.sources
+
+    def _products(self, number: int, stage: ProductStage) -> None:
+        results = [self._multiply(number, product) for product in stage.products]
+        steps = tuple(self._describe(product) for product in stage.products)
+        names = tuple(self._identify(number, product) for product in stage.products) if self.identifier is not None else ()
+        others = {id(t): self._other_terms(t, product.span) for product in stage.products for t in product.targets}
+        written: set[Block] = set()
+        for product, value in zip(stage.products, results, strict=True):
+            for target in product.targets:
+                self._write(target, value, others[id(target)], written)
+        self._add_fact(number, "product", steps, stage, contended(stage), names)
+
+    def _identify(self, number: int, product: Product) -> str:
+        assert self.identifier is not None
+        left, right = self.state[product.left], self.state[product.right]
+        if not (self.symbols.is_form(left, "A") and self.symbols.is_form(right, "B")):
+            return ""
+        found = self.identifier.identify(number, product, left, right)
+        if isinstance(found, str):
+            return found
+        self.strangers.append(found)
+        return ""
+
+    def _describe(self, product: Product) -> str:
+        text = self.symbols.text
+        factors = f"({text(self.read(product.left, None))}) * ({text(self.read(product.right, None))})"
+        if not self.schedule.scales_itself:
+            return f"{', '.join(map(_target, product.targets))} += {factors}"
+        return " ; ".join(f"{t.block} = {_scaled(t, factors)}" for t in product.targets)
+
+    def _multiply(self, number: int, product: Product) -> Value:
+        left, right = self.read(product.left, product.span), self.read(product.right, product.span)
+        sound = True
+        for side, block, value in (("A", product.left, left), ("B", product.right, right)):
+            if self.symbols.is_form(value, side):
+                continue
+            sound = False
+            message = f"stage {number}: the {'left' if side == 'A' else 'right'} operand {block} is no form over blocks of {side}"
+            self.report("E402", message, product.span, f"it holds {self.symbols.text(value)}")
+        return left * right if sound else self.symbols.ring.zero
+
+    def _other_terms(self, target: Target, span: Span | None) -> Value:
+        return sum((self.read(block, span) * self.symbols.scalar(c) for block, c in target.plus), self.symbols.ring.zero)
+
+    def _write(self, target: Target, value: Value, others: Value, written: set[Block]) -> None:
+        added, block = value * self.symbols.scalar(target.coefficient), target.block
+        if self.schedule.scales_itself:
+            kept = self.state[block] if target.accumulates and block in written else others
+            self.state[block] = kept + added
+            written.add(block)
+        elif block.space == "C":
+            old = self.state[block]
+            self.state[block] = (self.symbols.beta * old if target.first else old) + self.symbols.alpha * added
+        elif target.first:
+            self.state[block] = added
+        else:
+            self.state[block] = self.read(block, None) + added
+
+    def _note_writes(self, number: int, stage: Stage) -> None:
+        if self.schedule.levels > 1:
+            return
+        steps = list(steps_of(stage, self.schedule))
+        for step in steps:
+            for block in step.reads:
+                self.unread.pop(block, None)
+        for step in steps:
+            for block in step.writes:
+                if block in self.unread and self.unread[block][0] < number:
+                    earlier, span = self.unread[block]
+                    self.wasted.append((earlier, block, span))
+                self.unread[block] = (number, step.span)
+
+    def _add_fact(
+        self,
+        number: int,
+        kind: str,
+        steps: tuple[str, ...],
+        stage: Stage,
+        contended_blocks: tuple[Block, ...] = (),
+        products: tuple[str, ...] = (),
+    ) -> None:
+        width = len(stage.products) if isinstance(stage, ProductStage) else len(steps)
+        states = self._states() if self.schedule.levels == 1 else ()
+        self.facts.append(StageFact(number, kind, steps, tuple(map(str, contended_blocks)), width, states, products))
+
+    def _states(self) -> tuple[BlockState, ...]:
+        blocks = [block for space in self.schedule.spaces for block in space.blocks]
+        earlier = self.facts[-1].states if self.facts else (None,) * len(blocks)
+        return tuple(self._block_state(block, old) for block, old in zip(blocks, earlier, strict=True))
+
+    def _block_state(self, block: Block, old: BlockState | None) -> BlockState:
+        value = self.state.get(block)
+        if value is None:
+            return BlockState(str(block), "undefined", "")
+        if value == self.symbols.original.get(block):
+            return BlockState(str(block), "original" if old is None or old.kind == "original" else "restored", str(block))
+        text = self.symbols.text(value)
+        if old is not None and old.value == text and not text.endswith("terms)"):
+            return old
+        kind = "product" if any(map(is_product, value)) else "sum"
+        return BlockState(str(block), kind, text)
+
+
+def _target(target: Target) -> str:
+    if target.coefficient in (1, -1):
+        return f"{'-' if target.coefficient == -1 else ''}{target.block}"
+    return f"{target.coefficient} {target.block}"
+
+
+def _scaled(target: Target, factors: str) -> str:
+    """A product with its coefficient and the terms that are added to it, as written."""
+    sign = {1: "", -1: "-"}
+    text = next((f"{s}{factors}" for c, s in sign.items() if target.coefficient == c), f"[{target.coefficient}] {factors}")
+    for block, coefficient in target.plus:
+        size = "" if coefficient in (1, -1) else f"[{coefficient}] "
+        text += f" {'-' if coefficient == -1 else '+'} {size}{block}"
+    return text

@@ -1,0 +1,127 @@
+"""The ring that a schedule runs over: polynomials whose words are blocks of A, of B, of C, and products of a block of A by one of B.
+
+A value is an element of sympy's sparse ring K[alpha, beta, a, b, c], where a**i stands for the i-th block of A, b**j for the j-th of B and
+c**k for the k-th of C, from 1. Every product multiplies a form over A by a form over B, in this order (anything else is a failure), so a
+word a**i * b**j is one product of blocks and commuting loses nothing. Five letters keep words short however many blocks there are.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from bilinear.ir.number import Coefficient, Symbolic
+from bilinear.ir.ring import Ring
+from bilinear.ir.schedule import Block, Schedule
+
+LETTERS = {"A": 2, "B": 3, "C": 4}
+"""Where the exponents of a space's blocks stand in a word (alpha, beta, a, b, c)."""
+Word = tuple[int, ...]
+Value = Any
+"""An element of the ring; sympy has no types."""
+
+
+def domain_of(ring: Ring) -> Any:
+    """sympy's domain of a ring's coefficients, always a field: Z is looked at in Q."""
+    from sympy import GF, QQ, I, Symbol, sqrt
+
+    if ring.modulus:
+        return GF(ring.modulus, symmetric=False)
+    if ring.is_approximate:
+        return QQ.frac_field(Symbol("lambda"))
+    if ring.generator:
+        root = re.fullmatch(r"sqrt\((-?[0-9]+)\)", ring.generator)
+        return QQ.algebraic_field(I if root is None else sqrt(int(root[1])))
+    return QQ
+
+
+class Symbols:
+    """The ring of one schedule, its blocks as letters, and what its values look like on paper."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        from sympy.polys.rings import ring
+
+        self.domain = domain_of(schedule.ring)
+        self.ring, self.alpha, self.beta, *letters = ring("alpha beta a b c", self.domain)
+        self.generators: dict[str, Value] = {"alpha": self.alpha, "beta": self.beta}
+        self.original: dict[Block, Value] = {}
+        self.names: list[list[str]] = []
+        for space, letter in zip(schedule.spaces[:3], letters, strict=True):
+            self.original |= {block: letter**number for number, block in enumerate(space.blocks, 1)}
+            self.names.append([str(block) for block in space.blocks])
+
+    def scalar(self, value: Coefficient) -> Value:
+        """A coefficient as an element of the domain, or of the ring where alpha or beta occur in it."""
+        if not isinstance(value, Symbolic):
+            return self.domain(value.numerator) / self.domain(value.denominator)
+        zero, one = (self.ring.zero, self.ring.one) if value.generators & {"alpha", "beta"} else (self.domain.zero, self.domain.one)
+        total = zero
+        for monomial, coefficient in value.terms:
+            term = one * self.scalar(coefficient)
+            for name, exponent in monomial:
+                term = term * self._generator(name) ** exponent if exponent > 0 else term * (1 / self._generator(name)) ** -exponent
+            total += term
+        return total
+
+    def _generator(self, name: str) -> Value:
+        if name not in self.generators:
+            from sympy import I, Symbol, sqrt
+
+            root = re.fullmatch(r"sqrt\((-?[0-9]+)\)", name)
+            element = sqrt(int(root[1])) if root is not None else I if name == "i" else Symbol(name)
+            self.generators[name] = self.domain.from_sympy(element)
+        return self.generators[name]
+
+    def vanishes(self, value: Value) -> bool:
+        """Whether a value is zero; over Q[lambda], whether all of it is of positive order in lambda."""
+        if not value or not hasattr(self.domain, "field"):
+            return not value
+        return all(_order(coefficient) > 0 for coefficient in value.values())
+
+    def is_form(self, value: Value, side: str) -> bool:
+        """Whether a value is a linear form over the blocks of one operand; alpha and beta may be in its coefficients."""
+        letter = LETTERS[side]
+        return all(word[letter] and sum(word[2:]) == word[letter] for word in value)
+
+    def text(self, value: Value, limit: int = 12) -> str:
+        """A value in the names of the blocks, cut after `limit` terms."""
+        text = ""
+        for word, coefficient in sorted(value.items(), key=_reading_order)[:limit]:
+            sign, size = self.signed(coefficient)
+            factors = [f"{name}^{e}" if e > 1 else name for name, e in zip(("alpha", "beta"), word[:2], strict=True) if e]
+            factors += [names[e - 1] for names, e in zip(self.names, word[2:], strict=True) if e]
+            body = "*".join(([size] if size != "1" or not factors else []) + factors)
+            text += f" {sign} {body}" if text else f"{sign if sign == '-' else ''}{body}"
+        return (text or "0") + (f" + ... ({len(value)} terms)" if len(value) > limit else "")
+
+    def signed(self, coefficient: Any) -> tuple[str, str]:
+        """A coefficient as a sign and what follows it."""
+        shown = self.bracketed(coefficient)
+        return ("-", shown[1:]) if shown.startswith("-") else ("+", shown)
+
+    def key(self, coefficient: Any) -> Any:
+        """A coefficient as something that is hashed alike wherever it is equal, which sympy's algebraic numbers are not."""
+        return coefficient if self.domain.is_QQ or self.domain.is_FiniteField else self.bracketed(coefficient)
+
+    def bracketed(self, coefficient: Any) -> str:
+        """A number as the language writes it, in brackets where it is no rational."""
+        if self.domain.is_QQ:
+            return str(coefficient)
+        shown = str(self.domain.to_sympy(coefficient)).replace(" ", "").replace("**", "^").replace("I", "i")
+        return shown if re.fullmatch(r"-?[0-9]+(/[0-9]+)?", shown) else f"[{shown}]"
+
+
+def is_product(word: Word) -> bool:
+    """Whether a word is a block of A times a block of B."""
+    return bool(word[2] and word[3])
+
+
+def _reading_order(term: tuple[Word, Any]) -> tuple[tuple[int, int], tuple[int, ...]]:
+    """Highest powers of alpha and beta first, then by letters: a before b before c, each by the number of its block."""
+    word = term[0]
+    return (-word[0], -word[1]), tuple(e if e else 10**9 for e in word[2:])
+
+
+def _order(coefficient: Any) -> int:
+    """The lowest power of lambda in a rational function of it."""
+    return int(min(m[0] for m in coefficient.numer.monoms()) - min(m[0] for m in coefficient.denom.monoms()))

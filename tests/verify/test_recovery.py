@@ -1,0 +1,356 @@
+"""What becomes of A and of B: every verdict against exact execution, and against every input over a small field."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from schedule_oracle import Undefined, computes_in_every_order, run_stage, start_of, steps
+
+from bilinear.frontend import load, parse_source
+from bilinear.ir.schedule import Block, Schedule
+from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.source import Source
+from bilinear.verify.facts import LINEAR, LOST, RECOMPUTE, RESTORED, UNDECIDED, OperandFate
+from bilinear.verify.schedule import ScheduleProof, prove_schedule
+
+CLASSICAL = ["C11 = A11*B11", "C12 = A11*B12", "C21 = A21*B11", "C22 = A21*B12"]
+CLASSICAL += ["C11 += A12*B21", "C12 += A12*B22", "C21 += A22*B21", "C22 += A22*B22"]
+
+
+def with_steps(*more: str, head: str = "C = A*B, temporaries X Y", before: tuple[str, ...] = ()) -> Schedule:
+    lines = "".join(f"  stage {{ {step} }}\n" for step in (*before, *CLASSICAL, *more))
+    return parse_source(Source("x.bl", f"schedule s of naive2x2: {head}\n{lines}")).schedules[0]
+
+
+def fates(schedule: Schedule) -> dict[str, OperandFate]:
+    proof = prove_schedule(schedule)
+    assert proof.holds, proof.failures
+    return {fate.operand: fate for fate in proof.fates}
+
+
+CASES = {
+    "nothing written": ((), RESTORED, RESTORED),
+    "written and taken back": (("A11 += A12", "A11 -= A12"), RESTORED, RESTORED),
+    "a regular map": (("A11 += A12 ; A12 -= 2 A21",), LINEAR, RESTORED),
+    "a singular map": (("A11 = A12",), LOST, RESTORED),
+    "A and B mixed, regularly": (("A11 += B11 ; B11 = A11 - B11",), LINEAR, LINEAR),
+    "B over A": (("A11 = B11",), LOST, RESTORED),
+    "A moved to B's place": (("X = B11 ; Y = A11", "B11 = Y ; A11 = X"), LINEAR, LINEAR),
+    "a known product added": (("A12 += A11*B11",), RECOMPUTE, RESTORED),
+    "two known products, one after the other": (("X = A11*B11", "A12 += X", "B12 += A22*B22"), RECOMPUTE, RECOMPUTE),
+    "products that need each other's operands": (("X = A11*B11", "Y = A22*B22", "A12 += X", "B12 += Y", "A21 -= Y"), RECOMPUTE, RECOMPUTE),
+    "a product with its own operand": (("X = A11*B11", "A11 += X"), LOST, RESTORED),
+    "lost at one place only": (("X = A11*B11", "A11 += 5 X"), LOST, RESTORED),
+    "a product stored over a block": (("A12 = A11*B11",), LOST, RESTORED),
+    "lost among matrices only": (("X = A12*B11", "Y = A11*B11", "A11 += X", "A12 -= Y"), LOST, RESTORED),
+    "a chain that unwinds": (("X = A11*B11", "A12 += X", "Y = A21*B22", "B12 += Y", "A22 += B12"), RECOMPUTE, RECOMPUTE),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_verdicts(case: str) -> None:
+    more, a, b = CASES[case]
+    schedule = with_steps(*more)
+    found = fates(schedule)
+    assert (found["A"].verdict, found["B"].verdict) == (a, b)
+    check(schedule, found, more)
+
+
+def check(schedule: Schedule, found: dict[str, OperandFate], more: tuple[str, ...]) -> None:
+    """What brings an operand back does, and what is lost ends in one state from two inputs."""
+    linear = [step for fate in found.values() if fate.verdict == LINEAR for step in fate.restoring]
+    recomputed = [step for fate in found.values() if fate.verdict == RECOMPUTE for step in fate.restoring]
+    if linear or recomputed:
+        again = with_steps(*more, *([" ; ".join(linear)] if linear else []), *recomputed)
+        restored = {side for side, fate in found.items() if fate.verdict in (LINEAR, RECOMPUTE)}
+        assert restored <= set(prove_schedule(again).restored)
+    for side, fate in found.items():
+        if fate.verdict == LOST:
+            check_counterexample(schedule, side, fate)
+
+
+def check_counterexample(schedule: Schedule, side: str, fate: OperandFate) -> None:
+    inputs = [told(line) for line in fate.counterexample]
+    size = max(len(value) for state in inputs for value in state.values())
+    zero = np.full((size, size), Fraction(0), dtype=object)
+    ends = [run(schedule, state, size) for state in inputs[:2]]
+    assert any(np.any(inputs[0].get(b, zero) != inputs[1].get(b, zero)) for b in schedule.space(side).blocks)
+    for block, value in ends[0].items():
+        assert np.array_equal(value, ends[1][block]) and np.array_equal(value, inputs[2].get(block, zero))
+    assert fate.lost_dimensions >= 1
+    assert len(fate.confused) == (fate.lost_dimensions if size == 1 else 0)
+
+
+def told(line: str) -> dict[Block, Any]:
+    """The blocks that a line of a counterexample names, as matrices."""
+    values = re.findall(r"([ABC])(\d)(\d) = (-?[0-9/]+|\[[^\]]*\])", line)
+    tables = [[[Fraction(x) for x in row.split()] for row in value.strip("[]").split("|")] for *_, value in values]
+    blocks = [Block(space, int(row) - 1, int(column) - 1) for space, row, column, _ in values]
+    return {block: np.array(table, dtype=object) for block, table in zip(blocks, tables, strict=True)}
+
+
+def run(schedule: Schedule, given: dict[Block, Any], size: int = 1, alpha: int = 1, beta: int = 1) -> dict[Block, Any]:
+    blocks = [block for space in schedule.spaces[:3] for block in space.blocks]
+    zero = np.full((size, size), Fraction(0), dtype=object)
+    state: Any = start_of(schedule, {block: given.get(block, zero) for block in blocks})
+    for stage in schedule.stages:
+        run_stage(schedule, stage, state, range(len(steps(stage))), alpha, beta)
+    return {block: value for block, value in state.items() if block.space in "AB"}
+
+
+def test_what_a_counterexample_says() -> None:
+    fate = fates(with_steps("A11 = A12"))["A"]
+    assert fate.lost_dimensions == 1
+    assert fate.confused == ("A11 += X",)
+    assert fate.counterexample == (
+        "one input: A11 = 1, all others 0",
+        "another: every block of A and B is 0",
+        "both end with: every block of A and B is 0",
+    )
+    product = fates(with_steps("X = A11*B11", "A11 += 5 X"))["A"]
+    assert product.counterexample == (
+        "one input: A11 = 1, B11 = -1/5, all others 0",
+        "another: B11 = -1/5, all others 0",
+        "both end with: B11 = -1/5, all others 0",
+    )
+
+
+def test_alpha_and_beta_may_be_zero() -> None:
+    head = "C = alpha*A*B + beta*C, temporaries X Y"
+    scaled = [step.replace("= A", "= [alpha] A") for step in CLASSICAL]
+    first = [f"{step} + [beta] {step[:3]}" for step in scaled[:4]]
+    lines = "".join(f"  stage {{ {step} }}\n" for step in (*first, *scaled[4:], "A11 = [beta] A11"))
+    schedule = parse_source(Source("x.bl", f"schedule s of naive2x2: {head}\n{lines}")).schedules[0]
+    found = fates(schedule)["A"]
+    assert found.verdict == LOST
+    assert "with alpha = 1 and beta = 0" in found.counterexample[0] or "beta = 0" in found.counterexample[0]
+
+
+def test_a_broken_promise_names_the_stage_that_keeps_it() -> None:
+    text = "schedule s of naive2x2: restores A\n  stage { A11 += A12 ; B11 += B12 }\n  stage { A11 -= A12 ; B11 -= B12 }\n"
+    text += "".join(f"  stage {{ {step.replace(' = ', ' += ')} }}\n" for step in CLASSICAL) + "  stage { A21 += 2 A22 }\n"
+    schedule = mark_first_writes(parse_source(Source("x.bl", text)).schedules[0])
+    (failure,) = prove_schedule(schedule).failures
+    assert failure.code == "E407"
+    assert failure.hints == ("this brings A back: restore stage { A21 -= 2 A22 }",)
+
+
+PRIME = 3
+FIELD = np.array(list(itertools.product(range(PRIME), repeat=8)), dtype=np.int64)
+"""Every input of 1 x 1 blocks: A11 to A22, then B11 to B22."""
+
+
+def random_steps(generator: random.Random) -> list[str]:
+    """A few steps that write blocks of A and B: forms, and products kept in X."""
+    blocks = [f"{space}{i}{j}" for space in "AB" for i in (1, 2) for j in (1, 2)]
+    lines = []
+    for _ in range(generator.randint(1, 4)):
+        target = generator.choice(blocks)
+        if generator.random() < 0.5:
+            left, right = (generator.choice([b for b in blocks if b[0] == side and b != target]) for side in "AB")
+            lines += [f"X = {left}*{right}", f"{target} {generator.choice(['+=', '-=', '='])} X"]
+        else:
+            lines.append(f"{target} {generator.choice(['+=', '-=', '='])} {generator.choice([b for b in blocks if b != target])}")
+    return lines
+
+
+def in_the_field(lines: list[str]) -> tuple[dict[str, Any], ...]:
+    """The values of all blocks for every input, run by a few lines of Python that know nothing of schedules."""
+    names = [f"{space}{i}{j}" for space in "AB" for i in (1, 2) for j in (1, 2)]
+    start = {name: FIELD[:, i] for i, name in enumerate(names)}
+    state: dict[str, Any] = dict(start)
+    for line in lines:
+        target, operator, right = line.split(" ")
+        value = state[right[:3]] * state[right[4:]] if "*" in right else state[right]
+        old = 0 if operator == "=" else state[target]
+        state[target] = (old - value if operator == "-=" else old + value) % PRIME
+    return start, {name: state[name] for name in names}
+
+
+def is_determined(side: str, start: dict[str, Any], end: dict[str, Any]) -> bool:
+    """Whether no two of all inputs that differ in an operand end in one state."""
+    weights = PRIME ** np.arange(8, dtype=np.int64)
+    keys = np.stack(list(end.values()), axis=1) @ weights
+    operand = np.stack([value for name, value in start.items() if name[0] == side], axis=1) @ weights[:4]
+    order = np.argsort(keys, kind="stable")
+    keys, operand = keys[order], operand[order]
+    return not bool(np.any((keys[1:] == keys[:-1]) & (operand[1:] != operand[:-1])))
+
+
+def test_every_verdict_agrees_with_all_inputs_over_a_small_field() -> None:
+    generator = random.Random(1)
+    counts: dict[str, int] = {}
+    table = "scheme z <2,2,2;8> over Z/3\n" + "".join(
+        f"  M{i} = A{r}{p}*B{p}{c}\n" for i, (r, c, p) in enumerate(itertools.product((1, 2), repeat=3), 1)
+    )
+    table += "".join(f"  C{r}{c} = M{4 * r + 2 * c - 5} + M{4 * r + 2 * c - 4}\n" for r in (1, 2) for c in (1, 2))
+    for _ in range(150):
+        lines = random_steps(generator)
+        body = "".join(f"  stage {{ {step} }}\n" for step in (*CLASSICAL, *lines))
+        schedule = parse_source(Source("x.bl", f"{table}schedule s of z: C = A*B, temporaries X\n{body}")).schedules[0]
+        proof = prove_schedule(schedule)
+        if "E402" in {d.code for d in proof.failures}:
+            continue
+        assert proof.holds, proof.failures
+        start, end = in_the_field(lines)
+        for fate in proof.fates:
+            counts[fate.verdict] = counts.get(fate.verdict, 0) + 1
+            if fate.verdict != UNDECIDED:
+                assert is_determined(fate.operand, start, end) == (fate.verdict != LOST), (lines, fate)
+    assert min(counts.get(verdict, 0) for verdict in (RESTORED, LINEAR, RECOMPUTE, LOST)) >= 5, counts
+    assert counts.get(UNDECIDED, 0) == 0, counts
+
+
+def test_costs_and_shapes_of_msmes() -> None:
+    loaded = load("msmes")
+    assert loaded.schedule is not None
+    proof = prove_schedule(mark_first_writes(loaded.schedule), loaded.scheme)
+    assert proof.costs is not None and proof.shapes is not None
+    assert (proof.costs.chain, proof.costs.widths, proof.costs.passes) == (3, (4, 3), 5)
+    assert proof.costs.live_blocks == 10  # A11, A12, A21, B11, B12, B21 as sums, and C
+    assert proof.shapes.statement == "" and proof.shapes.reasons == ()
+    assert [stage.width for stage in proof.stages] == [4, 4, 2, 4, 3, 2, 4]
+    kinds = {state.block: state.kind for state in proof.stages[-1].states}
+    assert [kinds[b] for b in ("A11", "A22", "B21", "C11")] == ["restored", "original", "restored", "product"]
+    assert proof.stages[1].products == ("M2", "M3", "M4", "M5")
+
+
+@pytest.mark.parametrize(
+    ("more", "statement"),
+    [
+        ((), ""),
+        (("X = A11", "X = B11", "X = C11"), ""),
+        (("A12 = A11*B11",), "only problems with K = N"),
+        (("B12 = A11*B11",), "only problems with M = K"),
+        (("A12 = B11",), "square problems only: M = K = N"),
+        (("A12 = A11*B11", "B12 = A22*B22"), "square problems only: M = K = N"),
+    ],
+)
+def test_shape_conditions(more: tuple[str, ...], statement: str) -> None:
+    shapes = prove_schedule(with_steps(*more)).shapes
+    assert shapes is not None and shapes.statement == statement
+    assert bool(shapes.reasons) == bool(statement)
+
+
+def test_a_temporary_may_have_a_shape() -> None:
+    proof = prove_schedule(with_steps("X = A11", "X = C11", head="C = A*B, temporary X like A"))
+    assert proof.shapes is not None and proof.shapes.statement == "only problems with K = N"
+    assert proof.shapes.reasons == ("stage 10 leaves a block of C's size in X",)
+
+
+def test_blocks_of_another_grid_are_compared_by_their_extents() -> None:
+    text = "scheme x <1,2,1;2>\n  C11 = A11*B11 + A12*B21\nschedule s of x: C = A*B\n"
+    text += "".join(f"  stage {{ {step} }}\n" for step in ("C11 = A11*B11", "A11 = A12*B21", "C11 += A11"))
+    shapes = prove_schedule(parse_source(Source("x.bl", text)).schedules[0]).shapes
+    assert shapes is not None and shapes.statement == "only problems with K/2 = N"
+
+
+def proof_of(steps_: tuple[str, ...], head: str = "C = A*B, temporaries X Y") -> ScheduleProof:
+    lines = "".join(f"  stage {{ {step} }}\n" for step in steps_)
+    return prove_schedule(parse_source(Source("x.bl", f"schedule s of naive2x2: {head}\n{lines}")).schedules[0], load("naive2x2").scheme)
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (("X = Y", *CLASSICAL), "E405: Y is read before anything is written to it"),
+        (("C11 += A11*B11",), "E405: C11 is read before anything is written to it"),
+        (("X = B11", "C11 = X*B11"), "E402: stage 2: the left operand X is no form over blocks of A"),
+        (("X = A11*B11", "C11 = X*B11"), "E402: stage 2: the left operand X is no form over blocks of A"),
+        (("X = A11 ; X = A12", *CLASSICAL), "E401: hazard in stage 1: two steps write X"),
+        (("C11 = A11*B11 ; C11 = A12*B21",), "E401: hazard in stage 1: two steps write C11"),
+        (("C11 = A11*B11 ; C11 += A12*B21",), "E401: hazard in stage 1: two steps write C11"),
+        (("A11 = A11*B11",), "E409: hazard in stage 1: A11 is written while a product reads it"),
+        (("A11 = A12*B21 ; C11 = A11*B11",), "E409: hazard in stage 1: A11 is written while a product reads it"),
+        (CLASSICAL[:7], "E406: s: C22 is not A*B"),
+        (CLASSICAL[:3], "E406: s: nothing is written to C22"),
+        (("X = A11*B12", *CLASSICAL, "C11 += X"), "E406: s: C11 is not A*B"),
+    ],
+)
+def test_faults_of_schedules_that_scale_for_themselves(lines: tuple[str, ...], told: str) -> None:
+    assert told in [f"{d.code}: {d.message}" for d in proof_of(tuple(lines)).failures]
+
+
+def test_values_that_nothing_reads_are_told_where_the_result_is_wrong() -> None:
+    (failure,) = proof_of(("X = A12*B22", *CLASSICAL[:5], *CLASSICAL[6:])).failures
+    assert failure.message == "s: C12 is not A*B"
+    assert failure.notes == ("the difference is -A12*B22", "nothing reads what the step at x.bl:2:11 writes to X")
+
+
+def test_other_products_than_the_schemes_are_no_fault_where_c_is_right() -> None:
+    split = ("X = A11 + A12", "C11 = X*B11", "X = B21 - B11", "C11 += A12*X", *CLASSICAL[1:4], *CLASSICAL[5:])
+    proof = proof_of(split)
+    assert proof.holds and proof.direct
+    assert proof.stages[1].products == ("",)
+    assert not proof_of(tuple(CLASSICAL)).direct
+    wrong = proof_of((*split, "C11 += X"))
+    assert "E403" in {d.code for d in wrong.failures} and not wrong.direct
+
+
+@pytest.mark.parametrize(
+    ("head", "lines", "why"),
+    [
+        ("C = A*B", ("C11 = A11*B11 ; C12 = A11*B12", *CLASSICAL[2:]), "A12*B21 in stage 4 adds to what C11 holds, which C = A*B does not"),
+        ("C = A*B, temporary X", tuple(CLASSICAL), "every level needs memory of its own for X"),
+        (
+            "C = A*B",
+            (*CLASSICAL, "A11 = A12"),
+            "A11*B11 in stage 1 would overwrite its operand A11, which is still needed: s does not restore A",
+        ),
+        (
+            "C = A*B + C",
+            ("A11 += A12", "C11 += A11*B11 ; C12 += A11*B12", "A11 -= A12"),
+            "two products of stage 2 share the operand A11, which an inner level writes",
+        ),
+    ],
+)
+def test_why_a_schedule_cannot_recurse_in_place(head: str, lines: tuple[str, ...], why: str) -> None:
+    proof = proof_of(lines, head)
+    assert not proof.recursive and proof.why_not == why
+
+
+def test_undefined_reads_are_what_the_oracle_finds_too() -> None:
+    schedule = parse_source(Source("x.bl", "schedule s of naive2x2: C = A*B\n  stage { C11 += A11*B11 }\n")).schedules[0]
+    with pytest.raises(Undefined):
+        run(schedule, {})
+
+
+def test_the_example_of_the_language() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "language.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```bl\n(schedule careful (?:.*\n)*?)```", text, re.MULTILINE)
+    proof = prove_schedule(parse_source(Source("x.bl", example)).schedules[0], load("naive2x2").scheme)
+    assert proof.holds and proof.shapes is not None
+    assert proof.shapes.statement == "only problems with K = N"
+    assert [fate.verdict for fate in proof.fates] == [LOST, RESTORED]
+
+
+def test_additions_to_one_block_may_stand_in_one_stage() -> None:
+    body = "  stage { C11 += A11*B11 ; C11 += A12*B21 ; C12 += A11*B12 ; C12 += A12*B22 }\n"
+    body += "  stage { C21 += A21*B11 ; C21 -= A22*B21 ; C22 += A21*B12 ; C22 += A22*B22 }\n"
+    for text, right in ((body.replace("-=", "+="), True), (body, False)):
+        schedule = parse_source(Source("x.bl", f"schedule s of naive2x2: C = A*B + C\n{text}")).schedules[0]
+        proof = prove_schedule(schedule, load("naive2x2").scheme)
+        assert proof.holds == right == computes_in_every_order(schedule)
+        assert proof.stages[0].contended == ("C11", "C12")
+        assert not right or proof.why_not == "two products of stage 1 write C11, which every inner level uses as its own C"
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict"), [(("X = A11*B11", "A12 += X", "A22 += A12"), RECOMPUTE), (("X = A11*B11", "A11 += 5 X"), LOST)]
+)
+def test_larger_formats_are_decided(more: tuple[str, ...], verdict: str) -> None:
+    size = range(1, 6)
+    terms = [(i, j, p) for i in size for j in size for p in size]
+    rows = "".join(f"  C{i}{j} = {' + '.join(f'A{i}{p}*B{p}{j}' for p in size)}\n" for i in size for j in size)
+    body = "".join(f"  stage {{ C{i}{j} {'=' if p == 1 else '+='} A{i}{p}*B{p}{j} }}\n" for i, j, p in terms)
+    body += "".join(f"  stage {{ {step} }}\n" for step in more)
+    text = f"scheme c <5,5,5;125>\n{rows}schedule s of c: C = A*B, temporary X\n{body}"
+    found = fates(parse_source(Source("x.bl", text)).schedules[0])
+    assert (found["A"].verdict, found["B"].verdict) == (verdict, RESTORED)

@@ -1,0 +1,181 @@
+"""Over which rings a scheme holds: exact statements, and approximate schemes with the order of their error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+import pytest
+from published import FOLDER, needs_folder
+
+from bilinear.errors import BilinearError
+from bilinear.frontend import load
+from bilinear.interchange.fast_matmul import read_fast_matmul
+from bilinear.ir.linear import LinearMap, form
+from bilinear.ir.number import Coefficient, generator, rational
+from bilinear.ir.ring import Ring
+from bilinear.ir.scheme import Scheme
+from bilinear.verify.rings import RingFacts, factors
+from bilinear.verify.scheme import prove_scheme, ring_facts
+
+
+def scaled(scheme: Scheme, factors_: tuple[Coefficient, Coefficient, Coefficient]) -> Scheme:
+    """The tables multiplied by three numbers."""
+    maps = [
+        LinearMap(t.inputs, tuple(form((i, c * f) for i, c in row) for row in t.matrix))
+        for t, f in zip((scheme.u, scheme.v, scheme.w), factors_, strict=True)
+    ]
+    return replace(scheme, u=maps[0], v=maps[1], w=maps[2])
+
+
+def without_signs(scheme: Scheme, modulus: int) -> Scheme:
+    """The coefficients as residues 0, 1, ..., p - 1."""
+    maps = [
+        LinearMap(t.inputs, tuple(form((i, rational(c).numerator % modulus) for i, c in row) for row in t.matrix))
+        for t in (scheme.u, scheme.v, scheme.w)
+    ]
+    return replace(scheme, u=maps[0], v=maps[1], w=maps[2])
+
+
+def multiplies_modulo(scheme: Scheme, modulus: int) -> bool:
+    """Whether the equations hold modulo p, by plain loops over all of them."""
+    u, v, w = (tuple({i: rational(c).numerator for i, c in row} for row in table) for table in scheme.tables)
+    m, k, n = scheme.m, scheme.k, scheme.n
+    for a, b, c in product(range(m * k), range(k * n), range(m * n)):
+        found = sum(w[c].get(p, 0) * u[p].get(a, 0) * v[p].get(b, 0) for p in range(scheme.rank))
+        needed = a % k == b // n and a // k == c // n and b % n == c % n
+        if (found - needed) % modulus:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("modulus", [2, 3, 5])
+def test_residues_hold_over_their_field_only(modulus: int) -> None:
+    plain = without_signs(load("strassen").scheme, modulus)
+    over = prove_scheme(replace(plain, ring=Ring(f"Z/{modulus}")))
+    assert multiplies_modulo(plain, modulus) and over.holds
+    assert over.valid_over == (f"Z/{modulus}",) and over.ring == f"Z/{modulus}"
+    facts = ring_facts(plain)
+    assert facts == RingFacts(Ring(), modulus, 1) and facts.fails_over == ("Z", "Q")
+    assert not facts.for_integers and not facts.for_reals and not facts.for_complex
+    assert str(facts) == f"holds over Z/{modulus}, not over Z, Q"
+    for other in (2, 3, 5, 7):
+        assert prove_scheme(replace(plain, ring=Ring(f"Z/{other}"))).holds == multiplies_modulo(plain, other) == (other == modulus)
+
+
+def test_a_refusal_over_q_says_over_which_field_the_scheme_would_hold() -> None:
+    with pytest.raises(BilinearError) as caught:
+        prove_scheme(without_signs(load("strassen").scheme, 2)).require()
+    (diagnostic,) = caught.value.diagnostics
+    assert "as it is written it holds over Z/2" in diagnostic.notes
+    assert "if that is the ring that is meant, say so in the header: over Z/2" in diagnostic.hints
+
+
+def test_a_refusal_over_a_field_is_in_residues() -> None:
+    half = prove_scheme(replace(scaled(load("strassen").scheme, (Fraction(1, 2), 1, 1)), ring=Ring("Z/5")))
+    assert len(half.failures) == 8 and {(e.found, e.needed) for e in half.failures} == {(3, 1)}
+    none = prove_scheme(replace(scaled(load("strassen").scheme, (0, 1, 1)), ring=Ring("Z/2")))
+    assert len(none.failures) == 8 and {(e.found, e.needed) for e in none.failures} == {(0, 1)}
+    plain = without_signs(load("strassen").scheme, 3)
+    proof = prove_scheme(replace(plain, ring=Ring("Z/2")))
+    assert {equation.found for equation in proof.failures} <= {0, 1} and not proof.holds
+    with pytest.raises(BilinearError, match="strassen is not a multiplication over Z/2: "):
+        proof.require()
+
+
+def test_integers_hold_everywhere_also_where_less_is_declared() -> None:
+    for ring in ("Z", "Q", "Z/2", "Z/5"):
+        facts = ring_facts(replace(load("strassen").scheme, ring=Ring(ring)))
+        assert facts.valid_over == ("every ring",) and not facts.fails_over
+        assert facts.for_integers and facts.for_reals and facts.for_complex
+
+
+def test_fractions_hold_where_their_denominators_are_invertible() -> None:
+    scheme = scaled(load("strassen").scheme, (Fraction(1, 12), Fraction(3), Fraction(4)))
+    facts = ring_facts(scheme)
+    assert facts.valid_over == ("Z[1/6]", "every ring in which 6 is invertible")
+    assert facts.fails_over == ("Z/2", "Z/3")
+    assert facts.for_reals and not facts.for_integers
+    for p in (5, 7, 11):
+        assert prove_scheme(replace(scheme, ring=Ring(f"Z/{p}"))).holds
+    for p in (2, 3):
+        with pytest.raises(BilinearError, match="is no element of"):
+            prove_scheme(replace(scheme, ring=Ring(f"Z/{p}")))
+
+
+def test_a_fraction_may_be_right_in_one_field_only() -> None:
+    scheme = scaled(load("strassen").scheme, (Fraction(1, 2), 1, -1))
+    assert prove_scheme(replace(scheme, ring=Ring("Z/3"))).valid_over == ("Z/3",)
+    assert not prove_scheme(scheme).holds and not prove_scheme(replace(scheme, ring=Ring("Z/5"))).holds
+    twice = scaled(load("strassen").scheme, (Fraction(1, 2), 1, 4))
+    assert not prove_scheme(twice).valid_over  # 2AB - AB is 0 nowhere, and 1/2 is no number of Z/2
+
+
+@pytest.mark.parametrize(
+    ("root", "square", "real"), [("sqrt(3)", 3, True), ("i", -1, False), ("sqrt(-2)", -2, False), ("sqrt(5)", 5, True)]
+)
+def test_roots_are_multiplied_exactly(root: str, square: int, real: bool) -> None:
+    x = generator(root)
+    scheme = replace(scaled(load("strassen").scheme, (x, x, Fraction(1, square))), ring=Ring(f"Q[{root}]"))
+    proof = prove_scheme(scheme)
+    assert proof.holds and proof.ring == f"Q[{root}]" and proof.valid_over[0] == f"Q[{root}]"
+    assert ("R" in proof.valid_over) == real and "C" in proof.valid_over
+    assert proof.facts is not None and proof.facts.for_reals == real and proof.facts.for_complex and not proof.facts.for_integers
+    wrong = replace(scaled(load("strassen").scheme, (x, x, Fraction(1, 4 * square))), ring=Ring(f"Q[{root}]"))
+    assert not prove_scheme(wrong).holds
+    one_root = prove_scheme(replace(scaled(load("strassen").scheme, (x, 1, 1)), ring=Ring(f"Q[{root}]")))
+    assert one_root.failures[0].found == x and one_root.failures[0].needed == 1
+    with pytest.raises(BilinearError, match="E302"):
+        prove_scheme(replace(scheme, ring=Ring()))
+
+
+def bini(power: int) -> Scheme:
+    """A11*B11 + A12*B21 by two products, up to lambda^power * A12*B11."""
+    x, y = generator("lambda", power), generator("lambda", -power)
+    u = LinearMap(2, (((0, 1), (1, x)), ((0, 1),)))
+    v = LinearMap(2, (((0, x), (1, 1)), ((1, 1),)))
+    w = LinearMap(2, (((0, y), (1, -y)),))
+    return Scheme("bini", 1, 2, 1, u, v, w, ("M1", "M2"), Ring("Q[lambda]"))
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+def test_the_order_and_the_degree_of_an_approximate_scheme(power: int) -> None:
+    proof = prove_scheme(bini(power))
+    assert proof.holds and (proof.order, proof.degree) == (power, power)
+    assert proof.valid_over == (f"Q[lambda] up to O(lambda^{power})",)
+    assert proof.facts is not None and not proof.facts.for_complex and not proof.facts.for_integers
+
+
+def test_terms_of_order_zero_and_below_make_an_approximate_scheme_fail() -> None:
+    right = bini(1)
+    shifted = scaled(right, (1, 1, generator("lambda", -1)))
+    proof = prove_scheme(shifted)
+    assert not proof.holds and not proof.valid_over and proof.order is None
+    assert [str(equation) for equation in proof.failures] == [
+        "A11*B11 in C11: found lambda^-1, needed 1",
+        "A12*B11 in C11: found 1, needed 0",
+        "A12*B21 in C11: found lambda^-1, needed 1",
+    ]
+    late = scaled(right, (1, 1, generator("lambda", 1)))
+    assert [str(equation.found) for equation in prove_scheme(late).failures] == ["0", "0"]
+
+
+def test_an_exact_scheme_over_lambda_has_no_order() -> None:
+    scheme = scaled(load("strassen").scheme, (generator("lambda"), 1, generator("lambda", -1)))
+    proof = prove_scheme(replace(scheme, ring=Ring("Q[lambda]")))
+    assert proof.holds and proof.order is None and proof.degree == 0 and proof.valid_over == ("Q[lambda]",)
+
+
+@needs_folder
+@pytest.mark.parametrize(("name", "sigma", "phi"), [("224-13-91", 1, 2), ("225-16-124", 1, 3), ("272-22-198", 1, 5), ("444-46-352", 1, 3)])
+def test_order_and_degree_are_those_that_were_published(name: str, sigma: int, phi: int) -> None:
+    path = FOLDER / "fast-matmul" / "algorithms" / f"smirnov{name}-approx"
+    assert f"error params: sigma = {sigma}, phi = {phi}" in path.read_text(encoding="utf-8")
+    proof = prove_scheme(read_fast_matmul(path))
+    assert (proof.order, proof.degree) == (sigma, phi)
+
+
+def test_factors_are_found_or_left_as_they_are() -> None:
+    big = 1_000_000_007 * 1_000_000_009
+    assert factors(1) == () and factors(360) == (2, 3, 5) and factors(2 * big) == (2, big) and factors(97) == (97,)

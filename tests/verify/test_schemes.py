@@ -1,0 +1,187 @@
+"""The proof of a scheme: the sparse gate against sympy's domains on every small format, and what is told where it fails."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+import pytest
+from mutants import expanded, mutant, mutations
+from oracle import scheme_computes
+from published import needs_folder, published
+
+from bilinear.analysis.brent import residual
+from bilinear.errors import BilinearError
+from bilinear.frontend import load
+from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.number import Coefficient, generator
+from bilinear.ir.ring import Ring
+from bilinear.ir.scheme import Bases, Scheme
+from bilinear.verify.algebra import Failures, failures_by_algebra
+from bilinear.verify.scheme import prove_scheme
+
+FORMATS = tuple((m, k, n) for m, k, n in product(range(1, 6), repeat=3))
+
+
+def naive(m: int, k: int, n: int, ring: str = "Q") -> Scheme:
+    """The scheme of the definition: one product for each triple of indices."""
+    triples = list(product(range(m), range(k), range(n)))
+    u: tuple[Form, ...] = tuple(((i * k + p, 1),) for i, p, _ in triples)
+    v: tuple[Form, ...] = tuple(((p * n + j, 1),) for _, p, j in triples)
+    w = tuple(tuple((r, 1) for r, (i, _, j) in enumerate(triples) if (i, j) == block) for block in product(range(m), range(n)))
+    maps = LinearMap(m * k, u), LinearMap(k * n, v), LinearMap(len(triples), w)
+    return Scheme("naive", m, k, n, *maps, tuple(f"M{r}" for r in range(len(triples))), Ring(ring))
+
+
+def failures_by_gate(scheme: Scheme) -> Failures:
+    return {(output, pair): difference for output, pair, difference in residual(scheme).differences()}
+
+
+def corrupted(scheme: Scheme, count: int, seed: int) -> list[Scheme]:
+    """A few mutants; over an extension of Q one with a multiple of the generator."""
+    generator_ = random.Random(seed)
+    plain = expanded(scheme)
+    chosen = generator_.sample(list(mutations(plain)), count)
+    if scheme.ring.generator:
+        chosen.append(replace(chosen[0], new=generator(scheme.ring.generator) * Fraction(1, 2)))
+    return [mutant(plain, mutation) for mutation in chosen]
+
+
+@pytest.mark.parametrize("ring", ["Z", "Q", "Z/2", "Z/7"])
+def test_the_gate_and_sympy_agree_on_every_format_up_to_5x5x5(ring: str) -> None:
+    refused = 0
+    formats = FORMATS if ring == "Q" else [dims for dims in FORMATS if max(dims) <= 3]
+    for seed, dims in enumerate(formats):
+        scheme = naive(*dims, ring)
+        assert failures_by_gate(scheme) == failures_by_algebra(scheme) == {}
+        for wrong in corrupted(scheme, 1 if ring == "Q" else 2, seed):
+            found = failures_by_gate(wrong)
+            assert found == failures_by_algebra(wrong)
+            refused += bool(found)
+    assert refused >= len(formats) // 2
+
+
+def small(name: str) -> bool:
+    """Whether a published scheme is of a format up to 5x5x5, by its table."""
+    scheme = published()[name]()
+    return max(scheme.m, scheme.k, scheme.n) <= 5
+
+
+@needs_folder
+def test_the_gate_and_sympy_agree_on_every_published_table_up_to_5x5x5() -> None:
+    compared = 0
+    for seed, name in enumerate(filter(small, published())):
+        scheme = published()[name]()
+        assert failures_by_gate(scheme) == failures_by_algebra(scheme) == {}, name
+        for wrong in corrupted(scheme, 2, seed):
+            assert failures_by_gate(wrong) == failures_by_algebra(wrong), name
+        compared += 1
+    assert compared > 120
+
+
+def tensor_product(one: Scheme, two: Scheme) -> Scheme:
+    """The scheme of two levels: `one` on the blocks, `two` inside each."""
+
+    def merge(f: Form, g: Form, outer: int, inner: int, rows: int) -> Form:
+        """Forms over two matrices of `outer` and `inner` columns as one over the matrix of the blocks of both."""
+
+        def place(i: int, j: int) -> int:
+            return ((i // outer) * rows + j // inner) * outer * inner + (i % outer) * inner + j % inner
+
+        return form((place(i, j), a * b) for i, a in f for j, b in g)
+
+    u, v = (
+        tuple(merge(f, g, outer, inner, rows) for f in one.tables[t] for g in two.tables[t])
+        for t, outer, inner, rows in ((0, one.k, two.k, two.m), (1, one.n, two.n, two.k))
+    )
+    m, k, n = one.m * two.m, one.k * two.k, one.n * two.n
+    w: list[Form] = [()] * (m * n)
+    for i, f in enumerate(one.tables[2]):
+        for j, g in enumerate(two.tables[2]):
+            at = ((i // one.n) * two.m + j // two.n) * n + (i % one.n) * two.n + j % two.n
+            w[at] = form((p * two.rank + q, a * b) for p, a in f for q, b in g)
+    names = tuple(f"M{p}" for p in range(one.rank * two.rank))
+    return Scheme("power", m, k, n, LinearMap(m * k, u), LinearMap(k * n, v), LinearMap(len(names), tuple(w)), names)
+
+
+@pytest.mark.parametrize("name", ["strassen", "winograd"])
+def test_three_levels_are_proved_in_a_second(name: str) -> None:
+    one = load(name).scheme
+    scheme = tensor_product(one, tensor_product(one, one))
+    assert scheme.format == "<8,8,8;343>"
+    began = time.perf_counter()
+    proof = prove_scheme(scheme)
+    assert time.perf_counter() - began < 1
+    assert proof.holds and proof.equations == 64**3
+    wrong = mutant(scheme, next(mutations(scheme)))
+    assert not prove_scheme(wrong).holds and not scheme_computes(wrong, trials=1)
+
+
+def test_changes_of_basis_are_part_of_what_is_proved() -> None:
+    plain = load("strassen").scheme
+    shear = LinearMap(4, (((0, 1),), ((0, 1), (1, 1)), ((2, 1),), ((3, 1),)))
+    back = LinearMap(4, (((0, 1),), ((0, -1), (1, 1)), ((2, 1),), ((3, 1),)))
+    inner = LinearMap(4, tuple(form((i, c * d) for j, c in row for i, d in back.outputs[j]) for row in plain.u.matrix))
+    identity = LinearMap(4, tuple(((i, 1),) for i in range(4)))
+    assert prove_scheme(replace(plain, u=inner, bases=Bases(shear, identity, identity))).holds
+    assert not prove_scheme(replace(plain, u=inner)).holds
+    assert not prove_scheme(replace(plain, u=inner, bases=Bases(back, identity, identity))).holds
+    assert not prove_scheme(replace(plain, u=inner, bases=Bases(shear, identity, shear))).holds
+
+
+def with_coefficient(scheme: Scheme, value: Coefficient) -> Scheme:
+    rows = list(scheme.w.outputs)
+    rows[0] = form({**dict(rows[0]), 4: value})
+    return replace(scheme, w=LinearMap(scheme.rank, tuple(rows)))
+
+
+def test_a_refusal_names_the_equations_and_the_product() -> None:
+    proof = prove_scheme(with_coefficient(load("strassen").scheme, Fraction(-1, 2)))
+    assert [str(equation) for equation in proof.failures] == [
+        "A11*B22 in C11: found 1/2, needed 0",
+        "A12*B22 in C11: found 1/2, needed 0",
+    ]
+    with pytest.raises(BilinearError) as caught:
+        proof.require()
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "E301" and diagnostic.span is not None and diagnostic.span.text.startswith("M5")
+    assert diagnostic.message == "strassen is not a multiplication: 2 of 64 Brent equations fail"
+    assert not proof.valid_over
+
+
+def test_a_coefficient_of_another_ring_is_refused_where_it_stands() -> None:
+    scheme = replace(with_coefficient(load("strassen").scheme, Fraction(1, 2)), ring=Ring("Z/2"))
+    with pytest.raises(BilinearError) as caught:
+        prove_scheme(scheme)
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "E302" and diagnostic.span is not None and diagnostic.span.text.startswith("M5")
+    assert diagnostic.message == "strassen: the coefficient 1/2 in row 1 of W (product M5) is no element of Z/2"
+
+
+def test_tables_that_are_too_large_are_refused_at_once() -> None:
+    ones: Form = tuple((i, 1) for i in range(4096))
+    dense = LinearMap(4096, (ones,))
+    scheme = Scheme("dense", 64, 64, 64, dense, dense, LinearMap(1, (((0, 1),),) * 4096), ("M1",))
+    with pytest.raises(BilinearError) as caught:
+        prove_scheme(scheme)
+    assert [d.code for d in caught.value.diagnostics] == ["E303"]
+
+
+def test_fractions_without_a_reasonable_denominator_are_refused_at_once() -> None:
+    primes = [p for p in range(2, 5000) if all(p % q for q in range(2, int(p**0.5) + 1))]
+    u = LinearMap(len(primes), (tuple((i, Fraction(1, p)) for i, p in enumerate(primes)),))
+    one = LinearMap(1, (((0, 1),),))
+    with pytest.raises(BilinearError, match=r"E303.*no common denominator of reasonable length"):
+        prove_scheme(Scheme("fractions", 1, len(primes), 1, u, LinearMap(len(primes), (((0, 1),),)), one, ("M1",)))
+
+
+def test_a_search_for_failures_ends_early_where_there_are_very_many() -> None:
+    zero = LinearMap(2500, ((),))
+    scheme = Scheme("nothing", 50, 50, 50, zero, zero, LinearMap(1, ((),) * 2500), ("M1",))
+    proof = prove_scheme(scheme)
+    assert not proof.holds and not proof.complete and len(proof.failures) == 100_000
+    with pytest.raises(BilinearError, match=r"at least 100000 of 15625000000 Brent equations fail"):
+        proof.require()
