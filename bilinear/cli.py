@@ -101,24 +101,67 @@ def compile(
     _require(checks)
     folder = output or Path("build") / compiled.report.algorithm
     compiled.write(folder)
-    written = f"written to {folder}: sources, cubins, PTX, manifest.json, report.json, report.md"
+    written = f"written to {folder}: sources, cubins, PTX, manifest.json, report.html, report.json, report.md, certificate.json"
     print(f"\n{written}", file=sys.stderr if as_json else sys.stdout)
 
 
 @app.command()
 def verify(
-    algorithm: Algorithm,
+    algorithm: Annotated[str, typer.Argument(help="A .bl file, or the name of a shipped algorithm (see `bilinear list`).")] = "",
     levels: Levels = 1,
     inputs: Inputs = None,
     as_json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the report as one HTML page, too.")] = None,
+    certificate: Annotated[Path | None, typer.Option("--certificate", help="Write a certificate that can be checked without us.")] = None,
+    built: Annotated[Path | None, typer.Option("--built", help="Test the kernels of an output folder instead of an algorithm.")] = None,
 ) -> None:
-    """Prove a scheme and its schedule, and print the report."""
-    from bilinear import driver
+    """Prove a scheme and its schedule, and print the report; or test the kernels of an output folder."""
+    if (built is None) == (not algorithm):
+        raise fail("E507", "name one thing to verify", "bilinear verify ALGORITHM, or bilinear verify --built FOLDER")
+    if built is not None:
+        _verify_built(built, as_json)
+        return
+    from bilinear.frontend import load
+    from bilinear.planner.prepare import natural_inputs
+    from bilinear.reporting.examine import certificate_of, examine, refusal
 
     _check_inputs(inputs)
-    report = driver.verify(algorithm, levels=levels, inputs=inputs)
-    print(report.json() if as_json else report.markdown() if markdown else report, end="" if as_json or markdown else "\n")
+    loaded = load(algorithm)
+    inputs = inputs or natural_inputs(loaded.schedule)
+    error: BilinearError | None = None
+    try:
+        report = examine(loaded, levels, inputs)
+    except BilinearError as refused:
+        error, report = refused, refusal(loaded, refused)
+    if html is not None:
+        _write(html, report.html())
+    if as_json or markdown or error is None:
+        print(report.json() if as_json else report.markdown() if markdown else report, end="" if as_json or markdown else "\n")
+    if error is not None:
+        raise error
+    if certificate is not None:
+        _write(certificate, certificate_of(loaded, levels, inputs))
+
+
+def _verify_built(folder: Path, as_json: bool) -> None:
+    from bilinear.runtime.verify_built import verify_built
+
+    with _progress() as progress:
+        check = verify_built(folder, progress=progress)
+    print(check.json() if as_json else check, end="" if as_json else "\n")
+    check.require()
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole, or not at all (E612)."""
+    fresh = path.with_name(f".{path.name}.part")
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(path)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        raise fail("E612", f"cannot write {path}: {error.strerror or error}", "choose another place") from None
 
 
 @app.command()
@@ -129,6 +172,7 @@ def run(
     levels: Levels = 1,
     inputs: Inputs = None,
     device: Annotated[str, typer.Option(help="cpu, gpu, or all that are usable.")] = "all",
+    tolerance: Annotated[float | None, typer.Option(help="Restored inputs: how far they may drift, relative to a block.")] = None,
     as_json: Json = False,
 ) -> None:
     """Run the multiply on real input, check it against the classical one, and time both once."""
@@ -144,7 +188,7 @@ def run(
         for one in _devices(device):
             for number, each in enumerate(dtypes):
                 progress(f"running on the {one}", number, len(dtypes))
-                checks.append(check(loaded, size, each, levels, inputs or natural_inputs(loaded.schedule), one))
+                checks.append(check(loaded, size, each, levels, inputs or natural_inputs(loaded.schedule), one, tolerance=tolerance))
     print(json.dumps([c.to_json() for c in checks], indent=1) if as_json else _check_table(checks))
     _require(checks)
 

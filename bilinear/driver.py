@@ -13,7 +13,9 @@ from bilinear.codegen.program import Program, Progress, build_program, no_progre
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.planner.prepare import INPUTS, Prepared, natural_inputs, plain, prepare
-from bilinear.reporting.report import Report, make_report
+from bilinear.planner.rings import coefficients_of, require_elements
+from bilinear.reporting.examine import certificate_for, examine, report_of
+from bilinear.reporting.report import Report
 from bilinear.runtime.matmul import matmul
 
 DTYPES = ("float64", "float32")
@@ -35,8 +37,9 @@ class Compiled:
         dtypes, architectures = [p.dtype for p in self.programs], [built.architecture for built in self.programs[0].built[0]]
         remainders = [build_program(plain().schedule, dtype, architectures) for dtype in dtypes]
         files = output_files(self.loaded.scheme, self.inputs, self.programs, remainders, __version__)
-        reports = {"report.json": self.report.json().encode(), "report.md": self.report.markdown().encode()}
-        write_folder(Path(folder), {**files, **reports})
+        views = {"report.json": self.report.json(), "report.md": self.report.markdown(), "report.html": self.report.html()}
+        views["certificate.json"] = certificate_for(self.prepared)
+        write_folder(Path(folder), {**files, **{name: text.encode() for name, text in views.items()}})
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Algorithm(Loaded):
         return compile(self, **options)
 
     def matmul(self, a: Any, b: Any, out: Any = None, **options: Any) -> Any:
-        """Multiply with this algorithm; the options are those of `bilinear.matmul`."""
+        """Multiply with this algorithm; the options are those of `bilinear.matmul`, `tolerance` for restored operands among them."""
         return matmul(a, b, out, algorithm=self, **options)
 
 
@@ -63,11 +66,14 @@ def load(name_or_path: str | Path) -> Algorithm:
 
 
 def verify(algorithm: str | Path | Loaded, *, levels: int = 1, inputs: str | None = None) -> Report:
-    """Prove a scheme, and its schedule at `levels` levels; raises `BilinearError` where a proof fails."""
+    """Prove a scheme, and its schedule at `levels` levels; raises `BilinearError` where a proof fails.
+
+    Approximate schemes, schemes over Z/p and foreign schedules are proved as written: they are not lowered, and do not run.
+    """
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded.schedule)
     _check(levels, inputs)
-    return make_report(loaded, prepare(loaded.scheme, loaded.schedule, levels, inputs), inputs)  # verify
+    return examine(loaded, levels, inputs)  # verify
 
 
 def compile(
@@ -90,8 +96,9 @@ def compile(
     inputs = inputs or natural_inputs(loaded.schedule)
     _check(levels, inputs, dtypes, architectures)
     prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)  # verify, schedule, verify what came out
+    require_elements(loaded.scheme.name, coefficients_of(prepared.schedule), " and ".join(dtypes), "f")
     programs = tuple(build_program(prepared.schedule, d, architectures, progress) for d in dtypes)  # lower, render, build
-    compiled = Compiled(loaded, prepared, inputs, programs, make_report(loaded, prepared, inputs, programs))
+    compiled = Compiled(loaded, prepared, inputs, programs, report_of(loaded, prepared, inputs, programs))
     if output is not None:
         compiled.write(output)
     return compiled

@@ -76,7 +76,7 @@ def test_compile_proves_builds_checks_and_writes_a_folder(shell: Shell, tmp_path
 def test_compile_as_json_holds_the_report_and_the_checks(shell: Shell) -> None:
     result = shell.json("compile", "winograd", "--shape", "20", "--arch", "sm_90", "--dtype", "float64")
     assert result["scheme"]["additions"] == [4, 4, 7]
-    assert result["schedule"]["workspace"] == (4 + 4 + 7) / 4
+    assert result["lowered"][0]["workspace"] == (4 + 4 + 7) / 4
     assert [check["passed"] for check in result["checks"]] == [True] * len(result["checks"])
     assert {kernel["architecture"] for kernel in result["kernels"]} == {"sm_90"}
 
@@ -132,7 +132,7 @@ EAT = """schedule eat of strassen
 def test_a_schedule_that_restores_nothing_consumes_its_inputs(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "eat.bl"
     path.write_text(EAT)
-    assert shell.json("verify", path)["schedule"]["inputs"] == "consume"
+    assert shell.json("verify", path)["lowered"][0]["inputs"] == "consume"
     (check,) = shell.json("run", path, "--shape", "31,22,27", "--device", "cpu")
     assert check["exact"]
     assert "error[E525]" in shell("run", path, "--inputs", "restore")[2]
@@ -215,9 +215,9 @@ def test_verify_speaks_text_json_and_markdown(shell: Shell) -> None:
     assert status == 0
     assert "49 products in 16 contention-free groups" in text
     facts = shell.json("verify", "msmes", "--levels", "2")
-    assert facts["schedule"]["restores"] == ["A", "B"]
-    assert facts["schedule"]["sums_traffic"] == 17
-    assert facts["schedule"]["workspace"] == 0
+    assert facts["schedules"][0]["restores"] == ["A", "B"]
+    assert facts["lowered"][0]["sums_traffic"] == 17
+    assert facts["lowered"][0]["workspace"] == 0
     status, markdown, _ = shell("verify", "hopcroft_kerr", "--markdown")
     assert status == 0
     assert markdown.startswith("# hopcroft_kerr: proved")

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from bilinear.frontend.numbers import NotANumber, parse_number
+from bilinear.frontend.numbers import NumberError, parse_number
 from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.syntax import Word
 from bilinear.ir.linear import Form, form
 from bilinear.ir.number import Coefficient, Symbolic
-from bilinear.ir.ring import Ring
+from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.schedule import Block
 from bilinear.source import Span
 
-RATIONALS = Ring()
 MOST_BITS = 1600
 """Binary digits of a numerator or denominator that a sum may grow to; it bounds the time that exact arithmetic can take."""
 MOST_TERMS = 256
@@ -35,7 +34,7 @@ def read_number(text: str, span: Span, reporter: Reporter, ring: Ring = RATIONAL
     """A coefficient, exactly; None where it is none, or none of the ring, which is reported (E205)."""
     try:
         value = parse_number(text)
-    except NotANumber as error:
+    except NumberError as error:
         reporter.report("E205", f"{shown(text)} is not a number", span, "expected a coefficient", hint=str(error))
         return None
     if ring.holds(value):

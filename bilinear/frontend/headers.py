@@ -1,21 +1,19 @@
-"""Headers: the format and the ring of a scheme, the claims of a schedule."""
+"""Headers: the format and the ring of a scheme."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from bilinear.frontend.reporter import Reporter, did_you_mean, shown
+from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.syntax import SchemeHeader, Word
 from bilinear.ir.ring import RINGS, Ring, parse_ring
-from bilinear.source import Span
 
 MOST_BLOCKS = 4096
 """Blocks of one matrix."""
 MOST_PRODUCTS = 100_000
 
 _FORMAT = re.compile(r"<\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*([0-9]+)\s*;\s*([0-9]+)\s*>")
-_CLAIMS = ("in-place", "restores A", "restores B", "restores A B")
 
 
 @dataclass(frozen=True)
@@ -27,14 +25,6 @@ class Format:
     n: int
     rank: int
     ring: Ring
-
-
-@dataclass(frozen=True)
-class Claims:
-    """What a schedule promises."""
-
-    in_place: bool = False
-    restores: tuple[str, ...] = ()
 
 
 def read_format(header: SchemeHeader, reporter: Reporter) -> Format | None:
@@ -70,33 +60,6 @@ def read_ring(word: Word | None, reporter: Reporter) -> Ring | None:
         hint = f"write over one of {RINGS}, or nothing, which means Q"
         reporter.report("E203", f"{name} is no ring that schemes can be written over", word.span, "not known", hint=hint)
     return ring
-
-
-def read_claims(word: Word | None, reporter: Reporter) -> Claims:
-    """The claims after the colon of a schedule's header; unknown ones are reported (E223)."""
-    if word is None:
-        return Claims()
-    in_place = False
-    restores: list[str] = []
-    for match in re.finditer(r"[^,:]+", word.text):
-        claim = " ".join(match[0].split())
-        operands = re.fullmatch(r"restores((?: [AB])+)", claim)
-        if claim == "in-place":
-            in_place = True
-        elif operands is not None:
-            restores += operands[1].split()
-        elif claim:
-            _unknown(claim, match, word, reporter)
-    if word.text.strip(" \t,:") == "":
-        reporter.report("E223", "no claim follows the colon", word.span, "expected a claim", hint=f"known claims: {'; '.join(_CLAIMS)}")
-    return Claims(in_place, tuple(sorted(set(restores))))
-
-
-def _unknown(claim: str, match: re.Match[str], word: Word, reporter: Reporter) -> None:
-    start = word.span.start + match.start() + len(match[0]) - len(match[0].lstrip())
-    span = Span(word.span.source, start, start + len(match[0].strip()))
-    hint = did_you_mean(claim, _CLAIMS) or f"known claims: {'; '.join(_CLAIMS)}"
-    reporter.report("E223", f"{shown(claim)} is no claim", span, "not known", hint=hint)
 
 
 def _limits() -> str:

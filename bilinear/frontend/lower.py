@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bilinear.frontend.atoms import grid
-from bilinear.frontend.headers import read_claims
+from bilinear.frontend.claims import read_claims
 from bilinear.frontend.reporter import Reporter, shown
+from bilinear.frontend.scaled_stages import ScaledStageReader
 from bilinear.frontend.schemes import read_citation, read_scheme
 from bilinear.frontend.stages import StageReader
 from bilinear.frontend.syntax import Basis, Broken, Citation, Row, ScheduleHeader, SchemeHeader, Stage, Statement, Update, Word
@@ -94,7 +95,9 @@ def _schedule(header: ScheduleHeader, body: Sequence[Statement], scheme: Scheme 
     _find_strangers(body, reporter)
     if scheme is None:
         return None
-    reader = StageReader(grid(scheme.m, scheme.k, scheme.n), reporter)
+    blocks = grid(scheme.m, scheme.k, scheme.n)
+    scaled = claims.result is not None or claims.temporaries
+    reader = ScaledStageReader(blocks, reporter, scheme.ring, claims.temporaries) if scaled else StageReader(blocks, reporter, scheme.ring)
     stages = [reader.read(s) for s in body if isinstance(s, Stage) and not reporter.full]
     if not stages and not any(isinstance(s, Broken) for s in body):
         hint = "write its stages: stage { A21 += A22 }"
@@ -106,10 +109,13 @@ def _schedule(header: ScheduleHeader, body: Sequence[Statement], scheme: Scheme 
         scheme.k,
         scheme.n,
         tuple(s for s in stages if s is not None),
+        workspaces=tuple(claims.temporaries.values()),
         in_place=claims.in_place,
         restores=claims.restores,
         citation=citation,
         span=header.span,
+        result=claims.result,
+        ring=scheme.ring,
     )
 
 

@@ -17,15 +17,15 @@ GENERATORS = "sqrt(d), i, lambda, alpha and beta"
 _TOKEN = re.compile(r"\s*(?:([0-9]+)|(sqrt\(\s*-?[0-9]{1,9}\s*\)|i\b|lambda\b|alpha\b|beta\b)|([+*/^-]))")
 
 
-class NotANumber(ValueError):
+class NumberError(ValueError):
     """The text is no coefficient; the message says why, in the words of a diagnostic."""
 
 
 def parse_number(text: str) -> Coefficient:
-    """The exact value of a coefficient, perhaps in brackets; `NotANumber` where the text is none."""
+    """The exact value of a coefficient, perhaps in brackets; `NumberError` where the text is none."""
     inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if len(inner) > MOST_LETTERS:
-        raise NotANumber(f"a coefficient has at most {MOST_LETTERS} characters")
+        raise NumberError(f"a coefficient has at most {MOST_LETTERS} characters")
     return _Reader(_tokens(inner)).sum()
 
 
@@ -34,9 +34,9 @@ def _tokens(text: str) -> list[str]:
     while place < len(text):
         match = _TOKEN.match(text, place)
         if match is None:
-            raise NotANumber(f"coefficients are integers, rationals such as -1/2, and sums with {GENERATORS}")
+            raise NumberError(f"coefficients are integers, rationals such as -1/2, and sums with {GENERATORS}")
         if match[1] and len(match[1]) > MOST_DIGITS:
-            raise NotANumber(f"numerator and denominator have at most {MOST_DIGITS} digits")
+            raise NumberError(f"numerator and denominator have at most {MOST_DIGITS} digits")
         tokens.append("".join(match[0].split()))
         place = match.end()
     return tokens
@@ -62,7 +62,7 @@ class _Reader:
             if not sign:
                 break
         if self.tokens:
-            raise NotANumber(f"{self.tokens[-1][:40]} is not expected there")
+            raise NumberError(f"{self.tokens[-1][:40]} is not expected there")
         return total
 
     def term(self) -> Coefficient:
@@ -73,12 +73,12 @@ class _Reader:
 
     def factor(self, inverse: bool) -> Coefficient:
         if not self.tokens or self.tokens[-1] in "+-*/^":
-            raise NotANumber("a number or a generator is missing")
+            raise NumberError("a number or a generator is missing")
         token = self.tokens.pop()
         if not token.isdigit():
             return generator(token, -self.exponent() if inverse else self.exponent())
         if inverse and int(token) == 0:
-            raise NotANumber("this divides by zero")
+            raise NumberError("this divides by zero")
         return Fraction(1, int(token)) if inverse else int(token)
 
     def exponent(self) -> int:
@@ -87,5 +87,5 @@ class _Reader:
         sign = self.next("-")
         digits = self.tokens.pop() if self.tokens else ""
         if not digits.isdigit() or len(digits) > 3 or int(digits) > MOST_EXPONENT:
-            raise NotANumber(f"an exponent is an integer of at most {MOST_EXPONENT}")
+            raise NumberError(f"an exponent is an integer of at most {MOST_EXPONENT}")
         return -int(digits) if sign else int(digits)

@@ -9,6 +9,7 @@ from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.syntax import Factor, Plain, Stage, Update, Word
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient
+from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Target
 from bilinear.ir.schedule import Stage as StageIR
 from bilinear.source import Span
@@ -26,9 +27,10 @@ class _Updates:
 class StageReader:
     """Reads the stages of one schedule; every fault is reported."""
 
-    def __init__(self, blocks: Grid, reporter: Reporter) -> None:
+    def __init__(self, blocks: Grid, reporter: Reporter, ring: Ring = RATIONALS) -> None:
         self.blocks = blocks
         self.reporter = reporter
+        self.ring = ring
 
     def read(self, stage: Stage) -> StageIR | None:
         """The stage; None where something was reported."""
@@ -162,7 +164,7 @@ class StageReader:
     def _block(self, word: Word) -> Block | None:
         if is_block(word.text):
             return read_block(word, self.blocks, self.reporter)
-        hint = "a schedule works on blocks of A, B and C; workspaces cannot be written in a schedule"
+        hint = "name it in the header, and what C becomes: C = A*B, temporaries X"
         self.reporter.report("E225", f"{shown(word.text)} is no block", word.span, "not supported here", hint=hint)
         return None
 
@@ -170,7 +172,7 @@ class StageReader:
         self.reporter.report("E225", message, span, "not supported here", hint=hint)
 
     def _coefficient(self, sign: int, number: Word | None) -> Coefficient | None:
-        value = 1 if number is None else read_number(number.text, number.span, self.reporter)
+        value = 1 if number is None else read_number(number.text, number.span, self.reporter, self.ring)
         return value * sign if value is not None else None
 
 

@@ -52,6 +52,9 @@ class Ring:
         return not self.modulus or value.denominator % self.modulus != 0
 
 
+RATIONALS = Ring()
+
+
 def parse_ring(text: str) -> Ring | None:
     """The ring of this name; None where it is no name of a supported ring (p must be a prime, the number under a root no square)."""
     name = "".join(text.split())

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from bilinear.ir.linear import Form, LinearMap, substitute
 from bilinear.ir.number import Coefficient
-from bilinear.ir.ring import Ring
+from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.source import Span
 
 
@@ -85,7 +85,7 @@ class Scheme:
     v: LinearMap
     w: LinearMap
     products: tuple[str, ...]
-    ring: Ring = Ring()
+    ring: Ring = RATIONALS
     citation: str = ""
     places: Places | None = field(default=None, compare=False, repr=False)
     bases: Bases | None = None

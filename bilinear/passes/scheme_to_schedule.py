@@ -29,7 +29,7 @@ def scheme_to_schedule(scheme: Scheme) -> Schedule:
         for name, name_shape, block_map in (("S", "A", left_map), ("T", "B", right_map))
         if block_map.targets
     )
-    return Schedule(f"{scheme.name}-expand", scheme.name, m, k, n, stages, (*factors, results), citation=scheme.citation)
+    return Schedule(f"{scheme.name}-expand", scheme.name, m, k, n, stages, (*factors, results), citation=scheme.citation, ring=scheme.ring)
 
 
 def _factors(linear: LinearMap, operand: Space, name: str) -> tuple[list[tuple[Block, Coefficient]], BlockMap]:

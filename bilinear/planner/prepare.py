@@ -17,7 +17,7 @@ from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels
 from bilinear.passes.scheme_to_schedule import scheme_to_schedule
 from bilinear.planner.rings import require_numbers
-from bilinear.verify.schedule import ScheduleProof, prove_schedule
+from bilinear.verify.schedule import ScheduleProof, check_compilable, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
 
 INPUTS = ("preserve", "restore", "consume")
@@ -40,6 +40,12 @@ class Prepared:
 def runnable(schedule: Schedule) -> Schedule:
     """The schedule with contention split into stages and first writes marked: what the proof executes."""
     return mark_first_writes(colour_products(schedule))
+
+
+def is_runnable(scheme: Scheme, schedule: Schedule | None, inputs: str) -> bool:
+    """Whether an algorithm, once proved, can be lowered at all: approximate and modular schemes and foreign schedules are only proved."""
+    foreign = schedule is not None and schedule.scales_itself and inputs != "preserve"
+    return not (foreign or scheme.ring.modulus or scheme.ring.is_approximate)
 
 
 def natural_inputs(schedule: Schedule | None) -> str:
@@ -92,14 +98,16 @@ def prepare(scheme: Scheme, schedule: Schedule | None, levels: int, inputs: str)
     Raises `BilinearError` where a proof fails.
     """
     scheme_proof = proved(scheme)
-    require_numbers(scheme)
+    require_numbers(scheme, scheme_proof)
+    if schedule is not None and inputs != "preserve":
+        check_compilable(schedule)
     check_promise(scheme, schedule, inputs)
     if schedule is not None:  # also where another one runs: nobody is told that a wrong schedule is proved
         proved_schedule(mark_first_writes(schedule), scheme)
     authored = schedule if schedule is not None and inputs != "preserve" else scheme_to_schedule(fold_bases(scheme))
     authored_proof = proved_schedule(mark_first_writes(authored), scheme)
     if levels > 1 and authored.runs_in_place and not authored_proof.recursive:
-        raise fail("E408", f"{authored.name} cannot recurse in place", "use levels=1", span=authored.span)
+        raise fail("E408", f"{authored.name} cannot recurse in place: {authored_proof.why_not}", "use levels=1", span=authored.span)
     if scheme.rank**levels > MOST_PRODUCTS:
         raise fail("E501", f"{levels} levels of {scheme.name} are {scheme.rank**levels} products", f"at most {MOST_PRODUCTS} are run flat")
     lowered = fuse_linear_stages(nest_levels(authored, levels))

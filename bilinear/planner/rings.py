@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from fractions import Fraction
 
 from bilinear.errors import fail
 from bilinear.ir.number import Coefficient, Symbolic, square
-from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.ir.scheme import Scheme
-from bilinear.verify.scheme import prove_scheme
+from bilinear.verify.scheme import SchemeProof
 
 
-def require_numbers(scheme: Scheme) -> None:
+def require_numbers(scheme: Scheme, proof: SchemeProof) -> None:
     """Refuse a proved scheme that does not multiply matrices of numbers (E506): one over Z/p, or an approximate one."""
+    span = scheme.places.header if scheme.places else None
     if scheme.ring.modulus:
         message = f"{scheme.name} is proved over {scheme.ring} only, so it is not compiled for floats or integers"
-        lifts = prove_scheme(replace(scheme, ring=Ring())).holds
+        lifts = proof.facts is not None and proof.facts.for_reals
         hint = "as it is written it holds over Q too: leave out the ring" if lifts else "over Q its Brent equations fail"
-        raise fail("E506", message, hint, span=scheme.places.header if scheme.places else None)
+        raise fail("E506", message, hint, span=span)
     if scheme.ring.is_approximate:
         message = f"{scheme.name} is approximate: it multiplies up to terms in lambda, and no lambda makes it exact"
-        hint = "`bilinear verify` proves it and says its order; compile an exact scheme"
-        raise fail("E506", message, hint, span=scheme.places.header if scheme.places else None)
+        raise fail("E506", message, "`bilinear verify` proves it and says its order; compile an exact scheme", span=span)
 
 
 def require_elements(name: str, coefficients: Iterable[Coefficient], dtype: str, kind: str) -> None:

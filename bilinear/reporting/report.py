@@ -1,70 +1,36 @@
-"""The verification report: one frozen object; text, JSON and Markdown are views of it."""
+"""The verification report: one frozen object; text, JSON, Markdown and HTML are views of it."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bilinear.analysis.accuracy import growth_factor
-from bilinear.analysis.identity import schedule_hash, scheme_hash
+from bilinear.analysis.accuracy import LevelAccuracy
 from bilinear.codegen.program import Program
+from bilinear.errors import Diagnostic
 from bilinear.frontend import Loaded
-from bilinear.ir.linear import LinearMap
-from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.planner.prepare import Prepared
-from bilinear.reporting.table import aligned
+from bilinear.reporting.schedule_facts import LoweredFacts, ScheduleFacts, lowered_facts, schedule_facts
+from bilinear.reporting.scheme_facts import SchemeFacts, scheme_facts
+from bilinear.verify.schedule import ScheduleProof
+from bilinear.verify.scheme import SchemeProof
+
+PROVED, REFUSED = "proved", "refused"
+FORMAT = "bilinear-report/2"
 
 
 @dataclass(frozen=True)
-class SchemeFacts:
-    """What is proved and known of the scheme; `growth` is the norm-wise growth factor of one level."""
+class Finding:
+    """A diagnostic as text: `place` is file:line:column or empty, `excerpt` the source line with what stands under it."""
 
-    name: str
-    format: str
-    ring: str
-    citation: str
-    equations: int
-    additions: tuple[int, int, int]
-    scalings: int
-    exponent: float
-    growth: str
-    sha256: str
-
-
-@dataclass(frozen=True)
-class StageLine:
-    """One stage of the author's schedule: its steps, and the blocks to which several products add."""
-
-    number: int
-    kind: str
-    steps: tuple[str, ...]
-    contended: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ScheduleFacts:
-    """What is proved of the schedule as written, and what it costs once lowered.
-
-    `sums_traffic` counts the blocks that the lowered linear stages read and write, in units of N*N elements of a square problem;
-    `workspace` is what is allocated beyond A, B and C, in the same unit.
-    """
-
-    name: str
-    in_place: bool
-    restores: tuple[str, ...]
-    recursive: bool
-    stages: tuple[StageLine, ...]
-    inputs: str
-    levels: int
-    launches: int
-    products: int
-    colours: int
-    sums_traffic: float
-    workspace: float
-    sha256: str
+    code: str
+    message: str
+    place: str
+    excerpt: tuple[str, ...]
+    notes: tuple[str, ...]
+    hints: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -83,19 +49,34 @@ class KernelLine:
 
 @dataclass(frozen=True)
 class Report:
-    """Proofs and kernels of one algorithm."""
+    """What was found of one algorithm; `verdict` is `proved` or `refused`. What is not known, or not asked for, is an empty tuple.
+
+    `schedules` holds the schedule as written, `lowered` what it costs as it runs; a report of a scheme alone has neither. `findings` say
+    why something is refused.
+    """
 
     algorithm: str
+    verdict: str
     scheme: SchemeFacts
-    schedule: ScheduleFacts
+    schedules: tuple[ScheduleFacts, ...] = ()
+    lowered: tuple[LoweredFacts, ...] = ()
+    accuracy: tuple[LevelAccuracy, ...] = ()
     kernels: tuple[KernelLine, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(_text(self))
+        from bilinear.reporting.text import text
+
+        return text(self)
+
+    @property
+    def proved(self) -> bool:
+        """Whether nothing was refused."""
+        return self.verdict == PROVED
 
     def to_json(self) -> dict[str, Any]:
         """The report for machines."""
-        return {"format": "bilinear-report/1", "proved": True, **asdict(self)}
+        return {"format": FORMAT, "proved": self.proved, **asdict(self)}
 
     def json(self) -> str:
         """The report as JSON text."""
@@ -103,75 +84,64 @@ class Report:
 
     def markdown(self) -> str:
         """The report as Markdown."""
-        from bilinear.codegen.render import environment
+        from bilinear.reporting.pages import markdown
 
-        return environment().get_template("report.md.j2").render(report=self)
+        return markdown(self)
+
+    def html(self) -> str:
+        """The report as one HTML page that loads nothing else."""
+        from bilinear.reporting.pages import html
+
+        return html(self)
 
 
-def make_report(loaded: Loaded, prepared: Prepared, inputs: str, programs: Sequence[Program] = ()) -> Report:
+def make_report(
+    loaded: Loaded, prepared: Prepared, inputs: str, programs: Sequence[Program] = (), accuracy: Iterable[LevelAccuracy] = ()
+) -> Report:
     """The report of an algorithm whose proofs hold (`prepare` raises where one does not)."""
     return Report(
         loaded.schedule.name if loaded.schedule is not None and inputs != "preserve" else loaded.scheme.name,
-        _scheme_facts(prepared),
-        _schedule_facts(prepared, inputs),
+        PROVED,
+        scheme_facts(prepared.scheme, prepared.scheme_proof),
+        (schedule_facts(prepared.authored, prepared.authored_proof),),
+        (lowered_facts(prepared.schedule, inputs),),
+        tuple(accuracy),
         tuple(line for program in programs for line in _kernel_lines(program)),
     )
 
 
-def _scheme_facts(prepared: Prepared) -> SchemeFacts:
-    scheme, proof = prepared.scheme, prepared.scheme_proof
-    maps: tuple[LinearMap, ...] = (scheme.u, scheme.v, scheme.w)
-    additions = (scheme.u.additions, scheme.v.additions, scheme.w.additions)
-    volume = scheme.m * scheme.k * scheme.n
-    exponent = 3 * math.log(scheme.rank) / math.log(volume) if volume > 1 else 3.0
-    return SchemeFacts(
-        scheme.name,
-        scheme.format,
-        scheme.ring,
-        scheme.citation,
-        proof.equations,
-        additions,
-        sum(linear.scalings for linear in maps),
-        exponent,
-        str(growth_factor(scheme)),
-        scheme_hash(scheme),
+def proof_report(
+    loaded: Loaded,
+    scheme_proof: SchemeProof,
+    schedule_proof: ScheduleProof | None = None,
+    diagnostics: Iterable[Diagnostic] = (),
+    accuracy: Iterable[LevelAccuracy] = (),
+) -> Report:
+    """The report of a scheme alone, or of what was refused: `refused` where a proof fails or a diagnostic is given.
+
+    `diagnostics` are those that were raised; without them a failing schedule proof speaks for itself. The schedule is told of where
+    `loaded` has one and its proof is given.
+    """
+    schedule = loaded.schedule if schedule_proof is not None else None
+    failures = () if schedule_proof is None else schedule_proof.failures
+    found = tuple(diagnostics) or failures
+    refused = bool(found) or not scheme_proof.holds or bool(failures)
+    schedules = () if schedule is None or schedule_proof is None else (schedule_facts(schedule, schedule_proof),)
+    return Report(
+        schedule.name if schedule is not None else loaded.scheme.name,
+        REFUSED if refused else PROVED,
+        scheme_facts(loaded.scheme, scheme_proof),
+        schedules,
+        accuracy=tuple(accuracy),
+        findings=tuple(map(_finding, found)),
     )
 
 
-def _schedule_facts(prepared: Prepared, inputs: str) -> ScheduleFacts:
-    authored, lowered, proof = prepared.authored, prepared.schedule, prepared.authored_proof
-    stages = tuple(StageLine(f.number, f.kind, f.steps, f.contended) for f in proof.stages)
-    products = [stage for stage in lowered.stages if not isinstance(stage, LinearStage)]
-    return ScheduleFacts(
-        authored.name,
-        authored.runs_in_place,
-        proof.restored if authored.runs_in_place else (),
-        proof.recursive,
-        stages,
-        inputs,
-        lowered.levels,
-        len(lowered.stages),
-        sum(len(stage.products) for stage in products),
-        len(products),
-        _sums_traffic(lowered),
-        _workspace(lowered),
-        schedule_hash(lowered),
-    )
-
-
-def _block_share(schedule: Schedule, space: str) -> float:
-    """The size of a block of a space in units of N*N."""
-    m, k, n = schedule.m, schedule.k, schedule.n
-    return {"A": 1 / (m * k), "B": 1 / (k * n), "C": 1 / (m * n)}[schedule.space(space).shape]
-
-
-def _sums_traffic(schedule: Schedule) -> float:
-    maps = [m for stage in schedule.stages if isinstance(stage, LinearStage) for m in stage.maps]
-    return sum(_block_share(schedule, block.space) for m in maps for block in m.sources + m.targets)
-
-
-def _workspace(schedule: Schedule) -> float:
-    return sum(s.rows * s.columns * _block_share(schedule, s.name) for s in schedule.workspaces)
+def _finding(diagnostic: Diagnostic) -> Finding:
+    place = "" if diagnostic.span is None else str(diagnostic.span)
+    lines = str(diagnostic).splitlines()[1:]
+    excerpt = tuple(line for line in lines if line.lstrip("0123456789 ").startswith("|"))
+    return Finding(diagnostic.code, diagnostic.message, place, excerpt, diagnostic.notes, diagnostic.hints)
 
 
 def _kernel_lines(program: Program) -> list[KernelLine]:
@@ -192,43 +162,3 @@ def _kernel_lines(program: Program) -> list[KernelLine]:
                 )
             )
     return lines
-
-
-def _text(report: Report) -> list[str]:
-    s, t = report.scheme, report.schedule
-    lines = [f"{report.algorithm}: proved", ""]
-    facts = [
-        ("scheme", f"{s.name} {s.format} over {s.ring}"),
-        *([("source", s.citation)] if s.citation else []),
-        ("Brent equations", f"{s.equations} of {s.equations} hold (exact)"),
-        ("additions", f"{sum(s.additions)} = {s.additions[0]} on A + {s.additions[1]} on B + {s.additions[2]} on C"),
-        ("exponent", f"{s.exponent:.4f}"),
-        ("growth factor", f"{s.growth} a level"),
-        ("scheme hash", s.sha256[:16]),
-        ("schedule", f"{t.name}: {'in place' if t.in_place else 'expansion, products, recomposition'}, inputs {_promise(t)}"),
-        ("recursion", "safe in place at every level" if t.recursive else "by workspace" if not t.in_place else "not safe in place"),
-        ("lowered", f"{t.levels} level(s): {t.launches} launches, {t.products} products in {t.colours} contention-free groups"),
-        ("sums move", f"{t.sums_traffic:g} N^2 elements"),
-        ("workspace", f"{t.workspace:g} N^2 elements" if t.workspace else "nothing beyond A, B, C"),
-    ]
-    lines += aligned([("", *fact) for fact in facts], header=None)
-    lines += ["", "stages as proved:"]
-    for stage in t.stages:
-        lines.append(f"  {stage.number} {stage.kind}" + (f"  (contended: {', '.join(stage.contended)})" if stage.contended else ""))
-        lines += [f"      {step}" for step in stage.steps]
-    if report.kernels:
-        rows = [
-            (k.kernel, k.architecture, k.threads, _number(k.registers), _number(k.shared_bytes), _number(k.spills), k.image_bytes)
-            for k in report.kernels
-        ]
-        header = ("kernel", "built for", "threads", "registers", "shared B", "spills B", "image B")
-        lines += ["", *aligned(rows, header)]
-    return lines
-
-
-def _promise(facts: ScheduleFacts) -> str:
-    return {"preserve": "never written", "restore": "restored", "consume": "consumed"}[facts.inputs]
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else str(value)

@@ -26,7 +26,7 @@ Failures = dict[tuple[int, int], Coefficient]
 def failures_by_algebra(scheme: Scheme) -> Failures:
     """The Brent equations that fail over the scheme's ring, by matrix algebra over sympy's domain for it."""
     m, k, n = scheme.m, scheme.k, scheme.n
-    field = _Domain.of(scheme.ring, scheme)
+    field = ExactDomain.of(scheme.ring, scheme.tables)
     u, v, w = (field.matrix(table, width) for table, width in zip(scheme.tables, (m * k, k * n, scheme.rank), strict=True))
     computed = w * field.khatri_rao(u, v)
     return field.failures(computed - field.matrix(_tensor(m, k, n), m * k * k * n, field.shift * 3))
@@ -38,7 +38,7 @@ def _tensor(m: int, k: int, n: int) -> list[Form]:
 
 
 @dataclass(frozen=True)
-class _Domain:
+class ExactDomain:
     """A sympy domain for a ring; each table of Q[lambda] is multiplied by lambda^shift, so that it is one of polynomials."""
 
     ring: Ring
@@ -46,20 +46,22 @@ class _Domain:
     shift: int = 0
 
     @staticmethod
-    def of(ring: Ring, scheme: Scheme) -> _Domain:
+    def of(ring: Ring, tables: Sequence[Sequence[Form]] = ()) -> ExactDomain:
+        """The domain of a ring; for Q[lambda] the shift is that of these tables."""
         from sympy import GF, QQ, ZZ, I, Symbol, sqrt
 
         if ring.is_approximate:
-            powers = [e for table in scheme.tables for row in table for _, c in row for e, _ in _by_power(c)]
-            return _Domain(ring, QQ[Symbol("x")], max(0, -min(powers, default=0)))
+            powers = [e for table in tables for row in table for _, c in row for e, _ in _by_power(c)]
+            return ExactDomain(ring, QQ[Symbol("x")], max(0, -min(powers, default=0)))
         if ring.modulus:
-            return _Domain(ring, GF(ring.modulus, symmetric=False))
+            return ExactDomain(ring, GF(ring.modulus, symmetric=False))
         if ring.generator:
             root = I if ring.generator == "i" else sqrt(int(ring.generator[5:-1]))
-            return _Domain(ring, QQ.algebraic_field(root))
-        return _Domain(ring, ZZ if ring.name == "Z" else QQ)
+            return ExactDomain(ring, QQ.algebraic_field(root))
+        return ExactDomain(ring, ZZ if ring.name == "Z" else QQ)
 
     def matrix(self, rows: Sequence[Form], columns: int, shift: int | None = None) -> DomainMatrix:
+        """Sparse rows as a sparse matrix."""
         from sympy.polys.matrices import DomainMatrix
 
         by = self.shift if shift is None else shift
@@ -67,7 +69,7 @@ class _Domain:
         kept = {i: {j: value for j, value in row.items() if value} for i, row in entries.items()}
         return DomainMatrix({i: row for i, row in kept.items() if row}, (len(rows), columns), self.domain)
 
-    def element(self, value: Coefficient, shift: int) -> Any:
+    def element(self, value: Coefficient, shift: int = 0) -> Any:
         """A coefficient as an element of the domain."""
         from sympy import QQ
 
@@ -89,6 +91,7 @@ class _Domain:
         return DomainMatrix(rows, (u.shape[0], u.shape[1] * width), self.domain)
 
     def failures(self, wrong: DomainMatrix) -> Failures:
+        """What is not zero."""
         found = {(o, pair): self.number(value) for o, row in wrong.to_sdm().items() for pair, value in row.items()}
         return {place: value for place, value in found.items() if value}
 

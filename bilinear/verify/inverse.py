@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
+from collections.abc import Iterable
 
 from bilinear.analysis.block_maps import components
-from bilinear.ir.linear import LinearMap, form
-from bilinear.ir.schedule import BlockMap, LinearStage
+from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.number import Symbolic
+from bilinear.ir.ring import Ring
+from bilinear.ir.schedule import Block, BlockMap, LinearStage
+from bilinear.verify.algebra import ExactDomain
 
 
 def invert_stage(stage: LinearStage) -> LinearStage:
@@ -19,20 +22,23 @@ def invert_stage(stage: LinearStage) -> LinearStage:
 
 
 def _inverse(part: BlockMap) -> BlockMap:
-    from sympy import QQ
-    from sympy.polys.matrices import DomainMatrix
     from sympy.polys.matrices.exceptions import DMNonInvertibleMatrixError
 
     blocks = tuple(dict.fromkeys(part.sources + part.targets))
-    size = len(blocks)
-    rows = {block: ((i, 1),) for i, block in enumerate(blocks)} | dict(zip(part.targets, part.map.matrix, strict=True))
-    entries = {i: {j: QQ(c.numerator, c.denominator) for j, c in rows[block]} for i, block in enumerate(blocks)}
+    place = {block: i for i, block in enumerate(blocks)}
+    rows: dict[Block, Form] = {block: ((i, 1),) for block, i in place.items()}
+    for target, row in zip(part.targets, part.map.matrix, strict=True):
+        rows[target] = form((place[part.sources[i]], c) for i, c in row)
+    domain = ExactDomain.of(_field(rows.values()))
     try:
-        inverse = DomainMatrix(entries, (size, size), QQ).inv().to_sdm()
+        inverse = domain.matrix([rows[block] for block in blocks], len(blocks)).inv().to_sdm()
     except DMNonInvertibleMatrixError:
         raise ZeroDivisionError("the stage's matrix is singular") from None
-    outputs = []
-    for target in part.targets:
-        row = inverse.get(blocks.index(target), {})
-        outputs.append(form((j, Fraction(int(c.numerator), int(c.denominator))) for j, c in row.items()))
-    return BlockMap(blocks, part.targets, LinearMap(size, tuple(outputs)))
+    outputs = [form((j, domain.number(c)) for j, c in inverse.get(place[target], {}).items()) for target in part.targets]
+    return BlockMap(blocks, part.targets, LinearMap(len(blocks), tuple(outputs)))
+
+
+def _field(rows: Iterable[Form]) -> Ring:
+    """Q, with the root that occurs in the coefficients."""
+    roots = {name for row in rows for _, c in row if isinstance(c, Symbolic) for name in c.generators}
+    return Ring(f"Q[{min(roots)}]") if roots else Ring()

@@ -77,10 +77,10 @@ def test_documented_examples(code: str, text: str) -> None:
 def test_examples_of_the_language_parse() -> None:
     text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
     examples = re.findall(r"^```bl\n((?:.*\n)*?)```", text, re.MULTILINE)
-    assert len(examples) == 4
+    assert len(examples) == 5
     module = parse_source(Source("x.bl", "".join(examples)))
-    assert [s.name for s in module.schemes] == ["strassen", "winograd"]
-    assert [s.name for s in module.schedules] == ["msmes"]
+    assert [s.name for s in module.schemes] == ["strassen", "winograd", "x"]
+    assert [s.name for s in module.schedules] == ["msmes", "careful"]
 
 
 def codes_of(folder: str) -> set[str]:

@@ -9,6 +9,7 @@ import pytest
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import LinearMap
+from bilinear.ir.number import Coefficient
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
@@ -29,11 +30,11 @@ def is_multiplication(scheme: Scheme) -> bool:
     m, k, n = scheme.m, scheme.k, scheme.n
     u, v, w = scheme.tables
     for output, row in enumerate(w):
-        found: dict[tuple[int, int], Fraction] = {}
+        found: dict[tuple[int, int], Coefficient] = {}
         for product, c in row:
             for i, a in u[product]:
                 for j, b in v[product]:
-                    found[i, j] = found.get((i, j), Fraction(0)) + a * b * c
+                    found[i, j] = found.get((i, j), 0) + a * b * c
         wanted = {((output // n) * k + p, p * n + output % n): 1 for p in range(k)}
         if {pair: c for pair, c in found.items() if c} != wanted:
             return False

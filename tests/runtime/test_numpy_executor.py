@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from runtime.operands import LAYOUTS, laid_out
 
 from bilinear.ir.linear import LinearMap, form
-from bilinear.ir.number import Coefficient
+from bilinear.ir.number import Coefficient, rational
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Schedule
 from bilinear.runtime.numpy_executor import MOST_WORKERS, NumpyExecutor, _share, _tile_count, _tiles_along
@@ -56,7 +56,7 @@ def test_a_linear_stage_reads_before_it_writes(block_map: BlockMap, layout: str,
 
     wanted = {name: array.copy() for name, array in whole.items()}
     for target, row in zip(block_map.targets, block_map.map.matrix, strict=True):
-        value = sum((float(c) * block(whole, block_map.sources[i]) for i, c in row), np.zeros((size, size)))
+        value = sum((float(rational(c)) * block(whole, block_map.sources[i]) for i, c in row), np.zeros((size, size)))
         block(wanted, target)[...] = alpha * value + beta * block(whole, target) if target.space == "C" else value
     for name in "ABC":
         np.testing.assert_array_equal(spaces[name], wanted[name])

@@ -1,0 +1,1 @@
+"""Readers for tables and schedules that others have published in their own formats."""

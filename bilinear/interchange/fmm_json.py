@@ -1,0 +1,173 @@
+"""Reads the JSON files of the FastMatrixMultiplication collection (https://github.com/dronperminov/FastMatrixMultiplication).
+
+`n` is the list m, k, n and `m` the rank. `u`, `v` and `w` have a row for each product, over the blocks of A, those of B, and those of C
+transposed. In reduced files rows are lists of {index, value}; `u_fresh`, `v_fresh` and `w_fresh` define temporaries that follow the
+inputs in the numbering, one over those before it; there `w` has a row for each block of C transposed, over products and temporaries.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from bilinear.errors import BilinearError, Diagnostic
+from bilinear.interchange.reading import (
+    MOST_BLOCKS,
+    MOST_DIGITS,
+    MOST_NONZEROS,
+    MOST_PRODUCTS,
+    Dims,
+    assemble,
+    malformed,
+    parse_rational,
+    read_text,
+)
+from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.number import Coefficient, exact
+from bilinear.ir.ring import Ring
+from bilinear.ir.scheme import Scheme
+from bilinear.source import Source, Span
+
+
+def read_fmm_json(path: str | Path) -> Scheme:
+    """The scheme in a JSON file; temporaries of a reduced file become named steps.
+
+    Files marked `z2` are over Z/2, others over Q. Raises `BilinearError`: E251 the file cannot be read, E252 a row or value in it is
+    malformed, E253 the sizes do not fit, E254 a key is missing, E255 it is not JSON.
+    """
+    where = Path(path)
+    file = _File(read_text(where))
+    (m, k, n), rank = file.dims(), file.rank()
+    sizes = {"u": m * k, "v": k * n, "w": m * n}
+    reduced = any(f"{table}_fresh" in file.data for table in sizes)
+    left = file.sparse_map("u", sizes["u"], rank, "X") if reduced else file.dense_map("u", sizes["u"], rank)
+    right = file.sparse_map("v", sizes["v"], rank, "Y") if reduced else file.dense_map("v", sizes["v"], rank)
+    last = file.sparse_map("w", rank, sizes["w"], "Z") if reduced else _transposed(file.dense_map("w", sizes["w"], rank), rank)
+    result = LinearMap(rank, tuple(last.outputs[j * m + i] for i in range(m) for j in range(n)), last.steps, last.names)
+    ring = Ring("Z/2") if file.data.get("z2") is True else Ring()
+    return assemble(file.source, where.stem, (left, right, result), (m, k, n), ring)
+
+
+def _transposed(table: LinearMap, rank: int) -> LinearMap:
+    """The map of the transposed matrix."""
+    columns: list[list[tuple[int, Coefficient]]] = [[] for _ in range(table.inputs)]
+    for product, row in enumerate(table.outputs):
+        for block, value in row:
+            columns[block].append((product, value))
+    return LinearMap(rank, tuple(map(tuple, columns)))
+
+
+class _File:
+    """A JSON file, and where its keys stand."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.data = _parsed(source)
+
+    def wrong(self, key: str, what: str, code: str = "E252", hint: str = "") -> BilinearError:
+        """An error about the value of a key, pointing at the key."""
+        match = re.search(rf'"{key}"\s*:', self.source.text)
+        span = Span(self.source, match.start(), match.start() + len(key) + 2) if match else None
+        where = "" if span is not None else f"{self.source.name}: "
+        return BilinearError(Diagnostic(code, where + what, span, label="of this key" if span else "", hints=(hint,) if hint else ()))
+
+    def rows_under(self, key: str) -> list[Any]:
+        """The list under a key."""
+        if key not in self.data:
+            raise self.wrong(key, f"the key {key!r} is missing", "E254", "a scheme has n, m, u, v and w")
+        value = self.data[key]
+        if not isinstance(value, list):
+            raise self.wrong(key, f"{key} is no list")
+        return value
+
+    def dims(self) -> Dims:
+        """m, k and n."""
+        sizes = self.rows_under("n")
+        if len(sizes) != 3 or not all(isinstance(size, int) and 1 <= size <= MOST_BLOCKS for size in sizes):
+            raise self.wrong(
+                "n", "n is not a list of three positive integers", "E253", f"at most {MOST_BLOCKS}: rows of A, rows of B, columns of B"
+            )
+        m, k, n = sizes
+        if max(m * k, k * n, m * n) > MOST_BLOCKS:
+            raise self.wrong(
+                "n", f"the format is too large: {m * k}, {k * n} and {m * n} blocks", "E253", f"at most {MOST_BLOCKS} blocks a matrix"
+            )
+        return m, k, n
+
+    def rank(self) -> int:
+        """The number of products."""
+        rank = self.data.get("m")
+        if not isinstance(rank, int) or isinstance(rank, bool) or not 1 <= rank <= MOST_PRODUCTS:
+            raise self.wrong(
+                "m", "m is not the number of products", "E254" if rank is None else "E253", f"an integer from 1 to {MOST_PRODUCTS}"
+            )
+        return rank
+
+    def dense_map(self, key: str, inputs: int, rank: int) -> LinearMap:
+        """A table of `rank` rows of `inputs` numbers."""
+        rows = self.rows(key, rank)
+        for number, row in enumerate(rows):
+            if not isinstance(row, list) or len(row) != inputs:
+                raise self.wrong(key, f"row {number + 1} of {key} is no list of {inputs} numbers", "E253")
+        numbers = [[(i, self.number(f"{key}[{p}][{i}]", key, value)) for i, value in enumerate(row)] for p, row in enumerate(rows)]
+        return self.require_small(key, LinearMap(inputs, tuple(tuple((i, c) for i, c in row if c) for row in numbers)))
+
+    def sparse_map(self, key: str, inputs: int, outputs: int, prefix: str) -> LinearMap:
+        """A table of rows of {index, value}, and its temporaries."""
+        fresh = self.rows(f"{key}_fresh") if f"{key}_fresh" in self.data else []
+        steps = tuple(self.sparse(f"{key}_fresh", i, row, inputs + i) for i, row in enumerate(fresh))
+        rows = self.rows(key, outputs)
+        forms = tuple(self.sparse(key, i, row, inputs + len(steps)) for i, row in enumerate(rows))
+        return self.require_small(key, LinearMap(inputs, forms, steps, tuple(f"{prefix}{i + 1}" for i in range(len(steps)))))
+
+    def rows(self, key: str, count: int | None = None) -> list[Any]:
+        """The rows under a key, of which there must be `count`."""
+        rows = self.rows_under(key)
+        if count is not None and len(rows) != count:
+            raise self.wrong(key, f"{key} has {len(rows)} rows, not {count}", "E253")
+        if len(rows) > MOST_PRODUCTS:
+            raise self.wrong(key, f"{key} has more than {MOST_PRODUCTS} rows")
+        return rows
+
+    def sparse(self, key: str, number: int, row: Any, most: int) -> Form:
+        """A row of {index, value} over `most` values."""
+        if not isinstance(row, list) or not all(isinstance(term, dict) and term.keys() == {"index", "value"} for term in row):
+            raise self.wrong(key, f"row {number + 1} of {key} is no list of index and value")
+        for term in row:
+            if not isinstance(term["index"], int) or isinstance(term["index"], bool) or not 0 <= term["index"] < most:
+                raise self.wrong(key, f"row {number + 1} of {key} reads value {str(term['index'])[:40]}, but only {most} come before it")
+        return form((term["index"], self.number(f"{key}[{number}]", key, term["value"])) for term in row)
+
+    def require_small(self, key: str, linear: LinearMap) -> LinearMap:
+        """The map, where it is not too large."""
+        if sum(map(len, linear.steps + linear.outputs)) > MOST_NONZEROS:
+            raise self.wrong(key, f"{key} has more than {MOST_NONZEROS} coefficients other than 0")
+        return linear
+
+    def number(self, place: str, key: str, value: Any) -> Coefficient:
+        """A number: a JSON integer, or a fraction or decimal in a string."""
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        found = parse_rational(value) if isinstance(value, str) else None
+        if found is None:
+            raise self.wrong(key, f"{place} is no number: {str(value)[:40]!r}", hint='numbers are integers, and fractions such as "-1/2"')
+        return exact(found)
+
+
+def _parsed(source: Source) -> dict[str, Any]:
+    """The object of a JSON file; decimals stay as they are written, so that they are read exactly."""
+    try:
+        data = json.loads(source.text, parse_int=_integer, parse_float=str, parse_constant=str)
+    except json.JSONDecodeError as error:
+        raise malformed(source, error.pos, error.pos + 1, f"this is not JSON: {error.msg}", "here", code="E255") from None
+    except RecursionError:
+        raise malformed(source, 0, 1, "this JSON is nested too deeply", "begins here", code="E255") from None
+    if not isinstance(data, dict):
+        raise malformed(source, 0, 1, "this JSON is no object", "a scheme is {...}", code="E255")
+    return data
+
+
+def _integer(text: str) -> int | str:
+    return int(text) if len(text) <= MOST_DIGITS else text

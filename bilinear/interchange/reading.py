@@ -1,0 +1,156 @@
+"""What the readers share: bounded files, exact numbers of bounded length, formats from the sizes of tables, and how errors are told."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from math import isqrt, lcm
+from pathlib import Path
+
+from bilinear.errors import BilinearError, Diagnostic, fail
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.number import Symbolic
+from bilinear.ir.ring import Ring
+from bilinear.ir.scheme import Bases, Scheme
+from bilinear.source import Source, Span
+
+MOST_BYTES = 4 * 2**20
+"""Size of a file that is read."""
+MOST_BLOCKS = 4096
+MOST_PRODUCTS = 100_000
+MOST_NONZEROS = 2**17
+"""Coefficients of a table other than 0; the largest published ones have a few thousand."""
+MOST_DIGITS = 100
+"""Digits of a numerator or denominator."""
+MOST_POWER = 64
+MOST_EXPANDED = 2**22
+"""Terms of temporaries, or of tables composed with changes of basis, when they are written out."""
+MOST_BITS = 4096
+
+Dims = tuple[int, int, int]
+
+_TERM = re.compile(r"([+-]?)([0-9]+(?:/[0-9]+)?|[0-9]*\.[0-9]+)?(?:\*?([xX])([0-9]*)(i?))?", re.ASCII)
+
+
+def read_text(path: Path) -> Source:
+    """The text of a file. Raises `BilinearError` (E251) where it is missing, too large, or no text."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise fail("E251", f"{str(path)[:200]!r} cannot be read: {reason}") from None
+    if len(data) > MOST_BYTES:
+        raise fail("E251", f"{path} is larger than {MOST_BYTES // 2**20} MiB", "is this a file of coefficients?")
+    try:
+        return Source(str(path), data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise fail("E251", f"{path} is not UTF-8: byte {error.start} does not decode", "is this a file of coefficients?") from None
+
+
+def malformed(source: Source, start: int, end: int, message: str, label: str, hint: str = "", code: str = "E252") -> BilinearError:
+    """The error that something between two offsets of a file is not of its format."""
+    hints = (hint,) if hint else ()
+    return BilinearError(Diagnostic(code, message, Span(source, start, max(start + 1, end)), label=label, hints=hints))
+
+
+def parse_term(text: str) -> tuple[Fraction, str, int] | None:
+    """A number, perhaps times a power of x: `-1/2`, `.125`, `x2` = x^2, `xi` = 1/x, `-1/8x2i`, `-2/3*X`; None where it is neither.
+
+    Gives the number, the letter that was used if any, and the exponent.
+    """
+    match = _TERM.fullmatch(text) if len(text) <= 3 * MOST_DIGITS else None
+    if match is None or not (match[2] or match[3]) or (match[4] and len(match[4]) > 2):
+        return None
+    power = (int(match[4] or 1) if match[3] else 0) * (-1 if match[5] else 1)
+    number = parse_rational(match[2] or "1")
+    if number is None or abs(power) > MOST_POWER:
+        return None
+    return (-number if match[1] == "-" else number), match[3] or "", power
+
+
+def parse_rational(text: str) -> Fraction | None:
+    """An integer, a fraction or a decimal, exactly; None where it is none, or longer than `MOST_DIGITS`."""
+    if not re.fullmatch(r"[+-]?([0-9]+(/[0-9]+)?|[0-9]*\.[0-9]+)", text, re.ASCII) or any(
+        len(part) > MOST_DIGITS for part in text.lstrip("+-").split("/")
+    ):
+        return None
+    try:
+        return Fraction(text)
+    except ZeroDivisionError:
+        return None
+
+
+def dims_of(a: int, b: int, c: int) -> Dims | None:
+    """The m, k, n for which A has mk blocks, B has kn and C has mn; None where there are none."""
+    if min(a, b, c) < 1:
+        return None
+    m = isqrt(a * c // b)
+    if m == 0 or a % m or c % m or (a // m) * (c // m) != b:
+        return None
+    return m, a // m, c // m
+
+
+def assemble(
+    source: Source, name: str, maps: tuple[LinearMap, LinearMap, LinearMap], dims: Dims | None, ring: Ring, bases: Bases | None = None
+) -> Scheme:
+    """The scheme of three maps, checked to be of one format (that of `dims`, where they are given).
+
+    Raises `BilinearError`: E253 where the sizes are no format, or not the one that was asked for.
+    """
+    u, v, w = maps
+    _require_bounded(source, maps)
+    if bases is not None:
+        _require_composable(source, maps, bases)
+    blocks = (u.inputs, v.inputs, len(w.outputs)) if bases is None else (bases.a.inputs, bases.b.inputs, len(bases.c.outputs))
+    told = f"A has {blocks[0]} blocks, B {blocks[1]}, C {blocks[2]}"
+    rank = len(u.outputs)
+    if max(blocks) > MOST_BLOCKS or rank > MOST_PRODUCTS:
+        raise fail("E253", f"{source.name} is too large: {told}, and {rank} products", f"at most {MOST_BLOCKS} and {MOST_PRODUCTS}")
+    if not rank == len(v.outputs) == w.inputs:
+        counts = f"U makes {rank} left factors, V {len(v.outputs)} right factors, and W reads {w.inputs} products"
+        raise fail("E253", f"{source.name} is of no one rank: {counts}", "the three tables belong to different schemes")
+    found = dims_of(*blocks)
+    if found is None:
+        raise fail("E253", f"{source.name} is no multiplication of matrices: {told}", "other bilinear maps are not read")
+    if dims is not None and found != tuple(dims):
+        raise fail("E253", f"{source.name} is of the format {shape(found)}, not {shape(dims)}: {told}")
+    return Scheme(scheme_name(name), *found, u, v, w, tuple(f"M{p + 1}" for p in range(rank)), ring, bases=bases)
+
+
+def _require_bounded(source: Source, maps: tuple[LinearMap, ...]) -> None:
+    """Refuse temporaries that would take too long to be expanded, or whose coefficients could grow too long (E253)."""
+    for linear in maps:
+        if len(linear.steps) * linear.inputs > MOST_EXPANDED:
+            raise fail("E253", f"{source.name} has too many temporaries: {len(linear.steps)} over {linear.inputs} values")
+        if linear.steps and _longest(linear) > MOST_BITS:
+            raise fail("E253", f"{source.name}: the coefficients of its temporaries may grow to more than {MOST_BITS} bits")
+
+
+def _longest(linear: LinearMap) -> int:
+    """A bound for the bits of a coefficient of the expanded map: of its numerator along the steps, and of all denominators together."""
+    bits, denominators = [0] * linear.inputs, 0
+    for terms in linear.steps:
+        numbers = [(i, number) for i, c in terms for number in ([x for _, x in c.terms] if isinstance(c, Symbolic) else [c])]
+        bits.append(max((c.numerator.bit_length() + bits[i] for i, c in numbers), default=0) + len(terms).bit_length())
+        denominators += lcm(*(c.denominator for _, c in numbers)).bit_length() - 1
+    return max(bits) + denominators
+
+
+def _require_composable(source: Source, maps: tuple[LinearMap, LinearMap, LinearMap], bases: Bases) -> None:
+    """Refuse changes of basis that would take too long to be composed (E253)."""
+    pairs = ((maps[0].outputs, bases.a.outputs), (maps[1].outputs, bases.b.outputs), (bases.c.outputs, maps[2].outputs))
+    work = sum(len(inner[i]) for outer, inner in pairs for row in outer for i, _ in row)
+    if work > MOST_EXPANDED:
+        raise fail("E253", f"{source.name}: composing it with its changes of basis takes {work} steps", f"at most {MOST_EXPANDED}")
+
+
+def shape(dims: Dims) -> str:
+    """A format without its rank: `<2,2,2>`."""
+    return f"<{','.join(map(str, dims))}>"
+
+
+def scheme_name(stem: str) -> str:
+    """A name of the language, made of a file's."""
+    name = re.sub(r"[^A-Za-z0-9_]+", "_", stem)[:80].strip("_")
+    return name if name[:1].isalpha() else f"scheme_{name}".rstrip("_")

@@ -1,0 +1,166 @@
+"""The three coefficient tables as coloured grids: one row a product, U over the blocks of A, V over those of B, W over those of C."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from bilinear.reporting.scheme_facts import Entries, Tables
+
+MOST_CELLS = 4000
+"""A larger table is drawn as a picture without numbers."""
+MOST_ENTRIES = 60_000
+"""With more coefficients than this there is no picture either."""
+PICTURE_WIDTH = 1000.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A coefficient to be read, and its shade: `p` or `n` for its sign, then 1 to 3 for below, at and above 1 in size; `z` is zero."""
+
+    text: str
+    shade: str
+
+
+@dataclass(frozen=True)
+class GridRow:
+    """A product: its name, the product as an equation, and its cells under A, B and C."""
+
+    name: str
+    equation: str
+    parts: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table to be read: the names of the blocks of A, B and C, and a row a product; `size` is large, medium or dense."""
+
+    size: str
+    parts: tuple[tuple[str, ...], ...]
+    rows: tuple[GridRow, ...]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The same without numbers: squares for positive and diamonds for negative coefficients.
+
+    `paths` are (shade, SVG path), `parts` the (name, left edge, width) of the three tables.
+    """
+
+    width: float
+    height: float
+    paths: tuple[tuple[str, str], ...]
+    parts: tuple[tuple[str, float, float], ...]
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Either a grid or a picture, and a note where something is left out."""
+
+    grids: tuple[Grid, ...]
+    pictures: tuple[Picture, ...]
+    note: str
+
+
+def coefficients(tables: Tables, equations: Sequence[str]) -> Coefficients:
+    """The tables as a grid while it can be read, as a picture while it can be drawn; `equations` are the products in words."""
+    columns = len(tables.a) + len(tables.b) + len(tables.c)
+    w = transposed(tables.w, len(tables.products))
+    entries = sum(len(row) for table in (tables.u, tables.v, w) for row in table)
+    cells = columns * len(tables.products)
+    if cells <= MOST_CELLS:
+        return Coefficients((_grid(tables, w, equations),), (), "")
+    if entries <= MOST_ENTRIES:
+        note = f"{cells} coefficients are too many to be read here; squares are the positive ones, diamonds the negative ones."
+        return Coefficients((), (_picture(tables, w),), note)
+    return Coefficients((), (), f"{entries} coefficients that are not zero are too many to be drawn; the JSON report holds them.")
+
+
+def transposed(rows: tuple[Entries, ...], columns: int) -> tuple[Entries, ...]:
+    """A sparse matrix by its columns."""
+    found: list[list[tuple[int, str]]] = [[] for _ in range(columns)]
+    for number, row in enumerate(rows):
+        for column, text in row:
+            found[column].append((number, text))
+    return tuple(map(tuple, found))
+
+
+def shade(text: str) -> str:
+    """The shade of an exact coefficient, from its text; one that is no real number has the sign that it is written with."""
+    value = _value(text)
+    if value is None:
+        return "n3" if text.startswith("-") else "p3"
+    size = abs(value)
+    return f"{'n' if value < 0 else 'p'}{1 if size < 1 else 2 if size == 1 else 3}"
+
+
+def _value(text: str) -> float | None:
+    """The value of a sum of fractions and real square roots; None where anything else stands in it."""
+    total = 0.0
+    for sign, term in re.findall(r"([+-]?)((?:sqrt\(-?[0-9]+\)|[^+-])+)", text):
+        size = -1.0 if sign == "-" else 1.0
+        for factor in term.split("*"):
+            root = re.fullmatch(r"sqrt\(([0-9]+)\)", factor)
+            if root is None and re.fullmatch(r"[0-9]+(/[0-9]+)?", factor) is None:
+                return None
+            size *= math.sqrt(int(root[1])) if root is not None else float(Fraction(factor))
+        total += size
+    return total
+
+
+def readable(text: str) -> str:
+    """A coefficient or a form with the signs of print: a true minus, roots, Greek letters."""
+    text = re.sub(r"sqrt\(([0-9]+)\)", r"√\1", text).replace("sqrt", "√")
+    for plain, printed in (("-", "−"), ("*", "·"), ("lambda", "λ"), ("alpha", "α"), ("beta", "β")):
+        text = text.replace(plain, printed)
+    return text
+
+
+def shortened(name: str, most: int = 8) -> str:
+    """A name that fits into a drawing."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def _grid(tables: Tables, w: tuple[Entries, ...], equations: Sequence[str]) -> Grid:
+    parts = (tables.a, tables.b, tables.c)
+    rows = []
+    for name, equation, *sparse in zip(tables.products, equations, tables.u, tables.v, w, strict=True):
+        full = tuple(_cells(row, len(part)) for row, part in zip(sparse, parts, strict=True))
+        rows.append(GridRow(name, equation, full))
+    columns = sum(map(len, parts))
+    return Grid("large" if columns <= 16 else "medium" if columns <= 30 else "dense", parts, tuple(rows))
+
+
+def _cells(row: Entries, width: int) -> tuple[Cell, ...]:
+    cells = [Cell("·", "z")] * width
+    for index, text in row:
+        cells[index] = Cell(readable(text), shade(text))
+    return tuple(cells)
+
+
+def _picture(tables: Tables, w: tuple[Entries, ...]) -> Picture:
+    widths = (len(tables.a), len(tables.b), len(tables.c))
+    gap = 2.0
+    size = min(10.0, PICTURE_WIDTH / (sum(widths) + 2 * gap))
+    squares: dict[str, list[str]] = {}
+    parts: list[tuple[str, float, float]] = []
+    left = 0.0
+    for name, rows, width in zip("UVW", (tables.u, tables.v, w), widths, strict=True):
+        parts.append((name, left, width * size))
+        for number, row in enumerate(rows):
+            for index, text in row:
+                squares.setdefault(shade(text), []).append(_sign_shape(text, left + index * size, number * size, size))
+        left += (width + gap) * size
+    paths = tuple((name, "".join(path)) for name, path in sorted(squares.items()))
+    return Picture(left - gap * size, len(tables.products) * size, paths, tuple(parts))
+
+
+def _sign_shape(text: str, x: float, y: float, size: float) -> str:
+    """A square, or for a negative coefficient a diamond, as a closed SVG path."""
+    if not text.startswith("-"):
+        return f"M{x:g} {y:g}h{size:g}v{size:g}h-{size:g}z"
+    half = size / 2
+    return f"M{x + half:g} {y:g}l{half:g} {half:g}l-{half:g} {half:g}l-{half:g}-{half:g}z"

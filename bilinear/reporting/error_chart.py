@@ -1,0 +1,84 @@
+"""Rounding errors by level, as one small chart an element type: the bound that always holds, and the one that is likely."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bilinear.analysis.accuracy import LevelAccuracy
+
+WIDTH, HEIGHT = 440.0, 240.0
+LEFT, RIGHT, TOP, BOTTOM = 56.0, 16.0, 16.0, 36.0
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark on an axis: its place and its text."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line through points; `kind` is `always` or `likely`."""
+
+    kind: str
+    path: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart: its title, the frame, the marks of both axes, and its lines."""
+
+    title: str
+    width: float
+    height: float
+    left: float
+    right: float
+    top: float
+    bottom: float
+    levels: tuple[Tick, ...]
+    errors: tuple[Tick, ...]
+    series: tuple[Series, ...]
+
+
+def error_charts(accuracy: Sequence[LevelAccuracy]) -> tuple[Chart, ...]:
+    """A chart an element type; none where fewer than two levels are known."""
+    dtypes = dict.fromkeys(fact.dtype for fact in accuracy)
+    by_type = {dtype: sorted((f for f in accuracy if f.dtype == dtype), key=lambda f: f.levels) for dtype in dtypes}
+    return tuple(_chart(dtype, facts) for dtype, facts in by_type.items() if len(facts) > 1)
+
+
+def _chart(dtype: str, facts: Sequence[LevelAccuracy]) -> Chart:
+    lines = {"always": [f.deterministic for f in facts], "likely": [f.probabilistic for f in facts]}
+    decades = [math.log10(value) for values in lines.values() for value in values if 0 < value < math.inf]
+    low, high = math.floor(min(decades)), max(math.ceil(max(decades)), math.floor(min(decades)) + 1)
+    first, last = facts[0].levels, facts[-1].levels
+    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
+
+    def across(level: int) -> float:
+        return LEFT + 14 + (right - LEFT - 28) * (level - first) / (last - first)
+
+    def down(decade: float) -> float:
+        return round(bottom - (bottom - TOP) * (decade - low) / (high - low), 1)
+
+    step = max(1, (high - low) // 6)
+    series = []
+    for kind, values in lines.items():
+        points = tuple((across(f.levels), down(math.log10(v))) for f, v in zip(facts, values, strict=True) if 0 < v < math.inf)
+        series.append(Series(kind, "M" + "L".join(f"{x:g} {y:g}" for x, y in points), points))
+    return Chart(
+        f"{dtype}, {facts[0].inner} x {facts[0].inner} matrices",
+        WIDTH,
+        HEIGHT,
+        LEFT,
+        right,
+        TOP,
+        bottom,
+        tuple(Tick(across(f.levels), str(f.levels)) for f in facts),
+        tuple(Tick(down(decade), f"{decade}") for decade in range(low, high + 1, step)),
+        tuple(series),
+    )

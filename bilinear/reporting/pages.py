@@ -1,0 +1,124 @@
+"""The report as pages: Markdown and a self-contained HTML page. Templates print views and decide nothing."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from bilinear.reporting.coefficient_grid import coefficients, readable
+from bilinear.reporting.error_chart import error_charts
+from bilinear.reporting.flow_chart import flow, flow_note
+from bilinear.reporting.report import Report
+from bilinear.reporting.rows import (
+    Rows,
+    accuracy_table,
+    fate_lines,
+    kernel_table,
+    lowered_rows,
+    schedule_rows,
+    scheme_rows,
+    stage_title,
+    summary,
+)
+from bilinear.reporting.scheme_facts import ProductLine
+from bilinear.reporting.timeline import timeline
+from bilinear.resources import templates_folder
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MOST_EQUATIONS = 60
+"""Failing equations that a page lists."""
+MOST_LINES = 64
+"""Products that a page writes out as equations."""
+
+
+def markdown(report: Report) -> str:
+    """The report as Markdown."""
+    return _environment(html=False).get_template("report.md.j2").render(**_views(report))
+
+
+def html(report: Report) -> str:
+    """The report as one HTML page: styles and drawings inside, nothing loaded from anywhere, no script."""
+    s = report.scheme
+    equations = [_equation(line) for line in s.products]
+    drawings = {
+        "coefficients": coefficients(s.tables, equations),
+        "equations": equations if len(equations) <= MOST_LINES else [],
+        "flows": flow(s.tables, equations),
+        "flow_note": flow_note(s.tables),
+        "timelines": [timeline(schedule) for schedule in report.schedules],
+        "wrong_outputs": frozenset(equation.output for equation in s.failing),
+        "charts": error_charts(report.accuracy),
+    }
+    return _environment(html=True).get_template("report.html.j2").render(**_views(report), **drawings)
+
+
+def _views(report: Report) -> dict[str, object]:
+    """What both kinds of page print."""
+    failing, rows = report.scheme.failing, scheme_rows(report.scheme)
+    return {
+        "report": report,
+        "summary": summary(report),
+        "scheme_rows": rows,
+        "schedules": [(t, _without(schedule_rows(t), rows), fate_lines(t)) for t in report.schedules],
+        "lowered": [lowered_rows(low) for low in report.lowered],
+        "accuracy": accuracy_table(report),
+        "kernels": kernel_table(report),
+        "failing": failing[:MOST_EQUATIONS],
+        "failing_more": len(failing) - min(len(failing), MOST_EQUATIONS),
+        "stage_title": stage_title,
+    }
+
+
+def _without(rows: Rows, told: Rows) -> Rows:
+    """The rows that were not told already: a schedule may have the source of its scheme."""
+    return tuple(row for row in rows if row not in told)
+
+
+def _equation(line: ProductLine) -> str:
+    """A product as one equation: `M1 = (A11 + A22) (B11 + B22) -> C11 + C22`."""
+    targets = "".join(f"{' − ' if c.startswith('-') else ' + '}{_factor(c)}{block}" for block, c in line.targets)
+    left, right = (f"({text})" if " " in text or text.startswith("-") else text for text in (line.left, line.right))
+    goes = targets.removeprefix(" + ").replace(" − ", "−", 1) if targets.startswith(" − ") else targets.removeprefix(" + ")
+    return readable(f"{line.name} = {left} · {right}") + (f"  →  {goes}" if goes else "")
+
+
+def _factor(coefficient: str) -> str:
+    size = coefficient.removeprefix("-")
+    return "" if size == "1" else f"{readable(size)} " if size.replace("/", "").isdigit() else f"({readable(size)}) "
+
+
+@cache
+def _environment(html: bool) -> Environment:
+    """Undefined names are errors; everything printed into HTML is escaped, for names and citations are anybody's text."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(templates_folder()),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=html,
+    )
+    environment.filters["readable"] = readable
+    environment.filters["cell"] = _cell
+    environment.filters["code"] = _code
+    return environment
+
+
+def _cell(value: object) -> str:
+    """Text that stays text in a Markdown table."""
+    text = " ".join(str(value).split())
+    text = re.sub(r"[\\`*|\[\]]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)  # an underscore inside a word is one
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _code(value: object) -> str:
+    """Text between backticks, whatever backticks it has."""
+    text = " ".join(str(value).split())
+    fence = "`" * (max((len(run) for run in "".join(c if c == "`" else " " for c in text).split()), default=0) + 1)
+    pad = " " if text.startswith("`") or text.endswith("`") or not text else ""
+    return f"{fence}{pad}{text}{pad}{fence}".replace("|", "\\|")

@@ -1,0 +1,76 @@
+"""What blocks hold in terms of a schedule's products: short texts such as `M1 + M4 - M5`, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bilinear.ir.number import Coefficient
+from bilinear.ir.schedule import Block, LinearStage, ProductStage, Schedule, Stage
+from bilinear.reporting.scheme_facts import written_sum
+
+Content = dict[str, Coefficient]
+"""Coefficients by the name of a product, or of a block as it was."""
+MOST_PRODUCTS = 200
+"""Schedules with more products than this are not told in short."""
+
+
+def product_sums(schedule: Schedule, names: Sequence[Sequence[str]]) -> list[dict[str, str]]:
+    """After each stage the text of every block that holds products; `names` are those of the products, stage by stage.
+
+    Where alpha and beta are implied they are left out, and so is the old C. Nothing is told of very large schedules.
+    """
+    if sum(map(len, names)) > MOST_PRODUCTS:
+        return [{} for _ in schedule.stages]
+    products = {name for stage in names for name in stage}
+    state: dict[Block, Content] = {b: {} if b.space == "C" and not schedule.scales_itself else {str(b): 1} for b in _originals(schedule)}
+    after = []
+    for stage, stage_names in zip(schedule.stages, names, strict=True):
+        state = {**state, **_after(schedule, stage, stage_names, state)}
+        held = {str(block): content for block, content in state.items() if products & content.keys()}
+        after.append(
+            {block: written_sum((c, name) for name, c in sorted(content.items(), key=_by_number)) for block, content in held.items()}
+        )
+    return after
+
+
+def _by_number(term: tuple[str, Coefficient]) -> tuple[int, str]:
+    """M2 before M10."""
+    return len(term[0]), term[0]
+
+
+def _originals(schedule: Schedule) -> Iterable[Block]:
+    return (block for space in schedule.spaces[:3] for block in space.blocks)
+
+
+def _after(schedule: Schedule, stage: Stage, names: Sequence[str], state: dict[Block, Content]) -> dict[Block, Content]:
+    """The blocks that a stage writes; every step reads the values from before."""
+    new: dict[Block, Content] = {}
+    if isinstance(stage, LinearStage):
+        for block_map in stage.maps:
+            for target, row in zip(block_map.targets, block_map.map.matrix, strict=True):
+                new[target] = _sum((state.get(block_map.sources[i], {}), c) for i, c in row)
+        return new
+    return _after_products(schedule, stage, names, state)
+
+
+def _after_products(schedule: Schedule, stage: ProductStage, names: Sequence[str], state: dict[Block, Content]) -> dict[Block, Content]:
+    new: dict[Block, Content] = {}
+    for product, name in zip(stage.products, names, strict=True):
+        for target in product.targets:
+            block = target.block
+            if block in new:
+                kept = new[block]
+            elif schedule.scales_itself:
+                kept = _sum((state.get(other, {}), c) for other, c in target.plus)
+            else:
+                kept = {} if target.first and block.space != "C" else state.get(block, {})
+            new[block] = _sum([(kept, 1), ({name: 1}, target.coefficient)])
+    return new
+
+
+def _sum(parts: Iterable[tuple[Content, Coefficient]]) -> Content:
+    total: Content = {}
+    for content, factor in parts:
+        for name, coefficient in content.items():
+            total[name] = total.get(name, 0) + factor * coefficient
+    return {name: coefficient for name, coefficient in total.items() if coefficient}

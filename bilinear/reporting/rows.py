@@ -1,0 +1,172 @@
+"""The facts of a report as (label, value) rows, in the words that text, Markdown and HTML share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bilinear.reporting.report import Report
+from bilinear.reporting.schedule_facts import LoweredFacts, ScheduleFacts
+from bilinear.reporting.scheme_facts import SchemeFacts
+
+Rows = tuple[tuple[str, str], ...]
+
+PROMISES = {"preserve": "never written", "restore": "restored", "consume": "consumed"}
+
+
+def summary(report: Report) -> str:
+    """The verdict in one sentence."""
+    s = report.scheme
+    if s.failing:
+        many = f"{len(s.failing)}" if s.complete else f"at least {len(s.failing)}"
+        return f"{many} of {s.equations} Brent equations of {s.name} {s.format} over {s.ring} fail."
+    error = f" up to terms of order {s.order} in lambda" if s.order else ""
+    held = f"{s.name} {s.format} multiplies matrices over {s.ring}{error}: all {s.equations} Brent equations hold, exactly."
+    if not report.schedules:
+        return held
+    t = report.schedules[0]
+    if not report.proved:
+        return f"The scheme {held} The schedule {t.name} is refused."
+    return f"{held} The schedule {t.name} computes {t.result}{_operands(t)}."
+
+
+def scheme_rows(s: SchemeFacts) -> Rows:
+    """What is known of the scheme."""
+    return _told(_scheme_rows(s))
+
+
+def schedule_rows(t: ScheduleFacts) -> Rows:
+    """What is known of the schedule as written."""
+    return _told(_schedule_rows(t))
+
+
+def lowered_rows(low: LoweredFacts) -> Rows:
+    """What the schedule costs as it runs."""
+    groups = f"{_many(low.products, 'product')} in {_many(low.colours, 'contention-free group')}"
+    return (
+        ("inputs", PROMISES[low.inputs]),
+        ("lowered", f"{_many(low.levels, 'level')}: {_many(low.launches, 'launch', 'launches')}, {groups}"),
+        ("sums move", f"{low.sums_traffic:g} N^2 elements"),
+        ("workspace", f"{low.workspace:g} N^2 elements" if low.workspace else "nothing beyond A, B, C"),
+        ("schedule hash", low.sha256),
+    )
+
+
+def accuracy_table(report: Report) -> tuple[tuple[str, ...], ...]:
+    """Header and rows of the error table; empty where nothing is known."""
+    if not report.accuracy:
+        return ()
+    confidences = {f"{a.confidence:.4g}" for a in report.accuracy}
+    likely = f"with probability {confidences.pop()}" if len(confidences) == 1 else "likely"
+    header = ("type", "levels", "growth", "error, always", f"error, {likely}", "drift a call")
+    rows = [
+        (a.dtype, str(a.levels), f"{a.growth:g}", f"{a.deterministic:.1e}", f"{a.probabilistic:.1e}", _measure(a.drift))
+        for a in sorted(report.accuracy, key=lambda a: (a.dtype, a.levels))
+    ]
+    return header, *rows
+
+
+def kernel_table(report: Report) -> tuple[tuple[str, ...], ...]:
+    """Header and rows of the built kernels; empty where none is built."""
+    if not report.kernels:
+        return ()
+    header = ("kernel", "built for", "threads", "registers", "shared B", "spills B", "image B")
+    rows = (
+        (k.kernel, k.architecture, str(k.threads), _count(k.registers), _count(k.shared_bytes), _count(k.spills), str(k.image_bytes))
+        for k in report.kernels
+    )
+    return header, *rows
+
+
+def fate_lines(t: ScheduleFacts) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """How an operand that is not as it was may be brought back, or why it cannot: a heading and its lines each."""
+    lines: list[tuple[str, tuple[str, ...]]] = []
+    for fate in t.fates:
+        dimensions = f" in {_many(fate.lost_dimensions, 'dimension')}" if fate.lost_dimensions else ""
+        details = (("this brings it back", fate.restoring), ("changes of it that leave no trace", fate.confused))
+        lines += [(f"{fate.operand} is {fate.verdict}{dimensions}: {title}", found) for title, found in details if found]
+        if fate.counterexample:
+            lines.append((f"{fate.operand} is {fate.verdict}: two inputs that end in one state", fate.counterexample))
+    return tuple(lines)
+
+
+def stage_title(kind: str, contended: Sequence[str]) -> str:
+    """A stage's kind, and the blocks to which several of its products add."""
+    return kind + (f" (contended: {', '.join(contended)})" if contended else "")
+
+
+def _told(rows: Iterator[tuple[str, str]]) -> Rows:
+    return tuple((label, value) for label, value in rows if value)
+
+
+def _scheme_rows(s: SchemeFacts) -> Iterator[tuple[str, str]]:
+    yield "scheme", f"{s.name} {s.format} over {s.ring}"
+    yield "source", s.citation
+    holding = s.equations - len(s.failing)
+    yield "Brent equations", f"{holding if s.complete else 'fewer than ' + str(holding)} of {s.equations} hold (exact)"
+    yield "holds over", ", ".join(s.valid_over)
+    yield "error", f"O(lambda^{s.order}), coefficients down to lambda^-{s.degree}" if s.order else ""
+    yield "additions", f"{sum(s.additions)} = {s.additions[0]} on A + {s.additions[1]} on B + {s.additions[2]} on C"
+    yield "scalings", str(s.scalings) if s.scalings else ""
+    yield "exponent", f"{s.exponent:.4f}"
+    yield "growth factor", f"{s.growth} a level" if s.growth else ""
+    yield "scheme hash", s.sha256
+
+
+def _schedule_rows(t: ScheduleFacts) -> Iterator[tuple[str, str]]:
+    own = ", ".join(space.name for space in t.spaces[3:])
+    yield "schedule", f"{t.name}: {'in place' if t.in_place else f'with {own} beside A, B and C'}"
+    yield "computes", t.result + (", by products that are not the scheme's" if t.direct else "")
+    yield "source", t.citation
+    yield "recursion", _recursion(t)
+    for fate in t.fates:
+        yield f"{fate.operand} afterwards", fate.verdict if fate.operand in _written(t) else "as it was: never written"
+    for shape in t.shapes:
+        yield "shapes", shape.statement
+    for costs in t.costs:
+        yield "live blocks", f"{costs.live_blocks} at most"
+        yield "longest chain", f"{costs.chain} steps"
+        yield "products at once", ", ".join(map(str, costs.widths))
+        yield "memory passes", str(costs.passes)
+
+
+def _preserves(t: ScheduleFacts) -> bool:
+    """Whether neither A nor B is written."""
+    return not {"A", "B"} & _written(t)
+
+
+def _written(t: ScheduleFacts) -> set[str]:
+    """The spaces of which some stage changes a block."""
+    spaces = {block: space.name for space in t.spaces for block in space.blocks}
+    return {spaces[state.block] for stage in t.stages for state in stage.states if state.kind != "original"}
+
+
+def _recursion(t: ScheduleFacts) -> str:
+    if t.recursive:
+        return "safe in place at every level"
+    if _preserves(t) and not t.in_place:
+        return "by workspace"
+    return "not safe in place" + (f": {t.why_not_recursive}" if t.why_not_recursive else "")
+
+
+def _operands(t: ScheduleFacts) -> str:
+    written = _written(t)
+    kept = [fate.operand for fate in t.fates if fate.operand not in written]
+    back = [name for name in t.restores if name in written]
+    facts = (
+        ["in place"] * t.in_place + [f"never writes {' or '.join(kept)}"] * bool(kept) + [f"gives {' and '.join(back)} back"] * bool(back)
+    )
+    if not t.in_place:
+        return f" and {' and '.join(facts)}" if facts else ""
+    return f" {' and '.join(facts)}"
+
+
+def _many(count: int, one: str, several: str = "") -> str:
+    return f"{count} {one if count == 1 else several or one + 's'}"
+
+
+def _measure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1e}"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,167 @@
+"""What a report says of a schedule: as its author wrote it and as it was proved, and what it costs once it is lowered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from bilinear.analysis.identity import schedule_hash
+from bilinear.ir.number import generator
+from bilinear.ir.schedule import LinearStage, ProductStage, Result, Schedule, Stage
+from bilinear.reporting.product_sums import product_sums
+from bilinear.verify.facts import BlockState, OperandFate, ScheduleCosts, ShapeConditions, StageFact
+from bilinear.verify.schedule import ScheduleProof
+
+IMPLIED = Result(generator("alpha"), generator("beta"))
+"""What a schedule computes that does not scale for itself."""
+
+
+@dataclass(frozen=True)
+class SpaceLine:
+    """A, B, C or a workspace, with the names of its blocks; they have the size of those of the operand `shape`."""
+
+    name: str
+    shape: str
+    blocks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ProductStep:
+    """A product of a stage: its two operands, and (block, coefficient) of every block that it is added to."""
+
+    name: str
+    operands: tuple[str, str]
+    targets: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class StageLine:
+    """One stage of the author's schedule, and the state of every block after it.
+
+    `width` steps run at once; `contended` are the blocks of C to which several products of the stage add. `holds` tells, for each block
+    that holds products, which: (block, `M1 + M4 - M5`), without the old C and an implied alpha.
+    """
+
+    number: int
+    kind: str
+    steps: tuple[str, ...]
+    contended: tuple[str, ...] = ()
+    width: int = 1
+    products: tuple[ProductStep, ...] = ()
+    states: tuple[BlockState, ...] = ()
+    holds: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class ScheduleFacts:
+    """What is proved of the schedule as written: that C ends as `result` says, and the rest.
+
+    `why_not_recursive` is empty where it is safe under recursion in place; `direct` says that C is right, by other products than the
+    scheme's.
+    """
+
+    name: str
+    citation: str
+    result: str
+    in_place: bool
+    restores: tuple[str, ...]
+    recursive: bool
+    why_not_recursive: str
+    direct: bool
+    spaces: tuple[SpaceLine, ...]
+    stages: tuple[StageLine, ...]
+    fates: tuple[OperandFate, ...]
+    costs: tuple[ScheduleCosts, ...]
+    shapes: tuple[ShapeConditions, ...]
+    sha256: str
+
+
+@dataclass(frozen=True)
+class LoweredFacts:
+    """What the schedule costs as it runs, at some number of levels.
+
+    `sums_traffic` counts the blocks that the linear stages read and write, in units of N*N elements of a square problem; `workspace` is
+    what is allocated beyond A, B and C, in the same unit. `inputs` is `preserve`, `restore` or `consume`.
+    """
+
+    inputs: str
+    levels: int
+    launches: int
+    products: int
+    colours: int
+    sums_traffic: float
+    workspace: float
+    sha256: str
+
+
+def schedule_facts(schedule: Schedule, proof: ScheduleProof) -> ScheduleFacts:
+    """The facts of a schedule and its proof, which may have failed."""
+    names = _product_names(schedule, proof.stages)
+    sums = product_sums(schedule, names)
+    stages = zip(schedule.stages, proof.stages, names, sums, strict=True)
+    return ScheduleFacts(
+        name=schedule.name,
+        citation=schedule.citation,
+        result=str(schedule.result or IMPLIED),
+        in_place=schedule.runs_in_place,
+        restores=proof.restored if schedule.runs_in_place else (),
+        recursive=proof.recursive,
+        why_not_recursive=proof.why_not,
+        direct=proof.direct,
+        spaces=tuple(SpaceLine(s.name, s.shape, tuple(map(str, s.blocks))) for s in schedule.spaces),
+        stages=tuple(_stage_line(*stage) for stage in stages),
+        fates=proof.fates,
+        costs=(proof.costs,) if proof.costs is not None else (),
+        shapes=(proof.shapes,) if proof.shapes is not None and proof.shapes.statement else (),
+        sha256=schedule_hash(schedule),
+    )
+
+
+def lowered_facts(lowered: Schedule, inputs: str) -> LoweredFacts:
+    """The costs of a lowered schedule."""
+    products = [stage for stage in lowered.stages if isinstance(stage, ProductStage)]
+    return LoweredFacts(
+        inputs=inputs,
+        levels=lowered.levels,
+        launches=len(lowered.stages),
+        products=sum(len(stage.products) for stage in products),
+        colours=len(products),
+        sums_traffic=_sums_traffic(lowered),
+        workspace=_workspace(lowered),
+        sha256=schedule_hash(lowered),
+    )
+
+
+def _product_names(schedule: Schedule, facts: Sequence[StageFact]) -> list[tuple[str, ...]]:
+    """The products of each stage by their names in the scheme, or as P1, P2, ... where they are none of the scheme's."""
+    numbers = count(1)
+    names = []
+    for stage, fact in zip(schedule.stages, facts, strict=True):
+        own = [f"P{next(numbers)}" for _ in stage.products] if isinstance(stage, ProductStage) else []
+        known = fact.products if len(fact.products) == len(own) else ("",) * len(own)
+        names.append(tuple(name or number for name, number in zip(known, own, strict=True)))
+    return names
+
+
+def _stage_line(stage: Stage, fact: StageFact, names: Sequence[str], sums: Mapping[str, str]) -> StageLine:
+    products: list[ProductStep] = []
+    if isinstance(stage, ProductStage):
+        for name, p in zip(names, stage.products, strict=True):
+            products.append(ProductStep(name, (str(p.left), str(p.right)), tuple((str(t.block), str(t.coefficient)) for t in p.targets)))
+    return StageLine(fact.number, fact.kind, fact.steps, fact.contended, fact.width, tuple(products), fact.states, tuple(sums.items()))
+
+
+def _block_share(schedule: Schedule, space: str) -> float:
+    """The size of a block of a space in units of N*N."""
+    m, k, n = schedule.m, schedule.k, schedule.n
+    return {"A": 1 / (m * k), "B": 1 / (k * n), "C": 1 / (m * n)}[schedule.space(space).shape]
+
+
+def _sums_traffic(schedule: Schedule) -> float:
+    maps = [m for stage in schedule.stages if isinstance(stage, LinearStage) for m in stage.maps]
+    return sum(_block_share(schedule, block.space) for m in maps for block in m.sources + m.targets)
+
+
+def _workspace(schedule: Schedule) -> float:
+    return sum(s.rows * s.columns * _block_share(schedule, s.name) for s in schedule.workspaces)

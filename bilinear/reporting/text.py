@@ -1,0 +1,55 @@
+"""The report as aligned text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bilinear.reporting.report import Report
+from bilinear.reporting.rows import accuracy_table, fate_lines, kernel_table, lowered_rows, schedule_rows, scheme_rows, stage_title
+from bilinear.reporting.table import aligned
+
+MOST_EQUATIONS = 12
+"""Failing equations that are written out."""
+SHORT_HASH = 16
+
+
+def text(report: Report) -> str:
+    """The whole report, as lines."""
+    return "\n".join(_lines(report))
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield f"{report.algorithm}: {report.verdict}"
+    yield ""
+    facts = [*scheme_rows(report.scheme)]
+    for schedule in report.schedules:
+        facts += [row for row in schedule_rows(schedule) if row not in facts]
+    for lowered in report.lowered:
+        facts += lowered_rows(lowered)
+    yield from aligned([("", label, value[:SHORT_HASH] if label.endswith("hash") else value) for label, value in facts], header=None)
+    yield from _refusal(report)
+    for schedule in report.schedules:
+        yield from ("", "stages as proved:" if report.proved else "stages as they run:")
+        for stage in schedule.stages:
+            yield f"  {stage.number} {stage_title(stage.kind, stage.contended)}"
+            yield from (f"      {step}" for step in stage.steps)
+        for heading, details in fate_lines(schedule):
+            yield f"  {heading}"
+            yield from (f"      {line}" for line in details)
+    for title, table in (("rounding errors", accuracy_table(report)), ("kernels", kernel_table(report))):
+        if table:
+            yield from ("", f"{title}:", *aligned(table[1:], table[0]))
+
+
+def _refusal(report: Report) -> Iterator[str]:
+    if report.scheme.failing:
+        yield from ("", "equations that fail:")
+        for e in report.scheme.failing[:MOST_EQUATIONS]:
+            yield f"  {e.left}*{e.right} in {e.output}: found {e.found}, needed {e.needed}"
+        if len(report.scheme.failing) > MOST_EQUATIONS:
+            yield f"  and {len(report.scheme.failing) - MOST_EQUATIONS} more"
+    for finding in report.findings:
+        place = f"{finding.place}: " if finding.place else ""
+        yield from ("", f"{place}error[{finding.code}]: {finding.message}", *finding.excerpt)
+        yield from (f"  note: {note}" for note in finding.notes)
+        yield from (f"  hint: {hint}" for hint in finding.hints)

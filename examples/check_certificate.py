@@ -1,0 +1,304 @@
+"""Check certificates with the standard library alone: python check_certificate.py FILE...   (written by `bilinear verify --certificate`)
+
+Nothing is believed: the Brent equations are multiplied out, every schedule is run on symbols that do not commute, every hash is
+computed anew. Numbers are exact. A polynomial is a dictionary from (word of blocks, powers of generators) to a rational coefficient.
+"""
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable
+from fractions import Fraction
+from functools import cache, reduce
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+Powers = tuple[tuple[str, int], ...]
+Polynomial = dict[tuple[tuple[str, ...], Powers], Any]
+FACTOR = r"(?:[0-9]{1,999}(?:/[0-9]{1,999})?|(?:sqrt\(-?[0-9]{1,18}\)|[a-z]{1,9})(?:\^-?[0-9]{1,3})?)"
+TERM = rf"{FACTOR}(?:\*{FACTOR})*"
+LARGEST = 10**6  # a grid with more products of blocks is refused, not looked at
+
+
+class RefusedError(Exception):
+    """The certificate says something that is not so."""
+
+
+def require(holds: Any, message: str) -> None:
+    if not holds:
+        raise RefusedError(message)
+
+
+@cache
+def times(a: Powers, b: Powers) -> tuple[Powers, Any]:
+    """The product of two monomials: its powers, and the factor that the squares of roots leave (sqrt(d)^2 = d, i^2 = -1)."""
+    powers: dict[str, int] = {}
+    factor = Fraction(1)
+    for name, exponent in a + b:
+        powers[name] = powers.get(name, 0) + exponent
+    for name, exponent in powers.items():
+        if name == "i" or name.startswith("sqrt"):
+            twos, powers[name] = divmod(exponent, 2)
+            factor *= Fraction(-1 if name == "i" else int(name[5:-1])) ** twos
+    return tuple(sorted((name, e) for name, e in powers.items() if e)), factor.numerator if factor.denominator == 1 else factor
+
+
+class Ring:
+    """Z, Q, Z/p, Q[sqrt(d)], Q[i] or Q[lambda], by name, and polynomials over it."""
+
+    def __init__(self, name: str) -> None:
+        match = re.fullmatch(r"Z|Q|Z/([1-9][0-9]{0,17})|Q\[(sqrt\(-?[0-9]{1,18}\)|i|lambda)\]", name)
+        require(match is not None and match[1] != "1", f"{name!r} is no ring that this program knows")
+        self.name, self.modulus, self.generator = name, int(name[2:]) if name[1:2] == "/" else 0, name[2:-1]
+        self.numbers: dict[tuple[str, tuple[str, ...]], Polynomial] = {}
+
+    def reduced(self, c: Any) -> Any:
+        """A rational number in the ring: its residue in Z/p, an int where it is one."""
+        if self.modulus:
+            return c.numerator * pow(c.denominator, -1, self.modulus) % self.modulus  # ValueError where there is no inverse
+        require(c.denominator == 1 or self.name != "Z", f"{c} is not in Z")
+        return c.numerator if c.denominator == 1 else c
+
+    def number(self, text: str, *scalars: str) -> Polynomial:
+        """A coefficient, from its text, as a polynomial without blocks; `scalars` may stand in it beside the ring's own generator."""
+        if (text, scalars) not in self.numbers:
+            require(re.fullmatch(rf"-?{TERM}(?:[+-]{TERM})*", text), f"{text!r} is no number")
+            terms = (self.term(sign, body, scalars) for sign, body in re.findall(rf"([+-]?)({TERM})", text))
+            self.numbers[text, scalars] = self.total(terms)
+        return self.numbers[text, scalars]
+
+    def term(self, sign: str, text: str, scalars: tuple[str, ...]) -> Polynomial:
+        powers: Powers = ()
+        value: Any = Fraction(-1 if sign == "-" else 1)
+        for factor in re.findall(FACTOR, text):
+            if factor[0].isdigit():
+                value *= Fraction(factor)
+                continue
+            name, _, exponent = factor.partition("^")
+            require(name in (self.generator or "none", *scalars), f"{text} is not in {self.name}")
+            powers, squares = times(powers, ((name, int(exponent or 1)),))
+            value *= squares
+        return {((), powers): value}
+
+    def total(self, parts: Iterable[Polynomial]) -> Polynomial:
+        """The sum of polynomials, without the terms that cancel."""
+        result: Polynomial = {}
+        for part in parts:
+            for key, c in part.items():
+                result[key] = result.get(key, 0) + c
+        return {key: value for key, c in result.items() if (value := self.reduced(c))}
+
+    def multiply(self, a: Polynomial, b: Polynomial) -> Polynomial:
+        result: Polynomial = {}
+        for ((v, x), c), ((w, y), d) in product(a.items(), b.items()):
+            powers, factor = times(x, y)
+            key = v + w, powers
+            result[key] = result.get(key, 0) + c * d * factor
+        return {key: value for key, c in result.items() if (value := self.reduced(c))}
+
+    def combine(self, rows: list[Any], values: list[Polynomial]) -> list[Polynomial]:
+        """A matrix times a column of values; its rows are sparse: [[index, coefficient], ...]."""
+        return [self.total(self.multiply(self.number(text), values[i]) for i, text in sparse(row, len(values))) for row in rows]
+
+    def error_order(self, found: Polynomial, wanted: Polynomial) -> int | None:
+        """None where two polynomials agree; 0 where they differ, but in Q[lambda] the least power of lambda in their difference."""
+        difference = self.total([found, {key: -c for key, c in wanted.items()}])
+        return max(0, min(dict(powers).get("lambda", 0) for _, powers in difference)) if difference else None
+
+
+def sparse(row: list[Any], width: int) -> list[Any]:
+    indices = [index for index, _ in row]
+    require(indices == sorted(set(indices)) and all(type(i) is int and 0 <= i < width for i in indices), "a row is not sparse and in order")
+    return row
+
+
+def variables(names: Iterable[str]) -> list[Polynomial]:
+    return [{((name,), ()): 1} for name in names]
+
+
+def digest(value: Any, **options: Any) -> str:
+    return hashlib.sha256(json.dumps(value, separators=(",", ":"), **options).encode()).hexdigest()
+
+
+def grid(space: str, rows: int, columns: int) -> list[str]:
+    """The names of a space's blocks, row by row: A11, or A[1,10] beyond nine; a temporary is one block without a grid."""
+    if rows == columns == 0:
+        return [space]
+    places = product(range(1, rows + 1), range(1, columns + 1))
+    return [f"{space}{i}{j}" if i < 10 and j < 10 else f"{space}[{i},{j}]" for i, j in places]
+
+
+def sizes(entry: dict[str, Any]) -> tuple[int, int, int]:
+    m, k, n = entry["m"], entry["k"], entry["n"]
+    require(all(type(size) is int and size > 0 for size in (m, k, n)) and m * k * n <= LARGEST, f"{m} x {k} x {n} is no grid")
+    return m, k, n
+
+
+def matrix_product(entry: dict[str, Any]) -> list[Polynomial]:
+    """The blocks of A*B by the definition."""
+    m, k, n = sizes(entry)
+    a, b = grid("A", m, k), grid("B", k, n)
+    return [{((a[i * k + p], b[p * n + j]), ()): 1 for p in range(k)} for i in range(m) for j in range(n)]
+
+
+def check_scheme(entry: dict[str, Any]) -> Ring:
+    """Brent's equations: the tables, as a bilinear form over symbols, are the product of two matrices."""
+    ring, (m, k, n), rank = Ring(entry["ring"]), sizes(entry), len(entry["products"])
+    u, v, w = tables = [entry[name] for name in "uvw"]
+    require([len(table) for table in tables] == [rank, rank, m * n], "a table has another size than the format")
+    left, right = ring.combine(u, variables(grid("A", m, k))), ring.combine(v, variables(grid("B", k, n)))
+    found = ring.combine(w, [ring.multiply(a, b) for a, b in zip(left, right, strict=True)])
+    orders = [ring.error_order(a, b) for a, b in zip(found, matrix_product(entry), strict=True)]
+    require(0 not in orders, f"{entry['name']} does not multiply matrices: a Brent equation fails")
+    order = min((order for order in orders if order is not None), default=None)
+    require(entry["order"] == order, f"{entry['name']}: the error is not of the order {entry['order']} in lambda")
+    if entry["bases"] is not None:
+        inner, outer = [entry["bases"]["a"], entry["bases"]["b"], entry["bases"]["w"]], [entry["bases"][name] for name in "uvc"]
+        for whole, first, then, width in zip(tables, inner, outer, (m * k, k * n, rank), strict=True):
+            x = variables(map(str, range(width)))
+            require(ring.combine(then, ring.combine(first, x)) == ring.combine(whole, x), "the changes of basis give other tables")
+    require(entry["sha256"] == digest([[m, k, n], tables]), f"{entry['name']}: the hash is that of other tables")
+    error = f" + O(lambda^{order})" if order else ""
+    print(f"  scheme {entry['name']} <{m},{k},{n};{rank}> over {ring.name}: {m * k * k * n * m * n} Brent equations hold, C = A*B{error}")
+    return ring
+
+
+class Run:
+    """A schedule on symbols; all steps of a stage read the values from before it.
+
+    With implied scaling a product adds alpha times itself to a block of C, the first one after C was scaled by beta, and the first
+    into a block of a workspace overwrites it; a map into C is C = alpha*map + beta*C. With written scaling the steps say everything.
+    """
+
+    def __init__(self, entry: dict[str, Any], ring: Ring) -> None:
+        m, k, n = sizes(entry)
+        self.ring, self.space, self.shape = ring, {}, {}  # type: Ring, dict[str, str], dict[str, str]
+        for name, shape, rows, columns in [["A", "A", m, k], ["B", "B", k, n], ["C", "C", m, n], *entry["workspaces"]]:
+            require(0 <= rows * columns <= LARGEST, f"{name} is no grid of blocks")
+            for block in grid(name, rows, columns):
+                require(block not in self.space, f"{block} is the name of two blocks")
+                self.space[block], self.shape[block] = name, shape
+        scaling, result = entry["claims"]["scaling"], entry["claims"]["result"]
+        require(scaling == "written" or (scaling, result) == ("implied", ["alpha", "beta"]), "implied scaling has another result")
+        self.implied, self.alpha, self.beta = scaling == "implied", self.number(result[0]), self.number(result[1])
+        self.original = {block: value for block, space in self.space.items() if space in "ABC" for value in variables([block])}
+        self.state = {block: value for block, value in self.original.items() if self.space[block] != "C" or self.beta}
+        self.written: set[str] = set()  # by anything
+        self.added: set[str] = set()  # by a product: so far, or in the stage where scaling is written
+        self.disjoint = True
+
+    def number(self, text: str) -> Polynomial:
+        return self.ring.number(text, "alpha", "beta")
+
+    def read(self, block: str) -> Polynomial:
+        require(block in self.state and not (self.implied and self.space[block] == "C"), f"{block} is read where nothing may be read")
+        return self.state[block]
+
+    def form(self, terms: Iterable[tuple[str, str]]) -> Polynomial:
+        """A sum of blocks with coefficients."""
+        return self.ring.total(self.ring.multiply(self.number(text), self.read(block)) for block, text in terms)
+
+    def scaled(self, value: Polynomial, old: Polynomial) -> Polynomial:
+        """alpha * value + beta * old."""
+        return self.ring.total([self.ring.multiply(self.alpha, value), self.ring.multiply(self.beta, old)])
+
+    def linear(self, maps: list[Any]) -> None:
+        new: dict[str, Polynomial] = {}
+        for step in maps:
+            shapes = {self.shape[block] for block in step["sources"] + step["targets"]}
+            require(len(shapes) == 1 or not self.implied, "a map mixes blocks of different shapes")
+            for block, row in zip(step["targets"], step["matrix"], strict=True):
+                require(block not in new, f"two steps of a stage write {block}")
+                new[block] = self.form((step["sources"][index], text) for index, text in sparse(row, len(step["sources"])))
+                if self.implied and self.space[block] == "C":
+                    new[block] = self.scaled(new[block], self.state[block])
+        self.state |= new
+        self.written |= set(new)
+
+    def products(self, products: list[Any]) -> None:
+        operands = [block for step in products for block in (step["left"], step["right"])]
+        self.disjoint &= len(set(operands)) == len(operands)
+        self.added = self.added if self.implied else set()
+        found = [(step, self.ring.multiply(self.read(step["left"]), self.read(step["right"]))) for step in products]
+        sums = [(step, value, target, self.form(*target[2:] or [[]])) for step, value in found for target in step["targets"]]
+        for step, value, (block, coefficient, *plus), form in sums:
+            shapes = [self.shape[step["left"]], self.shape[step["right"]], self.shape[block]]
+            fits = shapes == ["A", "B", "C"] and self.space[block] not in "AB" and not plus
+            require(fits or not self.implied, f"{block} cannot hold the product of {step['left']} and {step['right']}")
+            factors = [self.number(coefficient), value] + [self.alpha] * (self.implied and self.space[block] == "C")
+            self.state[block] = self.ring.total([self.kept(block, plus, form), reduce(self.ring.multiply, factors)])
+            self.written.add(block)
+            self.added.add(block)
+
+    def kept(self, block: str, plus: list[Any], form: Polynomial) -> Polynomial:
+        """What stays in a block to which a product is added."""
+        if block in self.added:
+            require(self.implied or plus == [[[block, "1"]]], f"two steps of a stage write {block}")
+            return self.state[block]
+        return self.ring.multiply(self.beta, self.state[block]) if self.implied and self.space[block] == "C" else form
+
+
+def check_schedule(entry: dict[str, Any], scheme: dict[str, Any], ring: Ring) -> None:
+    """Run the stages and compare: C = alpha*A*B + beta*C (up to the order of the scheme's error), and what is claimed of A and B."""
+    name, claims, levels, run, stages = entry["name"], entry["claims"], entry["levels"], Run(entry, ring), []
+    require(
+        [entry[x] for x in "mkn"] == [scheme[x] ** levels for x in "mkn"], f"{name} is no schedule of {scheme['name']} at {levels} levels"
+    )
+    for stage in entry["stages"]:
+        require(sorted(stage) in (["maps"], ["products"]), f"{name}: a stage is neither linear nor of products")
+        if "maps" in stage:
+            run.linear(stage["maps"])
+            stages.append(["linear", [[step["sources"], step["targets"], step["matrix"]] for step in stage["maps"]]])
+        else:
+            run.products(stage["products"])
+            stages.append(["product", [[step["left"], step["right"], step["targets"]] for step in stage["products"]]])
+    for block, wanted in zip(grid("C", entry["m"], entry["n"]), matrix_product(entry), strict=True):
+        order = ring.error_order(run.state.get(block, {}), run.scaled(wanted, run.original[block]))
+        require(order is None or 0 < (scheme["order"] or 0) <= order, f"{name}: {block} does not end as alpha*A*B + beta*C")
+    changed = {run.space[block] for block in run.original if run.state.get(block) != run.original[block]}
+    touched = {run.space[block] for block in run.written}
+    require(set(claims["restores"]) <= {"A", "B"} - changed, f"{name} does not restore what it claims to")
+    require(claims["preserves"] == [x for x in "AB" if x not in touched], f"{name} writes other operands than it claims")
+    safe = run.implied and run.disjoint and not entry["workspaces"] and not {"A", "B"} & changed
+    require(claims["recurses_in_place"] in (False, safe), f"{name} is not safe under recursion in place")
+    result = [claims["result"]] * (not run.implied)
+    require(
+        entry["sha256"] == digest([[entry[x] for x in "mkn"], entry["workspaces"], stages, *result]),
+        f"{name}: the hash is that of another schedule",
+    )
+    facts = [
+        f"{' and '.join(claims[key])} {word}" for key, word in (("preserves", "never written"), ("restores", "restored")) if claims[key]
+    ]
+    facts += [f"workspaces {', '.join(space[0] for space in entry['workspaces'])}" if entry["workspaces"] else "nothing beyond A, B, C"]
+    facts += ["recurses in place"] * claims["recurses_in_place"] + ["shapes of blocks not looked at"] * (not run.implied)
+    print(f"  schedule {name}, {levels} level(s): C = {claims['result'][0]}*A*B + {claims['result'][1]}*C; {'; '.join(facts)}")
+
+
+def check(path: str) -> None:
+    body = json.loads(Path(path).read_text(encoding="utf-8"))
+    require(isinstance(body, dict) and body.get("format") == "bilinear-certificate/1", "this is no certificate of the format 1")
+    stated = body.pop("sha256")
+    require(stated == digest(body, sort_keys=True), "the hash of the certificate is another: something was changed")
+    print(f"{path}:")
+    ring = check_scheme(body["scheme"])
+    for entry in body["schedules"]:
+        check_schedule(entry, body["scheme"], ring)
+    print("  accepted: every claim and every hash was checked")
+
+
+def main(paths: list[str]) -> int:
+    refused = 0
+    for path in paths:
+        try:
+            check(path)
+        except (RefusedError, OSError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError, AttributeError) as error:
+            known = isinstance(error, RefusedError | OSError)
+            print(f"{path}: refused: {error if known else f'it is malformed: {type(error).__name__}: {error}'}")
+            refused = 1
+    return refused
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]) if len(sys.argv) > 1 else __doc__)

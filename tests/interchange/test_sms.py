@@ -1,0 +1,191 @@
+"""plinopt's matrices: every published multiplication proved, other maps pinned, and every kind of malformed file refused."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from published import FOLDER, multiplication_stems, needs_folder, sms_stems
+
+from bilinear.errors import BilinearError
+from bilinear.interchange import sms
+from bilinear.interchange.sms import read_sms, read_sms_set
+from bilinear.ir.number import generator
+from bilinear.ir.ring import Ring
+from bilinear.verify.scheme import prove_scheme
+
+DATA = FOLDER / "plinopt" / "data"
+ROOTS = {"2x2x2_7_DPS-accurate", "2x2x2_7_DPS-accurate-X", "2x2x2_7_DPS-accurate-ALT"}
+
+OTHERS = {
+    **dict.fromkeys(("1o1o2_3_Karatsuba",), "A has 2 blocks, B 2, C 3"),
+    **dict.fromkeys(("2o2o2_4_partSP", "2o2o2_5_shortproduct"), "A has 3 blocks, B 3, C 3"),
+    **dict.fromkeys(("2o2o4_5_Toom3", "2o2o4_Toom3"), "A has 3 blocks, B 3, C 5"),
+    **dict.fromkeys(("2x2T_3+2_AAdjoint",), "A has 4 blocks, B 4, C 3"),
+    **dict.fromkeys(("3o3o6_Toom4",), "A has 4 blocks, B 4, C 7"),
+    **dict.fromkeys(("4o4o4_F243-11-44", "4o4o4_F243-Montgomery-13-42", "4o4o4_F32_Standard"), "A has 5 blocks, B 5, C 5"),
+    **dict.fromkeys(("4o4o4_F32_Montgomery", "4o4o4_S243_10-43", "4o4o4_S32_13_#2"), "A has 5 blocks, B 5, C 5"),
+    **dict.fromkeys(("4o4o8_Montgomery-13", "4o4o8_Toom5"), "A has 5 blocks, B 5, C 9"),
+    **dict.fromkeys(("4x4T_8+26_RXTX",), "A has 16 blocks, B 16, C 10"),
+}
+"""Bilinear maps that are no multiplication of matrices, and what is said of their sizes."""
+
+SAME_SIZES = {
+    "3o3o3_F81-Karatsuba-9-21": 24,
+    "3o3o3_S81_8_22": 37,
+    "2x2x2_7_DPS-accurate-CoB": 64,
+    "3x4x7_63_rational-CoB": 1696,
+    "4x4x4_48_accurate-CoB": 3129,
+    "4x4x4_48_rational-CoB": 3724,
+}
+"""Products in a field, and bare changes of basis, that have the sizes of a multiplication: how many equations fail."""
+
+
+@needs_folder
+@pytest.mark.parametrize("stem", multiplication_stems(), ids=lambda stem: stem.name)
+def test_every_published_multiplication_is_proved(stem: Path) -> None:
+    scheme = read_sms_set(stem)
+    proof = prove_scheme(scheme)
+    assert proof.holds, proof.failures[:3]
+    assert proof.ring == ("Q[sqrt(3)]" if stem.name in ROOTS else "Q")
+    assert (scheme.m, scheme.k, scheme.n) == tuple(map(int, stem.name.split("_")[0].split("x")))
+    assert (scheme.bases is not None) == stem.name.endswith("-ALT")
+
+
+@needs_folder
+def test_every_published_matrix_is_a_multiplication_or_known_as_another_map() -> None:
+    names = {stem.name for stem in sms_stems()}
+    assert names == {stem.name for stem in multiplication_stems()} | OTHERS.keys() | SAME_SIZES.keys()
+    assert len(multiplication_stems()) == 26
+
+
+@needs_folder
+@pytest.mark.parametrize("name", sorted(OTHERS))
+def test_other_bilinear_maps_are_named_as_such(name: str) -> None:
+    with pytest.raises(BilinearError) as caught:
+        read_sms_set(DATA / name)
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "E253" and OTHERS[name] in diagnostic.message
+
+
+@needs_folder
+@pytest.mark.parametrize("name", sorted(SAME_SIZES))
+def test_maps_of_the_same_sizes_fail_their_equations(name: str) -> None:
+    assert len(prove_scheme(read_sms_set(DATA / name)).failures) == SAME_SIZES[name]
+
+
+@needs_folder
+@pytest.mark.parametrize("core", ["3x4x7_63_rational", "4x4x4_48_accurate", "4x4x4_48_rational"])
+def test_a_scheme_in_another_basis_has_the_tables_of_the_plain_one(core: str) -> None:
+    other, plain = read_sms_set(DATA / f"{core}-ALT"), read_sms_set(DATA / core)
+    assert other.bases is not None and other.additions < plain.additions
+    assert other.tables == plain.tables
+
+
+@needs_folder
+def test_a_scheme_in_another_basis_needs_its_changes_of_basis() -> None:
+    left, right, post = (DATA / f"2x2x2_7_DPS-accurate-ALT_{m}.sms" for m in "LRP")
+    assert not prove_scheme(read_sms(left, right, post)).holds
+    left, right, post = (DATA / f"4x4x4_48_accurate-ALT_{m}.sms" for m in "LRP")
+    with pytest.raises(BilinearError, match=r"E253.*A has 47 blocks, B 47, C 47"):
+        read_sms(left, right, post)
+
+
+# A11*B11 + A12*B21 with both left factors halved and doubled by the placeholder: 1013/2 * 1013 * 2/3 = 1 where 1013 is sqrt(3).
+LEFT = "# L\n2 2 R\n1 1 1013/2\n2 2 1013/2\n0 0 0\n"
+RIGHT = "2 2 M\n\n1 1 1013\n2 2 1013 \n0 0 0\nwhatever follows\n"
+POST = "1 2 R\r\n1 1 2/3\r\n1 2 2/3\r\n0 0 0\r\n"
+
+
+def three(folder: Path, left: str = LEFT, right: str = RIGHT, post: str = POST) -> tuple[Path, Path, Path]:
+    paths = (folder / "dot_L.sms", folder / "dot_R.sms", folder / "dot_P.sms")
+    for path, text in zip(paths, (left, right, post), strict=True):
+        path.write_bytes(text.encode())
+    return paths
+
+
+@pytest.mark.parametrize(("post", "ring"), [("2/3", "Q[sqrt(3)]"), ("-2/1", "Q[i]"), ("1/1", "Q[sqrt(2)]"), ("2/1026169", "Q")])
+def test_the_placeholder_is_found_by_trying(tmp_path: Path, post: str, ring: str) -> None:
+    scheme = read_sms(*three(tmp_path, post=POST.replace("2/3", post)))
+    assert str(scheme.ring) == ring and prove_scheme(scheme).holds
+    assert scheme.name == "dot" and scheme.format == "<1,2,1;2>"
+
+
+def test_a_comment_or_the_caller_says_what_the_placeholder_is(tmp_path: Path) -> None:
+    named = "# 1013 is a placeholder for sqrt(11)\n" + LEFT
+    scheme = read_sms(*three(tmp_path, left=named))
+    assert str(scheme.ring) == "Q[sqrt(11)]" and scheme.u.outputs[0] == ((0, generator("sqrt(11)") * Fraction(1, 2)),)
+    assert not prove_scheme(scheme).holds
+    named = "# 1013 is a placeholder for a square root of -1\n" + LEFT
+    assert str(read_sms(*three(tmp_path, left=named)).ring) == "Q[i]"
+    assert prove_scheme(read_sms(*three(tmp_path, left=named), ring=Ring("Q[sqrt(3)]"))).holds
+    assert read_sms(*three(tmp_path, left=named), ring=Ring()).u.outputs[0] == ((0, Fraction(1013, 2)),)
+
+
+def test_a_letter_is_a_placeholder_that_is_never_an_integer(tmp_path: Path) -> None:
+    left, right = LEFT.replace("1013/2", "1/2*X"), RIGHT.replace("1013", "X")
+    assert str(read_sms(*three(tmp_path, left, right)).ring) == "Q[sqrt(3)]"
+    with pytest.raises(BilinearError) as caught:
+        read_sms(*three(tmp_path, left, right, POST.replace("2/3", "2/1026169")))
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "E256" and "sqrt(3), i" in diagnostic.notes[0] and "1013" not in diagnostic.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("left", "code", "place", "message"),
+    [
+        (LEFT.replace("2 2 R", "2 2"), "E252", (2, 1), "a line of a matrix has three words"),
+        (LEFT.replace("2 2 R", "2 0 R"), "E252", (2, 1), "the first line is no size"),
+        (LEFT.replace("2 2 R", "2 999999 R"), "E252", (2, 1), "the first line is no size"),
+        (LEFT.replace("2 2 R", "1 1 1"), "E252", (2, 1), "the first line is no size"),
+        (LEFT.replace("1 1 1013/2", "1 1 1013/2 1"), "E252", (3, 1), "a line of a matrix has three words"),
+        (LEFT.replace("1 1 1013/2", "1 3 1013/2"), "E252", (3, 1), "there is no such place in the matrix"),
+        (LEFT.replace("1 1 1013/2", "0 1 1013/2"), "E252", (3, 1), "there is no such place in the matrix"),
+        (LEFT.replace("1 1 1013/2", "1 -1 1013/2"), "E252", (3, 1), "there is no such place in the matrix"),
+        (LEFT.replace("1 1 1013/2", "1 1 2e9"), "E252", (3, 5), "'2e9' is no value"),
+        (LEFT.replace("1 1 1013/2", "1 1 1/0"), "E252", (3, 5), "'1/0' is no value"),
+        (LEFT.replace("1 1 1013/2", "1 1 X2"), "E252", (3, 5), "'X2' is no value"),
+        (LEFT.replace("2 2 1013/2", "1 1 1"), "E252", (4, 1), "this place has two values"),
+        (LEFT.replace("0 0 0\n", ""), "E254", (5, 1), "the matrix does not end"),
+        ("", "E254", (1, 1), "the matrix does not end"),
+        (LEFT.replace("2 2 R", "3 2 R"), "E253", None, "L has 3 rows, R has 2, and P has 2 columns"),
+        (LEFT.replace("2 2 R", "2 3 R"), "E253", None, "no multiplication of matrices: A has 3 blocks, B 2, C 1"),
+    ],
+)
+def test_malformed_matrices_are_refused_where_they_are_wrong(
+    tmp_path: Path, left: str, code: str, place: tuple[int, int] | None, message: str
+) -> None:
+    with pytest.raises(BilinearError) as caught:
+        read_sms(*three(tmp_path, left))
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == code and message in diagnostic.message
+    assert (diagnostic.span and (diagnostic.span.line, diagnostic.span.column)) == place
+    assert "dot_L.sms" in str(diagnostic)
+
+
+def test_changes_of_basis_must_fit(tmp_path: Path) -> None:
+    paths = three(tmp_path)
+    with pytest.raises(BilinearError, match=r"E253.*they make 1, 2 and 2 values, the scheme works on 2, 2 and 1"):
+        read_sms(*paths, bases=(paths[2], paths[1], paths[1]))
+    with pytest.raises(BilinearError, match="E251"):
+        read_sms_set(tmp_path / "none")
+
+
+def test_matrices_of_very_many_values_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sms, "MOST_NONZEROS", 1)
+    with pytest.raises(BilinearError, match=r":4:1: error\[E252\]: the matrix is too large"):
+        read_sms(*three(tmp_path))
+
+
+@given(st.integers(0, len(LEFT)), st.integers(0, 12), st.text("0123R -/.*X#\n", max_size=12))
+def test_whatever_is_in_a_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, start: int, cut: int, text: str) -> None:
+    paths = three(tmp_path_factory.getbasetemp(), LEFT[:start] + text + LEFT[start + cut :])
+    codes: set[str] = set()
+    try:
+        assert read_sms(*paths).rank == 2
+    except BilinearError as error:
+        codes = {d.code for d in error.diagnostics}
+    assert codes <= {"E252", "E253", "E254", "E256"}

@@ -1,0 +1,132 @@
+"""Certificates to tamper with: their hashes computed anew, and their schedules run on matrices of integers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from fractions import Fraction
+from typing import Any
+
+from bilinear.frontend import load
+from bilinear.planner.prepare import natural_inputs, prepare
+from bilinear.reporting.certificate import certificate
+
+Certificate = dict[str, Any]
+Matrix = list[list[int]]
+ALGORITHMS = ("hopcroft_kerr", "laderman", "msmes", "naive2x2", "strassen", "winograd")
+SIZE = 2
+"""Blocks of 2 x 2 do not commute."""
+PRIME = 2**61 - 1
+"""The integers modulo a prime: a wrong schedule passes a trial with a probability below 10^-16 times its degree."""
+
+
+def certificate_of(name: str, levels: int = 1) -> Certificate:
+    """The certificate of a shipped algorithm."""
+    loaded = load(name)
+    prepared = prepare(loaded.scheme, loaded.schedule, levels, natural_inputs(loaded.schedule))
+    return certificate(prepared.scheme, [prepared.authored, prepared.schedule])
+
+
+def rehashed(found: Certificate) -> Certificate:
+    """The certificate with every hash computed from what it says now."""
+    scheme = found["scheme"]
+    scheme["sha256"] = _digest([[scheme[x] for x in "mkn"], [scheme[x] for x in "uvw"]])
+    for entry in found["schedules"]:
+        stages = [_stage(stage) for stage in entry["stages"]]
+        entry["sha256"] = _digest([[entry[x] for x in "mkn"], entry["workspaces"], stages])
+    body = {key: value for key, value in found.items() if key != "sha256"}
+    return {**body, "sha256": _digest(body, sort_keys=True)}
+
+
+def _stage(stage: dict[str, Any]) -> list[Any]:
+    if "maps" in stage:
+        return ["linear", [[m["sources"], m["targets"], m["matrix"]] for m in stage["maps"]]]
+    return ["product", [[p["left"], p["right"], p["targets"]] for p in stage["products"]]]
+
+
+def _digest(value: Any, sort_keys: bool = False) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=sort_keys, separators=(",", ":")).encode()).hexdigest()
+
+
+def schedule_is_right(entry: dict[str, Any], generator: random.Random) -> bool:
+    """The oracle: the schedule run on random matrices modulo a prime, beside the classical product, and its claims of A and B."""
+    try:
+        return _run_is_right(entry, generator)
+    except (KeyError, IndexError):
+        return False
+
+
+def _run_is_right(entry: dict[str, Any], generator: random.Random) -> bool:
+    m, k, n = (entry[x] for x in "mkn")
+    alpha, beta = generator.randrange(PRIME), generator.randrange(PRIME)
+    start = {
+        f"{space}{i + 1}{j + 1}": _random(generator)
+        for space, r, c in (("A", m, k), ("B", k, n), ("C", m, n))
+        for i in range(r)
+        for j in range(c)
+    }
+    now, added, disjoint = dict(start), set[str](), True
+    for stage in entry["stages"]:
+        before = dict(now)
+        if "maps" in stage:
+            written: set[str] = set()
+            for block_map in stage["maps"]:
+                for block, row in zip(block_map["targets"], block_map["matrix"], strict=True):
+                    value = _sum([(_number(c), before[block_map["sources"][i]]) for i, c in row])
+                    now[block] = _sum([(alpha, value), (beta, before[block])]) if block[0] == "C" else value
+                    if block in written or "C" in {s[0] for s in block_map["sources"]} or not _one_shape(block_map, entry):
+                        return False
+                    written.add(block)
+            continue
+        operands = [block for p in stage["products"] for block in (p["left"], p["right"])]
+        disjoint = disjoint and len(set(operands)) == len(operands)
+        for p in stage["products"]:
+            value = _times(before[p["left"]], before[p["right"]])
+            if _shape(p["left"], entry) != "A" or _shape(p["right"], entry) != "B":
+                return False
+            for block, c in p["targets"]:
+                if _shape(block, entry) != "C":
+                    return False
+                first, own = block not in added, alpha if block[0] == "C" else 1
+                kept = [(beta if first else 1, now[block])] if block[0] == "C" else [] if first else [(1, now[block])]
+                now[block] = _sum([*kept, (own * _number(c), value)])
+                added.add(block)
+    changed = {block[0] for block in start if block[0] in "AB" and now[block] != start[block]}
+    claims = entry["claims"]
+    if claims["recurses_in_place"] and (not disjoint or changed or entry["workspaces"]):
+        return False
+    return not changed & set(claims["restores"]) and all(
+        now[f"C{i + 1}{j + 1}"]
+        == _sum(
+            [*((alpha, _times(start[f"A{i + 1}{p + 1}"], start[f"B{p + 1}{j + 1}"])) for p in range(k)), (beta, start[f"C{i + 1}{j + 1}"])]
+        )
+        for i in range(m)
+        for j in range(n)
+    )
+
+
+def _shape(block: str, entry: dict[str, Any]) -> str:
+    shapes = {"A": "A", "B": "B", "C": "C"} | {name: shape for name, shape, _, _ in entry["workspaces"]}
+    return str(shapes[block.partition("[")[0] if "[" in block else block[:-2]])
+
+
+def _one_shape(block_map: dict[str, Any], entry: dict[str, Any]) -> bool:
+    return len({_shape(block, entry) for block in block_map["sources"] + block_map["targets"]}) == 1
+
+
+def _number(text: str) -> int:
+    value = Fraction(text)
+    return value.numerator * pow(value.denominator, -1, PRIME)
+
+
+def _random(generator: random.Random) -> Matrix:
+    return [[generator.randrange(PRIME) for _ in range(SIZE)] for _ in range(SIZE)]
+
+
+def _times(a: Matrix, b: Matrix) -> Matrix:
+    return [[sum(a[i][p] * b[p][j] for p in range(SIZE)) % PRIME for j in range(SIZE)] for i in range(SIZE)]
+
+
+def _sum(parts: list[tuple[int, Matrix]]) -> Matrix:
+    return [[sum(c * x[i][j] for c, x in parts) % PRIME for j in range(SIZE)] for i in range(SIZE)]

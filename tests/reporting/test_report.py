@@ -1,0 +1,185 @@
+"""The report: one object, and its views as text, JSON and Markdown."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reporting.reports import ALGORITHMS, alone, hostile, of_scheme, proved, refused_schedule, refused_scheme
+from reporting.ring_schemes import approximate, in_rings, with_bases
+
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Target
+from bilinear.reporting.product_sums import product_sums
+from bilinear.reporting.report import Report
+
+CHECKOUT = Path(__file__).parents[2]
+
+KEYS: dict[str, list[str]] = {
+    "": ["format", "proved", "algorithm", "verdict", "scheme", "schedules", "lowered", "accuracy", "kernels", "findings"],
+    "scheme": [
+        *("name", "format", "ring", "valid_over", "order", "degree", "citation", "equations", "failing", "complete", "additions"),
+        *("scalings", "exponent", "growth", "bases", "subexpressions", "products", "tables", "sha256"),
+    ],
+    "scheme.tables": ["a", "b", "c", "products", "u", "v", "w"],
+    "scheme.products": ["name", "left", "right", "targets"],
+    "scheme.failing": ["left", "right", "output", "found", "needed"],
+    "schedules": [
+        *("name", "citation", "result", "in_place", "restores", "recursive", "why_not_recursive", "direct", "spaces", "stages", "fates"),
+        *("costs", "shapes", "sha256"),
+    ],
+    "schedules.spaces": ["name", "shape", "blocks"],
+    "schedules.stages": ["number", "kind", "steps", "contended", "width", "products", "states", "holds"],
+    "schedules.stages.products": ["name", "operands", "targets"],
+    "schedules.stages.states": ["block", "kind", "value"],
+    "schedules.fates": ["operand", "verdict", "restoring", "lost_dimensions", "confused", "counterexample"],
+    "schedules.costs": ["live_blocks", "chain", "widths", "passes"],
+    "lowered": ["inputs", "levels", "launches", "products", "colours", "sums_traffic", "workspace", "sha256"],
+    "accuracy": ["levels", "dtype", "inner", "growth", "deterministic", "probabilistic", "confidence", "drift"],
+    "findings": ["code", "message", "place", "excerpt", "notes", "hints"],
+}
+
+
+def first(value: Any, path: str) -> Any:
+    """The first object under a path of keys, where lists stand for their items."""
+    found = [value]
+    for key in path.split(".") if path else []:
+        found = [item for one in found for item in (one[key] if isinstance(one[key], list) else [one[key]])]
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize("path", KEYS)
+def test_keys_of_the_json_are_stable(path: str) -> None:
+    reports = [json.loads(report.json()) for report in (proved("msmes"), refused_scheme(), refused_schedule())]
+    found = [value for report in reports if (value := first(report, path)) is not None]
+    assert found and [list(value) for value in found] == [KEYS[path]] * len(found)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_view_of_every_algorithm(name: str) -> None:
+    report = proved(name)
+    assert str(report).startswith(f"{name}: proved\n") and report.markdown().startswith(f"# {name}: proved\n")
+    assert json.loads(report.json())["verdict"] == "proved" and report.proved
+    assert f"{report.scheme.equations} of {report.scheme.equations} hold" in str(report)
+
+
+def test_text_of_an_in_place_schedule() -> None:
+    lines = [line.split() for line in str(proved("msmes")).splitlines()]
+    for told in (
+        ["recursion", "safe", "in", "place", "at", "every", "level"],
+        ["A", "afterwards", "restored"],
+        ["holds", "over", "every", "ring"],
+        ["products", "at", "once", "4,", "3"],
+        ["workspace", "nothing", "beyond", "A,", "B,", "C"],
+        ["growth", "factor", "12", "a", "level"],
+    ):
+        assert told in lines
+    assert ["A", "afterwards", "as", "it", "was:", "never", "written"] in [line.split() for line in str(proved("strassen")).splitlines()]
+
+
+def test_a_scheme_alone_has_no_schedule() -> None:
+    report = alone("laderman")
+    assert report.proved and not (report.schedules or report.lowered or report.kernels)
+    assert "schedule" not in str(report) and "## Stages" not in report.markdown()
+
+
+def test_a_refused_scheme_names_its_equations() -> None:
+    report = refused_scheme()
+    assert not report.proved and not json.loads(report.json())["proved"]
+    assert {(e.left, e.right, e.output, e.found, e.needed) for e in report.scheme.failing} == {
+        ("A11", "B11", "C22", "2", "0"),
+        ("A11", "B12", "C22", "2", "0"),
+    }
+    assert "62 of 64 hold" in str(report)
+    for view in (str(report), report.markdown()):
+        assert "E301" in view and "refused" in view and "proved" not in view
+    assert "  A11*B11 in C22: found 2, needed 0" in str(report)
+    assert "| A11\\*B11 | C22 | 2 | 0 |" in report.markdown()
+
+
+def test_a_refused_schedule_says_why_and_how_to_mend_it() -> None:
+    report = refused_schedule()
+    assert not report.proved and report.scheme.failing == ()
+    (schedule,) = report.schedules
+    assert [(fate.operand, fate.verdict, fate.restoring) for fate in schedule.fates] == [
+        ("A", "linearly recoverable", ("A12 += 2 A22",)),
+        ("B", "restored", ()),
+    ]
+    assert not schedule.recursive and "A21" in schedule.why_not_recursive
+    text = str(report)
+    assert f"not safe in place: {schedule.why_not_recursive}" in text
+    assert "error[E407]" in text and "stages as they run:" in text and "A12 += 2 A22" in text
+
+
+def test_products_that_blocks_hold_are_told_in_short() -> None:
+    (schedule,) = proved("msmes").schedules
+    assert dict(schedule.stages[0].holds) == {}
+    assert dict(schedule.stages[1].holds) == {"C11": "M4 - M5", "C12": "M3 + M5", "C21": "M2 + M4", "C22": "-M2 + M3"}
+    assert dict(schedule.stages[-1].holds) == {"C11": "M1 + M4 - M5 + M7", "C12": "M3 + M5", "C21": "M2 + M4", "C22": "M1 - M2 + M3 + M6"}
+    (expanded,) = proved("strassen").schedules
+    assert dict(expanded.stages[-1].holds)["C22"] == "M1 - M2 + M3 + M6"
+
+
+def test_the_first_product_into_a_workspace_overwrites_it() -> None:
+    a, b, x = Block("A", 0, 0), Block("B", 0, 0), Block("X", 0, 0)
+    fill = LinearStage((BlockMap((Block("M", 0, 0),), (x,), LinearMap(1, (((0, 1),),))),))
+    products = [
+        ProductStage((Product(a, b, (Target(block, 1, first),)),)) for block, first in ((Block("M", 0, 0), True), (x, True), (x, False))
+    ]
+    spaces = (Space("M", "C", 1, 1), Space("X", "C", 1, 1))
+    schedule = Schedule("reuse", "plain", 1, 1, 1, (products[0], fill, *products[1:]), spaces)
+    told = product_sums(schedule, [["P1"], [], ["P2"], ["P3"]])
+    assert [after.get("X11") for after in told] == [None, "P1", "P2", "P2 + P3"]
+
+
+def test_states_are_told_after_every_stage() -> None:
+    (schedule,) = proved("msmes").schedules
+    kinds = {state.block: state.kind for state in schedule.stages[-1].states}
+    assert kinds["A22"] == "original" and kinds["A11"] == kinds["B21"] == "restored" and kinds["C11"] == "product"
+    assert {state.block: state.value for state in schedule.stages[0].states}["A21"] == "A21 + A22"
+
+
+@pytest.mark.parametrize("number", range(len(in_rings())))
+def test_every_ring_has_its_report(number: int) -> None:
+    scheme, order = in_rings()[number]
+    report = of_scheme(scheme)
+    assert report.proved and report.scheme.ring == str(scheme.ring) and report.scheme.order == order
+    assert (
+        f"over {scheme.ring}" in str(report)
+        and f"over {scheme.ring}" in report.html()
+        and str(scheme.ring) in report.markdown().replace("\\", "")
+    )
+    assert bool(report.scheme.bases) == (scheme.bases is not None)
+
+
+def test_an_approximate_scheme_tells_its_error() -> None:
+    report = of_scheme(approximate())
+    assert "up to terms of order 2 in lambda" in report.markdown() and "O(lambda^2)" in str(report)
+    assert report.scheme.growth == ""
+
+
+def test_changes_of_basis_are_written_out() -> None:
+    assert of_scheme(with_bases()).scheme.bases == ("A11 <- A11 - A22", "C11 <- C11 + 2 C12")
+
+
+def test_hostile_names_stay_text_in_markdown() -> None:
+    text = hostile().markdown()
+    assert "<script" not in text and "<img" not in text and "<b>" not in text
+    table = [line for line in text.splitlines() if line.startswith("| ")]
+    assert {line.replace("\\|", "").count("|") for line in table} <= {3, 5}
+
+
+def test_a_text_report_needs_no_template_engine() -> None:
+    program = "import sys, bilinear; str(bilinear.load('msmes').verify()); print('jinja2' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["False"]
+
+
+def test_reports_are_values() -> None:
+    assert proved("strassen") == proved("strassen") and hash(proved("strassen")) == hash(proved("strassen"))
+    assert isinstance(replace(proved("strassen"), algorithm="other"), Report)
