@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -261,3 +262,59 @@ def test_doctor_says_what_works_and_how_to_get_the_rest(shell: Shell) -> None:
 
 def test_the_version_is_printed(shell: Shell) -> None:
     assert shell("--version")[:2] == (0, "bilinear 0.1.0\n")
+
+
+def test_verify_writes_a_page_and_a_certificate(shell: Shell, tmp_path: Path) -> None:
+    page, certificate = tmp_path / "msmes.html", tmp_path / "msmes.json"
+    status, out, _ = shell("verify", "msmes", "--html", page, "--certificate", certificate)
+    assert status == 0 and "msmes: proved" in out
+    assert page.read_text(encoding="utf-8").lower().startswith("<!doctype html>")
+    checker = Path(__file__).parents[1] / "examples" / "check_certificate.py"
+    checked = subprocess.run([sys.executable, "-I", str(checker), str(certificate)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0 and "accepted" in checked.stdout
+    assert sorted(tmp_path.iterdir()) == [page, certificate]
+
+
+def test_a_refused_scheme_is_told_in_json_and_on_a_page(shell: Shell, tmp_path: Path) -> None:
+    wrong, page = tmp_path / "wrong.bl", tmp_path / "wrong.html"
+    wrong.write_text("scheme wrong <1,1,1;1>\n  C11 = 2 A11*B11\n")
+    status, out, err = shell("verify", wrong, "--json", "--html", page)
+    report = json.loads(out)
+    assert status == 1 and report["verdict"] == "refused" and report["findings"][0]["code"] == "E301"
+    assert "error[E301]" in err and "refused" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("scheme x <1,1,1;1> over Z/2\n  C11 = 3 A11*B11\n", "Z/2"),
+        ("scheme x <1,1,1;1> over Q[lambda]\n  C11 = [1+lambda^2] A11*B11\n", "O(lambda^2)"),
+    ],
+)
+def test_what_is_only_proved_is_refused_by_compile(text: str, said: str, shell: Shell) -> None:
+    Path("x.bl").write_text(text)
+    status, out, _ = shell("verify", "x.bl")
+    assert status == 0 and "x: proved" in out and said in out
+    status, _, err = shell("compile", "x.bl")
+    assert status == 1 and "error[E506]" in err
+
+
+def test_a_foreign_schedule_is_decided_and_not_run(shell: Shell) -> None:
+    Path("x.bl").write_text("""scheme x <1,1,1;1>
+  C11 = A11*B11
+schedule y of x: C = A*B, temporary T like C
+  stage { T = A11 * B11 }
+  stage { A11 = 0 A11 ; C11 = T }
+""")
+    status, out, _ = shell("verify", "x.bl")
+    assert status == 0 and "A afterwards      lost" in out and "never written" in out
+    status, _, err = shell("compile", "x.bl", "--inputs", "consume")
+    assert status == 1 and "error[E411]" in err
+
+
+def test_verify_takes_one_thing_and_says_where_it_cannot_write(shell: Shell) -> None:
+    for arguments in (["verify"], ["verify", "msmes", "--built", "x"]):
+        status, _, err = shell(*arguments)
+        assert status == 1 and "error[E507]" in err
+    status, _, err = shell("verify", "msmes", "--html", "no/x.html")
+    assert status == 1 and "error[E612]" in err
