@@ -53,7 +53,7 @@ def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, 
     """
     stages = plan.schedule.stages if plan.core[0] else ()
     buffer = allocate_workspace(executor, plan, c) if workspace is None else workspace
-    run = _Run(executor, plan, _spaces(plan, a, b, c, buffer))
+    run = _Run(executor, plan, lay_out(plan, a, b, c, buffer))
     steps = executor.steps(plan, stages, run.spaces, alpha, 1 if plan.core_is_begun else beta)
     strips = [_strip(executor, strip, a, b, c, alpha, beta) for strip in plan.strips]
     with _deferred_interrupt() if plan.schedule.runs_in_place else nullcontext(_nothing) as deliver_interrupt:
@@ -90,7 +90,7 @@ def _nothing() -> None:
     pass
 
 
-def _spaces(plan: Plan, a: Any, b: Any, c: Any, buffer: Any) -> dict[str, Any]:
+def lay_out(plan: Plan, a: Any, b: Any, c: Any, buffer: Any) -> dict[str, Any]:
     """The core of each operand, and each workspace as a view of one buffer."""
     m, k, n = plan.core
     spaces = {"A": a[:m, :k], "B": b[:k, :n], "C": c[:m, :n]}

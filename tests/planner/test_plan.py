@@ -13,7 +13,7 @@ from bilinear.frontend import load
 from bilinear.ir.plan import Plan
 from bilinear.planner.plan import ALIGNMENT, SMALLEST_BLOCK, choose_levels, make_plan
 from bilinear.planner.prepare import prepare
-from bilinear.runtime.executor import _spaces
+from bilinear.runtime.executor import lay_out
 
 SCHEDULES = [
     prepare(load(name).scheme, load(name).schedule, levels, inputs).schedule
@@ -66,7 +66,7 @@ def check_views(plan: Plan, itemsize: int) -> None:
     """The executor's views of the buffer share no element."""
     buffer = np.zeros(plan.workspace_elements, {4: np.float32, 8: np.float64, 16: np.complex128}[itemsize])
     a, b, c = (np.empty(shape, buffer.dtype) for shape in ((plan.m, plan.k), (plan.k, plan.n), (plan.m, plan.n)))
-    spaces = _spaces(plan, a, b, c, buffer)
+    spaces = lay_out(plan, a, b, c, buffer)
     for slot in plan.slots:
         assert spaces[slot.space].shape == (slot.rows, slot.columns)
         spaces[slot.space][...] += 1
