@@ -5,12 +5,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-__all__ = ["Algorithm", "BilinearError", "StageError", "compile", "load", "matmul"]
+from bilinear.version import __version__
+
+__all__ = ["Algorithm", "BilinearError", "StageError", "__version__", "compile", "load", "load_plan", "matmul", "plan", "save_plan"]
 
 if TYPE_CHECKING:
     from bilinear.driver import Algorithm, compile, load
     from bilinear.errors import BilinearError, StageError
+    from bilinear.planner.saved import load_plan, save_plan
+    from bilinear.runtime.auto import plan
     from bilinear.runtime.matmul import matmul
 
 _HOMES = {
@@ -19,7 +22,10 @@ _HOMES = {
     "compile": "bilinear.driver",
     "Algorithm": "bilinear.driver",
     "load": "bilinear.driver",
+    "load_plan": "bilinear.planner.saved",
     "matmul": "bilinear.runtime.matmul",
+    "plan": "bilinear.runtime.auto",
+    "save_plan": "bilinear.planner.saved",
 }
 
 

@@ -1,4 +1,4 @@
-"""Where the templates and the shipped algorithms lie: in the installed package, else in the checkout."""
+"""Where the templates, the shipped algorithms and the devices lie: in the installed package, else in the checkout."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ def templates_folder() -> Path:
 def algorithms_folder() -> Path:
     """The folder of the shipped `.bl` files."""
     return _folder("algorithms")
+
+
+def devices_folder() -> Path:
+    """The folder of the shipped device descriptions; it is part of the package."""
+    return Path(__file__).resolve().parent / "devices"
 
 
 def _folder(name: str) -> Path:

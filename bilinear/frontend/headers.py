@@ -11,7 +11,7 @@ from bilinear.ir.ring import RINGS, Ring, parse_ring
 
 MOST_BLOCKS = 4096
 """Blocks of one matrix."""
-MOST_PRODUCTS = 100_000
+MOST_PRODUCTS = 20_000
 
 _FORMAT = re.compile(r"<\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*([0-9]+)\s*;\s*([0-9]+)\s*>")
 

@@ -16,7 +16,7 @@ from bilinear.resources import algorithms_folder
 from bilinear.source import Source
 
 SUFFIX = ".bl"
-MOST_BYTES = 16 * 2**20
+MOST_BYTES = 4 * 2**20
 """Size of a file that is read."""
 
 

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 MOST_ERRORS = 20
 """Syntax errors reported in one run."""
-MOST_EQUATION_TEXT = 200_000
+MOST_EQUATION_TEXT = 100_000
 """Characters of equations and schedules in a file; tables, which are read faster, do not count."""
-MOST_REPARSED = 200_000
+MOST_ROWS = 30_000
+"""Rows of tables in a file."""
+MOST_REPARSED = 100_000
 """Characters of equations that recovery may read again, which bounds its time."""
 
 _ROW = re.compile(r"^[ \t]*[A-Za-z_][A-Za-z0-9_]*[ \t]*:[^\n]*$", re.MULTILINE)
@@ -32,7 +34,12 @@ _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|#[^\n]*')
 def parse_statements(source: Source, reporter: Reporter) -> list[Statement]:
     """The statements of a source in order; what does not parse is reported and left as `Broken`."""
     text = _without_comments(source.text)
-    equations = len(_ROW.sub("", text))
+    rest, rows = _ROW.subn("", text)
+    equations = len(rest)
+    if rows > MOST_ROWS:
+        note = f"tables may have {MOST_ROWS} rows in a file"
+        reporter.report("E113", f"{rows} rows of tables are too many", Span(source, 0, 1), note=note, hint="put the schemes into several files")
+        return []
     if equations > MOST_EQUATION_TEXT:
         hint = "write the scheme as a coefficient table, which has no such limit"
         note = f"equations and stages may have {MOST_EQUATION_TEXT} characters in a file"

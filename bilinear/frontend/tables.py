@@ -17,6 +17,8 @@ from bilinear.ir.scheme import block_name
 from bilinear.source import Span
 
 INTEGERS = Ring("Z")
+MOST_COUNTED = 100_000
+"""Characters of a part of a row whose coefficients are counted where there are too many of them."""
 _SHORT = re.compile(r"[+-]?[0-9]{1,9}(?:/[1-9][0-9]{0,8})?")
 
 Cells = list[Form]
@@ -50,13 +52,15 @@ def _parts(cells: Word | None) -> list[Word]:
 
 
 def _read_part(row: Row, part: Word, matrix: str, rows: int, columns: int, ring: Ring, reporter: Reporter) -> Form | None:
-    entries = part.text.split()
-    if len(entries) != rows * columns:
+    wanted = rows * columns
+    entries = part.text.split(None, wanted)
+    if len(entries) != wanted:
+        found = len(part.text.split()) if len(part.text) < MOST_COUNTED else f"more than {wanted}"
         reporter.report(
             "E206",
-            f"row {row.name.text[:40]} has {len(entries)} of {rows * columns} coefficients of {matrix}",
+            f"row {row.name.text[:40]} has {found} of {wanted} coefficients of {matrix}",
             _trimmed(part),
-            f"expected {rows * columns}",
+            f"expected {wanted}",
             note=f"the columns are {_columns(matrix, rows, columns)}",
         )
         return None

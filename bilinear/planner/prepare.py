@@ -110,13 +110,16 @@ def prepare(scheme: Scheme, schedule: Schedule | None, levels: int, inputs: str)
         raise fail("E408", f"{authored.name} cannot recurse in place: {authored_proof.why_not}", "use levels=1", span=authored.span)
     if scheme.rank**levels > MOST_PRODUCTS:
         raise fail("E501", f"{levels} levels of {scheme.name} are {scheme.rank**levels} products", f"at most {MOST_PRODUCTS} are run flat")
-    lowered = fuse_linear_stages(nest_levels(authored, levels))
-    if inputs == "consume":
-        lowered = drop_restoration(lowered)
-    lowered = runnable(lowered)
+    lowered = lower_levels(authored, levels, inputs)
     schedule_proof = prove_schedule(lowered)
     schedule_proof.require()
     return Prepared(scheme, authored, lowered, scheme_proof, authored_proof, schedule_proof)
+
+
+def lower_levels(authored: Schedule, levels: int, inputs: str) -> Schedule:
+    """A schedule of one level at `levels` levels, as it will run; not yet proved."""
+    lowered = fuse_linear_stages(nest_levels(authored, levels))
+    return runnable(drop_restoration(lowered) if inputs == "consume" else lowered)
 
 
 @lru_cache(maxsize=1)

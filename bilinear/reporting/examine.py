@@ -12,8 +12,10 @@ from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.planner.prepare import Prepared, is_runnable, prepare, proved, proved_schedule
 from bilinear.reporting.certificate import certificate_text
 from bilinear.reporting.report import Report, make_report, proof_report
-from bilinear.verify.schedule import prove_schedule
-from bilinear.verify.scheme import prove_scheme
+from bilinear.verify.bounds import TOO_LARGE
+from bilinear.verify.refused import Refused
+from bilinear.verify.schedule import ScheduleProof, prove_schedule
+from bilinear.verify.scheme import SchemeProof, prove_scheme
 
 DTYPES = ("float64", "float32")
 INNER = 4096
@@ -43,9 +45,20 @@ def refusal(loaded: Loaded, error: BilinearError) -> Report:
     """The report of an algorithm whose proof `error` refused; other errors are raised again."""
     if not all(diagnostic.code[:2] in ("E3", "E4") for diagnostic in error.diagnostics):
         raise error
-    proof = prove_scheme(loaded.scheme)
-    schedule = None if loaded.schedule is None else prove_schedule(mark_first_writes(loaded.schedule), loaded.scheme)
+    known = error.proof if isinstance(error, Refused) else None
+    proof = known if isinstance(known, SchemeProof) else prove_scheme(loaded.scheme)
+    schedule = known if isinstance(known, ScheduleProof) else _schedule_proof(loaded, error)
     return proof_report(loaded, proof, schedule, error.diagnostics)
+
+
+def _schedule_proof(loaded: Loaded, error: BilinearError) -> ScheduleProof | None:
+    """The proof of the schedule of an algorithm; None where there is none, or where it is too large to be proved."""
+    if loaded.schedule is None or any(diagnostic.code == TOO_LARGE for diagnostic in error.diagnostics):
+        return None
+    try:
+        return prove_schedule(mark_first_writes(loaded.schedule), loaded.scheme)
+    except BilinearError:
+        return None
 
 
 def certificate_of(loaded: Loaded, levels: int, inputs: str) -> str:

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import logging
-import numbers
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass
-from functools import lru_cache
+import os
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from bilinear.errors import fail
+from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded, load
 from bilinear.ir.plan import Plan
+from bilinear.planner.choose import Choice, algorithm_named
 from bilinear.planner.plan import choose_levels, make_plan
 from bilinear.planner.prepare import INPUTS, Prepared, check_promise, prepare
 from bilinear.planner.rings import coefficients_of, require_elements
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
+from bilinear.runtime.auto import budget_and_buffer, check_plan_fits, check_plan_options, choice_for, over_budget
 from bilinear.runtime.executor import Executor, allocate_workspace, execute
 from bilinear.runtime.magnitudes import check_tolerance, check_tolerance_option
-from bilinear.runtime.safety import check_writable_inputs, is_writable, overlaps_itself, shares_memory
+from bilinear.runtime.problem import ArrayProblem, factor, fit
+from bilinear.runtime.safety import check_writable_inputs, is_writable, shares_memory
 
 log = logging.getLogger("bilinear")
 
@@ -39,18 +41,21 @@ def matmul(
     inputs: Literal["preserve", "restore", "consume"] = "preserve",
     workspace: Any = None,
     tolerance: float | None = None,
+    plan: Choice | None = None,
     stream: Any = None,
 ) -> Any:
     """alpha * a @ b + beta * out, with the shapes, dtypes and batches of `numpy.matmul`.
 
-    `a` is (..., m, k), `b` is (..., k, n), of NumPy, CuPy or any library that speaks DLPack; the result is (..., m, n) of the same kind
-    on the same device, in `out` where it is given. `algorithm` is the name or path of a scheme or schedule, or `auto` (the library's
-    multiply). `levels` is the number of recursion levels; 0 is the library's multiply. `inputs` promises what happens to `a` and `b`:
-    `preserve` never writes them, `restore` may write them and brings them back to rounding, `consume` leaves them undefined; the last
-    two need an in-place schedule. With alpha = 0 the operands are not read, with beta = 0 `out` is not read. alpha is a number of the
-    product's type, beta of the type of `out`. `workspace` is a one-dimensional array to be used in place of a fresh allocation, whose
-    memory a first touch makes slow; one that is too small is refused with the bytes that are needed. `stream` is a CuPy stream (the
-    current one by default).
+    `a` is (..., m, k), `b` is (..., k, n), of NumPy, CuPy or any library that speaks DLPack; the result is (..., m, n) of the same kind on
+    the same device, in `out` where it is given. `algorithm` is the name or path of a scheme or schedule, or `auto`: on a GPU that a
+    description is known of, what the performance model finds fastest (docs/planning.md), else the library's multiply. `plan` is a plan of
+    `bilinear.plan`, which runs exactly, with its own promise of the inputs. With BILINEAR_USE_LIBRARY=1 in the environment everything is
+    the library's multiply. `levels` is the number of recursion levels; 0 is the library's multiply. `inputs` promises what happens to `a`
+    and `b`: `preserve` never writes them, `restore` may write them and brings them back to rounding, `consume` leaves them undefined; the
+    last two need an in-place schedule. With alpha = 0 the operands are not read, with beta = 0 `out` is not read. alpha is a number of the
+    product's type, beta of the type of `out`. `workspace` is the most bytes that the plan may allocate, "none" or "unlimited" (the
+    default), or a one-dimensional array to be used in place of a fresh allocation, whose memory a first touch makes slow; what does not fit
+    is refused with the bytes that are needed. `stream` is a CuPy stream (the current one by default).
 
     `tolerance` says how far `restore` may move an element of `a` or `b`, relative to the largest magnitude of the finest block that it
     lies in. The magnitudes of all blocks are scanned first; where the drift bound of the schedule is above the tolerance for one of
@@ -62,10 +67,12 @@ def matmul(
     """
     _check_options(inputs, levels, alpha, beta, out)
     check_tolerance_option(tolerance, inputs)
+    if plan is not None:
+        check_plan_options(plan, algorithm, levels, inputs)
     kind = kind_of(a, b, out)
     left, right = adopt(a, kind), adopt(b, kind)
     given = None if out is None else adopt_out(out, kind)
-    request = _Request(kind, alpha, beta, algorithm, levels, inputs, workspace, tolerance)
+    request = _Request(kind, alpha, beta, algorithm, levels, inputs, *budget_and_buffer(workspace), tolerance, plan)
     with stream if stream is not None and kind.on_gpu else nullcontext():
         result = request.multiply(left, right, given)
     return out if out is not None else kind.give_back(result)
@@ -93,21 +100,50 @@ class _Request:
     algorithm: str | Loaded
     levels: int | str
     inputs: str
+    budget: int | None = None
     workspace: Any = None
     tolerance: float | None = None
+    plan: Choice | None = None
 
     def multiply(self, a: Any, b: Any, out: Any) -> Any:
-        loaded = self.loaded()
+        use_library = os.environ.get("BILINEAR_USE_LIBRARY", "") not in ("", "0")
+        if not use_library and (self.plan is not None or (self.kind.on_gpu and self.algorithm == "auto" and self.levels == "auto")):
+            return self.by_plan(a, b, out)
+        loaded = None if use_library else self.loaded()
         if loaded is None and self.alpha == 1 and self.beta == 0 and not self.kind.on_gpu:
             log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
             return np.matmul(a, b, out=out)
-        problem = _fit(a, b, out)
+        problem = fit(a, b, out)
         reason = self.why_library(loaded, problem.dtype, a, b)
         if loaded is None or reason is not None:
             log.debug("matmul %s by %s of %s: the library's multiply (%s)", a.shape, b.shape, problem.dtype, reason)
             return self.by_library(problem, a, b, out)
         result = self.kind.module.empty(problem.shape, problem.dtype) if out is None else out
         self.by_schedule(loaded, problem, a, b, result)
+        return result
+
+    def by_plan(self, a: Any, b: Any, out: Any) -> Any:
+        """What was planned, or what the model chooses; where a chosen algorithm cannot run after all, the library's multiply."""
+        problem = fit(a, b, out)
+        budget = self.budget if self.workspace is None else getattr(self.workspace, "nbytes", 0)
+        choice = self.plan or choice_for(a, b, out, problem.dtype, self.inputs, budget)
+        if self.plan is not None:
+            check_plan_fits(self.plan, a, b, problem.dtype)
+        if choice is None or choice.is_library:
+            return self.by_library(problem, a, b, out)
+        chosen = replace(self, levels=choice.chosen.levels, inputs=choice.chosen.inputs)
+        loaded = algorithm_named(choice.chosen.algorithm)
+        reason = chosen.why_library(loaded, problem.dtype, a, b)
+        if reason is not None:
+            return self.by_library(problem, a, b, out)
+        result = self.kind.module.empty(problem.shape, problem.dtype) if out is None else out
+        try:
+            chosen.by_schedule(loaded, problem, a, b, result)
+        except (BilinearError, MemoryError) as error:  # both are raised before anything is written
+            if self.plan is not None:
+                raise
+            log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, choice.chosen.name, error)
+            return self.by_library(problem, a, b, result)
         return result
 
     def loaded(self) -> Loaded | None:
@@ -131,11 +167,11 @@ class _Request:
             return "no schedule runs on masked arrays"
         return None
 
-    def factors(self, problem: _Problem, out: Any) -> tuple[Any, Any]:
+    def factors(self, problem: ArrayProblem, out: Any) -> tuple[Any, Any]:
         """alpha as a number of the product's type, beta of the type of `out`."""
-        return _factor("alpha", self.alpha, problem.dtype), _factor("beta", self.beta, out.dtype)
+        return factor("alpha", self.alpha, problem.dtype), factor("beta", self.beta, out.dtype)
 
-    def by_library(self, problem: _Problem, a: Any, b: Any, out: Any) -> Any:
+    def by_library(self, problem: ArrayProblem, a: Any, b: Any, out: Any) -> Any:
         xp = self.kind.module
         if self.alpha == 1 and self.beta == 0 and not self.kind.on_gpu:
             return np.matmul(a, b, out=out)
@@ -150,7 +186,7 @@ class _Request:
             _accumulate(out, product if self.alpha == 1 else alpha * product, beta)
         return out
 
-    def by_schedule(self, loaded: Loaded, problem: _Problem, a: Any, b: Any, out: Any) -> None:
+    def by_schedule(self, loaded: Loaded, problem: ArrayProblem, a: Any, b: Any, out: Any) -> None:
         """Run the schedule on every matrix of the batch, aside where `out` has another dtype or overlaps an operand."""
         xp, dtype = self.kind.module, problem.dtype
         alpha, beta = self.factors(problem, out)
@@ -175,6 +211,8 @@ class _Request:
         by_column = frozenset(name for name, x in spaces if x.strides[-2] == x.itemsize != x.strides[-1])
         plan = make_plan(schedule, m, k, n, result.dtype.itemsize, by_column)
         log.debug("%s: workspace of %d bytes", schedule.name, plan.workspace_elements * result.dtype.itemsize)
+        if self.budget is not None and plan.workspace_elements * result.dtype.itemsize > self.budget:
+            raise over_budget(schedule.name, plan.workspace_elements * result.dtype.itemsize, self.budget)
         own = self.workspace is None or not plan.slots
         workspace = allocate_workspace(executor, plan, result) if own else self.given_workspace(plan, left, right, result)
         for index in np.ndindex(*result.shape[:-2]):
@@ -216,28 +254,6 @@ class _Request:
         check_tolerance(executor, (loaded.scheme, loaded.schedule), plan, (left, right), calls, float(self.tolerance or 0))
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """Shape and dtype of a result, as `numpy.matmul` has them."""
-
-    shape: tuple[int, ...]
-    dtype: Any
-
-
-def _fit(a: Any, b: Any, out: Any) -> _Problem:
-    """The problem that the operands make; raises `ValueError` and `TypeError` where `numpy.matmul` does."""
-    if a.ndim == 0 or b.ndim == 0:
-        raise ValueError("matmul: a scalar operand has no rows and columns (use * to scale)")
-    if a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
-        raise ValueError(f"matmul: the inner dimensions of {a.shape} and {b.shape} differ")
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    core = a.shape[-2:-1] * (a.ndim > 1) + b.shape[-1:] * (b.ndim > 1)
-    dtype = np.result_type(a.dtype, b.dtype)
-    if out is not None:
-        _check_out(out, batch, core, dtype)
-    return _Problem(batch + core if out is None else out.shape, dtype)
-
-
 def _as_matrices(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
     """Operands and result as plain (..., rows, columns) arrays: a vector is a row on the left, a column on the right."""
     left, right, target = (np.asarray(x) if isinstance(x, np.ndarray) else x for x in (a, b, out))
@@ -254,14 +270,9 @@ def _matrix(array: Any, index: tuple[int, ...]) -> Any:
     return array[tuple(0 if extent == 1 else i for i, extent in zip(own, array.shape, strict=False))]
 
 
-@lru_cache(maxsize=64)
-def _shipped(name: str) -> Loaded:
-    return load(name)
-
-
 def _named(name: str) -> Loaded:
     """The algorithm of this name: a shipped one is read once a process, a file at every call, for it may have changed."""
-    return _shipped(name) if name.isidentifier() and not Path(name).exists() else load(name)
+    return algorithm_named(name) if name.isidentifier() and not Path(name).exists() else load(name)
 
 
 def make_executor(kind: Kind) -> Executor:
@@ -286,28 +297,3 @@ def _accumulate(out: Any, product: Any, beta: Any) -> None:
         return
     out *= beta
     out += product.astype(out.dtype, copy=False)
-
-
-def _check_out(out: Any, batch: tuple[int, ...], core: tuple[int, ...], dtype: Any) -> None:
-    leading = out.shape[: max(0, out.ndim - len(core))]
-    if leading + core != out.shape or np.broadcast_shapes(batch, leading) != leading:
-        raise ValueError(f"matmul: out has shape {out.shape}, the result {batch + core}")
-    if not np.can_cast(dtype, out.dtype, "same_kind"):
-        raise TypeError(f"matmul: out of {out.dtype} cannot hold {dtype}")
-    if not is_writable(out):
-        raise ValueError("matmul: out is read-only")
-    if overlaps_itself(out):
-        raise ValueError("matmul: elements of out share memory")
-
-
-def _factor(name: str, value: Any, dtype: Any) -> Any:
-    """alpha or beta as a number of this type; what the type cannot hold is refused, not rounded to an integer or made real (E528)."""
-    value = value.item() if getattr(value, "shape", None) == () else value
-    if dtype.kind == "O":
-        return value
-    kinds = {"c": numbers.Number, "f": numbers.Number, "i": numbers.Integral, "u": numbers.Integral, "b": numbers.Integral}
-    fits = isinstance(value, kinds[dtype.kind]) and (dtype.kind == "c" or not isinstance(value, complex))
-    if fits and (dtype.kind != "b" or value in (0, 1)):
-        with suppress(OverflowError):
-            return dtype.type(complex(value) if dtype.kind == "c" else value)
-    raise fail("E528", f"{name}={value!r} is no number that {dtype} can hold", "convert the operands, or the factor")

@@ -11,10 +11,12 @@ from itertools import product
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
-from bilinear.verify.scheme import prove_scheme
+from bilinear.verify.scheme import multiplies
 
 MOST_WORK = 500_000
 """Terms of all products together, beyond which no confusion is tried."""
+MOST_EQUATIONS = 100_000
+"""Ones among the right-hand sides of the Brent equations, m * k * n, beyond which no confusion is tried."""
 MOST_READINGS = 3
 
 
@@ -36,13 +38,13 @@ def find_confusions(scheme: Scheme) -> tuple[Confusion, ...]:
     """The confusions that make a wrong scheme right, those with the fewest changes only."""
     u, v, w = scheme.tables
     work = sum(len(left) * len(right) for left, right in zip(u, v, strict=True)) * max((len(row) for row in w), default=0)
-    if scheme.bases is not None or work > MOST_WORK:
+    if scheme.bases is not None or work > MOST_WORK or scheme.m * scheme.k * scheme.n > MOST_EQUATIONS:
         return ()
     permuted = _permuted_outputs(scheme)
     if permuted is not None:
         return (permuted,)
     for count in range(1, MOST_READINGS + 2):
-        found = tuple(c for c in _readings(scheme, count) if prove_scheme(c.meant).holds)
+        found = tuple(c for c in _readings(scheme, count) if multiplies(c.meant))
         if found:
             return found
     return ()
@@ -57,7 +59,7 @@ def _permuted_outputs(scheme: Scheme) -> Confusion | None:
         return None
     rows: dict[int, Form] = {target: scheme.tables[2][source] for source, target in enumerate(goes) if target is not None}
     meant = replace(scheme, w=LinearMap(scheme.rank, tuple(rows[i] for i in range(len(rows)))))
-    if not prove_scheme(meant).holds:
+    if not multiplies(meant):
         return None
     names = [(_output(scheme, a), _output(scheme, b)) for a, b in moved if b is not None]
     text, action = _told(names, all(target == _transposed(i, scheme.m, scheme.n) for i, target in enumerate(goes)))

@@ -15,6 +15,7 @@ from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
 from bilinear.verify.confusions import Confusion, find_confusions
+from bilinear.verify.refused import Refused
 from bilinear.verify.repair.edits import Edit, Patch, patched, place
 from bilinear.verify.repair.schedule import search_schedule_repairs
 from bilinear.verify.repair.search import search_repairs
@@ -123,7 +124,7 @@ class Explanation:
         return replace(diagnostic, span=self.span, label=self.label, notes=self.notes, hints=hints)
 
 
-def explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Schedule | None = None) -> BilinearError:
+def explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Schedule | None = None) -> Refused:
     """The error of a proof that does not hold, with its explanation; `schedule` is the one that was proved, if one was.
 
     A wrong scheme gives one diagnostic (E301). A wrong schedule keeps its own, behind one that points at the repair (E410) if there is one.
@@ -135,14 +136,14 @@ def explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Sche
     else:
         raise ValueError("a proof that holds has nothing to explain")
     if isinstance(proof, SchemeProof):
-        return BilinearError((explain_scheme(scheme, proof).attached(found[0]), *found[1:]))
+        return Refused((explain_scheme(scheme, proof).attached(found[0]), *found[1:]), proof)
     assert schedule is not None, "the proof of a schedule is explained with the schedule"
     explanation = explain_schedule(schedule, scheme, proof)
     if explanation.repairs:
         size = len(explanation.repairs[0].edits)
         message = f"{proof.schedule} is wrong, and {_edits(size)} make{'s' if size == 1 else ''} it right"
-        return BilinearError((explanation.attached(Diagnostic("E410", message)), *found))
-    return BilinearError((replace(found[0], notes=(*found[0].notes, *explanation.notes)), *found[1:]))
+        return Refused((explanation.attached(Diagnostic("E410", message)), *found), proof)
+    return Refused((replace(found[0], notes=(*found[0].notes, *explanation.notes)), *found[1:]), proof)
 
 
 def explain_scheme(scheme: Scheme, proof: SchemeProof) -> Explanation:

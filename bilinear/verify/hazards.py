@@ -53,23 +53,39 @@ def _twice(number: int, target: Block, other: Span | None, span: Span | None) ->
 
 def _overwritten(number: int, steps: list[Step]) -> Iterator[Diagnostic]:
     """Products read their operands over and over while others write, so no target may be an operand or a term of another step."""
+    readers: dict[Block, list[int]] = {}
+    for number_of_step, step in enumerate(steps):
+        for block in _unguarded(step):
+            readers.setdefault(block, []).append(number_of_step)
     for i, writer in enumerate(steps):
-        assert writer.product is not None
-        own = {writer.product.left, writer.product.right}
-        for j, reader in enumerate(steps):
-            assert reader.product is not None
-            operands = {reader.product.left, reader.product.right}
-            terms = set(reader.reads) - operands - set(reader.writes)
-            struck = [b for b in writer.writes if b in (own if i == j else operands | terms)]
-            if not struck:
-                continue
-            message = f"hazard in stage {number}: {struck[0]} is written while a product reads it"
-            who = f"{name_of(writer.product)} writes it"
-            if i != j:
-                where = f" at {reader.span}" if reader.span is not None else ""
-                who += f", {name_of(reader.product)} reads it{where}"
-            hint = "put the product into another block" if i == j else "put the products into two stages"
-            yield Diagnostic("E409", message, writer.span, notes=(who,), hints=(hint,))
+        own = _operands(writer)
+        struck = {j for block in writer.writes for j in readers.get(block, ()) if j != i}
+        if any(block in own for block in writer.writes):
+            struck.add(i)
+        for j in sorted(struck):
+            yield _struck(number, writer, steps[j])
+
+
+def _operands(step: Step) -> set[Block]:
+    assert step.product is not None
+    return {step.product.left, step.product.right}
+
+
+def _unguarded(step: Step) -> set[Block]:
+    """What a step reads while it runs: its operands, and the terms that it does not write itself."""
+    return _operands(step) | (step.reads - set(step.writes))
+
+
+def _struck(number: int, writer: Step, reader: Step) -> Diagnostic:
+    assert writer.product is not None and reader.product is not None
+    block = next(b for b in writer.writes if b in (_operands(reader) if reader is writer else _unguarded(reader)))
+    message = f"hazard in stage {number}: {block} is written while a product reads it"
+    who = f"{name_of(writer.product)} writes it"
+    if reader is not writer:
+        where = f" at {reader.span}" if reader.span is not None else ""
+        who += f", {name_of(reader.product)} reads it{where}"
+    hint = "put the product into another block" if reader is writer else "put the products into two stages"
+    return Diagnostic("E409", message, writer.span, notes=(who,), hints=(hint,))
 
 
 def find_shared_operands(number: int, stage: ProductStage, written: frozenset[str]) -> Iterator[tuple[Block, Diagnostic]]:

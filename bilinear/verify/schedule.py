@@ -16,6 +16,7 @@ from bilinear.verify.recursion import why_not_recursive
 from bilinear.verify.shapes import shape_conditions
 from bilinear.verify.symbolic_run import SymbolicRun
 from bilinear.verify.symbols import Value
+from bilinear.verify.telling import first_of
 
 ILL_DEFINED = frozenset({"E401", "E402", "E405", "E409"})
 """Faults after which what becomes of A and B is not told."""
@@ -54,7 +55,7 @@ class ScheduleProof:
     def require(self) -> None:
         """Raise `BilinearError` with every failure, unless the schedule holds."""
         if not self.holds:
-            raise BilinearError(self.failures)
+            raise BilinearError(first_of(self.failures))
 
 
 def prove_schedule(schedule: Schedule, scheme: Scheme | None = None) -> ScheduleProof:
@@ -62,7 +63,7 @@ def prove_schedule(schedule: Schedule, scheme: Scheme | None = None) -> Schedule
 
     `scheme` is the scheme whose products a schedule of one level should use; one that computes C by other products is right as well.
     In-place recursion is safe where it is safe for one level: an inner level adds its product and gives its operands back, which is all
-    that the outer level assumes.
+    that the outer level assumes. Raises `BilinearError` where a schedule of one level is too large to be proved (E412).
     """
     run = SymbolicRun(schedule, scheme)
     run.run()

@@ -14,10 +14,14 @@ from bilinear.errors import BilinearError, Diagnostic
 from bilinear.ir.number import Coefficient
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
+from bilinear.verify.expansion import require_expandable
 from bilinear.verify.rings import RingFacts, facts_of
+from bilinear.verify.telling import shortened
 
-MOST_TERMS = 20_000_000
-"""Products of three coefficients that a proof adds up; more would take minutes."""
+MOST_TERMS = 5_000_000
+"""Products of three coefficients that a proof adds up; that takes about a second."""
+MOST_FAILURES = 50_000
+"""Failing equations after which the search for more ends."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Equation:
     span: Span | None = None
 
     def __str__(self) -> str:
-        return f"{self.left}*{self.right} in {self.output}: found {self.found}, needed {self.needed}"
+        return f"{self.left}*{self.right} in {self.output}: found {shortened(str(self.found))}, needed {self.needed}"
 
 
 @dataclass(frozen=True)
@@ -110,13 +114,20 @@ def prove_scheme(scheme: Scheme) -> SchemeProof:
     Where it has changes of basis, they are part of what is proved: the scheme multiplies in the ordinary basis. Raises `BilinearError`
     where a coefficient is not of the ring (E302), and where the tables are too large to be proved (E303).
     """
+    require_expandable(scheme)
     _require_coefficients(scheme)
     denominator = _require_size(scheme)
-    left = residual(scheme)
+    left = residual(scheme, most=MOST_FAILURES)
     m, k, n = scheme.m, scheme.k, scheme.n
     failures = tuple(_failures(scheme, left))
     facts = facts_of(scheme, left, denominator)
     return SchemeProof(scheme.name, scheme.format, (m * k) * (k * n) * (m * n), failures, scheme.ring.name, facts, left.complete)
+
+
+def multiplies(scheme: Scheme) -> bool:
+    """Whether a scheme of the size of one that was proved holds: the verdict of `prove_scheme`, told at the first block that fails."""
+    _require_coefficients(scheme)
+    return residual(scheme, most=1).is_zero
 
 
 def ring_facts(scheme: Scheme) -> RingFacts:
@@ -177,7 +188,7 @@ def _require_coefficients(scheme: Scheme) -> None:
 def _foreign(scheme: Scheme, table: str, row: int, column: int, value: Coefficient) -> BilinearError:
     product = column if table == "W" else row
     span = scheme.places.products[product] if scheme.places is not None else None
-    what = f"the coefficient {value} in row {row + 1} of {table} (product {scheme.products[product]}) is no element of {scheme.ring}"
+    what = f"the coefficient {shortened(str(value))} in row {row + 1} of {table} (product {scheme.products[product]}) is no element of {scheme.ring}"
     reason = "its denominator is not invertible there" if scheme.ring.modulus else f"elements of {scheme.ring} are written without it"
     hint = "declare the ring that its coefficients come from"
     return BilinearError(Diagnostic("E302", f"{scheme.name}: {what}", span, notes=(reason,), hints=(hint,)))

@@ -6,10 +6,14 @@ decision, not a sample.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from bilinear.errors import Diagnostic
+from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Stage, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
+from bilinear.verify.bounds import Bounds
 from bilinear.verify.facts import BlockState, StageFact
 from bilinear.verify.hazards import contended, find_hazards
 from bilinear.verify.identify import Identifier
@@ -35,6 +39,7 @@ class SymbolicRun:
         """For each block the stage and place of the last write, until something reads it."""
         self.wasted: list[tuple[int, Block, Span | None]] = []
         """Writes that nothing reads."""
+        self.bounds = Bounds(schedule, self.symbols) if schedule.levels == 1 else None
 
     def run(self) -> None:
         """All stages; values that nobody reads are known afterwards."""
@@ -65,6 +70,7 @@ class SymbolicRun:
         updates: dict[Block, Value] = {}
         for block_map in stage.maps:
             updates |= self._evaluate(block_map)
+        self._require_short(updates.values())
         self.state.update(updates)
         steps = tuple(f"{target} = {self.symbols.text(value)}" for target, value in updates.items())
         self._add_fact(number, "restore" if stage.restores else "linear", steps, stage)
@@ -74,9 +80,11 @@ class SymbolicRun:
         spans = block_map.spans or (None,) * len(block_map.targets)
         values = [self.read(block, spans[0]) for block in self._read_sources(block_map)]
         for step in block_map.map.steps:
+            self._count((values[i], c) for i, c in step)
             values.append(sum((values[i] * scalar(c) for i, c in step), ring.zero))
         updates = {}
         for target, output, span in zip(block_map.targets, block_map.map.outputs, spans, strict=True):
+            self._count((values[i], c) for i, c in output)
             value = sum((values[i] * scalar(c) for i, c in output), ring.zero)
             if target.space == "C" and not self.schedule.scales_itself:
                 value = self.symbols.alpha * value + self.symbols.beta * self.read(target, span)
@@ -100,6 +108,7 @@ class SymbolicRun:
         for product, value in zip(stage.products, results, strict=True):
             for target in product.targets:
                 self._write(target, value, others[id(target)], written)
+                self._require_short((self.state[target.block],))
         self._add_fact(number, "product", steps, stage, contended(stage), names)
 
     def _identify(self, number: int, product: Product) -> str:
@@ -129,9 +138,20 @@ class SymbolicRun:
             sound = False
             message = f"stage {number}: the {'left' if side == 'A' else 'right'} operand {block} is no form over blocks of {side}"
             self.report("E402", message, product.span, f"it holds {self.symbols.text(value)}")
+        if self.bounds is not None and sound:
+            self.bounds.count(len(left) * len(right) * (1 + len(product.targets)))
         return left * right if sound else self.symbols.ring.zero
 
+    def _count(self, terms: Iterable[tuple[Value, Coefficient]]) -> None:
+        if self.bounds is not None:
+            self.bounds.count(sum(len(value) * (len(c.terms) if isinstance(c, Symbolic) else 1) for value, c in terms))
+
+    def _require_short(self, values: Iterable[Value]) -> None:
+        if self.bounds is not None:
+            self.bounds.require_short(values)
+
     def _other_terms(self, target: Target, span: Span | None) -> Value:
+        self._count((self.read(block, span), c) for block, c in target.plus)
         return sum((self.read(block, span) * self.symbols.scalar(c) for block, c in target.plus), self.symbols.ring.zero)
 
     def _write(self, target: Target, value: Value, others: Value, written: set[Block]) -> None:

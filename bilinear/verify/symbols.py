@@ -13,6 +13,7 @@ from typing import Any
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import Block, Schedule
+from bilinear.verify.telling import shortened
 
 LETTERS = {"A": 2, "B": 3, "C": 4}
 """Where the exponents of a space's blocks stand in a word (alpha, beta, a, b, c)."""
@@ -88,6 +89,7 @@ class Symbols:
         text = ""
         for word, coefficient in sorted(value.items(), key=_reading_order)[:limit]:
             sign, size = self.signed(coefficient)
+            size = shortened(size)
             factors = [f"{name}^{e}" if e > 1 else name for name, e in zip(("alpha", "beta"), word[:2], strict=True) if e]
             factors += [names[e - 1] for names, e in zip(self.names, word[2:], strict=True) if e]
             body = "*".join(([size] if size != "1" or not factors else []) + factors)
@@ -102,6 +104,18 @@ class Symbols:
     def key(self, coefficient: Any) -> Any:
         """A coefficient as something that is hashed alike wherever it is equal, which sympy's algebraic numbers are not."""
         return coefficient if self.domain.is_QQ or self.domain.is_FiniteField else self.bracketed(coefficient)
+
+    def length(self, coefficient: Any) -> int:
+        """The bits of all numbers that a coefficient is made of."""
+        if self.domain.is_QQ:
+            return int(coefficient.numerator.bit_length() + coefficient.denominator.bit_length())
+        if self.domain.is_FiniteField:
+            return 0
+        if self.domain.is_Algebraic:
+            numbers = coefficient.to_list()
+        else:
+            numbers = [*coefficient.numer.values(), *coefficient.denom.values()]
+        return sum(int(c.numerator).bit_length() + int(c.denominator).bit_length() for c in numbers)
 
     def bracketed(self, coefficient: Any) -> str:
         """A number as the language writes it, in brackets where it is no rational."""

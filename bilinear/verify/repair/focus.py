@@ -25,6 +25,11 @@ class Focus:
     outputs: frozenset[int]
     products: frozenset[int]
 
+    @property
+    def products_in_doubt(self) -> int:
+        """The products in which an edit may stand, once for each factor."""
+        return len(self.u) + len(self.v) + len(self.products)
+
     def allows(self, table: str, row: int, index: int) -> bool:
         """Whether a coefficient of an output of a map may be wrong."""
         if table == "w":

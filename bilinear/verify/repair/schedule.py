@@ -14,6 +14,7 @@ from math import comb
 
 import numpy as np
 
+from bilinear.errors import BilinearError
 from bilinear.ir.schedule import Block, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
@@ -65,9 +66,16 @@ def _proved(steps: Steps, scheme: Scheme, ordered: Sequence[Repair]) -> tuple[tu
     different: dict[Schedule, Repair] = {}
     for repair in ordered[:MOST_PROVED]:
         repaired = with_step_edits(steps, repair)
-        if repaired not in different and prove_schedule(repaired, scheme).holds:
+        if repaired not in different and _holds(repaired, scheme):
             different[repaired] = repair
     return tuple(different.values()), len(different) + max(0, len(ordered) - MOST_PROVED)
+
+
+def _holds(schedule: Schedule, scheme: Scheme) -> bool:
+    try:
+        return prove_schedule(schedule, scheme).holds
+    except BilinearError:  # too large: no repair that anybody could prove
+        return False
 
 
 def with_step_edits(steps: Steps, edits: Sequence[StepEdit]) -> Schedule:

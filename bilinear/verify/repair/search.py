@@ -21,7 +21,7 @@ from bilinear.verify.repair.join import PRIME, Array, Join, Side, has_residue
 from bilinear.verify.repair.solve import Solution
 from bilinear.verify.repair.terms import count_edits, edits
 from bilinear.verify.repair.values import Point, Pool, values_of
-from bilinear.verify.scheme import prove_scheme
+from bilinear.verify.scheme import multiplies
 
 MOST_EDITS = 3
 MOST_CANDIDATES = 20_000_000
@@ -29,18 +29,22 @@ MOST_CANDIDATES = 20_000_000
 MOST_OF_ALL = 6_000_000
 """The same for combinations of all edits."""
 MOST_VALUES = 20_000_000
-"""Values of the products, for all combinations of edits of one table."""
+"""Values of the blocks, the named sums and the products, for all combinations of edits of one table."""
 MOST_LISTED = 60_000
 """Single edits of a scheme that are listed."""
 MOST_PROVED = 60
 """Candidates that are proved; where there are more, they are counted as candidates only."""
 CLOSE = ("sign", "operand", "drop")
 """The kinds of edits that are combined where all would be too many."""
+MOST_EQUATIONS = 100_000
+"""Ones among the right-hand sides of the Brent equations, m * k * n, beyond which no repair is searched."""
+MOST_IN_DOUBT = 200
+"""Products in which a single edit may stand, where a scheme is too large to try every edit."""
 POINTS = 48
 """Points at which an edit over Z/p is tried; over Z/2 a wrong one passes them with a chance of at most (7/8)**48, before its proof."""
-MOST_PROOFS = 2_000
+MOST_PROOFS = 800
 """Proofs where single edits are tried by proof."""
-MOST_TERMS = 3_000_000
+MOST_TERMS = 1_500_000
 """Products of three coefficients that proofs add up where single edits are tried by proof."""
 
 
@@ -62,10 +66,12 @@ def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> Search:
 
     `solutions` are those of `solve_tables`, which rule out edits of a table alone, or say in which of its rows they are.
     """
+    if scheme.m * scheme.k * scheme.n > MOST_EQUATIONS:
+        return Search()
     most, focus = MOST_EDITS, None
     if count_edits(scheme) > MOST_LISTED:
         most, focus = 1, find_focus(scheme)
-        if focus is None:
+        if focus is None or focus.products_in_doubt > MOST_IN_DOUBT:
             return Search()
     every = edits(scheme, focus)
     if scheme.bases is not None or not _has_residues(scheme):
@@ -106,7 +112,7 @@ def _proved(scheme: Scheme, found: list[tuple[Edit, ...]]) -> tuple[tuple[tuple[
     ordered = sorted(found, key=closeness)
     for repair in ordered[:MOST_PROVED]:
         repaired = with_edits(scheme, repair)
-        if repaired.tables not in different and prove_scheme(repaired).holds:
+        if repaired.tables not in different and multiplies(repaired):
             different[repaired.tables] = repair
     return tuple(different.values()), len(different) + max(0, len(ordered) - MOST_PROVED)
 
@@ -136,9 +142,10 @@ def _passes(scheme: Scheme, point: Point, table: str, chosen: Sequence[Edit]) ->
 def _search_by_proof(scheme: Scheme, every: Sequence[Edit]) -> Search:
     """Single edits, each by the proof itself: where a scheme's ring or bases leave no other way."""
     terms = 100 + sum(len(left) * len(right) for left, right in zip(*scheme.tables[:2], strict=True)) * 4
+    terms += scheme.m * scheme.k * scheme.n + sum(len(row) for table in scheme.tables for row in table)
     most = min(MOST_PROOFS, MOST_TERMS // terms)
     ordered = sorted(every, key=lambda e: closeness((e,)))
-    sound = tuple((e,) for e in ordered[:most] if prove_scheme(with_edits(scheme, (e,))).holds)
+    sound = tuple((e,) for e in ordered[:most] if multiplies(with_edits(scheme, (e,))))
     complete = int(len(ordered) <= most)
     return Search(sound, len(sound), complete, complete)
 
@@ -153,7 +160,7 @@ class _Tables:
 
     def __init__(self, scheme: Scheme, point: Point, chosen: Sequence[Edit], size: int, solutions: Mapping[str, Solution]) -> None:
         self.point = point
-        self.rank = scheme.rank
+        self.widths = {table: _width(getattr(scheme, table)) for table in TABLES}
         self.known: dict[tuple[str, int, bool], Side] = {}
         self.pools: dict[tuple[str, bool], Pool] = {}
         self.splits = [s for s in product(range(size + 1), repeat=3) if sum(s) == size]
@@ -166,8 +173,8 @@ class _Tables:
     @property
     def work(self) -> int:
         """How many combinations would be tried; more than can be where even their values would be too many."""
-        counts = [(len(self.pools[t, self.is_alone(s)].edits), e) for s in self.splits for t, e in zip(TABLES, s, strict=True)]
-        if any(_choose(n, e) * self.rank > MOST_VALUES for n, e in counts):
+        counts = [(t, len(self.pools[t, self.is_alone(s)].edits), e) for s in self.splits for t, e in zip(TABLES, s, strict=True)]
+        if any(_choose(n, e) * self.widths[t] > MOST_VALUES for t, n, e in counts):
             return MOST_CANDIDATES + 1
         return sum(Join(self._sides(split), self.point.target).work for split in self.splits)
 
@@ -204,6 +211,10 @@ def _alone(linear: LinearMap, mine: Sequence[Edit], solution: Solution | None) -
         return list(mine)
     rows = {row for row, _ in solution.rows} if solution.mends else set()
     return [e for e in mine if any(c.row in rows for c in e.changes)]
+
+
+def _width(linear: LinearMap) -> int:
+    return linear.inputs + len(linear.steps) + len(linear.outputs)
 
 
 def _choose(n: int, k: int) -> int:

@@ -1,0 +1,227 @@
+"""The performance model beside measurements: milliseconds of plans over a grid of shapes on a GPU, and how far the model is off.
+
+`--json FILE` measures and keeps the points; `--evaluate FILE` weighs the model of this checkout against points measured before, and
+needs no GPU. Shapes marked as held out were never used for calibration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
+from itertools import pairwise
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from common import classical, gpu_state, interleaved, median, save
+
+import bilinear
+from bilinear.codegen.program import build_program
+from bilinear.frontend import load
+from bilinear.ir.plan import Plan
+from bilinear.planner.device import Device, load_device
+from bilinear.planner.model import ITEMSIZE, Profile, library_seconds, predict, profile_of, stage_seconds
+from bilinear.planner.plan import make_plan
+from bilinear.planner.prepare import Prepared, plain, prepare
+
+Shape = tuple[int, int, int]
+Way = tuple[str, int, str]
+"""Algorithm, levels, promise."""
+
+CALIBRATION: tuple[Shape, ...] = (
+    *((n, n, n) for n in (1024, 2048, 3072, 4096, 8192, 16384)),
+    (16384, 2048, 16384),
+    (16384, 16384, 2048),
+    (2048, 16384, 16384),
+    (4099, 5003, 3001),
+)
+HELD_OUT: tuple[Shape, ...] = (
+    (2560, 2560, 2560),
+    (5000, 5000, 5000),
+    (6144, 6144, 6144),
+    (12288, 12288, 12288),
+    (7168, 5120, 6144),
+    (8192, 16384, 4096),
+    (4096, 16384, 4096),
+    (20000, 3000, 20000),
+    (10000, 6000, 14000),
+    (6001, 7003, 5005),
+)
+WAYS: tuple[Way, ...] = (
+    *(("winograd", levels, "preserve") for levels in (1, 2, 3)),
+    *(("msmes", levels, "restore") for levels in (1, 2, 3)),
+    ("hopcroft_kerr", 1, "preserve"),
+    ("laderman", 1, "preserve"),
+)
+LEAST_BLOCK = 250
+"""Plans with smaller blocks are not measured."""
+
+
+@cache
+def prepared(way: Way) -> Prepared:
+    name, levels, inputs = way
+    loaded = load(name)
+    return prepare(loaded.scheme, loaded.schedule, levels, inputs)
+
+
+@cache
+def profile(way: Way) -> Profile:
+    return profile_of(prepared(way).schedule)
+
+
+def plan_of(way: Way, shape: Shape, dtype: str) -> Plan:
+    return make_plan(prepared(way).schedule, *shape, ITEMSIZE[dtype])
+
+
+def ways_for(shape: Shape, ways: tuple[Way, ...]) -> Iterator[Way]:
+    for way in ways:
+        schedule = prepared(way).schedule
+        if min(shape[0] // schedule.m, shape[1] // schedule.k, shape[2] // schedule.n) >= LEAST_BLOCK:
+            yield way
+
+
+def build(task: tuple[Way | None, str, str]) -> None:
+    """Fill the kernel cache with one program."""
+    way, dtype, architecture = task
+    build_program(plain().schedule if way is None else prepared(way).schedule, dtype, [architecture])
+
+
+def build_all(ways: tuple[Way, ...], dtypes: list[str]) -> None:
+    """All kernels at once, a process a core, so that the GPU does not wait for the compiler."""
+    import cupy
+
+    architecture = f"sm_{cupy.cuda.Device().compute_capability}"
+    slow_first = sorted(ways, key=lambda way: -way[1])
+    tasks = [(way, dtype, architecture) for way in (*slow_first, None) for dtype in dtypes]
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        list(pool.map(build, tasks))
+
+
+def stage_times(way: Way, shape: Shape, a: Any, b: Any, c: Any) -> list[float]:
+    """Milliseconds of each stage of the core, by events around every launch; the second of two runs."""
+    import cupy
+
+    from bilinear.runtime.cuda_executor import CudaExecutor
+    from bilinear.runtime.executor import allocate_workspace, lay_out
+
+    plan, executor = plan_of(way, shape, str(a.dtype)), CudaExecutor()
+    spaces = lay_out(plan, a, b, c, allocate_workspace(executor, plan, c))
+    steps = executor.steps(plan, plan.schedule.stages, spaces, 1, 1 if plan.core_is_begun else 0)
+    times: list[float] = []
+    for _ in range(2):
+        events = [cupy.cuda.Event() for _ in range(len(steps) + 1)]
+        events[0].record()
+        for step, event in zip(steps, events[1:], strict=True):
+            step()
+            event.record()
+        events[-1].synchronize()
+        times = [cupy.cuda.get_elapsed_time(x, y) for x, y in pairwise(events)]
+    return times
+
+
+def measure(shape: Shape, dtype: str, ways: list[Way], repeats: int) -> Iterator[dict[str, Any]]:
+    """The points of one shape and element type, timed interleaved; the library is the faster of CuPy's and PyTorch's multiply."""
+    import cupy
+
+    cupy.get_default_memory_pool().free_all_blocks()
+    m, k, n = shape
+    generator = cupy.random.default_rng(8)
+    a, b = generator.standard_normal((m, k), dtype=dtype), generator.standard_normal((k, n), dtype=dtype)
+    c = cupy.empty((m, n), dtype)
+    calls: dict[Any, Any] = dict(classical(a, b, c))
+    for way in ways:
+        calls[way] = partial(bilinear.matmul, a, b, c, algorithm=way[0], levels=way[1], inputs=way[2])  # type: ignore[arg-type]
+    times: dict[Any, float] = {name: median(values) for name, values in interleaved(calls, repeats).items()}
+    common = {"shape": shape, "dtype": dtype, "held_out": shape in HELD_OUT}
+    libraries = {name: times.pop(name) for name in list(times) if isinstance(name, str)}
+    yield {**common, "algorithm": "library", "levels": 0, "inputs": "preserve", "ms": min(libraries.values()), **libraries, **gpu_state()}
+    for way in ways:
+        stages = [round(ms, 5) for ms in stage_times(way, shape, a, b, c)]
+        yield {**common, "algorithm": way[0], "levels": way[1], "inputs": way[2], "ms": times[way], "stages": stages}
+
+
+def measure_all(shapes: tuple[Shape, ...], dtypes: list[str], ways: tuple[Way, ...], repeats: int) -> list[dict[str, Any]]:
+    build_all(ways, dtypes)
+    rows: list[dict[str, Any]] = []
+    for dtype in dtypes:
+        for shape in shapes:
+            try:
+                found = list(measure(shape, dtype, list(ways_for(shape, ways)), repeats))
+            except Exception as error:  # the other points are worth keeping
+                print(f"{dtype} {shape}: {type(error).__name__}: {error}", flush=True)
+                continue
+            print(dtype, shape, "  ".join(f"{r['algorithm']}-{r['levels']} {r['ms']:.3f}" for r in found), flush=True)
+            rows += found
+    return rows
+
+
+def predicted(row: dict[str, Any], device: Device) -> float:
+    """Milliseconds that the model says."""
+    m, k, n = row["shape"]
+    shape = m, k, n
+    if row["algorithm"] == "library":
+        return library_seconds(shape, row["dtype"], device) * 1e3
+    way = row["algorithm"], row["levels"], row["inputs"]
+    return predict(profile(way), plan_of(way, shape, row["dtype"]), row["dtype"], device) * 1e3
+
+
+def evaluate(rows: list[dict[str, Any]], device: Device, stages: bool) -> None:
+    """Print every point, the errors of the model, and how good its picks are."""
+    for row in rows:
+        row["predicted"] = predicted(row, device)
+        off = row["predicted"] / row["ms"] - 1
+        name = f"{row['algorithm']}-{row['levels']}"
+        shape = "x".join(map(str, row["shape"]))
+        print(f"{row['dtype']} {shape:>18} {name:>16} {row['ms']:9.3f} {row['predicted']:9.3f} {off:+7.1%}{'  held out' * row['held_out']}")
+        if stages and "stages" in row:
+            print_stages(row, device)
+    for held_out in (False, True):
+        part = [row for row in rows if row["held_out"] == held_out]
+        if part:
+            print(f"{'held out' if held_out else 'calibration'}: {summary(part)}")
+
+
+def print_stages(row: dict[str, Any], device: Device) -> None:
+    way = row["algorithm"], row["levels"], row["inputs"]
+    plan = plan_of(way, tuple(row["shape"]), row["dtype"])
+    for work, ms, seconds in zip(profile(way).works, row["stages"], stage_seconds(profile(way), plan, row["dtype"], device), strict=True):
+        print(f"      {ms:9.3f} {seconds * 1e3:9.3f} {seconds * 1e3 / ms:6.2f}  {work}")
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    errors = sorted(abs(row["predicted"] / row["ms"] - 1) for row in rows)
+    problems: dict[Any, list[dict[str, Any]]] = {}
+    for row in rows:
+        problems.setdefault((tuple(row["shape"]), row["dtype"]), []).append(row)
+    losses = [min(p, key=lambda r: float(r["predicted"]))["ms"] / min(r["ms"] for r in p) - 1 for p in problems.values()]
+    good = sum(loss <= 0.05 for loss in losses)
+    off = f"median {statistics.median(errors):.1%}, 90 % {errors[int(0.9 * len(errors))]:.1%}, worst {errors[-1]:.1%}"
+    picks = f"within 5 % of the best measured at {good} of {len(losses)} problems, worst {max(losses):.1%}"
+    return f"{len(rows)} points; error: {off}; pick: {picks}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dtypes", default="float64,float32")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--part", choices=("calibration", "held-out", "all"), default="all")
+    parser.add_argument("--device", default="h200")
+    parser.add_argument("--stages", action="store_true", help="print every stage beside its prediction")
+    parser.add_argument("--json", type=Path, help="where the points are kept")
+    parser.add_argument("--evaluate", type=Path, help="points measured before")
+    options = parser.parse_args()
+    shapes = {"calibration": CALIBRATION, "held-out": HELD_OUT, "all": CALIBRATION + HELD_OUT}[options.part]
+    if options.evaluate:
+        rows = json.loads(options.evaluate.read_text())["rows"]
+    else:
+        rows = measure_all(shapes, options.dtypes.split(","), WAYS, options.repeats)
+        save("model", rows, options.json)
+    evaluate(rows, load_device(options.device), options.stages)
+
+
+if __name__ == "__main__":
+    main()

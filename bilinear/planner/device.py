@@ -1,0 +1,205 @@
+"""A device as the performance model sees it: a few measured rates, kept as JSON."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import pairwise
+from math import isfinite, log
+from pathlib import Path
+from typing import Any
+
+from bilinear.errors import BilinearError, fail
+from bilinear.resources import devices_folder
+
+FORMAT = "bilinear-device/1"
+Table = tuple[tuple[float, float], ...]
+"""(key, value) pairs with rising positive keys; between keys the logarithm of the key interpolates, beyond them the last value holds."""
+
+
+@dataclass(frozen=True)
+class ElementRates:
+    """What a device does with one element type.
+
+    A block of threads of the product kernel computes a tile of `tile` = (rows, columns); `blocks` of them fit on a multiprocessor.
+    `product` gives the kernel's rate in TFLOP/s when the device is full, by the size of the whole multiply (m k n)**(1/3), for a long
+    multiply heats the device and lowers its clock; `start` is what beginning and ending a tile costs, in steps of the inner dimension,
+    and `lone` the speed of a multiprocessor with a single block, relative to a full one. `library` gives the rate of the library's own
+    multiply. `unaligned` is the speed of the product kernel, relative, where rows do not start at multiples of 16 bytes.
+    """
+
+    tile: tuple[int, int]
+    blocks: int
+    start: float
+    lone: float
+    unaligned: float
+    product: Table
+    library: Table
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU. Rates of memory are in GB/s (10**9 bytes, read and written bytes counted alike), times in microseconds.
+
+    `streaming` gives the share of `bandwidth` that a linear kernel reaches, by how many blocks it reads and writes at once; `launch` is
+    what one more launch costs, `call` what a call costs before its first launch, `scan` what looking at A and B for Inf and NaN costs
+    beyond their traffic.
+    """
+
+    name: str
+    processors: int
+    memory: int
+    l2: int
+    bandwidth: float
+    streaming: Table
+    launch: float
+    call: float
+    scan: float
+    float32: ElementRates
+    float64: ElementRates
+
+    def rates(self, dtype: str) -> ElementRates:
+        """The rates of an element type, `float32` or `float64`."""
+        return {"float32": self.float32, "float64": self.float64}[dtype]
+
+    def json(self) -> str:
+        """The description as text, as `load_device` reads it."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+
+
+def at(table: Table, key: float) -> float:
+    """The value of a table at a key."""
+    i = bisect_right(table, (key, float("inf")))
+    if i == 0 or i == len(table):
+        return table[min(i, len(table) - 1)][1]
+    (low, first), (high, second) = table[i - 1], table[i]
+    return first + (second - first) * log(key / low) / log(high / low)
+
+
+def shipped_devices() -> dict[str, Path]:
+    """The shipped descriptions by short name."""
+    return {path.stem: path for path in sorted(devices_folder().glob("*.json"))}
+
+
+@lru_cache(maxsize=16)
+def load_device(name_or_path: str) -> Device:
+    """A shipped device by its short name, or the description in a file; raises `BilinearError` (E541, E542)."""
+    known = shipped_devices()
+    path = known.get(name_or_path.lower(), Path(name_or_path))
+    if name_or_path.lower() not in known and not path.is_file():
+        raise fail("E541", f"there is no device {name_or_path!r}", f"choose one of {', '.join(known)}, or give a file of `bilinear tune`")
+    try:
+        return parse_device(path.read_bytes(), str(path))
+    except OSError as error:
+        raise fail("E541", f"{path} cannot be read: {error.strerror or error}") from None
+
+
+@lru_cache(maxsize=16)
+def device_named(full_name: str) -> Device | None:
+    """The shipped description of a GPU by the name that its driver gives, or None."""
+    for path in shipped_devices().values():
+        device = load_device(str(path))
+        if device.name == full_name:
+            return device
+    return None
+
+
+def parse_device(content: bytes, document: str) -> Device:
+    """A description from its text; raises `BilinearError` (E542) that names the field that makes no sense."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise fail("E542", f"{document} is no device description: {error}") from None
+    reader = _Reader(document)
+    reader.check(isinstance(value, dict) and value.get("format") == FORMAT, f"its format is not {FORMAT!r}")
+    facts: dict[str, Any] = {name: reader.field(value, name, read) for name, read in _DEVICE.items()}
+    return Device(**facts)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads fields, and says which one is missing or wrong."""
+
+    document: str
+
+    def check(self, holds: bool, message: str) -> None:
+        if not holds:
+            raise self.wrong(message)
+
+    def wrong(self, message: str) -> BilinearError:
+        return fail("E542", f"{self.document} is no device description: {message}", "write one with `bilinear tune`")
+
+    def field(self, value: Any, name: str, read: Callable[[_Reader, Any, str], Any]) -> Any:
+        self.check(isinstance(value, dict), "an object is missing")
+        self.check(name in value, f"{name} is missing")
+        return read(self, value[name], name)
+
+
+def _text(reader: _Reader, value: Any, name: str) -> str:
+    reader.check(isinstance(value, str) and 0 < len(value) <= 200, f"{name} is no short text")
+    return str(value)
+
+
+def _positive(reader: _Reader, value: Any, name: str) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    reader.check(number and isfinite(value) and 0 < value < 1e18, f"{name} is no positive number")
+    return float(value)
+
+
+def _share(reader: _Reader, value: Any, name: str) -> float:
+    reader.check(_positive(reader, value, name) <= 1, f"{name} is above 1")
+    return float(value)
+
+
+def _not_negative(reader: _Reader, value: Any, name: str) -> float:
+    return 0.0 if value == 0 and not isinstance(value, bool) else _positive(reader, value, name)
+
+
+def _whole(reader: _Reader, value: Any, name: str) -> int:
+    reader.check(_positive(reader, value, name) == int(value), f"{name} is no whole number")
+    return int(value)
+
+
+def _table(reader: _Reader, value: Any, name: str) -> Table:
+    pairs = isinstance(value, list) and 0 < len(value) <= 1000 and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
+    reader.check(pairs, f"{name} is no list of pairs")
+    table = tuple((_positive(reader, key, name), _positive(reader, number, name)) for key, number in value)
+    reader.check(all(a[0] < b[0] for a, b in pairwise(table)), f"the keys of {name} do not rise")
+    return table
+
+
+def _tile(reader: _Reader, value: Any, name: str) -> tuple[int, int]:
+    reader.check(isinstance(value, list) and len(value) == 2, f"{name} is no pair")
+    return _whole(reader, value[0], name), _whole(reader, value[1], name)
+
+
+def _rates(reader: _Reader, value: Any, name: str) -> ElementRates:
+    facts: dict[str, Any] = {key: reader.field(value, key, read) for key, read in _RATES.items()}
+    return ElementRates(**facts)
+
+
+_RATES: dict[str, Callable[[_Reader, Any, str], Any]] = {
+    "tile": _tile,
+    "blocks": _whole,
+    "start": _not_negative,
+    "lone": _share,
+    "unaligned": _share,
+    "product": _table,
+    "library": _table,
+}
+_DEVICE: dict[str, Callable[[_Reader, Any, str], Any]] = {
+    "name": _text,
+    "processors": _whole,
+    "memory": _whole,
+    "l2": _whole,
+    "bandwidth": _positive,
+    "streaming": _table,
+    "launch": _not_negative,
+    "call": _not_negative,
+    "scan": _not_negative,
+    "float32": _rates,
+    "float64": _rates,
+}

@@ -1,0 +1,102 @@
+"""In-place schedules for any scheme: C += A*B with sums formed in A and B themselves, nothing allocated, and A and B restored.
+
+Every bilinear program can be run so, one product at a time (Dumas, Grenet 2023, "Some fast algorithms multiplying a matrix by its adjoint"
+and its sequels on in-place accumulation). Here products run in stages as wide as the blocks allow: the left forms of a stage stand in
+different blocks of A at once, the right ones in blocks of B, so that each product may recurse in place. First the fewest stages are
+looked for, then an order and a partition with few block additions, and then little traffic (blocks that fused linear stages move).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+
+from bilinear.errors import fail
+from bilinear.ir.linear import Form
+from bilinear.ir.number import Symbolic, rational
+from bilinear.ir.schedule import Schedule
+from bilinear.ir.scheme import Scheme, block_name
+from bilinear.planner.in_place_search import Effort, Progress, StageSearch
+from bilinear.planner.in_place_stages import PRIME, Row, Side, is_sum
+from bilinear.planner.in_place_write import write_schedule
+
+__all__ = ["Progress", "find_in_place"]
+
+
+def find_in_place(
+    scheme: Scheme,
+    *,
+    consume: bool = False,
+    keep: Collection[str] = (),
+    temporaries: int = 0,
+    effort: int = 1,
+    seconds: float = math.inf,
+    seed: int = 0,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> Schedule:
+    """An in-place schedule of one level for a scheme over Z or Q: few product stages, then few additions, then little traffic.
+
+    `consume` leaves A and B undefined; those of A and B in `keep` are never written, not even for a moment. `temporaries` blocks for sums
+    of A, and as many for sums of B, are allocated where they help; such a schedule does not recurse in place. The result depends on `seed`
+    alone; `effort` multiplies the candidates that are weighed, and `seconds` ends the search early with the best so far.
+    Raises `BilinearError`: E541 where the coefficients are no rational numbers, E542 where an operand cannot be kept, E543 where an
+    option has no meaning.
+    """
+    _check_options(keep, temporaries, effort)
+    tables = rational_tables(scheme)
+    for name, rows in zip("AB", tables, strict=False):
+        if name in keep and not temporaries:
+            _check_kept(scheme, name, rows)
+    sizes = scheme.m * scheme.k, scheme.k * scheme.n
+    sides = [Side(residues(rows, size), size, temporaries, name in keep) for name, rows, size in zip("AB", tables[:2], sizes, strict=True)]
+    outputs = [frozenset(i for i, row in enumerate(tables[2]) if any(p == q for q, _ in row)) for p in range(scheme.rank)]
+    search = StageSearch(sides, outputs, not consume, seed)
+    best = search.run(effort_for(scheme.rank * max(sizes), effort, seconds), progress)
+    return write_schedule(scheme, best.order, (best.walks[0], best.walks[1]), not consume)
+
+
+def effort_for(size: int, effort: int, seconds: float) -> Effort:
+    """How long to search for a scheme of this size, products times blocks."""
+    candidates = effort * max(60, min(600, 60_000 // size))
+    return Effort(candidates, 4 if size < 500 else 2, 32 if size < 500 else 8, time.monotonic() + seconds)
+
+
+def rational_tables(scheme: Scheme) -> tuple[tuple[Form, ...], tuple[Form, ...], tuple[Form, ...]]:
+    """U, V and W of a scheme over Z or Q; another one is refused (E541)."""
+    strange = next((c for table in scheme.tables for row in table for _, c in row if isinstance(c, Symbolic)), None)
+    if strange is None and not scheme.ring.modulus:
+        return scheme.tables
+    what = f"is over {scheme.ring}" if strange is None else f"has the coefficient {strange}"
+    message = f"in-place schedules are found for schemes over Z and Q, and {scheme.name} {what}"
+    raise fail("E541", message, "take a scheme with rational coefficients, or write the schedule by hand")
+
+
+def residues(rows: Sequence[Form], blocks: int) -> tuple[Row, ...]:
+    """Forms as dense rows of residues."""
+    table = []
+    for row in rows:
+        dense = [0] * blocks
+        for index, coefficient in row:
+            value = rational(coefficient)
+            dense[index] = value.numerator * pow(value.denominator, -1, PRIME) % PRIME
+        table.append(tuple(dense))
+    return tuple(table)
+
+
+def _check_options(keep: Collection[str], temporaries: int, effort: int) -> None:
+    unknown = sorted(set(keep) - {"A", "B"})
+    if unknown:
+        raise fail("E543", f"keep={unknown[0]!r}: A and B are the operands that can be kept")
+    if temporaries < 0 or effort < 1:
+        raise fail("E543", f"temporaries={temporaries}, effort={effort}: at least 0 and at least 1 are possible")
+
+
+def _check_kept(scheme: Scheme, name: str, rows: Sequence[Form]) -> None:
+    """Refuse to keep an operand whose sums have no place (E542)."""
+    columns = scheme.k if name == "A" else scheme.n
+    for product, row in zip(scheme.products, residues(rows, (scheme.m if name == "A" else scheme.k) * columns), strict=True):
+        if is_sum(row):
+            terms = " and ".join(block_name(name, *divmod(i, columns)) for i, x in enumerate(row) if x)
+            note = f"{product} multiplies a sum of {terms}, and without temporaries it has no place but {name}"
+            raise fail("E542", f"{scheme.name} cannot run with {name} never written", "allow a temporary", notes=(note,))

@@ -1,0 +1,89 @@
+"""The sequential model: one product at a time, added to one block of C; sums are formed in A, in B and in C, and all are brought back.
+
+This is the model in which in-place algorithms are counted by hand: every block addition on A, B and C but those of the products
+themselves. C is the mirror image of the operands: what a block holds is added to several blocks of the result by the additions that
+follow, so the columns of W are the forms of a walk that runs backwards in time, and `Ci += c Cj` there is `form of Cj += c * form of Ci`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from bilinear.ir.linear import Form
+from bilinear.ir.number import exact
+from bilinear.ir.schedule import Block, LinearStage, Product, ProductStage, Result, Schedule, Space, Stage, Target
+from bilinear.ir.scheme import Scheme
+from bilinear.planner.in_place import effort_for, rational_tables, residues
+from bilinear.planner.in_place_search import Candidate, Progress, StageSearch
+from bilinear.planner.in_place_stages import Side
+from bilinear.planner.in_place_sums import Move, Walk
+from bilinear.planner.in_place_write import Layer, Run, block_map, multiple, packed, replay
+
+
+def find_sequential(
+    scheme: Scheme,
+    *,
+    effort: int = 1,
+    seconds: float = math.inf,
+    seed: int = 0,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> Schedule:
+    """A schedule C = A*B + C of one product a stage with one target each, with few additions on A, B and C, which all are written.
+
+    It says its scaling itself, so it is proved and printed, not compiled. Parameters and E541 as for `find_in_place`.
+    """
+    u, v, w = rational_tables(scheme)
+    columns = tuple(tuple((i, c) for i, row in enumerate(w) for q, c in row if q == p) for p in range(scheme.rank))
+    spaces = Space("A", "A", scheme.m, scheme.k), Space("B", "B", scheme.k, scheme.n), Space("C", "C", scheme.m, scheme.n)
+    sides = [
+        Side(residues(rows, len(space.blocks)), len(space.blocks), backwards=space.name == "C")
+        for rows, space in zip((u, v, columns), spaces, strict=True)
+    ]
+    search = StageSearch(sides, [frozenset({0})] * scheme.rank, restores=True, seed=seed, largest=1)
+    best = search.run(effort_for(scheme.rank * max(side.blocks for side in sides), effort, seconds), progress)
+    return _write(scheme, spaces, (u, v, columns), best)
+
+
+def _write(scheme: Scheme, spaces: tuple[Space, ...], forms: tuple[tuple[Form, ...], ...], best: Candidate) -> Schedule:
+    runs = [replay(space.blocks, walk) for space, walk in zip(spaces, best.walks, strict=True)]
+    runs[2] = _forwards(runs[2], best.walks[2])
+    stages: list[Stage] = []
+    for number, (product,) in enumerate(best.order):
+        stages += _linear_stages(runs, number)
+        blocks = [space.blocks[walk.places[_time(number, space, best)][0]] for space, walk in zip(spaces, best.walks, strict=True)]
+        stages.append(ProductStage((_product(blocks, runs, number, [table[product] for table in forms]),)))
+    stages += [replace(stage, restores=True) for stage in _linear_stages(runs, len(best.order))]
+    name = f"{scheme.name}-sequential"
+    return Schedule(
+        name, scheme.name, scheme.m, scheme.k, scheme.n, tuple(stages), (), True, ("A", "B"), result=Result(1, 1), ring=scheme.ring
+    )
+
+
+def _time(number: int, space: Space, best: Candidate) -> int:
+    """The stage of a walk in which a product runs: C's walk runs backwards."""
+    return len(best.order) - 1 - number if space.name == "C" else number
+
+
+def _product(blocks: list[Block], runs: list[Run], number: int, forms: list[Form]) -> Product:
+    factor = math.prod(multiple(run.held[number][0], wanted) for run, wanted in zip(runs, forms, strict=True))
+    left, right, target = blocks
+    return Product(left, right, (Target(target, exact(1 / factor), plus=((target, 1),)),))
+
+
+def _linear_stages(runs: list[Run], number: int) -> Iterator[LinearStage]:
+    for depth in range(max(len(run.layers[number]) for run in runs)):
+        yield LinearStage(tuple(block_map(run.blocks, run.layers[number][depth]) for run in runs if depth < len(run.layers[number])))
+
+
+def _forwards(run: Run, walk: Walk) -> Run:
+    """C's walk in the order of time: the moves reversed and transposed; blocks that end elsewhere are put there before all else."""
+    layers = [packed(Move(m.source, m.block, m.factor) for m in reversed(moves)) for moves in reversed(walk.moves)]
+    first: Layer = {}
+    for block, place in enumerate(walk.places[-1]):
+        factor = run.held[-1][block][block]
+        if place != block or factor != 1:
+            first[place] = {block: 1 / factor}
+    layers[0] = ([first] if first else []) + layers[0]
+    return Run(run.blocks, tuple(map(tuple, layers)), run.held[-2::-1])

@@ -1,0 +1,131 @@
+"""Product stages of an in-place schedule: the products cut into few groups whose left forms, and whose right forms, are independent.
+
+A group is independent in two linear matroids at once. A partition into the fewest such groups is searched for by ejection chains: a
+product that fits nowhere pushes out those that are in its way. Ranks are taken modulo a prime; forms that are independent there are
+independent over the rationals, so what is found is right, and only the bound that the caller compares with could be missed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+PRIME = 2**31 - 1
+"""The field of the search: products of two residues fit a 64-bit integer."""
+Row = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Side:
+    """The forms of one operand: for each product its residues over the operand's blocks.
+
+    A group of forms fits where all but `spare` of them, which stand in temporaries, are independent. The blocks of an operand that is
+    `kept` hold what they always held: a form that is no single block needs a temporary, and products may share operands. A side is
+    `backwards` where its stages come in reverse order.
+    """
+
+    forms: tuple[Row, ...]
+    blocks: int
+    spare: int = 0
+    kept: bool = False
+    backwards: bool = False
+
+    def fits(self, group: Sequence[int]) -> bool:
+        """Whether the forms of these products can stand at once."""
+        rows = [self.forms[p] for p in group]
+        if self.kept:
+            return len({monic(row) for row in rows if is_sum(row)}) <= self.spare
+        return _nullity(rows) <= self.spare
+
+    @property
+    def fewest_stages(self) -> int:
+        """A lower bound on the number of groups, from the blocks that there are and from forms that are equal up to a factor."""
+        lines = Counter(map(monic, self.forms))
+        if self.kept:
+            return max(1, -(-sum(map(is_sum, lines)) // max(1, self.spare)))
+        return max(-(-len(self.forms) // (self.blocks + self.spare)), -(-max(lines.values()) // (1 + self.spare)))
+
+
+def is_sum(row: Row) -> bool:
+    """Whether a form has more than one term."""
+    return sum(map(bool, row)) > 1
+
+
+def monic(row: Row) -> Row:
+    """The multiple of a form whose first coefficient is 1."""
+    first = next((x for x in row if x), 1)
+    inverse = pow(first, -1, PRIME)
+    return tuple(x * inverse % PRIME for x in row)
+
+
+class Independence:
+    """Which sets of products are independent on every side, remembered."""
+
+    def __init__(self, sides: Sequence[Side]) -> None:
+        self.sides = sides
+        self.known: dict[frozenset[int], bool] = {}
+
+    def holds(self, group: frozenset[int]) -> bool:
+        """Whether a stage can hold the forms of these products."""
+        if group not in self.known:
+            self.known[group] = all(side.fits(sorted(group)) for side in self.sides)
+        return self.known[group]
+
+    def in_the_way(self, product: int, group: frozenset[int]) -> Iterator[frozenset[int]]:
+        """What to push out of a group so that a product fits: nothing, one product, or two."""
+        if self.holds(group | {product}):
+            yield frozenset()
+            return
+        singles = [q for q in sorted(group) if self.holds(group - {q} | {product})]
+        yield from (frozenset({q}) for q in singles)
+        if singles:
+            return
+        ordered = sorted(group)
+        for i, q in enumerate(ordered):
+            for other in ordered[:i]:
+                if self.holds(group - {q, other} | {product}):
+                    yield frozenset({q, other})
+
+
+def _nullity(rows: Sequence[Row]) -> int:
+    """The number of rows less their rank."""
+    pivots: dict[int, list[int]] = {}
+    for row in rows:
+        rest = list(row)
+        for column, pivot in pivots.items():
+            if factor := rest[column]:
+                rest = [(x - factor * y) % PRIME for x, y in zip(rest, pivot, strict=True)]
+        lead = next((i for i, x in enumerate(rest) if x), None)
+        if lead is not None:
+            inverse = pow(rest[lead], -1, PRIME)
+            pivots[lead] = [x * inverse % PRIME for x in rest]
+    return len(rows) - len(pivots)
+
+
+Partition = tuple[frozenset[int], ...]
+
+
+def find_partition(independence: Independence, products: int, stages: int, generator: random.Random, tries: int) -> Partition | None:
+    """The products in this many groups, or None where `tries` ejections found none."""
+    groups = [frozenset[int]()] * stages
+    waiting = list(range(products))
+    generator.shuffle(waiting)
+    last_moved = [0] * products
+    for time in range(1, tries + products):
+        if not waiting:
+            return tuple(groups)
+        product = waiting.pop()
+        choices = [(out, g) for g, group in enumerate(groups) for out in independence.in_the_way(product, group)]
+        if not choices:
+            return None
+        free = [choice for choice in choices if not choice[0]]
+        if free:
+            out, place = generator.choice(free)
+        else:
+            out, place = min(choices, key=lambda c: (sum(1 + 2 * (last_moved[q] > time - products // 3) for q in c[0]), generator.random()))
+        groups[place] = groups[place] - out | {product}
+        last_moved[product] = time
+        waiting[:0] = sorted(out)
+    return None

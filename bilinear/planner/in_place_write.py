@@ -1,0 +1,166 @@
+"""From walks to a schedule: the moves replayed exactly, packed into simultaneous steps, and the products put where their forms stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt
+
+from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.number import exact, rational
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
+from bilinear.ir.scheme import Scheme
+from bilinear.planner.in_place_stages import PRIME, Partition
+from bilinear.planner.in_place_sums import Move, Walk
+
+Contents = list[dict[int, Fraction]]
+"""For each block the form that it holds, over the original blocks."""
+Layer = dict[int, dict[int, Fraction]]
+"""Simultaneous steps: for each block written its new value over the old ones."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A walk on one operand, exactly: layers before each stage, and what the places of each stage hold; temporaries are the last blocks."""
+
+    blocks: tuple[Block, ...]
+    layers: tuple[tuple[Layer, ...], ...]
+    held: tuple[tuple[Mapping[int, Fraction], ...], ...]
+
+
+def write_schedule(scheme: Scheme, order: Partition, walks: tuple[Walk, Walk], restores: bool) -> Schedule:
+    """The schedule that runs the products in these stages, with sums formed by the walks on A and on B.
+
+    Temporaries are the workspaces S, of blocks like A's, and T, of blocks like B's.
+    """
+    spaces = Space("A", "A", scheme.m, scheme.k), Space("B", "B", scheme.k, scheme.n)
+    workspaces = tuple(Space(n, s.name, _temporaries(w), 1) for n, s, w in zip("ST", spaces, walks, strict=True))
+    left, right = (replay(space.blocks + more.blocks, walk) for space, more, walk in zip(spaces, workspaces, walks, strict=True))
+    stages: list[Stage] = []
+    for number, group in enumerate(order):
+        stages += _linear_stages(left, right, number, restores=False)
+        places = walks[0].places[number], walks[1].places[number]
+        written = _products(scheme, sorted(group), places, (left, right), number)
+        stages.append(ProductStage(tuple(sorted(written, key=lambda product: -len(product.targets)))))
+    if restores:
+        stages += _linear_stages(left, right, len(order), restores=True)
+    used = tuple(space for space in workspaces if space.rows)
+    name = f"{scheme.name}-{'staged' if used else 'in-place' if restores else 'consuming'}"
+    promise = ("A", "B") if restores else _unwritten(stages)
+    return Schedule(name, scheme.name, scheme.m, scheme.k, scheme.n, tuple(stages), used, not used, promise, ring=scheme.ring)
+
+
+def _temporaries(walk: Walk) -> int:
+    return max(map(len, walk.spilled), default=0)
+
+
+def _unwritten(stages: Sequence[Stage]) -> tuple[str, ...]:
+    """Those of A and B that no stage writes."""
+    written = {target.space for stage in stages if isinstance(stage, LinearStage) for m in stage.maps for target in m.targets}
+    return tuple(name for name in ("A", "B") if name not in written)
+
+
+def _products(
+    scheme: Scheme, products: Sequence[int], places: tuple[Sequence[int], Sequence[int]], runs: tuple[Run, Run], number: int
+) -> Iterator[Product]:
+    """The products of a stage; what a block holds beyond the scheme's form is a factor, which the coefficients in C take back."""
+    outputs = Space("C", "C", scheme.m, scheme.n).blocks
+    u, v, w = scheme.tables
+    for i, product in enumerate(products):
+        factor = multiple(runs[0].held[number][i], u[product]) * multiple(runs[1].held[number][i], v[product])
+        column = ((block, c) for block, row in zip(outputs, w, strict=True) for p, c in row if p == product)
+        targets = tuple(Target(block, exact(rational(c) / factor)) for block, c in column)
+        yield Product(runs[0].blocks[places[0][i]], runs[1].blocks[places[1][i]], targets)
+
+
+def multiple(held: Mapping[int, Fraction], wanted: Form) -> Fraction:
+    """The factor of a block's content to the form that the scheme wants there."""
+    index, coefficient = wanted[0]
+    factor = held[index] / rational(coefficient)
+    if held != {i: rational(c) * factor for i, c in wanted}:
+        raise ArithmeticError("a block does not hold the form that it should: two rationals have one residue")
+    return factor
+
+
+def _linear_stages(left: Run, right: Run, number: int, *, restores: bool) -> Iterator[LinearStage]:
+    both = [run.layers[number] if number < len(run.layers) else () for run in (left, right)]
+    for depth in range(max(map(len, both))):
+        maps = tuple(block_map(run.blocks, layers[depth]) for run, layers in zip((left, right), both, strict=True) if depth < len(layers))
+        yield LinearStage(maps, restores)
+
+
+def block_map(blocks: Sequence[Block], layer: Layer) -> BlockMap:
+    """A layer over these blocks."""
+    sources = sorted({source for terms in layer.values() for source in terms})
+    place = {source: i for i, source in enumerate(sources)}
+    targets = sorted(layer)
+    outputs = tuple(form((place[source], exact(c)) for source, c in layer[target].items()) for target in targets)
+    return BlockMap(tuple(blocks[s] for s in sources), tuple(blocks[t] for t in targets), LinearMap(len(sources), outputs))
+
+
+def replay(blocks: tuple[Block, ...], walk: Walk) -> Run:
+    """A walk over these blocks, exactly; those beyond the operand's own are temporaries."""
+    own = len(blocks) - _temporaries(walk)
+    contents: Contents = [{i: Fraction(1)} for i in range(own)]
+    layers: list[tuple[Layer, ...]] = []
+    held: list[tuple[dict[int, Fraction], ...]] = []
+    for moves, places, spilled in zip(walk.moves, walk.places, walk.spilled, strict=True):
+        for move in moves:
+            _add(contents, move)
+        sums = [{i: _rational(x) for i, x in enumerate(row) if x} for row in spilled]
+        now = contents + [_sum(terms, contents) for terms in sums]
+        held.append(tuple(dict(now[place]) for place in places))
+        fill = [{own + i: terms for i, terms in enumerate(sums)}] if sums else []
+        layers.append((*packed(moves), *fill))
+    if walk.restores:
+        layers[-1] += _unscrambled(contents, walk.places[-1])
+    return Run(blocks, tuple(layers), tuple(held))
+
+
+def _sum(terms: Mapping[int, Fraction], contents: Contents) -> dict[int, Fraction]:
+    total: dict[int, Fraction] = {}
+    for source, factor in terms.items():
+        for index, coefficient in contents[source].items():
+            total[index] = total.get(index, Fraction(0)) + factor * coefficient
+    return {index: coefficient for index, coefficient in total.items() if coefficient}
+
+
+def _add(contents: Contents, move: Move) -> None:
+    contents[move.block] = _sum({move.block: Fraction(1), move.source: _rational(move.factor)}, contents)
+
+
+def packed(moves: Iterable[Move]) -> list[Layer]:
+    """The moves as few layers of simultaneous steps: each as early as what it reads and overwrites allows."""
+    layers: list[Layer] = []
+    written: dict[int, int] = {}
+    read: dict[int, int] = {}
+    for move in moves:
+        depth = max(written.get(move.source, -1) + 1, written.get(move.block, 0), read.get(move.block, 0))
+        if depth == len(layers):
+            layers.append({})
+        terms = layers[depth].setdefault(move.block, {move.block: Fraction(1)})
+        terms[move.source] = terms.get(move.source, Fraction(0)) + _rational(move.factor)
+        written[move.block] = max(depth, written.get(move.block, 0))
+        read[move.source] = max(depth, read.get(move.source, 0))
+    return layers
+
+
+def _unscrambled(contents: Contents, places: Sequence[int]) -> tuple[Layer, ...]:
+    """The step that brings every original block from the place and the factor in which it ended back to its own; none where none has to."""
+    layer: Layer = {}
+    for block, place in enumerate(places):
+        factor = contents[place][block]
+        if place != block or factor != 1:
+            layer[block] = {place: 1 / factor}
+    return (layer,) if layer else ()
+
+
+def _rational(residue: int) -> Fraction:
+    """The fraction of least size with this residue (Wang 1981): numerator and denominator below the root of half the prime."""
+    bound = isqrt(PRIME // 2)
+    old, new = (PRIME, 0), (residue, 1)
+    while new[0] > bound:
+        quotient = old[0] // new[0]
+        old, new = new, (old[0] - quotient * new[0], old[1] - quotient * new[1])
+    return Fraction(new[0], new[1])

@@ -1,0 +1,153 @@
+"""The performance model: how long a schedule takes on a device, from counts of its stages; docs/planning.md derives it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from math import cbrt, ceil
+
+from bilinear.analysis.block_maps import components
+from bilinear.ir.plan import Plan
+from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
+from bilinear.planner.device import Device, ElementRates, at
+
+ITEMSIZE = {"float32": 4, "float64": 8}
+Extents = tuple[int, int, int]
+"""(m, k, n) of a multiply, in elements."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Equal maps of a linear stage: `shape` names the operand like whose blocks theirs are; each place reads and writes so many."""
+
+    shape: str
+    sources: int
+    targets: int
+    places: int
+
+
+@dataclass(frozen=True)
+class LinearWork:
+    """A linear stage: one launch of its parts."""
+
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class ProductWork:
+    """A product stage: how many products, and how many blocks they read and write beyond their operands."""
+
+    products: int
+    read: int
+    written: int
+
+
+Work = LinearWork | ProductWork
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What the model needs of a lowered schedule: its grid, its stages as counts, and whether its inputs are scanned first."""
+
+    m: int
+    k: int
+    n: int
+    works: tuple[Work, ...]
+    scans: bool
+
+
+def profile_of(schedule: Schedule) -> Profile:
+    """The counts of a lowered schedule; one work a stage, in order."""
+    shape_of = {space.name: space.shape for space in schedule.spaces}
+    works = tuple(_linear(s, shape_of) if isinstance(s, LinearStage) else _products(s) for s in schedule.stages)
+    return Profile(schedule.m, schedule.k, schedule.n, works, schedule.runs_in_place)
+
+
+def _linear(stage: LinearStage, shape_of: dict[str, str]) -> LinearWork:
+    pieces = [piece for block_map in stage.maps for piece in components(block_map)]
+    counts = Counter((shape_of[p.targets[0].space], len(p.sources), len(p.targets)) for p in pieces)
+    return LinearWork(tuple(Part(*key, places) for key, places in counts.items()))
+
+
+def _products(stage: ProductStage) -> ProductWork:
+    targets = [target for product in stage.products for target in product.targets]
+    return ProductWork(len(stage.products), sum(not t.first for t in targets), len(targets))
+
+
+def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
+    """Seconds that a plan takes with beta = 0: its strips, its stages, its launches, and the scan of inputs that it writes."""
+    seconds = device.call * 1e-6
+    size = geometric_mean(plan.m, plan.k, plan.n)
+    for strip in plan.strips:
+        extents = tuple(stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
+        begun = ProductWork(1, int(strip.inner[0] > 0), 1)
+        seconds += product_seconds(begun, extents, dtype, device, size, is_aligned(plan.k, plan.n, dtype))  # type: ignore[arg-type]
+    if not plan.core[0]:
+        return seconds
+    if profile.scans:
+        seconds += device.scan * 1e-6 + (plan.m * plan.k + plan.k * plan.n) * ITEMSIZE[dtype] / (device.bandwidth * 1e9)
+    return seconds + sum(stage_seconds(profile, plan, dtype, device))
+
+
+def stage_seconds(profile: Profile, plan: Plan, dtype: str, device: Device) -> tuple[float, ...]:
+    """Seconds of each stage of the plan's core, its launch included."""
+    size = geometric_mean(plan.m, plan.k, plan.n)
+    aligned = is_aligned(*(plan.k, plan.n), dtype) and is_aligned(*plan.block[1:], dtype)
+    return tuple(
+        linear_seconds(work, plan.block, dtype, device)
+        if isinstance(work, LinearWork)
+        else product_seconds(work, plan.block, dtype, device, size, aligned)
+        for work in profile.works
+    )
+
+
+def linear_seconds(work: LinearWork, block: Extents, dtype: str, device: Device) -> float:
+    """One pass over memory: every source read once, every target written once, at the share of the bandwidth that so many streams reach."""
+    bm, bk, bn = block
+    elements = {"A": bm * bk, "B": bk * bn, "C": bm * bn}
+    seconds = device.launch * 1e-6
+    for part in work.parts:
+        streams = part.sources + part.targets
+        moved = part.places * streams * elements[part.shape] * ITEMSIZE[dtype]
+        seconds += moved / (at(device.streaming, streams) * device.bandwidth * 1e9)
+    return seconds
+
+
+def product_seconds(work: ProductWork, block: Extents, dtype: str, device: Device, size: float, aligned: bool = True) -> float:
+    """Tiles run in waves of as many as fit on the device; the longer of that and the traffic of the results, and the launch."""
+    rates = device.rates(dtype)
+    bm, bk, bn = block
+    tiles = work.products * ceil(bm / rates.tile[0]) * ceil(bn / rates.tile[1])
+    rate = at(rates.product, size) * 1e12 * (1 if aligned else rates.unaligned)
+    resident = device.processors * rates.blocks
+    wave = resident * 2 * rates.tile[0] * rates.tile[1] * (bk + rates.start) / rate
+    moved = (work.products * (bm * bk + bk * bn) + (work.read + work.written) * bm * bn) * ITEMSIZE[dtype]
+    return device.launch * 1e-6 + max(waves(tiles, device, rates) * wave, moved / (device.bandwidth * 1e9))
+
+
+def waves(tiles: int, device: Device, rates: ElementRates) -> float:
+    """Full waves that so many tiles take as long as; in the last one, a multiprocessor with a single tile is faster at that one."""
+    full, rest = divmod(tiles, device.processors * rates.blocks)
+    if rest == 0:
+        return float(full)
+    if rest <= device.processors:
+        return full + 1 / (rates.blocks * rates.lone)
+    return full + 1.0
+
+
+def library_seconds(extents: Extents, dtype: str, device: Device) -> float:
+    """The library's own multiply: a measured rate by size, or its traffic where that takes longer."""
+    m, k, n = extents
+    rate = at(device.rates(dtype).library, geometric_mean(m, k, n)) * 1e12
+    moved = (m * k + k * n + m * n) * ITEMSIZE[dtype]
+    return device.launch * 1e-6 + max(2 * m * k * n / rate, moved / (device.bandwidth * 1e9))
+
+
+def geometric_mean(m: int, k: int, n: int) -> float:
+    """The size of a multiply: the side of a cube of as many multiplications."""
+    return cbrt(m * k * n)
+
+
+def is_aligned(k: int, n: int, dtype: str) -> bool:
+    """Whether rows of k and of n elements are whole numbers of 16 bytes."""
+    return (k * ITEMSIZE[dtype]) % 16 == 0 and (n * ITEMSIZE[dtype]) % 16 == 0

@@ -1,0 +1,142 @@
+"""Auto: which device this is, which plan the model chooses for some arrays, and whether a given plan fits them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from bilinear.errors import BilinearError, fail
+from bilinear.planner.choose import Choice, Problem, make_choice
+from bilinear.planner.device import Device, device_named, load_device
+from bilinear.runtime.safety import shares_memory
+
+log = logging.getLogger("bilinear")
+
+
+def plan(
+    m: int,
+    k: int,
+    n: int,
+    dtype: Any = "float64",
+    *,
+    device: str | Device | None = None,
+    inputs: str = "preserve",
+    workspace: int | str | None = None,
+    accuracy: float | None = None,
+    explain: bool = False,
+) -> Choice:
+    """The plan for C (m x n) = A (m x k) * B (k x n): what `matmul(..., plan=...)` runs, and why each alternative lost.
+
+    `device` is a shipped description's name, a file of `bilinear tune`, or a `Device`; by default that of the current GPU. `inputs` says
+    what may happen to A and B; `workspace` is the most bytes of it, "none" or "unlimited"; `accuracy` the largest
+    max|C - A*B| / (max|A| max|B|) that the error bound may allow. With `explain`, error bounds are computed for every candidate. Raises
+    `BilinearError` (E513, E534, E541 to E543).
+    """
+    budget, buffer = budget_and_buffer(workspace)
+    budget = budget if buffer is None else int(buffer.nbytes)
+    known = device if isinstance(device, Device) else current_device() if device is None else load_device(str(device))
+    if known is None:
+        raise fail("E541", "there is no GPU here that a description is known of", "give device='h200', or a file of `bilinear tune`")
+    m, k, n = (int(e) if isinstance(e, np.integer) else e for e in (m, k, n))
+    return make_choice(Problem(m, k, n, _dtype_name(dtype), inputs, budget, accuracy), known, explain)
+
+
+def _dtype_name(dtype: Any) -> str:
+    """`float64` for what NumPy takes as a dtype; anything else as it is, to be refused by name."""
+    try:
+        return str(np.dtype(dtype))
+    except TypeError:
+        return str(dtype)
+
+
+def current_device() -> Device | None:
+    """The description of the current GPU: what BILINEAR_DEVICE names, else a shipped one of its name, else None."""
+    try:
+        import cupy
+
+        index = int(cupy.cuda.Device().id)
+    except Exception as error:  # no CuPy, no driver, no GPU: many kinds
+        log.debug("no GPU: %s", error)
+        index = -1
+    return _described(os.environ.get("BILINEAR_DEVICE", ""), index)
+
+
+@lru_cache(maxsize=64)
+def _described(named: str, index: int) -> Device | None:
+    if named:
+        return load_device(named)
+    if index < 0:
+        return None
+    import cupy
+
+    name = cupy.cuda.runtime.getDeviceProperties(index)["name"].decode()
+    device = device_named(name)
+    if device is None:
+        log.info("no description of %s: auto is the library's multiply; `bilinear tune` writes one, BILINEAR_DEVICE names it", name)
+    return device
+
+
+def choice_for(a: Any, b: Any, out: Any, dtype: Any, inputs: str, budget: int | None) -> Choice | None:
+    """What the model chooses for these arrays on the current GPU; None (the library) where nothing is known or nothing else can run."""
+    if a.ndim < 2 or b.ndim < 2 or 0 in (*a.shape, *b.shape) or str(dtype) not in ("float32", "float64"):
+        return None
+    if not a.dtype == b.dtype == dtype or (out is not None and (out.dtype != dtype or shares_memory(out, a) or shares_memory(out, b))):
+        return None
+    device = current_device()
+    if device is None:
+        return None
+    by_column = tuple(name for name, x in (("A", a), ("B", b), ("C", out)) if x is not None and _is_by_column(x))
+    problem = Problem(a.shape[-2], a.shape[-1], b.shape[-1], str(dtype), inputs, budget, None, by_column)
+    return _logged(problem, device)
+
+
+@lru_cache(maxsize=1024)
+def _logged(problem: Problem, device: Device) -> Choice:
+    """The choice, told once."""
+    choice = make_choice(problem, device)
+    shape, chosen = f"{problem.m} x {problem.k} x {problem.n}", choice.chosen
+    log.info("auto, %s of %s on %s: %s (%s)", shape, problem.dtype, device.name, chosen.name, chosen.why)
+    return choice
+
+
+def _is_by_column(x: Any) -> bool:
+    return bool(x.strides[-2] == x.itemsize != x.strides[-1])
+
+
+def budget_and_buffer(workspace: Any) -> tuple[int | None, Any]:
+    """What `workspace=` says: the most bytes (None: no limit), and the caller's buffer or None; anything else is refused (E534)."""
+    if workspace is None or (isinstance(workspace, str) and workspace == "unlimited"):
+        return None, None
+    if isinstance(workspace, str) and workspace == "none":
+        return 0, None
+    if isinstance(workspace, int | np.integer) and not isinstance(workspace, bool) and workspace >= 0:
+        return int(workspace), None
+    if isinstance(workspace, str | bool | int | float | np.generic):
+        raise fail("E534", f"workspace={workspace!r} means nothing", "give bytes, 'none', 'unlimited', or an array")
+    return None, workspace
+
+
+def over_budget(name: str, needed: int, allowed: int) -> BilinearError:
+    """The refusal of a plan that needs more workspace than it may have (E535)."""
+    return fail("E535", f"{name} needs {needed} bytes of workspace, {allowed} are allowed", "use fewer levels, algorithm='auto', or msmes")
+
+
+def check_plan_options(plan: Choice, algorithm: Any, levels: Any, inputs: str) -> None:
+    """Refuse options that a plan has already settled (E544)."""
+    if not isinstance(plan, Choice):
+        raise fail("E544", f"plan is a {type(plan).__name__}, not what bilinear.plan gives", "make one with bilinear.plan or load_plan")
+    if algorithm != "auto" or levels != "auto" or inputs not in ("preserve", plan.chosen.inputs):
+        raise fail("E544", "a plan has its own algorithm, levels and promise of the inputs", "leave these options out")
+
+
+def check_plan_fits(plan: Choice, a: Any, b: Any, dtype: Any) -> None:
+    """Refuse a plan for another problem (E544)."""
+    p = plan.problem
+    given = (a.shape[-2] if a.ndim > 1 else 1, a.shape[-1], b.shape[-1] if b.ndim > 1 else 1)
+    if given != (p.m, p.k, p.n) or str(dtype) != p.dtype:
+        shapes = f"{' x '.join(map(str, (p.m, p.k, p.n)))} of {p.dtype}, these arrays are {' x '.join(map(str, given))} of {dtype}"
+        raise fail("E544", f"the plan is for {shapes}", "plan for this problem")

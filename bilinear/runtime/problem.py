@@ -1,0 +1,60 @@
+"""The problem that operands make, as `numpy.matmul` has it: shapes, dtypes, and the factors as numbers of a dtype."""
+
+from __future__ import annotations
+
+import numbers
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bilinear.errors import fail
+from bilinear.runtime.safety import is_writable, overlaps_itself
+
+
+@dataclass(frozen=True)
+class ArrayProblem:
+    """Shape and dtype of a result, as `numpy.matmul` has them."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+def fit(a: Any, b: Any, out: Any) -> ArrayProblem:
+    """The problem that the operands make; raises `ValueError` and `TypeError` where `numpy.matmul` does."""
+    if a.ndim == 0 or b.ndim == 0:
+        raise ValueError("matmul: a scalar operand has no rows and columns (use * to scale)")
+    if a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
+        raise ValueError(f"matmul: the inner dimensions of {a.shape} and {b.shape} differ")
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    core = a.shape[-2:-1] * (a.ndim > 1) + b.shape[-1:] * (b.ndim > 1)
+    dtype = np.result_type(a.dtype, b.dtype)
+    if out is not None:
+        _check_out(out, batch, core, dtype)
+    return ArrayProblem(batch + core if out is None else out.shape, dtype)
+
+
+def _check_out(out: Any, batch: tuple[int, ...], core: tuple[int, ...], dtype: Any) -> None:
+    leading = out.shape[: max(0, out.ndim - len(core))]
+    if leading + core != out.shape or np.broadcast_shapes(batch, leading) != leading:
+        raise ValueError(f"matmul: out has shape {out.shape}, the result {batch + core}")
+    if not np.can_cast(dtype, out.dtype, "same_kind"):
+        raise TypeError(f"matmul: out of {out.dtype} cannot hold {dtype}")
+    if not is_writable(out):
+        raise ValueError("matmul: out is read-only")
+    if overlaps_itself(out):
+        raise ValueError("matmul: elements of out share memory")
+
+
+def factor(name: str, value: Any, dtype: Any) -> Any:
+    """alpha or beta as a number of this type; what the type cannot hold is refused, not rounded to an integer or made real (E528)."""
+    value = value.item() if getattr(value, "shape", None) == () else value
+    if dtype.kind == "O":
+        return value
+    kinds = {"c": numbers.Number, "f": numbers.Number, "i": numbers.Integral, "u": numbers.Integral, "b": numbers.Integral}
+    fits = isinstance(value, kinds[dtype.kind]) and (dtype.kind == "c" or not isinstance(value, complex))
+    if fits and (dtype.kind != "b" or value in (0, 1)):
+        with suppress(OverflowError):
+            return dtype.type(complex(value) if dtype.kind == "c" else value)
+    raise fail("E528", f"{name}={value!r} is no number that {dtype} can hold", "convert the operands, or the factor")

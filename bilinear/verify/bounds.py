@@ -1,0 +1,44 @@
+"""How much the proof of one schedule may take: values that double with every stage are refused before they fill the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bilinear.errors import BilinearError, fail
+from bilinear.ir.schedule import Schedule
+from bilinear.verify.symbols import Symbols, Value
+
+TOO_LARGE = "E412"
+MOST_STATES = 50_000
+"""Stages times blocks: a state of every block is kept for every stage."""
+MOST_WORK = 150_000
+"""Terms of values that are multiplied and added up."""
+MOST_BITS = 1600
+"""Length of a coefficient, all its numbers together."""
+
+
+class Bounds:
+    """The work of one run so far; what is too much is refused (E412)."""
+
+    def __init__(self, schedule: Schedule, symbols: Symbols) -> None:
+        self.schedule = schedule
+        self.symbols = symbols
+        self.work = 0
+        states = len(schedule.stages) * sum(len(space.blocks) for space in schedule.spaces)
+        if states > MOST_STATES:
+            raise self._refused(f"its stages have {states} states of blocks, at most {MOST_STATES} are followed")
+
+    def count(self, terms: int) -> None:
+        """Add the terms of a step that is about to be computed."""
+        self.work += terms
+        if self.work > MOST_WORK:
+            raise self._refused(f"its steps add up more than {MOST_WORK} terms")
+
+    def require_short(self, values: Iterable[Value]) -> None:
+        """Refuse coefficients that have grown out of bounds."""
+        if any(self.symbols.length(coefficient) > MOST_BITS for value in values for coefficient in value.values()):
+            raise self._refused(f"its coefficients grow to more than {MOST_BITS} bits")
+
+    def _refused(self, told: str) -> BilinearError:
+        hint = "prove its parts as schedules of their own"
+        return fail(TOO_LARGE, f"{self.schedule.name} is too large to be proved: {told}", hint, span=self.schedule.span)

@@ -1,0 +1,30 @@
+"""How long things are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bilinear.errors import Diagnostic
+
+MOST_LETTERS = 80
+"""Characters of a number in a message."""
+MOST_FAILURES = 50
+"""Diagnostics of one proof that are told."""
+
+
+def shortened(text: str) -> str:
+    """A number as text, its middle left out where it is long."""
+    if len(text) <= MOST_LETTERS:
+        return text
+    half = MOST_LETTERS // 2 - 8
+    return f"{text[:half]}...{text[-half:]} ({len(text)} characters)"
+
+
+def first_of(failures: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """The first failures; the last that is told says how many there are."""
+    if len(failures) <= MOST_FAILURES:
+        return tuple(failures)
+    last = failures[MOST_FAILURES - 1]
+    note = f"the first {MOST_FAILURES} of {len(failures)} faults are shown"
+    return (*failures[: MOST_FAILURES - 1], replace(last, notes=(*last.notes, note)))

@@ -1,0 +1,191 @@
+"""Choices: what may run, what the library keeps, exact bytes, and plans that come back from files the same."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bilinear
+from bilinear.errors import BilinearError
+from bilinear.planner.choose import LEAST_GAIN, Problem, lowered, make_choice, ways
+from bilinear.planner.device import load_device
+from bilinear.planner.plan import make_plan
+from bilinear.planner.saved import plan_from_json, plan_json
+from bilinear.reporting.plans import plan_table
+
+H200 = load_device("h200")
+LARGE = Problem(16384, 16384, 16384)
+
+
+def test_a_large_problem_gets_a_fast_scheme_and_a_small_one_the_library() -> None:
+    assert not make_choice(LARGE, H200).is_library
+    small = make_choice(Problem(256, 256, 256), H200)
+    assert small.is_library and small.chosen.why == "chosen: nothing is faster"
+    assert all("too small" in c.why or "alone" in c.why for c in small.candidates[1:])
+
+
+@pytest.mark.parametrize("shape", [(20000, 20000, 8), (8, 20000, 20000), (10**7, 16, 16), (1, 1, 1), (100_000, 3, 70)])
+def test_thin_problems_stay_with_the_library(shape: tuple[int, int, int]) -> None:
+    assert make_choice(Problem(*shape), H200).is_library
+
+
+@pytest.mark.parametrize("problem", [LARGE, Problem(8192, 8192, 8192, "float32", "restore"), Problem(1024, 1024, 1024)])
+def test_whatever_is_chosen_gains_more_than_the_margin(problem: Problem) -> None:
+    choice = make_choice(problem, H200)
+    library = next(c for c in choice.candidates if c.algorithm == "library")
+    assert library.ms is not None and choice.chosen.ms is not None
+    assert choice.is_library or choice.chosen.ms < (1 - LEAST_GAIN) * library.ms
+    fastest = min(c.ms for c in choice.candidates if c.ms is not None and "needs" not in c.why)
+    assert choice.is_library or choice.chosen.ms == fastest
+
+
+def test_the_margin_keeps_the_library() -> None:
+    rates = H200.float64
+    gain = make_choice(LARGE, H200).chosen.ms or 0.0
+    even = tuple((key, rate) for key, rate in ((16384.0, 2 * 16384**3 / (gain * 1.02) * 1e-9),))
+    choice = make_choice(LARGE, replace(H200, float64=replace(rates, library=even)))
+    assert choice.is_library and choice.chosen.why == f"chosen: nothing gains more than {LEAST_GAIN:.0%}"
+    assert choice.candidates[1].why.startswith("gains ")
+
+
+def test_nothing_writes_inputs_that_are_to_be_preserved() -> None:
+    assert {way[2] for way in ways(LARGE)} == {"preserve"}
+    assert {way[2] for way in ways(replace(LARGE, inputs="restore"))} == {"preserve", "restore"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_budget_is_kept_to_the_byte(dtype: str) -> None:
+    free = make_choice(replace(LARGE, dtype=dtype), H200)
+    needed = free.chosen.workspace
+    assert needed
+    schedule = lowered(free.chosen.algorithm, free.chosen.levels, free.chosen.inputs)[0]
+    itemsize = {"float32": 4, "float64": 8}[dtype]
+    assert needed == make_plan(schedule, 16384, 16384, 16384, itemsize).workspace_elements * itemsize
+    same = make_choice(replace(LARGE, dtype=dtype, workspace=needed), H200)
+    less = make_choice(replace(LARGE, dtype=dtype, workspace=needed - 1), H200)
+    assert same.chosen.name == free.chosen.name != less.chosen.name
+    assert less.chosen.workspace is not None and less.chosen.workspace < needed
+    lost = next(c for c in less.candidates if c.name == free.chosen.name)
+    assert lost.why == f"needs {needed} bytes of workspace, {needed - 1} are allowed"
+
+
+def test_without_workspace_only_the_library_or_an_in_place_schedule_runs() -> None:
+    assert make_choice(replace(LARGE, workspace=0), H200).is_library
+    in_place = make_choice(replace(LARGE, workspace=0, inputs="restore"), H200)
+    assert in_place.chosen.workspace == 0
+
+
+def test_a_device_without_memory_runs_nothing_that_does_not_fit() -> None:
+    small = replace(H200, memory=7 * 2**30)  # the operands take six
+    assert make_choice(LARGE, small).is_library
+
+
+def test_an_accuracy_is_kept_by_the_bound() -> None:
+    explained = make_choice(replace(LARGE, inputs="restore"), H200, explain=True)
+    bounds = {c.name: c.error for c in explained.candidates}
+    best = bounds[explained.chosen.name]
+    assert best is not None
+    stricter = make_choice(replace(LARGE, inputs="restore", accuracy=best * 0.99), H200)
+    assert stricter.chosen.error is not None and stricter.chosen.error < best
+    assert any(c.why.startswith("its error bound") for c in stricter.candidates)
+    assert make_choice(replace(LARGE, accuracy=1e-30), H200).is_library
+
+
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        ({"m": 0}, "E543"),
+        ({"k": 1.5}, "E543"),
+        ({"n": 2**40}, "E543"),
+        ({"dtype": "float16"}, "E543"),
+        ({"inputs": "burn"}, "E513"),
+        ({"workspace": -1}, "E543"),
+        ({"accuracy": 0.0}, "E543"),
+        ({"accuracy": float("nan")}, "E543"),
+    ],
+)
+def test_malformed_problems_are_refused(facts: dict[str, Any], code: str) -> None:
+    with pytest.raises(BilinearError, match=code):
+        Problem(**{"m": 8, "k": 8, "n": 8, **facts})
+
+
+def test_the_same_is_chosen_every_time() -> None:
+    first = make_choice(replace(LARGE, inputs="consume"), H200, explain=True)
+    make_choice.cache_clear()
+    assert make_choice(replace(LARGE, inputs="consume"), H200, explain=True) == first
+
+
+def test_planning_is_quick() -> None:
+    """Generous limits on what takes a millisecond and a few microseconds: lowering or proving at every shape would break them."""
+    make_choice(LARGE, H200)
+    start = time.perf_counter()
+    for n in range(12000, 12020):
+        make_choice(Problem(n, n, n), H200)
+    cold = (time.perf_counter() - start) / 20
+    start = time.perf_counter()
+    for _ in range(1000):
+        make_choice(LARGE, H200)
+    cached = (time.perf_counter() - start) / 1000
+    assert cold < 0.05 and cached < 50e-6
+
+
+def test_a_saved_plan_comes_back_the_same(tmp_path: Path) -> None:
+    choice = make_choice(replace(LARGE, inputs="restore", workspace=0, column_major=("A",)), H200)
+    bilinear.save_plan(choice, tmp_path / "plan.json")
+    assert bilinear.load_plan(tmp_path / "plan.json") == choice
+    assert choice.scheme_sha256 and choice.schedule_sha256
+    with pytest.raises(BilinearError, match="E612"):
+        bilinear.save_plan(choice, tmp_path / "missing" / "plan.json")
+    with pytest.raises(BilinearError, match="E545"):
+        bilinear.load_plan(tmp_path / "missing.json")
+
+
+def _first(value: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = value["candidates"][0]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda v: v.update(version="0.0.0"), "E546"),
+        (lambda v: v.update(scheme_sha256="0" * 64), "E546"),
+        (lambda v: v.update(format="x"), "E545"),
+        (lambda v: v.update(candidates=[]), "E545"),
+        (lambda v: v.pop("problem"), "E545"),
+        (lambda v: v.update(more=1), "E545"),
+        (lambda v: _first(v).update(levels="1"), "E545"),
+        (lambda v: _first(v).update(levels=0), "E545"),
+        (lambda v: _first(v).update(levels=99), "E545"),
+        (lambda v: _first(v).update(inputs="consume"), "E545"),
+        (lambda v: _first(v).update(algorithm="../etc/x"), "E545"),
+        (lambda v: _first(v).pop("why"), "E545"),
+        (lambda v: v["problem"].update(m=-1), "E543"),
+    ],
+)
+def test_a_changed_plan_is_refused(change: Any, code: str) -> None:
+    value = json.loads(plan_json(make_choice(LARGE, H200)))
+    change(value)
+    with pytest.raises(BilinearError, match=code):
+        plan_from_json(json.dumps(value), "plan.json")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "[" * 100_000])
+def test_what_is_no_plan_is_refused(text: str) -> None:
+    with pytest.raises(BilinearError, match="E545"):
+        plan_from_json(text, "plan.json")
+
+
+def test_the_table_shows_the_chosen_first_and_every_reason_when_asked() -> None:
+    choice = make_choice(replace(LARGE, workspace=2**33), H200, explain=True)
+    lines = plan_table(choice, explain=True).splitlines()
+    assert lines[0] == "16384 x 16384 by 16384 x 16384, float64, NVIDIA H200 (inputs preserve, workspace at most 8.00 GiB)"
+    assert lines[4].startswith(choice.chosen.name) and "times as fast" in lines[4]
+    assert len(lines) == 4 + len(choice.candidates)
+    assert sum(c.why in line for c, line in zip(choice.candidates, lines[4:], strict=True)) == len(choice.candidates)
+    assert plan_table(choice).endswith("more: explain")

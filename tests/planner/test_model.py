@@ -1,0 +1,156 @@
+"""The performance model: its counts beside the launches that the lowering makes, its limits, and descriptions of devices."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bilinear.codegen.schedule_to_launches import TILES, schedule_to_launches
+from bilinear.errors import BilinearError
+from bilinear.frontend import load
+from bilinear.ir.kernel import LinearKernel, ProductKernel
+from bilinear.planner.device import at, device_named, load_device, parse_device, shipped_devices
+from bilinear.planner.model import (
+    LinearWork,
+    ProductWork,
+    library_seconds,
+    linear_seconds,
+    predict,
+    product_seconds,
+    profile_of,
+    stage_seconds,
+)
+from bilinear.planner.plan import make_plan
+from bilinear.planner.prepare import prepare
+
+H200 = load_device("h200")
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs"), [("winograd", "preserve"), ("laderman", "preserve"), ("msmes", "restore"), ("msmes", "consume")]
+)
+@pytest.mark.parametrize("levels", [1, 2])
+def test_the_counts_are_those_of_the_launches(name: str, inputs: str, levels: int) -> None:
+    loaded = load(name)
+    schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
+    launches = schedule_to_launches(schedule, "double")
+    works = profile_of(schedule).works
+    assert len(works) == len(launches)
+    for work, launch in zip(works, launches, strict=True):
+        if isinstance(work, ProductWork):
+            assert isinstance(launch.kernel, ProductKernel)
+            rows = launch.kernel.products[launch.first : launch.first + launch.grid.y]
+            targets = [launch.kernel.destinations[r.first_destination + i] for r in rows for i in range(r.destinations)]
+            assert work == ProductWork(len(rows), sum(not t.first for t in targets), len(targets))
+        else:
+            assert isinstance(launch.kernel, LinearKernel)
+            parts = [launch.kernel.parts[place[0]] for place in launch.kernel.places[launch.first : launch.first + launch.grid.y]]
+            assert sum(p.places for p in work.parts) == len(parts)
+            assert sum(p.places * (p.sources + p.targets) for p in work.parts) == sum(len(p.sources) + len(p.targets) for p in parts)
+
+
+def test_the_tiles_of_the_description_are_those_of_the_kernels() -> None:
+    for dtype, element in (("float32", "float"), ("float64", "double")):
+        tile = TILES[element]
+        assert (H200.rates(dtype).tile, H200.rates(dtype).blocks) == ((tile.m, tile.n), tile.blocks)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_large_product_runs_at_the_rate_of_the_full_device(dtype: str) -> None:
+    n = 16896  # a multiple of the tiles and of a wave
+    rates = replace(H200.rates(dtype), start=0.0)
+    device = replace(H200, launch=0.0, float32=rates, float64=rates)
+    rows, columns = rates.tile
+    per_wave = device.processors * rates.blocks
+    assert (n // rows) * (n // columns) % per_wave == 0
+    wanted = 2 * n**3 / (at(rates.product, n) * 1e12)
+    assert product_seconds(ProductWork(1, 0, 1), (n, n, n), dtype, device, n) == pytest.approx(wanted)
+
+
+def test_one_tile_more_than_a_wave_costs_more_than_a_part_of_it() -> None:
+    rates = H200.float64
+    wave = H200.processors * rates.blocks
+    block = (rates.tile[0], 4096, rates.tile[1])
+    full, more = (product_seconds(ProductWork(tiles, 0, tiles), block, "float64", H200, 4096) for tiles in (wave, wave + 1))
+    assert 1.3 * full < more <= 2 * full
+
+
+def test_a_linear_stage_takes_its_traffic() -> None:
+    loaded = load("winograd")
+    work = profile_of(prepare(loaded.scheme, None, 1, "preserve").schedule).works[0]
+    assert isinstance(work, LinearWork)
+    n = 4096
+    seconds = linear_seconds(work, (n, n, n), "float64", replace(H200, launch=0.0, streaming=((1.0, 1.0),)))
+    assert seconds == pytest.approx(2 * (4 + 4) * n * n * 8 / (H200.bandwidth * 1e9))  # A and B: four blocks in, four sums out
+
+
+def test_a_plan_is_its_strips_and_its_stages() -> None:
+    loaded = load("winograd")
+    schedule = prepare(loaded.scheme, None, 1, "preserve").schedule
+    even, odd = (make_plan(schedule, n, n, n, 8) for n in (2048, 2049))
+    seconds = predict(profile_of(schedule), even, "float64", H200)
+    assert seconds == pytest.approx(sum(stage_seconds(profile_of(schedule), even, "float64", H200)) + H200.call * 1e-6)
+    assert len(odd.strips) == 3 and predict(profile_of(schedule), odd, "float64", H200) > seconds
+    tiny = make_plan(schedule, 1, 5, 5, 8)
+    assert predict(profile_of(schedule), tiny, "float64", H200) > 0
+
+
+def test_the_library_is_bound_by_memory_where_one_extent_is_small() -> None:
+    m, k, n = 20480, 20480, 2
+    traffic = (m * k + k * n + m * n) * 8 / (H200.bandwidth * 1e9)
+    assert library_seconds((m, k, n), "float64", H200) >= traffic
+
+
+def test_tables_interpolate_between_their_keys_and_end_flat() -> None:
+    table = ((1.0, 10.0), (4.0, 20.0))
+    assert [at(table, key) for key in (0.5, 1.0, 2.0, 4.0, 9.0)] == [10.0, 10.0, 15.0, 20.0, 20.0]
+
+
+def test_devices_are_found_by_short_name_file_and_full_name(tmp_path: Path) -> None:
+    assert "h200" in shipped_devices()
+    file = tmp_path / "mine.json"
+    file.write_text(H200.json())
+    assert load_device(str(file)) == H200 == device_named("NVIDIA H200") == load_device("H200")
+    assert device_named("another") is None
+    with pytest.raises(BilinearError, match="E541.*'no such'"):
+        load_device("no such")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "x"}, "its format is not 'bilinear-device/1'"),
+        ({"processors": 0}, "processors is no positive number"),
+        ({"processors": 1.5}, "processors is no whole number"),
+        ({"bandwidth": "fast"}, "bandwidth is no positive number"),
+        ({"bandwidth": float("nan")}, "bandwidth is no positive number"),
+        ({"launch": -1}, "launch is no positive number"),
+        ({"streaming": []}, "streaming is no list of pairs"),
+        ({"streaming": [[2, 1], [1, 1]]}, "the keys of streaming do not rise"),
+        ({"float32": {}}, "tile is missing"),
+        ({"float32": 3}, "an object is missing"),
+        ({"name": ""}, "name is no short text"),
+    ],
+)
+def test_a_malformed_description_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(BilinearError) as caught:
+        parse_device(json.dumps({**json.loads(H200.json()), **change}).encode(), "mine.json")
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.code == "E542" and diagnostic.message == f"mine.json is no device description: {message}"
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000])
+def test_what_is_no_description_at_all_is_refused(content: bytes) -> None:
+    with pytest.raises(BilinearError, match="E542"):
+        parse_device(content, "mine.json")
+
+
+def test_missing_fields_are_named() -> None:
+    whole = json.loads(H200.json())
+    for name in set(whole) - {"format"}:
+        with pytest.raises(BilinearError, match=f"{name} is missing"):
+            parse_device(json.dumps({key: value for key, value in whole.items() if key != name}).encode(), "mine.json")
