@@ -55,7 +55,6 @@ def multiply(a: Any, b: Any, c: Any, alpha: float, beta: float) -> None:
 
 
 counters = cp.zeros(8192, cp.uint32)  # launches on one stream share them, and leave them at zero
-
 for dtype in programs:
     a, b, c = (cp.random.standard_normal(shape, dtype=dtype) for shape in ((1027, 775), (775, 519), (1027, 519)))
     expected = 2 * cp.matmul(a, b) + 3 * c  # before the call, which may write a and b

@@ -1,7 +1,7 @@
 """In-place schedules for any scheme: C += A*B with sums formed in A and B themselves, nothing allocated, and A and B restored.
 
-Every bilinear program can be run so, one product at a time (Dumas, Grenet 2023, "Some fast algorithms multiplying a matrix by its adjoint"
-and its sequels on in-place accumulation). Here products run in stages as wide as the blocks allow: the left forms of a stage stand in
+Every bilinear program can be run so, one product at a time (Dumas, Grenet, "In-place accumulation of fast multiplication formulae", ISSAC
+2024). Here products run in stages as wide as the blocks allow: the left forms of a stage stand in
 different blocks of A at once, the right ones in blocks of B, so that each product may recurse in place. First the fewest stages are
 looked for, then an order and a partition with few block additions, and then little traffic (blocks that fused linear stages move).
 """

@@ -10,16 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 
 from bilinear.ir.linear import Form
-from bilinear.ir.number import exact
+from bilinear.ir.number import exact, generator
 from bilinear.ir.schedule import Block, LinearStage, Product, ProductStage, Result, Schedule, Space, Stage, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.planner.in_place import effort_for, rational_tables, residues
 from bilinear.planner.in_place_search import Candidate, Progress, StageSearch
 from bilinear.planner.in_place_stages import Side
 from bilinear.planner.in_place_sums import Move, Walk
-from bilinear.planner.in_place_write import Layer, Run, block_map, multiple, packed, replay
+from bilinear.planner.in_place_write import Layer, Run, block_map, multiple, packed, replay, side_by_side
+
+ALPHA = generator("alpha")
+"""A schedule that recurses has products of either sign to do, so it must be one for any factor."""
 
 
 def find_sequential(
@@ -30,7 +34,7 @@ def find_sequential(
     seed: int = 0,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Schedule:
-    """A schedule C = A*B + C of one product a stage with one target each, with few additions on A, B and C, which all are written.
+    """A schedule C = alpha*A*B + C of one product a stage with one target each, with few additions on A, B and C, which all are written.
 
     It says its scaling itself, so it is proved and printed, not compiled. Parameters and E541 as for `find_in_place`.
     """
@@ -57,7 +61,7 @@ def _write(scheme: Scheme, spaces: tuple[Space, ...], forms: tuple[tuple[Form, .
     stages += [replace(stage, restores=True) for stage in _linear_stages(runs, len(best.order))]
     name = f"{scheme.name}-sequential"
     return Schedule(
-        name, scheme.name, scheme.m, scheme.k, scheme.n, tuple(stages), (), True, ("A", "B"), result=Result(1, 1), ring=scheme.ring
+        name, scheme.name, scheme.m, scheme.k, scheme.n, tuple(stages), (), True, ("A", "B"), result=Result(ALPHA, 1), ring=scheme.ring
     )
 
 
@@ -67,14 +71,17 @@ def _time(number: int, space: Space, best: Candidate) -> int:
 
 
 def _product(blocks: list[Block], runs: list[Run], number: int, forms: list[Form]) -> Product:
-    factor = math.prod(multiple(run.held[number][0], wanted) for run, wanted in zip(runs, forms, strict=True))
+    factor = Fraction(1)
+    for run, wanted in zip(runs, forms, strict=True):
+        factor /= multiple(run.held[number][0], wanted)
     left, right, target = blocks
-    return Product(left, right, (Target(target, exact(1 / factor), plus=((target, 1),)),))
+    return Product(left, right, (Target(target, ALPHA * exact(factor), plus=((target, 1),)),))
 
 
 def _linear_stages(runs: list[Run], number: int) -> Iterator[LinearStage]:
     for depth in range(max(len(run.layers[number]) for run in runs)):
-        yield LinearStage(tuple(block_map(run.blocks, run.layers[number][depth]) for run in runs if depth < len(run.layers[number])))
+        maps = (block_map(run.blocks, run.layers[number][depth]) for run in runs if depth < len(run.layers[number]))
+        yield side_by_side(LinearStage(tuple(maps)))
 
 
 def _forwards(run: Run, walk: Walk) -> Run:

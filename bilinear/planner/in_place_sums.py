@@ -18,6 +18,8 @@ from bilinear.planner.in_place_stages import PRIME, Row, Side
 
 Matrix = Any
 """An integer array of residues: wanted forms by blocks."""
+UNIT = 1000
+"""What one addition counts; weights are integers, so that every machine finds the same walk."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,12 @@ class SumSearch:
         """The cheapest walk that is found: fewest additions, then least traffic."""
         beam = [_State(self.start, 0)]
         for stage, size in enumerate(self.sizes):
-            weights = np.concatenate([np.full(n, self.discount**d) for d, n in enumerate(self.sizes[stage:])])
+            weights = np.concatenate([np.full(n, round(UNIT * self.discount**d)) for d, n in enumerate(self.sizes[stage:])])
             ends = self.restores and stage == len(self.sizes) - 1
             spare = self.blocks if self.kept else 0 if ends else self.spare
             done = beam if self.kept else self._transition(beam, size, weights, spare)
             arrived = [self._arrive(state, size, ends) for state in done]
-            beam = sorted(arrived, key=lambda s: (s.additions + _left(s.wanted, weights[size:]), s.traffic))[: self.width]
+            beam = sorted(arrived, key=lambda s: (UNIT * s.additions + _left(s.wanted, weights[size:]), s.traffic))[: self.width]
         best = min(beam, key=lambda state: (state.additions, state.traffic))
         return Walk(best.moves[: len(self.sizes)], best.places, best.spilled, best.additions, best.traffic, self.restores)
 
@@ -113,16 +115,16 @@ class SumSearch:
 
     def _step(self, frontier: list[_State], size: int, weights: Matrix, seen: set[bytes]) -> list[_State]:
         """The best states one addition further."""
-        options: list[tuple[float, int, int, Move]] = []
+        options: list[tuple[int, int, int, Move]] = []
         for number, state in enumerate(frontier):
             moves, gains = self._moves(state, size, weights)
-            base = state.additions + 1 + _left(state.wanted, weights)
+            base = UNIT * (state.additions + 1) + _left(state.wanted, weights)
             keep = min(len(moves), self.width + 2)
             chosen = np.argsort(gains, kind="stable")[:keep]
             for i in chosen:
                 block, source, factor = map(int, moves[i])
                 touched = state.read | 1 << source | 1 << block
-                options.append((base + float(gains[i]), touched.bit_count() + state.traffic, number, Move(block, source, factor)))
+                options.append((base + int(gains[i]), touched.bit_count() + state.traffic, number, Move(block, source, factor)))
         options.sort(key=lambda option: option[:2])
         following: list[_State] = []
         for _, _, number, move in options:
@@ -219,6 +221,6 @@ def _open(state: _State, size: int) -> list[int]:
     return found
 
 
-def _left(wanted: Matrix, weights: Matrix) -> float:
+def _left(wanted: Matrix, weights: Matrix) -> int:
     """The entries that the rows have beyond one each, weighted."""
-    return float(weights @ ((wanted != 0).sum(axis=1) - 1))
+    return int(weights @ ((wanted != 0).sum(axis=1) - 1))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import isqrt
 
+from bilinear.analysis.block_maps import relabel
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import exact, rational
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Space, Stage, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.planner.in_place_stages import PRIME, Partition
 from bilinear.planner.in_place_sums import Move, Walk
@@ -164,3 +165,37 @@ def _rational(residue: int) -> Fraction:
         quotient = old[0] // new[0]
         old, new = new, (old[0] - quotient * new[0], old[1] - quotient * new[1])
     return Fraction(new[0], new[1])
+
+
+def scaling_itself(schedule: Schedule) -> Schedule:
+    """A schedule of one level with workspaces as one that the language can write: C = A*B + C, with temporaries of one block each."""
+    renamed = {
+        block: Block(f"{space.name}{number}", -1, -1) for space in schedule.workspaces for number, block in enumerate(space.blocks, 1)
+    }
+    shapes = [(renamed[block].space, space.shape) for space in schedule.workspaces for block in space.blocks]
+    temporaries = tuple(Space(name, shape, 0, 0) for name, shape in shapes)
+    stages = tuple(_scaled(stage, renamed) for stage in schedule.stages)
+    return replace(schedule, stages=stages, workspaces=temporaries, result=Result(1, 1))
+
+
+def side_by_side(stage: LinearStage) -> LinearStage:
+    """The stage as one map over all its blocks, as the language reads the stages of a schedule that scales for itself."""
+    sources = tuple(sorted({block for m in stage.maps for block in m.sources}))
+    place = {block: i for i, block in enumerate(sources)}
+    outputs = tuple(form((place[m.sources[i]], c) for i, c in row) for m in stage.maps for row in m.map.outputs)
+    targets = tuple(target for m in stage.maps for target in m.targets)
+    return replace(stage, maps=(BlockMap(sources, targets, LinearMap(len(sources), outputs)),))
+
+
+def _scaled(stage: Stage, renamed: Mapping[Block, Block]) -> Stage:
+    def named(block: Block) -> Block:
+        return renamed.get(block, block)
+
+    if isinstance(stage, LinearStage):
+        return side_by_side(replace(stage, maps=tuple(relabel(m, named) for m in stage.maps)))
+    return ProductStage(
+        tuple(
+            Product(named(p.left), named(p.right), tuple(Target(t.block, t.coefficient, plus=((t.block, 1),)) for t in p.targets))
+            for p in stage.products
+        )
+    )

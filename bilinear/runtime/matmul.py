@@ -16,12 +16,11 @@ from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded, load
 from bilinear.ir.plan import Plan
 from bilinear.planner.choose import Choice, algorithm_named
-from bilinear.planner.plan import choose_levels, make_plan
-from bilinear.planner.prepare import INPUTS, Prepared, check_promise, prepare
-from bilinear.planner.rings import coefficients_of, require_elements
+from bilinear.planner.prepare import INPUTS, check_promise
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
 from bilinear.runtime.auto import budget_and_buffer, check_plan_fits, check_plan_options, choice_for, over_budget
 from bilinear.runtime.executor import Executor, allocate_workspace, execute
+from bilinear.runtime.fitted import fitted_plan
 from bilinear.runtime.magnitudes import check_tolerance, check_tolerance_option
 from bilinear.runtime.problem import ArrayProblem, factor, fit
 from bilinear.runtime.safety import check_writable_inputs, is_writable, shares_memory
@@ -204,15 +203,13 @@ class _Request:
 
     def run_all(self, executor: Executor, loaded: Loaded, left: Any, right: Any, result: Any, alpha: Any, beta: Any) -> None:
         """The same plan, in the same workspace, for every matrix of the batch."""
-        m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
-        schedule = self.prepared(loaded, m, k, n).schedule
-        require_elements(loaded.scheme.name, coefficients_of(schedule), str(result.dtype), result.dtype.kind)
         spaces = (("A", left), ("B", right), ("C", result))
         by_column = frozenset(name for name, x in spaces if x.strides[-2] == x.itemsize != x.strides[-1])
-        plan = make_plan(schedule, m, k, n, result.dtype.itemsize, by_column)
-        log.debug("%s: workspace of %d bytes", schedule.name, plan.workspace_elements * result.dtype.itemsize)
-        if self.budget is not None and plan.workspace_elements * result.dtype.itemsize > self.budget:
-            raise over_budget(schedule.name, plan.workspace_elements * result.dtype.itemsize, self.budget)
+        plan = fitted_plan(loaded, self.levels, self.inputs, _extents(left, right), result.dtype, by_column)
+        needed = plan.workspace_elements * result.dtype.itemsize
+        log.debug("%s: workspace of %d bytes", plan.schedule.name, needed)
+        if self.budget is not None and needed > self.budget:
+            raise over_budget(plan.schedule.name, needed, self.budget)
         own = self.workspace is None or not plan.slots
         workspace = allocate_workspace(executor, plan, result) if own else self.given_workspace(plan, left, right, result)
         for index in np.ndindex(*result.shape[:-2]):
@@ -227,10 +224,6 @@ class _Request:
         if buffer.nbytes < needed or any(shares_memory(buffer, x) for x in (left, right, result)):
             raise fail("E529", f"workspace has {buffer.nbytes} bytes, {needed} are needed, apart from a, b and out", "give a larger buffer")
         return buffer.view(np.uint8)[:needed].view(result.dtype)
-
-    def prepared(self, loaded: Loaded, m: int, k: int, n: int) -> Prepared:
-        levels = max(1, choose_levels(loaded.scheme, m, k, n)) if self.levels == "auto" else int(self.levels)
-        return prepare(loaded.scheme, loaded.schedule, levels, self.inputs)
 
     def check_in_place(self, executor: Executor, loaded: Loaded, left: Any, right: Any, target: Any) -> None:
         check_promise(loaded.scheme, loaded.schedule, self.inputs)
@@ -247,11 +240,14 @@ class _Request:
         """Refuse a multiply that may move the operands farther than the tolerance (E533)."""
         if loaded.schedule is None or not target.size:
             return
-        m, k, n = left.shape[-2], left.shape[-1], right.shape[-1]
-        plan = make_plan(self.prepared(loaded, m, k, n).schedule, m, k, n, left.itemsize)
+        plan = fitted_plan(loaded, self.levels, self.inputs, _extents(left, right), left.dtype)
         products = prod(target.shape[:-2])
         calls = products // max(1, prod(left.shape[:-2])), products // max(1, prod(right.shape[:-2]))
         check_tolerance(executor, (loaded.scheme, loaded.schedule), plan, (left, right), calls, float(self.tolerance or 0))
+
+
+def _extents(left: Any, right: Any) -> tuple[int, int, int]:
+    return left.shape[-2], left.shape[-1], right.shape[-1]
 
 
 def _as_matrices(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:

@@ -26,7 +26,7 @@ def test_a_large_problem_gets_a_fast_scheme_and_a_small_one_the_library() -> Non
     assert not make_choice(LARGE, H200).is_library
     small = make_choice(Problem(256, 256, 256), H200)
     assert small.is_library and small.chosen.why == "chosen: nothing is faster"
-    assert all("too small" in c.why or "alone" in c.why for c in small.candidates[1:])
+    assert any(c.why == "blocks of 64x64x64 are too small" for c in small.candidates)
 
 
 @pytest.mark.parametrize("shape", [(20000, 20000, 8), (8, 20000, 20000), (10**7, 16, 16), (1, 1, 1), (100_000, 3, 70)])

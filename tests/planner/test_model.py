@@ -116,7 +116,7 @@ def test_devices_are_found_by_short_name_file_and_full_name(tmp_path: Path) -> N
     file.write_text(H200.json())
     assert load_device(str(file)) == H200 == device_named("NVIDIA H200") == load_device("H200")
     assert device_named("another") is None
-    with pytest.raises(BilinearError, match="E541.*'no such'"):
+    with pytest.raises(BilinearError, match=r"E541.*'no such'"):
         load_device("no such")
 
 

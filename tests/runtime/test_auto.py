@@ -1,0 +1,275 @@
+"""`auto` and `plan=` on arrays of a pretended GPU: what runs, what falls back, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bilinear
+from bilinear.errors import BilinearError
+from bilinear.planner.choose import Choice, Problem, make_choice
+from bilinear.planner.device import Device, load_device
+from bilinear.runtime import auto, matmul
+from bilinear.runtime.arrays import Kind
+from bilinear.runtime.numpy_executor import NumpyExecutor
+
+H200 = load_device("h200")
+SLOW = ((1.0, 0.001),)
+SLOW_LIBRARY = replace(H200, float32=replace(H200.float32, library=SLOW), float64=replace(H200.float64, library=SLOW))
+"""A device on which every fast scheme wins, at any size at which it is weighed."""
+N = 256
+
+
+class Counting(NumpyExecutor):
+    """Remembers the plans that ran."""
+
+    def __init__(self, ran: list[tuple[str, int]]) -> None:
+        super().__init__()
+        self.ran = ran
+
+    def steps(self, plan: Any, *rest: Any) -> Any:
+        self.ran.append((plan.schedule.scheme, plan.schedule.levels))
+        return super().steps(plan, *rest)
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """NumPy arrays that pass for arrays on a GPU where every fast scheme wins; the plans that run."""
+    plans: list[tuple[str, int]] = []
+    monkeypatch.setattr(matmul, "kind_of", lambda *arrays: Kind(np, True, lambda result: result))
+    monkeypatch.setattr(matmul, "make_executor", lambda kind: Counting(plans))
+    monkeypatch.setattr(auto, "current_device", lambda: SLOW_LIBRARY)
+    monkeypatch.delenv("BILINEAR_USE_LIBRARY", raising=False)
+    return plans
+
+
+def integers(*shape: int, dtype: str = "float64") -> Any:
+    return np.random.default_rng(sum(shape)).integers(-4, 5, shape).astype(dtype)
+
+
+def operands(n: int = N, dtype: str = "float64") -> tuple[Any, Any, Any]:
+    a, b = integers(n, n, dtype=dtype), integers(n, n + 2, dtype=dtype)
+    return a, b, a @ b  # integers: exact in both types
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_auto_runs_what_the_model_chooses(ran: list[tuple[str, int]], dtype: str) -> None:
+    a, b, wanted = operands(dtype=dtype)
+    np.testing.assert_array_equal(bilinear.matmul(a, b), wanted)
+    chosen = make_choice(Problem(N, N, N + 2, dtype), SLOW_LIBRARY).chosen
+    assert chosen.algorithm != "library" and (chosen.algorithm, chosen.levels) in ran
+
+
+def test_auto_takes_out_alpha_beta_and_batches(ran: list[tuple[str, int]]) -> None:
+    a, b, _ = operands()
+    out = integers(3, N, N + 2)
+    stacked = np.stack([a, a + 1, a - 1])
+    wanted = 2 * stacked @ b + 3 * out
+    assert bilinear.matmul(stacked, b, out, alpha=2, beta=3) is out
+    np.testing.assert_array_equal(out, wanted)
+    assert len(ran) >= 3
+
+
+def test_one_variable_of_the_environment_switches_everything_to_the_library(
+    ran: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, wanted = operands()
+    plan = make_choice(Problem(N, N, N + 2), SLOW_LIBRARY)
+    monkeypatch.setenv("BILINEAR_USE_LIBRARY", "1")
+    options: tuple[dict[str, Any], ...] = ({}, {"algorithm": "strassen"}, {"plan": plan}, {"algorithm": "msmes", "inputs": "restore"})
+    for option in options:
+        np.testing.assert_array_equal(bilinear.matmul(a, b, **option), wanted)
+    assert not ran
+    monkeypatch.setenv("BILINEAR_USE_LIBRARY", "0")
+    bilinear.matmul(a, b)
+    assert ran
+
+
+def test_an_unknown_device_is_the_library(ran: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "current_device", lambda: None)
+    a, b, wanted = operands()
+    np.testing.assert_array_equal(bilinear.matmul(a, b), wanted)
+    assert not ran
+
+
+def test_numpy_arrays_stay_with_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "current_device", lambda: SLOW_LIBRARY)
+    monkeypatch.setattr(matmul, "make_executor", lambda kind: pytest.fail("a schedule ran"))
+    a, b, wanted = operands()
+    np.testing.assert_array_equal(bilinear.matmul(a, b), wanted)
+
+
+@pytest.mark.parametrize("workspace", ["none", 0, np.int64(0)])
+def test_without_workspace_auto_is_the_library_or_in_place(ran: list[tuple[str, int]], workspace: Any) -> None:
+    a, b, wanted = operands()
+    np.testing.assert_array_equal(bilinear.matmul(a, b, workspace=workspace), wanted)
+    assert not ran
+    np.testing.assert_array_equal(bilinear.matmul(a, b, workspace=workspace, inputs="restore"), wanted)
+    assert any(name == "strassen" for name, _ in ran)
+    np.testing.assert_array_equal(a @ b, wanted)  # restored
+
+
+def test_a_buffer_is_used_up_to_its_size(ran: list[tuple[str, int]]) -> None:
+    a, b, wanted = operands()
+    needed = make_choice(Problem(N, N, N + 2), SLOW_LIBRARY).chosen.workspace
+    assert needed
+    np.testing.assert_array_equal(bilinear.matmul(a, b, workspace=np.empty(needed, np.uint8)), wanted)
+    assert ran
+    ran.clear()
+    np.testing.assert_array_equal(bilinear.matmul(a, b, workspace=np.empty(16, np.uint8)), wanted)
+    assert not ran
+
+
+def test_a_budget_holds_for_a_named_algorithm() -> None:
+    a, b, wanted = operands()
+    np.testing.assert_array_equal(bilinear.matmul(a, b, algorithm="strassen", workspace="unlimited"), wanted)
+    with pytest.raises(BilinearError, match=r"E535.*needs \d+ bytes of workspace, 1000 are allowed"):
+        bilinear.matmul(a, b, algorithm="strassen", workspace=1000)
+    np.testing.assert_array_equal(bilinear.matmul(a, b, algorithm="msmes", inputs="restore", workspace="none"), wanted)
+
+
+@pytest.mark.parametrize("workspace", ["much", -1, 1.5, True, b"x", object()])
+def test_a_malformed_workspace_is_refused(workspace: Any) -> None:
+    a, b, _ = operands()
+    with pytest.raises(BilinearError, match=r"E534|E529"):
+        bilinear.matmul(a, b, algorithm="strassen", workspace=workspace)
+
+
+def test_memory_that_cannot_be_had_is_the_library(
+    ran: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def none_left(*_: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(Counting, "allocate", none_left)
+    a, b, wanted = operands()
+    with caplog.at_level(logging.INFO, "bilinear"):
+        np.testing.assert_array_equal(bilinear.matmul(a, b), wanted)
+    assert not ran and "cannot run" in caplog.text
+    with pytest.raises(MemoryError):
+        bilinear.matmul(a, b, plan=make_choice(Problem(N, N, N + 2), SLOW_LIBRARY))
+
+
+def test_inputs_that_cannot_be_written_are_no_error_of_auto(ran: list[tuple[str, int]]) -> None:
+    a, b, wanted = operands()
+    a.flags.writeable = False
+    np.testing.assert_array_equal(bilinear.matmul(a, b, workspace=0, inputs="restore"), wanted)
+    nan = np.full_like(wanted, np.nan)
+    poisoned = a.copy()
+    poisoned[0, 0] = np.inf
+    with np.errstate(invalid="ignore"):
+        result = bilinear.matmul(poisoned, b, nan, workspace=0, inputs="restore")
+    np.testing.assert_array_equal(result[1:], wanted[1:])
+    assert not ran
+
+
+def test_the_choice_is_logged_once(ran: list[tuple[str, int]], caplog: pytest.LogCaptureFixture) -> None:
+    auto._logged.cache_clear()
+    a, b, _ = operands()
+    with caplog.at_level(logging.INFO, "bilinear"):
+        for _ in range(3):
+            bilinear.matmul(a, b)
+    assert len([r for r in caplog.records if r.message.startswith(f"auto, {N} x {N} x {N + 2} of float64")]) == 1
+
+
+def test_a_plan_runs_exactly(ran: list[tuple[str, int]], tmp_path: Path) -> None:
+    """The third-best plan, so that neither the best one nor the library can stand in for it."""
+    choice = make_choice(Problem(512, 512, 514), SLOW_LIBRARY)
+    third = next(c for c in choice.candidates[2:] if c.algorithm == "strassen" and not c.why.startswith("needs"))
+    pinned = replace(choice, candidates=(third,), scheme_sha256=bilinear_hash("strassen"))
+    bilinear.save_plan(pinned, tmp_path / "plan.json")
+    a, b, wanted = operands(512)
+    np.testing.assert_array_equal(bilinear.matmul(a, b, plan=bilinear.load_plan(tmp_path / "plan.json")), wanted)
+    assert set(ran) - {("plain", 1)} == {("strassen", third.levels)}
+
+
+def bilinear_hash(name: str) -> str:
+    from bilinear.planner.choose import hashes
+
+    return hashes(name)[0]
+
+
+def test_a_plan_runs_on_numpy_arrays_too() -> None:
+    a, b, wanted = operands()
+    plan = make_choice(Problem(N, N, N + 2), SLOW_LIBRARY)
+    np.testing.assert_array_equal(bilinear.matmul(a, b, plan=plan), wanted)
+
+
+def test_a_plan_gives_the_same_bits_every_time(ran: list[tuple[str, int]]) -> None:
+    generator = np.random.default_rng(3)
+    a, b = generator.standard_normal((N, N)), generator.standard_normal((N, N + 2))
+    plan = make_choice(Problem(N, N, N + 2), SLOW_LIBRARY)
+    first, second = (bilinear.matmul(a, b, plan=plan) for _ in range(2))
+    np.testing.assert_array_equal(first.view(np.uint64), second.view(np.uint64))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"algorithm": "strassen"}, {"levels": 1}, {"inputs": "consume"}, {"plan": "plan.json"}],
+    ids=["name", "levels", "inputs", "text"],
+)
+def test_options_beside_a_plan_are_refused(options: dict[str, Any]) -> None:
+    a, b, _ = operands()
+    plan: Choice = make_choice(Problem(N, N, N + 2), SLOW_LIBRARY)
+    with pytest.raises(BilinearError, match="E544"):
+        bilinear.matmul(a, b, **{"plan": plan, **options})
+
+
+def test_a_plan_for_another_problem_is_refused() -> None:
+    a, b, _ = operands()
+    for problem in (Problem(N, N, N), Problem(N, N, N + 2, "float32")):
+        with pytest.raises(BilinearError, match="E544"):
+            bilinear.matmul(a, b, plan=make_choice(problem, SLOW_LIBRARY))
+
+
+def test_plans_need_no_gpu_but_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(SLOW_LIBRARY.json())
+    choice = bilinear.plan(N, N, N, "float32", device=str(file), workspace="none", inputs="restore")
+    assert choice.chosen.algorithm == "msmes" and choice.problem.workspace == 0
+    assert bilinear.plan(N, N, N, np.float64, device=SLOW_LIBRARY).problem.dtype == "float64"
+    monkeypatch.setenv("BILINEAR_DEVICE", str(file))
+    assert auto.current_device() == load_device(str(file))
+    monkeypatch.setattr(auto, "current_device", lambda: None)
+    with pytest.raises(BilinearError, match="E541"):
+        bilinear.plan(N, N, N)
+    with pytest.raises(BilinearError, match="E543"):
+        bilinear.plan(N, N, N, "text", device="h200")
+
+
+def test_threads_plan_and_multiply_at_once(ran: list[tuple[str, int]]) -> None:
+    make_choice.cache_clear()
+    a, b, wanted = operands()
+    wrong: list[Any] = []
+
+    def work() -> None:
+        for _ in range(3):
+            if not (bilinear.matmul(a, b) == wanted).all():
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and ran
+
+
+def test_choosing_again_costs_microseconds() -> None:
+    """A generous limit on what takes ten microseconds; planning anew would take a hundred times as long."""
+    a, b, _ = operands()
+    device: Device = SLOW_LIBRARY
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(auto, "current_device", lambda: device)
+        auto.choice_for(a, b, None, a.dtype, "preserve", None)
+        start = time.perf_counter()
+        for _ in range(1000):
+            auto.choice_for(a, b, None, a.dtype, "preserve", None)
+        assert (time.perf_counter() - start) / 1000 < 100e-6
