@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from bilinear.analysis.rounding import SLACK
-from bilinear.analysis.rounding_trace import OperandValue, Trace
+from bilinear.analysis.rounding_trace import OperandValue, Trace, Vector
 from bilinear.ir.schedule import Block, Schedule
 
 LARGEST_ROUNDOFF = 2.0**-24
@@ -15,20 +16,25 @@ LARGEST_ROUNDOFF = 2.0**-24
 
 @dataclass(frozen=True)
 class BlockDrift:
-    """How far one restored block may be from what it was: |restored - original| <= u * sum of weight * max|block met|, elementwise."""
+    """How far one restored block may be from what it was, elementwise.
+
+    |restored - original| <= u * sum of weight * max|block met| + e * sum of the losses whose block is not all zeros, where e is the
+    smallest subnormal number: what a multiplication with a fraction loses where it underflows. Sums lose nothing there.
+    """
 
     block: Block
     weights: tuple[tuple[Block, float], ...]
+    losses: tuple[tuple[Block, float], ...] = ()
 
     @property
     def coefficient(self) -> float:
-        """d of |restored - original| <= d * u * max(|blocks met|)."""
+        """d of |restored - original| <= d * u * max(|blocks met|), where nothing underflows."""
         return sum(weight for _, weight in self.weights) * SLACK
 
     @property
     def met(self) -> frozenset[Block]:
         """The blocks whose rounding errors stay in this one."""
-        return frozenset(block for block, _ in self.weights)
+        return frozenset(block for block, _ in self.weights + self.losses)
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,9 @@ def drift_bound(schedule: Schedule, unit_roundoff: float = LARGEST_ROUNDOFF) -> 
             if not isinstance(value, OperandValue) or value.space != name or value.form != {index: 1}:
                 lost.append(block)
                 continue
-            weights = tuple((met, float(w) * SLACK) for met, w in zip(originals, value.error, strict=True) if w > 0)
-            blocks.append(BlockDrift(block, weights))
+            blocks.append(BlockDrift(block, *(_by_block(originals, bound) for bound in (value.error, value.lost))))
     return DriftBound(tuple(blocks), tuple(lost), trace.growth * SLACK)
+
+
+def _by_block(blocks: Sequence[Block], bound: Vector) -> tuple[tuple[Block, float], ...]:
+    return tuple((block, float(weight) * SLACK) for block, weight in zip(blocks, bound, strict=True) if weight > 0)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from math import inf, nextafter
 
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, to_float
@@ -20,11 +21,14 @@ MOST_ROUNDINGS = 8
 _EXACT = 256
 """Integers up to here are exact in every floating-point type (bfloat16 has 8 bits)."""
 
+_SMALLEST, _LARGEST = 2.0**-126, 2.0**127
+"""Coefficients between are normal numbers of float32, and of every wider type."""
+
 
 def magnitude(value: Coefficient) -> float:
     """|value|, not rounded down by more than `SLACK` covers. Raises `ValueError` where the coefficient is no real number."""
     if not isinstance(value, Symbolic):
-        return abs(float(value))
+        return abs(float(value)) or (nextafter(0.0, 1.0) if value else 0.0)
     parts = sum(abs(to_float(Symbolic((term,)))) for term in value.terms)
     return abs(to_float(value)) + 2.0**-40 * parts
 
@@ -39,6 +43,20 @@ def roundings(value: Coefficient) -> int:
     if size.numerator & (size.numerator - 1) == 0 and size.denominator & (size.denominator - 1) == 0:
         return 0
     return 1 if size.denominator == 1 else 2
+
+
+def underflow(value: Coefficient) -> float:
+    """How far from exact, beside what `roundings` counts, a multiplication with this coefficient may end: in smallest subnormal numbers.
+
+    A result that underflows is rounded to a multiple of the smallest subnormal number, by at most half of it. Integers do no such thing:
+    their products are such multiples. Nor do sums, for both terms are multiples, and so is the sum: it is exact, or normal. A coefficient
+    outside the normal range of float32 is itself no longer what was written, and nothing can be said.
+    """
+    if isinstance(value, int) or not value:
+        return 0.0
+    if not _SMALLEST <= magnitude(value) <= _LARGEST:
+        return inf
+    return 0.0 if not isinstance(value, Symbolic) and value.denominator == 1 else 1.0
 
 
 def sum_roundings(terms: Form) -> int:

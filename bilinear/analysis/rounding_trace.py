@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bilinear.analysis.rounding import gamma, magnitude, roundings, sum_roundings
+from bilinear.analysis.rounding import gamma, magnitude, roundings, sum_roundings, underflow
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
@@ -21,7 +21,8 @@ class OperandValue:
     """A block that holds a linear form of the blocks of A, or of B.
 
     `form` is exact, by the number of the block; `gathered` says with which exact coefficient each local error is in it. `size` and
-    `error` bound the exact value and its error, the error in units of u: entry b times max|block b|, summed over b.
+    `error` bound the exact value and its error, the error in units of u: entry b times max|block b|, summed over b. What underflow adds to
+    the error is at most the sum of the entries of `lost` whose block is not all zeros, in units of the smallest subnormal number.
     """
 
     space: str
@@ -29,6 +30,12 @@ class OperandValue:
     gathered: dict[int, Coefficient]
     size: Vector
     error: Vector
+    lost: Vector
+
+    @property
+    def met(self) -> Vector:
+        """Which blocks may make this one differ from zero."""
+        return np.asarray((self.size + self.error + self.lost) > 0)
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,7 @@ class Trace:
             trace._locals[name] = _Locals(len(blocks))
             for index, block in enumerate(blocks):
                 unit, none = np.eye(len(blocks))[index], np.zeros(len(blocks))
-                trace.state[block] = OperandValue(name, {index: 1}, {}, unit, none)
+                trace.state[block] = OperandValue(name, {index: 1}, {}, unit, none, none)
         for block in schedule.space("C").blocks:
             trace.state[block] = begun or ResultValue(old=1.0)
         for stage in schedule.stages:
@@ -162,35 +169,49 @@ class Trace:
         size = np.zeros(errors.width)
         for index, c in form.items():
             size[index] = magnitude(c)
-        if count:
-            computed = sum((magnitude(c) * (value.size + u * value.error) for c, value in terms), np.zeros(errors.width))
-            gathered[errors.add(gamma(count, u) / u * computed)] = 1
-            self.growth = max(self.growth, float(computed.sum()))
-        return OperandValue(space, form, gathered, size, errors.bound(gathered))
+        computed = sum((magnitude(c) * (value.size + u * value.error) for c, value in terms), errors.none)
+        lost = errors.none
+        if errors.lose or not all(isinstance(c, int) for c, _ in terms):
+            lost = sum((_lost(c, value, gamma(count, u)) for c, value in terms), errors.none)
+        if count or lost is not errors.none:
+            gathered[errors.add(gamma(count, u) / u * computed, lost)] = 1
+        self.growth = max(self.growth, float(computed.sum()))
+        return OperandValue(space, form, gathered, size, *errors.bound(gathered))
+
+
+def _lost(coefficient: Coefficient, value: OperandValue, rounded: float) -> Vector:
+    """What underflow adds where a value is multiplied: its own rounding, and the rounding of what was lost before."""
+    own = np.where(value.met, underflow(coefficient), 0.0)
+    return own + rounded * magnitude(coefficient) * value.lost if rounded else own
 
 
 class _Locals:
-    """The local rounding errors of one operand, each as a bound over its blocks."""
+    """The local errors of one operand, each as two bounds over its blocks: of rounding, and of underflow."""
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self._rows = np.zeros((64, width))
+        self.none = np.zeros(width)
+        self.lose = False  # whether anything may underflow
+        self._rows = np.zeros((64, 2 * width))
         self._count = 0
 
-    def add(self, row: Vector) -> int:
+    def add(self, rounded: Vector, lost: Vector) -> int:
         """A new local error; returns its number."""
         if self._count == len(self._rows):
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-        self._rows[self._count] = row
+        self._rows[self._count, : self.width] = rounded
+        self._rows[self._count, self.width :] = lost
+        self.lose = self.lose or lost is not self.none
         self._count += 1
         return self._count - 1
 
-    def bound(self, gathered: dict[int, Coefficient]) -> Vector:
-        """A bound of the sum of these errors with their coefficients."""
+    def bound(self, gathered: dict[int, Coefficient]) -> tuple[Vector, Vector]:
+        """Both bounds of the sum of these errors with their coefficients."""
         if not gathered:
-            return np.zeros(self.width)
+            return self.none, self.none
         sizes = np.array([magnitude(c) for c in gathered.values()])
-        return np.asarray(sizes @ self._rows[list(gathered)])
+        total = sizes @ self._rows[list(gathered)]
+        return total[: self.width], total[self.width :]
 
 
 def _combined(terms: Sequence[tuple[Coefficient, dict[int, Coefficient]]]) -> dict[int, Coefficient]:

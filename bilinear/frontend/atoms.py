@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from bilinear.frontend.numbers import NumberError, parse_number
+from bilinear.frontend.numbers import MOST_BITS, NumberError, longest, parse_number
 from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.syntax import Word
 from bilinear.ir.linear import Form, form
@@ -14,8 +14,6 @@ from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.schedule import Block
 from bilinear.source import Span
 
-MOST_BITS = 1600
-"""Binary digits of a numerator or denominator that a sum may grow to; it bounds the time that exact arithmetic can take."""
 MOST_TERMS = 256
 """Terms of a coefficient that is a polynomial."""
 
@@ -92,9 +90,7 @@ def add_up(terms: Iterable[tuple[int, Coefficient]], span: Span, reporter: Repor
 
 
 def _is_long(value: Coefficient) -> bool:
-    if isinstance(value, Symbolic):
-        return len(value.terms) > MOST_TERMS or any(_is_long(c) for _, c in value.terms)
-    return max(value.numerator.bit_length(), value.denominator.bit_length()) > MOST_BITS
+    return longest(value) > MOST_BITS or (isinstance(value, Symbolic) and len(value.terms) > MOST_TERMS)
 
 
 def _count(number: int, noun: str) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from bilinear.ir.number import Coefficient, generator
+from bilinear.ir.number import Coefficient, Symbolic, generator
 
 MOST_DIGITS = 100
 """Digits of an integer; it bounds the time that exact arithmetic can take."""
 MOST_EXPONENT = 64
+MOST_BITS = 1600
+"""Binary digits of a numerator or denominator, also of one that sums and products of coefficients grow to."""
 MOST_LETTERS = 1000
 """Characters of one coefficient."""
 GENERATORS = "sqrt(d), i, lambda, alpha and beta"
@@ -26,7 +28,16 @@ def parse_number(text: str) -> Coefficient:
     inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if len(inner) > MOST_LETTERS:
         raise NumberError(f"a coefficient has at most {MOST_LETTERS} characters")
-    return _Reader(_tokens(inner)).sum()
+    value = _Reader(_tokens(inner)).sum()
+    if longest(value) > MOST_BITS:
+        raise NumberError(f"numerator and denominator have at most {MOST_BITS} binary digits")
+    return value
+
+
+def longest(value: Coefficient) -> int:
+    """The binary digits of the longest numerator or denominator in a coefficient."""
+    numbers = [c for _, c in value.terms] if isinstance(value, Symbolic) else [value]
+    return max(max(c.numerator.bit_length(), c.denominator.bit_length()) for c in numbers)
 
 
 def _tokens(text: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,10 +25,16 @@ MOST_EQUATION_TEXT = 100_000
 """Characters of equations and schedules in a file; tables, which are read faster, do not count."""
 MOST_ROWS = 30_000
 """Rows of tables in a file."""
+MOST_LETTERS = 200
+"""Characters of a name."""
 MOST_REPARSED = 100_000
 """Characters of equations that recovery may read again, which bounds its time."""
 
 _ROW = re.compile(r"^[ \t]*[A-Za-z_][A-Za-z0-9_]*[ \t]*:[^\n]*$", re.MULTILINE)
+_LONG_NAME = re.compile(
+    rf"\b(?:(?:scheme|schedule|of)[ \t]+([A-Za-z_][A-Za-z0-9_-]{{{MOST_LETTERS},}})|([A-Za-z_][A-Za-z0-9_]{{{MOST_LETTERS},}}))"
+)
+_QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*"')
 _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|#[^\n]*')
 
 
@@ -38,12 +45,15 @@ def parse_statements(source: Source, reporter: Reporter) -> list[Statement]:
     equations = len(rest)
     if rows > MOST_ROWS:
         note = f"tables may have {MOST_ROWS} rows in a file"
-        reporter.report("E113", f"{rows} rows of tables are too many", Span(source, 0, 1), note=note, hint="put the schemes into several files")
+        hint = "put the schemes into several files"
+        reporter.report("E113", f"{rows} rows of tables are too many", Span(source, 0, 1), note=note, hint=hint)
         return []
     if equations > MOST_EQUATION_TEXT:
         hint = "write the scheme as a coefficient table, which has no such limit"
         note = f"equations and stages may have {MOST_EQUATION_TEXT} characters in a file"
         reporter.report("E113", f"{equations} characters of equations are too many", Span(source, 0, 1), note=note, hint=hint)
+        return []
+    if _has_long_names(source, _QUOTED.sub(lambda m: " " * len(m[0]), text), reporter):
         return []
     broken: list[Broken] = []
     for _ in range(max(1, min(MOST_ERRORS, MOST_REPARSED // max(equations, 1)))):
@@ -54,6 +64,16 @@ def parse_statements(source: Source, reporter: Reporter) -> list[Statement]:
             break
         text = tree
     return []
+
+
+def _has_long_names(source: Source, text: str, reporter: Reporter) -> bool:
+    """Whether there are names that no message could show; they are reported (E115)."""
+    found = list(islice(_LONG_NAME.finditer(text), MOST_ERRORS))
+    for match in found:
+        start, end = match.span(match.lastindex or 0)
+        hint = f"names have at most {MOST_LETTERS}"
+        reporter.report("E115", f"a name of {end - start} characters", Span(source, start, end), "too long", hint=hint)
+    return bool(found)
 
 
 def _parse(text: str, source: Source, reporter: Reporter, broken: list[Broken]) -> Tree[Token] | str:

@@ -27,13 +27,15 @@ Cells = list[Form]
 
 def read_row(row: Row, header: Format, reporter: Reporter) -> Cells | None:
     """The coefficients of a row; None where their number or one of them is wrong, which is reported (E206, E205)."""
-    parts = _parts(row.cells)
-    if len(parts) != 3:
+    count = row.cells.text.count("|") + 1 if row.cells is not None else 0
+    if count != 3:
         hint = "a row reads: M1: coefficients of A | of B | of C"
-        count = f"{len(parts)} part" + ("" if len(parts) == 1 else "s")
+        parts_found = f"{count} part" + ("" if count == 1 else "s")
         place = row.cells.span if row.cells is not None else row.name.span
-        reporter.report("E206", f"row {row.name.text[:40]} has {count}, a table has 3", place, "expected 3 parts divided by |", hint=hint)
+        message = f"row {row.name.text[:40]} has {parts_found}, a table has 3"
+        reporter.report("E206", message, place, "expected 3 parts divided by |", hint=hint)
         return None
+    parts = _parts(row.cells)
     shapes = (("A", header.m, header.k), ("B", header.k, header.n), ("C", header.m, header.n))
     forms = [_read_part(row, part, *shape, header.ring, reporter) for part, shape in zip(parts, shapes, strict=True)]
     read = [f for f in forms if f is not None]

@@ -21,6 +21,9 @@ from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
 
+MOST_LETTERS = 4000
+"""Characters of one number."""
+
 _MARK = "substitution information"
 _TABLES = ("U", "V", "W", "the temporaries of U", "the temporaries of V", "the temporaries of W")
 _WRITTEN = "numbers are written -1, 3/4, .5, x2 for x^2, xi for 1/x, (1+-x) for 1-x"
@@ -120,6 +123,8 @@ def _add(source: Source, block: _Block, start: int, line: str) -> None:
 @lru_cache(maxsize=4096)
 def _number(token: str) -> Coefficient | None:
     """The value of a token; None where it is none."""
+    if len(token) > MOST_LETTERS:
+        return None
     inner = token[1:-1] if token.startswith("(") and token.endswith(")") else token
     total: Coefficient = 0
     for part in inner.split("+") if inner is not token else [token]:

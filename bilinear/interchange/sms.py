@@ -26,7 +26,9 @@ PLACEHOLDER = 1013
 """A prime that stands for an algebraic number in files of rationals."""
 TRIED = ("sqrt(3)", "i", "sqrt(2)", "sqrt(5)", "sqrt(-3)", "sqrt(6)", "sqrt(7)", "sqrt(-2)")
 """Numbers that are tried for a placeholder which no comment explains."""
-MOST_TRIED_TERMS = 2_000_000
+MOST_TRIED_TERMS = 100_000
+"""Products of three coefficients of a scheme for whose placeholder numbers are tried; published ones have up to 33 thousand."""
+SAY_IT = "say it: ring=Ring('Q[sqrt(3)]')"
 
 _NAMED = re.compile(r"(?:sqrt\(\s*(-?[0-9]{1,6})\s*\)|square root of (-?[0-9]{1,6}))")
 
@@ -85,11 +87,13 @@ def _placed(name: str, matrices: tuple[_Matrix, ...], changes: tuple[_Matrix, ..
         return _scheme(name, matrices, changes, named)
     for candidate in [Ring()] * (not certain) + [Ring(f"Q[{root}]") for root in TRIED]:
         scheme = _scheme(name, matrices, changes, candidate)
-        if common_denominator(scheme) and products_of_coefficients(scheme) <= MOST_TRIED_TERMS and residual(scheme, most=1).is_zero:
+        if products_of_coefficients(scheme) > MOST_TRIED_TERMS:
+            raise fail("E256", f"{matrices[0].source.name}: the scheme is too large to try what the placeholder stands for", SAY_IT)
+        if common_denominator(scheme) and residual(scheme, most=1).is_zero:
             return scheme
     tried = ", ".join([*([str(PLACEHOLDER)] if not certain else []), *TRIED])
     message = f"{matrices[0].source.name}: nothing tells what the placeholder stands for"
-    raise fail("E256", message, "say it: ring=Ring('Q[sqrt(3)]')", notes=(f"tried were {tried}; with none of them the scheme multiplies",))
+    raise fail("E256", message, SAY_IT, notes=(f"tried were {tried}; with none of them the scheme multiplies",))
 
 
 def _named(matrices: tuple[_Matrix, ...]) -> Ring | None:

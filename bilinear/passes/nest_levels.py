@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from bilinear.analysis.block_maps import beside, relabel
 from bilinear.ir.linear import LinearMap, form
-from bilinear.ir.number import Coefficient
+from bilinear.ir.number import Coefficient, exact
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
 
 
@@ -122,7 +122,7 @@ def _multiplied(product: Product, index: int, small: Product, inner: Schedule) -
             continue
         for target in product.targets:
             block = _within(target.block, own.block.row, own.block.column, inner.m, inner.n)
-            targets.append(Target(block, target.coefficient * own.coefficient))
+            targets.append(Target(block, exact(target.coefficient * own.coefficient)))
     left = _place(small.left, product, index, inner)
     right = _place(small.right, product, index, inner)
     return Product(left, right, tuple(targets))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bilinear.analysis.block_maps import restrict
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.number import Coefficient
+from bilinear.ir.number import Coefficient, exact
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
 from bilinear.ir.scheme import Scheme
 
@@ -18,7 +18,9 @@ def scheme_to_schedule(scheme: Scheme) -> Schedule:
     left, left_map = _factors(scheme.u, Space("A", "A", m, k), "S")
     right, right_map = _factors(scheme.v, Space("B", "B", k, n), "T")
     results = Space("M", "C", scheme.rank, 1)
-    products = tuple(Product(a, b, (Target(result, c * d),)) for (a, c), (b, d), result in zip(left, right, results.blocks, strict=True))
+    products = tuple(
+        Product(a, b, (Target(result, exact(c * d)),)) for (a, c), (b, d), result in zip(left, right, results.blocks, strict=True)
+    )
     recomposition = BlockMap(results.blocks, Space("C", "C", m, n).blocks, scheme.w)
     expansion = tuple(block_map for block_map in (left_map, right_map) if block_map.targets)
     stages: tuple[Stage, ...] = (ProductStage(products), LinearStage((recomposition,)))

@@ -133,6 +133,16 @@ def make_choice(problem: Problem, device: Device, explain: bool = False) -> Choi
     return Choice(problem, device.name, (first, *others, *refused), *hashes(chosen.algorithm))
 
 
+def pareto_front(choice: Choice) -> tuple[Candidate, ...]:
+    """Of all candidates with a predicted time, those that nothing beats in both time and workspace, by rising workspace."""
+    timed = sorted((c for c in choice.candidates if c.ms is not None), key=lambda c: (c.workspace or 0, c.ms))
+    front: list[Candidate] = []
+    for c in timed:
+        if not front or (c.ms or 0.0) < (front[-1].ms or 0.0):
+            front.append(c)
+    return tuple(front)
+
+
 def ways(problem: Problem) -> list[tuple[str, int, str]]:
     """(algorithm, levels, promise) of all that is weighed besides the library."""
     found = [(name, levels, "preserve") for name, most in SCHEMES for levels in range(1, most + 1)]

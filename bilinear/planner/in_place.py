@@ -58,7 +58,7 @@ def find_in_place(
 
 def effort_for(size: int, effort: int, seconds: float) -> Effort:
     """How long to search for a scheme of this size, products times blocks."""
-    candidates = effort * max(60, min(600, 60_000 // size))
+    candidates = effort * max(60, min(600, 150_000 // size))
     return Effort(candidates, 4 if size < 500 else 2, 32 if size < 500 else 8, time.monotonic() + seconds)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bilinear.planner.in_place_stages import Independence, Partition, Side, find_partition
@@ -14,12 +14,12 @@ from bilinear.planner.in_place_sums import SumSearch, Walk
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a search stands: candidates weighed and planned, and the best so far: product stages, block additions, blocks moved.
+    """Where a search stands: steps made and planned, and the best so far: product stages, block additions, blocks moved.
 
     `fewest` is a lower bound on the product stages.
     """
 
-    weighed: int
+    steps: int
     planned: int
     stages: int
     fewest: int
@@ -29,7 +29,7 @@ class Progress:
     def __str__(self) -> str:
         proved = "no fewer are possible" if self.stages == self.fewest else f"at least {self.fewest} are needed"
         return (
-            f"{self.weighed}/{self.planned} candidates: {self.stages} product stages ({proved}),"
+            f"{self.steps}/{self.planned} steps: {self.stages} product stages ({proved}),"
             f" {self.additions} additions, {self.traffic} blocks moved"
         )
 
@@ -92,22 +92,25 @@ class StageSearch:
         self.independence = Independence(sides)
         self.fewest = max(-(-self.products // self.largest), *(side.fewest_stages for side in sides))
         self.weighed: dict[Partition, Candidate] = {}
+        self.steps = 0
 
     def run(self, effort: Effort, progress: Callable[[Progress], None]) -> Candidate:
         """The best candidate that is found."""
         best = self._anneal(effort, progress)
         finalists = sorted(self.weighed.values(), key=lambda c: c.cost)[: effort.finalists]
-        for candidate in finalists:
+        for finalist in finalists:
+            candidate = finalist
             for discount in (0.0, 0.1, 0.25):
                 if effort.is_over():
-                    return best
-                other = self._weigh(candidate.order, effort.width, discount)
-                best = min(best, _mixed((candidate, other)), key=lambda c: c.cost)
-            progress(self._progress(effort.candidates, effort, best))
+                    break
+                candidate = _mixed((candidate, self._weigh(candidate.order, effort.width, discount)))
+            best = min(best, candidate, key=lambda c: c.cost)
+            progress(self._progress(self.steps, effort, best))
+        progress(self._progress(self.steps, effort, best))
         return best
 
     def _anneal(self, effort: Effort, progress: Callable[[Progress], None]) -> Candidate:
-        starts = dict.fromkeys(self._first_partitions(max(4, effort.candidates // 10)))
+        starts = dict.fromkeys(self._first_partitions(max(4, effort.candidates // 10), effort))
         current = best = min(map(self._greedy, starts), key=lambda c: c.cost)
         for step in range(effort.candidates):
             if effort.is_over():
@@ -117,20 +120,21 @@ class StageSearch:
             if candidate.cost <= current.cost - heat * math.log(1 - self.generator.random()):
                 current = candidate
             best = min(best, candidate, key=lambda c: c.cost)
-            if step % 10 == 0:
-                progress(self._progress(step, effort, best))
+            self.steps = step + 1
+            if self.steps % 10 == 0:
+                progress(self._progress(self.steps, effort, best))
         return best
 
-    def _progress(self, weighed: int, effort: Effort, best: Candidate) -> Progress:
-        return Progress(weighed, effort.candidates, len(best.order), self.fewest, best.additions, best.traffic)
+    def _progress(self, steps: int, effort: Effort, best: Candidate) -> Progress:
+        return Progress(steps, effort.candidates, len(best.order), self.fewest, best.additions, best.traffic)
 
-    def _first_partitions(self, number: int) -> Iterable[Partition]:
-        """Partitions into as few stages as were found, by several tries for each number."""
+    def _first_partitions(self, number: int, effort: Effort) -> list[Partition]:
+        """Partitions into as few stages as were found, by several tries for each number; one at least, late as it may be."""
         stages = self.fewest
         while True:
             found = [p for _ in range(3) if (p := self._partition(stages, 40 * self.products)) is not None]
             if found:
-                more = (self._partition(stages, 10 * self.products) for _ in range(number))
+                more = (self._partition(stages, 10 * self.products) for _ in range(number) if not effort.is_over())
                 return found + [p for p in more if p is not None]
             stages += 1
 
@@ -179,12 +183,12 @@ class StageSearch:
     def _colours(self, group: frozenset[int]) -> int:
         """Into how many parts a stage falls whose products add to different blocks of C: as `colour_products` cuts it."""
         parts: list[set[int]] = []
-        for product in sorted(group, key=lambda p: (-len(self.outputs[p]), p)):
-            part = next((part for part in parts if not part & self.outputs[product]), None)
+        for number in sorted(group, key=lambda p: (-len(self.outputs[p]), p)):
+            part = next((part for part in parts if not part & self.outputs[number]), None)
             if part is None:
-                parts.append(set(self.outputs[product]))
+                parts.append(set(self.outputs[number]))
             else:
-                part |= self.outputs[product]
+                part |= self.outputs[number]
         return len(parts)
 
 

@@ -13,7 +13,7 @@ from bilinear.planner.prepare import Prepared, is_runnable, prepare, proved, pro
 from bilinear.reporting.certificate import certificate_text
 from bilinear.reporting.report import Report, make_report, proof_report
 from bilinear.verify.bounds import TOO_LARGE
-from bilinear.verify.refused import Refused
+from bilinear.verify.refused import RefusedError
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
 
@@ -45,7 +45,7 @@ def refusal(loaded: Loaded, error: BilinearError) -> Report:
     """The report of an algorithm whose proof `error` refused; other errors are raised again."""
     if not all(diagnostic.code[:2] in ("E3", "E4") for diagnostic in error.diagnostics):
         raise error
-    known = error.proof if isinstance(error, Refused) else None
+    known = error.proof if isinstance(error, RefusedError) else None
     proof = known if isinstance(known, SchemeProof) else prove_scheme(loaded.scheme)
     schedule = known if isinstance(known, ScheduleProof) else _schedule_proof(loaded, error)
     return proof_report(loaded, proof, schedule, error.diagnostics)

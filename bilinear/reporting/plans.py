@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bilinear.planner.choose import Candidate, Choice
+from bilinear.planner.choose import Candidate, Choice, pareto_front
 from bilinear.planner.saved import plan_json
 from bilinear.reporting.table import aligned
 
-__all__ = ["plan_json", "plan_table"]
+__all__ = ["pareto_table", "plan_json", "plan_table"]
 SHOWN = 4
 """Candidates that are shown where nobody asks for an explanation."""
 
@@ -24,6 +24,13 @@ def plan_table(choice: Choice, explain: bool = False) -> str:
     if len(shown) < len(choice.candidates):
         lines.append(f"... and {len(choice.candidates) - len(shown)} more: explain")
     return "\n".join(lines)
+
+
+def pareto_table(choice: Choice) -> str:
+    """What more workspace buys: the candidates that nothing beats in both time and workspace."""
+    p = choice.problem
+    rows = [_row(c, 2 * p.m * p.k * p.n)[:-2] for c in pareto_front(choice)]
+    return "\n".join(aligned(rows, ("plan", "inputs", "strategy", "ms", "TFLOP/s", "workspace")))
 
 
 def _row(c: Candidate, flops: int) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, is_negative
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.verify.scheme import SchemeProof
+from bilinear.verify.telling import told
 
 Entries = tuple[tuple[int, str], ...]
 """A sparse row: (column from 0, exact coefficient as text)."""
@@ -90,7 +91,7 @@ def scheme_facts(scheme: Scheme, proof: SchemeProof) -> SchemeFacts:
     maps: tuple[LinearMap, ...] = (scheme.u, scheme.v, scheme.w)
     volume = scheme.m * scheme.k * scheme.n
     tables = _tables(scheme)
-    failing = tuple(FailingEquation(e.left, e.right, e.output, str(e.found), str(e.needed)) for e in proof.failures)
+    failing = tuple(FailingEquation(e.left, e.right, e.output, told(e.found), str(e.needed)) for e in proof.failures)
     return SchemeFacts(
         name=scheme.name,
         format=scheme.format,

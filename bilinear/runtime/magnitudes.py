@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
@@ -48,7 +49,7 @@ def check_tolerance(
     problems = []
     for space, array, extents, count in zip("AB", operands, ((m, k), (k, n)), calls, strict=True):
         grid = plan.schedule.space(space)
-        own = _Operand(drift, space, _moves(drift, space, float(np.finfo(array.dtype).eps) / 2, count), limit)
+        own = _Operand.of(drift, space, np.finfo(array.dtype), count, limit)
         core = array[..., : extents[0], : extents[1]]
         for index in np.ndindex(*array.shape[:-2]):
             sizes = executor.magnitudes(core[index], grid.rows, grid.columns)
@@ -62,12 +63,25 @@ def check_tolerance(
 
 @dataclass(frozen=True)
 class _Operand:
-    """What may happen to the blocks of A, or of B: `moves` times their magnitudes bounds how far they are from what they were."""
+    """What may happen to the blocks of A, or of B.
+
+    How far they are from what they were is bounded by `moves` times their magnitudes, and by `losses` times which of them are not zeros.
+    """
 
     drift: DriftBound
     space: str
     moves: Array
+    losses: Array
     limit: float
+
+    @classmethod
+    def of(cls, drift: DriftBound, space: str, numbers: np.finfo[Any], calls: int, limit: float) -> _Operand:
+        """The bounds after this many calls in a type."""
+        moves = _moves(drift, space, float(numbers.eps) / 2, calls)
+        own = [block for block in drift.blocks if block.block.space == space]
+        once = _matrix([block.losses for block in own], [block.block for block in own])
+        losses = calls * (once + moves @ once) if once.any() else once  # each loss is carried on by the calls after it
+        return cls(drift, space, moves, losses * np.longdouble(numbers.smallest_subnormal), limit)
 
     def problem(self, sizes: Array, index: tuple[int, ...], largest: float) -> Diagnostic | None:
         """What is wrong with a matrix whose blocks are of these magnitudes, in a type with this largest number."""
@@ -75,14 +89,16 @@ class _Operand:
         if not float(sizes.max()) <= largest / self.drift.growth:
             return _overflow(name, self.drift.growth)
         wide = sizes.astype(np.longdouble)
-        moved = self.moves @ wide
+        rounded, lost = self.moves @ wide, self.losses @ (wide > 0)
+        moved = rounded + lost
         with np.errstate(divide="ignore", invalid="ignore"):  # a block of zeros that may move is infinitely far off
             relative = np.where(moved > 0, moved / wide, 0)
         position = int(np.argmax(relative))
         if not relative[position] > self.limit:
             return None
         own = [drift for drift in self.drift.blocks if drift.block.space == self.space]
-        return _refusal(name, own[position], float(relative[position]), dict(zip([d.block for d in own], sizes, strict=True)), self.limit)
+        by_block = dict(zip([d.block for d in own], sizes, strict=True))
+        return _refusal(name, own[position], float(relative[position]), by_block, self.limit, bool(lost[position] > rounded[position]))
 
 
 @lru_cache(maxsize=64)
@@ -94,11 +110,7 @@ def _drift(scheme: Scheme, schedule: Schedule, levels: int) -> DriftBound:
 def _moves(drift: DriftBound, space: str, unit_roundoff: float, calls: int) -> Array:
     """F with |moved| <= F * sizes after this many calls, block by block: (I + u*D)**calls - I, without cancellation."""
     own = [block for block in drift.blocks if block.block.space == space]
-    place = {block.block: i for i, block in enumerate(own)}
-    once = np.zeros((len(own), len(own)), np.longdouble)
-    for i, block in enumerate(own):
-        for met, weight in block.weights:
-            once[i, place[met]] = weight * unit_roundoff
+    once = _matrix([block.weights for block in own], [block.block for block in own]) * unit_roundoff
     total = np.zeros_like(once)
     while calls:
         if calls & 1:
@@ -108,13 +120,23 @@ def _moves(drift: DriftBound, space: str, unit_roundoff: float, calls: int) -> A
     return total
 
 
+def _matrix(rows: Sequence[tuple[tuple[Block, float], ...]], blocks: Sequence[Block]) -> Array:
+    """Weights by block as a matrix over the blocks."""
+    place = {block: i for i, block in enumerate(blocks)}
+    matrix = np.zeros((len(blocks), len(blocks)), np.longdouble)
+    for i, row in enumerate(rows):
+        for met, weight in row:
+            matrix[i, place[met]] = weight
+    return matrix
+
+
 def _overflow(name: str, growth: float) -> Diagnostic:
     message = f"sums of blocks of {name} may overflow, and what has overflowed is not given back"
     notes = (f"a sum grows up to {growth:.3g} times as large as the largest entry",)
     return Diagnostic("E533", message, notes=notes, hints=("scale the operand down, or use inputs='preserve'",))
 
 
-def _refusal(name: str, drift: BlockDrift, relative: float, sizes: dict[Block, Any], limit: float) -> Diagnostic:
+def _refusal(name: str, drift: BlockDrift, relative: float, sizes: dict[Block, Any], limit: float, underflows: bool) -> Diagnostic:
     """Which block moves, by how much, and which larger block is to blame."""
     block, largest = drift.block, max(drift.met, key=lambda met: (sizes[met], met))
     message = f"restoring {name} may move block {block} by {relative:.2g} times its largest entry, and tolerance={limit:g}"
@@ -122,4 +144,7 @@ def _refusal(name: str, drift: BlockDrift, relative: float, sizes: dict[Block, A
         message = f"restoring {name} may leave something else in block {block}, which is all zeros, and tolerance={limit:g}"
     note = f"the largest entry of {block} is {sizes[block]:.3g}; {largest}, which it meets in sums, reaches {sizes[largest]:.3g}"
     hint = "use inputs='preserve', fewer levels, or a larger tolerance"
+    if underflows:
+        note = f"the largest entry of {block} is {sizes[block]:.3g}; the schedule multiplies by fractions, and what underflows is lost"
+        hint = "use inputs='preserve', scale the operand up, or use a larger tolerance"
     return Diagnostic("E533", message, notes=(note,), hints=(hint,))

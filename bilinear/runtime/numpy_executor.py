@@ -356,7 +356,8 @@ def _factors(target: Target, alpha: Any, beta: Any, dtype: np.dtype[Any]) -> tup
     c = coefficient(target.coefficient, dtype)
     if target.block.space != "C":
         return c, 0 if target.first else 1
-    return alpha * c, beta if target.first else 1
+    with np.errstate(over="ignore"):  # integers wrap around, as they do in arrays
+        return alpha * c, beta if target.first else 1
 
 
 def _multiply(left: Array, right: Array, out: Array) -> None:

@@ -15,7 +15,7 @@ from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
 from bilinear.verify.confusions import Confusion, find_confusions
-from bilinear.verify.refused import Refused
+from bilinear.verify.refused import RefusedError
 from bilinear.verify.repair.edits import Edit, Patch, patched, place
 from bilinear.verify.repair.schedule import search_schedule_repairs
 from bilinear.verify.repair.search import search_repairs
@@ -23,6 +23,7 @@ from bilinear.verify.repair.solve import Solution, solve_tables
 from bilinear.verify.repair.step_edits import StepEdit
 from bilinear.verify.schedule import ScheduleProof
 from bilinear.verify.scheme import Equation, SchemeProof
+from bilinear.verify.telling import told
 
 MOST_SHOWN = 3
 """Repairs that are shown, equations of a group, and rows of a solved table."""
@@ -124,7 +125,7 @@ class Explanation:
         return replace(diagnostic, span=self.span, label=self.label, notes=self.notes, hints=hints)
 
 
-def explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Schedule | None = None) -> Refused:
+def explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Schedule | None = None) -> RefusedError:
     """The error of a proof that does not hold, with its explanation; `schedule` is the one that was proved, if one was.
 
     A wrong scheme gives one diagnostic (E301). A wrong schedule keeps its own, behind one that points at the repair (E410) if there is one.
@@ -136,14 +137,14 @@ def explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Sche
     else:
         raise ValueError("a proof that holds has nothing to explain")
     if isinstance(proof, SchemeProof):
-        return Refused((explain_scheme(scheme, proof).attached(found[0]), *found[1:]), proof)
+        return RefusedError((explain_scheme(scheme, proof).attached(found[0]), *found[1:]), proof)
     assert schedule is not None, "the proof of a schedule is explained with the schedule"
     explanation = explain_schedule(schedule, scheme, proof)
     if explanation.repairs:
         size = len(explanation.repairs[0].edits)
         message = f"{proof.schedule} is wrong, and {_edits(size)} make{'s' if size == 1 else ''} it right"
-        return Refused((explanation.attached(Diagnostic("E410", message)), *found), proof)
-    return Refused((replace(found[0], notes=(*found[0].notes, *explanation.notes)), *found[1:]), proof)
+        return RefusedError((explanation.attached(Diagnostic("E410", message)), *found), proof)
+    return RefusedError((replace(found[0], notes=(*found[0].notes, *explanation.notes)), *found[1:]), proof)
 
 
 def explain_scheme(scheme: Scheme, proof: SchemeProof) -> Explanation:
@@ -242,7 +243,7 @@ def _sum(form: Form, names: Sequence[str]) -> str:
 
 
 def _scaled(coefficient: Coefficient, name: str) -> str:
-    return name if coefficient == 1 else f"{coefficient} {name}"
+    return name if coefficient == 1 else f"{told(coefficient)} {name}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from bilinear.verify.schedule import ScheduleProof
 from bilinear.verify.scheme import SchemeProof
 
 
-class Refused(BilinearError):
+class RefusedError(BilinearError):
     """What is wrong, and the proof that found it, so that a report need not prove it again."""
 
     def __init__(self, diagnostics: Sequence[Diagnostic], proof: SchemeProof | ScheduleProof) -> None:

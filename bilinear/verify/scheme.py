@@ -16,12 +16,10 @@ from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
 from bilinear.verify.expansion import require_expandable
 from bilinear.verify.rings import RingFacts, facts_of
-from bilinear.verify.telling import shortened
+from bilinear.verify.telling import told
 
 MOST_TERMS = 5_000_000
 """Products of three coefficients that a proof adds up; that takes about a second."""
-MOST_FAILURES = 50_000
-"""Failing equations after which the search for more ends."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Equation:
     span: Span | None = None
 
     def __str__(self) -> str:
-        return f"{self.left}*{self.right} in {self.output}: found {shortened(str(self.found))}, needed {self.needed}"
+        return f"{self.left}*{self.right} in {self.output}: found {told(self.found)}, needed {self.needed}"
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,7 @@ def prove_scheme(scheme: Scheme) -> SchemeProof:
     require_expandable(scheme)
     _require_coefficients(scheme)
     denominator = _require_size(scheme)
-    left = residual(scheme, most=MOST_FAILURES)
+    left = residual(scheme)
     m, k, n = scheme.m, scheme.k, scheme.n
     failures = tuple(_failures(scheme, left))
     facts = facts_of(scheme, left, denominator)
@@ -188,7 +186,7 @@ def _require_coefficients(scheme: Scheme) -> None:
 def _foreign(scheme: Scheme, table: str, row: int, column: int, value: Coefficient) -> BilinearError:
     product = column if table == "W" else row
     span = scheme.places.products[product] if scheme.places is not None else None
-    what = f"the coefficient {shortened(str(value))} in row {row + 1} of {table} (product {scheme.products[product]}) is no element of {scheme.ring}"
+    what = f"the coefficient {told(value)} in row {row + 1} of {table} (product {scheme.products[product]}) is no element of {scheme.ring}"
     reason = "its denominator is not invertible there" if scheme.ring.modulus else f"elements of {scheme.ring} are written without it"
     hint = "declare the ring that its coefficients come from"
     return BilinearError(Diagnostic("E302", f"{scheme.name}: {what}", span, notes=(reason,), hints=(hint,)))
@@ -201,7 +199,7 @@ def _require_size(scheme: Scheme) -> int:
     if denominator is not None:
         return denominator
     sums = f"its equations add up {terms} products of coefficients"
-    told = sums if terms > MOST_TERMS else "its coefficients have no common denominator of reasonable length"
+    reason = sums if terms > MOST_TERMS else "its coefficients have no common denominator of reasonable length"
     note = f"a proof adds up at most {MOST_TERMS}, of fractions with a common denominator of at most {MOST_BITS} bits"
-    message = f"{scheme.name} is too large to be proved: {told}"
+    message = f"{scheme.name} is too large to be proved: {reason}"
     raise BilinearError(Diagnostic("E303", message, notes=(note,), hints=("prove its parts, and compose them",)))

@@ -111,10 +111,8 @@ class Symbols:
             return int(coefficient.numerator.bit_length() + coefficient.denominator.bit_length())
         if self.domain.is_FiniteField:
             return 0
-        if self.domain.is_Algebraic:
-            numbers = coefficient.to_list()
-        else:
-            numbers = [*coefficient.numer.values(), *coefficient.denom.values()]
+        ratio = None if self.domain.is_Algebraic else (coefficient.numer, coefficient.denom)
+        numbers = coefficient.to_list() if ratio is None else [*ratio[0].values(), *ratio[1].values()]
         return sum(int(c.numerator).bit_length() + int(c.denominator).bit_length() for c in numbers)
 
     def bracketed(self, coefficient: Any) -> str:

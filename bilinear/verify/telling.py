@@ -6,11 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bilinear.errors import Diagnostic
+from bilinear.ir.number import Coefficient, Symbolic
 
 MOST_LETTERS = 80
 """Characters of a number in a message."""
+MOST_WRITTEN_BITS = 4096
+"""Length of a number that is written in decimal; far longer ones Python refuses to."""
 MOST_FAILURES = 50
 """Diagnostics of one proof that are told."""
+
+
+def told(value: Coefficient) -> str:
+    """A number for people, in few letters however long it is."""
+    numbers = [c for _, c in value.terms] if isinstance(value, Symbolic) else [value]
+    bits = max(max(c.numerator.bit_length(), c.denominator.bit_length()) for c in numbers)
+    return f"a number of {bits} bits" if bits > MOST_WRITTEN_BITS else shortened(str(value))
 
 
 def shortened(text: str) -> str:

@@ -12,11 +12,11 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.planner.choose import LEAST_GAIN, Problem, lowered, make_choice, ways
+from bilinear.planner.choose import LEAST_GAIN, Problem, lowered, make_choice, pareto_front, ways
 from bilinear.planner.device import load_device
 from bilinear.planner.plan import make_plan
 from bilinear.planner.saved import plan_from_json, plan_json
-from bilinear.reporting.plans import plan_table
+from bilinear.reporting.plans import pareto_table, plan_table
 
 H200 = load_device("h200")
 LARGE = Problem(16384, 16384, 16384)
@@ -189,3 +189,17 @@ def test_the_table_shows_the_chosen_first_and_every_reason_when_asked() -> None:
     assert len(lines) == 4 + len(choice.candidates)
     assert sum(c.why in line for c, line in zip(choice.candidates, lines[4:], strict=True)) == len(choice.candidates)
     assert plan_table(choice).endswith("more: explain")
+
+
+def test_nothing_on_the_front_is_beaten_in_time_and_workspace() -> None:
+    choice = make_choice(replace(LARGE, inputs="restore"), H200)
+    front = pareto_front(choice)
+    timed = [(c.ms, c.workspace) for c in choice.candidates if c.ms is not None and c.workspace is not None]
+    for candidate in choice.candidates:
+        if candidate.ms is None or candidate.workspace is None:
+            continue
+        beaten = any(
+            ms <= candidate.ms and size <= candidate.workspace and (ms, size) != (candidate.ms, candidate.workspace) for ms, size in timed
+        )
+        assert (candidate in front) == (not beaten)
+    assert front[0].workspace == 0 and front[-1].name in pareto_table(choice)

@@ -23,6 +23,7 @@ from bilinear.planner.model import (
     product_seconds,
     profile_of,
     stage_seconds,
+    waves,
 )
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import prepare
@@ -77,6 +78,12 @@ def test_one_tile_more_than_a_wave_costs_more_than_a_part_of_it() -> None:
     block = (rates.tile[0], 4096, rates.tile[1])
     full, more = (product_seconds(ProductWork(tiles, 0, tiles), block, "float64", H200, 4096) for tiles in (wave, wave + 1))
     assert 1.3 * full < more <= 2 * full
+
+
+def test_a_last_wave_that_is_not_full_takes_a_wave() -> None:
+    rates = H200.float64
+    wave = H200.processors * rates.blocks
+    assert waves(wave + H200.processors + 1, H200, rates) == waves(2 * wave, H200, rates) == 2.0
 
 
 def test_a_linear_stage_takes_its_traffic() -> None:

@@ -1,0 +1,106 @@
+"""In-place schedules found for the shipped schemes and for published ones: product stages, additions, traffic, seconds.
+
+    python benchmarks/in_place_search.py [-o RESULT.json] [--effort N] [NAME ...]
+
+Names are shipped algorithms, or parts of the paths of published tables beside the checkout (BILINEAR_SCHEMES).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from common import machine
+from published import published
+
+from bilinear.frontend import load
+from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
+from bilinear.ir.scheme import Scheme
+from bilinear.passes.fuse_linear_stages import fuse_linear_stages
+from bilinear.planner.in_place import Progress, find_in_place
+from bilinear.planner.in_place_sequential import find_sequential
+from bilinear.planner.prepare import runnable
+from bilinear.verify.schedule import prove_schedule
+
+SHIPPED = ("naive2x2", "strassen", "winograd", "hopcroft_kerr", "laderman")
+PUBLISHED = (
+    "alpha_tensor/2x3x4_m20",
+    "ZT/2x4x4_m26",
+    "alpha_tensor/3x3x5_m36",
+    "smirnov336-40-960",
+    "ZT/4x4x4_m49",
+    "addition_reduced_ZT/5x5x5_m93",
+)
+VARIANTS: dict[str, dict[str, Any]] = {"restore": {}, "consume": {"consume": True}, "1 temporary": {"temporaries": 1}}
+ROW = "{:<24} {:<12} {:<12} {:>14} {:>10} {:>10} {:>8} {:>7}"
+
+
+def main() -> None:
+    """Search, print the table, and write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=[*SHIPPED, *PUBLISHED])
+    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--effort", type=int, default=1)
+    arguments = parser.parse_args()
+    print(ROW.format("scheme", "format", "variant", "product stages", "additions", "blocks", "seconds", "proved"))
+    rows = []
+    for name in arguments.names:
+        for row in measured(_scheme(name), arguments.effort):
+            rows.append(row)
+            stages = f"{row['product_stages']} (>= {row['fewest']})"
+            tail = (f"{row['seconds']:.1f}", str(row["proved"]))
+            print(
+                ROW.format(row["scheme"], row["format"], row["variant"], stages, row["additions"], row["blocks_moved"], *tail), flush=True
+            )
+    if arguments.output is not None:
+        arguments.output.write_text(json.dumps({"machine": machine(), "effort": arguments.effort, "rows": rows}, indent=1) + "\n")
+
+
+def measured(scheme: Scheme, effort: int) -> Iterator[dict[str, Any]]:
+    """One row a variant; one product at a time only for the small schemes."""
+    for variant, options in VARIANTS.items():
+        told: list[Progress] = []
+        begin = time.perf_counter()
+        schedule = find_in_place(scheme, effort=effort, progress=told.append, **options)
+        seconds = time.perf_counter() - begin
+        yield _row(scheme, variant, schedule, told[-1].fewest, seconds)
+    if scheme.rank < 30:
+        begin = time.perf_counter()
+        schedule = find_sequential(scheme, effort=effort)
+        yield _row(scheme, "sequential", schedule, scheme.rank, time.perf_counter() - begin)
+
+
+def _row(scheme: Scheme, variant: str, schedule: Schedule, fewest: int, seconds: float) -> dict[str, Any]:
+    maps = [m for stage in schedule.stages if isinstance(stage, LinearStage) for m in stage.maps]
+    fused = [m for stage in fuse_linear_stages(schedule).stages if isinstance(stage, LinearStage) for m in stage.maps]
+    widths = [len(stage.products) for stage in schedule.stages if isinstance(stage, ProductStage)]
+    proof = prove_schedule(schedule if schedule.scales_itself else runnable(schedule), scheme)
+    return {
+        "scheme": scheme.name,
+        "format": scheme.format,
+        "variant": variant,
+        "product_stages": len(widths),
+        "fewest": fewest,
+        "widths": widths,
+        "additions": sum(m.map.additions for m in maps),
+        "blocks_moved": sum(len(m.sources) + len(m.targets) for m in fused),
+        "seconds": round(seconds, 2),
+        "proved": proof.holds,
+    }
+
+
+def _scheme(name: str) -> Scheme:
+    if name in SHIPPED:
+        return load(name).scheme
+    return next(read for path, read in published().items() if name in path)()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Tuning on a pretended GPU whose times follow a known description: the description comes back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bilinear.ir.schedule import Schedule
+from bilinear.planner.device import at, load_device, parse_device
+from bilinear.planner.model import (
+    Extents,
+    LinearWork,
+    ProductWork,
+    geometric_mean,
+    library_seconds,
+    linear_seconds,
+    product_seconds,
+    profile_of,
+)
+from bilinear.runtime.tune import Facts, tune
+
+H200 = load_device("h200")
+
+
+class Pretended:
+    """The model as if it were a device."""
+
+    def __init__(self) -> None:
+        self.device = replace(H200, streaming=((3.0, 0.9), (150.0, 0.6)))
+
+    def facts(self) -> Facts:
+        return Facts("Pretended", H200.processors, H200.memory, H200.l2)
+
+    def product(self, extents: Extents, dtype: str) -> float:
+        if max(extents) < 256:
+            return self.device.launch * 1e-6
+        aligned = extents[2] % 4 == 0
+        return product_seconds(ProductWork(1, 0, 1), extents, dtype, self.device, geometric_mean(*extents), aligned)
+
+    def library(self, extents: Extents, dtype: str) -> float:
+        return library_seconds(extents, dtype, self.device)
+
+    def linear(self, schedule: Schedule, size: int, dtype: str) -> list[float]:
+        works = [w for w in profile_of(schedule).works if isinstance(w, LinearWork)]
+        return [linear_seconds(w, (size // schedule.m,) * 3, dtype, self.device) for w in works]
+
+    def copy(self, count: int) -> float:
+        return 2 * count / (self.device.bandwidth * 1e9)
+
+    def call(self) -> float:
+        return (self.device.call + 3 * self.device.launch) * 1e-6
+
+
+def test_tuning_finds_the_description_that_the_times_follow() -> None:
+    bench, told = Pretended(), list[str]()
+    found = tune(lambda what, done, of: told.append(f"{done}/{of} {what}"), bench)
+    assert told[0] == "0/5 memory" and len(told) == 5
+    assert (found.name, found.processors, found.memory, found.l2) == ("Pretended", H200.processors, H200.memory, H200.l2)
+    assert found.bandwidth == pytest.approx(H200.bandwidth) and found.call == pytest.approx(H200.call)
+    for streams in (5, 20, 60):
+        assert at(found.streaming, streams) == pytest.approx(at(bench.device.streaming, streams), rel=0.05)
+    for dtype in ("float32", "float64"):
+        known, measured = H200.rates(dtype), found.rates(dtype)
+        assert (measured.tile, measured.blocks) == (known.tile, known.blocks)
+        assert measured.lone == pytest.approx(known.lone, rel=0.05)
+        for size in (2048, 4096, 8192, 16384):
+            assert at(measured.product, size) == pytest.approx(at(known.product, size), rel=0.05)
+            assert at(measured.library, size) == pytest.approx(at(known.library, size), rel=0.05)
+    assert parse_device(found.json().encode(), "found") == found

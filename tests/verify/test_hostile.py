@@ -1,0 +1,159 @@
+"""Schemes and schedules that grow out of bounds when they are proved: an answer, soon, and in little memory."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bilinear.errors import BilinearError
+from bilinear.frontend import parse_source
+from bilinear.frontend.library import shipped
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Target
+from bilinear.ir.scheme import Scheme
+from bilinear.source import Source
+from bilinear.verify.expansion import require_expandable
+from bilinear.verify.hazards import find_hazards
+from bilinear.verify.schedule import prove_schedule
+from bilinear.verify.scheme import multiplies, prove_scheme
+from tests.hostile import MOST_SECONDS, answers
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of address space are Linux's")
+
+ONE = "scheme c <1,1,1;1>{ring}\n  M: 1 | 1 | 1\n"
+
+
+def chain(coefficient: str, length: int, ring: str = "") -> str:
+    """Each sum is a multiple of the one before."""
+    sums = "".join(f"  S{i + 1} = {coefficient} S{i}\n" for i in range(length))
+    return f"scheme x <1,1,1;1>{ring}\n  S0 = A11\n{sums}  M1 = S{length} * B11\n  C11 = M1\n"
+
+
+def dense(size: int, rank: int, ring: str = "") -> str:
+    """A table of ones."""
+    part = "1 " * (size * size)
+    return f"scheme x <{size},{size},{size};{rank}>{ring}\n" + "".join(f"  M{i}: {part}| {part}| {part}\n" for i in range(rank))
+
+
+def wide(size: int, length: int) -> str:
+    """Sums over every block, one on top of the other."""
+    blocks = [f"A[{i + 1},{j + 1}]" for i in range(size) for j in range(size)]
+    sums = "".join(f"  S{i + 1} = S{i} + {blocks[i % len(blocks)]}\n" for i in range(length))
+    outputs = "".join(f"  C[{i + 1},1] = M1\n" for i in range(size))
+    return f"scheme x <{size},{size},1;1>\n  S0 = {' + '.join(blocks)}\n{sums}  M1 = S{length} * B11\n{outputs}"
+
+
+def scaled(steps: str, claims: str = "C = A*B", ring: str = "") -> str:
+    """A schedule of a scheme of one product."""
+    return ONE.format(ring=ring) + f"schedule s of c: {claims}\n{steps}"
+
+
+POWERS = "+".join(f"lambda^{i}" for i in range(40))
+SHUFFLE = "  stage {{ {} }}\n".format(" ; ".join(f"A{i}{j} += A{j}{i} + A{i}{(j + i) % 8 + 1}" for i in range(1, 9) for j in range(1, 9)))
+UNIT = "  M: 1 " + "0 " * 4095 + "| 1 " + "0 " * 4095 + "| 1 " + "0 " * 4095 + "\n"
+SPLIT = "".join(f"  M{p}: {'0 ' * p}1 {'0 ' * (63 - p)}| {'1 ' * 64}| {'1 ' * 64}\n" for p in range(64))
+
+GROWING = {
+    "doubling sums": ("E303", chain("2", 3000)),
+    "sums times long numbers": ("E303", chain("9" * 100, 800)),
+    "sums times long fractions": ("E303", chain("1/" + "7" * 99, 700)),
+    "polynomials in sums": ("E303", chain("[1+lambda]", 3000, " over Q[lambda]")),
+    "dense polynomials in sums": ("E303", chain(f"[{POWERS}]", 250, " over Q[lambda]")),
+    "roots in sums": ("E303", chain("[1+sqrt(999983)]", 3000, " over Q[sqrt(999983)]")),
+    "residues in sums": ("E303", chain("3", 3000, " over Z/2")),
+    "wide sums": ("E303", wide(64, 500)),
+    "dense table": ("E303", dense(8, 76)),
+    "thousands of temporaries": (
+        "E412",
+        scaled("".join(f"  stage {{ X{i} = A11 }}\n" for i in range(2000)), "C = A*B, temporaries " + " ".join(f"X{i}" for i in range(2000))),
+    ),
+    "thousands of stages": ("E412", "schedule s of strassen: in-place\n" + "stage {A11+=A12}\n" * 5500),
+    "stages that double": ("E412", "schedule s of strassen: in-place\n" + "stage {A11+=A12;A12+=A11}\n" * 3500),
+    "stages of long numbers": ("E412", "schedule s of strassen: in-place\n" + f"stage {{ A11 += {'9' * 100} A12 ; A12 += A11 }}\n" * 500),
+    "stages of polynomials": ("E412", scaled("  stage { A11 = [1+lambda+lambda^-1] A11 }\n" * 2000, ring=" over Q[lambda]")),
+    "stages of roots": ("E412", scaled("  stage { A11 = [1+sqrt(999983)] A11 }\n" * 2000, ring=" over Q[sqrt(999983)]")),
+    "stages of alpha and beta": ("E412", scaled("  stage { A11 = [1+alpha+beta] A11 }\n" * 2000, "C = alpha*A*B")),
+    "stages that mix": ("E412", f"scheme c <8,8,8;64>\n{SPLIT}schedule s of c: C = A*B\n" + SHUFFLE * 60),
+    "one stage of products": ("E403", "schedule s of strassen: in-place\n stage {" + ";".join(["C11+=A11*B11"] * 4000) + "}\n"),
+    "one stage of writes": ("E401", "schedule s of strassen: in-place\n stage {" + ";".join(["A11+=A12"] * 5000) + "}\n"),
+    "polynomials in a wrong table": ("E301", dense(3, 27, " over Q[lambda]").replace("1 ", "1+lambda^-60 ")),
+    "wrong table": ("E301", dense(3, 23)),
+    "large wrong table": ("E301", f"scheme x <64,64,64;1>\n{UNIT}"),
+}
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return answers({name: text for name, (_, text) in GROWING.items()}, tmp_path_factory.mktemp("growing"))
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_what_grows_is_refused_soon_in_little_memory(name: str, said: dict[str, Any]) -> None:
+    told = said[name]
+    assert told["status"] == 1, told["status"]
+    assert f"error[{GROWING[name][0]}]" in told["err"]
+    assert len(told["err"]) < 50_000
+    assert told["seconds"] < MOST_SECONDS
+
+
+def test_the_diagnostics_of_one_proof_are_counted() -> None:
+    text = "schedule s of strassen\n stage {" + ";".join(["A11+=A12"] * 200) + "}\n"
+    module = parse_source(Source("x.bl", text))
+    with pytest.raises(BilinearError) as raised:
+        prove_schedule(module.schedules[0]).require()
+    assert len(raised.value.diagnostics) == 50
+    assert raised.value.diagnostics[-1].notes[-1].startswith("the first 50 of ")
+
+
+def test_long_numbers_are_shortened() -> None:
+    long = chain("9" * 100, 4).replace("S0 = A11", "S0 = 2 A11")
+    proof = prove_scheme(parse_source(Source("x.bl", long)).schemes[0])
+    assert "(401 characters), needed 1" in str(proof.failures[0])
+    assert len(str(proof.failures[0])) < 160
+
+
+def test_nothing_published_or_shipped_comes_near_the_bounds() -> None:
+    for path in shipped().values():
+        for scheme in parse_source(Source(str(path), path.read_text(encoding="utf-8"))).schemes:
+            require_expandable(scheme)
+
+
+def test_numbers_that_cancel_are_within_their_bound() -> None:
+    """The bound is never below what is written out: here the sum has one term more than its parts, and the outcome has none."""
+    steps = (((0, 1), (1, 1)), ((0, 1), (1, 1)), ((2, 1), (3, -1)))
+    linear = LinearMap(2, (((4, 1), (0, 1)),), steps, ("S1", "S2", "S3"))
+    require_expandable(Scheme("x", 1, 2, 1, linear, linear, LinearMap(1, (((0, 1),),)), ("M1",)))
+    assert linear.matrix == (((0, 1),),)
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_the_short_verdict_is_that_of_the_proof(name: str) -> None:
+    for scheme in parse_source(Source("x.bl", shipped()[name].read_text(encoding="utf-8"))).schemes:
+        u, v, w = scheme.tables
+        flat = Scheme("x", scheme.m, scheme.k, scheme.n, *(LinearMap(size, t) for size, t in _sized(scheme)), scheme.products)
+        assert multiplies(flat) and prove_scheme(flat).holds
+        for output in range(len(w)):
+            less = tuple(row[1:] if i == output else row for i, row in enumerate(w))
+            wrong = Scheme("x", flat.m, flat.k, flat.n, flat.u, flat.v, LinearMap(len(u), less), scheme.products)
+            assert multiplies(wrong) == prove_scheme(wrong).holds == (not w[output])
+
+
+def _sized(scheme: Scheme) -> list[tuple[int, Any]]:
+    u, v, w = scheme.tables
+    return list(zip((scheme.m * scheme.k, scheme.k * scheme.n, scheme.rank), (u, v, w), strict=True))
+
+
+def test_overwritten_operands_are_those_of_a_plain_search() -> None:
+    """The hazards of a stage against all pairs of its steps."""
+    a, b, c = ([Block(s, 0, i) for i in range(3)] for s in "ABC")
+    blocks = [*a, *b, *c]
+    for number in range(300):
+        pick = [blocks[number * 7 % 9], blocks[number // 9 * 5 % 9], blocks[number // 3 % 9]]
+        products = tuple(Product(a[(number + i) % 3], b[(number // 2 + i) % 3], (Target(pick[i]),)) for i in range(3))
+        schedule = Schedule("s", "x", 1, 3, 3, (ProductStage(products),))
+        found = [d.notes[0] for d in find_hazards(1, ProductStage(products), schedule) if d.code == "E409"]
+        pairs = [(p, q) for p in products for q in products if p.targets[0].block in (q.left, q.right)]
+        assert len(found) == len(pairs)
