@@ -1,6 +1,6 @@
 """In-place schedules found for the shipped schemes and for published ones: product stages, additions, traffic, seconds.
 
-    python benchmarks/in_place_search.py [-o RESULT.json] [--effort N] [NAME ...]
+    python benchmarks/in_place_search.py [--json RESULT.json] [--effort N] [NAME ...]
 
 Names are shipped algorithms, or parts of the paths of published tables beside the checkout (BILINEAR_SCHEMES).
 """
@@ -8,7 +8,6 @@ Names are shipped algorithms, or parts of the paths of published tables beside t
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from common import machine
+from common import save
 from published import published
 
 from bilinear.frontend import load
@@ -38,15 +37,21 @@ PUBLISHED = (
     "ZT/4x4x4_m49",
     "addition_reduced_ZT/5x5x5_m93",
 )
-VARIANTS: dict[str, dict[str, Any]] = {"restore": {}, "consume": {"consume": True}, "1 temporary": {"temporaries": 1}}
-ROW = "{:<24} {:<12} {:<12} {:>14} {:>10} {:>10} {:>8} {:>7}"
+VARIANTS: dict[str, dict[str, Any]] = {
+    "restore": {},
+    "consume": {"consume": True},
+    "1+1 blocks": {"temporaries": 1},
+    "1+1, preserve": {"temporaries": 1, "keep": ("A", "B")},
+}
+"""The last two have one temporary for sums of A and one for sums of B."""
+ROW = "{:<26} {:<12} {:<14} {:>14} {:>10} {:>10} {:>8} {:>7}"
 
 
 def main() -> None:
     """Search, print the table, and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=[*SHIPPED, *PUBLISHED])
-    parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--json", type=Path)
     parser.add_argument("--effort", type=int, default=1)
     arguments = parser.parse_args()
     print(ROW.format("scheme", "format", "variant", "product stages", "additions", "blocks", "seconds", "proved"))
@@ -59,8 +64,8 @@ def main() -> None:
             print(
                 ROW.format(row["scheme"], row["format"], row["variant"], stages, row["additions"], row["blocks_moved"], *tail), flush=True
             )
-    if arguments.output is not None:
-        arguments.output.write_text(json.dumps({"machine": machine(), "effort": arguments.effort, "rows": rows}, indent=1) + "\n")
+    if arguments.json is not None:
+        save("in_place_search", rows, arguments.json)
 
 
 def measured(scheme: Scheme, effort: int) -> Iterator[dict[str, Any]]:

@@ -23,6 +23,7 @@ import bilinear
 from bilinear.codegen.program import build_program
 from bilinear.frontend import load
 from bilinear.ir.plan import Plan
+from bilinear.planner.choose import LEAST_BLOCK
 from bilinear.planner.device import Device, load_device
 from bilinear.planner.model import ITEMSIZE, Profile, library_seconds, predict, profile_of, stage_seconds
 from bilinear.planner.plan import make_plan
@@ -57,8 +58,6 @@ WAYS: tuple[Way, ...] = (
     ("hopcroft_kerr", 1, "preserve"),
     ("laderman", 1, "preserve"),
 )
-LEAST_BLOCK = 250
-"""Plans with smaller blocks are not measured."""
 
 
 @cache
@@ -82,6 +81,12 @@ def ways_for(shape: Shape, ways: tuple[Way, ...]) -> Iterator[Way]:
         schedule = prepared(way).schedule
         if min(shape[0] // schedule.m, shape[1] // schedule.k, shape[2] // schedule.n) >= LEAST_BLOCK:
             yield way
+
+
+def is_weighed(row: dict[str, Any]) -> bool:
+    """Whether the planner would look at a point at all."""
+    m, k, n = row["shape"]
+    return row["algorithm"] == "library" or (row["algorithm"], row["levels"], row["inputs"]) in ways_for((m, k, n), WAYS)
 
 
 def build(task: tuple[Way | None, str, str]) -> None:
@@ -216,7 +221,7 @@ def main() -> None:
     options = parser.parse_args()
     shapes = {"calibration": CALIBRATION, "held-out": HELD_OUT, "all": CALIBRATION + HELD_OUT}[options.part]
     if options.evaluate:
-        rows = json.loads(options.evaluate.read_text())["rows"]
+        rows = [row for row in json.loads(options.evaluate.read_text())["rows"] if is_weighed(row)]
     else:
         rows = measure_all(shapes, options.dtypes.split(","), WAYS, options.repeats)
         save("model", rows, options.json)

@@ -287,7 +287,7 @@ def _check_table(checks: list[Check]) -> str:
             c.dtype,
             c.levels,
             c.inputs,
-            "yes" if c.exact else "NO",
+            "-" if c.exact is None else "yes" if c.exact else "NO",
             f"{c.error:.2e}",
             f"{c.allowance:.2e}",
             f"{c.drift:.1e}" if c.inputs == "restore" else "-",

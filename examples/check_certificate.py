@@ -176,14 +176,14 @@ class Run:
         m, k, n = sizes(entry)
         self.ring, self.space, self.shape = ring, {}, {}  # type: Ring, dict[str, str], dict[str, str]
         for name, shape, rows, columns in [["A", "A", m, k], ["B", "B", k, n], ["C", "C", m, n], *entry["workspaces"]]:
-            require(0 <= rows * columns <= LARGEST, f"{name} is no grid of blocks")
+            require(name not in self.space.values() and 0 <= rows * columns <= LARGEST, f"{name} is no new grid of blocks")
             for block in grid(name, rows, columns):
                 require(block not in self.space, f"{block} is the name of two blocks")
                 self.space[block], self.shape[block] = name, shape
         scaling, result = entry["claims"]["scaling"], entry["claims"]["result"]
         require(scaling == "written" or (scaling, result) == ("implied", ["alpha", "beta"]), "implied scaling has another result")
         self.implied, self.alpha, self.beta = scaling == "implied", self.number(result[0]), self.number(result[1])
-        self.original = {block: value for block, space in self.space.items() if space in "ABC" for value in variables([block])}
+        self.original = {block: value for block, space in self.space.items() if space in ("A", "B", "C") for value in variables([block])}
         self.state = {block: value for block, value in self.original.items() if self.space[block] != "C" or self.beta}
         self.written: set[str] = set()  # by anything
         self.added: set[str] = set()  # by a product: so far, or in the stage where scaling is written
@@ -225,7 +225,7 @@ class Run:
         sums = [(step, value, target, self.form(*target[2:] or [[]])) for step, value in found for target in step["targets"]]
         for step, value, (block, coefficient, *plus), form in sums:
             shapes = [self.shape[step["left"]], self.shape[step["right"]], self.shape[block]]
-            fits = shapes == ["A", "B", "C"] and self.space[block] not in "AB" and not plus
+            fits = shapes == ["A", "B", "C"] and self.space[block] not in ("A", "B") and not plus
             require(fits or not self.implied, f"{block} cannot hold the product of {step['left']} and {step['right']}")
             factors = [self.number(coefficient), value] + [self.alpha] * (self.implied and self.space[block] == "C")
             self.state[block] = self.ring.total([self.kept(block, plus, form), reduce(self.ring.multiply, factors)])

@@ -6,18 +6,18 @@ with alpha = 1 where nothing else is said. Nothing may overflow or underflow.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
 
-from bilinear.analysis.drift import drift_bound
+from bilinear.analysis.drift import DriftBound, drift_bound
 from bilinear.analysis.probable_error import probable_error
 from bilinear.analysis.rounding import SLACK, gamma, magnitude, sides
 from bilinear.analysis.rounding_trace import ResultValue, Trace
 from bilinear.ir.linear import Form
-from bilinear.ir.number import Symbolic, to_float
-from bilinear.ir.schedule import Schedule
+from bilinear.ir.number import Coefficient, Symbolic, to_float
+from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.ir.scheme import Scheme
 
 UNIT_ROUNDOFF = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
@@ -34,13 +34,31 @@ class ErrorBound:
 
 
 @dataclass(frozen=True)
+class LevelsKept:
+    """How many levels keep an accuracy, max|C - A*B| <= accuracy * max|A| * max|B|, for an element type and an inner dimension.
+
+    `always` whatever the data, `likely` with probability `confidence` in the model of `probable_error`; None where not even the classical
+    multiply (0 levels) does. At most `looked` levels were looked at.
+    """
+
+    accuracy: float
+    dtype: str
+    inner: int
+    always: int | None
+    likely: int | None
+    confidence: float
+    looked: int
+
+
+@dataclass(frozen=True)
 class LevelAccuracy:
     """What a report says of one number of levels and one element type, for square problems with this inner dimension.
 
     `growth` is the growth factor to the power of the levels. `deterministic` bounds max|C - A*B| / (max|A| * max|B|) for all data.
     `probabilistic` bounds max|C - A*B| / (rms(A) * rms(B)) with probability `confidence` in the model of `probable_error`, for centred
     data; since rms <= max it may be read in the units of the first too. For very small K it may be the larger one.
-    `drift` bounds, relative to the largest block met, what one call changes in a block of A or B; None where A and B are not written.
+    `drift` bounds, relative to the largest block met, what one call changes in a block of A or B that it writes and gives back; None where
+    there is none.
     """
 
     levels: int
@@ -55,13 +73,26 @@ class LevelAccuracy:
 
 def is_real(scheme: Scheme) -> bool:
     """Whether floats can stand for the scheme's coefficients: not those of Z/p, with i, or with lambda."""
-    if scheme.ring.modulus:
-        return False
+    return not scheme.ring.modulus and _are_real(c for table in scheme.tables for row in table for _, c in row)
+
+
+def runs_on_reals(schedule: Schedule) -> bool:
+    """Whether floats can stand for what a schedule multiplies by; a scheme's may be real where its tables are not, and the reverse."""
+    for stage in schedule.stages:
+        if isinstance(stage, LinearStage):
+            used = (c for block_map in stage.maps for terms in block_map.map.steps + block_map.map.outputs for _, c in terms)
+        else:
+            used = (target.coefficient for product in stage.products for target in product.targets)
+        if not _are_real(used):
+            return False
+    return not schedule.scales_itself
+
+
+def _are_real(coefficients: Iterable[Coefficient]) -> bool:
     try:
-        for table in scheme.tables:
-            for row in table:
-                for _, c in row:
-                    to_float(c)
+        for c in coefficients:
+            if isinstance(c, Symbolic):
+                to_float(c)
     except ValueError:
         return False
     return True
@@ -122,24 +153,37 @@ def run_error_bound(schedule: Schedule, inner: int, unit_roundoff: float) -> Err
     return ErrorBound(max(product, classical_bound(inner, u)) * SLACK, addend * SLACK)
 
 
+def schedule_bound(scheme: Scheme, schedule: Schedule, inner: int, unit_roundoff: float) -> ErrorBound:
+    """The bound for one lowered schedule: as it runs where it is in place, or where the tables are complex and what runs is real.
+
+    Raises `ValueError` where a coefficient that the schedule multiplies by is no real number.
+    """
+    if schedule.runs_in_place or not is_real(scheme):
+        return run_error_bound(schedule, inner, unit_roundoff)
+    return error_bound(scheme, schedule.levels, inner, unit_roundoff)
+
+
 def error_allowance(scheme: Scheme, schedule: Schedule, inner: int, unit_roundoff: float) -> float:
     """The bound of max|C - A*B| in units of max|A| * max|B| for one multiply by a lowered schedule, alpha = 1 and beta = 0."""
-    if schedule.runs_in_place:
-        return run_error_bound(schedule, inner, unit_roundoff).product * unit_roundoff
-    return error_bound(scheme, schedule.levels, inner, unit_roundoff).product * unit_roundoff
+    return schedule_bound(scheme, schedule, inner, unit_roundoff).product * unit_roundoff
 
 
 def levels_for_accuracy(
-    scheme: Scheme, shape: tuple[int, int, int], dtype: str, accuracy: float, confidence: float | None = None
+    scheme: Scheme,
+    shape: tuple[int, int, int],
+    dtype: str,
+    accuracy: float,
+    confidence: float | None = None,
+    most_levels: int = MOST_LEVELS,
 ) -> int | None:
-    """The most levels with max|C - A*B| <= accuracy * max|A| * max|B| for an m x k by k x n multiply.
+    """The most levels, up to `most_levels`, with max|C - A*B| <= accuracy * max|A| * max|B| for an m x k by k x n multiply.
 
     Without a confidence the bound always holds; with one, the smaller of it and the probabilistic bound for centred data counts. None
     where not even the classical multiply (0 levels) keeps it. Levels end where a block would have no element.
     """
     u = UNIT_ROUNDOFF[dtype]
     kept: int | None = None
-    for levels in range(MOST_LEVELS + 1):
+    for levels in range(most_levels + 1):
         if scheme.m**levels > shape[0] or scheme.k**levels > shape[1] or scheme.n**levels > shape[2]:
             break
         bound = error_bound(scheme, levels, shape[1], u).product
@@ -155,20 +199,20 @@ def levels_for_accuracy(
 def accuracy_facts(
     scheme: Scheme, schedules: Sequence[Schedule], inner: int, dtypes: Sequence[str], confidence: float = 0.99, most_levels: int = 3
 ) -> tuple[LevelAccuracy, ...]:
-    """Growth, bounds and drift for 0 (classical) to `most_levels` levels and each dtype, for inner x inner matrices.
+    """Growth, bounds and drift by level and dtype, for inner x inner matrices; 0 levels are the classical multiply.
 
-    `schedules` are the lowered in-place schedules of 1, 2, ... levels, as far as they are known and write A and B; there both bounds
-    follow what they do. Without them everything comes from the one-level tables, which also bounds any fused run of the scheme. Empty
-    where floats cannot stand for the coefficients.
+    `schedules` are lowered in-place schedules: with any, the levels are theirs alone, and the bound that always holds and the drift are of
+    what they do. Without them they are 1 to `most_levels`, and come from the one-level tables, which also bounds any fused run of the
+    scheme. Empty where floats cannot stand for the coefficients.
     """
-    if not is_real(scheme):
+    in_place = {schedule.levels: schedule for schedule in schedules if schedule.runs_in_place}
+    if not is_real(scheme) or not all(map(runs_on_reals, in_place.values())):
         return ()
-    by_level = {schedule.levels: schedule for schedule in schedules if schedule.runs_in_place}
     growth = float(growth_factor(scheme))
     facts = []
-    for levels in range(most_levels + 1):
-        schedule = by_level.get(levels)
-        drift = None if schedule is None else drift_bound(schedule).worst()
+    for levels in (0, *sorted(in_place)) if in_place else range(most_levels + 1):
+        schedule = in_place.get(levels)
+        drift = None if schedule is None else _told_drift(drift_bound(schedule))
         for dtype in dtypes:
             u = UNIT_ROUNDOFF[dtype]
             bound = error_bound(scheme, levels, inner, u) if schedule is None else run_error_bound(schedule, inner, u)
@@ -176,6 +220,36 @@ def accuracy_facts(
             moved = None if drift is None else drift * u
             facts.append(LevelAccuracy(levels, dtype, inner, growth**levels, bound.product * u, probable * u, confidence, moved))
     return tuple(facts)
+
+
+def _told_drift(drift: DriftBound) -> float | None:
+    """The worst drift over the operands that are given back whole; None where that is none, or one that is never written."""
+    lost = {block.space for block in drift.lost}
+    worst = max((drift.worst(operand) for operand in "AB" if operand not in lost), default=0.0)
+    return None if lost and not worst else worst
+
+
+def levels_kept(
+    scheme: Scheme, facts: Sequence[LevelAccuracy], accuracy: float, most_levels: int, in_place: bool
+) -> tuple[LevelsKept, ...]:
+    """How many levels keep an accuracy, for every dtype and the inner dimension of the facts of a report.
+
+    In place the levels of the facts alone are known; else the tables tell of up to `most_levels`.
+    """
+    kept = []
+    for dtype in dict.fromkeys(fact.dtype for fact in facts):
+        own = [fact for fact in facts if fact.dtype == dtype]
+        inner, confidence = own[0].inner, own[0].confidence
+        if in_place:
+            always = max((fact.levels for fact in own if fact.deterministic <= accuracy), default=None)
+            likely = max((fact.levels for fact in own if min(fact.deterministic, fact.probabilistic) <= accuracy), default=None)
+            looked = max(fact.levels for fact in own)
+        else:
+            looked, shape = most_levels, (inner, inner, inner)
+            always = levels_for_accuracy(scheme, shape, dtype, accuracy, None, most_levels)
+            likely = levels_for_accuracy(scheme, shape, dtype, accuracy, confidence, most_levels)
+        kept.append(LevelsKept(accuracy, dtype, inner, always, likely, confidence, looked))
+    return tuple(kept)
 
 
 def path_growth(scheme: Scheme) -> float:

@@ -41,7 +41,8 @@ class BlockDrift:
 class DriftBound:
     """The drift of one call for every block of A and B that the schedule gives back; `lost` are those that it does not.
 
-    It holds where nothing overflows: `growth` is the most that a sum in A or B exceeds the largest entry it is made of.
+    It holds where nothing overflows: `growth` is the most that a value in A or B exceeds the largest entry it is made of; infinite where a
+    coefficient is no normal number of float32, so that nothing can be said.
     """
 
     blocks: tuple[BlockDrift, ...]

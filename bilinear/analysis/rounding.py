@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from math import inf, nextafter
+from math import nextafter
 
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, to_float
@@ -49,14 +49,14 @@ def underflow(value: Coefficient) -> float:
     """How far from exact, beside what `roundings` counts, a multiplication with this coefficient may end: in smallest subnormal numbers.
 
     A result that underflows is rounded to a multiple of the smallest subnormal number, by at most half of it. Integers do no such thing:
-    their products are such multiples. Nor do sums, for both terms are multiples, and so is the sum: it is exact, or normal. A coefficient
-    outside the normal range of float32 is itself no longer what was written, and nothing can be said.
+    their products are such multiples. Nor do sums, for both terms are multiples, and so is the sum: it is exact, or normal.
     """
-    if isinstance(value, int) or not value:
-        return 0.0
-    if not _SMALLEST <= magnitude(value) <= _LARGEST:
-        return inf
     return 0.0 if not isinstance(value, Symbolic) and value.denominator == 1 else 1.0
+
+
+def is_in_range(value: Coefficient) -> bool:
+    """Whether a coefficient is a normal number in every floating-point type from float32 up; else it is no longer what was written."""
+    return value in (-1, 0, 1) or _SMALLEST <= magnitude(value) <= _LARGEST
 
 
 def sum_roundings(terms: Form) -> int:

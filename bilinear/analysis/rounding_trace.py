@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from bilinear.analysis.rounding import gamma, magnitude, roundings, sum_roundings, underflow
+from bilinear.analysis.rounding import gamma, is_in_range, magnitude, roundings, sum_roundings, underflow
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
@@ -175,7 +176,7 @@ class Trace:
             lost = sum((_lost(c, value, gamma(count, u)) for c, value in terms), errors.none)
         if count or lost is not errors.none:
             gathered[errors.add(gamma(count, u) / u * computed, lost)] = 1
-        self.growth = max(self.growth, float(computed.sum()))
+        self.growth = max(self.growth, float(computed.sum())) if all(is_in_range(c) for c, _ in terms) else inf
         return OperandValue(space, form, gathered, size, *errors.bound(gathered))
 
 

@@ -1,6 +1,6 @@
 """Schedule to launches: one launch a stage, of as few kernels as there are distinct ones.
 
-Before: a schedule of coloured stages with marked first writes. After: launches in order, which compute what the schedule means
+Before: a schedule of contention-free stages with marked first writes. After: launches in order, which compute what the schedule means
 on row- or column-major, strided, odd-sized blocks.
 """
 
@@ -25,8 +25,7 @@ from bilinear.ir.kernel import (
     ProductKernel,
     SimtTile,
 )
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule
-from bilinear.passes.colour_products import colours
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
 
 TILES: dict[str, SimtTile | MmaTile] = {
     "float": SimtTile(m=128, n=128, k=16, m_warps=2, n_warps=2, stages=3, blocks=2),
@@ -35,7 +34,6 @@ TILES: dict[str, SimtTile | MmaTile] = {
 EXTENTS = {"A": ("bm", "bk"), "B": ("bk", "bn"), "C": ("bm", "bn")}
 LINEAR_THREADS = (32, 8)
 Place = tuple[int, ...]
-_Waved = tuple[Product, int, int]
 BYTES_IN_REGISTERS = 256
 """What a thread of a linear kernel may hold of its sources before it handles fewer than 16 bytes of each (a quarter of 255 registers)."""
 
@@ -46,7 +44,7 @@ def schedule_to_launches(schedule: Schedule, element: str) -> tuple[Launch, ...]
     All products share one kernel, and so do linear stages of the same parts: what differs is a table, and a launch runs a range of it.
     """
     linear: dict[tuple[Part, ...], list[Place]] = {}
-    products: list[_Waved] = []
+    products: list[Product] = []
     ranges: list[tuple[tuple[Part, ...] | None, int, int]] = []
     for stage in schedule.stages:
         if isinstance(stage, LinearStage):
@@ -56,7 +54,7 @@ def schedule_to_launches(schedule: Schedule, element: str) -> tuple[Launch, ...]
             table += places
         else:
             ranges.append((None, len(products), len(stage.products)))
-            products += _in_waves(stage)
+            products += stage.products
     stem = "".join(c if c.isalnum() else "_" for c in f"{schedule.name}_l{schedule.levels}")
     suffix = {"float": "f32", "double": "f64"}[element]
     kernels: dict[tuple[Part, ...] | None, Kernel] = {
@@ -147,23 +145,16 @@ def _arguments(spaces: list[str], extents: list[str], scalars: list[str]) -> tup
     return (*arguments, *(Argument("scalar", scalar) for scalar in scalars))
 
 
-def _in_waves(stage: ProductStage) -> list[_Waved]:
-    """The products of a stage by contention colour, each with its wave and the number of products in the wave before."""
-    waves = colours(stage)
-    sizes = [0, *map(len, waves)]
-    return [(product, wave, sizes[wave]) for wave, members in enumerate(waves) for product in members]
-
-
-def _product_kernel(schedule: Schedule, stage: list[_Waved], name: str, element: str) -> ProductKernel:
-    lefts = tuple(dict.fromkeys(p.left.space for p, _, _ in stage))
-    rights = tuple(dict.fromkeys(p.right.space for p, _, _ in stage))
-    results = tuple(dict.fromkeys(t.block.space for p, _, _ in stage for t in p.targets))
+def _product_kernel(schedule: Schedule, stage: list[Product], name: str, element: str) -> ProductKernel:
+    lefts = tuple(dict.fromkeys(p.left.space for p in stage))
+    rights = tuple(dict.fromkeys(p.right.space for p in stage))
+    results = tuple(dict.fromkeys(t.block.space for p in stage for t in p.targets))
     products: list[Multiplication] = []
     destinations: list[Destination] = []
-    for product, wave, before in stage:
+    for product in stage:
         left = (lefts.index(product.left.space), product.left.row, product.left.column)
         right = (rights.index(product.right.space), product.right.row, product.right.column)
-        products.append(Multiplication(left, right, len(destinations), len(product.targets), wave, before))
+        products.append(Multiplication(left, right, len(destinations), len(product.targets)))
         for t in product.targets:
             destinations.append(Destination(results.index(t.block.space), t.block.row, t.block.column, t.coefficient, t.first))
     spaces = list(dict.fromkeys((*lefts, *rights, *results)))
@@ -171,7 +162,7 @@ def _product_kernel(schedule: Schedule, stage: list[_Waved], name: str, element:
         name,
         f"{len(products)} product(s) of {schedule.name} at {schedule.levels} level(s), {len(destinations)} destination(s)",
         element,
-        (*_arguments(spaces, ["bm", "bk", "bn"], ["alpha", "beta"]), Argument("counters", "counters")),
+        _arguments(spaces, ["bm", "bk", "bn"], ["alpha", "beta"]),
         TILES[element],
         lefts,
         rights,

@@ -10,16 +10,11 @@ from bilinear.ir.number import Coefficient
 ELEMENT_BYTES = {"float": 4, "double": 8}
 
 
-COUNTERS = 8192
-"""Words of the buffer with which launches keep the order of their waves: two, and one a wave."""
-
-
 @dataclass(frozen=True)
 class Argument:
     """A parameter: `name` is looked up among the call's values.
 
-    Kinds: `pointer` (first element of the space `name`), `index` (64-bit), `scalar` (of the kernel's element type), `counters` (a
-    buffer of COUNTERS 32-bit zeros, which launches on one stream share and leave at zero). A space X has the
+    Kinds: `pointer` (first element of the space `name`), `index` (64-bit), `scalar` (of the kernel's element type). A space X has the
     indices `X_rs` and `X_cs`, the distance in elements between rows and between columns; `bm`, `bk`, `bn` are the extents of a block;
     `first` is where the launch starts in the kernel's table.
     """
@@ -143,25 +138,17 @@ class Destination:
 
 @dataclass(frozen=True)
 class Multiplication:
-    """One product of a launch: (number of the space, grid row, grid column) of each operand, and a range of the destinations.
-
-    Products of one wave share no destination. A product of a later wave adds after the `before` products of the wave before.
-    """
+    """One product of a launch: (number of the space, grid row, grid column) of each operand, and a range of the destinations."""
 
     left: tuple[int, int, int]
     right: tuple[int, int, int]
     first_destination: int
     destinations: int
-    wave: int = 0
-    before: int = 0
 
 
 @dataclass(frozen=True)
 class ProductKernel:
-    """Multiplies: each row of its table is one product, added to a list of blocks.
-
-    Where products of a launch share destinations they run in waves, whose order a few counters in memory keep; they are zero before
-    and after a launch.
+    """Multiplies: each row of its table is one product, added to a list of blocks; those of one launch share no destination.
 
     `lefts`, `rights` and `results` are the spaces that operands and destinations are numbered by; `scaled` tells for each result
     whether alpha and beta apply (C) or the first write overwrites (a workspace).
@@ -189,11 +176,6 @@ class ProductKernel:
         """What the compiler is told of a launch: threads of a block, and blocks of a multiprocessor where they are asked for."""
         asked = "" if self.tile.blocks is None else f", {self.tile.blocks}"
         return f"{self.tile.threads}{asked}"
-
-    @property
-    def waves(self) -> int:
-        """The most waves of a launch."""
-        return 1 + max(product.wave for product in self.products)
 
     @property
     def lanes(self) -> int:

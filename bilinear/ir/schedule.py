@@ -110,7 +110,7 @@ class Product:
 
 @dataclass(frozen=True)
 class ProductStage:
-    """Products that run at once; those that add to one block do so in this order."""
+    """Products that run at once."""
 
     products: tuple[Product, ...]
 

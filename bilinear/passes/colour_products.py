@@ -1,7 +1,7 @@
-"""Colour products: put the products of a stage in an order in which no two neighbours in colour add to one block.
+"""Colour products: split product stages so that no two products of a stage add to one block.
 
-Before: a schedule. After: the same stages, the products of each by contention colour. Sums into C have one order, so results are
-reproducible bit for bit; products of one colour may run at once, and a colour after the one before it.
+Before: a schedule. After: the same products, in stages without contention, in a fixed order; so sums into C have one order and
+results are reproducible bit for bit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Stage
 
 
 def colours(stage: ProductStage) -> tuple[tuple[Product, ...], ...]:
-    """The products by contention colour: greedy, in the order written, so every run gives the same colours, and coloured ones their own."""
+    """The products by contention colour: greedy, in the order written, so every run gives the same colours."""
     groups: list[tuple[list[Product], set[Block]]] = []
     for product in stage.products:
         blocks = {target.block for target in product.targets}
@@ -27,11 +27,11 @@ def colours(stage: ProductStage) -> tuple[tuple[Product, ...], ...]:
 
 
 def colour_products(schedule: Schedule) -> Schedule:
-    """The schedule with the products of every stage by contention colour."""
-    return replace(schedule, stages=tuple(map(_coloured, schedule.stages)))
-
-
-def _coloured(stage: Stage) -> Stage:
-    if not isinstance(stage, ProductStage):
-        return stage
-    return ProductStage(tuple(product for members in colours(stage) for product in members))
+    """The schedule with every product stage split by contention colour."""
+    stages: list[Stage] = []
+    for stage in schedule.stages:
+        if isinstance(stage, ProductStage):
+            stages += [ProductStage(products) for products in colours(stage)]
+        else:
+            stages.append(stage)
+    return replace(schedule, stages=tuple(stages))

@@ -1,7 +1,6 @@
 """Mark first writes: the first product added to a block carries beta (in C) or overwrites (in a workspace).
 
-Before: a schedule; products of a stage that add to one block do so in their order.
-After: the same, with `Target.first` set on exactly one write of every block
+Before: a schedule without contention inside a stage. After: the same, with `Target.first` set on exactly one write of every block
 that products write.
 """
 

@@ -25,7 +25,7 @@ IN_PLACE = (("msmes", 3),)
 """Schedules that are weighed where the inputs may be written."""
 LEAST_GAIN = 0.03
 """The library's multiply runs unless a plan is predicted to be faster by more than this part: the model is no better."""
-LEAST_BLOCK = 128
+LEAST_BLOCK = 512
 """Plans with a block that is smaller in some extent are not weighed."""
 MEMORY_SHARE = 0.9
 """What part of the device's memory operands and workspace may fill where no budget is given."""

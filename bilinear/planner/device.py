@@ -28,7 +28,13 @@ class ElementRates:
     `product` gives the kernel's rate in TFLOP/s when the device is full, by the size of the whole multiply (m k n)**(1/3), for a long
     multiply heats the device and lowers its clock; `start` is what beginning and ending a tile costs, in steps of the inner dimension,
     and `lone` the speed of a multiprocessor with a single block, relative to a full one. `library` gives the rate of the library's own
-    multiply. `unaligned` is the speed of the product kernel, relative, where rows do not start at multiples of 16 bytes.
+    multiply.
+
+    Relative speeds of the product kernel: `unaligned` where rows do not start at multiples of 16 bytes, `accumulating` where it adds to
+    blocks. `epilogue` is the rate in GB/s at which a full device reads and writes blocks that products are added to, `chain` what one such
+    block costs in microseconds where products wait for each other. `streaming` gives the share of the bandwidth that a linear kernel
+    reaches, by how many blocks it reads and writes at once. `scattered`, `scattered_epilogue` and `library_unaligned` are
+    the speeds, relative, of linear kernels, of the epilogue, and of the library without the alignment.
     """
 
     tile: tuple[int, int]
@@ -36,17 +42,23 @@ class ElementRates:
     start: float
     lone: float
     unaligned: float
+    accumulating: float
+    epilogue: float
+    scattered_epilogue: float
+    chain: float
+    scattered: float
+    streaming: Table
     product: Table
     library: Table
+    library_unaligned: float
 
 
 @dataclass(frozen=True)
 class Device:
     """A GPU. Rates of memory are in GB/s (10**9 bytes, read and written bytes counted alike), times in microseconds.
 
-    `streaming` gives the share of `bandwidth` that a linear kernel reaches, by how many blocks it reads and writes at once; `launch` is
-    what one more launch costs, `call` what a call costs before its first launch, `scan` what looking at A and B for Inf and NaN costs
-    beyond their traffic.
+    `launch` is what one more launch costs, `call` what a call costs before its first launch, `scan` what looking at A and B for Inf and
+    NaN costs beyond their traffic.
     """
 
     name: str
@@ -54,7 +66,6 @@ class Device:
     memory: int
     l2: int
     bandwidth: float
-    streaming: Table
     launch: float
     call: float
     scan: float
@@ -187,8 +198,15 @@ _RATES: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "start": _not_negative,
     "lone": _share,
     "unaligned": _share,
+    "accumulating": _share,
+    "epilogue": _positive,
+    "scattered_epilogue": _share,
+    "chain": _not_negative,
+    "scattered": _share,
+    "streaming": _table,
     "product": _table,
     "library": _table,
+    "library_unaligned": _share,
 }
 _DEVICE: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "name": _text,
@@ -196,7 +214,6 @@ _DEVICE: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "memory": _whole,
     "l2": _whole,
     "bandwidth": _positive,
-    "streaming": _table,
     "launch": _not_negative,
     "call": _not_negative,
     "scan": _not_negative,

@@ -1,9 +1,9 @@
 """In-place schedules for any scheme: C += A*B with sums formed in A and B themselves, nothing allocated, and A and B restored.
 
 Every bilinear program can be run so, one product at a time (Dumas, Grenet, "In-place accumulation of fast multiplication formulae", ISSAC
-2024). Here products run in stages as wide as the blocks allow: the left forms of a stage stand in
-different blocks of A at once, the right ones in blocks of B, so that each product may recurse in place. First the fewest stages are
-looked for, then an order and a partition with few block additions, and then little traffic (blocks that fused linear stages move).
+2024). Here products run in stages as wide as the blocks allow: the left forms of a stage stand in different blocks of A at once, the right
+ones in blocks of B, so that each product may recurse in place. First the fewest stages are looked for, then an order and a partition with
+few block additions, and then little traffic (blocks that fused linear stages move).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def find_in_place(
     `consume` leaves A and B undefined; those of A and B in `keep` are never written, not even for a moment. `temporaries` blocks for sums
     of A, and as many for sums of B, are allocated where they help; such a schedule does not recurse in place. The result depends on `seed`
     alone; `effort` multiplies the candidates that are weighed, and `seconds` ends the search early with the best so far.
-    Raises `BilinearError`: E541 where the coefficients are no rational numbers, E542 where an operand cannot be kept, E543 where an
+    Raises `BilinearError`: E551 where the coefficients are no rational numbers, E552 where an operand cannot be kept, E553 where an
     option has no meaning.
     """
     _check_options(keep, temporaries, effort)
@@ -48,12 +48,15 @@ def find_in_place(
     for name, rows in zip("AB", tables, strict=False):
         if name in keep and not temporaries:
             _check_kept(scheme, name, rows)
-    sizes = scheme.m * scheme.k, scheme.k * scheme.n
-    sides = [Side(residues(rows, size), size, temporaries, name in keep) for name, rows, size in zip("AB", tables[:2], sizes, strict=True)]
-    outputs = [frozenset(i for i, row in enumerate(tables[2]) if any(p == q for q, _ in row)) for p in range(scheme.rank)]
-    search = StageSearch(sides, outputs, not consume, seed)
-    best = search.run(effort_for(scheme.rank * max(sizes), effort, seconds), progress)
-    return write_schedule(scheme, best.order, (best.walks[0], best.walks[1]), not consume)
+    useful = useful_products(tables)
+    sides = [
+        Side(residues([rows[p] for p in useful], size), size, temporaries, name in keep)
+        for name, rows, size in zip("AB", tables, (scheme.m * scheme.k, scheme.k * scheme.n), strict=False)
+    ]
+    search = StageSearch(sides, [frozenset(i for i, _ in tables[2][p]) for p in useful], not consume, seed)
+    best = search.run(effort_for(scheme.rank * max(side.blocks for side in sides), effort, seconds), progress)
+    order = tuple(frozenset(useful[i] for i in group) for group in best.order)
+    return write_schedule(scheme, order, (best.walks[0], best.walks[1]), not consume)
 
 
 def effort_for(size: int, effort: int, seconds: float) -> Effort:
@@ -63,13 +66,19 @@ def effort_for(size: int, effort: int, seconds: float) -> Effort:
 
 
 def rational_tables(scheme: Scheme) -> tuple[tuple[Form, ...], tuple[Form, ...], tuple[Form, ...]]:
-    """U, V and W of a scheme over Z or Q; another one is refused (E541)."""
-    strange = next((c for table in scheme.tables for row in table for _, c in row if isinstance(c, Symbolic)), None)
+    """U, V and the columns of W: three forms a product. A scheme that is not over Z or Q is refused (E551)."""
+    u, v, w = scheme.tables
+    strange = next((c for table in (u, v, w) for row in table for _, c in row if isinstance(c, Symbolic)), None)
     if strange is None and not scheme.ring.modulus:
-        return scheme.tables
+        return u, v, tuple(tuple((i, c) for i, row in enumerate(w) for q, c in row if q == p) for p in range(scheme.rank))
     what = f"is over {scheme.ring}" if strange is None else f"has the coefficient {strange}"
     message = f"in-place schedules are found for schemes over Z and Q, and {scheme.name} {what}"
-    raise fail("E541", message, "take a scheme with rational coefficients, or write the schedule by hand")
+    raise fail("E551", message, "take a scheme with rational coefficients, or write the schedule by hand")
+
+
+def useful_products(tables: Sequence[Sequence[Form]]) -> tuple[int, ...]:
+    """The products that are not zero and are used."""
+    return tuple(p for p, forms in enumerate(zip(*tables, strict=True)) if all(forms))
 
 
 def residues(rows: Sequence[Form], blocks: int) -> tuple[Row, ...]:
@@ -87,16 +96,16 @@ def residues(rows: Sequence[Form], blocks: int) -> tuple[Row, ...]:
 def _check_options(keep: Collection[str], temporaries: int, effort: int) -> None:
     unknown = sorted(set(keep) - {"A", "B"})
     if unknown:
-        raise fail("E543", f"keep={unknown[0]!r}: A and B are the operands that can be kept")
+        raise fail("E553", f"keep={unknown[0]!r}: A and B are the operands that can be kept")
     if temporaries < 0 or effort < 1:
-        raise fail("E543", f"temporaries={temporaries}, effort={effort}: at least 0 and at least 1 are possible")
+        raise fail("E553", f"temporaries={temporaries}, effort={effort}: at least 0 and at least 1 are possible")
 
 
 def _check_kept(scheme: Scheme, name: str, rows: Sequence[Form]) -> None:
-    """Refuse to keep an operand whose sums have no place (E542)."""
+    """Refuse to keep an operand whose sums have no place (E552)."""
     columns = scheme.k if name == "A" else scheme.n
     for product, row in zip(scheme.products, residues(rows, (scheme.m if name == "A" else scheme.k) * columns), strict=True):
         if is_sum(row):
             terms = " and ".join(block_name(name, *divmod(i, columns)) for i, x in enumerate(row) if x)
             note = f"{product} multiplies a sum of {terms}, and without temporaries it has no place but {name}"
-            raise fail("E542", f"{scheme.name} cannot run with {name} never written", "allow a temporary", notes=(note,))
+            raise fail("E552", f"{scheme.name} cannot run with {name} never written", "allow a temporary", notes=(note,))

@@ -16,11 +16,12 @@ from bilinear.ir.linear import Form
 from bilinear.ir.number import exact, generator
 from bilinear.ir.schedule import Block, LinearStage, Product, ProductStage, Result, Schedule, Space, Stage, Target
 from bilinear.ir.scheme import Scheme
-from bilinear.planner.in_place import effort_for, rational_tables, residues
+from bilinear.planner.in_place import effort_for, rational_tables, residues, useful_products
+from bilinear.planner.in_place_exact import Layer, Run, Step, packed, replay
 from bilinear.planner.in_place_search import Candidate, Progress, StageSearch
 from bilinear.planner.in_place_stages import Side
-from bilinear.planner.in_place_sums import Move, Walk
-from bilinear.planner.in_place_write import Layer, Run, block_map, multiple, packed, replay, side_by_side
+from bilinear.planner.in_place_sums import Walk
+from bilinear.planner.in_place_write import block_map, multiple, side_by_side
 
 ALPHA = generator("alpha")
 """A schedule that recurses has products of either sign to do, so it must be one for any factor."""
@@ -36,25 +37,30 @@ def find_sequential(
 ) -> Schedule:
     """A schedule C = alpha*A*B + C of one product a stage with one target each, with few additions on A, B and C, which all are written.
 
-    It says its scaling itself, so it is proved and printed, not compiled. Parameters and E541 as for `find_in_place`.
+    It says its scaling itself, so it is proved and printed, not compiled. Parameters and E551 as for `find_in_place`.
     """
-    u, v, w = rational_tables(scheme)
-    columns = tuple(tuple((i, c) for i, row in enumerate(w) for q, c in row if q == p) for p in range(scheme.rank))
+    forms = rational_tables(scheme)
+    useful = useful_products(forms)
     spaces = Space("A", "A", scheme.m, scheme.k), Space("B", "B", scheme.k, scheme.n), Space("C", "C", scheme.m, scheme.n)
     sides = [
-        Side(residues(rows, len(space.blocks)), len(space.blocks), backwards=space.name == "C")
-        for rows, space in zip((u, v, columns), spaces, strict=True)
+        Side(residues([rows[p] for p in useful], len(space.blocks)), len(space.blocks), backwards=space.name == "C")
+        for rows, space in zip(forms, spaces, strict=True)
     ]
-    search = StageSearch(sides, [frozenset({0})] * scheme.rank, restores=True, seed=seed, largest=1)
+    search = StageSearch(sides, [frozenset({0})] * len(useful), restores=True, seed=seed, largest=1)
     best = search.run(effort_for(scheme.rank * max(side.blocks for side in sides), effort, seconds), progress)
-    return _write(scheme, spaces, (u, v, columns), best)
+    order = tuple(frozenset(useful[i] for i in group) for group in best.order)
+    return _write(scheme, spaces, forms, replace(best, order=order))
 
 
 def _write(scheme: Scheme, spaces: tuple[Space, ...], forms: tuple[tuple[Form, ...], ...], best: Candidate) -> Schedule:
-    runs = [replay(space.blocks, walk) for space, walk in zip(spaces, best.walks, strict=True)]
+    order = [product for (product,) in best.order]
+    runs = [
+        replay(space.blocks, walk, [[table[p]] for p in (reversed(order) if space.name == "C" else order)])
+        for space, walk, table in zip(spaces, best.walks, forms, strict=True)
+    ]
     runs[2] = _forwards(runs[2], best.walks[2])
     stages: list[Stage] = []
-    for number, (product,) in enumerate(best.order):
+    for number, product in enumerate(order):
         stages += _linear_stages(runs, number)
         blocks = [space.blocks[walk.places[_time(number, space, best)][0]] for space, walk in zip(spaces, best.walks, strict=True)]
         stages.append(ProductStage((_product(blocks, runs, number, [table[product] for table in forms]),)))
@@ -86,11 +92,12 @@ def _linear_stages(runs: list[Run], number: int) -> Iterator[LinearStage]:
 
 def _forwards(run: Run, walk: Walk) -> Run:
     """C's walk in the order of time: the moves reversed and transposed; blocks that end elsewhere are put there before all else."""
-    layers = [packed(Move(m.source, m.block, m.factor) for m in reversed(moves)) for moves in reversed(walk.moves)]
+    steps = [tuple(Step(s.source, s.block, s.factor) for s in reversed(steps)) for steps in reversed(run.steps)]
+    layers = [packed(s) for s in steps]
     first: Layer = {}
     for block, place in enumerate(walk.places[-1]):
         factor = run.held[-1][block][block]
         if place != block or factor != 1:
             first[place] = {block: 1 / factor}
     layers[0] = ([first] if first else []) + layers[0]
-    return Run(run.blocks, tuple(map(tuple, layers)), run.held[-2::-1])
+    return Run(run.blocks, tuple(steps), tuple(map(tuple, layers)), run.held[-2::-1])

@@ -14,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from bilinear.planner.in_place_stages import PRIME, Row, Side
+from bilinear.planner.in_place_stages import PRIME, Row, Side, is_sum, monic
 
 Matrix = Any
 """An integer array of residues: wanted forms by blocks."""
+Spill = tuple[int, Row]
+"""The number of a temporary, from 0, and the form that it is filled with."""
 UNIT = 1000
 """What one addition counts; weights are integers, so that every machine finds the same walk."""
 
@@ -35,13 +37,14 @@ class Move:
 class Walk:
     """What one operand does: before each stage moves, then the block that holds each of the stage's forms, in their order.
 
-    A place beyond the operand's blocks is a temporary, and `spilled` has what it holds at each stage: residues over the blocks of then.
+    A place beyond the operand's blocks is a temporary. `spilled` has for each stage the temporaries that are filled, and with what: a form
+    over the blocks and, behind them, the temporaries' old values.
     With `restores` there is one more list of moves, and `places` has the block in which each original block ends, times a factor.
     """
 
     moves: tuple[tuple[Move, ...], ...]
     places: tuple[tuple[int, ...], ...]
-    spilled: tuple[tuple[Row, ...], ...]
+    spilled: tuple[tuple[Spill, ...], ...]
     additions: int
     traffic: int
     restores: bool
@@ -58,7 +61,8 @@ class _State:
     written: int = 0
     moves: tuple[tuple[Move, ...], ...] = ((),)
     places: tuple[tuple[int, ...], ...] = ()
-    spilled: tuple[tuple[Row, ...], ...] = ()
+    spilled: tuple[tuple[Spill, ...], ...] = ()
+    held: tuple[Row | None, ...] = ()
 
     def after(self, move: Move) -> _State:
         wanted = self.wanted.copy()
@@ -104,8 +108,9 @@ class SumSearch:
         patience = 3
         limit = 2 * int((frontier[0].wanted[:size] != 0).sum()) + 8
         for _ in range(limit):
-            done += [state for state in frontier if len(_open(state, size)) <= spare]
-            frontier = [state for state in frontier if len(_open(state, size)) > (0 if self.width > 1 else spare)]
+            still_open = [len(_open(state, size)) for state in frontier]
+            done += [state for state, number in zip(frontier, still_open, strict=True) if number <= spare]
+            frontier = [state for state, number in zip(frontier, still_open, strict=True) if number > (0 if self.width > 1 else spare)]
             patience -= bool(done)
             if not frontier or not patience or (done and self.width == 1):
                 break
@@ -151,10 +156,13 @@ class SumSearch:
         return np.stack([block, source, factor], axis=1), weights @ ((new != 0).astype(np.int8) - (old != 0).astype(np.int8))
 
     def _inverse(self, residues: Matrix) -> Matrix:
-        values = residues.tolist()
-        for residue in set(values) - self.inverses.keys():
-            self.inverses[residue] = pow(residue, -1, PRIME)
-        return np.array([self.inverses[residue] for residue in values], dtype=np.int64)
+        inverses = residues.copy()
+        for i in np.flatnonzero((residues != 1) & (residues != PRIME - 1)).tolist():
+            residue = int(residues[i])
+            if residue not in self.inverses:
+                self.inverses[residue] = pow(residue, -1, PRIME)
+            inverses[i] = self.inverses[residue]
+        return inverses
 
     def _forced(self, state: _State, size: int, spare: int) -> _State:
         """The rows of the stage finished one by one: an open row has an entry in a block that no finished row stands in."""
@@ -175,34 +183,70 @@ class SumSearch:
         """The state with its stage behind it: the places noted, temporaries filled, the traffic of the transition counted."""
         read, written = state.read, state.written
         places = [int(i) for i in np.argmax(state.wanted[:size] != 0, axis=1)]
-        temporaries: list[Row] = []
-        additions = 0
-        for row in self._spilled(state, size):
-            content = tuple(map(int, state.wanted[row]))
-            if not self.kept or content not in temporaries:
-                additions += sum(map(bool, content)) - 1
-                read |= sum(1 << i for i, x in enumerate(content) if x)
-                temporaries.append(content)
-            places[row] = self.blocks + (temporaries.index(content) if self.kept else len(temporaries) - 1)
+        spills, held = self._spills(state, size, places)
+        temporaries = set()
+        for _, form in spills:
+            sources = [i for i, x in enumerate(form) if x]
+            read |= sum(1 << i for i in sources if i < self.blocks)
+            temporaries |= {i for i in sources if i >= self.blocks}
         if ends:
             for block, place in enumerate(places):
                 if place != block or state.wanted[block, place] != 1:
                     read, written = read | 1 << place, written | 1 << block
-        traffic = state.traffic + (read | written).bit_count() + written.bit_count() + len(temporaries)
+        traffic = state.traffic + (read | written).bit_count() + written.bit_count() + len(spills) + len(temporaries)
         return _State(
             state.wanted[size:],
-            state.additions + additions,
+            state.additions + sum(sum(map(bool, form)) - 1 for _, form in spills),
             traffic,
             moves=(*state.moves, ()),
             places=(*state.places, tuple(places)),
-            spilled=(*state.spilled, tuple(temporaries)),
+            spilled=(*state.spilled, tuple(spills)),
+            held=held,
         )
 
-    def _spilled(self, state: _State, size: int) -> list[int]:
-        """The rows that stand in temporaries: where the operand is kept two products may use one block."""
-        if self.kept:
-            return [i for i in range(size) if (state.wanted[i] != 0).sum() > 1]
-        return _open(state, size)
+    def _spills(self, state: _State, size: int, places: list[int]) -> tuple[list[Spill], tuple[Row | None, ...]]:
+        """The temporaries that a stage fills, and what they all hold then; `places` learns where the rows stand."""
+        if not self.kept:
+            rows = _open(state, size)
+            for number, row in enumerate(rows):
+                places[row] = self.blocks + number
+            return [(number, _content(state.wanted[row])) for number, row in enumerate(rows)], ()
+        sums = {row: content for row in range(size) if is_sum(content := _content(state.wanted[row]))}
+        later = {monic(_content(row)) for row in state.wanted[size:]}
+        spills, held = self._refill(state.held or (None,) * self.spare, list(sums.values()), later)
+        lines = [monic(form) if form is not None else None for form in held]
+        for row, content in sums.items():
+            places[row] = self.blocks + lines.index(monic(content))
+        return spills, held
+
+    def _refill(self, old: tuple[Row | None, ...], sums: list[Row], later: set[Row]) -> tuple[list[Spill], tuple[Row | None, ...]]:
+        """Temporaries of a kept operand: what a stage wants and one holds stays; what no later stage wants goes first."""
+        wanted = {monic(content): content for content in sums}
+        lines = [monic(form) if form is not None else None for form in old]
+        free = [i for i, line in enumerate(lines) if line not in wanted]
+        free.sort(key=lambda i: (lines[i] in later, lines[i] is not None))
+        held, spills = list(old), []
+        for line, content in wanted.items():
+            if line not in lines:
+                temporary = free.pop(0)
+                held[temporary] = content
+                spills.append((temporary, self._shortest(content, old)))
+        return spills, tuple(held)
+
+    def _shortest(self, content: Row, old: tuple[Row | None, ...]) -> Row:
+        """A form over the blocks and at most one temporary: the one with the fewest terms."""
+        best = content + (0,) * len(old)
+        for number, form in enumerate(old):
+            for x, y in zip(content, form or (), strict=False):
+                if x and y:
+                    factor = x * pow(y, -1, PRIME) % PRIME
+                    rest = tuple((a - factor * b) % PRIME for a, b in zip(content, form or (), strict=True))
+                    best = min(best, rest + tuple(factor * (i == number) for i in range(len(old))), key=lambda row: sum(map(bool, row)))
+        return best
+
+
+def _content(row: Matrix) -> Row:
+    return tuple(map(int, row))
 
 
 def _open(state: _State, size: int) -> list[int]:

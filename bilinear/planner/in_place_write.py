@@ -1,33 +1,19 @@
-"""From walks to a schedule: the moves replayed exactly, packed into simultaneous steps, and the products put where their forms stand."""
+"""From walks to a schedule: their exact layers as linear stages, and the products where their forms stand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from math import isqrt
 
 from bilinear.analysis.block_maps import relabel
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import exact, rational
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Space, Stage, Target
 from bilinear.ir.scheme import Scheme
-from bilinear.planner.in_place_stages import PRIME, Partition
-from bilinear.planner.in_place_sums import Move, Walk
-
-Contents = list[dict[int, Fraction]]
-"""For each block the form that it holds, over the original blocks."""
-Layer = dict[int, dict[int, Fraction]]
-"""Simultaneous steps: for each block written its new value over the old ones."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """A walk on one operand, exactly: layers before each stage, and what the places of each stage hold; temporaries are the last blocks."""
-
-    blocks: tuple[Block, ...]
-    layers: tuple[tuple[Layer, ...], ...]
-    held: tuple[tuple[Mapping[int, Fraction], ...], ...]
+from bilinear.planner.in_place_exact import Layer, Run, replay, temporaries_of
+from bilinear.planner.in_place_stages import Partition
+from bilinear.planner.in_place_sums import Walk
 
 
 def write_schedule(scheme: Scheme, order: Partition, walks: tuple[Walk, Walk], restores: bool) -> Schedule:
@@ -36,8 +22,11 @@ def write_schedule(scheme: Scheme, order: Partition, walks: tuple[Walk, Walk], r
     Temporaries are the workspaces S, of blocks like A's, and T, of blocks like B's.
     """
     spaces = Space("A", "A", scheme.m, scheme.k), Space("B", "B", scheme.k, scheme.n)
-    workspaces = tuple(Space(n, s.name, _temporaries(w), 1) for n, s, w in zip("ST", spaces, walks, strict=True))
-    left, right = (replay(space.blocks + more.blocks, walk) for space, more, walk in zip(spaces, workspaces, walks, strict=True))
+    workspaces = tuple(Space(n, s.name, temporaries_of(w), 1) for n, s, w in zip("ST", spaces, walks, strict=True))
+    left, right = (
+        replay(space.blocks + more.blocks, walk, [[table[p] for p in sorted(group)] for group in order])
+        for space, more, walk, table in zip(spaces, workspaces, walks, scheme.tables, strict=False)
+    )
     stages: list[Stage] = []
     for number, group in enumerate(order):
         stages += _linear_stages(left, right, number, restores=False)
@@ -50,10 +39,6 @@ def write_schedule(scheme: Scheme, order: Partition, walks: tuple[Walk, Walk], r
     name = f"{scheme.name}-{'staged' if used else 'in-place' if restores else 'consuming'}"
     promise = ("A", "B") if restores else _unwritten(stages)
     return Schedule(name, scheme.name, scheme.m, scheme.k, scheme.n, tuple(stages), used, not used, promise, ring=scheme.ring)
-
-
-def _temporaries(walk: Walk) -> int:
-    return max(map(len, walk.spilled), default=0)
 
 
 def _unwritten(stages: Sequence[Stage]) -> tuple[str, ...]:
@@ -98,73 +83,6 @@ def block_map(blocks: Sequence[Block], layer: Layer) -> BlockMap:
     targets = sorted(layer)
     outputs = tuple(form((place[source], exact(c)) for source, c in layer[target].items()) for target in targets)
     return BlockMap(tuple(blocks[s] for s in sources), tuple(blocks[t] for t in targets), LinearMap(len(sources), outputs))
-
-
-def replay(blocks: tuple[Block, ...], walk: Walk) -> Run:
-    """A walk over these blocks, exactly; those beyond the operand's own are temporaries."""
-    own = len(blocks) - _temporaries(walk)
-    contents: Contents = [{i: Fraction(1)} for i in range(own)]
-    layers: list[tuple[Layer, ...]] = []
-    held: list[tuple[dict[int, Fraction], ...]] = []
-    for moves, places, spilled in zip(walk.moves, walk.places, walk.spilled, strict=True):
-        for move in moves:
-            _add(contents, move)
-        sums = [{i: _rational(x) for i, x in enumerate(row) if x} for row in spilled]
-        now = contents + [_sum(terms, contents) for terms in sums]
-        held.append(tuple(dict(now[place]) for place in places))
-        fill = [{own + i: terms for i, terms in enumerate(sums)}] if sums else []
-        layers.append((*packed(moves), *fill))
-    if walk.restores:
-        layers[-1] += _unscrambled(contents, walk.places[-1])
-    return Run(blocks, tuple(layers), tuple(held))
-
-
-def _sum(terms: Mapping[int, Fraction], contents: Contents) -> dict[int, Fraction]:
-    total: dict[int, Fraction] = {}
-    for source, factor in terms.items():
-        for index, coefficient in contents[source].items():
-            total[index] = total.get(index, Fraction(0)) + factor * coefficient
-    return {index: coefficient for index, coefficient in total.items() if coefficient}
-
-
-def _add(contents: Contents, move: Move) -> None:
-    contents[move.block] = _sum({move.block: Fraction(1), move.source: _rational(move.factor)}, contents)
-
-
-def packed(moves: Iterable[Move]) -> list[Layer]:
-    """The moves as few layers of simultaneous steps: each as early as what it reads and overwrites allows."""
-    layers: list[Layer] = []
-    written: dict[int, int] = {}
-    read: dict[int, int] = {}
-    for move in moves:
-        depth = max(written.get(move.source, -1) + 1, written.get(move.block, 0), read.get(move.block, 0))
-        if depth == len(layers):
-            layers.append({})
-        terms = layers[depth].setdefault(move.block, {move.block: Fraction(1)})
-        terms[move.source] = terms.get(move.source, Fraction(0)) + _rational(move.factor)
-        written[move.block] = max(depth, written.get(move.block, 0))
-        read[move.source] = max(depth, read.get(move.source, 0))
-    return layers
-
-
-def _unscrambled(contents: Contents, places: Sequence[int]) -> tuple[Layer, ...]:
-    """The step that brings every original block from the place and the factor in which it ended back to its own; none where none has to."""
-    layer: Layer = {}
-    for block, place in enumerate(places):
-        factor = contents[place][block]
-        if place != block or factor != 1:
-            layer[block] = {place: 1 / factor}
-    return (layer,) if layer else ()
-
-
-def _rational(residue: int) -> Fraction:
-    """The fraction of least size with this residue (Wang 1981): numerator and denominator below the root of half the prime."""
-    bound = isqrt(PRIME // 2)
-    old, new = (PRIME, 0), (residue, 1)
-    while new[0] > bound:
-        quotient = old[0] // new[0]
-        old, new = new, (old[0] - quotient * new[0], old[1] - quotient * new[1])
-    return Fraction(new[0], new[1])
 
 
 def scaling_itself(schedule: Schedule) -> Schedule:

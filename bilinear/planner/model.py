@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from math import cbrt, ceil
+from math import cbrt, ceil, hypot
 
 from bilinear.analysis.block_maps import components
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
+from bilinear.passes.colour_products import colours
 from bilinear.planner.device import Device, ElementRates, at
 
 ITEMSIZE = {"float32": 4, "float64": 8}
@@ -35,11 +36,15 @@ class LinearWork:
 
 @dataclass(frozen=True)
 class ProductWork:
-    """A product stage: how many products, and how many blocks they read and write beyond their operands."""
+    """A product stage: how many products, and how many blocks they read and write beyond their operands.
+
+    Products that add to one block do so one after the other, in `turns` turns.
+    """
 
     products: int
     read: int
     written: int
+    turns: int = 1
 
 
 Work = LinearWork | ProductWork
@@ -71,7 +76,7 @@ def _linear(stage: LinearStage, shape_of: dict[str, str]) -> LinearWork:
 
 def _products(stage: ProductStage) -> ProductWork:
     targets = [target for product in stage.products for target in product.targets]
-    return ProductWork(len(stage.products), sum(not t.first for t in targets), len(targets))
+    return ProductWork(len(stage.products), sum(not t.first for t in targets), len(targets), len(colours(stage)))
 
 
 def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
@@ -92,37 +97,46 @@ def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
 def stage_seconds(profile: Profile, plan: Plan, dtype: str, device: Device) -> tuple[float, ...]:
     """Seconds of each stage of the plan's core, its launch included."""
     size = geometric_mean(plan.m, plan.k, plan.n)
-    aligned = is_aligned(*(plan.k, plan.n), dtype) and is_aligned(*plan.block[1:], dtype)
+    aligned = is_aligned(plan.k, plan.n, dtype) and is_aligned(*plan.block[1:], dtype)
+    results_aligned = is_aligned(plan.n, plan.block[2], dtype)
     return tuple(
-        linear_seconds(work, plan.block, dtype, device)
+        linear_seconds(work, plan.block, dtype, device, aligned)
         if isinstance(work, LinearWork)
-        else product_seconds(work, plan.block, dtype, device, size, aligned)
+        else product_seconds(work, plan.block, dtype, device, size, aligned, results_aligned)
         for work in profile.works
     )
 
 
-def linear_seconds(work: LinearWork, block: Extents, dtype: str, device: Device) -> float:
+def linear_seconds(work: LinearWork, block: Extents, dtype: str, device: Device, aligned: bool = True) -> float:
     """One pass over memory: every source read once, every target written once, at the share of the bandwidth that so many streams reach."""
+    rates = device.rates(dtype)
+    bandwidth = device.bandwidth * 1e9 * (1 if aligned else rates.scattered)
     bm, bk, bn = block
     elements = {"A": bm * bk, "B": bk * bn, "C": bm * bn}
     seconds = device.launch * 1e-6
     for part in work.parts:
         streams = part.sources + part.targets
         moved = part.places * streams * elements[part.shape] * ITEMSIZE[dtype]
-        seconds += moved / (at(device.streaming, streams) * device.bandwidth * 1e9)
+        seconds += moved / (at(rates.streaming, streams) * bandwidth)
     return seconds
 
 
-def product_seconds(work: ProductWork, block: Extents, dtype: str, device: Device, size: float, aligned: bool = True) -> float:
-    """Tiles run in waves of as many as fit on the device; the longer of that and the traffic of the results, and the launch."""
-    rates = device.rates(dtype)
+def product_seconds(
+    work: ProductWork, block: Extents, dtype: str, device: Device, size: float, aligned: bool = True, results_aligned: bool = True
+) -> float:
+    """Arithmetic in waves of tiles and the traffic of the results, which hide each other in part; or the traffic of the operands."""
+    rates, itemsize = device.rates(dtype), ITEMSIZE[dtype]
     bm, bk, bn = block
     tiles = work.products * ceil(bm / rates.tile[0]) * ceil(bn / rates.tile[1])
-    rate = at(rates.product, size) * 1e12 * (1 if aligned else rates.unaligned)
+    rate = at(rates.product, size) * 1e12 * (1 if aligned else rates.unaligned) * (rates.accumulating if work.read else 1)
     resident = device.processors * rates.blocks
     wave = resident * 2 * rates.tile[0] * rates.tile[1] * (bk + rates.start) / rate
-    moved = (work.products * (bm * bk + bk * bn) + (work.read + work.written) * bm * bn) * ITEMSIZE[dtype]
-    return device.launch * 1e-6 + max(waves(tiles, device, rates) * wave, moved / (device.bandwidth * 1e9))
+    visits = work.read + work.written
+    results = visits * bm * bn * itemsize / (rates.epilogue * 1e9 * (1 if results_aligned else rates.scattered_epilogue))
+    if work.turns > 1:
+        results = max(results, work.turns * visits / work.products * rates.chain * 1e-6)
+    operands = (work.products * (bm * bk + bk * bn) + visits * bm * bn) * itemsize / (device.bandwidth * 1e9)
+    return device.launch * 1e-6 + max(hypot(waves(tiles, device, rates) * wave, results), operands)
 
 
 def waves(tiles: int, device: Device, rates: ElementRates) -> float:
@@ -138,7 +152,8 @@ def waves(tiles: int, device: Device, rates: ElementRates) -> float:
 def library_seconds(extents: Extents, dtype: str, device: Device) -> float:
     """The library's own multiply: a measured rate by size, or its traffic where that takes longer."""
     m, k, n = extents
-    rate = at(device.rates(dtype).library, geometric_mean(m, k, n)) * 1e12
+    rates = device.rates(dtype)
+    rate = at(rates.library, geometric_mean(m, k, n)) * 1e12 * (1 if is_aligned(k, n, dtype) else rates.library_unaligned)
     moved = (m * k + k * n + m * n) * ITEMSIZE[dtype]
     return device.launch * 1e-6 + max(2 * m * k * n / rate, moved / (device.bandwidth * 1e9))
 

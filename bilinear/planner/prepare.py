@@ -24,6 +24,9 @@ INPUTS = ("preserve", "restore", "consume")
 MOST_PRODUCTS = 5_000
 """More products than this in one flat schedule are refused: its proof would take minutes, and its blocks would be small."""
 
+MOST_LEVELS = 20
+"""Levels whose products are counted; with more of them every scheme of rank 2 or more has too many."""
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -108,8 +111,10 @@ def prepare(scheme: Scheme, schedule: Schedule | None, levels: int, inputs: str)
     authored_proof = proved_schedule(mark_first_writes(authored), scheme)
     if levels > 1 and authored.runs_in_place and not authored_proof.recursive:
         raise fail("E408", f"{authored.name} cannot recurse in place: {authored_proof.why_not}", "use levels=1", span=authored.span)
-    if scheme.rank**levels > MOST_PRODUCTS:
-        raise fail("E501", f"{levels} levels of {scheme.name} are {scheme.rank**levels} products", f"at most {MOST_PRODUCTS} are run flat")
+    if scheme.rank ** min(levels, MOST_LEVELS) > MOST_PRODUCTS:
+        raise fail(
+            "E501", f"{levels} levels of {scheme.name} are {_power(scheme.rank, levels)} products", f"at most {MOST_PRODUCTS} are run flat"
+        )
     lowered = lower_levels(authored, levels, inputs)
     schedule_proof = prove_schedule(lowered)
     schedule_proof.require()
@@ -120,6 +125,10 @@ def lower_levels(authored: Schedule, levels: int, inputs: str) -> Schedule:
     """A schedule of one level at `levels` levels, as it will run; not yet proved."""
     lowered = fuse_linear_stages(nest_levels(authored, levels))
     return runnable(drop_restoration(lowered) if inputs == "consume" else lowered)
+
+
+def _power(rank: int, levels: int) -> str:
+    return str(rank**levels) if levels <= MOST_LEVELS else f"{rank}^{levels}"
 
 
 @lru_cache(maxsize=1)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
-from bilinear.analysis.accuracy import accuracy_facts
+from bilinear.analysis.accuracy import MOST_LEVELS, LevelsKept, accuracy_facts, levels_kept
 from bilinear.codegen.program import Program
 from bilinear.errors import BilinearError
 from bilinear.frontend import Loaded
+from bilinear.ir.schedule import Schedule
 from bilinear.passes.mark_first_writes import mark_first_writes
-from bilinear.planner.prepare import Prepared, is_runnable, prepare, proved, proved_schedule
+from bilinear.planner.prepare import MOST_PRODUCTS, Prepared, is_runnable, prepare, proved, proved_schedule
 from bilinear.reporting.certificate import certificate_text
 from bilinear.reporting.report import Report, make_report, proof_report
 from bilinear.verify.bounds import TOO_LARGE
@@ -20,25 +22,48 @@ from bilinear.verify.scheme import SchemeProof, prove_scheme
 DTYPES = ("float64", "float32")
 INNER = 4096
 """The inner extent for which errors are told."""
+LEVELS = 3
+"""Errors are told for as many levels, and for those that are asked for."""
+MANY_PRODUCTS, MORE_PRODUCTS = 100, 400
+"""In-place schedules of more products are only told of where they are asked for; of the second only where an accuracy is."""
 
 
-def examine(loaded: Loaded, levels: int, inputs: str) -> Report:
+def examine(loaded: Loaded, levels: int, inputs: str, accuracy: float | None = None) -> Report:
     """The report of a proved algorithm; raises `BilinearError` where a proof fails.
 
-    What can run is proved at `levels` levels as well, as it runs; approximate and modular schemes and foreign schedules as written.
+    What can run is proved at `levels` levels as well, as it runs; approximate and modular schemes and foreign schedules as written. With an
+    `accuracy`, max|C - A*B| in units of max|A| * max|B|, the report says how many levels keep it.
     """
     if is_runnable(loaded.scheme, loaded.schedule, inputs):
-        return report_of(loaded, prepare(loaded.scheme, loaded.schedule, levels, inputs), inputs)
+        return report_of(loaded, prepare(loaded.scheme, loaded.schedule, levels, inputs), inputs, accuracy=accuracy)
     proof = proved(loaded.scheme)
     if loaded.schedule is None:
         return proof_report(loaded, proof)
     return proof_report(loaded, proof, proved_schedule(mark_first_writes(loaded.schedule), loaded.scheme))
 
 
-def report_of(loaded: Loaded, prepared: Prepared, inputs: str, programs: Sequence[Program] = ()) -> Report:
+def report_of(loaded: Loaded, prepared: Prepared, inputs: str, programs: Sequence[Program] = (), accuracy: float | None = None) -> Report:
     """The report of a prepared algorithm, with its errors by level, and with its kernels where there are any."""
-    own = [prepared.schedule] if inputs != "preserve" and prepared.schedule.runs_in_place else []
-    return make_report(loaded, prepared, inputs, programs, accuracy_facts(loaded.scheme, own, INNER, DTYPES))
+    own = _in_place(loaded, prepared, inputs, MANY_PRODUCTS if accuracy is None else MORE_PRODUCTS)
+    levels = prepared.schedule.levels
+    facts = accuracy_facts(loaded.scheme, own, INNER, DTYPES, most_levels=max(levels, LEVELS))
+    kept: tuple[LevelsKept, ...] = ()
+    if accuracy is not None:
+        most = max((n for n in range(MOST_LEVELS + 1) if loaded.scheme.rank**n <= MOST_PRODUCTS), default=0)
+        kept = levels_kept(loaded.scheme, facts, accuracy, most, bool(own))
+    return make_report(loaded, prepared, inputs, programs, facts, kept)
+
+
+def _in_place(loaded: Loaded, prepared: Prepared, inputs: str, most_products: int) -> list[Schedule]:
+    """The in-place schedule at the prepared number of levels and at those that are proved soon; empty where it is none."""
+    if inputs == "preserve" or not prepared.schedule.runs_in_place:
+        return []
+    found = [prepared.schedule]
+    for levels in range(1, LEVELS + 1):
+        if levels != prepared.schedule.levels and loaded.scheme.rank**levels <= most_products:
+            with suppress(BilinearError):  # a schedule may have one level only
+                found.append(prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule)
+    return found
 
 
 def refusal(loaded: Loaded, error: BilinearError) -> Report:

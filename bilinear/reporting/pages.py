@@ -12,6 +12,7 @@ from bilinear.reporting.flow_chart import flow, flow_note
 from bilinear.reporting.report import Report
 from bilinear.reporting.rows import (
     Rows,
+    accuracy_notes,
     accuracy_table,
     fate_lines,
     kernel_table,
@@ -65,6 +66,7 @@ def _views(report: Report) -> dict[str, object]:
         "schedules": [(t, _without(schedule_rows(t), rows), fate_lines(t)) for t in report.schedules],
         "lowered": [lowered_rows(low) for low in report.lowered],
         "accuracy": accuracy_table(report),
+        "accuracy_notes": accuracy_notes(report),
         "kernels": kernel_table(report),
         "failing": failing[:MOST_EQUATIONS],
         "failing_more": len(failing) - min(len(failing), MOST_EQUATIONS),

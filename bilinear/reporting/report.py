@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bilinear.analysis.accuracy import LevelAccuracy
+from bilinear.analysis.accuracy import LevelAccuracy, LevelsKept
 from bilinear.codegen.program import Program
 from bilinear.errors import Diagnostic
 from bilinear.frontend import Loaded
@@ -61,6 +61,7 @@ class Report:
     schedules: tuple[ScheduleFacts, ...] = ()
     lowered: tuple[LoweredFacts, ...] = ()
     accuracy: tuple[LevelAccuracy, ...] = ()
+    levels_for: tuple[LevelsKept, ...] = ()
     kernels: tuple[KernelLine, ...] = ()
     findings: tuple[Finding, ...] = ()
 
@@ -96,7 +97,12 @@ class Report:
 
 
 def make_report(
-    loaded: Loaded, prepared: Prepared, inputs: str, programs: Sequence[Program] = (), accuracy: Iterable[LevelAccuracy] = ()
+    loaded: Loaded,
+    prepared: Prepared,
+    inputs: str,
+    programs: Sequence[Program] = (),
+    accuracy: Iterable[LevelAccuracy] = (),
+    levels_for: Iterable[LevelsKept] = (),
 ) -> Report:
     """The report of an algorithm whose proofs hold (`prepare` raises where one does not)."""
     return Report(
@@ -106,6 +112,7 @@ def make_report(
         (schedule_facts(prepared.authored, prepared.authored_proof),),
         (lowered_facts(prepared.schedule, inputs),),
         tuple(accuracy),
+        tuple(levels_for),
         tuple(line for program in programs for line in _kernel_lines(program)),
     )
 

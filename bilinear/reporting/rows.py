@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bilinear.analysis.accuracy import LevelsKept
 from bilinear.reporting.report import Report
 from bilinear.reporting.schedule_facts import LoweredFacts, ScheduleFacts
 from bilinear.reporting.scheme_facts import SchemeFacts
+from bilinear.verify.facts import LOST, OperandFate
 
 Rows = tuple[tuple[str, str], ...]
 
@@ -65,6 +67,24 @@ def accuracy_table(report: Report) -> tuple[tuple[str, ...], ...]:
     return header, *rows
 
 
+def accuracy_notes(report: Report) -> tuple[str, ...]:
+    """In which units the error table is, and how many levels keep the accuracy that was asked for; empty where nothing is known."""
+    if not report.accuracy:
+        return ()
+    inners = ", ".join(dict.fromkeys(str(a.inner) for a in report.accuracy))
+    units = f"error: in units of max|A| * max|B|, K = {inners}; 0 levels are the classical multiply"
+    drift = "drift: of a restored block, in units of the largest entry of the blocks that it met"
+    has_drift = any(a.drift is not None for a in report.accuracy)
+    return units, *([drift] if has_drift else []), *map(_levels_kept, sorted(report.levels_for, key=lambda kept: kept.dtype))
+
+
+def _levels_kept(kept: LevelsKept) -> str:
+    """`levels that keep an error of 0.001 (float32): 2 always, 3 with probability 0.99`."""
+    always, likely = ("none" if levels is None else str(levels) for levels in (kept.always, kept.likely))
+    looked = f" ({kept.looked} were looked at)" if kept.looked in (kept.always, kept.likely) else ""
+    return f"levels that keep {kept.accuracy:g} ({kept.dtype}): {always} always, {likely} with probability {kept.confidence:.4g}{looked}"
+
+
 def kernel_table(report: Report) -> tuple[tuple[str, ...], ...]:
     """Header and rows of the built kernels; empty where none is built."""
     if not report.kernels:
@@ -81,11 +101,12 @@ def fate_lines(t: ScheduleFacts) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """How an operand that is not as it was may be brought back, or why it cannot: a heading and its lines each."""
     lines: list[tuple[str, tuple[str, ...]]] = []
     for fate in t.fates:
-        dimensions = f" in {_many(fate.lost_dimensions, 'dimension')}" if fate.lost_dimensions else ""
-        details = (("this brings it back", fate.restoring), ("changes of it that leave no trace", fate.confused))
-        lines += [(f"{fate.operand} is {fate.verdict}{dimensions}: {title}", found) for title, found in details if found]
-        if fate.counterexample:
-            lines.append((f"{fate.operand} is {fate.verdict}: two inputs that end in one state", fate.counterexample))
+        found = (
+            ("this brings it back", fate.restoring),
+            ("changes that leave no trace, at any input", fate.confused),
+            ("two inputs that end in one state", fate.counterexample),
+        )
+        lines += [(f"{fate.operand} is {_fate(fate)}: {title}", details) for title, details in found if details]
     return tuple(lines)
 
 
@@ -104,7 +125,8 @@ def _scheme_rows(s: SchemeFacts) -> Iterator[tuple[str, str]]:
     holding = s.equations - len(s.failing)
     yield "Brent equations", f"{holding if s.complete else 'fewer than ' + str(holding)} of {s.equations} hold (exact)"
     yield "holds over", ", ".join(s.valid_over)
-    yield "error", f"O(lambda^{s.order}), coefficients down to lambda^-{s.degree}" if s.order else ""
+    down = f", coefficients down to lambda^-{s.degree}" if s.degree else ""
+    yield "error", f"O(lambda^{s.order}){down}" if s.order else ""
     yield "additions", f"{sum(s.additions)} = {s.additions[0]} on A + {s.additions[1]} on B + {s.additions[2]} on C"
     yield "scalings", str(s.scalings) if s.scalings else ""
     yield "exponent", f"{s.exponent:.4f}"
@@ -119,14 +141,23 @@ def _schedule_rows(t: ScheduleFacts) -> Iterator[tuple[str, str]]:
     yield "source", t.citation
     yield "recursion", _recursion(t)
     for fate in t.fates:
-        yield f"{fate.operand} afterwards", fate.verdict if fate.operand in _written(t) else "as it was: never written"
+        yield f"{fate.operand} afterwards", _fate(fate) if fate.operand in _written(t) else "as it was: never written"
     for shape in t.shapes:
         yield "shapes", shape.statement
     for costs in t.costs:
         yield "live blocks", f"{costs.live_blocks} at most"
-        yield "longest chain", f"{costs.chain} steps"
+        yield "longest chain", _many(costs.chain, "step")
         yield "products at once", ", ".join(map(str, costs.widths))
         yield "memory passes", str(costs.passes)
+
+
+def _fate(fate: OperandFate) -> str:
+    """The verdict on an operand, with its conditions."""
+    if fate.divisor:
+        return f"{fate.verdict} where {fate.divisor} can be divided by"
+    if fate.lost_dimensions:
+        return f"{fate.verdict} in {_many(fate.lost_dimensions, 'dimension')}"
+    return f"{fate.verdict}, not determined at every input" if fate.verdict == LOST else fate.verdict
 
 
 def _preserves(t: ScheduleFacts) -> bool:

@@ -9,7 +9,6 @@ from itertools import count
 from bilinear.analysis.identity import schedule_hash
 from bilinear.ir.number import generator
 from bilinear.ir.schedule import LinearStage, ProductStage, Result, Schedule, Stage
-from bilinear.passes.colour_products import colours
 from bilinear.reporting.product_sums import product_sums
 from bilinear.verify.facts import BlockState, OperandFate, ScheduleCosts, ShapeConditions, StageFact
 from bilinear.verify.schedule import ScheduleProof
@@ -127,7 +126,7 @@ def lowered_facts(lowered: Schedule, inputs: str) -> LoweredFacts:
         levels=lowered.levels,
         launches=len(lowered.stages),
         products=sum(len(stage.products) for stage in products),
-        colours=sum(len(colours(stage)) for stage in products),
+        colours=len(products),
         sums_traffic=_sums_traffic(lowered),
         workspace=_workspace(lowered),
         sha256=schedule_hash(lowered),

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bilinear.reporting.report import Report
-from bilinear.reporting.rows import accuracy_table, fate_lines, kernel_table, lowered_rows, schedule_rows, scheme_rows, stage_title
+from bilinear.reporting.rows import (
+    accuracy_notes,
+    accuracy_table,
+    fate_lines,
+    kernel_table,
+    lowered_rows,
+    schedule_rows,
+    scheme_rows,
+    stage_title,
+)
 from bilinear.reporting.table import aligned
 
 MOST_EQUATIONS = 12
@@ -36,9 +45,12 @@ def _lines(report: Report) -> Iterator[str]:
         for heading, details in fate_lines(schedule):
             yield f"  {heading}"
             yield from (f"      {line}" for line in details)
-    for title, table in (("rounding errors", accuracy_table(report)), ("kernels", kernel_table(report))):
+    errors = accuracy_table(report)
+    for title, table in (("rounding errors", errors), ("kernels", kernel_table(report))):
         if table:
             yield from ("", f"{title}:", *aligned(table[1:], table[0]))
+        if table and table is errors:
+            yield from accuracy_notes(report)
 
 
 def _refusal(report: Report) -> Iterator[str]:

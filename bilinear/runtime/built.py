@@ -90,7 +90,7 @@ def read_folder(folder: str | Path) -> BuiltFolder:
     if len(set(names)) < len(names):
         raise schedule["workspaces"].wrong("names a space twice")
     values = {*EXTENTS, "first", *(f"{name}{end}" for name in names for end in ("_rs", "_cs"))}
-    known = {"pointer": set(names), "index": values, "scalar": {"alpha", "beta"}, "counters": {"counters"}}
+    known = {"pointer": set(names), "index": values, "scalar": {"alpha", "beta"}}
     programs = root["programs"].pairs()
     if not programs:
         raise root["programs"].wrong("is empty")

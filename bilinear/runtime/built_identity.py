@@ -24,7 +24,6 @@ from bilinear.codegen.program import Progress
 from bilinear.emulator import ORDERS, CompileError, LaunchError, Module, Order, compile_on_cpu, guarded, guarded_empty, skip_reason
 from bilinear.emulator import field as prime
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.ir.kernel import COUNTERS
 from bilinear.ir.schedule import Space
 from bilinear.runtime.built import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram
 from bilinear.runtime.built_report import BuiltRow
@@ -39,7 +38,7 @@ LARGE_GRID = 64
 MOST_SECONDS = 60.0
 """What a launch may take; those of two levels take less than one."""
 _INEXACT = re.compile(r"\bReal\([^()]*[.e][^()]*\)")
-_C_TYPES = {"pointer": f"{prime.ELEMENT} *", "index": "long long", "scalar": prime.ELEMENT, "counters": "unsigned *"}
+_C_TYPES = {"pointer": f"{prime.ELEMENT} *", "index": "long long", "scalar": prime.ELEMENT}
 
 
 @dataclass(frozen=True)
@@ -230,10 +229,6 @@ class Emulated:
     def one(self) -> int:
         """The constant 1."""
         return 1
-
-    def counters(self) -> Any:
-        """Zeros beside inaccessible pages."""
-        return guarded(np.zeros(COUNTERS, np.uint32))
 
     def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Any], ...]) -> None:
         """Run one kernel; shared memory grows with the elements, which take 8 bytes."""

@@ -20,7 +20,6 @@ import numpy as np
 
 from bilinear.codegen.program import Progress
 from bilinear.errors import Diagnostic, fail
-from bilinear.ir.kernel import COUNTERS
 from bilinear.ir.schedule import Space
 from bilinear.runtime.built import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram
 from bilinear.runtime.built_report import BuiltRow
@@ -189,17 +188,11 @@ class OnDevice:
         """The number 1."""
         return 1
 
-    def counters(self) -> Any:
-        """The address of zeros; the array lives as long as the machine."""
-        import cupy
-
-        return cupy.zeros(COUNTERS, np.uint32)
-
     def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Any], ...]) -> None:
         """Run one kernel on the current stream."""
         import cupy
 
-        types: dict[str, Any] = {"pointer": np.uint64, "index": np.int64, "scalar": np.dtype(self.dtype).type, "counters": np.uint64}
+        types: dict[str, Any] = {"pointer": np.uint64, "index": np.int64, "scalar": np.dtype(self.dtype).type}
         values = tuple(types[kind](value) for kind, value in arguments)
         path = dict(kernel.images)[self.architecture]
         function = _function(path, kernel.name, kernel.shared_bytes, cupy.cuda.Device().id)

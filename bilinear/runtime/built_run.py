@@ -27,9 +27,6 @@ class Machine(Protocol):
     def one(self) -> Any:
         """The number 1, as `alpha` and `beta` are given."""
 
-    def counters(self) -> Any:
-        """COUNTERS 32-bit zeros, as an array."""
-
     def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Any], ...]) -> None:
         """Run one kernel; the arguments are pairs of a kind and a value."""
 
@@ -83,8 +80,6 @@ def _run(machine: Machine, launches: tuple[BuiltLaunch, ...], spaces: Values, ex
     for name, array in spaces.items():
         values[name] = machine.address(array)
         values[f"{name}_rs"], values[f"{name}_cs"] = (stride // array.itemsize for stride in array.strides)
-    counters = machine.counters()
-    values["counters"] = machine.address(counters)
     for launch in launches:
         own = {**values, "first": launch.first}
         arguments = tuple((argument.kind, own[argument.name]) for argument in launch.kernel.arguments)

@@ -15,7 +15,7 @@ from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.errors import fail
-from bilinear.ir.kernel import COUNTERS, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel
+from bilinear.ir.kernel import Grid, InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Schedule, Stage
 
@@ -27,7 +27,7 @@ SCAN_BLOCKS = 1024
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 """`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of the CUDA driver: more than 48 KiB must be asked for."""
 MOST_BLOCKS = (2**31 - 1, 65535)
-"""Most blocks of a launch, and most along y."""
+"""Largest extents of a launch grid along x and y."""
 
 
 class CudaExecutor:
@@ -48,7 +48,6 @@ class CudaExecutor:
         real = spaces["C"].dtype.type
         element = ELEMENTS[spaces["C"].dtype.str[1:]]
         values = launch_values(plan, spaces, real(alpha), real(beta), lambda array: int(array.data.ptr))
-        values["counters"] = np.uint64(_counters().data.ptr)
         schedule = plan.schedule
         if stages is not schedule.stages:
             schedule = replace(schedule, stages=stages, name=f"{schedule.name}-undo")
@@ -102,7 +101,7 @@ def grid_blocks(grid: Grid, values: Values) -> tuple[int, int]:
         for cover in tiling:
             blocks *= -(-int(values[cover.name]) // cover.step)
         x = max(x, blocks)
-    if x * grid.y > MOST_BLOCKS[0] or grid.y > MOST_BLOCKS[1]:
+    if x > MOST_BLOCKS[0] or grid.y > MOST_BLOCKS[1]:
         raise fail("E531", f"a launch of {x} x {grid.y} blocks is more than a GPU takes", "use fewer levels")
     return x, grid.y
 
@@ -124,21 +123,8 @@ def _launcher(launch: Launch, function: Any, values: Values) -> Step:
     return run
 
 
-_streams: dict[tuple[int, int], Any] = {}
 _functions: dict[tuple[int, str, int], tuple[Schedule, list[tuple[Launch, Any]]]] = {}
 _lock = Lock()
-
-
-def _counters() -> Any:
-    """The counters of launches on the current stream, zero whenever none of them runs."""
-    import cupy
-
-    stream = cupy.cuda.get_current_stream()
-    key = (cupy.cuda.Device().id, int(stream.ptr))
-    with _lock:
-        if key not in _streams:
-            _streams[key] = cupy.zeros(COUNTERS, np.uint32)
-        return _streams[key]
 
 
 def _loaded(schedule: Schedule, element: str) -> list[tuple[Launch, Any]]:

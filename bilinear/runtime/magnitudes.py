@@ -94,7 +94,7 @@ class _Operand:
         with np.errstate(divide="ignore", invalid="ignore"):  # a block of zeros that may move is infinitely far off
             relative = np.where(moved > 0, moved / wide, 0)
         position = int(np.argmax(relative))
-        if not relative[position] > self.limit:
+        if relative[position] <= self.limit:
             return None
         own = [drift for drift in self.drift.blocks if drift.block.space == self.space]
         by_block = dict(zip([d.block for d in own], sizes, strict=True))
@@ -131,6 +131,9 @@ def _matrix(rows: Sequence[tuple[tuple[Block, float], ...]], blocks: Sequence[Bl
 
 
 def _overflow(name: str, growth: float) -> Diagnostic:
+    if growth == inf:
+        message, note = f"nothing is known of how far restoring {name} moves it", "a coefficient is too large or too small for float32"
+        return Diagnostic("E533", message, notes=(note,), hints=("use inputs='preserve'",))
     message = f"sums of blocks of {name} may overflow, and what has overflowed is not given back"
     notes = (f"a sum grows up to {growth:.3g} times as large as the largest entry",)
     return Diagnostic("E533", message, notes=notes, hints=("scale the operand down, or use inputs='preserve'",))

@@ -3,7 +3,7 @@
 The contents are forms plus products, so f(p + d) - f(p - d) is linear in d: every product a*b contributes twice p_a*d_b + d_a*p_b. A
 vector d that all these take to zero is a counterexample, p + d and p - d; where d changes one operand only, p + d and p. First the
 blocks of one operand change and the others are fixed; then all may; first the blocks are numbers, then 2 x 2 matrices. What is found is
-executed before it is told.
+executed before it is told. A counterexample may be a special input: what is lost at every input is told in `untraced`.
 """
 
 from __future__ import annotations
@@ -38,11 +38,9 @@ Entry = tuple[Block, int, int]
 
 @dataclass(frozen=True)
 class Counterexample:
-    """Two inputs with one final state: `directions` span the changes that leave no trace, `first` and `second` are the inputs."""
+    """Two inputs with one final state, `first` and `second`."""
 
     side: str
-    dimensions: int
-    directions: tuple[dict[Block, str], ...]
     first: Mapping[Block, str]
     second: Mapping[Block, str]
     final: Mapping[Block, str]
@@ -53,15 +51,6 @@ class Counterexample:
         scales = f" with {' and '.join(self.scales)}" if self.scales else ""
         lines = [f"{name}{scales}: {_listed(state)}" for name, state in (("one input", self.first), ("another", self.second))]
         return (*lines, f"both end with: {_listed(self.final)}")
-
-
-def as_updates(direction: Mapping[Block, str]) -> str:
-    """A change of the input as steps with one matrix X."""
-    steps = []
-    for block, size in direction.items():
-        sign, text = ("-", size[1:]) if size.startswith("-") else ("+", size)
-        steps.append(f"{block} {sign}= {'' if text == '1' else text + ' '}X")
-    return " ; ".join(steps)
 
 
 class Search:
@@ -84,17 +73,23 @@ class Search:
         self.scaled = any(word[0] or word[1] for value in contents.values() for word in value)
 
     def find(self, side: str) -> Counterexample | None:
-        """Two inputs that differ in an operand, where the most dimensions that were met are lost; None where none were found."""
+        """Two inputs that differ in an operand; None where none were found."""
         unknown = [block for block in self.inputs if block not in self.known]
         own = [block for block in unknown if block.space == side]
         for points in (self._points, self._special_points):
             for changing in (own, unknown) if len(own) < len(unknown) else (own,):
                 for alpha, beta in self._scales():
-                    found = [self._at(p, changing, side, alpha, beta) for p in points(changing, alpha, beta)]
-                    known = [f for f in found if f is not None]
-                    if known:
-                        return max(known, key=lambda f: f.dimensions)
+                    found = (self._at(p, changing, side, alpha, beta) for p in points(changing, alpha, beta))
+                    first = next((counterexample for counterexample in found if counterexample is not None), None)
+                    if first is not None:
+                        return first
         return None
+
+    def from_zero(self, side: str, change: Mapping[Block, Any]) -> Counterexample | None:
+        """A change that leaves no trace at any input, and the input that is zero."""
+        nothing = dict.fromkeys(self.inputs, self.zero)
+        changed = nothing | {block: constant(c, self.size) for block, c in change.items()}
+        return self._confirmed(side, changed, nothing, *next(self._scales()))
 
     def _fixed(self, changing: list[Block]) -> list[Block]:
         """The blocks that are multiplied with one that changes, and, where both operands change, the changing ones."""
@@ -128,7 +123,8 @@ class Search:
         for start in (*islice(self._points(changing, alpha, beta), 2), {}):
             for block in self._fixed(changing):
                 moved = {**start, block: start.get(block, self.zero) + constant(self.number.one, 1)}
-                for root in self._roots(start, moved, changing, alpha, beta):
+                roots = self._roots(start, moved, changing, alpha, beta)
+                for root in (root for root in roots if root.is_Integer or self.schedule.ring.name != "Z"):
                     yield {**start, block: start.get(block, self.zero) + constant(self.number.from_sympy(root), 1)}
 
     def _roots(self, first: State, second: State, changing: list[Block], alpha: Any, beta: Any) -> list[Any]:
@@ -158,11 +154,11 @@ class Search:
         telling = [vector for vector in basis if any(block.space == side for block, _, _ in vector)]
         if not telling:
             return None
-        change = self._blocks(self._whole(telling[0]))
+        change = self._blocks(self.symbols.whole(telling[0]))
         back = self.number.zero if len({block.space for block in changing}) == 1 else -self.number.one
         first = {block: point.get(block, self.zero) + change.get(block, self.zero) for block in self.inputs}
         second = {block: point.get(block, self.zero) + change.get(block, self.zero).scaled(back) for block in self.inputs}
-        return self._confirmed(side, telling, first, second, alpha, beta)
+        return self._confirmed(side, first, second, alpha, beta)
 
     def _rows(self, point: State, changing: set[Block], alpha: Any, beta: Any) -> Iterator[Row]:
         """How each number of the contents changes with the numbers of the blocks that change."""
@@ -192,17 +188,7 @@ class Search:
         blocks = dict.fromkeys(block for block, _, _ in vector)
         return {block: Small(tuple(tuple(vector.get((block, i, j), zero) for j in places) for i in places)) for block in blocks}
 
-    def _whole(self, vector: Mapping[Entry, Any]) -> dict[Entry, Any]:
-        """A multiple of the vector that has no fractions."""
-        scale = self.number.one
-        if self.number.is_QQ:
-            for value in vector.values():
-                scale = scale * (value * scale).denominator
-        return {entry: value * scale for entry, value in vector.items()}
-
-    def _confirmed(
-        self, side: str, basis: list[dict[Entry, Any]], first: State, second: State, alpha: Any, beta: Any
-    ) -> Counterexample | None:
+    def _confirmed(self, side: str, first: State, second: State, alpha: Any, beta: Any) -> Counterexample | None:
         """The counterexample, if exact execution agrees."""
         execution = Execution(self.schedule, self.symbols, alpha, beta, self.zero)
         ends = [execution.run(state) for state in (first, second)]
@@ -212,16 +198,7 @@ class Search:
             return None
         has_c = any(state[block] != self.zero for state in (first, second) for block in state if block.space == "C")
         shown = [{b: v.text(self.number) for b, v in s.items() if b.space != "C" or has_c} for s in (first, second, final)]
-        directions = tuple(map(self._shown_direction, basis)) if self.size == 1 else ()
-        dimensions = -(-len(basis) // self.size**2)
-        return Counterexample(side, dimensions, directions, shown[0], shown[1], shown[2], self._names(alpha, beta))
-
-    def _shown_direction(self, vector: Mapping[Entry, Any]) -> dict[Block, str]:
-        """A multiple of the vector without fractions, whose first block has a plus."""
-        whole = {entry[0]: str(self.number.to_sympy(value)) for entry, value in sorted(self._whole(vector).items())}
-        if next(iter(whole.values())).startswith("-"):
-            whole = {block: text[1:] if text.startswith("-") else f"-{text}" for block, text in whole.items()}
-        return whole
+        return Counterexample(side, shown[0], shown[1], shown[2], self._names(alpha, beta))
 
     def _names(self, alpha: Any, beta: Any) -> tuple[str, ...]:
         result = self.schedule.result

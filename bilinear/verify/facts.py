@@ -44,15 +44,20 @@ class OperandFate:
 
     `verdict` is one of RESTORED, LINEAR, RECOMPUTE, LOST, UNDECIDED. `restoring` are the steps that bring it back, in the language: one
     stage where it is LINEAR; where it is RECOMPUTE, blocks on the right that stand alone hold what is left at the end, and the factors of
-    products are original blocks, restored by the steps before. Where it is LOST, `lost_dimensions` of the blocks' space cannot be told,
-    at inputs such as those of the counterexample; `confused` are the changes of these inputs that leave no trace, as steps with any
-    matrix X ("A11 += X ; A21 += X"; none where only matrices that do not commute show it); `counterexample` tells two inputs that end in
-    one state, block by block, confirmed by exact execution.
+    products are original blocks, restored by the steps before, or forms of original blocks that are told by what is left. `divisor` is
+    what must be divided by for that where the ring does not let one (the integer 2 over Z, a polynomial over Q[lambda]); empty where
+    these steps have all their coefficients in the ring.
+
+    Where it is LOST, `confused` are changes of the inputs that leave no trace at any input, as steps with any matrix X ("A11 += X ;
+    A21 += X"), and `lost_dimensions` counts them: their parts in this operand are independent, and there are no others. Where there are
+    none, some inputs are told by the final state and some are not. `counterexample` tells two inputs that end in one state, block by
+    block, confirmed by exact execution; without `confused` they may be special.
     """
 
     operand: str
     verdict: str
     restoring: tuple[str, ...] = ()
+    divisor: str = ""
     lost_dimensions: int = 0
     confused: tuple[str, ...] = ()
     counterexample: tuple[str, ...] = ()

@@ -8,14 +8,16 @@ is learnt. What is still unknown is lost if two inputs end in one state; they ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bilinear.ir.schedule import Block, Schedule
-from bilinear.verify.counterexample import Search, as_updates
+from bilinear.verify.counterexample import Search
+from bilinear.verify.divisors import needed_divisor
 from bilinear.verify.elimination import Row, reduced
 from bilinear.verify.facts import LINEAR, LOST, RECOMPUTE, RESTORED, UNDECIDED, OperandFate
 from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
+from bilinear.verify.untraced import as_updates, untraced_changes
 
 MOST_WORDS = 4000
 """Where more products of blocks than this are left, none is recomputed: rank and two inputs decide alone."""
@@ -38,6 +40,8 @@ class _Recovery:
         self.contents = [Row(dict(value), {str(block): symbols.domain.one}) for block, value in self.state.items()]
         self.rounds: list[dict[str, dict[Any, Row]]] = []
         """What is known of A and of B after each round, as reduced rows by pivot; the first is by linear combination alone."""
+        self.inside: dict[str, list[Any]] = {}
+        """What takes the contents to the factors of a product that is recomputed, by its name: all coefficients."""
 
     def fate(self, side: str) -> OperandFate:
         """What becomes of one operand."""
@@ -46,13 +50,22 @@ class _Recovery:
             return OperandFate(side, RESTORED)
         for number, known in enumerate(self._known_by_round(side)):
             if len(known) == len(own):
-                steps = self._restoring(side)
-                return OperandFate(side, RECOMPUTE if number and any("*" in step for step in steps) else LINEAR, steps)
-        searches = (Search(self.schedule, self.symbols, self.state, self._known_blocks(), size).find(side) for size in (1, 2))
-        found = next((counterexample for counterexample in searches if counterexample is not None), None)
+                steps, divisor = self._restoring(side)
+                return OperandFate(side, RECOMPUTE if number and any("*" in step for step in steps) else LINEAR, steps, divisor)
+        return self._lost(side)
+
+    def _lost(self, side: str) -> OperandFate:
+        """What an operand that is not known has lost: at every input, or at two at least."""
+        searches = (Search(self.schedule, self.symbols, self.state, self._known_blocks(), size) for size in (1, 2))
+        changes = untraced_changes(side, self.schedule, self.symbols, self.state)
+        if changes:
+            found = next(searches).from_zero(side, changes[0])
+        else:
+            found = next((two for search in searches if (two := search.find(side)) is not None), None)
         if found is None:
             return OperandFate(side, UNDECIDED)
-        return OperandFate(side, LOST, (), found.dimensions, tuple(map(as_updates, found.directions)), found.told())
+        confused = tuple(as_updates(change, self.symbols) for change in changes)
+        return OperandFate(side, LOST, (), "", len(changes), confused, found.told())
 
     def _known_by_round(self, side: str) -> Iterable[dict[Any, Row]]:
         if not self.rounds:
@@ -99,13 +112,16 @@ class _Recovery:
             pivots = [(side, self._plain(side, word)) for side in LETTERS if word[LETTERS[side]]]
             if (len(pivots) == 1 and not any(word[:2])) or any(pivot not in known.get(side, {}) for side, pivot in pivots):
                 continue
-            factors = [self.symbols.ring.from_dict(known[side][pivot].entries) for side, pivot in pivots]
+            rows = [self._whole(known[side][pivot]) for side, pivot in pivots]
+            factors = [self.symbols.ring.from_dict(row.entries) for row in rows]
             value = self.symbols.alpha ** word[0] * self.symbols.beta ** word[1]
             for factor in factors:
                 value = value * factor
             letters = "*".join(name if e == 1 else f"{name}^{e}" for name, e in zip(("alpha", "beta"), word[:2], strict=True) if e)
             name = "*".join(map(self._factor, factors))
-            yield Row(dict(value), {f"[{letters}] {name}" if letters else name: one})
+            name = f"[{letters}] {name}" if letters else name
+            self.inside[name] = [number for row in rows for number in self._numbers(row)]
+            yield Row(dict(value), {name: one})
 
     def _plain(self, side: str, word: Word) -> Word:
         """The block of one operand in a word."""
@@ -115,16 +131,31 @@ class _Recovery:
         text = self.symbols.text(value)
         return text if len(value) == 1 and text.isalnum() else f"({text})"
 
-    def _restoring(self, side: str) -> tuple[str, ...]:
-        """The steps that bring an operand back: each block in the first round in which it is known."""
-        steps: dict[Block, str] = {}
+    def _restoring(self, side: str) -> tuple[tuple[str, ...], str]:
+        """The steps that bring an operand back, each block in the first round in which it is known; and what they divide by."""
+        rows: dict[Block, Row] = {}
         for known in self.rounds:
             for block in self.blocks[side]:
                 (word,) = self.symbols.original[block]
                 row = known[side].get(word)
-                if block not in steps and row is not None and len(row.entries) == 1:
-                    steps[block] = self._step(block, row)
-        return tuple(step for block, step in steps.items() if step)
+                if block not in rows and row is not None and len(row.entries) == 1:
+                    rows[block] = row
+        numbers = [number for row in rows.values() for number in self._numbers(row)]
+        steps = (self._step(block, row) for block, row in rows.items())
+        return tuple(filter(None, steps)), needed_divisor(self.schedule.ring, numbers)
+
+    def _whole(self, row: Row) -> Row:
+        """A multiple without fractions, over Q."""
+        entries = self.symbols.whole(row.entries)
+        word = next(iter(entries))
+        scale = entries[word] / row.entries[word]
+        return Row(entries, {name: c * scale for name, c in row.made_of.items()})
+
+    def _numbers(self, row: Row) -> Iterator[Any]:
+        """The coefficients by which a row is made of the contents."""
+        for name, number in row.made_of.items():
+            yield number
+            yield from self.inside.get(name, ())
 
     def _step(self, block: Block, row: Row) -> str:
         """`A12 = A12 - A22`, or `+=` where the block keeps what it holds; nothing where it is as it was."""

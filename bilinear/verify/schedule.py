@@ -9,7 +9,7 @@ from bilinear.ir.schedule import Block, ProductStage, Result, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
 from bilinear.verify.costs import schedule_costs
-from bilinear.verify.facts import LINEAR, LOST, RESTORED, OperandFate, ScheduleCosts, ShapeConditions, StageFact
+from bilinear.verify.facts import LINEAR, LOST, OperandFate, ScheduleCosts, ShapeConditions, StageFact
 from bilinear.verify.hazards import find_shared_operands, written_operands
 from bilinear.verify.recovery import operand_fates
 from bilinear.verify.recursion import why_not_recursive
@@ -22,6 +22,7 @@ ILL_DEFINED = frozenset({"E401", "E402", "E405", "E409"})
 """Faults after which what becomes of A and B is not told."""
 UNDEFINED = frozenset({"E402", "E405"})
 """Faults after which the values mean nothing: a wrong result would only repeat them."""
+Lines = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -155,12 +156,20 @@ def _broken_promises(run: SymbolicRun, fates: tuple[OperandFate, ...]) -> list[D
         if block.space not in s.restores or run.state[block] == value:
             continue
         message = f"{s.name} promises to restore {block.space}, but {block} does not come back"
-        notes, hints = [f"{block} ends as {run.symbols.text(run.state[block])}"], []
-        fate = next((f for f in fates if f.operand == block.space and f.verdict != RESTORED), None)
-        if fate is not None and not any(f"restore {fate.operand}," in d.message for d in found):
-            if fate.verdict == LINEAR:
-                hints.append(f"this brings {fate.operand} back: restore stage {{ {' ; '.join(fate.restoring)} }}")
-            if fate.verdict == LOST:
-                notes += [f"it is lost: {change} leaves no trace" for change in fate.confused]
-        found.append(Diagnostic("E407", message, s.span, notes=tuple(notes), hints=tuple(hints)))
+        note = f"{block} ends as {run.symbols.text(run.state[block])}"
+        fate = next((f for f in fates if f.operand == block.space), None)
+        told_before = any(f"restore {block.space}," in d.message for d in found)
+        more, hints = ((), ()) if fate is None or told_before else _way_back(fate, s)
+        found.append(Diagnostic("E407", message, s.span, notes=(note, *more), hints=hints))
     return found
+
+
+def _way_back(fate: OperandFate, schedule: Schedule) -> tuple[Lines, Lines]:
+    """Notes and hints on how an operand may come back, or on why it cannot; no hint that the ring of the schedule refuses."""
+    if fate.divisor:
+        return (f"{fate.operand} can be had back where {fate.divisor} can be divided by, which {schedule.ring} does not allow",), ()
+    if fate.verdict == LINEAR:
+        return (), (f"this brings {fate.operand} back: restore stage {{ {' ; '.join(fate.restoring)} }}",)
+    if fate.verdict == LOST and not fate.confused:
+        return (f"{fate.operand} is not determined at every input", *fate.counterexample), ()
+    return tuple(f"it is lost: {change} leaves no trace" for change in fate.confused), ()

@@ -8,12 +8,16 @@ word a**i * b**j is one product of blocks and commuting loses nothing. Five lett
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from math import lcm
+from typing import Any, TypeVar
 
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import Block, Schedule
 from bilinear.verify.telling import shortened
+
+Key = TypeVar("Key")
 
 LETTERS = {"A": 2, "B": 3, "C": 4}
 """Where the exponents of a space's blocks stand in a word (alpha, beta, a, b, c)."""
@@ -101,6 +105,13 @@ class Symbols:
         shown = self.bracketed(coefficient)
         return ("-", shown[1:]) if shown.startswith("-") else ("+", shown)
 
+    def whole(self, vector: Mapping[Key, Any]) -> dict[Key, Any]:
+        """A multiple of a vector that has no fractions, over Q; elsewhere the vector itself."""
+        if not self.domain.is_QQ:
+            return dict(vector)
+        scale = lcm(*(int(value.denominator) for value in vector.values()))
+        return {key: value * scale for key, value in vector.items()}
+
     def key(self, coefficient: Any) -> Any:
         """A coefficient as something that is hashed alike wherever it is equal, which sympy's algebraic numbers are not."""
         return coefficient if self.domain.is_QQ or self.domain.is_FiniteField else self.bracketed(coefficient)
@@ -119,7 +130,10 @@ class Symbols:
         """A number as the language writes it, in brackets where it is no rational."""
         if self.domain.is_QQ:
             return str(coefficient)
-        shown = str(self.domain.to_sympy(coefficient)).replace(" ", "").replace("**", "^").replace("I", "i")
+        if hasattr(self.domain, "field") and len(coefficient.denom) == 1:
+            shown = _laurent(coefficient)
+        else:
+            shown = str(self.domain.to_sympy(coefficient)).replace(" ", "").replace("**", "^").replace("I", "i")
         return shown if re.fullmatch(r"-?[0-9]+(/[0-9]+)?", shown) else f"[{shown}]"
 
 
@@ -132,6 +146,18 @@ def _reading_order(term: tuple[Word, Any]) -> tuple[tuple[int, int], tuple[int, 
     """Highest powers of alpha and beta first, then by letters: a before b before c, each by the number of its block."""
     word = term[0]
     return (-word[0], -word[1]), tuple(e if e else 10**9 for e in word[2:])
+
+
+def _laurent(coefficient: Any) -> str:
+    """A rational function of lambda whose denominator is a power of it, as the language writes it: `lambda^2-1/2*lambda^-1`."""
+    (((down,), scale),) = coefficient.denom.terms()
+    text = ""
+    for (up,), c in coefficient.numer.terms():
+        size, power = c / scale, up - down
+        letter = "lambda" + (f"^{power}" if power != 1 else "") if power else ""
+        body = "*".join(([str(abs(size))] if abs(size) != 1 or not letter else []) + [letter] * bool(letter))
+        text += ("-" if size < 0 else "+" if text else "") + body
+    return text or "0"
 
 
 def _order(coefficient: Any) -> int:

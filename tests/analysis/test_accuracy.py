@@ -15,16 +15,20 @@ import pytest
 import bilinear
 from bilinear.analysis.accuracy import (
     accuracy_facts,
+    error_allowance,
     error_bound,
     growth_factor,
     is_real,
     levels_for_accuracy,
+    levels_kept,
     path_growth,
     run_error_bound,
+    runs_on_reals,
+    schedule_bound,
 )
 from bilinear.analysis.drift import drift_bound
 from bilinear.analysis.probable_error import deviations, probable_error
-from bilinear.analysis.rounding import gamma, magnitude, roundings, sides
+from bilinear.analysis.rounding import gamma, is_in_range, magnitude, roundings, sides, underflow
 from bilinear.analysis.rounding_trace import ResultValue, Trace
 from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap
@@ -229,6 +233,50 @@ def test_facts_of_an_in_place_schedule_have_its_drift() -> None:
     facts = accuracy_facts(loaded.scheme, schedules, 256, ("float32",), most_levels=2)
     assert [fact.drift for fact in facts] == [None, *(drift_bound(schedule).worst() * U32 for schedule in schedules)]
     assert [fact.deterministic for fact in facts[1:]] == [run_error_bound(s, 256, U32).product * U32 for s in schedules]
+
+
+def test_levels_in_place_are_those_that_are_known_and_never_the_schemes() -> None:
+    loaded = load("msmes")
+    third = prepare(loaded.scheme, loaded.schedule, 3, "restore").schedule
+    facts = accuracy_facts(loaded.scheme, [third], 256, ("float32",))
+    assert [fact.levels for fact in facts] == [0, 3] and facts[1].drift == drift_bound(third).worst() * U32
+    consumed = prepare(loaded.scheme, loaded.schedule, 1, "consume").schedule
+    assert [fact.drift for fact in accuracy_facts(loaded.scheme, [consumed], 256, ("float32",))] == [None, None]
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_levels_kept_agree_with_the_bounds_of_each_level(in_place: bool) -> None:
+    loaded = load("msmes")
+    schedules = [prepare(loaded.scheme, loaded.schedule, levels, "restore").schedule for levels in (1, 2)] if in_place else []
+    facts = accuracy_facts(loaded.scheme, schedules, 4096, ("float32",), most_levels=2)
+    certain = [fact.deterministic for fact in facts]
+    probable = [fact.probabilistic for fact in facts]
+    for accuracy in (certain[0] * 0.5, *(bound * factor for bound in certain + probable for factor in (0.99, 1.01))):
+        (kept,) = levels_kept(loaded.scheme, facts, accuracy, 2, in_place)
+        always = [level for level, bound in enumerate(certain) if bound <= accuracy]
+        likely = [level for level, bound in enumerate(probable) if bound <= accuracy]
+        assert (kept.always, kept.likely) == (max(always, default=None), max(likely + always, default=None))
+        assert (kept.looked, kept.inner, kept.dtype, kept.confidence) == (2, 4096, "float32", 0.99)
+
+
+def test_multiplying_by_fractions_may_underflow_and_by_integers_may_not() -> None:
+    assert [underflow(c) for c in (1, -3, Fraction(4, 1), Fraction(1, 2), Fraction(3, 2), generator("sqrt(3)"))] == [0, 0, 0, 1, 1, 1]
+    assert [is_in_range(c) for c in (0, 1, 2**127, Fraction(1, 2**126), 2**128, Fraction(1, 2**127))] == [True] * 4 + [False] * 2
+    assert magnitude(Fraction(1, 10**400)) > 0
+
+
+def test_the_bound_of_a_schedule_is_its_own_where_the_tables_are_complex() -> None:
+    """i times A and -i times B multiply to one product with the coefficient 1; i + 1 and its inverse likewise."""
+    i = generator("i")
+    turned = scheme_of(i, -i, 1, Ring("Q[i]"))
+    schedule = scheme_to_schedule(turned)
+    assert runs_on_reals(schedule) and not is_real(turned)
+    assert schedule_bound(turned, schedule, 64, U32) == run_error_bound(schedule, 64, U32)
+    assert error_allowance(turned, schedule, 64, U32) == pytest.approx(67 * 64 * U32, rel=1e-3)
+    unlike = scheme_to_schedule(scheme_of(i, 1, 1, Ring("Q[i]")))
+    assert not runs_on_reals(unlike)
+    with pytest.raises(ValueError, match="real"):
+        schedule_bound(turned, unlike, 64, U32)
 
 
 def rescaled(name: str, factor: Any, inverse: Any, ring: Ring) -> Scheme:

@@ -13,7 +13,7 @@ from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.emulator import Module, Order, compile_on_cpu
-from bilinear.ir.kernel import COUNTERS, Argument, Kernel, Launch
+from bilinear.ir.kernel import Argument, Kernel, Launch
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Schedule, Stage
 from bilinear.runtime.cuda_executor import ELEMENTS, grid_blocks, launch_arguments, launch_values
@@ -26,7 +26,7 @@ def c_types(kernel: Kernel) -> list[str]:
 
 
 def c_type(argument: Argument, element: str) -> str:
-    return {"pointer": f"{element} *", "index": "long long", "scalar": element, "counters": "unsigned *"}[argument.kind]
+    return {"pointer": f"{element} *", "index": "long long", "scalar": element}[argument.kind]
 
 
 @cache
@@ -54,20 +54,16 @@ class EmulatedExecutor:
     def steps(self, plan: Plan, stages: tuple[Stage, ...], spaces: dict[str, Any], alpha: Any, beta: Any) -> list[Step]:
         dtype = spaces["C"].dtype
         values = launch_values(plan, spaces, dtype.type(alpha), dtype.type(beta), address)
-        counters = np.zeros(COUNTERS, np.uint32)
-        values["counters"] = np.uint64(address(counters))
         schedule = plan.schedule if stages is plan.schedule.stages else replace(plan.schedule, stages=stages)
-        launches = emulated_launches(schedule, ELEMENTS[dtype.str[1:]])
-        return [self._launcher(launch, module, values, counters) for launch, module in launches]
+        return [self._launcher(launch, module, values) for launch, module in emulated_launches(schedule, ELEMENTS[dtype.str[1:]])]
 
-    def _launcher(self, launch: Launch, module: Module, values: dict[str, Any], counters: Any) -> Step:
+    def _launcher(self, launch: Launch, module: Module, values: dict[str, Any]) -> Step:
         arguments = launch_arguments(launch, values)
         grid, block = (*grid_blocks(launch.grid, values), 1), (*launch.kernel.threads, 1)
         shared = launch.kernel.shared_bytes
 
         def run() -> None:
             module.launch(launch.kernel.name, grid, block, arguments, order=self.order, seed=self.seed, shared_bytes=shared)
-            assert not counters.any(), "a launch leaves its counters at zero"
 
         return run
 

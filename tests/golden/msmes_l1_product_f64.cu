@@ -1,5 +1,5 @@
 // msmes_l1_product_f64: 7 product(s) of msmes at 1 level(s), 12 destination(s).
-// A launch runs gridDim.y products from `first` on, each in gridDim.x tiles of its result. Products of one wave share no destination.
+// A launch runs the products from `first` on: blockIdx.y counts them, blockIdx.x the tiles of their results. No two products of a launch share a destination.
 #ifdef REAL    // another type of elements, for who compiles this text for another purpose
 typedef REAL Real;
 #else
@@ -9,21 +9,20 @@ typedef long long Index;
 constexpr int TILE_M = 128, TILE_N = 64, TILE_K = 16, THREADS = 128;
 constexpr int STAGES = 3;    // slices of depth TILE_K that are under way at once
 constexpr int LANES = 2;     // elements of a copy of 16 bytes
-constexpr int WAVES = 2;     // of products of a launch, each adding after the one before
 constexpr int BAND = 8;      // rows of tiles that are walked down before the next column: their operands stay in the L2 cache
 
-struct Product { int left_space, left_row, left_column, right_space, right_row, right_column, first, count, wave, before; };
+struct Product { int left_space, left_row, left_column, right_space, right_row, right_column, first, count; };
 struct Destination { int space, row, column, first; Real coefficient; };
 struct alignas(16) Lanes { Real element[LANES]; };
 
 __device__ const Product PRODUCTS[7] = {
-    { 0, 1, 0, 0, 0, 0, 0, 2, 0, 0 },
-    { 0, 0, 1, 0, 1, 1, 2, 2, 0, 0 },
-    { 0, 0, 0, 0, 0, 1, 4, 2, 1, 2 },
-    { 0, 1, 1, 0, 1, 0, 6, 2, 1, 2 },
-    { 0, 0, 0, 0, 0, 0, 8, 2, 0, 0 },
-    { 0, 1, 0, 0, 0, 1, 10, 1, 1, 1 },
-    { 0, 0, 1, 0, 1, 0, 11, 1, 1, 1 },
+    { 0, 1, 0, 0, 0, 0, 0, 2 },
+    { 0, 0, 1, 0, 1, 1, 2, 2 },
+    { 0, 0, 0, 0, 0, 1, 4, 2 },
+    { 0, 1, 1, 0, 1, 0, 6, 2 },
+    { 0, 0, 0, 0, 0, 0, 8, 2 },
+    { 0, 1, 0, 0, 0, 1, 10, 1 },
+    { 0, 0, 1, 0, 1, 0, 11, 1 },
 };
 __device__ const Destination DESTINATIONS[12] = {
     { 0, 1, 0, 1, Real(1) },
@@ -128,29 +127,16 @@ __device__ __forceinline__ void multiply_add(Real (&sum)[4], const Lanes (&left)
 #endif
 }
 
-// Counters of a launch, zero before and after it: tickets drawn, tiles done, and tiles done in each wave.
-__device__ __forceinline__ void wait_for(const unsigned* counter, unsigned count)
-{
-#ifdef __CUDA_ARCH__
-    unsigned seen;
-    for (;;) {
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-        if (seen == count) return;
-        __nanosleep(64);
-    }
-#else
-    while (*const_cast<const volatile unsigned*>(counter) != count) {}
-#endif
-}
-
 // One tile of the result of one product, a (bm x bk) * b (bk x bn); ALIGNED operands are copied 16 bytes at a time.
 template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
-    const Product& product, unsigned tile, const Real* a, Index a_rs, Index a_cs, const Real* b, Index b_rs, Index b_cs, Real* shared,
-    Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* C, Index C_rs, Index C_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta, unsigned* counters)
+    const Product& product, const Real* a, Index a_rs, Index a_cs, const Real* b, Index b_rs, Index b_cs, Real* shared,
+    Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* C, Index C_rs, Index C_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
 {
     constexpr int COPIED_A = ALIGNED ? CHUNK_A : 1, COPIED_B = ALIGNED ? LANES : 1;
     const int thread = threadIdx.x;
     const unsigned tiles_m = unsigned((bm + TILE_M - 1) / TILE_M), tiles_n = unsigned((bn + TILE_N - 1) / TILE_N);
+    const unsigned tile = blockIdx.x;
+    if (tile >= tiles_m * tiles_n) return;
     const unsigned band = tile / (BAND * tiles_n), within = tile % (BAND * tiles_n);
     const unsigned height = tiles_m - band * BAND < BAND ? tiles_m - band * BAND : BAND;
     const Index tile_row = Index(band * BAND + within % height) * TILE_M, tile_column = Index(within / height) * TILE_N;
@@ -247,11 +233,6 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
         }
     }
 
-    // Tickets are drawn in the order of the waves, so all tiles of the wave before are done, or under way in other blocks.
-    if (product.wave > 0) {
-        if (thread == 0) wait_for(&counters[1 + product.wave], product.before * gridDim.x);
-        __syncthreads();
-    }
     for (int d = product.first; d < product.first + product.count; ++d) {
         const Destination to = DESTINATIONS[d];
         const bool scaled = true;
@@ -291,32 +272,16 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
 }
 
 extern "C" __global__ void __launch_bounds__(128, 2)
-msmes_l1_product_f64(Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* C, Index C_rs, Index C_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta, unsigned* counters)
+msmes_l1_product_f64(Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* C, Index C_rs, Index C_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
 {
     extern __shared__ __align__(16) unsigned char memory[];    // 73728 bytes
     Real* const shared = reinterpret_cast<Real*>(memory);
-    unsigned ticket = blockIdx.y * gridDim.x + blockIdx.x;
-    if (WAVES > 1) {
-        __shared__ unsigned drawn;
-        if (threadIdx.x == 0) drawn = atomicAdd(&counters[0], 1u);
-        __syncthreads();
-        ticket = drawn;
-    }
-    const Product product = PRODUCTS[first + ticket / gridDim.x];
+    const Product product = PRODUCTS[first + blockIdx.y];
     const Index a_rs = A_rs, a_cs = A_cs;
     const Index b_rs = B_rs, b_cs = B_cs;
     const Real* const a = (A) + product.left_row * bm * a_rs + product.left_column * bk * a_cs;
     const Real* const b = (B) + product.right_row * bk * b_rs + product.right_column * bn * b_cs;
     const bool aligned = bk % CHUNK_A == 0 && (CHUNK_A == 1 || in_lanes(a, a_rs, a_cs)) && bn % LANES == 0 && in_lanes(b, b_rs, b_cs);
-    if (aligned) multiply_tile<true>(product, ticket % gridDim.x, a, a_rs, CHUNK_A == 1 ? a_cs : 1, b, b_rs, 1, shared, A, A_rs, A_cs, B, B_rs, B_cs, C, C_rs, C_cs, bm, bk, bn, first, alpha, beta, counters);
-    else multiply_tile<false>(product, ticket % gridDim.x, a, a_rs, a_cs, b, b_rs, b_cs, shared, A, A_rs, A_cs, B, B_rs, B_cs, C, C_rs, C_cs, bm, bk, bn, first, alpha, beta, counters);
-    if (WAVES > 1) {
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            __threadfence();    // what the block has added is seen before it counts as done
-            atomicAdd(&counters[2 + product.wave], 1u);
-            if (atomicAdd(&counters[1], 1u) + 1 == gridDim.x * gridDim.y)
-                for (int e = 0; e < 2 + WAVES; ++e) counters[e] = 0;
-        }
-    }
+    if (aligned) multiply_tile<true>(product, a, a_rs, CHUNK_A == 1 ? a_cs : 1, b, b_rs, 1, shared, A, A_rs, A_cs, B, B_rs, B_cs, C, C_rs, C_cs, bm, bk, bn, first, alpha, beta);
+    else multiply_tile<false>(product, a, a_rs, a_cs, b, b_rs, b_cs, shared, A, A_rs, A_cs, B, B_rs, B_cs, C, C_rs, C_cs, bm, bk, bn, first, alpha, beta);
 }

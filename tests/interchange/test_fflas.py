@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from schedule_oracle import computes_in_every_order, computes_interleaved
+from trace_oracle import leaves_no_trace, lost_everywhere
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
@@ -23,14 +24,21 @@ needs_file = pytest.mark.skipif(not FILE.exists(), reason="the published schedul
 
 SQUARE = "square problems only: M = K = N"
 COMPLETE = {
-    "Winograd_LR_S": ("C = A*B", (LOST, 3), (LINEAR, 0), SQUARE),
-    "Winograd_L_S": ("C = A*B", (LOST, 2), (RESTORED, 0), SQUARE),
-    "Winograd_R_S": ("C = A*B", (RESTORED, 0), (LOST, 2), SQUARE),
-    "WinogradAcc_LR": ("C = alpha*A*B + beta*C", (LOST, 1), (LINEAR, 0), ""),
-    "WinogradAcc_R_S": ("C = alpha*A*B + beta*C", (RESTORED, 0), (LOST, 1), "only problems with M = K"),
-    "WinogradAcc_L_S": ("C = alpha*A*B + beta*C", (LOST, 2), (RESTORED, 0), "only problems with K = N"),
-    "Winograd": ("C = alpha*A*B", (RESTORED, 0), (RESTORED, 0), ""),
+    "Winograd_LR_S": ("C = A*B", (LOST, ("A11 += X ; A12 -= X",)), (LINEAR, ()), SQUARE),
+    "Winograd_L_S": ("C = A*B", (LOST, ("A11 += X", "A21 += X")), (RESTORED, ()), SQUARE),
+    "Winograd_R_S": ("C = A*B", (RESTORED, ()), (LOST, ("B11 += X", "B12 += X")), SQUARE),
+    "WinogradAcc_LR": ("C = alpha*A*B + beta*C", (LOST, ("A21 += X ; A22 -= X",)), (LINEAR, ()), ""),
+    "WinogradAcc_R_S": ("C = alpha*A*B + beta*C", (RESTORED, ()), (LOST, ("B21 += X",)), "only problems with M = K"),
+    "WinogradAcc_L_S": ("C = alpha*A*B + beta*C", (LOST, ("A11 += X ; A21 += X",)), (RESTORED, ()), "only problems with K = N"),
+    "Winograd": ("C = alpha*A*B", (RESTORED, ()), (RESTORED, ()), ""),
 }
+"""Result, what becomes of A and of B (the verdict, and the changes that leave no trace at any input), and which problems fit."""
+TRACED = {
+    "Winograd_LR_S": ("A11 += X ; A21 += X", "A11 += X ; A22 += X", "A12 += X"),
+    "Winograd_L_S": ("A11 += X ; A12 -= X", "A12 += X"),
+    "WinogradAcc_L_S": ("A11 += X ; A12 -= X", "A11 += X"),
+}
+"""Changes that leave no trace at special inputs alone, or at none."""
 GAPS = {
     "WinogradAcc_3_23": [
         "P7, computed in line 122, is used nowhere",
@@ -70,12 +78,22 @@ def test_complete_schedules_are_decided(name: str) -> None:
     proof.require()
     assert not proof.direct
     assert str(foreign.schedule.result) == result
-    assert [(fate.verdict, fate.lost_dimensions) for fate in proof.fates] == [a, b]
+    assert [(fate.verdict, fate.confused) for fate in proof.fates] == [a, b]
     assert proof.shapes is not None and proof.shapes.statement == shapes
     assert computes_in_every_order(foreign.schedule)
     names = [product for stage in proof.stages for product in stage.products]
     assert sorted(names) == [f"M{i}" for i in range(1, 8)]
     assert parse_source(Source("x.bl", print_schedule(foreign.schedule))).schedules == (foreign.schedule,)
+
+
+@needs_file
+@pytest.mark.parametrize("name", COMPLETE)
+def test_what_is_lost_leaves_no_trace_at_random_inputs(name: str) -> None:
+    schedule = published()[name].schedule
+    for fate in proof_of(published()[name]).fates:
+        assert fate.lost_dimensions == len(fate.confused) == lost_everywhere(schedule, fate.operand)
+        assert all(leaves_no_trace(schedule, change) for change in fate.confused)
+    assert not any(leaves_no_trace(schedule, change) for change in TRACED.get(name, ()))
 
 
 @needs_file

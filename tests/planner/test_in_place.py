@@ -134,6 +134,22 @@ def test_fractions_of_forms_go_into_the_coefficients_of_c() -> None:
     assert additions(schedule) == 16
 
 
+def test_products_that_are_zero_are_left_out() -> None:
+    strassen = load("strassen").scheme
+    u, v, w = strassen.tables
+    padded = replace(
+        strassen,
+        u=LinearMap(4, ((), *u)),
+        v=LinearMap(4, (u[0], *v)),
+        w=scaled(Fraction(1), tuple(((0, 1), *((p + 1, c) for p, c in row)) for row in w), 8),
+        products=("Z", *strassen.products),
+    )
+    schedule = find_in_place(padded)
+    assert sorted(widths(schedule)) == [3, 4]
+    assert computes(prepare(padded, schedule, 1, "restore").schedule)
+    assert sum(widths(find_sequential(padded, seconds=0.0))) == 7
+
+
 @pytest.mark.parametrize("name", ["strassen", "winograd", "hopcroft_kerr"])
 @pytest.mark.parametrize("temporaries", [1, 2])
 def test_temporaries_take_sums_out_of_a_and_b(name: str, temporaries: int) -> None:
@@ -151,6 +167,13 @@ def test_a_kept_operand_is_never_written(keep: tuple[str, ...]) -> None:
     written = {t.space for s in schedule.stages if isinstance(s, LinearStage) for m in s.maps for t in m.targets}
     assert not written & set(keep)
     assert computes(prepare(load("winograd").scheme, schedule, 1, "restore").schedule)
+
+
+def test_two_temporaries_hold_winograds_sums_one_after_the_other() -> None:
+    schedule = found("winograd", keep=("A", "B"), temporaries=1)
+    assert [space.shape for space in schedule.workspaces] == ["A", "B"]
+    assert additions(schedule) == 8, "each of Winograd's eight sums is one addition: from blocks, or from the sum before it"
+    assert len(widths(schedule)) == 4, "four forms of A are sums, and one is held at a time"
 
 
 def test_single_blocks_need_no_temporary_to_be_kept() -> None:
@@ -232,20 +255,20 @@ def test_an_operand_whose_sums_have_no_place_cannot_be_kept(name: str) -> None:
     with pytest.raises(BilinearError) as caught:
         find_in_place(load(name).scheme, keep=("A",))
     (diagnostic,) = caught.value.diagnostics
-    assert diagnostic.code == "E542"
+    assert diagnostic.code == "E552"
     assert diagnostic.message == f"{name} cannot run with A never written"
     assert diagnostic.notes[0].startswith("M1 multiplies a sum of A11 and A")
 
 
 def test_other_numbers_than_rationals_are_refused() -> None:
     text = print_scheme(load("strassen").scheme).replace("<2,2,2;7>", "<2,2,2;7> over Z/2")
-    with pytest.raises(BilinearError, match=r"error\[E541\].*Z and Q, and strassen is over Z/2"):
+    with pytest.raises(BilinearError, match=r"error\[E551\].*Z and Q, and strassen is over Z/2"):
         find_in_place(parse_source(Source("two.bl", text)).schemes[0])
 
 
 @pytest.mark.parametrize("options", [{"keep": ("C",)}, {"temporaries": -1}, {"effort": 0}])
 def test_options_without_meaning_are_refused(options: dict[str, object]) -> None:
-    with pytest.raises(BilinearError, match="E543"):
+    with pytest.raises(BilinearError, match="E553"):
         find_in_place(load("strassen").scheme, **options)  # type: ignore[arg-type]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from bilinear.analysis.accuracy import accuracy_facts
+from bilinear.analysis.accuracy import accuracy_facts, levels_kept
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.frontend import Loaded, load, parse_source
 from bilinear.ir.linear import LinearMap, form
@@ -32,8 +32,10 @@ def proved(name: str) -> Report:
     loaded = load(name)
     inputs = natural_inputs(loaded.schedule)
     prepared = prepare(loaded.scheme, loaded.schedule, 1, inputs)
-    accuracy = accuracy_facts(loaded.scheme, [prepared.schedule], 4096, ("float64", "float32"))
-    return replace(make_report(loaded, prepared, inputs, (), accuracy), kernels=KERNELS)
+    schedules = [prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule for levels in ((1, 2, 3) if inputs != "preserve" else ())]
+    accuracy = accuracy_facts(loaded.scheme, schedules, 4096, ("float64", "float32"))
+    kept = levels_kept(loaded.scheme, accuracy, 1e-2, 3, bool(schedules))
+    return replace(make_report(loaded, prepared, inputs, (), accuracy, kept), kernels=KERNELS)
 
 
 def alone(name: str) -> Report:

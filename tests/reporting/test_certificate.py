@@ -382,3 +382,55 @@ def test_written_scaling_is_run_as_it_is_written(tmp_path: Path) -> None:
     words = check([certificate(scheme, [schedule]) for schedule in (right, *wrong)], tmp_path)
     assert words[0] == "accepted" and [word for word in words[1:] if not word.startswith("refused")] == []
     assert len({schedule_hash(schedule) for schedule in (right, *wrong)}) == 5
+
+
+@pytest.mark.parametrize("name", ["AB", "BC", "ABC", "AC", "X"])
+def test_a_temporary_is_no_operand_whatever_its_name(name: str, tmp_path: Path) -> None:
+    """C = A*B + t - t is accepted only where something was written to t."""
+    from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Space, Target
+
+    one = LinearMap(1, (((0, 1),),))
+    scheme = Scheme("plain", 1, 1, 1, one, one, one, ("M1",))
+    a, b, c, t = Block("A", 0, 0), Block("B", 0, 0), Block("C", 0, 0), Block(name, -1, -1)
+    write = ProductStage((Product(a, b, (Target(t, 1),)),))
+    stages = (
+        ProductStage((Product(a, b, (Target(c, 1, plus=((t, 1),)),)),)),
+        LinearStage((BlockMap((c, t), (c,), LinearMap(2, (((0, 1), (1, -1)),))),)),
+    )
+    schedules = [
+        Schedule("s", "plain", 1, 1, 1, steps, (Space(name, "C", 0, 0),), result=Result(1, 0)) for steps in ((write, *stages), stages)
+    ]
+    words = check([certificate(scheme, [schedule]) for schedule in schedules], tmp_path)
+    assert words == ["accepted", f"refused: {name} is read where nothing may be read"]
+
+
+def test_a_workspace_may_hold_products_whatever_its_name(tmp_path: Path) -> None:
+    found = certificate_of("strassen")
+    found["schedules"] = json.loads(json.dumps(found["schedules"]).replace('"M', '"AB'))
+    assert "AB" in {space[0] for entry in found["schedules"] for space in entry["workspaces"]}
+    assert check([rehashed(found)], tmp_path) == ["accepted"]
+
+
+def test_a_workspace_may_not_take_the_name_of_an_operand(tmp_path: Path) -> None:
+    cases = [changed(certificate_of("strassen"), ("schedules", 0, "workspaces", 0), [name, "A", 0, 0]) for name in "ABC"]
+    assert check([rehashed(case) for case in cases], tmp_path) == [f"refused: {name} is no new grid of blocks" for name in "ABC"]
+
+
+def test_the_first_writer_carries_beta_in_its_form(tmp_path: Path) -> None:
+    """C = alpha*A*B + beta*C, where the first of two products into C says what becomes of the old C, and the second adds to both."""
+    from bilinear.ir.schedule import Block, Product, ProductStage, Target
+
+    m1 = LinearMap(2, (((0, 1),), ((1, 1),)))
+    scheme = Scheme("row", 1, 2, 1, m1, m1, LinearMap(2, (((0, 1), (1, 1)),)), ("M1", "M2"))
+    alpha, beta, c = generator("alpha"), generator("beta"), Block("C", 0, 0)
+
+    def of(*forms: Any) -> Schedule:
+        stages = (
+            ProductStage((Product(Block("A", 0, p), Block("B", p, 0), (Target(c, alpha, plus=plus),)),)) for p, plus in enumerate(forms)
+        )
+        return Schedule("row", "row", 1, 2, 1, tuple(stages), result=Result(alpha, beta))
+
+    first, again = ((c, beta),), ((c, 1),)
+    cases = [of(first, again), of(again, first), of(again, again), of((), again), of(first, first), of(first, ())]
+    words = check([certificate(scheme, [schedule]) for schedule in cases], tmp_path)
+    assert words == ["accepted", *["refused: row: C11 does not end as alpha*A*B + beta*C"] * 5]

@@ -13,15 +13,21 @@ import pytest
 from reporting.reports import ALGORITHMS, alone, hostile, of_scheme, proved, refused_schedule, refused_scheme
 from reporting.ring_schemes import approximate, in_rings, with_bases
 
+from bilinear.analysis.accuracy import UNIT_ROUNDOFF, run_error_bound
+from bilinear.analysis.drift import drift_bound
+from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Target
+from bilinear.planner.prepare import prepare
+from bilinear.reporting.examine import examine
 from bilinear.reporting.product_sums import product_sums
 from bilinear.reporting.report import Report
+from bilinear.source import Source
 
 CHECKOUT = Path(__file__).parents[2]
 
 KEYS: dict[str, list[str]] = {
-    "": ["format", "proved", "algorithm", "verdict", "scheme", "schedules", "lowered", "accuracy", "kernels", "findings"],
+    "": ["format", "proved", "algorithm", "verdict", "scheme", "schedules", "lowered", "accuracy", "levels_for", "kernels", "findings"],
     "scheme": [
         *("name", "format", "ring", "valid_over", "order", "degree", "citation", "equations", "failing", "complete", "additions"),
         *("scalings", "exponent", "growth", "bases", "subexpressions", "products", "tables", "sha256"),
@@ -37,10 +43,11 @@ KEYS: dict[str, list[str]] = {
     "schedules.stages": ["number", "kind", "steps", "contended", "width", "products", "states", "holds"],
     "schedules.stages.products": ["name", "operands", "targets"],
     "schedules.stages.states": ["block", "kind", "value"],
-    "schedules.fates": ["operand", "verdict", "restoring", "lost_dimensions", "confused", "counterexample"],
+    "schedules.fates": ["operand", "verdict", "restoring", "divisor", "lost_dimensions", "confused", "counterexample"],
     "schedules.costs": ["live_blocks", "chain", "widths", "passes"],
     "lowered": ["inputs", "levels", "launches", "products", "colours", "sums_traffic", "workspace", "sha256"],
     "accuracy": ["levels", "dtype", "inner", "growth", "deterministic", "probabilistic", "confidence", "drift"],
+    "levels_for": ["accuracy", "dtype", "inner", "always", "likely", "confidence", "looked"],
     "findings": ["code", "message", "place", "excerpt", "notes", "hints"],
 }
 
@@ -135,6 +142,64 @@ def test_the_first_product_into_a_workspace_overwrites_it() -> None:
     schedule = Schedule("reuse", "plain", 1, 1, 1, (products[0], fill, *products[1:]), spaces)
     told = product_sums(schedule, [["P1"], [], ["P2"], ["P3"]])
     assert [after.get("X11") for after in told] == [None, "P1", "P2", "P2 + P3"]
+
+
+def told_levels(report: Report, dtype: str) -> list[int]:
+    return [fact.levels for fact in report.accuracy if fact.dtype == dtype]
+
+
+@pytest.mark.parametrize(("levels", "known"), [(1, [0, 1, 2]), (3, [0, 1, 2, 3])])
+def test_errors_in_place_are_of_the_schedule_at_every_level_told(levels: int, known: list[int]) -> None:
+    """Levels that take long are told of where they are asked for; none is told of by the bound of another schedule."""
+    loaded = load("msmes")
+    report = examine(loaded, levels, "restore")
+    assert told_levels(report, "float32") == told_levels(report, "float64") == known
+    for fact in report.accuracy[2:]:
+        schedule, u = prepare(loaded.scheme, loaded.schedule, fact.levels, "restore").schedule, UNIT_ROUNDOFF[fact.dtype]
+        assert fact.drift == drift_bound(schedule).worst() * u
+        assert fact.deterministic == run_error_bound(schedule, fact.inner, u).product * u
+
+
+def test_what_is_consumed_does_not_drift_and_schemes_are_told_of_to_three_levels() -> None:
+    assert {fact.drift for fact in examine(load("msmes"), 1, "consume").accuracy} == {None}
+    assert told_levels(examine(load("strassen"), 1, "preserve"), "float32") == [0, 1, 2, 3]
+    assert told_levels(examine(load("naive2x2"), 4, "preserve"), "float32") == [0, 1, 2, 3, 4]
+
+
+def test_the_error_table_has_its_units() -> None:
+    plain, in_place = examine(load("strassen"), 1, "preserve"), examine(load("msmes"), 1, "restore")
+    for report in (plain, in_place):
+        assert "in units of max|A| * max|B|, K = 4096" in str(report)
+        assert "in units of max\\|A\\| \\* max\\|B\\|, K = 4096" in report.markdown()
+        views = (str(report), report.markdown(), report.html())
+        assert {"drift: of a restored block, in units of" in view for view in views} == {report is in_place}
+
+
+def test_levels_that_keep_an_accuracy_are_told() -> None:
+    """Strassen at K = 4096 in float32: 1.0, 3.0, 9.2, 31 and more at 0 to 4 levels, always; 0.0038, 0.0065, 0.011, 0.021 likely."""
+    report = examine(load("strassen"), 1, "preserve", 5.0)
+    assert "levels that keep 5 (float32): 1 always, 4 with probability 0.99 (4 were looked at)" in str(report)
+    assert "levels that keep 5 (float64): 4 always, 4 with probability 0.99 (4 were looked at)" in report.markdown()
+    report = examine(load("msmes"), 1, "restore", 0.01)
+    assert "levels that keep 0.01 (float32): none always, 1 with probability 0.99\n" in str(report) + "\n"
+    assert [kept.looked for kept in report.levels_for] == [3, 3]
+    for kept in report.levels_for:
+        own = {fact.levels: fact for fact in report.accuracy if fact.dtype == kept.dtype}
+        assert kept.always == max((n for n in own if own[n].deterministic <= 0.01), default=None)
+    assert examine(load("strassen"), 1, "preserve").levels_for == ()
+
+
+def test_schedules_over_complex_numbers_are_proved_and_have_no_errors_to_tell() -> None:
+    """The scheme is real, what its schedule multiplies by is not."""
+    text = (
+        "scheme one <1,1,1;1> over Q[i]\n  M1: 1 | 1 | 1\nschedule turned of one: in-place, restores A B\n  stage { A11 = [i] A11 }\n"
+        "  stage { [-i] C11 += A11 * B11 }\n  restore stage { A11 = [-i] A11 }\n"
+    )
+    source = Source("turned.bl", text)
+    parsed = parse_source(source)
+    loaded = replace(load("msmes"), scheme=parsed.schemes[0], schedule=parsed.schedules[0], source=source)
+    assert examine(loaded, 2, "restore").accuracy == ()
+    assert told_levels(examine(loaded, 1, "preserve"), "float32") == [0, 1, 2, 3]
 
 
 def test_states_are_told_after_every_stage() -> None:

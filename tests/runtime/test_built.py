@@ -135,12 +135,7 @@ class InItsOwnType(built_identity.Emulated):
     """Emulated kernels on floating-point numbers."""
 
     def __init__(self, program: BuiltProgram) -> None:
-        types = {
-            "pointer": f"{ELEMENTS[program.dtype]} *",
-            "index": "long long",
-            "scalar": ELEMENTS[program.dtype],
-            "counters": "unsigned *",
-        }
+        types = {"pointer": f"{ELEMENTS[program.dtype]} *", "index": "long long", "scalar": ELEMENTS[program.dtype]}
         modules = {k.name: compile_on_cpu(k.source, {k.name: [types[a.kind] for a in k.arguments]}) for k in program.kernels}
         super().__init__(program.dtype, modules, "ascending", np.random.default_rng(1), True)
 

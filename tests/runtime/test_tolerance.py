@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -14,13 +15,14 @@ from bilinear.analysis.drift import DriftBound, drift_bound
 from bilinear.codegen.render import render
 from bilinear.emulator import ORDERS, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 from bilinear.errors import BilinearError
-from bilinear.frontend import load
+from bilinear.frontend import Loaded, load, parse_source
 from bilinear.ir.kernel import MagnitudeKernel
 from bilinear.ir.schedule import Schedule
 from bilinear.planner.prepare import prepare
 from bilinear.runtime.cuda_executor import CudaExecutor
 from bilinear.runtime.magnitudes import _moves
 from bilinear.runtime.numpy_executor import NumpyExecutor
+from bilinear.source import Source
 
 MSMES = load("msmes")
 U = {np.float32: 2.0**-24, np.float64: 2.0**-53}
@@ -205,6 +207,77 @@ def test_inf_and_nan_are_refused_with_and_without_a_tolerance() -> None:
             a[3, 5] = value
             with pytest.raises(BilinearError, match="E524"):
                 bilinear.matmul(a, uneven(1.0), algorithm=MSMES, levels=1, inputs="restore", tolerance=tolerance)
+
+
+def scaling(factor: str, inverse: str, operand: str = "A11") -> Loaded:
+    """A schedule of one product that scales an operand in place, and scales it back."""
+    text = (
+        "scheme one <1,1,1;1>\n  M1: 1 | 1 | 1\nschedule scaling of one: in-place, restores A B\n"
+        f"  stage {{ {operand} = {factor} {operand} }}\n  stage {{ {inverse} C11 += A11 * B11 }}\n"
+        f"  restore stage {{ {operand} = {inverse} {operand} }}\n"
+    )
+    source = Source("scaling.bl", text)
+    found = parse_source(source)
+    return replace(MSMES, scheme=found.schemes[0], schedule=found.schedules[0], source=source)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("factor", "inverse"), [("1/2", "2"), ("1/1048576", "1048576"), ("1/3", "3"), ("3/2", "2/3"), ("3", "1/3")])
+def test_what_underflows_is_within_the_bound_and_refused_above_the_tolerance(factor: str, inverse: str, dtype: Any) -> None:
+    """Powers of two round nothing but what underflows; every multiple of the smallest subnormal number comes near there."""
+    halving, tiny, one = scaling(factor, inverse), np.finfo(dtype).smallest_subnormal, np.eye(4, dtype=dtype)
+    schedule = prepare(halving.scheme, halving.schedule, 1, "restore").schedule
+    (bound,) = (x for x in drift_bound(schedule).blocks if x.block.space == "A")
+    worst = 0.0
+    for exponent in range(0, 40, 4):
+        a = (np.arange(1, 17).reshape(4, 4) * 2.0**exponent * np.longdouble(tiny)).astype(dtype)
+        kept, largest = a.copy(), np.longdouble(abs(a).max())
+        bilinear.matmul(a, one, algorithm=halving, levels=1, inputs="restore")
+        moved = np.longdouble(abs(a.astype(np.longdouble) - kept).max())
+        allowed = bound.coefficient * np.longdouble(U[dtype]) * largest + sum(loss for _, loss in bound.losses) * np.longdouble(tiny)
+        assert moved <= allowed
+        worst = max(worst, float(moved / allowed))
+        limit = float(allowed / largest)
+        refused(kept, one, tolerance=limit * 0.99, algorithm=halving)
+        bilinear.matmul(kept, one, algorithm=halving, levels=1, inputs="restore", tolerance=limit * 1.01)
+    assert worst >= 0.1 or Fraction(factor) > 1, "what is scaled down first loses much"
+
+
+def test_the_smallest_number_is_not_halved_and_doubled_in_silence() -> None:
+    a = np.full((4, 4), 5e-324)
+    message = refused(a, np.eye(4), tolerance=1e-6, algorithm=scaling("1/2", "2"))
+    assert "block A11 by 2 times its largest entry" in message and "what underflows is lost" in message
+    bilinear.matmul(a, np.eye(4), algorithm=scaling("1/2", "2"), levels=1, inputs="restore")
+    assert (a == 0).all()
+    bilinear.matmul(np.zeros((4, 4)), np.eye(4), algorithm=scaling("1/2", "2"), levels=1, inputs="restore", tolerance=0)
+
+
+def test_each_call_of_a_batch_may_lose_as_much() -> None:
+    a, b = np.full((4, 4), 1e-300), np.stack([np.eye(4)] * 50)
+    one = 2 * 5e-324 / 1e-300
+    refused(a, b, tolerance=40 * one, algorithm=scaling("1/2", "2"))
+    bilinear.matmul(a, b, algorithm=scaling("1/2", "2"), levels=1, inputs="restore", tolerance=60 * one)
+
+
+def test_sums_lose_nothing_where_they_underflow() -> None:
+    """Blocks of multiples of the smallest subnormal number, to which every sum is exact."""
+    draw, tiny = np.random.default_rng(0), np.finfo(float).smallest_subnormal
+    a, b = (draw.integers(-100, 100, (8, 8)) * tiny for _ in "ab")
+    kept = a.copy(), b.copy()
+    bilinear.matmul(a, b, algorithm=MSMES, levels=2, inputs="restore")
+    assert np.array_equal(a, kept[0]) and np.array_equal(b, kept[1])
+    assert not any(block.losses for block in drift(2).blocks)
+
+
+def test_scaling_up_may_overflow() -> None:
+    a = np.full((4, 4), 1e308)
+    assert "may overflow" in refused(a, np.eye(4), tolerance=1.0, algorithm=scaling("4", "1/4"))
+
+
+@pytest.mark.parametrize("size", [10**50, 2**200])
+def test_coefficients_that_float32_cannot_hold_are_refused(size: int) -> None:
+    for algorithm in (scaling(f"1/{size}", str(size)), scaling(str(size), f"1/{size}")):
+        assert "nothing is known" in refused(np.ones((4, 4)), np.eye(4), tolerance=1.0, algorithm=algorithm)
 
 
 def test_a_matrix_shared_by_a_batch_drifts_in_each_product() -> None:

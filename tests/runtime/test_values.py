@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,9 +15,10 @@ from runtime.operands import ALGORITHMS, LAYOUTS, integers, laid_out
 
 import bilinear
 from bilinear.analysis.accuracy import error_allowance
-from bilinear.frontend import load
+from bilinear.frontend import load, parse_source
 from bilinear.planner.prepare import prepare
 from bilinear.runtime import numpy_executor
+from bilinear.source import Source
 
 MOST_LEVELS = {"laderman": 2, "hopcroft_kerr": 2}
 SIDES = st.one_of(st.integers(0, 70), st.sampled_from([1, 2, 3, 8, 9, 27, 32, 64]))
@@ -87,6 +89,26 @@ def test_integers_wrap_around_as_numpy_does(name: str, dtype: Any) -> None:
         wanted = dtype(3) * np.matmul(a, b) + dtype(5) * c
     bilinear.matmul(a, b, c, alpha=3, beta=5, algorithm=name, levels=2)
     np.testing.assert_array_equal(c, wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.uint64, np.int8])
+def test_negative_coefficients_and_factors_of_unsigned_types_wrap_around(dtype: Any) -> None:
+    """Without a warning, which is an error here: -1 is the largest number, and alpha times it wraps around too."""
+    info, generator = np.iinfo(dtype), np.random.default_rng(1)
+    a, b, c = (generator.integers(info.min, info.max, shape, dtype, endpoint=True) for shape in ((14, 16), (16, 12), (14, 12)))
+    wanted = (3 * (a.astype(object) @ b.astype(object)) + 5 * c.astype(object)) % 2 ** (8 * info.dtype.itemsize)
+    bilinear.matmul(a, b, c, alpha=3, beta=5, algorithm="msmes", levels=2, inputs="restore")
+    np.testing.assert_array_equal(c.astype(object) % 2 ** (8 * info.dtype.itemsize), wanted)
+
+
+def test_fractions_that_multiply_to_integers_run_on_integers() -> None:
+    """1/2 of one factor and twice the other is the product itself, whole at every level."""
+    text = "scheme halved <1,2,1;2>\n  M1: 1/2 0 | 2 0 | 1\n  M2: 0 2/3 | 0 3/2 | 1\n"
+    source = Source("halved.bl", text)
+    loaded = replace(load("strassen"), scheme=parse_source(source).schemes[0], schedule=None, source=source)
+    a, b = np.arange(20).reshape(4, 5), np.arange(15).reshape(5, 3)
+    for levels in (1, 2):
+        np.testing.assert_array_equal(bilinear.matmul(a, b, algorithm=loaded, levels=levels), a @ b)
 
 
 def test_integers_are_restored_after_wrapping_around() -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile import MOST_SECONDS, answers
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source
@@ -19,7 +19,6 @@ from bilinear.verify.expansion import require_expandable
 from bilinear.verify.hazards import find_hazards
 from bilinear.verify.schedule import prove_schedule
 from bilinear.verify.scheme import multiplies, prove_scheme
-from tests.hostile import MOST_SECONDS, answers
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of address space are Linux's")
 
@@ -53,30 +52,34 @@ def scaled(steps: str, claims: str = "C = A*B", ring: str = "") -> str:
 
 POWERS = "+".join(f"lambda^{i}" for i in range(40))
 SHUFFLE = "  stage {{ {} }}\n".format(" ; ".join(f"A{i}{j} += A{j}{i} + A{i}{(j + i) % 8 + 1}" for i in range(1, 9) for j in range(1, 9)))
+NAMES = [f"X{i}" for i in range(2000)]
 UNIT = "  M: 1 " + "0 " * 4095 + "| 1 " + "0 " * 4095 + "| 1 " + "0 " * 4095 + "\n"
-SPLIT = "".join(f"  M{p}: {'0 ' * p}1 {'0 ' * (63 - p)}| {'1 ' * 64}| {'1 ' * 64}\n" for p in range(64))
+TALL = "scheme c <8,8,1;64>\n" + "".join(
+    f"  M{i}{p}: {'0 ' * (8 * i + p)}1 {'0 ' * (63 - 8 * i - p)}| {'0 ' * p}1 {'0 ' * (7 - p)}| {'0 ' * i}1 {'0 ' * (7 - i)}\n"
+    for i in range(8)
+    for p in range(8)
+)
 
 GROWING = {
     "doubling sums": ("E303", chain("2", 3000)),
     "sums times long numbers": ("E303", chain("9" * 100, 800)),
-    "sums times long fractions": ("E303", chain("1/" + "7" * 99, 700)),
     "polynomials in sums": ("E303", chain("[1+lambda]", 3000, " over Q[lambda]")),
-    "dense polynomials in sums": ("E303", chain(f"[{POWERS}]", 250, " over Q[lambda]")),
+    "dense polynomials in sums": ("E303", chain(f"[{POWERS}]", 230, " over Q[lambda]")),
     "roots in sums": ("E303", chain("[1+sqrt(999983)]", 3000, " over Q[sqrt(999983)]")),
-    "residues in sums": ("E303", chain("3", 3000, " over Z/2")),
     "wide sums": ("E303", wide(64, 500)),
     "dense table": ("E303", dense(8, 76)),
     "thousands of temporaries": (
         "E412",
-        scaled("".join(f"  stage {{ X{i} = A11 }}\n" for i in range(2000)), "C = A*B, temporaries " + " ".join(f"X{i}" for i in range(2000))),
+        scaled(
+            "".join(f"  stage {{ X{i} = A11 }}\n" for i in range(2000)), "C = A*B, temporaries " + " ".join(f"X{i}" for i in range(2000))
+        ),
     ),
     "thousands of stages": ("E412", "schedule s of strassen: in-place\n" + "stage {A11+=A12}\n" * 5500),
     "stages that double": ("E412", "schedule s of strassen: in-place\n" + "stage {A11+=A12;A12+=A11}\n" * 3500),
     "stages of long numbers": ("E412", "schedule s of strassen: in-place\n" + f"stage {{ A11 += {'9' * 100} A12 ; A12 += A11 }}\n" * 500),
     "stages of polynomials": ("E412", scaled("  stage { A11 = [1+lambda+lambda^-1] A11 }\n" * 2000, ring=" over Q[lambda]")),
-    "stages of roots": ("E412", scaled("  stage { A11 = [1+sqrt(999983)] A11 }\n" * 2000, ring=" over Q[sqrt(999983)]")),
     "stages of alpha and beta": ("E412", scaled("  stage { A11 = [1+alpha+beta] A11 }\n" * 2000, "C = alpha*A*B")),
-    "stages that mix": ("E412", f"scheme c <8,8,8;64>\n{SPLIT}schedule s of c: C = A*B\n" + SHUFFLE * 60),
+    "stages that mix": ("E412", f"{TALL}schedule s of c: C = A*B\n" + SHUFFLE * 60),
     "one stage of products": ("E403", "schedule s of strassen: in-place\n stage {" + ";".join(["C11+=A11*B11"] * 4000) + "}\n"),
     "one stage of writes": ("E401", "schedule s of strassen: in-place\n stage {" + ";".join(["A11+=A12"] * 5000) + "}\n"),
     "polynomials in a wrong table": ("E301", dense(3, 27, " over Q[lambda]").replace("1 ", "1+lambda^-60 ")),
@@ -132,8 +135,9 @@ def test_numbers_that_cancel_are_within_their_bound() -> None:
 @pytest.mark.parametrize("name", sorted(shipped()))
 def test_the_short_verdict_is_that_of_the_proof(name: str) -> None:
     for scheme in parse_source(Source("x.bl", shipped()[name].read_text(encoding="utf-8"))).schemes:
-        u, v, w = scheme.tables
-        flat = Scheme("x", scheme.m, scheme.k, scheme.n, *(LinearMap(size, t) for size, t in _sized(scheme)), scheme.products)
+        u, _, w = scheme.tables
+        left, right, last = (LinearMap(size, table) for size, table in _sized(scheme))
+        flat = Scheme("x", scheme.m, scheme.k, scheme.n, left, right, last, scheme.products)
         assert multiplies(flat) and prove_scheme(flat).holds
         for output in range(len(w)):
             less = tuple(row[1:] if i == output else row for i, row in enumerate(w))

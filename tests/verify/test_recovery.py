@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from schedule_oracle import Undefined, computes_in_every_order, run_stage, start_of, steps
+from trace_oracle import leaves_no_trace, lost_everywhere
 
+from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.ir.schedule import Block, Schedule
 from bilinear.passes.mark_first_writes import mark_first_writes
@@ -50,6 +52,9 @@ CASES = {
     "lost at one place only": (("X = A11*B11", "A11 += 5 X"), LOST, RESTORED),
     "a product stored over a block": (("A12 = A11*B11",), LOST, RESTORED),
     "lost among matrices only": (("X = A12*B11", "Y = A11*B11", "A11 += X", "A12 -= Y"), LOST, RESTORED),
+    "a sum of both operands": (("A11 += B11", "B11 = A11"), LOST, LOST),
+    "lost at every input, and more at some": (("X = A11*B12", "A11 = A12", "A12 = X"), LOST, RESTORED),
+    "lost in a factor": (("X = A11 - A12", "Y = X*B11", "A11 = Y", "A12 = Y"), LOST, RESTORED),
     "a chain that unwinds": (("X = A11*B11", "A12 += X", "Y = A21*B22", "B12 += Y", "A22 += B12"), RECOMPUTE, RECOMPUTE),
 }
 
@@ -84,8 +89,8 @@ def check_counterexample(schedule: Schedule, side: str, fate: OperandFate) -> No
     assert any(np.any(inputs[0].get(b, zero) != inputs[1].get(b, zero)) for b in schedule.space(side).blocks)
     for block, value in ends[0].items():
         assert np.array_equal(value, ends[1][block]) and np.array_equal(value, inputs[2].get(block, zero))
-    assert fate.lost_dimensions >= 1
-    assert len(fate.confused) == (fate.lost_dimensions if size == 1 else 0)
+    assert fate.lost_dimensions == len(fate.confused) == lost_everywhere(schedule, side)
+    assert all(leaves_no_trace(schedule, change) for change in fate.confused)
 
 
 def told(line: str) -> dict[Block, Any]:
@@ -120,6 +125,94 @@ def test_what_a_counterexample_says() -> None:
         "another: B11 = -1/5, all others 0",
         "both end with: B11 = -1/5, all others 0",
     )
+
+
+def test_what_is_lost_at_some_inputs_only_is_not_counted() -> None:
+    """A11 = A11*B11 is told wherever B11 is regular, and 5 A11*B11 + A11 wherever B11 has no eigenvalue -1/5."""
+    for more in (("X = A11*B11", "A11 = X"), ("X = A11*B11", "A11 += 5 X")):
+        fate = fates(with_steps(*more))["A"]
+        assert (fate.verdict, fate.lost_dimensions, fate.confused) == (LOST, 0, ())
+        assert len(fate.counterexample) == 3
+
+
+def test_changes_that_leave_no_trace_keep_their_factors() -> None:
+    fate = fates(with_steps("A11 += 2 A12 ; A21 -= 3 B21 ; B21 = A21", "A12 = A11"))["A"]
+    assert fate.confused == ("A11 += 2 X ; A12 -= X",)
+    assert leaves_no_trace(with_steps("A11 += 2 A12", "A12 = A11"), "A11 += 2 X ; A12 -= X")
+    assert not leaves_no_trace(with_steps("A11 += 2 A12", "A12 = A11"), "A11 += X ; A12 -= X")
+
+
+def over(ring: str, *more: str, head: str = "C = A*B, temporaries X Y") -> ScheduleProof:
+    table = f"scheme z <1,1,1;1> over {ring}\n  C11 = A11*B11\n"
+    body = "".join(f"  stage {{ {step} }}\n" for step in ("C11 = A11*B11", *more))
+    loaded = parse_source(Source("x.bl", f"{table}schedule s of z: {head}\n{body}"))
+    return prove_schedule(loaded.schedules[0], loaded.schemes[0])
+
+
+@pytest.mark.parametrize(
+    ("ring", "more", "verdict", "divisor"),
+    [
+        ("Z", ("A11 = 2 A11",), LINEAR, "2"),
+        ("Z", ("A11 = -1 A11",), LINEAR, ""),
+        ("Z", ("A11 += B11 ; B11 = 3 A11 - 3 B11",), LINEAR, "6"),
+        ("Z", ("X = A11*B11", "A11 += X"), LOST, ""),
+        ("Q", ("A11 = 2 A11",), LINEAR, ""),
+        ("Z/7", ("A11 = 2 A11",), LINEAR, ""),
+        ("Q[i]", ("A11 = [1+i] A11",), LINEAR, ""),
+        ("Q[lambda]", ("A11 = [2*lambda] A11",), LINEAR, ""),
+        ("Q[lambda]", ("B11 += [lambda] A11 ; A11 = [-2*lambda^3] A11",), LINEAR, ""),
+        ("Q[lambda]", ("A11 = [1+lambda] A11",), LINEAR, "lambda + 1"),
+        ("Q[lambda]", ("A11 = [1/lambda-lambda] A11",), LINEAR, "lambda^2 - 1"),
+    ],
+)
+def test_what_must_be_divided_by_is_named_where_the_ring_has_no_inverse(
+    ring: str, more: tuple[str, ...], verdict: str, divisor: str
+) -> None:
+    fate = over(ring, *more).fates[0]
+    assert (fate.verdict, fate.divisor) == (verdict, divisor)
+    if verdict == LINEAR and not divisor:
+        assert "A" in over(ring, *more, *fate.restoring).restored
+    if verdict == LINEAR and divisor:
+        with pytest.raises(BilinearError, match="E20"):
+            over(ring, *more, *fate.restoring)
+
+
+@pytest.mark.parametrize(
+    ("more", "divisor", "step"),
+    [
+        (("X = A11*B11", "A12 += X", "A11 = 2 A11"), "2", "A12 -= A11*B11"),
+        (("X = A11*B11", "A12 += X", "B11 = 3 B11"), "3", "A12 -= A11*B11"),
+        (("X = 2 B11 + 3 B21", "Y = A11*X", "A12 += Y", "B11 = X", "B21 = X"), "", "A12 -= A11*(2*B11 + 3*B21)"),
+        (("X = B11 + B21", "Y = A11*X", "A12 += Y", "B11 = 5 X", "B21 = B11"), "5", "A12 -= A11*(B11 + B21)"),
+    ],
+)
+def test_divisions_of_recomputed_products_are_named(more: tuple[str, ...], divisor: str, step: str) -> None:
+    table = "scheme z <1,2,1;2> over Z\n  C11 = A11*B11 + A12*B21\nschedule s of z: C = A*B, temporaries X Y\n"
+    lines = ("C11 = A11*B11", "C11 += A12*B21", *more)
+    (schedule,) = parse_source(Source("x.bl", table + "".join(f"  stage {{ {line} }}\n" for line in lines))).schedules
+    fate = fates(schedule)["A"]
+    assert (fate.verdict, fate.divisor, fate.restoring[-1]) == (RECOMPUTE, divisor, step)
+
+
+def test_no_step_is_hinted_that_the_ring_refuses() -> None:
+    (failure,) = over("Z", "A11 = 2 A11", head="C = A*B, restores A B").failures
+    assert failure.code == "E407" and failure.hints == ()
+    assert failure.notes == ("A11 ends as 2*A11", "A can be had back where 2 can be divided by, which Z does not allow")
+    (failure,) = over("Q", "A11 = 2 A11", head="C = A*B, restores A B").failures
+    assert failure.hints == ("this brings A back: restore stage { A11 = 1/2 A11 }",)
+
+
+def test_counterexamples_over_z_are_integers() -> None:
+    """A11*(1 + 5*B11) tells A11 at every integer and at every matrix of integers, whose determinant is 1 modulo 5."""
+    more = ("X = A11*B11", "A11 += 5 X")
+    assert over("Q", *more).fates[0].verdict == LOST
+    assert over("Z", *more).fates[0].verdict == UNDECIDED
+
+
+def test_a_broken_promise_shows_the_two_inputs() -> None:
+    (failure,) = over("Q", "X = A11*B11", "A11 = X", head="C = A*B, restores A, temporary X").failures
+    assert failure.notes[:2] == ("A11 ends as A11*B11", "A is not determined at every input")
+    assert failure.notes[2].startswith("one input: ") and failure.notes[4].startswith("both end with: ") and failure.hints == ()
 
 
 def test_alpha_and_beta_may_be_zero() -> None:

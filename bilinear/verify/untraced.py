@@ -1,0 +1,95 @@
+"""Changes of the inputs that leave no trace at any input: what is lost of an operand however the inputs are.
+
+The contents are forms plus products a*b. A change d of the inputs adds the forms of d, and d_a*b + a*d_b + d_a*d_b for each product.
+That is zero at every input, for blocks of any size and for every alpha and beta, exactly where d is in the kernel of one row for each
+word with one of its blocks taken out: its entries are the coefficients that the words have with each block in that place. (Then the
+d_a*d_b cancel too: their sum is that of the a*d_b with d in the place of the inputs.)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from bilinear.ir.schedule import Block, Schedule
+from bilinear.verify.elimination import Row, kernel, reduced
+from bilinear.verify.execution import Execution, State
+from bilinear.verify.small import Small
+from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
+
+Change = dict[Block, Any]
+"""What each block is changed by, as a multiple of one matrix X."""
+TRIALS = 2
+"""Random inputs at which what the kernel says is executed."""
+LARGEST = 99
+
+
+def untraced_changes(side: str, schedule: Schedule, symbols: Symbols, contents: Mapping[Block, Value]) -> list[Change]:
+    """Changes that leave no trace at any input, whose parts in one operand are independent and span all such parts.
+
+    Those that change this operand alone come first; each is without fractions and adds to its first block. `contents` is the state of
+    A's and B's blocks. What the kernel says is executed at random inputs of 2 x 2 blocks; nothing is told where execution disagrees.
+    """
+    inputs = list(symbols.original)
+    own = [block for block in inputs if block.space == side]
+    found: list[Change] = []
+    parts: list[Row] = []
+    for blocks in (own, inputs):
+        for change in kernel(_rows(contents, symbols, set(blocks)), blocks, symbols.domain.one):
+            part = Row({block: c for block, c in change.items() if block.space == side})
+            if len(reduced([*parts, part], own.index)) > len(parts):
+                parts.append(part)
+                found.append(_readable(change, symbols))
+    return found if _leave_no_trace(found, schedule, symbols, contents) else []
+
+
+def as_updates(change: Change, symbols: Symbols) -> str:
+    """A change of the inputs as steps with one matrix X."""
+    steps = []
+    for block, value in change.items():
+        sign, size = symbols.signed(value)
+        steps.append(f"{block} {sign}= {'' if size == '1' else size + ' '}X")
+    return " ; ".join(steps)
+
+
+def _readable(change: Change, symbols: Symbols) -> Change:
+    """A multiple without fractions, in the order of the blocks, that adds to the first of them."""
+    whole = dict(sorted(symbols.whole(change).items()))
+    flip = symbols.signed(next(iter(whole.values())))[0] == "-"
+    return {block: -value if flip else value for block, value in whole.items()}
+
+
+def _rows(contents: Mapping[Block, Value], symbols: Symbols, changing: Collection[Block]) -> Iterator[Row]:
+    """What a change of some blocks adds to the contents, one row for each word with one block taken out."""
+    block_of = {next(iter(value)): block for block, value in symbols.original.items()}
+    for value in contents.values():
+        rows: dict[Word, dict[Block, Any]] = {}
+        for word, coefficient in value.items():
+            for place in (place for place in LETTERS.values() if word[place]):
+                block = block_of[tuple(word[place] if i == place else 0 for i in range(len(word)))]
+                if block in changing:
+                    rows.setdefault((*word[:place], 0, *word[place + 1 :]), {})[block] = coefficient
+        yield from map(Row, rows.values())
+
+
+def _leave_no_trace(changes: list[Change], schedule: Schedule, symbols: Symbols, contents: Collection[Block]) -> bool:
+    """Whether exact execution agrees, with every change in it, each by a matrix of its own."""
+    generator = random.Random(0)
+    number = symbols.domain
+
+    def matrix() -> Small:
+        return Small(tuple(tuple(number(generator.randint(-LARGEST, LARGEST)) for _ in range(2)) for _ in range(2)))
+
+    for _ in range(TRIALS if changes else 0):
+        alpha, beta = (number(generator.randint(1, LARGEST)) for _ in range(2))
+        first: State = {block: matrix() for block in symbols.original}
+        second = dict(first)
+        for change in changes:
+            x = matrix()
+            second |= {block: second[block] + x.scaled(c) for block, c in change.items()}
+        execution = Execution(schedule, symbols, alpha, beta, matrix().scaled(number.zero))
+        ends = [execution.run(state) for state in (first, second)]
+        if any(ends[0][block] != ends[1][block] for block in contents):
+            return False
+    return True
