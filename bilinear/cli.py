@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,12 +115,17 @@ def verify(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Write the report as one HTML page, too.")] = None,
     certificate: Annotated[Path | None, typer.Option("--certificate", help="Write a certificate that can be checked without us.")] = None,
+    accuracy: Annotated[float | None, typer.Option(help="Say how many levels keep this error, relative to max|A| * max|B|.")] = None,
     built: Annotated[Path | None, typer.Option("--built", help="Test the kernels of an output folder instead of an algorithm.")] = None,
 ) -> None:
     """Prove a scheme and its schedule, and print the report; or test the kernels of an output folder."""
     if (built is None) == (not algorithm):
         raise fail("E507", "name one thing to verify", "bilinear verify ALGORITHM, or bilinear verify --built FOLDER")
+    if as_json and markdown:
+        raise fail("E507", "--json and --markdown exclude each other", "choose one of them; --html writes a file beside either")
     if built is not None:
+        if markdown or html or certificate or inputs or accuracy or levels != 1:
+            raise fail("E507", "the test of a folder has no such option", "with --built there is --json only: the folder says the rest")
         _verify_built(built, as_json)
         return
     from bilinear.frontend import load
@@ -131,7 +137,7 @@ def verify(
     inputs = inputs or natural_inputs(loaded.schedule)
     error: BilinearError | None = None
     try:
-        report = examine(loaded, levels, inputs)
+        report = examine(loaded, levels, inputs, accuracy)
     except BilinearError as refused:
         error, report = refused, refusal(loaded, refused)
     if html is not None:
@@ -154,13 +160,22 @@ def _verify_built(folder: Path, as_json: bool) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file whole, or not at all (E612)."""
-    fresh = path.with_name(f".{path.name}.part")
+    """Write a file whole, or not at all (E612); what is there and no file, such as a pipe, is written to."""
     try:
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(path)
+        if not path.name or path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder")
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as fresh:
+            fresh.write(text)
+        try:
+            Path(fresh.name).chmod(0o644)
+            Path(fresh.name).replace(path)
+        except OSError:
+            Path(fresh.name).unlink()
+            raise
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise fail("E612", f"cannot write {path}: {error.strerror or error}", "choose another place") from None
 
 
@@ -183,6 +198,8 @@ def run(
     _check_inputs(inputs)
     size, dtypes = _shape(shape), _dtypes(dtype)
     loaded = load(algorithm)
+    if tolerance is not None and (inputs or natural_inputs(loaded.schedule)) != "restore":
+        raise fail("E532", "a tolerance is for inputs that are restored, and here none are", "use a schedule that restores, such as msmes")
     with _progress() as progress:
         checks: list[Check] = []
         for one in _devices(device):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -318,3 +320,23 @@ def test_verify_takes_one_thing_and_says_where_it_cannot_write(shell: Shell) -> 
         assert status == 1 and "error[E507]" in err
     status, _, err = shell("verify", "msmes", "--html", "no/x.html")
     assert status == 1 and "error[E612]" in err
+
+
+def test_options_that_mean_nothing_together_are_refused(shell: Shell) -> None:
+    for arguments in (["msmes", "--json", "--markdown"], ["--built", "x", "--html", "y"], ["--built", "x", "--levels", "2"]):
+        status, _, err = shell("verify", *arguments)
+        assert status == 1 and "error[E507]" in err
+    status, _, err = shell("run", "strassen", "--shape", "8", "--tolerance", "1e-3")
+    assert status == 1 and "error[E532]" in err
+
+
+def test_what_cannot_be_written_is_said(shell: Shell, tmp_path: Path) -> None:
+    for place in ("", ".", "no/such/x.html", "x" * 300):
+        status, _, err = shell("verify", "msmes", "--html", place)
+        assert status == 1 and "error[E612]" in err, place
+    os.mkfifo(tmp_path / "pipe")
+    reader = threading.Thread(target=(tmp_path / "pipe").read_text)
+    reader.start()
+    assert shell("verify", "msmes", "--html", tmp_path / "pipe")[0] == 0
+    reader.join()
+    assert (tmp_path / "pipe").is_fifo()

@@ -176,6 +176,13 @@ class Schedule:
         return self.result is not None
 
     @property
+    def keeps(self) -> frozenset[str]:
+        """Those of A and B that end as they began, by what is promised, or because no step writes them."""
+        written = {target.space for stage in self.stages if isinstance(stage, LinearStage) for m in stage.maps for target in m.targets}
+        written |= {t.block.space for stage in self.stages if isinstance(stage, ProductStage) for p in stage.products for t in p.targets}
+        return frozenset({*self.restores, *({"A", "B"} - written)})
+
+    @property
     def runs_in_place(self) -> bool:
         """Whether nothing is allocated beyond A, B and C: sums are formed in A and B themselves."""
         return not self.workspaces

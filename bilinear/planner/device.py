@@ -31,8 +31,8 @@ class ElementRates:
     multiply.
 
     Relative speeds of the product kernel: `unaligned` where rows do not start at multiples of 16 bytes, `accumulating` where it adds to
-    blocks. `epilogue` is the rate in GB/s at which a full device reads and writes blocks that products are added to, `chain` what one such
-    block costs in microseconds where products wait for each other. `streaming` gives the share of the bandwidth that a linear kernel
+    blocks, `strip` in the thin products that peeling leaves over. `epilogue` is the rate in GB/s at which a full device reads and writes blocks that products are added to.
+    `streaming` gives the share of the bandwidth that a linear kernel
     reaches, by how many blocks it reads and writes at once. `scattered`, `scattered_epilogue` and `library_unaligned` are
     the speeds, relative, of linear kernels, of the epilogue, and of the library without the alignment.
     """
@@ -45,7 +45,7 @@ class ElementRates:
     accumulating: float
     epilogue: float
     scattered_epilogue: float
-    chain: float
+    strip: float
     scattered: float
     streaming: Table
     product: Table
@@ -201,7 +201,7 @@ _RATES: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "accumulating": _share,
     "epilogue": _positive,
     "scattered_epilogue": _share,
-    "chain": _not_negative,
+    "strip": _share,
     "scattered": _share,
     "streaming": _table,
     "product": _table,

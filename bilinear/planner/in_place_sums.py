@@ -221,7 +221,9 @@ class SumSearch:
 
     def _refill(self, old: tuple[Row | None, ...], sums: list[Row], later: set[Row]) -> tuple[list[Spill], tuple[Row | None, ...]]:
         """Temporaries of a kept operand: what a stage wants and one holds stays; what no later stage wants goes first."""
-        wanted = {monic(content): content for content in sums}
+        wanted: dict[Row, Row] = {}
+        for content in sums:
+            wanted.setdefault(monic(content), content)
         lines = [monic(form) if form is not None else None for form in old]
         free = [i for i, line in enumerate(lines) if line not in wanted]
         free.sort(key=lambda i: (lines[i] in later, lines[i] is not None))

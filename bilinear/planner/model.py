@@ -9,7 +9,6 @@ from math import cbrt, ceil, hypot
 from bilinear.analysis.block_maps import components
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
-from bilinear.passes.colour_products import colours
 from bilinear.planner.device import Device, ElementRates, at
 
 ITEMSIZE = {"float32": 4, "float64": 8}
@@ -36,15 +35,11 @@ class LinearWork:
 
 @dataclass(frozen=True)
 class ProductWork:
-    """A product stage: how many products, and how many blocks they read and write beyond their operands.
-
-    Products that add to one block do so one after the other, in `turns` turns.
-    """
+    """A product stage: how many products, and how many blocks they read and write beyond their operands."""
 
     products: int
     read: int
     written: int
-    turns: int = 1
 
 
 Work = LinearWork | ProductWork
@@ -76,7 +71,7 @@ def _linear(stage: LinearStage, shape_of: dict[str, str]) -> LinearWork:
 
 def _products(stage: ProductStage) -> ProductWork:
     targets = [target for product in stage.products for target in product.targets]
-    return ProductWork(len(stage.products), sum(not t.first for t in targets), len(targets), len(colours(stage)))
+    return ProductWork(len(stage.products), sum(not t.first for t in targets), len(targets))
 
 
 def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
@@ -84,9 +79,10 @@ def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
     seconds = device.call * 1e-6
     size = geometric_mean(plan.m, plan.k, plan.n)
     for strip in plan.strips:
-        extents = tuple(stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
+        m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
         begun = ProductWork(1, int(strip.inner[0] > 0), 1)
-        seconds += product_seconds(begun, extents, dtype, device, size, is_aligned(plan.k, plan.n, dtype))  # type: ignore[arg-type]
+        whole = product_seconds(begun, (m, k, n), dtype, device, size, is_aligned(plan.k, plan.n, dtype))
+        seconds += whole / device.rates(dtype).strip
     if not plan.core[0]:
         return seconds
     if profile.scans:
@@ -132,9 +128,7 @@ def product_seconds(
     resident = device.processors * rates.blocks
     wave = resident * 2 * rates.tile[0] * rates.tile[1] * (bk + rates.start) / rate
     visits = work.read + work.written
-    results = visits * bm * bn * itemsize / (rates.epilogue * 1e9 * (1 if results_aligned else rates.scattered_epilogue))
-    if work.turns > 1:
-        results = max(results, work.turns * visits / work.products * rates.chain * 1e-6)
+    results = 2 * work.read * bm * bn * itemsize / (rates.epilogue * 1e9 * (1 if results_aligned else rates.scattered_epilogue))
     operands = (work.products * (bm * bk + bk * bn) + visits * bm * bn) * itemsize / (device.bandwidth * 1e9)
     return device.launch * 1e-6 + max(hypot(waves(tiles, device, rates) * wave, results), operands)
 

@@ -55,7 +55,7 @@ def natural_inputs(schedule: Schedule | None) -> str:
     """What an algorithm promises of its inputs unless told otherwise: its schedule restores them or consumes them, a scheme preserves."""
     if schedule is None:
         return "preserve"
-    return "restore" if {"A", "B"} <= set(schedule.restores) else "consume"
+    return "restore" if schedule.keeps >= {"A", "B"} else "consume"
 
 
 def check_promise(scheme: Scheme, schedule: Schedule | None, inputs: str) -> None:
@@ -65,7 +65,7 @@ def check_promise(scheme: Scheme, schedule: Schedule | None, inputs: str) -> Non
     if schedule is None:
         message = f"inputs={inputs!r} needs an in-place schedule, and {scheme.name} is a scheme without one"
         raise fail("E525", message, "use the schedule msmes, or inputs='preserve'")
-    if inputs == "restore" and not {"A", "B"} <= set(schedule.restores):
+    if inputs == "restore" and not schedule.keeps >= {"A", "B"}:
         raise fail(
             "E525", f"{schedule.name} does not restore both A and B", "use inputs='consume', or inputs='preserve'", span=schedule.span
         )

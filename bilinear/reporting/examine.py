@@ -11,7 +11,7 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import Loaded
 from bilinear.ir.schedule import Schedule
 from bilinear.passes.mark_first_writes import mark_first_writes
-from bilinear.planner.prepare import MOST_PRODUCTS, Prepared, is_runnable, prepare, proved, proved_schedule
+from bilinear.planner.prepare import MOST_PRODUCTS, Prepared, check_promise, is_runnable, prepare, proved, proved_schedule
 from bilinear.reporting.certificate import certificate_text
 from bilinear.reporting.report import Report, make_report, proof_report
 from bilinear.verify.bounds import TOO_LARGE
@@ -39,6 +39,7 @@ def examine(loaded: Loaded, levels: int, inputs: str, accuracy: float | None = N
     proof = proved(loaded.scheme)
     if loaded.schedule is None:
         return proof_report(loaded, proof)
+    check_promise(loaded.scheme, loaded.schedule, inputs)
     return proof_report(loaded, proof, proved_schedule(mark_first_writes(loaded.schedule), loaded.scheme))
 
 

@@ -13,7 +13,7 @@ from bilinear.errors import fail
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.planner.choose import lowered
 from bilinear.planner.device import Device, ElementRates, Table
-from bilinear.planner.model import ITEMSIZE, Extents, LinearWork, Part, ProductWork, linear_seconds, product_seconds
+from bilinear.planner.model import ITEMSIZE, Extents, LinearWork, Part, ProductWork, linear_seconds, product_seconds, stage_seconds
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import plain
 

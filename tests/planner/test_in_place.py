@@ -14,7 +14,7 @@ from published import needs_folder, published
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
-from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.printer import print_schedule, print_scheme
 from bilinear.ir.schedule import RATIONALS, Block, LinearStage, ProductStage, Schedule
 from bilinear.ir.scheme import Scheme
@@ -56,6 +56,20 @@ def widths(schedule: Schedule) -> list[int]:
 
 def scaled(factor: Fraction, rows: tuple[Form, ...], inputs: int) -> LinearMap:
     return LinearMap(inputs, tuple(tuple((i, factor * c) for i, c in row) for row in rows))
+
+
+def sheared(scheme: Scheme, q: Fraction) -> Scheme:
+    """The scheme in another basis, A*P and P^-1*B with P = ((1, q), (0, 1)), its left forms with alternating signs."""
+    u, v, w = scheme.tables
+    signs = [(-1) ** p for p in range(scheme.rank)]
+    left = tuple(
+        form((place, s * c * x) for i, c in row for place, x in (((i, 1),) if i % 2 == 0 else ((i, 1), (i - 1, q))))
+        for s, row in zip(signs, u, strict=True)
+    )
+    right = tuple(form((place, c * x) for i, c in row for place, x in (((i, 1), (i + 2, -q)) if i < 2 else ((i, 1),))) for row in v)
+    outputs = tuple(tuple((p, signs[p] * c) for p, c in row) for row in w)
+    u_map, v_map, w_map = LinearMap(4, left), LinearMap(4, right), LinearMap(scheme.rank, outputs)
+    return replace(scheme, u=u_map, v=v_map, w=w_map, ring=RATIONALS)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -134,6 +148,16 @@ def test_fractions_of_forms_go_into_the_coefficients_of_c() -> None:
     assert additions(schedule) == 16
 
 
+@pytest.mark.parametrize("q", [Fraction(1), Fraction(1, 3**40)])
+@pytest.mark.parametrize("name", ["winograd", "naive2x2"])
+@pytest.mark.parametrize("options", [{}, {"temporaries": 1}, {"temporaries": 4, "keep": ("A", "B")}, {"consume": True}])
+def test_fractions_of_any_size_are_exact(q: Fraction, name: str, options: dict[str, object]) -> None:
+    scheme = sheared(load(name).scheme, q)
+    schedule = find_in_place(scheme, seconds=0.0, **options)  # type: ignore[arg-type]
+    assert computes(runnable(schedule), trials=1)
+    assert prove_schedule(runnable(schedule), scheme).holds
+
+
 def test_products_that_are_zero_are_left_out() -> None:
     strassen = load("strassen").scheme
     u, v, w = strassen.tables
@@ -162,8 +186,9 @@ def test_temporaries_take_sums_out_of_a_and_b(name: str, temporaries: int) -> No
 
 
 @pytest.mark.parametrize("keep", [("A",), ("B",), ("A", "B")])
-def test_a_kept_operand_is_never_written(keep: tuple[str, ...]) -> None:
-    schedule = found("winograd", keep=keep, temporaries=1)
+@pytest.mark.parametrize("temporaries", [1, 2])
+def test_a_kept_operand_is_never_written(keep: tuple[str, ...], temporaries: int) -> None:
+    schedule = found("winograd", keep=keep, temporaries=temporaries)
     written = {t.space for s in schedule.stages if isinstance(s, LinearStage) for m in s.maps for t in m.targets}
     assert not written & set(keep)
     assert computes(prepare(load("winograd").scheme, schedule, 1, "restore").schedule)
