@@ -81,7 +81,7 @@ class _Replay:
         steps = [self._step(move, wanted, size) for move in moves]
         places = walk.places[number]
         fill = {self.own + t: self._filling(row, wanted[places.index(self.own + t)]) for t, row in walk.spilled[number]}
-        new = {}; [self.contents.__setitem__(b, _sum(t, self.contents)) for b, t in fill.items()]
+        new = {block: _sum(terms, self.contents) for block, terms in fill.items()}
         for block, content in new.items():
             self.contents[block] = content
         self.steps.append(tuple(steps))

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from bilinear.codegen.program import ELEMENTS, Progress, no_progress
 from bilinear.codegen.schedule_to_launches import TILES
 from bilinear.errors import fail
-from bilinear.ir.schedule import LinearStage, Schedule
+from bilinear.ir.schedule import Schedule
 from bilinear.planner.choose import lowered
-from bilinear.planner.device import Device, ElementRates, Table
-from bilinear.planner.model import ITEMSIZE, Extents, LinearWork, Part, ProductWork, linear_seconds, product_seconds, stage_seconds
+from bilinear.planner.device import Device, ElementRates
+from bilinear.planner.model import ITEMSIZE, Extents, LinearWork, Part, ProductWork, geometric_mean, linear_seconds, product_seconds
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import plain
 
@@ -21,11 +21,15 @@ SIZES = (256, 512, 1024, 2048, 3072, 4096, 8192, 16384)
 LEAST_PRODUCT = 1024
 """Below this size the product kernel does not fill a device, and its rate is not asked for."""
 DEPTHS = (512, 4096)
-STREAMED = (("msmes", 1, "restore"), ("winograd", 1, "preserve"), ("winograd", 2, "preserve"), ("msmes", 3, "restore"))
+Way = tuple[str, int, str]
+"""Algorithm, levels, promise."""
+STREAMED: tuple[Way, ...] = (("msmes", 1, "restore"), ("winograd", 1, "preserve"), ("winograd", 2, "preserve"), ("msmes", 3, "restore"))
 STREAMED_SIZE = 8192
 COPIED = 2**30
 SHARE_OF_MEMORY = 0.5
 UNKNOWN = 1.0
+PLAIN = ProductWork(1, 0, 1, 1, 1, 1)
+"""The plain multiply: one product of A and B themselves."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,8 @@ class Bench(Protocol):
     def library(self, extents: Extents, dtype: str) -> float:
         """The library's own multiply."""
 
-    def linear(self, schedule: Schedule, size: int, dtype: str) -> list[float]:
-        """Each linear stage of a schedule for square matrices."""
+    def stages(self, schedule: Schedule, size: int, dtype: str) -> list[float]:
+        """Each stage of a schedule for square matrices."""
 
     def copy(self, count: int) -> float:
         """A copy of so many bytes."""
@@ -66,25 +70,25 @@ def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device
     `progress` is called with (what, done, of). Raises `BilinearError` (E512) without CuPy, and CuPy's errors where there is no GPU.
     """
     bench = _gpu_bench() if bench is None else bench
-    facts, of = bench.facts(), 5
+    facts, of = bench.facts(), 4
     progress("memory", 0, of)
     rates = {dtype: _start_of(dtype) for dtype in ITEMSIZE}
     bandwidth = 2 * COPIED / bench.copy(COPIED) * 1e-9
     launch = bench.product((16, 16, 16), "float32") * 1e6
-    device = Device(facts.name, facts.processors, facts.memory, facts.l2, bandwidth, ((1.0, 1.0),), launch, 1.0, 1.0, *rates.values())
-    progress("linear kernels", 1, of)
-    device = replace(device, streaming=_streaming(bench, device))
+    device = Device(facts.name, facts.processors, facts.memory, facts.l2, bandwidth, launch, 1.0, 1.0, *rates.values())
     for i, dtype in enumerate(ITEMSIZE):
-        progress(f"products of {dtype}", 2 + i, of)
+        progress(f"products of {dtype}", 1 + i, of)
         device = replace(device, **{dtype: _rates(bench, device, dtype)})  # type: ignore[arg-type]  # the field of this name
-    progress("calls", 4, of)
+    progress("calls", 3, of)
     return replace(device, call=max(1.0, bench.call() * 1e6 - 3 * launch), scan=2 * launch + 10)
 
 
 def _start_of(dtype: str) -> ElementRates:
     """The tile, and rates that are yet to be measured."""
-    tile = TILES[ELEMENTS[dtype]]
-    return ElementRates((tile.m, tile.n), tile.blocks or 1, 0.0, 0.5, 1.0, ((1.0, UNKNOWN),), ((1.0, UNKNOWN),))
+    tile, flat = TILES[ELEMENTS[dtype]], ((1.0, UNKNOWN),)
+    none = {"start": 0.0, "lone": 0.5, "unaligned": 1.0, "accumulating": 1.0, "epilogue": 1.0, "scattered_epilogue": 1.0, "strip": 1.0}
+    more = {"scattered": 1.0, "streaming": flat, "product": flat, "library": flat, "library_unaligned": 1.0}
+    return ElementRates(tile=(tile.m, tile.n), blocks=tile.blocks or 1, **none, **more)  # type: ignore[arg-type]  # the fields of these names
 
 
 def _rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
@@ -103,28 +107,62 @@ def _rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
     product = tuple((float(n), _product_rate(device, dtype, n, bench.product((n, n, n), dtype))) for n in sizes if n >= LEAST_PRODUCT)
     library = tuple((float(n), 2e-12 * n**3 / (bench.library((n, n, n), dtype) - device.launch * 1e-6)) for n in sizes)
     aligned, odd = (bench.product((4096, n, n), dtype) / n**2 for n in (4096, 4097))
-    return replace(rates, product=product, library=library, unaligned=min(1.0, aligned / odd))
+    even, uneven = (bench.library((n, n, n), dtype) / n**3 for n in (4096, 4095))
+    rates = replace(rates, product=product, library=library, unaligned=min(1.0, aligned / odd), library_unaligned=min(1.0, even / uneven))
+    device = replace(device, **{dtype: rates})  # type: ignore[arg-type]
+    thin = (4096, 4097, 2)
+    expected = product_seconds(PLAIN, thin, dtype, device, geometric_mean(*thin), (False, False))
+    rates = replace(rates, strip=min(1.0, expected / bench.product(thin, dtype)))
+    return _memory_rates(bench, replace(device, **{dtype: rates}), dtype)  # type: ignore[arg-type]
+
+
+def _memory_rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
+    """What the stages of a few schedules say of linear kernels and of the epilogue, with and without aligned blocks."""
+    rates = device.rates(dtype)
+    found: dict[float, list[float]] = {}
+    for way in STREAMED:
+        for streams, share in _shares(bench, device, dtype, way, STREAMED_SIZE):
+            found.setdefault(streams, []).append(share)
+    streaming = tuple((key, min(1.0, statistics.median(found[key]))) for key in sorted(found))
+    narrow = [share for _, share in _shares(bench, device, dtype, STREAMED[1], STREAMED_SIZE - 2)]
+    wide = [share for _, share in _shares(bench, device, dtype, STREAMED[1], STREAMED_SIZE)]
+    scattered = min(1.0, statistics.median(narrow) / statistics.median(wide))
+    epilogue, uneven = (_epilogue(bench, device, dtype, size) for size in (STREAMED_SIZE, STREAMED_SIZE - 8))
+    share = min(1.0, uneven / epilogue)
+    return replace(rates, streaming=streaming, scattered=scattered, epilogue=epilogue, scattered_epilogue=share)
+
+
+def _shares(bench: Bench, device: Device, dtype: str, way: Way, size: int) -> list[tuple[float, float]]:
+    """(streams, share of the bandwidth) of the linear stages of a schedule."""
+    schedule, profile = lowered(*way)
+    block = (size // schedule.m,) * 3
+    found = []
+    for work, seconds in zip(profile.works, bench.stages(schedule, size, dtype), strict=True):
+        if isinstance(work, LinearWork):
+            expected = linear_seconds(work, block, dtype, replace(device, launch=0.0))
+            found.append((float(max(map(_streams, work.parts))), expected / (seconds - device.launch * 1e-6)))
+    return found
+
+
+def _epilogue(bench: Bench, device: Device, dtype: str, size: int) -> float:
+    """GB/s at which products are added to blocks: the median over stages that take visibly longer than their arithmetic."""
+    schedule, profile = lowered(*STREAMED[-1])
+    block, aligned = (size // schedule.m,) * 3, size == STREAMED_SIZE
+    bare = replace(device, launch=0.0, bandwidth=1e12)
+    rates = []
+    for work, seconds in zip(profile.works, bench.stages(schedule, size, dtype), strict=True):
+        if isinstance(work, ProductWork) and work.read:
+            arithmetic = product_seconds(replace(work, read=0), block, dtype, bare, size, (aligned, aligned))
+            beyond = (seconds - device.launch * 1e-6) ** 2 - arithmetic**2
+            if beyond > 0.1 * arithmetic**2:
+                rates.append(2e-9 * work.read * block[0] * block[2] * ITEMSIZE[dtype] / beyond**0.5)
+    return statistics.median(rates) if rates else device.bandwidth
 
 
 def _product_rate(device: Device, dtype: str, n: int, seconds: float) -> float:
     """TFLOP/s of a full device that make the model's time of a product the measured one."""
-    work = ProductWork(1, 0, 1)
-    unit = product_seconds(work, (n, n, n), dtype, replace(device, bandwidth=1e12, launch=0.0), n)  # at UNKNOWN TFLOP/s
+    unit = product_seconds(PLAIN, (n, n, n), dtype, replace(device, bandwidth=1e12, launch=0.0), n)  # at UNKNOWN TFLOP/s
     return UNKNOWN * unit / (seconds - device.launch * 1e-6)
-
-
-def _streaming(bench: Bench, device: Device) -> Table:
-    """The share of the bandwidth by the number of streams, of the linear stages of a few schedules."""
-    found: dict[float, list[float]] = {}
-    for way in STREAMED:
-        schedule, profile = lowered(*way)
-        works = [work for work in profile.works if isinstance(work, LinearWork)]
-        block = (STREAMED_SIZE // schedule.m,) * 3
-        for work, seconds in zip(works, bench.linear(schedule, STREAMED_SIZE, "float64"), strict=True):
-            expected = linear_seconds(work, block, "float64", replace(device, launch=0.0))
-            share = min(1.0, expected / (seconds - device.launch * 1e-6))
-            found.setdefault(float(max(map(_streams, work.parts))), []).append(share)
-    return tuple((key, statistics.median(found[key])) for key in sorted(found))
 
 
 def _streams(part: Part) -> int:
@@ -166,11 +204,9 @@ class GpuBench:
         a, b, c = _operands(extents, dtype)
         return self._seconds(lambda: cupy.matmul(a, b, out=c), 50 if extents[0] < 1024 else 1)
 
-    def linear(self, schedule: Schedule, size: int, dtype: str) -> list[float]:
-        """Each linear stage."""
-        steps = _steps(schedule, *_operands((size, size, size), dtype))
-        chosen = [step for step, stage in zip(steps, schedule.stages, strict=True) if isinstance(stage, LinearStage)]
-        return [self._seconds(step, 1) for step in chosen]
+    def stages(self, schedule: Schedule, size: int, dtype: str) -> list[float]:
+        """Each stage."""
+        return [self._seconds(step, 1) for step in _steps(schedule, *_operands((size, size, size), dtype))]
 
     def copy(self, count: int) -> float:
         """A copy on the device."""

@@ -29,6 +29,7 @@ from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import prepare
 
 H200 = load_device("h200")
+RATES = json.loads(H200.json())["float32"]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,9 @@ def test_the_counts_are_those_of_the_launches(name: str, inputs: str, levels: in
             assert isinstance(launch.kernel, ProductKernel)
             rows = launch.kernel.products[launch.first : launch.first + launch.grid.y]
             targets = [launch.kernel.destinations[r.first_destination + i] for r in rows for i in range(r.destinations)]
-            assert work == ProductWork(len(rows), sum(not t.first for t in targets), len(targets))
+            spaces = [(launch.kernel.lefts[r.left[0]] == "A", launch.kernel.rights[r.right[0]] == "B") for r in rows]
+            direct = sum(a for a, _ in spaces), sum(b for _, b in spaces), sum(a or b for a, b in spaces)
+            assert work == ProductWork(len(rows), sum(not t.first for t in targets), len(targets), *direct)
         else:
             assert isinstance(launch.kernel, LinearKernel)
             parts = [launch.kernel.parts[place[0]] for place in launch.kernel.places[launch.first : launch.first + launch.grid.y]]
@@ -76,7 +79,8 @@ def test_one_tile_more_than_a_wave_costs_more_than_a_part_of_it() -> None:
     rates = H200.float64
     wave = H200.processors * rates.blocks
     block = (rates.tile[0], 4096, rates.tile[1])
-    full, more = (product_seconds(ProductWork(tiles, 0, tiles), block, "float64", H200, 4096) for tiles in (wave, wave + 1))
+    device = replace(H200, launch=0.0, bandwidth=1e9)
+    full, more = (product_seconds(ProductWork(tiles, 0, tiles), block, "float64", device, 4096) for tiles in (wave, wave + 1))
     assert 1.3 * full < more <= 2 * full
 
 
@@ -91,7 +95,8 @@ def test_a_linear_stage_takes_its_traffic() -> None:
     work = profile_of(prepare(loaded.scheme, None, 1, "preserve").schedule).works[0]
     assert isinstance(work, LinearWork)
     n = 4096
-    seconds = linear_seconds(work, (n, n, n), "float64", replace(H200, launch=0.0, streaming=((1.0, 1.0),)))
+    device = replace(H200, launch=0.0, float64=replace(H200.float64, streaming=((1.0, 1.0),)))
+    seconds = linear_seconds(work, (n, n, n), "float64", device)
     assert seconds == pytest.approx(2 * (4 + 4) * n * n * 8 / (H200.bandwidth * 1e9))  # A and B: four blocks in, four sums out
 
 
@@ -136,8 +141,8 @@ def test_devices_are_found_by_short_name_file_and_full_name(tmp_path: Path) -> N
         ({"bandwidth": "fast"}, "bandwidth is no positive number"),
         ({"bandwidth": float("nan")}, "bandwidth is no positive number"),
         ({"launch": -1}, "launch is no positive number"),
-        ({"streaming": []}, "streaming is no list of pairs"),
-        ({"streaming": [[2, 1], [1, 1]]}, "the keys of streaming do not rise"),
+        ({"float32": {**RATES, "streaming": []}}, "streaming is no list of pairs"),
+        ({"float32": {**RATES, "streaming": [[2, 1], [1, 1]]}}, "the keys of streaming do not rise"),
         ({"float32": {}}, "tile is missing"),
         ({"float32": 3}, "an object is missing"),
         ({"name": ""}, "name is no short text"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
+from bilinear.planner import choose
 from bilinear.planner.choose import Choice, Problem, make_choice
 from bilinear.planner.device import Device, load_device
 from bilinear.runtime import auto, matmul
@@ -37,6 +39,15 @@ class Counting(NumpyExecutor):
     def steps(self, plan: Any, *rest: Any) -> Any:
         self.ran.append((plan.schedule.scheme, plan.schedule.levels))
         return super().steps(plan, *rest)
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Blocks of 128 are weighed here, so that the tests need no large matrices."""
+    monkeypatch.setattr(choose, "LEAST_BLOCK", 128)
+    make_choice.cache_clear()
+    yield
+    make_choice.cache_clear()
 
 
 @pytest.fixture

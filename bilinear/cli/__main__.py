@@ -1,0 +1,5 @@
+"""python -m bilinear.cli"""
+
+from bilinear.cli import main
+
+main()

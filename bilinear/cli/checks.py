@@ -1,0 +1,46 @@
+"""Checks on real input: their table, and the error where one fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bilinear.errors import BilinearError, Diagnostic
+
+if TYPE_CHECKING:
+    from bilinear.runtime.check import Check
+
+
+def check_table(checks: list[Check]) -> str:
+    """The checks as an aligned table."""
+    from bilinear.reporting.table import aligned
+
+    rows = [
+        (
+            c.device,
+            "x".join(map(str, c.shape)),
+            c.dtype,
+            c.levels,
+            c.inputs,
+            "-" if c.exact is None else "yes" if c.exact else "NO",
+            f"{c.error:.2e}",
+            f"{c.allowance:.2e}",
+            f"{c.drift:.1e}" if c.inputs == "restore" else "-",
+            c.workspace_bytes,
+            f"{c.seconds * 1e3:.3f}",
+            f"{c.library_seconds * 1e3:.3f}",
+        )
+        for c in checks
+    ]
+    trust = ("integers exact", "error", "allowed", "drift")
+    header = ("device", "shape", "dtype", "levels", "inputs", *trust, "workspace B", "ms", "library ms")
+    return "\n".join(aligned(rows, header))
+
+
+def require(checks: list[Check]) -> None:
+    """Raise `BilinearError` (E701) for every check that failed."""
+    wrong = [c for c in checks if not c.passed]
+    if wrong:
+        raise BilinearError(
+            Diagnostic("E701", f"{c.dtype} on the {c.device} failed its check", notes=(f"error {c.error:.3e}, allowed {c.allowance:.3e}",))
+            for c in wrong
+        )

@@ -1,0 +1,102 @@
+"""What commands share: their common options, how those are read, progress, and files."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bilinear.errors import fail
+
+Algorithm = Annotated[str, typer.Argument(help="A .bl file, or the name of a shipped algorithm (see `bilinear list`).")]
+Levels = Annotated[int, typer.Option(min=1, help="Levels of recursion.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Inputs = Annotated[str | None, typer.Option(help="preserve, restore or consume the inputs (default: what the algorithm is made for).")]
+Shape = Annotated[str, typer.Option(help="Size of the check: m,k,n, or one number for all three.")]
+Dtypes = Annotated[str, typer.Option(help="Element types, comma-separated.")]
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Words between commas."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def read_dtypes(text: str) -> tuple[str, ...]:
+    """Element types, comma-separated (E503)."""
+    dtypes = words(text)
+    for dtype in dtypes:
+        if dtype not in ("float64", "float32"):
+            raise fail("E503", f"no kernels for {dtype!r}", "choose float64, float32, or both")
+    if not dtypes:
+        raise fail("E503", "no element type is named", "choose float64, float32, or both")
+    return dtypes
+
+
+def read_shape(text: str) -> tuple[int, int, int]:
+    """m, k and n (E504)."""
+    try:
+        sizes = [int(word) for word in words(text)]
+    except ValueError:
+        sizes = []
+    if len(sizes) == 1:
+        sizes *= 3
+    if len(sizes) != 3 or min(sizes) < 1:
+        raise fail("E504", f"{text!r} is no shape", "give m,k,n, or one number for all three, each at least 1")
+    return sizes[0], sizes[1], sizes[2]
+
+
+def check_inputs(inputs: str | None) -> None:
+    """Refuse an unknown promise (E513)."""
+    if inputs not in (None, "preserve", "restore", "consume"):
+        raise fail("E513", f"inputs={inputs!r} is unknown", "choose one of preserve, restore, consume")
+
+
+def devices(asked: str = "all") -> list[Any]:
+    """The usable ones among those that are asked for (E505, E512)."""
+    from bilinear.runtime.doctor import why_no_gpu
+
+    reason = why_no_gpu()
+    if asked not in ("cpu", "gpu", "all"):
+        raise fail("E505", f"device {asked!r} is unknown", "choose cpu, gpu or all")
+    if asked == "gpu" and reason is not None:
+        raise fail("E512", f"no GPU is usable: {reason}", "run `bilinear doctor`")
+    return ["cpu"] if reason is not None or asked == "cpu" else ["gpu"] if asked == "gpu" else ["cpu", "gpu"]
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, of: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    with Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("proving", total=None)
+        yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole, or not at all (E612); what is there and no file, such as a pipe, is written to."""
+    try:
+        if not path.name or path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder")
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as fresh:
+            fresh.write(text)
+        try:
+            Path(fresh.name).chmod(0o644)
+            Path(fresh.name).replace(path)
+        except OSError:
+            Path(fresh.name).unlink()
+            raise
+    except OSError as error:
+        raise fail("E612", f"cannot write {path}: {error.strerror or error}", "choose another place") from None

@@ -1,0 +1,117 @@
+"""compile and verify."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bilinear.cli.checks import check_table, require
+from bilinear.cli.options import (
+    Algorithm,
+    Dtypes,
+    Inputs,
+    Json,
+    Levels,
+    Shape,
+    check_inputs,
+    devices,
+    progress_bar,
+    read_dtypes,
+    read_shape,
+    words,
+    write,
+)
+from bilinear.errors import BilinearError, fail
+
+
+def compile(
+    algorithm: Algorithm,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for sources, images, manifest and report (default: build/NAME).")
+    ] = None,
+    levels: Levels = 1,
+    dtype: Dtypes = "float64,float32",
+    arch: Annotated[str, typer.Option(help="Architectures: sm_NN (cubin) or compute_NN (PTX).")] = "sm_80,sm_90,compute_90",
+    inputs: Inputs = None,
+    shape: Shape = "515,387,259",
+    as_json: Json = False,
+) -> None:
+    """Prove an algorithm, compile it to CUDA kernels, and check the multiply on real input."""
+    from bilinear import driver
+    from bilinear.runtime.check import check
+
+    dtypes, size = read_dtypes(dtype), read_shape(shape)
+    check_inputs(inputs)
+    with progress_bar() as progress:
+        compiled = driver.compile(algorithm, levels=levels, dtypes=dtypes, architectures=words(arch), inputs=inputs, progress=progress)
+        checks = []
+        for device in devices():
+            for number, one in enumerate(dtypes):
+                progress(f"checking on the {device}", number, len(dtypes))
+                checks.append(check(compiled.loaded, size, one, levels, compiled.inputs, device))
+    if as_json:
+        print(json.dumps({**compiled.report.to_json(), "checks": [c.to_json() for c in checks]}, indent=1))
+    else:
+        print(compiled.report)
+        print("\n" + check_table(checks))
+    require(checks)
+    folder = output or Path("build") / compiled.report.algorithm
+    compiled.write(folder)
+    written = f"written to {folder}: sources, cubins, PTX, manifest.json, report.html, report.json, report.md, certificate.json"
+    print(f"\n{written}", file=sys.stderr if as_json else sys.stdout)
+
+
+def verify(
+    algorithm: Annotated[str, typer.Argument(help="A .bl file, or the name of a shipped algorithm (see `bilinear list`).")] = "",
+    levels: Levels = 1,
+    inputs: Inputs = None,
+    as_json: Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the report as one HTML page, too.")] = None,
+    certificate: Annotated[Path | None, typer.Option("--certificate", help="Write a certificate that can be checked without us.")] = None,
+    accuracy: Annotated[float | None, typer.Option(help="Say how many levels keep this error, relative to max|A| * max|B|.")] = None,
+    built: Annotated[Path | None, typer.Option("--built", help="Test the kernels of an output folder instead of an algorithm.")] = None,
+) -> None:
+    """Prove a scheme and its schedule, and print the report; or test the kernels of an output folder."""
+    if (built is None) == (not algorithm):
+        raise fail("E507", "name one thing to verify", "bilinear verify ALGORITHM, or bilinear verify --built FOLDER")
+    if as_json and markdown:
+        raise fail("E507", "--json and --markdown exclude each other", "choose one of them; --html writes a file beside either")
+    if built is not None:
+        if markdown or html or certificate or inputs or accuracy or levels != 1:
+            raise fail("E507", "the test of a folder has no such option", "with --built there is --json only: the folder says the rest")
+        _verify_built(built, as_json)
+        return
+    from bilinear.frontend import load
+    from bilinear.planner.prepare import natural_inputs
+    from bilinear.reporting.examine import certificate_of, examine, refusal
+
+    check_inputs(inputs)
+    loaded = load(algorithm)
+    inputs = inputs or natural_inputs(loaded.schedule)
+    error: BilinearError | None = None
+    try:
+        report = examine(loaded, levels, inputs, accuracy)
+    except BilinearError as refused:
+        error, report = refused, refusal(loaded, refused)
+    if html is not None:
+        write(html, report.html())
+    if as_json or markdown or error is None:
+        print(report.json() if as_json else report.markdown() if markdown else report, end="" if as_json or markdown else "\n")
+    if error is not None:
+        raise error
+    if certificate is not None:
+        write(certificate, certificate_of(loaded, levels, inputs))
+
+
+def _verify_built(folder: Path, as_json: bool) -> None:
+    from bilinear.runtime.verify_built import verify_built
+
+    with progress_bar() as progress:
+        check = verify_built(folder, progress=progress)
+    print(check.json() if as_json else check, end="" if as_json else "\n")
+    check.require()

@@ -1,0 +1,96 @@
+"""run, list, show and doctor."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bilinear.cli.checks import check_table, require
+from bilinear.cli.options import (
+    Algorithm,
+    Dtypes,
+    Inputs,
+    Json,
+    Levels,
+    Shape,
+    check_inputs,
+    devices,
+    progress_bar,
+    read_dtypes,
+    read_shape,
+)
+from bilinear.errors import fail
+
+if TYPE_CHECKING:
+    from bilinear.runtime.check import Check
+
+
+def run(
+    algorithm: Algorithm,
+    shape: Shape = "1024",
+    dtype: Dtypes = "float64",
+    levels: Levels = 1,
+    inputs: Inputs = None,
+    device: Annotated[str, typer.Option(help="cpu, gpu, or all that are usable.")] = "all",
+    tolerance: Annotated[float | None, typer.Option(help="Restored inputs: how far they may drift, relative to a block.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the multiply on real input, check it against the classical one, and time both once."""
+    from bilinear.frontend import load
+    from bilinear.planner.prepare import natural_inputs
+    from bilinear.runtime.check import check
+
+    check_inputs(inputs)
+    size, dtypes = read_shape(shape), read_dtypes(dtype)
+    loaded = load(algorithm)
+    if tolerance is not None and (inputs or natural_inputs(loaded.schedule)) != "restore":
+        raise fail("E532", "a tolerance is for inputs that are restored, and here none are", "use a schedule that restores, such as msmes")
+    with progress_bar() as progress:
+        checks: list[Check] = []
+        for one in devices(device):
+            for number, each in enumerate(dtypes):
+                progress(f"running on the {one}", number, len(dtypes))
+                checks.append(check(loaded, size, each, levels, inputs or natural_inputs(loaded.schedule), one, tolerance=tolerance))
+    print(json.dumps([c.to_json() for c in checks], indent=1) if as_json else check_table(checks))
+    require(checks)
+
+
+def list_algorithms(as_json: Json = False) -> None:
+    """List the shipped algorithms."""
+    from bilinear.reporting.library import library_rows
+    from bilinear.reporting.table import aligned
+
+    rows = library_rows()
+    if as_json:
+        print(json.dumps([row.to_json() for row in rows], indent=1))
+        return
+    header = ("name", "kind", "format", "additions", "exponent", "source")
+    print("\n".join(aligned([(r.name, r.kind, r.format, r.additions, f"{r.exponent:.3f}", r.citation) for r in rows], header)))
+
+
+def show(algorithm: Algorithm) -> None:
+    """Print an algorithm in the language: its tables, or its equations and stages, as they were understood."""
+    from bilinear.frontend import load
+    from bilinear.ir.printer import print_schedule, print_scheme
+
+    loaded = load(algorithm)
+    print(print_scheme(loaded.scheme), end="")
+    if loaded.schedule is not None:
+        print("\n" + print_schedule(loaded.schedule), end="")
+
+
+def doctor(as_json: Json = False) -> None:
+    """Say what this machine can do, and what to install for the rest."""
+    from bilinear.reporting.table import aligned
+    from bilinear.runtime.doctor import examine
+
+    findings = examine()
+    if as_json:
+        print(json.dumps([finding.to_json() for finding in findings], indent=1))
+        return
+    print("\n".join(aligned([(f.what, "yes" if f.usable else "no", f.detail) for f in findings], ("can", "here", "detail"))))
+    remedies = [f"  {f.what}: {f.remedy}" for f in findings if f.remedy]
+    if remedies:
+        print("\nfor the rest:\n" + "\n".join(remedies))
