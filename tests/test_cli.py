@@ -340,3 +340,24 @@ def test_what_cannot_be_written_is_said(shell: Shell, tmp_path: Path) -> None:
     assert shell("verify", "msmes", "--html", tmp_path / "pipe")[0] == 0
     reader.join()
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_found_schedule_is_written_and_proved(shell: Shell) -> None:
+    status, out, _ = shell("schedule", "strassen", "--in-place", "-o", "found.bl")
+    assert status == 0 and "found.bl" in out
+    status, out, _ = shell("verify", "found.bl")
+    assert status == 0 and "A afterwards      restored" in out and "products at once  3, 4" in out
+    assert shell("run", "found.bl", "--shape", "33", "--levels", "2")[0] == 0
+    status, out, _ = shell("schedule", "winograd", "--in-place", "--consume", "--temporaries", "1")
+    assert status == 0 and "schedule winograd" in out
+    status, _, err = shell("schedule", "strassen")
+    assert status == 1 and "error[E507]" in err
+
+
+def test_a_plan_needs_no_gpu(shell: Shell) -> None:
+    status, out, _ = shell("plan", "--shape", "8192", "--device", "h200", "--explain")
+    assert status == 0 and "chosen" in out and "library" in out
+    found = shell.json("plan", "--shape", "64,64,64", "--device", "h200", "--dtype", "float32", "--workspace", "none")
+    assert found["candidates"][0]["algorithm"] == "library" and found["candidates"][0]["workspace"] == 0
+    status, _, err = shell("plan", "--shape", "64", "--device", "nothing")
+    assert status == 1 and "error[E54" in err

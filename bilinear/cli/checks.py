@@ -40,7 +40,14 @@ def require(checks: list[Check]) -> None:
     """Raise `BilinearError` (E701) for every check that failed."""
     wrong = [c for c in checks if not c.passed]
     if wrong:
-        raise BilinearError(
-            Diagnostic("E701", f"{c.dtype} on the {c.device} failed its check", notes=(f"error {c.error:.3e}, allowed {c.allowance:.3e}",))
-            for c in wrong
-        )
+        raise BilinearError(Diagnostic("E701", f"{c.dtype} on the {c.device} failed its check", notes=_findings(c)) for c in wrong)
+
+
+def _findings(check: Check) -> tuple[str, ...]:
+    """What was measured, and what was not as it should be."""
+    integers = ("integers do not come out exactly",) if check.exact is False else ()
+    return (
+        f"error {check.error:.3e}, allowed {check.allowance:.3e}",
+        *integers,
+        f"inputs drift by {check.drift:.3e} of their largest element",
+    )

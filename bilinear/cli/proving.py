@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -91,6 +92,8 @@ def verify(
     from bilinear.reporting.examine import certificate_of, examine, refusal
 
     check_inputs(inputs)
+    if accuracy is not None and not 0 < accuracy < math.inf:
+        raise fail("E507", f"{accuracy} is no accuracy", "give the largest error, such as 1e-6")
     loaded = load(algorithm)
     inputs = inputs or natural_inputs(loaded.schedule)
     error: BilinearError | None = None

@@ -35,17 +35,11 @@ class LinearWork:
 
 @dataclass(frozen=True)
 class ProductWork:
-    """A product stage: how many products, and how many blocks they read and write beyond their operands.
-
-    `from_a` of the products read a block of A itself, `from_b` one of B, `from_either` one of the two: workspaces are always aligned.
-    """
+    """A product stage: how many products, and how many blocks they read and write beyond their operands."""
 
     products: int
     read: int
     written: int
-    from_a: int = 0
-    from_b: int = 0
-    from_either: int = 0
 
 
 Work = LinearWork | ProductWork
@@ -77,9 +71,7 @@ def _linear(stage: LinearStage, shape_of: dict[str, str]) -> LinearWork:
 
 def _products(stage: ProductStage) -> ProductWork:
     targets = [target for product in stage.products for target in product.targets]
-    reads = [(product.left.space == "A", product.right.space == "B") for product in stage.products]
-    direct = sum(a for a, _ in reads), sum(b for _, b in reads), sum(a or b for a, b in reads)
-    return ProductWork(len(stage.products), sum(not t.first for t in targets), len(targets), *direct)
+    return ProductWork(len(stage.products), sum(not t.first for t in targets), len(targets))
 
 
 def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
@@ -88,8 +80,8 @@ def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
     size = geometric_mean(plan.m, plan.k, plan.n)
     for strip in plan.strips:
         m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
-        begun = ProductWork(1, int(strip.inner[0] > 0), 1, 1, 1, 1)
-        whole = product_seconds(begun, (m, k, n), dtype, device, size, _alignment((plan.m, plan.k, plan.n), (m, plan.k, plan.n), dtype))
+        begun = ProductWork(1, int(strip.inner[0] > 0), 1)
+        whole = product_seconds(begun, (m, k, n), dtype, device, size, is_aligned(plan.k, plan.n, dtype))
         seconds += whole / device.rates(dtype).strip
     if not plan.core[0]:
         return seconds
@@ -101,11 +93,12 @@ def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
 def stage_seconds(profile: Profile, plan: Plan, dtype: str, device: Device) -> tuple[float, ...]:
     """Seconds of each stage of the plan's core, its launch included."""
     size = geometric_mean(plan.m, plan.k, plan.n)
-    aligned = _alignment((plan.m, plan.k, plan.n), plan.block, dtype)
+    aligned = is_aligned(plan.k, plan.n, dtype) and is_aligned(*plan.block[1:], dtype)
+    results_aligned = is_aligned(plan.n, plan.block[2], dtype)
     return tuple(
-        linear_seconds(work, plan.block, dtype, device, all(aligned))
+        linear_seconds(work, plan.block, dtype, device, aligned)
         if isinstance(work, LinearWork)
-        else product_seconds(work, plan.block, dtype, device, size, aligned)
+        else product_seconds(work, plan.block, dtype, device, size, aligned, results_aligned)
         for work in profile.works
     )
 
@@ -125,21 +118,19 @@ def linear_seconds(work: LinearWork, block: Extents, dtype: str, device: Device,
 
 
 def product_seconds(
-    work: ProductWork, block: Extents, dtype: str, device: Device, size: float, aligned: tuple[bool, bool] = (True, True)
+    work: ProductWork, block: Extents, dtype: str, device: Device, size: float, aligned: bool = True, results_aligned: bool = True
 ) -> float:
     """Arithmetic in waves of tiles and the traffic of the results, which hide each other in part; or the traffic of the operands."""
     rates, itemsize = device.rates(dtype), ITEMSIZE[dtype]
     bm, bk, bn = block
     tiles = work.products * ceil(bm / rates.tile[0]) * ceil(bn / rates.tile[1])
-    slow = {(True, True): 0, (True, False): work.from_b, (False, True): work.from_a, (False, False): work.from_either}[aligned]
-    slowness = 1 + slow / work.products * (1 / rates.unaligned - 1)
-    rate = at(rates.product, size) * 1e12 / slowness * (rates.accumulating if work.read else 1)
+    rate = at(rates.product, size) * 1e12 * (1 if aligned else rates.unaligned) * (rates.accumulating if work.read else 1)
     resident = device.processors * rates.blocks
     wave = resident * 2 * rates.tile[0] * rates.tile[1] * (bk + rates.start) / rate
     visits = work.read + work.written
-    results = 2 * work.read * bm * bn * itemsize / (rates.epilogue * 1e9 * (1 if aligned[1] else rates.scattered_epilogue))
+    results = 2 * work.read * bm * bn * itemsize / (rates.epilogue * 1e9 * (1 if results_aligned else rates.scattered_epilogue))
     operands = (work.products * (bm * bk + bk * bn) + visits * bm * bn) * itemsize / (device.bandwidth * 1e9)
-    return device.launch * 1e-6 + max(hypot(waves(tiles, device, rates) * wave, results), operands)
+    return device.launch * 1e-6 + max(waves(tiles, device, rates) * wave, operands)
 
 
 def waves(tiles: int, device: Device, rates: ElementRates) -> float:
@@ -164,11 +155,6 @@ def library_seconds(extents: Extents, dtype: str, device: Device) -> float:
 def geometric_mean(m: int, k: int, n: int) -> float:
     """The size of a multiply: the side of a cube of as many multiplications."""
     return cbrt(m * k * n)
-
-
-def _alignment(extents: Extents, block: Extents, dtype: str) -> tuple[bool, bool]:
-    """Whether the blocks of A, and those of B and C, start at multiples of 16 bytes."""
-    return is_aligned(extents[1], block[1], dtype), is_aligned(extents[2], block[2], dtype)
 
 
 def is_aligned(k: int, n: int, dtype: str) -> bool:

@@ -28,7 +28,7 @@ STREAMED_SIZE = 8192
 COPIED = 2**30
 SHARE_OF_MEMORY = 0.5
 UNKNOWN = 1.0
-PLAIN = ProductWork(1, 0, 1, 1, 1, 1)
+PLAIN = ProductWork(1, 0, 1)
 """The plain multiply: one product of A and B themselves."""
 
 
@@ -111,7 +111,7 @@ def _rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
     rates = replace(rates, product=product, library=library, unaligned=min(1.0, aligned / odd), library_unaligned=min(1.0, even / uneven))
     device = replace(device, **{dtype: rates})  # type: ignore[arg-type]
     thin = (4096, 4097, 2)
-    expected = product_seconds(PLAIN, thin, dtype, device, geometric_mean(*thin), (False, False))
+    expected = product_seconds(PLAIN, thin, dtype, device, geometric_mean(*thin), False)
     rates = replace(rates, strip=min(1.0, expected / bench.product(thin, dtype)))
     return _memory_rates(bench, replace(device, **{dtype: rates}), dtype)  # type: ignore[arg-type]
 
@@ -152,7 +152,7 @@ def _epilogue(bench: Bench, device: Device, dtype: str, size: int) -> float:
     rates = []
     for work, seconds in zip(profile.works, bench.stages(schedule, size, dtype), strict=True):
         if isinstance(work, ProductWork) and work.read:
-            arithmetic = product_seconds(replace(work, read=0), block, dtype, bare, size, (aligned, aligned))
+            arithmetic = product_seconds(replace(work, read=0), block, dtype, bare, size, aligned)
             beyond = (seconds - device.launch * 1e-6) ** 2 - arithmetic**2
             if beyond > 0.1 * arithmetic**2:
                 rates.append(2e-9 * work.read * block[0] * block[2] * ITEMSIZE[dtype] / beyond**0.5)

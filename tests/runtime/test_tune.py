@@ -39,8 +39,8 @@ class Pretended:
     def product(self, extents: Extents, dtype: str) -> float:
         if max(extents) < 256:
             return self.device.launch * 1e-6
-        aligned = is_aligned(extents[1], extents[1], dtype), is_aligned(extents[2], extents[2], dtype)
-        seconds = product_seconds(ProductWork(1, 0, 1, 1, 1, 1), extents, dtype, self.device, geometric_mean(*extents), aligned)
+        aligned = is_aligned(extents[1], extents[2], dtype)
+        seconds = product_seconds(ProductWork(1, 0, 1), extents, dtype, self.device, geometric_mean(*extents), aligned)
         return seconds / self.device.rates(dtype).strip if extents[2] == 2 else seconds
 
     def library(self, extents: Extents, dtype: str) -> float:
