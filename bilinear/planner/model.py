@@ -130,7 +130,7 @@ def product_seconds(
     visits = work.read + work.written
     results = 2 * work.read * bm * bn * itemsize / (rates.epilogue * 1e9 * (1 if results_aligned else rates.scattered_epilogue))
     operands = (work.products * (bm * bk + bk * bn) + visits * bm * bn) * itemsize / (device.bandwidth * 1e9)
-    return device.launch * 1e-6 + max(waves(tiles, device, rates) * wave, operands)
+    return device.launch * 1e-6 + max(hypot(waves(tiles, device, rates) * wave, results), operands)
 
 
 def waves(tiles: int, device: Device, rates: ElementRates) -> float:

@@ -125,7 +125,7 @@ def _manifest(folder: Path) -> Node:
 def _read(path: Path) -> bytes:
     """A regular file of at most MOST_BYTES."""
     if not path.is_file():
-        raise FileNotFoundError("there is no such file" if not path.exists() else "it is no file")
+        raise FileNotFoundError("No such file or directory" if not path.exists() else "it is no file")
     with path.open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
