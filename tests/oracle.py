@@ -21,7 +21,7 @@ def random_state(schedule: Schedule, generator: random.Random, size: int = 2) ->
     return {
         block: np.array([[generator.randint(-9, 9) for _ in range(size)] for _ in range(size)], dtype=object)
         for space in schedule.spaces
-        if not space.is_workspace
+        if space.name in ("A", "B", "C")
         for block in space.blocks
     }
 

@@ -45,11 +45,6 @@ class Space:
         return self.rows == 0
 
     @property
-    def is_workspace(self) -> bool:
-        """Whether the space is allocated beyond A, B and C."""
-        return self.name not in ("A", "B", "C")
-
-    @property
     def blocks(self) -> tuple[Block, ...]:
         """Every block, row by row."""
         if self.is_temporary:

@@ -36,11 +36,16 @@ def examine(loaded: Loaded, levels: int, inputs: str, accuracy: float | None = N
     """
     if is_runnable(loaded.scheme, loaded.schedule, inputs):
         return report_of(loaded, prepare(loaded.scheme, loaded.schedule, levels, inputs), inputs, accuracy=accuracy)
+    return proof_report(loaded, *_proved_as_written(loaded, inputs))
+
+
+def _proved_as_written(loaded: Loaded, inputs: str) -> tuple[SchemeProof, ScheduleProof | None]:
+    """The proofs of what does not run: of the scheme, and of its schedule where there is one."""
     proof = proved(loaded.scheme)
     if loaded.schedule is None:
-        return proof_report(loaded, proof)
+        return proof, None
     check_promise(loaded.scheme, loaded.schedule, inputs)
-    return proof_report(loaded, proof, proved_schedule(mark_first_writes(loaded.schedule), loaded.scheme))
+    return proof, proved_schedule(mark_first_writes(loaded.schedule), loaded.scheme)
 
 
 def report_of(loaded: Loaded, prepared: Prepared, inputs: str, programs: Sequence[Program] = (), accuracy: float | None = None) -> Report:
@@ -91,9 +96,7 @@ def certificate_of(loaded: Loaded, levels: int, inputs: str) -> str:
     """The certificate of a proved algorithm, as JSON text; raises `BilinearError` where a proof fails."""
     if is_runnable(loaded.scheme, loaded.schedule, inputs):
         return certificate_for(prepare(loaded.scheme, loaded.schedule, levels, inputs))
-    proof = proved(loaded.scheme)
-    if loaded.schedule is not None:
-        proved_schedule(mark_first_writes(loaded.schedule), loaded.scheme)
+    proof, _ = _proved_as_written(loaded, inputs)
     return certificate_text(loaded.scheme, [loaded.schedule] if loaded.schedule is not None else [], proof.order)
 
 
