@@ -361,3 +361,6 @@ def test_a_plan_needs_no_gpu(shell: Shell) -> None:
     assert found["candidates"][0]["algorithm"] == "library" and found["candidates"][0]["workspace"] == 0
     status, _, err = shell("plan", "--shape", "64", "--device", "nothing")
     assert status == 1 and "error[E54" in err
+    for budget in ("²", "9" * 5000, "-1"):
+        status, _, err = shell("plan", "--shape", "64", "--device", "h200", "--workspace", budget)
+        assert status == 1 and "error[E534]" in err

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -80,23 +78,3 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     with Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("proving", total=None)
         yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of)
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file whole, or not at all (E612); what is there and no file, such as a pipe, is written to."""
-    try:
-        if not path.name or path.is_dir():
-            raise IsADirectoryError(f"{path} is a folder")
-        if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")
-            return
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as fresh:
-            fresh.write(text)
-        try:
-            Path(fresh.name).chmod(0o644)
-            Path(fresh.name).replace(path)
-        except OSError:
-            Path(fresh.name).unlink()
-            raise
-    except OSError as error:
-        raise fail("E612", f"cannot write {path}: {error.strerror or error}", "choose another place") from None

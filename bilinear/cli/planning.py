@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, progress_bar, read_shape, write
+from bilinear.cli.options import Algorithm, Json, progress_bar, read_shape
 from bilinear.errors import fail
+from bilinear.resources import write_file
 
 
 def schedule(
@@ -46,7 +48,7 @@ def schedule(
     if output is None:
         print(text, end="")
         return
-    write(output, text)
+    write_file(output, text)
     print(f"written to {output}; `bilinear verify {output}` proves it")
 
 
@@ -64,7 +66,7 @@ def plan(
     from bilinear.reporting.plans import pareto_table, plan_json, plan_table
     from bilinear.runtime.auto import plan as make_plan
 
-    budget = int(workspace) if workspace.isdigit() else workspace
+    budget = int(workspace) if re.fullmatch("[0-9]{1,18}", workspace) else workspace
     m, k, n = read_shape(shape)
     choice = make_plan(m, k, n, dtype, device=device or None, inputs=inputs, workspace=budget, accuracy=accuracy, explain=explain)
     if as_json:
@@ -84,5 +86,5 @@ def tune(output: Annotated[Path | None, typer.Option("--output", "-o", help="Wri
     if output is None:
         print(text, end="")
         return
-    write(output, text)
+    write_file(output, text)
     print(f"written to {output}; BILINEAR_DEVICE={output} makes `auto` use it")

@@ -24,9 +24,9 @@ from bilinear.cli.options import (
     read_dtypes,
     read_shape,
     words,
-    write,
 )
 from bilinear.errors import BilinearError, fail
+from bilinear.resources import write_file
 
 
 def compile(
@@ -102,13 +102,13 @@ def verify(
     except BilinearError as refused:
         error, report = refused, refusal(loaded, refused)
     if html is not None:
-        write(html, report.html())
+        write_file(html, report.html())
     if as_json or markdown or error is None:
         print(report.json() if as_json else report.markdown() if markdown else report, end="" if as_json or markdown else "\n")
     if error is not None:
         raise error
     if certificate is not None:
-        write(certificate, certificate_of(loaded, levels, inputs))
+        write_file(certificate, certificate_of(loaded, levels, inputs))
 
 
 def _verify_built(folder: Path, as_json: bool) -> None:

@@ -85,13 +85,6 @@ def is_negative(value: Coefficient) -> bool:
     return (value.terms[0][1] if isinstance(value, Symbolic) else value) < 0
 
 
-def conjugate(value: Coefficient) -> Coefficient:
-    """The number with the sign of its roots (sqrt(d), i) changed; value * conjugate is then free of them."""
-    if not isinstance(value, Symbolic):
-        return value
-    return _collect((m, -c if sum(e for name, e in m if square(name) is not None) % 2 else c) for m, c in value.terms)
-
-
 def to_float(value: Coefficient) -> float:
     """The nearest double of a real algebraic number; `ValueError` where the number is not real, or not a number yet."""
     if not isinstance(value, Symbolic):

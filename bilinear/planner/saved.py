@@ -9,6 +9,7 @@ from typing import Any
 
 from bilinear.errors import BilinearError, fail
 from bilinear.planner.choose import LIBRARY, Candidate, Choice, Problem, hashes
+from bilinear.resources import write_file
 from bilinear.version import __version__
 
 FORMAT = "bilinear-plan/1"
@@ -21,10 +22,7 @@ def plan_json(choice: Choice) -> str:
 
 def save_plan(choice: Choice, path: str | Path) -> None:
     """Write a plan to a file; raises `BilinearError` (E612) where that fails."""
-    try:
-        Path(path).write_text(plan_json(choice), encoding="utf-8")
-    except OSError as error:
-        raise fail("E612", f"{path} cannot be written: {error.strerror or error}", "choose another place") from None
+    write_file(Path(path), plan_json(choice))
 
 
 def load_plan(path: str | Path) -> Choice:
