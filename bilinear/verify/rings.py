@@ -31,11 +31,6 @@ class RingFacts:
     degree: int | None = None
 
     @property
-    def for_integers(self) -> bool:
-        """Whether it may be compiled for integers: no fraction, no root, no lambda, and its equations hold over Z."""
-        return self.modulus == 0 and self.denominator == 1 and not self.ring.generator
-
-    @property
     def for_reals(self) -> bool:
         """Whether its equations hold exactly for real numbers."""
         return self.for_complex and not (square(self.ring.generator) or 0) < 0

@@ -128,13 +128,6 @@ def multiplies(scheme: Scheme) -> bool:
     return residual(scheme, most=1).is_zero
 
 
-def ring_facts(scheme: Scheme) -> RingFacts:
-    """Over which rings a scheme holds as it is written, and for an approximate one to which order. Raises as `prove_scheme` does."""
-    facts = prove_scheme(scheme).facts
-    assert facts is not None
-    return facts
-
-
 def _failures(scheme: Scheme, left: Residual) -> Iterator[Equation]:
     wrong: dict[int, list[tuple[int, Coefficient]]] = {}
     for output, pair, difference in left.differences():

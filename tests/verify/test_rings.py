@@ -17,7 +17,13 @@ from bilinear.ir.number import Coefficient, generator, rational
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
 from bilinear.verify.rings import RingFacts, factors
-from bilinear.verify.scheme import prove_scheme, ring_facts
+from bilinear.verify.scheme import prove_scheme
+
+
+def ring_facts(scheme: Scheme) -> RingFacts:
+    facts = prove_scheme(scheme).facts
+    assert facts is not None
+    return facts
 
 
 def scaled(scheme: Scheme, factors_: tuple[Coefficient, Coefficient, Coefficient]) -> Scheme:
@@ -58,7 +64,7 @@ def test_residues_hold_over_their_field_only(modulus: int) -> None:
     assert over.valid_over == (f"Z/{modulus}",) and over.ring == f"Z/{modulus}"
     facts = ring_facts(plain)
     assert facts == RingFacts(Ring(), modulus, 1) and facts.fails_over == ("Z", "Q")
-    assert not facts.for_integers and not facts.for_reals and not facts.for_complex
+    assert not facts.for_reals and not facts.for_complex
     assert str(facts) == f"holds over Z/{modulus}, not over Z, Q"
     for other in (2, 3, 5, 7):
         assert prove_scheme(replace(plain, ring=Ring(f"Z/{other}"))).holds == multiplies_modulo(plain, other) == (other == modulus)
@@ -88,7 +94,7 @@ def test_integers_hold_everywhere_also_where_less_is_declared() -> None:
     for ring in ("Z", "Q", "Z/2", "Z/5"):
         facts = ring_facts(replace(load("strassen").scheme, ring=Ring(ring)))
         assert facts.valid_over == ("every ring",) and not facts.fails_over
-        assert facts.for_integers and facts.for_reals and facts.for_complex
+        assert facts.for_reals and facts.for_complex
 
 
 def test_fractions_hold_where_their_denominators_are_invertible() -> None:
@@ -96,7 +102,7 @@ def test_fractions_hold_where_their_denominators_are_invertible() -> None:
     facts = ring_facts(scheme)
     assert facts.valid_over == ("Z[1/6]", "every ring in which 6 is invertible")
     assert facts.fails_over == ("Z/2", "Z/3")
-    assert facts.for_reals and not facts.for_integers
+    assert facts.for_reals
     for p in (5, 7, 11):
         assert prove_scheme(replace(scheme, ring=Ring(f"Z/{p}"))).holds
     for p in (2, 3):
@@ -121,7 +127,7 @@ def test_roots_are_multiplied_exactly(root: str, square: int, real: bool) -> Non
     proof = prove_scheme(scheme)
     assert proof.holds and proof.ring == f"Q[{root}]" and proof.valid_over[0] == f"Q[{root}]"
     assert ("R" in proof.valid_over) == real and "C" in proof.valid_over
-    assert proof.facts is not None and proof.facts.for_reals == real and proof.facts.for_complex and not proof.facts.for_integers
+    assert proof.facts is not None and proof.facts.for_reals == real and proof.facts.for_complex
     wrong = replace(scaled(load("strassen").scheme, (x, x, Fraction(1, 4 * square))), ring=Ring(f"Q[{root}]"))
     assert not prove_scheme(wrong).holds
     one_root = prove_scheme(replace(scaled(load("strassen").scheme, (x, 1, 1)), ring=Ring(f"Q[{root}]")))
@@ -144,7 +150,7 @@ def test_the_order_and_the_degree_of_an_approximate_scheme(power: int) -> None:
     proof = prove_scheme(bini(power))
     assert proof.holds and (proof.order, proof.degree) == (power, power)
     assert proof.valid_over == (f"Q[lambda] up to O(lambda^{power})",)
-    assert proof.facts is not None and not proof.facts.for_complex and not proof.facts.for_integers
+    assert proof.facts is not None and not proof.facts.for_complex
 
 
 def test_terms_of_order_zero_and_below_make_an_approximate_scheme_fail() -> None:
