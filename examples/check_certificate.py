@@ -168,8 +168,8 @@ def check_scheme(entry: dict[str, Any]) -> Ring:
 class Run:
     """A schedule on symbols; all steps of a stage read the values from before it.
 
-    With implied scaling a product adds alpha times itself to a block of C, the first one after C was scaled by beta, and the first
-    into a block of a workspace overwrites it; a map into C is C = alpha*map + beta*C. With written scaling the steps say everything.
+    With implied scaling products go into blocks times alpha, and products and maps are added to blocks of C, the first time after the block
+    was scaled by beta; the first product into a block of a workspace overwrites it. With written scaling the steps say everything.
     """
 
     def __init__(self, entry: dict[str, Any], ring: Ring) -> None:
@@ -186,7 +186,7 @@ class Run:
         self.original = {block: value for block, space in self.space.items() if space in ("A", "B", "C") for value in variables([block])}
         self.state = {block: value for block, value in self.original.items() if self.space[block] != "C" or self.beta}
         self.written: set[str] = set()  # by anything
-        self.added: set[str] = set()  # by a product: so far, or in the stage where scaling is written
+        self.added: set[str] = set()  # to: so far, or in the stage where scaling is written
         self.disjoint = True
 
     def number(self, text: str) -> Polynomial:
@@ -200,9 +200,9 @@ class Run:
         """A sum of blocks with coefficients."""
         return self.ring.total(self.ring.multiply(self.number(text), self.read(block)) for block, text in terms)
 
-    def scaled(self, value: Polynomial, old: Polynomial) -> Polynomial:
-        """alpha * value + beta * old."""
-        return self.ring.total([self.ring.multiply(self.alpha, value), self.ring.multiply(self.beta, old)])
+    def result(self, product: Polynomial, old: Polynomial) -> Polynomial:
+        """alpha * product + beta * old."""
+        return self.ring.total([self.ring.multiply(self.alpha, product), self.ring.multiply(self.beta, old)])
 
     def linear(self, maps: list[Any]) -> None:
         new: dict[str, Polynomial] = {}
@@ -213,8 +213,9 @@ class Run:
                 require(block not in new, f"two steps of a stage write {block}")
                 new[block] = self.form((step["sources"][index], text) for index, text in sparse(row, len(step["sources"])))
                 if self.implied and self.space[block] == "C":
-                    new[block] = self.scaled(new[block], self.state[block])
+                    new[block] = self.ring.total([new[block], self.kept(block, [], {})])
         self.state |= new
+        self.added |= {block for block in new if self.space[block] == "C"}
         self.written |= set(new)
 
     def products(self, products: list[Any]) -> None:
@@ -227,13 +228,13 @@ class Run:
             shapes = [self.shape[step["left"]], self.shape[step["right"]], self.shape[block]]
             fits = shapes == ["A", "B", "C"] and self.space[block] not in ("A", "B") and not plus
             require(fits or not self.implied, f"{block} cannot hold the product of {step['left']} and {step['right']}")
-            factors = [self.number(coefficient), value] + [self.alpha] * (self.implied and self.space[block] == "C")
+            factors = [self.number(coefficient), value] + [self.alpha] * self.implied
             self.state[block] = self.ring.total([self.kept(block, plus, form), reduce(self.ring.multiply, factors)])
             self.written.add(block)
             self.added.add(block)
 
     def kept(self, block: str, plus: list[Any], form: Polynomial) -> Polynomial:
-        """What stays in a block to which a product is added."""
+        """What stays in a block to which something is added."""
         if block in self.added:
             require(self.implied or plus == [[[block, "1"]]], f"two steps of a stage write {block}")
             return self.state[block]
@@ -255,7 +256,7 @@ def check_schedule(entry: dict[str, Any], scheme: dict[str, Any], ring: Ring) ->
             run.products(stage["products"])
             stages.append(["product", [[step["left"], step["right"], step["targets"]] for step in stage["products"]]])
     for block, wanted in zip(grid("C", entry["m"], entry["n"]), matrix_product(entry), strict=True):
-        order = ring.error_order(run.state.get(block, {}), run.scaled(wanted, run.original[block]))
+        order = ring.error_order(run.state.get(block, {}), run.result(wanted, run.original[block]))
         require(order is None or 0 < (scheme["order"] or 0) <= order, f"{name}: {block} does not end as alpha*A*B + beta*C")
     changed = {run.space[block] for block in run.original if run.state.get(block) != run.original[block]}
     touched = {run.space[block] for block in run.written}

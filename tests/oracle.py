@@ -27,19 +27,20 @@ def random_state(schedule: Schedule, generator: random.Random, size: int = 2) ->
 
 
 def classical(schedule: Schedule, state: State, alpha: Coefficient, beta: Coefficient) -> State:
-    """alpha * A * B + beta * C by the definition, block by block."""
+    """alpha * A * B + beta * C by the definition, block by block; a schedule that overwrites leaves nothing of C."""
 
     def entry(i: int, j: int) -> Matrix:
         return sum(state[Block("A", i, p)] @ state[Block("B", p, j)] for p in range(schedule.k))
 
     outputs = schedule.space("C").blocks
-    return {block: alpha * entry(block.row, block.column) + beta * state[block] for block in outputs}
+    kept = 0 if schedule.overwrites else beta
+    return {block: alpha * entry(block.row, block.column) + kept * state[block] for block in outputs}
 
 
 def execute(schedule: Schedule, state: State, alpha: Coefficient, beta: Coefficient, generator: random.Random) -> State:
     """Run a schedule with marked first writes; the steps of a stage in random order, each reading the values from before the stage.
 
-    Products of a stage are added in random order too, except that a first write stays first: it is what carries beta.
+    Products of a stage are added in random order too, except that a first write stays first: it is what carries beta, or overwrites.
     """
     now = dict(state)
     for stage in schedule.stages:
@@ -51,21 +52,25 @@ def execute(schedule: Schedule, state: State, alpha: Coefficient, beta: Coeffici
                 generator.shuffle(rows)
                 for target, row in rows:
                     value = sum((c * values[i] for i, c in row), np.zeros_like(next(iter(state.values()))))
-                    now[target] = alpha * value + beta * before[target] if target.space == "C" else value
+                    if target.space == "C" and not schedule.overwrites:
+                        value = value + (beta if target in stage.first else 1) * before[target]
+                    now[target] = value
         else:
-            _multiply(stage, before, now, alpha, beta, generator)
+            _multiply(stage, before, now, alpha, None if schedule.overwrites else beta, generator)
     return now
 
 
-def _multiply(stage: ProductStage, before: State, now: State, alpha: Coefficient, beta: Coefficient, generator: random.Random) -> None:
+def _multiply(
+    stage: ProductStage, before: State, now: State, alpha: Coefficient, beta: Coefficient | None, generator: random.Random
+) -> None:
     additions = [(product, target) for product in stage.products for target in product.targets]
     generator.shuffle(additions)
     additions.sort(key=lambda pair: not pair[1].first)
     for product, target in additions:
-        added = (alpha if target.block.space == "C" else 1) * target.coefficient * (before[product.left] @ before[product.right])
+        added = alpha * target.coefficient * (before[product.left] @ before[product.right])
         if not target.first:
             now[target.block] = now[target.block] + added
-        elif target.block.space == "C":
+        elif target.block.space == "C" and beta is not None:
             now[target.block] = beta * now[target.block] + added
         else:
             now[target.block] = added

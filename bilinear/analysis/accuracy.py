@@ -158,7 +158,7 @@ def schedule_bound(scheme: Scheme, schedule: Schedule, inner: int, unit_roundoff
 
     Raises `ValueError` where a coefficient that the schedule multiplies by is no real number.
     """
-    if schedule.runs_in_place or not is_real(scheme):
+    if schedule.writes_operands or not is_real(scheme):
         return run_error_bound(schedule, inner, unit_roundoff)
     return error_bound(scheme, schedule.levels, inner, unit_roundoff)
 

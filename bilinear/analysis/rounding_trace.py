@@ -95,13 +95,13 @@ class Trace:
             trace.state[block] = begun or ResultValue(old=1.0)
         for stage in schedule.stages:
             if isinstance(stage, LinearStage):
-                trace.run_maps(stage.maps)
+                trace.run_maps(stage.maps, schedule.adds_to_c)
             else:
-                trace.run_products(stage.products)
+                trace.run_products(stage.products, schedule.adds_to_c)
         return trace
 
-    def run_maps(self, maps: Sequence[BlockMap]) -> None:
-        """One linear stage: all maps read the state from before it."""
+    def run_maps(self, maps: Sequence[BlockMap], adds_to_c: bool = True) -> None:
+        """One linear stage: all maps read the state from before it. Where maps into C add to it, beta costs one rounding and the sum one."""
         written: dict[Block, Value] = {}
         for block_map in maps:
             values = [self.state[block] for block in block_map.sources]
@@ -109,30 +109,27 @@ class Trace:
                 values.append(self.sum(step, values))
             for target, output in zip(block_map.targets, block_map.map.outputs, strict=True):
                 value = self.sum(output, values)
-                written[target] = self.recomposed(target, value) if target.space == "C" and isinstance(value, ResultValue) else value
+                before = self.state.get(target)
+                if target.space == "C" and adds_to_c and isinstance(value, ResultValue) and isinstance(before, ResultValue):
+                    value = value.scaled(1.0, 1, self.unit_roundoff).plus(before.scaled(1.0, 2, self.unit_roundoff))
+                written[target] = value
         self.state.update(written)
 
-    def recomposed(self, target: Block, value: ResultValue) -> ResultValue:
-        """alpha * value + beta * C: two roundings of either part."""
-        before = self.state[target]
-        assert isinstance(before, ResultValue)
-        return value.scaled(1.0, 2, self.unit_roundoff).plus(before.scaled(1.0, 2, self.unit_roundoff))
-
-    def run_products(self, products: Sequence[Product]) -> None:
-        """One product stage. Targets are added to one after the other; in C alpha costs two roundings and beta one, each addition one."""
+    def run_products(self, products: Sequence[Product], adds_to_c: bool = True) -> None:
+        """One product stage. Targets are added to one after the other; alpha costs two roundings and beta one, each addition one."""
         u = self.unit_roundoff
         factors = [(self.state[p.left], self.state[p.right]) for p in products]
         for product, (left, right) in zip(products, factors, strict=True):
             result = self.product(left, right)
             for target in product.targets:
-                in_c = target.block.space == "C"
-                overwrites = target.first and not in_c
-                count = roundings(target.coefficient) + 2 * in_c + (not overwrites)
+                begins = target.first and target.block.space == "C" and adds_to_c
+                overwrites = target.first and not begins
+                count = roundings(target.coefficient) + 2 + (not overwrites)
                 added = result.scaled(magnitude(target.coefficient), count, u)
                 before = ResultValue() if overwrites else self.state.get(target.block, ResultValue())
                 if not isinstance(before, ResultValue):
                     raise ValueError(f"{target.block} holds a form of {before.space}, and a product is added to it")
-                self.state[target.block] = added.plus(before.scaled(1.0, 1 + (target.first and in_c), u))
+                self.state[target.block] = added.plus(before.scaled(1.0, 1 + begins, u))
 
     def product(self, left: Value, right: Value) -> ResultValue:
         """A leaf product, summed in any order: gamma_K of the factors' computed sizes, beside the factors' own errors."""

@@ -83,7 +83,8 @@ def _parts(schedule: Schedule, stage: LinearStage) -> tuple[tuple[Part, ...], li
     places: list[Place] = []
     for block_map in stage.maps:
         for piece in components(block_map):
-            part = _part(piece, shape_of[piece.targets[0].space])
+            kept = tuple(_kept(schedule, stage, target) for target in piece.targets)
+            part = _part(piece, shape_of[piece.targets[0].space], kept)
             part = parts.setdefault(part, replace(part, number=len(parts)))
             places.append((part.number, *_coordinates(piece)))
     return tuple(parts.values()), places
@@ -92,7 +93,7 @@ def _parts(schedule: Schedule, stage: LinearStage) -> tuple[tuple[Part, ...], li
 def _linear_kernel(schedule: Schedule, parts: tuple[Part, ...], places: list[Place], name: str, element: str) -> LinearKernel:
     used = [space.name for space in schedule.spaces if any(space.name in part.spaces for part in parts)]
     extents = [name for name in ("bm", "bk", "bn") if any(name in (p.height, p.width) for p in parts)]
-    scalars = ["alpha", "beta"] if any(p.recomposes for p in parts) else []
+    scalars = ["beta"] if any("beta" in part.kept for part in parts) else []
     longest = max(len(place) for place in places)
     return LinearKernel(
         name,
@@ -122,7 +123,13 @@ def _coordinates(piece: BlockMap) -> tuple[int, ...]:
     return tuple(value for block in _blocks(piece) for value in (block.row, block.column))
 
 
-def _part(piece: BlockMap, shape: str) -> Part:
+def _kept(schedule: Schedule, stage: LinearStage, target: Block) -> str:
+    if target.space != "C" or not schedule.adds_to_c:
+        return "0"
+    return "beta" if target in stage.first else "1"
+
+
+def _part(piece: BlockMap, shape: str, kept: tuple[str, ...]) -> Part:
     """The part that a piece is one place of, not yet numbered: equal parts differ only in where they run."""
     entry = {block: 1 + 2 * i for i, block in enumerate(_blocks(piece))}
     height, width = EXTENTS[shape]
@@ -133,7 +140,7 @@ def _part(piece: BlockMap, shape: str) -> Part:
         tuple(Port(block.space, entry[block]) for block in piece.sources),
         tuple(Port(block.space, entry[block]) for block in piece.targets),
         piece.map,
-        any(block.space == "C" for block in piece.targets),
+        kept,
     )
 
 
@@ -167,7 +174,7 @@ def _product_kernel(schedule: Schedule, stage: list[Product], name: str, element
         lefts,
         rights,
         results,
-        tuple(space == "C" for space in results),
+        tuple(space == "C" and schedule.adds_to_c for space in results),
         tuple(products),
         tuple(destinations),
     )

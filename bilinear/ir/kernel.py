@@ -57,7 +57,8 @@ class Part:
     sources: tuple[Port, ...]
     targets: tuple[Port, ...]
     map: LinearMap
-    recomposes: bool
+    kept: tuple[str, ...]
+    """By target what its old value is multiplied by before the form is added: 0, 1 or beta."""
 
     @property
     def spaces(self) -> tuple[str, ...]:
@@ -150,8 +151,8 @@ class Multiplication:
 class ProductKernel:
     """Multiplies: each row of its table is one product, added to a list of blocks; those of one launch share no destination.
 
-    `lefts`, `rights` and `results` are the spaces that operands and destinations are numbered by; `scaled` tells for each result
-    whether alpha and beta apply (C) or the first write overwrites (a workspace).
+    `lefts`, `rights` and `results` are the spaces that operands and destinations are numbered by; `begins` tells for each result
+    whether its first write adds to beta times what was there (in C), or overwrites.
     """
 
     name: str
@@ -162,7 +163,7 @@ class ProductKernel:
     lefts: tuple[str, ...]
     rights: tuple[str, ...]
     results: tuple[str, ...]
-    scaled: tuple[bool, ...]
+    begins: tuple[bool, ...]
     products: tuple[Multiplication, ...]
     destinations: tuple[Destination, ...]
 

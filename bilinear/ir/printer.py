@@ -209,10 +209,11 @@ def _scaled(product: Product) -> list[str]:
         (target,) = product.targets
         sign = "-" if is_negative(target.coefficient) else "+"
         return [f"{target.block} {sign}= {_join([(-target.coefficient if sign == '-' else target.coefficient, name)])}"]
-    if all(target.accumulates for target in product.targets):
-        return [f"{', '.join(_join([(t.coefficient, str(t.block))]) for t in product.targets)} += {name}"]
+    for operator, alike in (("+=", all(t.accumulates for t in product.targets)), ("=", not any(t.plus for t in product.targets))):
+        if alike and len(product.targets) > 1:
+            return [f"{', '.join(_join([(t.coefficient, str(t.block))]) for t in product.targets)} {operator} {name}"]
     (target, *more) = product.targets
     if more:
-        raise fail("E241", "a product that overwrites several blocks cannot be written in the language")
+        raise fail("E241", "a product with several targets that are not all overwritten, or all added to, cannot be written in the language")
     terms = [(target.coefficient, name), *((coefficient, str(block)) for block, coefficient in target.plus)]
     return [f"{target.block} = {_join(terms)}"]

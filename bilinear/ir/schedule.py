@@ -67,19 +67,24 @@ class BlockMap:
 
 @dataclass(frozen=True)
 class LinearStage:
-    """Block maps that run at once. A map into C is the recomposition: C = alpha * map + beta * C, unless the schedule scales for itself."""
+    """Block maps that run at once: every target becomes its form.
+
+    In C, though, a schedule that neither scales for itself nor overwrites adds: C = form + C, and C = form + beta * C for the blocks in
+    `first`, whose first ordered write this is.
+    """
 
     maps: tuple[BlockMap, ...]
     restores: bool = False
+    first: frozenset[Block] = frozenset()
 
 
 @dataclass(frozen=True)
 class Target:
-    """A block that a product is added to, times a coefficient.
+    """A block that alpha times a product is added to, times a coefficient.
 
-    `first` marks the first ordered write of a block: in C it carries beta (C = beta*C + alpha*coefficient*M), in a workspace it
-    overwrites. Elsewhere the product is added. In a schedule that scales for itself (`Schedule.result`) neither holds: the block becomes
-    coefficient*M plus the form `plus` over the blocks' values from before the stage.
+    `first` marks a write that does not add: in C it is the first ordered one and carries beta (C = beta*C + alpha*coefficient*M), in a
+    workspace, and in a schedule that overwrites C, what was there is lost. In a schedule that scales for itself (`Schedule.result`) no
+    alpha is implied, and the block becomes coefficient*M plus the form `plus` over the blocks' values from before the stage.
     """
 
     block: Block
@@ -139,6 +144,9 @@ def _scaled(coefficient: Coefficient, name: str) -> str:
 class Schedule:
     """Stages over the blocks of A (m x k), B (k x n), C (m x n) and of the workspaces; the steps of a stage are simultaneous.
 
+    alpha belongs to the products, wherever they go; linear stages only add up. A schedule that `overwrites` computes C = alpha*A*B, and
+    may use blocks of C as scratch: what C held before is never read. Others compute C = alpha*A*B + beta*C.
+
     `in_place` claims that every level may recurse in place; `restores` names the operands that the last stages bring back. With `result`
     the schedule scales for itself: no alpha and no beta are implied, every step says all that it computes, may write any block, and C
     ends as `result` says (where it has no beta, C holds nothing that may be read before it is written). `ring` is the scheme's.
@@ -158,6 +166,7 @@ class Schedule:
     span: Span | None = field(default=None, compare=False, repr=False)
     result: Result | None = None
     ring: Ring = RATIONALS
+    overwrites: bool = False
 
     @property
     def spaces(self) -> tuple[Space, ...]:
@@ -171,6 +180,11 @@ class Schedule:
         return self.result is not None
 
     @property
+    def adds_to_c(self) -> bool:
+        """Whether every write of C adds to it, the first one to beta times what C was."""
+        return not (self.scales_itself or self.overwrites)
+
+    @property
     def keeps(self) -> frozenset[str]:
         """Those of A and B that end as they began, by what is promised, or because no step writes them."""
         written = {target.space for stage in self.stages if isinstance(stage, LinearStage) for m in stage.maps for target in m.targets}
@@ -179,8 +193,13 @@ class Schedule:
 
     @property
     def runs_in_place(self) -> bool:
-        """Whether nothing is allocated beyond A, B and C: sums are formed in A and B themselves."""
+        """Whether nothing is allocated beyond A, B and C."""
         return not self.workspaces
+
+    @property
+    def writes_operands(self) -> bool:
+        """Whether sums are formed in A or B themselves."""
+        return any(t.space in ("A", "B") for s in self.stages if isinstance(s, LinearStage) for m in s.maps for t in m.targets)
 
     def space(self, name: str) -> Space:
         """The space of this name."""

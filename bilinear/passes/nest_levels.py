@@ -1,25 +1,49 @@
-"""Nest levels: every product of a schedule run by the same schedule, all of them side by side.
+"""Nest levels: every product of a schedule run by the next level's schedule, all products of a stage side by side.
 
-Before: a schedule of one level. After: a flat schedule over the finest blocks (levels are Kronecker products). A level that writes
-its operands needs them pairwise disjoint within a product stage; the verifier decides that, before and after.
+Before: schedules of one level, the outermost first. After: a flat schedule over the finest blocks (levels are Kronecker products). A
+level that writes its operands needs them pairwise disjoint within a product stage of the level above; the verifier decides that, before
+and after. `why_not_nested` says which schedules cannot stand below which.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from bilinear.analysis.block_maps import beside, relabel
-from bilinear.ir.linear import LinearMap, form
+from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, exact
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
 
 
-def nest_levels(schedule: Schedule, levels: int) -> Schedule:
-    """The schedule at `levels` >= 1 levels, flat."""
-    flat = schedule
-    for level in range(2, levels + 1):
+def nest_levels(schedules: Sequence[Schedule]) -> Schedule:
+    """The schedules of one or more levels as one, flat."""
+    flat = schedules[0]
+    for level, schedule in enumerate(schedules[1:], 2):
         flat = _nest(flat, _renamed(schedule, level), level)
     return flat
+
+
+def why_not_nested(outer: Schedule, inner: Schedule) -> str:
+    """Why products of `outer` cannot run by `inner`, empty where they can."""
+    products = [p for stage in outer.stages if isinstance(stage, ProductStage) for p in stage.products]
+    if inner.writes_operands and not (outer.writes_operands or outer.runs_in_place):
+        return f"{inner.name} writes its operands, and {outer.name} multiplies blocks of A and B that are not to be written"
+    overwritten = all(len(p.targets) == 1 and _is_overwritten(p.targets[0], outer) for p in products)
+    if inner.overwrites and not overwritten:
+        return f"{inner.name} overwrites its result, and {outer.name} adds products to what is there"
+    if writes_c(inner) and not inner.overwrites and any(t.block.space != "C" or not outer.adds_to_c for p in products for t in p.targets):
+        return f"{inner.name} adds products to C, and {outer.name} has blocks that are to be overwritten"
+    return ""
+
+
+def writes_c(schedule: Schedule) -> bool:
+    """Whether products go into C itself."""
+    return any(t.block.space == "C" for s in schedule.stages if isinstance(s, ProductStage) for p in s.products for t in p.targets)
+
+
+def _is_overwritten(target: Target, schedule: Schedule) -> bool:
+    return target.first and not (target.block.space == "C" and schedule.adds_to_c)
 
 
 def _renamed(schedule: Schedule, level: int) -> Schedule:
@@ -39,8 +63,7 @@ def _renamed(schedule: Schedule, level: int) -> Schedule:
     return replace(schedule, stages=tuple(stages), workspaces=workspaces)
 
 
-def _relabelled(product: Product, rename: object) -> Product:
-    assert callable(rename)
+def _relabelled(product: Product, rename: Callable[[Block], Block]) -> Product:
     targets = tuple(replace(t, block=rename(t.block)) for t in product.targets)
     return replace(product, left=rename(product.left), right=rename(product.right), targets=targets)
 
@@ -55,11 +78,12 @@ def _nest(outer: Schedule, inner: Schedule, level: int) -> Schedule:
             stages.append(replace(stage, maps=tuple(_refined(m, *grid[shape_of[m.targets[0].space]]) for m in stage.maps)))
             continue
         width = max(width, len(stage.products))
-        stages += [_inside(stage, step, inner) for step in inner.stages]
+        stages += [_inside(stage, step, outer, inner) for step in inner.stages]
     lifted = tuple(_lifted(space, *grid[space.shape]) for space in outer.workspaces)
     copies = tuple(replace(space, rows=space.rows * width) for space in inner.workspaces)
     m, k, n = outer.m * inner.m, outer.k * inner.k, outer.n * inner.n
-    return replace(outer, m=m, k=k, n=n, stages=tuple(stages), workspaces=lifted + copies, levels=level)
+    in_place = outer.in_place and inner.in_place
+    return replace(outer, m=m, k=k, n=n, stages=tuple(stages), workspaces=lifted + copies, levels=level, in_place=in_place)
 
 
 def _lifted(space: Space, rows: int, columns: int) -> Space:
@@ -79,14 +103,22 @@ def _refined(block_map: BlockMap, rows: int, columns: int) -> BlockMap:
     )
 
 
-def _inside(stage: ProductStage, step: Stage, inner: Schedule) -> Stage:
+def _inside(stage: ProductStage, step: Stage, outer: Schedule, inner: Schedule) -> Stage:
     """One stage of the inner schedule, run for all products of an outer stage at once."""
     if isinstance(step, LinearStage):
-        maps: list[BlockMap] = []
-        for m in step.maps:
-            maps.append(beside(_placed(m, product, i, inner) for i, product in enumerate(stage.products)))
-        return replace(step, maps=tuple(maps))
+        return replace(step, maps=tuple(_mapped(m, stage, outer, inner) for m in step.maps))
     return ProductStage(tuple(_multiplied(product, i, small, inner) for i, product in enumerate(stage.products) for small in step.products))
+
+
+def _mapped(block_map: BlockMap, stage: ProductStage, outer: Schedule, inner: Schedule) -> BlockMap:
+    """A map of the inner schedule for all products of an outer stage."""
+    if block_map.targets[0].space != "C" or inner.overwrites:
+        return beside(relabel(block_map, _placing(product, i, inner)) for i, product in enumerate(stage.products))
+    return _added_up(beside(_landing(block_map, product, i, inner) for i, product in enumerate(stage.products)), stage, outer, inner)
+
+
+def _placing(product: Product, index: int, inner: Schedule) -> Callable[[Block], Block]:
+    return lambda block: _place(block, product, index, inner)
 
 
 def _place(block: Block, product: Product, index: int, inner: Schedule) -> Block:
@@ -101,28 +133,51 @@ def _place(block: Block, product: Product, index: int, inner: Schedule) -> Block
     return replace(block, row=block.row + index * inner.space(block.space).rows)
 
 
-def _placed(block_map: BlockMap, product: Product, index: int, inner: Schedule) -> BlockMap:
-    moved = relabel(block_map, lambda block: _place(block, product, index, inner))
-    if block_map.targets[0].space != "C":
-        return moved
-    return replace(moved, map=_scaled(moved.map, product.targets[0].coefficient))
+def _landing(block_map: BlockMap, product: Product, index: int, inner: Schedule) -> BlockMap:
+    """A map into the inner C, as a map into every block that the outer product goes to, times its coefficient."""
+    sources = tuple(_place(block, product, index, inner) for block in block_map.sources)
+    landed = [(t, b, o) for t in product.targets for b, o in zip(block_map.targets, block_map.map.outputs, strict=True)]
+    targets = tuple(_within(t.block, b.row, b.column, inner.m, inner.n) for t, b, _ in landed)
+    outputs = tuple(_scaled(output, t.coefficient) for t, _, output in landed)
+    return BlockMap(sources, targets, replace(block_map.map, outputs=outputs))
 
 
-def _scaled(linear: LinearMap, factor: Coefficient) -> LinearMap:
-    outputs = tuple(form((index, coefficient * factor) for index, coefficient in output) for output in linear.outputs)
-    return replace(linear, outputs=outputs)
+def _added_up(block_map: BlockMap, stage: ProductStage, outer: Schedule, inner: Schedule) -> BlockMap:
+    """Forms with one target as one form; where the products were added to something that a map would overwrite, it is a term too."""
+    begun = {t.block for p in stage.products for t in p.targets if t.first or (t.block.space == "C" and outer.adds_to_c)}
+    terms: dict[Block, list[tuple[int, Coefficient]]] = {}
+    for target, output in zip(block_map.targets, block_map.map.outputs, strict=True):
+        terms.setdefault(target, []).extend(output)
+    sources, steps = block_map.sources, len(block_map.map.steps)
+    kept = [t for t in terms if Block(t.space, t.row // inner.m, t.column // inner.n) not in begun]
+    moved = [i if i < len(sources) else i + len(kept) for i in range(len(sources) + steps)]
+    for i, target in enumerate(kept):
+        terms[target].append((-1 - i, 1))
+    moved += [len(sources) + i for i in reversed(range(len(kept)))]
+
+    def renamed(output: Sequence[tuple[int, Coefficient]]) -> Form:
+        return form((moved[index], coefficient) for index, coefficient in output)
+
+    linear = block_map.map
+    added = LinearMap(len(sources) + len(kept), tuple(map(renamed, terms.values())), tuple(map(renamed, linear.steps)), linear.names)
+    return BlockMap(sources + tuple(kept), tuple(terms), added)
+
+
+def _scaled(output: Form, factor: Coefficient) -> Form:
+    return form((index, coefficient * factor) for index, coefficient in output)
 
 
 def _multiplied(product: Product, index: int, small: Product, inner: Schedule) -> Product:
-    """An inner product in its place: added to every outer target through every inner one."""
+    """An inner product in its place: what goes into the inner C goes to every outer target."""
     targets: list[Target] = []
     for own in small.targets:
         if own.block.space != "C":
-            targets.append(Target(_place(own.block, product, index, inner), own.coefficient))
+            coefficient = exact(own.coefficient * product.targets[0].coefficient) if inner.overwrites else own.coefficient
+            targets.append(Target(_place(own.block, product, index, inner), coefficient, own.first))
             continue
         for target in product.targets:
             block = _within(target.block, own.block.row, own.block.column, inner.m, inner.n)
-            targets.append(Target(block, exact(target.coefficient * own.coefficient)))
+            targets.append(Target(block, exact(target.coefficient * own.coefficient), own.first and inner.overwrites))
     left = _place(small.left, product, index, inner)
     right = _place(small.right, product, index, inner)
     return Product(left, right, tuple(targets))

@@ -60,7 +60,7 @@ def profile_of(schedule: Schedule) -> Profile:
     """The counts of a lowered schedule; one work a stage, in order."""
     shape_of = {space.name: space.shape for space in schedule.spaces}
     works = tuple(_linear(s, shape_of) if isinstance(s, LinearStage) else _products(s) for s in schedule.stages)
-    return Profile(schedule.m, schedule.k, schedule.n, works, schedule.runs_in_place)
+    return Profile(schedule.m, schedule.k, schedule.n, works, schedule.writes_operands)
 
 
 def _linear(stage: LinearStage, shape_of: dict[str, str]) -> LinearWork:

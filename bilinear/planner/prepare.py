@@ -123,7 +123,7 @@ def prepare(scheme: Scheme, schedule: Schedule | None, levels: int, inputs: str)
 
 def lower_levels(authored: Schedule, levels: int, inputs: str) -> Schedule:
     """A schedule of one level at `levels` levels, as it will run; not yet proved."""
-    lowered = fuse_linear_stages(nest_levels(authored, levels))
+    lowered = fuse_linear_stages(nest_levels([authored] * levels))
     return runnable(drop_restoration(lowered) if inputs == "consume" else lowered)
 
 

@@ -48,7 +48,8 @@ def _after(schedule: Schedule, stage: Stage, names: Sequence[str], state: dict[B
     if isinstance(stage, LinearStage):
         for block_map in stage.maps:
             for target, row in zip(block_map.targets, block_map.map.matrix, strict=True):
-                new[target] = _sum((state.get(block_map.sources[i], {}), c) for i, c in row)
+                kept = state.get(target, {}) if target.space == "C" and schedule.adds_to_c else {}
+                new[target] = _sum([(kept, 1), *((state.get(block_map.sources[i], {}), c) for i, c in row)])
         return new
     return _after_products(schedule, stage, names, state)
 
@@ -63,7 +64,7 @@ def _after_products(schedule: Schedule, stage: ProductStage, names: Sequence[str
             elif schedule.scales_itself:
                 kept = _sum((state.get(other, {}), c) for other, c in target.plus)
             else:
-                kept = {} if target.first and block.space != "C" else state.get(block, {})
+                kept = {} if target.first and not (block.space == "C" and schedule.adds_to_c) else state.get(block, {})
             new[block] = _sum([(kept, 1), ({name: 1}, target.coefficient)])
     return new
 

@@ -19,6 +19,7 @@ from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic, to_float
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Stage, Target
+from bilinear.runtime.executor import steps_on_views
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Step = Callable[[], None]
@@ -55,20 +56,20 @@ class NumpyExecutor:
         """Each stage as a call that runs it; the buffers are allocated here, not in the calls."""
         views = _Views(plan, spaces)
         return [
-            self._linear(stage, views, alpha, beta) if isinstance(stage, LinearStage) else self._products(stage, views, alpha, beta)
+            self._linear(stage, views, beta) if isinstance(stage, LinearStage) else self._products(stage, views, alpha, beta)
             for stage in stages
         ]
+
+    def ready(self, plan: Plan, a: Array, b: Array, c: Array, buffer: Array | None, alpha: Any, beta: Any) -> list[Step]:
+        """Each strip and each stage of the core as a call."""
+        return steps_on_views(self, plan, a, b, c, buffer, alpha, beta)
 
     def wait(self) -> None:
         """Everything here is synchronous."""
 
-    def is_finite(self, array: Array) -> bool:
-        """Whether every element is finite, looked at a tile at a time."""
-        tiles = _tiles(array.shape[0], array.shape[1], LINEAR_TILE)
-        if array.dtype.kind == "O":  # numbers of any type: only what is not finite differs from itself
-            with np.errstate(all="ignore"):
-                return all(bool(((array[tile] - array[tile]) == 0).all()) for tile in tiles)
-        return array.dtype.kind not in "fc" or all(bool(np.isfinite(array[tile]).all()) for tile in tiles)
+    def is_finite(self, *matrices: Array) -> bool:
+        """Whether every element is finite."""
+        return all(map(_is_finite, matrices))
 
     def magnitudes(self, array: Array, rows: int, columns: int) -> Array:
         """max|x| of each of rows x columns equal blocks, looked at a tile at a time."""
@@ -90,8 +91,12 @@ class NumpyExecutor:
         """A buffer for each thread that shares this many tiles; a few tiles are not worth another thread."""
         return [self._held(f"worker {i}", LINEAR_BUFFER, dtype) for i in range(min(_workers(), max(1, tiles // 4)))]
 
-    def _linear(self, stage: LinearStage, views: _Views, alpha: Any, beta: Any) -> Step:
-        parts = [_Part(part, views, alpha, beta) for block_map in stage.maps for part in components(block_map)]
+    def _linear(self, stage: LinearStage, views: _Views, beta: Any) -> Step:
+        parts = [
+            _Part(part, views, [views.kept(t, t in stage.first, beta) for t in part.targets])
+            for block_map in stage.maps
+            for part in components(block_map)
+        ]
         rows = max(part.rows for part in parts)
         size = max(1, min(LINEAR_TILE, LINEAR_BUFFER // views.dtype.itemsize // rows))
         held = self._worker_buffers(sum(_tile_count(part.extents, size) for part in parts), views.dtype)
@@ -119,7 +124,7 @@ class NumpyExecutor:
     def _product(self, product: Product, views: _Views, alpha: Any, beta: Any) -> Step:
         """One product: stored where it is wanted if nothing is added to it, else a tile at a time."""
         left, right = views.block(product.left), views.block(product.right)
-        outs = [(views.block(target.block), *_factors(target, alpha, beta, views.dtype)) for target in product.targets]
+        outs = [(views.block(t.block), _factor(t, alpha, views.dtype), views.kept_by(t, beta)) for t in product.targets]
         readable = _is_readable(left) and _is_readable(right)
         if readable and len(outs) == 1 and outs[0][1:] == (1, 0) and _is_readable(outs[0][0]):
             return partial(_multiply, left, right, outs[0][0])
@@ -162,6 +167,15 @@ class NumpyExecutor:
         return multiply
 
 
+def _is_finite(array: Array) -> bool:
+    """Whether every element is finite, looked at a tile at a time."""
+    tiles = _tiles(array.shape[0], array.shape[1], LINEAR_TILE)
+    if array.dtype.kind == "O":  # numbers of any type: only what is not finite differs from itself
+        with np.errstate(all="ignore"):
+            return all(bool(((array[tile] - array[tile]) == 0).all()) for tile in tiles)
+    return array.dtype.kind not in "fc" or all(bool(np.isfinite(array[tile]).all()) for tile in tiles)
+
+
 class _Views:
     """Blocks of the spaces of a plan as array views."""
 
@@ -170,6 +184,7 @@ class _Views:
         extents = {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
         self._extents = {space.name: extents[space.shape] for space in plan.schedule.spaces}
         self._spaces = spaces
+        self._adds_to_c = plan.schedule.adds_to_c
         self.dtype = spaces["C"].dtype
 
     def block(self, block: Block) -> Array:
@@ -177,15 +192,25 @@ class _Views:
         row, column = block.row * height, block.column * width
         return self._spaces[block.space][row : row + height, column : column + width]
 
+    def kept(self, target: Block, first: bool, beta: Any) -> Any:
+        """What the old value of a map's target is multiplied by."""
+        if target.space != "C" or not self._adds_to_c:
+            return 0
+        return beta if first else 1
+
+    def kept_by(self, target: Target, beta: Any) -> Any:
+        """What the old value of a product's target is multiplied by."""
+        return self.kept(target.block, True, beta) if target.first else 1
+
 
 class _Part:
     """An independent part of a linear stage, ready to run: its blocks as views, and the order in which its outputs are written."""
 
-    def __init__(self, part: BlockMap, views: _Views, alpha: Any, beta: Any) -> None:
+    def __init__(self, part: BlockMap, views: _Views, kept: list[Any]) -> None:
         place = {block: i for i, block in enumerate(part.sources)}
         self._sources = [views.block(block) for block in part.sources]
         self._targets = [views.block(block) for block in part.targets]
-        self._factors = [(alpha, beta) if block.space == "C" else (1, 0) for block in part.targets]
+        self._kept = kept
         self._steps = [_ordered(step, None) for step in part.map.steps]
         self._outputs = [_ordered(output, place.get(t)) for output, t in zip(part.map.outputs, part.targets, strict=True)]
         self._order = _write_order(part)
@@ -204,18 +229,17 @@ class _Part:
             _combine(step, values, values[-1], scratch)
         waiting = []
         for position, held in self._order:
-            out, (factor, keep) = self._targets[position][tile], self._factors[position]
+            out, keep = self._targets[position][tile], self._kept[position]
             if keep == 0 and not held:
                 _combine(self._outputs[position], values, out, scratch)
-                _add(out, out, scratch, factor, 0)
                 continue
             _combine(self._outputs[position], values, free[-1], scratch)
             if held:
-                waiting.append((out, free.pop(), factor, keep))
+                waiting.append((out, free.pop(), keep))
             else:
-                _add(out, free[-1], scratch, factor, keep)
-        for out, result, factor, keep in waiting:
-            _add(out, result, scratch, factor, keep)
+                _add(out, free[-1], scratch, 1, keep)
+        for out, result, keep in waiting:
+            _add(out, result, scratch, 1, keep)
 
 
 def _write_order(part: BlockMap) -> list[tuple[int, bool]]:
@@ -351,13 +375,10 @@ def _combine(terms: Form, values: list[Array], out: Array, scratch: Array) -> No
         _add(out, values[index], scratch, c if c in (1, -1) else coefficient(c, out.dtype), 1)
 
 
-def _factors(target: Target, alpha: Any, beta: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    """What the product and the old value are multiplied by."""
-    c = coefficient(target.coefficient, dtype)
-    if target.block.space != "C":
-        return c, 0 if target.first else 1
+def _factor(target: Target, alpha: Any, dtype: np.dtype[Any]) -> Any:
+    """What the product is multiplied by."""
     with np.errstate(over="ignore"):  # integers wrap around, as they do in arrays
-        return alpha * c, beta if target.first else 1
+        return alpha * coefficient(target.coefficient, dtype)
 
 
 def _multiply(left: Array, right: Array, out: Array) -> None:

@@ -29,7 +29,7 @@ class Execution:
             before = dict(now)
             if isinstance(stage, LinearStage):
                 for block_map in stage.maps:
-                    self._linear(block_map, before, now)
+                    self._linear(block_map, stage.first, before, now)
             else:
                 self._products(stage, before, now)
         return now
@@ -44,11 +44,13 @@ class Execution:
     def _sum(self, terms: Iterable[tuple[Block, Coefficient]], state: State) -> Small:
         return sum((state.get(block, self.zero).scaled(self._scalar(c)) for block, c in terms), self.zero)
 
-    def _linear(self, block_map: BlockMap, before: State, now: State) -> None:
+    def _linear(self, block_map: BlockMap, first: frozenset[Block], before: State, now: State) -> None:
         for target, row in zip(block_map.targets, block_map.map.matrix, strict=True):
             value = self._sum(((block_map.sources[i], c) for i, c in row), before)
-            implied = target.space == "C" and not self.schedule.scales_itself
-            now[target] = value.scaled(self.alpha) + before.get(target, self.zero).scaled(self.beta) if implied else value
+            if target.space == "C" and self.schedule.adds_to_c:
+                old = before.get(target, self.zero)
+                value = value + (old.scaled(self.beta) if target in first else old)
+            now[target] = value
 
     def _products(self, stage: ProductStage, before: State, now: State) -> None:
         for product in stage.products:
@@ -58,7 +60,9 @@ class Execution:
                 old = now.get(block, self.zero)
                 if self.schedule.scales_itself:
                     now[block] = added + (old if target.accumulates else self._sum(target.plus, before))
-                elif block.space == "C":
-                    now[block] = (old.scaled(self.beta) if target.first else old) + added.scaled(self.alpha)
+                elif not target.first:
+                    now[block] = old + added.scaled(self.alpha)
+                elif block.space == "C" and self.schedule.adds_to_c:
+                    now[block] = old.scaled(self.beta) + added.scaled(self.alpha)
                 else:
-                    now[block] = added if target.first else old + added
+                    now[block] = added.scaled(self.alpha)

@@ -113,6 +113,7 @@ def _wrong_results(run: SymbolicRun) -> list[Diagnostic]:
     """The blocks of C that do not end as they should (E406)."""
     s, symbols, original = run.schedule, run.symbols, run.symbols.original
     scales = (symbols.alpha, symbols.beta) if s.result is None else (symbols.scalar(s.result.alpha), symbols.scalar(s.result.beta))
+    scales = (symbols.alpha, symbols.ring.zero) if s.overwrites else scales
     found = []
     for i in range(s.m):
         for j in range(s.n):
@@ -129,7 +130,8 @@ def _wrong_results(run: SymbolicRun) -> list[Diagnostic]:
 
 
 def _wrong(run: SymbolicRun, block: Block, difference: Value) -> Diagnostic:
-    result = str(run.schedule.result or Result()).removeprefix("C = ") if run.schedule.scales_itself else "alpha*A*B + beta*C"
+    s = run.schedule
+    result = "alpha*A*B + beta*C" if s.adds_to_c else "alpha*A*B" if s.overwrites else str(s.result).removeprefix("C = ")
     hint = "a product is missing, doubled, or has the wrong sign in this block"
     note = f"the difference is {run.symbols.text(difference)}"
     return Diagnostic("E406", f"{run.schedule.name}: {block} is not {result}", run.schedule.span, notes=(note,), hints=(hint,))

@@ -34,7 +34,7 @@ def _linear_steps(stage: LinearStage, schedule: Schedule) -> Iterator[Step]:
         spans = block_map.spans or (None,) * len(block_map.targets)
         for target, row, span in zip(block_map.targets, block_map.map.matrix, spans, strict=True):
             reads = {block_map.sources[i] for i, _ in row}
-            if target.space == "C" and not schedule.scales_itself:
+            if target.space == "C" and schedule.adds_to_c:
                 reads.add(target)
             yield Step(frozenset(reads), (target,), None, span)
 
@@ -45,7 +45,7 @@ def _product_steps(stage: ProductStage, schedule: Schedule) -> Iterator[Step]:
         for target in product.targets:
             if schedule.scales_itself:
                 reads.update(block for block, _ in target.plus)
-            elif target.block.space == "C" or not target.first:
+            elif not target.first or (target.block.space == "C" and schedule.adds_to_c):
                 reads.add(target.block)
         yield Step(frozenset(reads), tuple(target.block for target in product.targets), product, product.span)
 

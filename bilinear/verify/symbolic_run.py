@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from bilinear.errors import Diagnostic
 from bilinear.ir.number import Coefficient, Symbolic
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Stage, Target
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Stage, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
 from bilinear.verify.bounds import Bounds
@@ -28,7 +28,7 @@ class SymbolicRun:
         self.schedule = schedule
         self.symbols = Symbols(schedule)
         self.identifier = Identifier(scheme, self.symbols) if scheme is not None and schedule.levels == 1 else None
-        no_old_c = schedule.result is not None and not schedule.result.beta
+        no_old_c = schedule.overwrites or (schedule.result is not None and not schedule.result.beta)
         self.state: dict[Block, Value] = {b: v for b, v in self.symbols.original.items() if not (no_old_c and b.space == "C")}
         self.history: list[dict[Block, Value]] = []
         """The state after each stage, of a schedule of one level."""
@@ -61,7 +61,7 @@ class SymbolicRun:
     def read(self, block: Block, span: Span | None) -> Value:
         """The value of a block; one that has none is reported once, and counts as zero from then on."""
         if block not in self.state:
-            notes = (f"C has no old value in a schedule that ends with {self.schedule.result}",) if block.space == "C" else ()
+            notes = (f"C has no old value in a schedule that ends with {self.schedule.result or Result()}",) if block.space == "C" else ()
             self.report("E405", f"{block} is read before anything is written to it", span, *notes, hint="a step before this one is missing")
             self.state[block] = self.symbols.ring.zero
         return self.state[block]
@@ -69,13 +69,13 @@ class SymbolicRun:
     def _linear(self, number: int, stage: LinearStage) -> None:
         updates: dict[Block, Value] = {}
         for block_map in stage.maps:
-            updates |= self._evaluate(block_map)
+            updates |= self._evaluate(block_map, stage.first)
         self._require_short(updates.values())
         self.state.update(updates)
         steps = tuple(f"{target} = {self.symbols.text(value)}" for target, value in updates.items())
         self._add_fact(number, "restore" if stage.restores else "linear", steps, stage)
 
-    def _evaluate(self, block_map: BlockMap) -> dict[Block, Value]:
+    def _evaluate(self, block_map: BlockMap, first: frozenset[Block]) -> dict[Block, Value]:
         ring, scalar = self.symbols.ring, self.symbols.scalar
         spans = block_map.spans or (None,) * len(block_map.targets)
         values = [self.read(block, spans[0]) for block in self._read_sources(block_map)]
@@ -86,8 +86,9 @@ class SymbolicRun:
         for target, output, span in zip(block_map.targets, block_map.map.outputs, spans, strict=True):
             self._count((values[i], c) for i, c in output)
             value = sum((values[i] * scalar(c) for i, c in output), ring.zero)
-            if target.space == "C" and not self.schedule.scales_itself:
-                value = self.symbols.alpha * value + self.symbols.beta * self.read(target, span)
+            if target.space == "C" and self.schedule.adds_to_c:
+                old = self.read(target, span)
+                value += self.symbols.beta * old if target in first else old
             updates[target] = value
         return updates
 
@@ -160,13 +161,14 @@ class SymbolicRun:
             kept = self.state[block] if target.accumulates and block in written else others
             self.state[block] = kept + added
             written.add(block)
-        elif block.space == "C":
-            old = self.state[block]
-            self.state[block] = (self.symbols.beta * old if target.first else old) + self.symbols.alpha * added
-        elif target.first:
-            self.state[block] = added
-        else:
+            return
+        added *= self.symbols.alpha
+        if not target.first:
             self.state[block] = self.read(block, None) + added
+        elif block.space == "C" and self.schedule.adds_to_c:
+            self.state[block] = self.symbols.beta * self.state[block] + added
+        else:
+            self.state[block] = added
 
     def _note_writes(self, number: int, stage: Stage) -> None:
         if self.schedule.levels > 1:

@@ -44,7 +44,7 @@ __device__ __forceinline__ void store(Real* to, Index along, int count, bool who
 }
 
 // 15 block(s) read, 9 written, 21 addition(s) an element.
-__device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, Index C_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bn, Index first, Real alpha, Real beta)
+__device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, Index C_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bn, Index first, Real beta)
 {
     const bool by_row = C_cs == 1;
     const Index slow = by_row ? bm : bn;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
         if (beta != Real(0)) y = load(to, C_along, count, whole);
         #pragma unroll
         for (int e = 0; e < LANES; ++e) {
-            const Real value = alpha * (v0.lane[e] + v1.lane[e]);
+            const Real value = v0.lane[e] + v1.lane[e];
             y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
         }
         store(to, C_along, count, whole, y);
@@ -94,7 +94,7 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
         if (beta != Real(0)) y = load(to, C_along, count, whole);
         #pragma unroll
         for (int e = 0; e < LANES; ++e) {
-            const Real value = alpha * (-v0.lane[e] + v4.lane[e] + v8.lane[e] + v9.lane[e]);
+            const Real value = -v0.lane[e] + v4.lane[e] + v8.lane[e] + v9.lane[e];
             y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
         }
         store(to, C_along, count, whole, y);
@@ -105,7 +105,7 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
         if (beta != Real(0)) y = load(to, C_along, count, whole);
         #pragma unroll
         for (int e = 0; e < LANES; ++e) {
-            const Real value = alpha * (v1.lane[e] + v7.lane[e] + v11.lane[e] + v14.lane[e]);
+            const Real value = v1.lane[e] + v7.lane[e] + v11.lane[e] + v14.lane[e];
             y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
         }
         store(to, C_along, count, whole, y);
@@ -116,7 +116,7 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
         if (beta != Real(0)) y = load(to, C_along, count, whole);
         #pragma unroll
         for (int e = 0; e < LANES; ++e) {
-            const Real value = alpha * (-v1.lane[e] - v2.lane[e] + v3.lane[e] - v4.lane[e]);
+            const Real value = -v1.lane[e] - v2.lane[e] + v3.lane[e] - v4.lane[e];
             y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
         }
         store(to, C_along, count, whole, y);
@@ -127,7 +127,7 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
         if (beta != Real(0)) y = load(to, C_along, count, whole);
         #pragma unroll
         for (int e = 0; e < LANES; ++e) {
-            const Real value = alpha * (v2.lane[e] - v8.lane[e]);
+            const Real value = v2.lane[e] - v8.lane[e];
             y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
         }
         store(to, C_along, count, whole, y);
@@ -138,7 +138,7 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
         if (beta != Real(0)) y = load(to, C_along, count, whole);
         #pragma unroll
         for (int e = 0; e < LANES; ++e) {
-            const Real value = alpha * (v6.lane[e] - v8.lane[e] - v12.lane[e] - v13.lane[e]);
+            const Real value = v6.lane[e] - v8.lane[e] - v12.lane[e] - v13.lane[e];
             y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
         }
         store(to, C_along, count, whole, y);
@@ -149,7 +149,7 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
         if (beta != Real(0)) y = load(to, C_along, count, whole);
         #pragma unroll
         for (int e = 0; e < LANES; ++e) {
-            const Real value = alpha * (v0.lane[e] - v5.lane[e] + v6.lane[e] - v7.lane[e]);
+            const Real value = v0.lane[e] - v5.lane[e] + v6.lane[e] - v7.lane[e];
             y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
         }
         store(to, C_along, count, whole, y);
@@ -160,7 +160,7 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
         if (beta != Real(0)) y = load(to, C_along, count, whole);
         #pragma unroll
         for (int e = 0; e < LANES; ++e) {
-            const Real value = alpha * (v2.lane[e] - v10.lane[e] + v11.lane[e] + v13.lane[e]);
+            const Real value = v2.lane[e] - v10.lane[e] + v11.lane[e] + v13.lane[e];
             y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
         }
         store(to, C_along, count, whole, y);
@@ -171,7 +171,7 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
         if (beta != Real(0)) y = load(to, C_along, count, whole);
         #pragma unroll
         for (int e = 0; e < LANES; ++e) {
-            const Real value = alpha * (v6.lane[e] + v11.lane[e]);
+            const Real value = v6.lane[e] + v11.lane[e];
             y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
         }
         store(to, C_along, count, whole, y);
@@ -179,10 +179,10 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-hopcroft_kerr_expand_l1_linear2_f64(Real* C, Index C_rs, Index C_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bn, Index first, Real alpha, Real beta)
+hopcroft_kerr_expand_l1_linear2_f64(Real* C, Index C_rs, Index C_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bn, Index first, Real beta)
 {
     const int* const place = PLACES[first + blockIdx.y];
     switch (place[0]) {
-    case 0: part_0(place, C, C_rs, C_cs, M, M_rs, M_cs, bm, bn, first, alpha, beta); break;
+    case 0: part_0(place, C, C_rs, C_cs, M, M_rs, M_cs, bm, bn, first, beta); break;
     }
 }

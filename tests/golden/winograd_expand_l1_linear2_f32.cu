@@ -44,7 +44,7 @@ __device__ __forceinline__ void store(Real* to, Index along, int count, bool who
 }
 
 // 7 block(s) read, 4 written, 7 addition(s) an element.
-__device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, Index C_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bn, Index first, Real alpha, Real beta)
+__device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, Index C_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bn, Index first, Real beta)
 {
     const bool by_row = C_cs == 1;
     const Index slow = by_row ? bm : bn;
@@ -84,7 +84,7 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
         if (beta != Real(0)) y = load(to, C_along, count, whole);
         #pragma unroll
         for (int e = 0; e < LANES; ++e) {
-            const Real value = alpha * (v0.lane[e] + v1.lane[e]);
+            const Real value = v0.lane[e] + v1.lane[e];
             y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
         }
         store(to, C_along, count, whole, y);
@@ -95,7 +95,7 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
         if (beta != Real(0)) y = load(to, C_along, count, whole);
         #pragma unroll
         for (int e = 0; e < LANES; ++e) {
-            const Real value = alpha * (v2.lane[e] + v9.lane[e]);
+            const Real value = v2.lane[e] + v9.lane[e];
             y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
         }
         store(to, C_along, count, whole, y);
@@ -106,7 +106,7 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
         if (beta != Real(0)) y = load(to, C_along, count, whole);
         #pragma unroll
         for (int e = 0; e < LANES; ++e) {
-            const Real value = alpha * (-v3.lane[e] + v8.lane[e]);
+            const Real value = -v3.lane[e] + v8.lane[e];
             y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
         }
         store(to, C_along, count, whole, y);
@@ -117,7 +117,7 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
         if (beta != Real(0)) y = load(to, C_along, count, whole);
         #pragma unroll
         for (int e = 0; e < LANES; ++e) {
-            const Real value = alpha * (v4.lane[e] + v8.lane[e]);
+            const Real value = v4.lane[e] + v8.lane[e];
             y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
         }
         store(to, C_along, count, whole, y);
@@ -125,10 +125,10 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-winograd_expand_l1_linear2_f32(Real* C, Index C_rs, Index C_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bn, Index first, Real alpha, Real beta)
+winograd_expand_l1_linear2_f32(Real* C, Index C_rs, Index C_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bn, Index first, Real beta)
 {
     const int* const place = PLACES[first + blockIdx.y];
     switch (place[0]) {
-    case 0: part_0(place, C, C_rs, C_cs, M, M_rs, M_cs, bm, bn, first, alpha, beta); break;
+    case 0: part_0(place, C, C_rs, C_cs, M, M_rs, M_cs, bm, bn, first, beta); break;
     }
 }

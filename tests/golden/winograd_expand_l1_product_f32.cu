@@ -195,11 +195,11 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
 
     for (int d = product.first; d < product.first + product.count; ++d) {
         const Destination to = DESTINATIONS[d];
-        const bool scaled = false;
+        const bool begins = false;    // the first write adds to beta times what was there
         const Index c_rs = M_rs, c_cs = M_cs;
         Real* const c = (M) + (to.row * bm + tile_row) * c_rs + (to.column * bn + tile_column) * c_cs;
-        const Real factor = scaled ? alpha * to.coefficient : to.coefficient;
-        const Real keep = !to.first ? Real(1) : scaled ? beta : Real(0);
+        const Real factor = alpha * to.coefficient;
+        const Real keep = !to.first ? Real(1) : begins ? beta : Real(0);
         const bool vector = rows == TILE_M && columns == TILE_N && in_lanes(c, c_rs, c_cs);
         auto add = [&](int i, int j, const Lanes& value) {
             Real* const at = c + i * c_rs + j * c_cs;

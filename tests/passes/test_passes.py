@@ -55,13 +55,13 @@ def test_fusing_leaves_three_maps_and_two_product_stages_of_msmes() -> None:
 
 def test_traffic_of_msmes_falls_below_the_unfused_counts() -> None:
     assert traffic(fuse_linear_stages(msmes())) == 10
-    assert traffic(fuse_linear_stages(nest_levels(msmes(), 2))) <= 18.25
-    assert traffic(fuse_linear_stages(nest_levels(msmes(), 3))) <= 33.4
+    assert traffic(fuse_linear_stages(nest_levels([msmes()] * 2))) <= 18.25
+    assert traffic(fuse_linear_stages(nest_levels([msmes()] * 3))) <= 33.4
 
 
 def test_fusing_changes_no_value() -> None:
     for levels in (1, 2):
-        nested = nest_levels(msmes(), levels)
+        nested = nest_levels([msmes()] * levels)
         assert computes(runnable(nested), trials=1)
         assert computes(runnable(fuse_linear_stages(nested)), trials=1)
 
@@ -76,7 +76,7 @@ def test_the_first_product_stage_of_msmes_has_two_colours() -> None:
 
 @pytest.mark.parametrize(("levels", "groups"), [(1, [2, 2]), (2, [4, 4, 4, 4]), (3, [8] * 8)])
 def test_colours_multiply_with_the_levels(levels: int, groups: list[int]) -> None:
-    stages = [s for s in nest_levels(msmes(), levels).stages if isinstance(s, ProductStage)]
+    stages = [s for s in nest_levels([msmes()] * levels).stages if isinstance(s, ProductStage)]
     assert [len(colours(stage)) for stage in stages] == [2**levels] * len(stages)
     assert [len(group) for group in colours(stages[0])] == groups
 
@@ -96,7 +96,7 @@ def test_a_colour_adds_to_no_block_twice_and_every_block_has_one_first_write(lev
 
 def test_parts_of_a_map_share_no_written_block() -> None:
     for levels in (1, 2):
-        for stage in fuse_linear_stages(nest_levels(msmes(), levels)).stages:
+        for stage in fuse_linear_stages(nest_levels([msmes()] * levels)).stages:
             if isinstance(stage, LinearStage):
                 for block_map in stage.maps:
                     parts = components(block_map)

@@ -101,7 +101,7 @@ WRONG_SOURCES: list[tuple[str, Callable[[str], str], str, str]] = [
     (PRODUCT, replaced(r"Real\(-1\) \}", "Real(1) }"), "E623", "C"),
     (PRODUCT, replaced(r", 1, Real\(", ", 0, Real("), "E623", "C"),
     (PRODUCT, replaced(r"^ +__syncthreads\(\);$", ""), "E623", "C"),
-    (PRODUCT, replaced(r"scaled \? beta : Real\(0\)", "scaled ? beta * beta * beta * beta : Real(0)"), "E623", "C"),
+    (PRODUCT, replaced(r"begins \? beta : Real\(0\)", "begins ? beta * beta * beta * beta : Real(0)"), "E623", "C"),
     (PRODUCT, replaced(r"one = keep == Real\(0\) \?", "one = false ?"), "E623", "C"),
     (PRODUCT, replaced(r"bool inside = e < inside_a && depth_a \+ x < deep", "bool inside = true"), "E62", ""),
     (PRODUCT, replaced(r"TILE_K = 16", "TILE_K = 32"), "E624", "a kernel fails"),

@@ -37,16 +37,18 @@ def forms(values: int) -> Any:
     return st.dictionaries(st.integers(0, values - 1), COEFFICIENTS, max_size=4).map(form)
 
 
-@given(block_map=block_maps(), layout=st.sampled_from(LAYOUTS), alpha=st.sampled_from([1, 2, -1]), beta=st.sampled_from([0, 1, -1, 3]))
-def test_a_linear_stage_reads_before_it_writes(block_map: BlockMap, layout: str, alpha: int, beta: int) -> None:
+@given(block_map=block_maps(), layout=st.sampled_from(LAYOUTS), beta=st.sampled_from([0, 1, -1, 3]), data=st.data())
+def test_a_linear_stage_reads_before_it_writes(block_map: BlockMap, layout: str, beta: int, data: Any) -> None:
+    first = frozenset(target for target in block_map.targets if data.draw(st.booleans()))
+    overwrites = data.draw(st.booleans())
     extent = 14
     generator = np.random.default_rng(1)
     whole = {name: generator.integers(-64, 65, (extent, extent)) * 16.0 for name in "ABC"}
     spaces = {name: laid_out(array, layout) for name, array in whole.items()}
-    stage = LinearStage((block_map,))
-    schedule = Schedule("stage", "stage", GRID, GRID, GRID, (stage,), in_place=True)
+    stage = LinearStage((block_map,), first=first)
+    schedule = Schedule("stage", "stage", GRID, GRID, GRID, (stage,), in_place=True, overwrites=overwrites)
     plan = Plan(schedule, extent, extent, extent, (extent, extent, extent), (), (), 0)
-    (step,) = NumpyExecutor().steps(plan, (stage,), spaces, alpha, beta)
+    (step,) = NumpyExecutor().steps(plan, (stage,), spaces, 5, beta)
     step()
 
     size = extent // GRID
@@ -57,7 +59,8 @@ def test_a_linear_stage_reads_before_it_writes(block_map: BlockMap, layout: str,
     wanted = {name: array.copy() for name, array in whole.items()}
     for target, row in zip(block_map.targets, block_map.map.matrix, strict=True):
         value = sum((float(rational(c)) * block(whole, block_map.sources[i]) for i, c in row), np.zeros((size, size)))
-        block(wanted, target)[...] = alpha * value + beta * block(whole, target) if target.space == "C" else value
+        kept = 0 if target.space != "C" or overwrites else beta if target in first else 1
+        block(wanted, target)[...] = value + kept * block(whole, target)
     for name in "ABC":
         np.testing.assert_array_equal(spaces[name], wanted[name])
 

@@ -88,7 +88,7 @@ def test_msmes_is_proved_in_place_at_every_level(levels: int) -> None:
 def test_interleaved_levels_agree_with_exact_execution() -> None:
     schedule = load("msmes").schedule
     assert schedule is not None
-    assert computes(mark_first_writes(nest_levels(schedule, 2)))
+    assert computes(mark_first_writes(nest_levels([schedule] * 2)))
 
 
 def mutated_schedules(schedule: Schedule) -> Iterator[Schedule]:
