@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from common import save
 from published import published
 
+from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
 from bilinear.ir.scheme import Scheme
@@ -44,7 +45,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "1+1, preserve": {"temporaries": 1, "keep": ("A", "B")},
 }
 """The last two have one temporary for sums of A and one for sums of B."""
-ROW = "{:<26} {:<12} {:<14} {:>14} {:>10} {:>10} {:>8} {:>7}"
+OVERWRITING: dict[str, dict[str, Any]] = {
+    "overwrite": {},
+    "overwrite, preserve A": {"keep": ("A",)},
+    "overwrite, 1+1 blocks": {"temporaries": 1},
+    "overwrite, 1+1, preserve": {"temporaries": 1, "keep": ("A", "B")},
+}
+"""C = A*B with blocks of C as scratch; for schemes of less than 50 products."""
+ROW = "{:<26} {:<12} {:<24} {:>14} {:>10} {:>10} {:>8} {:>7}"
 
 
 def main() -> None:
@@ -70,34 +78,41 @@ def main() -> None:
 
 def measured(scheme: Scheme, effort: int) -> Iterator[dict[str, Any]]:
     """One row a variant; one product at a time only for the small schemes."""
-    for variant, options in VARIANTS.items():
+    overwriting = {name: options | {"overwrite": True} for name, options in OVERWRITING.items() if scheme.rank < 50}
+    for variant, options in (VARIANTS | overwriting).items():
         told: list[Progress] = []
         begin = time.perf_counter()
-        schedule = find_in_place(scheme, effort=effort, progress=told.append, **options)
+        try:
+            schedule = find_in_place(scheme, effort=effort, progress=told.append, **options)
+        except BilinearError:
+            continue  # nothing of this kind was found
         seconds = time.perf_counter() - begin
-        yield _row(scheme, variant, schedule, told[-1].fewest, seconds)
+        yield _row(scheme, variant, schedule, told[-1], seconds)
     if scheme.rank < 30:
         begin = time.perf_counter()
         schedule = find_sequential(scheme, effort=effort)
-        yield _row(scheme, "sequential", schedule, scheme.rank, time.perf_counter() - begin)
+        yield _row(scheme, "sequential", schedule, None, time.perf_counter() - begin)
 
 
-def _row(scheme: Scheme, variant: str, schedule: Schedule, fewest: int, seconds: float) -> dict[str, Any]:
+def _row(scheme: Scheme, variant: str, schedule: Schedule, told: Progress | None, seconds: float) -> dict[str, Any]:
+    """What was found; the search says the counts of stages and traffic, for an overwriting schedule has its stages cut into colours."""
     maps = [m for stage in schedule.stages if isinstance(stage, LinearStage) for m in stage.maps]
     fused = [m for stage in fuse_linear_stages(schedule).stages if isinstance(stage, LinearStage) for m in stage.maps]
     widths = [len(stage.products) for stage in schedule.stages if isinstance(stage, ProductStage)]
     proof = prove_schedule(schedule if schedule.scales_itself else runnable(schedule), scheme)
+    shapes = proof.shapes.statement if proof.shapes is not None else ""
     return {
         "scheme": scheme.name,
         "format": scheme.format,
         "variant": variant,
-        "product_stages": len(widths),
-        "fewest": fewest,
+        "product_stages": told.stages if told else len(widths),
+        "fewest": told.fewest if told else scheme.rank,
         "widths": widths,
         "additions": sum(m.map.additions for m in maps),
-        "blocks_moved": sum(len(m.sources) + len(m.targets) for m in fused),
+        "blocks_moved": told.traffic if told else sum(len(m.sources) + len(m.targets) for m in fused),
         "seconds": round(seconds, 2),
         "proved": proof.holds,
+        "shapes": shapes,
     }
 
 

@@ -7,10 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from bilinear.version import __version__
 
-__all__ = ["Algorithm", "BilinearError", "StageError", "__version__", "compile", "load", "load_plan", "matmul", "plan", "save_plan"]
+__all__ = [
+    "Algorithm",
+    "BilinearError",
+    "StageError",
+    "__version__",
+    "compile",
+    "from_arrays",
+    "import_table",
+    "load",
+    "load_plan",
+    "matmul",
+    "plan",
+    "save_plan",
+]
 
 if TYPE_CHECKING:
-    from bilinear.driver import Algorithm, compile, load
+    from bilinear.driver import Algorithm, compile, from_arrays, import_table, load
     from bilinear.errors import BilinearError, StageError
     from bilinear.planner.saved import load_plan, save_plan
     from bilinear.runtime.auto import plan
@@ -21,6 +34,8 @@ _HOMES = {
     "StageError": "bilinear.errors",
     "compile": "bilinear.driver",
     "Algorithm": "bilinear.driver",
+    "from_arrays": "bilinear.driver",
+    "import_table": "bilinear.driver",
     "load": "bilinear.driver",
     "load_plan": "bilinear.planner.saved",
     "matmul": "bilinear.runtime.matmul",

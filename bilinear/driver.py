@@ -12,11 +12,16 @@ from bilinear.codegen.output import output_files, write_folder
 from bilinear.codegen.program import Program, Progress, build_program, no_progress
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
-from bilinear.planner.prepare import INPUTS, Prepared, natural_inputs, plain, prepare
+from bilinear.interchange.importing import Imported, import_arrays, import_scheme
+from bilinear.interchange.writing import writable
+from bilinear.ir.plan import INPUTS
+from bilinear.ir.printer import print_scheme
+from bilinear.planner.prepare import Prepared, natural_inputs, plain, prepare
 from bilinear.planner.rings import coefficients_of, require_elements
 from bilinear.reporting.examine import certificate_for, examine, report_of
 from bilinear.reporting.report import Report
 from bilinear.runtime.matmul import matmul
+from bilinear.source import Source
 
 DTYPES = ("float64", "float32")
 ARCHITECTURES = ("sm_80", "sm_90", "compute_90")
@@ -63,6 +68,29 @@ def load(name_or_path: str | Path) -> Algorithm:
     """The algorithm of a `.bl` file, or of a name among the shipped ones. Raises `BilinearError`."""
     loaded = frontend.load(name_or_path)
     return Algorithm(loaded.scheme, loaded.schedule, loaded.source, loaded.path)
+
+
+def from_arrays(u: Any, v: Any, w: Any, *, ring: str | None = None, transposed: bool | None = None, name: str = "arrays") -> Algorithm:
+    """The algorithm of three tables of numbers, proved: U over the blocks of A, V over those of B, W over those of C.
+
+    They are NumPy arrays or nested lists of integers, floats, fractions or complex numbers, a product a row or a column. The ring, and
+    whether C is `transposed` (its blocks numbered column by column), are found out where they are not said. Raises `BilinearError`.
+    """
+    return _in_the_language(import_arrays(u, v, w, ring=ring, transposed=transposed, name=name))
+
+
+def import_table(
+    path: str | Path, *, format: str = "", ring: str | None = None, transposed: bool | None = None, entry: str = ""
+) -> Algorithm:
+    """The algorithm in a published table, proved; what is not said is found out, as `bilinear import` does. Raises `BilinearError`."""
+    return _in_the_language(import_scheme(path, format=format, ring=ring, transposed=transposed, entry=entry))
+
+
+def _in_the_language(imported: Imported) -> Algorithm:
+    """An algorithm that was read from elsewhere, with the text that the language has for it."""
+    scheme = writable(imported.scheme)
+    file = f"{scheme.name}.bl"
+    return Algorithm(scheme, None, Source(file, print_scheme(scheme)), Path(file))
 
 
 def verify(algorithm: str | Path | Loaded, *, levels: int = 1, inputs: str | None = None) -> Report:

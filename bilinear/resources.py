@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
+import hashlib
 from errno import EISDIR
+from functools import cache
 from pathlib import Path
 
 from bilinear.errors import fail
@@ -24,23 +25,37 @@ def devices_folder() -> Path:
     return Path(__file__).resolve().parent / "devices"
 
 
+@cache
+def implementation_sha256() -> str:
+    """SHA-256 of all that turns a proved algorithm into kernels: another one may give other bits for the same plan."""
+    package = Path(__file__).resolve().parent
+    texts = [path for room in ("ir", "passes", "planner", "codegen") for path in sorted((package / room).iterdir()) if path.suffix == ".py"]
+    found = hashlib.sha256()
+    for path in (*texts, *sorted(p for p in templates_folder().iterdir() if p.name.endswith(".cu.j2"))):
+        found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
 def _folder(name: str) -> Path:
     package = Path(__file__).resolve().parent
     packaged = package / f"_{name}"
     return packaged if packaged.is_dir() else package.parent / name
 
 
-def write_file(path: Path, text: str) -> None:
+def write_file(path: Path, text: str | bytes) -> None:
     """Write a file whole, or not at all (E612); what is there and no file, such as a pipe, is written to."""
+    data = text.encode() if isinstance(text, str) else text
     try:
         if not path.name or path.is_dir():
             raise IsADirectoryError(EISDIR, "it is a folder")
         if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")
+            path.write_bytes(data)
             return
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as fresh:
+        import tempfile  # with all that it imports a tenth of a first plan
+
+        with tempfile.NamedTemporaryFile("wb", dir=path.parent, delete=False) as fresh:
             try:
-                fresh.write(text)
+                fresh.write(data)
                 fresh.close()
                 Path(fresh.name).chmod(0o644)
                 Path(fresh.name).replace(path)

@@ -11,7 +11,7 @@ import pytest
 
 from bilinear.interchange.fast_matmul import read_fast_matmul
 from bilinear.interchange.fmm_json import read_fmm_json
-from bilinear.interchange.sms import read_sms_set
+from bilinear.interchange.plinopt import read_sms_set
 from bilinear.ir.scheme import Scheme
 
 FOLDER = Path(os.environ.get("BILINEAR_SCHEMES", Path(__file__).parents[2] / "shared" / "schemes"))

@@ -16,11 +16,10 @@ from bilinear.analysis.probable_error import probable_error
 from bilinear.analysis.rounding import SLACK, gamma, magnitude, sides
 from bilinear.analysis.rounding_trace import ResultValue, Trace
 from bilinear.ir.linear import Form
-from bilinear.ir.number import Coefficient, Symbolic, to_float
+from bilinear.ir.number import UNIT_ROUNDOFF, Coefficient, Symbolic, to_float
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.ir.scheme import Scheme
 
-UNIT_ROUNDOFF = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
 MOST_LEVELS = 16
 """More levels than this are never asked for: 2**16 blocks a side."""
 

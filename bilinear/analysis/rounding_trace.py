@@ -101,7 +101,7 @@ class Trace:
         return trace
 
     def run_maps(self, maps: Sequence[BlockMap], adds_to_c: bool = True) -> None:
-        """One linear stage: all maps read the state from before it. Where maps into C add to it, beta costs one rounding and the sum one."""
+        """One linear stage: all maps read the state from before it. In C, where maps add, beta and the sum cost a rounding each."""
         written: dict[Block, Value] = {}
         for block_map in maps:
             values = [self.state[block] for block in block_map.sources]

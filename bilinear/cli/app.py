@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bilinear import __version__
-from bilinear.cli import planning, proving, running
+from bilinear.cli import exchanging, planning, proving, running
 from bilinear.errors import BilinearError, StageError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Fast matrix multiplication, proved.")
@@ -20,6 +20,8 @@ app.command()(running.show)
 app.command()(planning.schedule)
 app.command()(planning.plan)
 app.command()(planning.tune)
+app.command("import")(exchanging.import_)
+app.command()(exchanging.export)
 app.command()(running.doctor)
 
 USAGE = 2

@@ -10,46 +10,93 @@ import typer
 
 from bilinear.cli.options import Algorithm, Json, progress_bar, read_shape
 from bilinear.errors import fail
+from bilinear.ir.scheme import Scheme
 from bilinear.resources import write_file
 
 
 def schedule(
     algorithm: Algorithm,
-    in_place: Annotated[bool, typer.Option("--in-place", help="Form sums in A and B themselves; the only kind there is so far.")] = False,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Form sums in A and B themselves.")] = False,
+    depth_first: Annotated[bool, typer.Option("--depth-first", help="One product at a time, A and B never written.")] = False,
+    accumulate: Annotated[bool, typer.Option("--accumulate", help="With --depth-first, find C += A*B; else C = A*B.")] = False,
+    directly: Annotated[bool, typer.Option("--directly", help="With --depth-first, let products be added to what a block holds.")] = False,
     consume: Annotated[bool, typer.Option("--consume", help="Leave A and B undefined.")] = False,
     keep: Annotated[str, typer.Option(help="Operands that are never written: A, B.")] = "",
-    temporaries: Annotated[int, typer.Option(min=0, help="Blocks for sums of A, and as many for sums of B, that may be allocated.")] = 0,
+    temporaries: Annotated[int, typer.Option(min=0, help="Blocks that may be allocated; in place, so many for A and for B.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Find C = A*B, with blocks of C as scratch; else C += A*B.")] = False,
+    scratch: Annotated[str, typer.Option(help="With --overwrite, the operands whose sums blocks of C may hold (default: A, B).")] = "",
     seconds: Annotated[float, typer.Option(min=0.1, help="End the search after so long, with the best so far.")] = 60.0,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the schedule to a .bl file (default: print it).")] = None,
 ) -> None:
-    """Find an in-place schedule for a scheme, and write it in the language."""
+    """Find a schedule for a scheme, and write it in the language."""
     from bilinear.frontend import load
     from bilinear.ir.printer import print_schedule, print_scheme
     from bilinear.planner.in_place import find_in_place
     from bilinear.planner.in_place_write import scaling_itself
     from bilinear.planner.prepare import proved, proved_schedule, runnable
 
-    if not in_place:
-        raise fail("E507", "no kind of schedule is named", "give --in-place")
+    if in_place == depth_first:
+        what = "two kinds of schedule are named" if in_place else "no kind of schedule is named"
+        raise fail("E507", what, "give --in-place or --depth-first")
+    if (depth_first and (consume or keep or overwrite)) or (in_place and (accumulate or directly)):
+        raise fail("E557", f"an option has no meaning with {'--depth-first' if depth_first else '--in-place'}", "leave it out")
+    if scratch and not overwrite:
+        raise fail("E561", "--scratch says whose sums may stand in C, and C is not overwritten", "give --overwrite, too")
     scheme = load(algorithm).scheme
     proved(scheme)
-    kept = [name.strip() for name in keep.replace(",", " ").split()]
+    if depth_first:
+        _write_found(*_depth_first(scheme, accumulate, directly, temporaries, seconds), output)
+        return
     with progress_bar() as progress:
         found = find_in_place(
             scheme,
             consume=consume,
-            keep=kept,
+            keep=_names(keep),
             temporaries=temporaries,
+            overwrite=overwrite,
+            scratch=_names(scratch or "A B"),
             seconds=seconds,
             progress=lambda state: progress(str(state), state.steps, state.planned),
         )
     proved_schedule(runnable(found), scheme)
-    text = print_scheme(scheme) + "\n" + print_schedule(scaling_itself(found) if found.workspaces else found)
+    text = print_scheme(scheme) + "\n" + print_schedule(scaling_itself(found) if found.workspaces or overwrite else found)
+    _write_found(text, "", output)
+
+
+def _write_found(text: str, facts: str, output: Path | None) -> None:
+    """Print what was found, or write it; its facts stand in a comment."""
+    text = f"# {facts}\n{text}" if facts else text
     if output is None:
         print(text, end="")
         return
     write_file(output, text)
-    print(f"written to {output}; `bilinear verify {output}` proves it")
+    print(*filter(None, (facts, f"written to {output}; `bilinear verify {output}` proves it")), sep="\n")
+
+
+def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: int, seconds: float) -> tuple[str, str]:
+    """A depth-first schedule in the language, and what it costs."""
+    from bilinear.ir.printer import print_schedule, print_scheme
+    from bilinear.planner.depth_first import find_depth_first
+    from bilinear.planner.depth_first_text import saying_its_scaling
+    from bilinear.planner.prepare import proved_schedule
+
+    with progress_bar() as progress:
+        found = find_depth_first(
+            scheme,
+            accumulate=accumulate,
+            directly=directly,
+            temporaries=temporaries,
+            seconds=seconds,
+            progress=lambda state: progress(str(state), state.done, state.products),
+        )
+    proved_schedule(found.schedule, scheme)
+    written = saying_its_scaling(found.schedule)
+    proved_schedule(written, scheme)
+    return print_scheme(scheme) + "\n" + print_schedule(written), str(found)
+
+
+def _names(text: str) -> list[str]:
+    return text.replace(",", " ").split()
 
 
 def plan(
@@ -60,15 +107,20 @@ def plan(
     workspace: Annotated[str, typer.Option(help="Most bytes beyond A, B and C: a number, none, or unlimited.")] = "unlimited",
     accuracy: Annotated[float | None, typer.Option(help="The largest error, relative to max|A| * max|B|.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say of every alternative why it lost, and what workspace buys.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page with a picture of time and workspace, too.")] = None,
     as_json: Json = False,
 ) -> None:
     """Choose how to run a problem, from the description of a device; no GPU is needed."""
+    from bilinear.reporting.plan_page import plan_html
     from bilinear.reporting.plans import pareto_table, plan_json, plan_table
     from bilinear.runtime.auto import plan as make_plan
 
     budget = int(workspace) if re.fullmatch("[0-9]{1,18}", workspace) else workspace
     m, k, n = read_shape(shape)
-    choice = make_plan(m, k, n, dtype, device=device or None, inputs=inputs, workspace=budget, accuracy=accuracy, explain=explain)
+    whole = explain or html is not None
+    choice = make_plan(m, k, n, dtype, device=device or None, inputs=inputs, workspace=budget, accuracy=accuracy, explain=whole)
+    if html is not None:
+        write_file(html, plan_html(choice))
     if as_json:
         print(plan_json(choice), end="")
         return

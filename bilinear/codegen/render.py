@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING
 
-from bilinear.ir.kernel import Argument, InputKernel, Kernel, Part, Port
+from bilinear.ir.kernel import Argument, InputKernel, Kernel, Port
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic, is_negative, to_float
 from bilinear.resources import templates_folder
@@ -62,21 +62,22 @@ def _flag(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _address(port: Port, part: Part) -> str:
-    """Where the element (row, column) of a port's block lies; its place in the grid comes from the part's table row."""
+def _address(port: Port) -> str:
+    """Where a part's element of a port's block lies."""
     x = port.space
-    return f"{x} + (place[{port.entry}] * {part.height} + row) * {x}_rs + (place[{port.entry + 1}] * {part.width} + column) * {x}_cs"
+    moves = [f"{count} * opaque({x}_{way})" for count, way in ((port.down, "down"), (port.right, "right")) if count]
+    return " + ".join([f"{x}_at", *moves])
 
 
-def _combination(form: Form) -> str:
-    """A linear form as a C expression over lane e of `v0`, `v1`, ..."""
+def _combination(form: Form, lane: int) -> str:
+    """A linear form as a C expression over one lane of `v0`, `v1`, ..."""
     if not form:
         return "Real(0)"
     text = ""
     for index, coefficient in form:
         sign = "-" if is_negative(coefficient) else "+"
         size: Coefficient = -coefficient if sign == "-" else coefficient
-        value = f"v{index}.lane[e]"
+        value = f"v{index}.lane[{lane}]"
         term = value if size == 1 else f"{_constant(size)} * {value}"
         text += (f" {sign} " if text else "-" * (sign == "-")) + term
     return text

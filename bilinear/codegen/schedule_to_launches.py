@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bilinear.analysis.block_maps import components
+from bilinear.analysis.evaluation_order import evaluate, own_inputs, read_ahead
 from bilinear.ir.kernel import (
     ELEMENT_BYTES,
     Argument,
@@ -28,14 +29,20 @@ from bilinear.ir.kernel import (
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
 
 TILES: dict[str, SimtTile | MmaTile] = {
-    "float": SimtTile(m=128, n=128, k=16, m_warps=2, n_warps=2, stages=3, blocks=2),
-    "double": MmaTile(m=128, n=64, k=16, m_warps=2, n_warps=2, stages=3, blocks=2),
+    "float": SimtTile(m=128, n=256, k=16, m_warps=2, n_warps=4, stages=3, blocks=1),
+    "double": MmaTile(m=128, n=128, k=32, m_warps=2, n_warps=4, stages=2, blocks=1),
 }
 EXTENTS = {"A": ("bm", "bk"), "B": ("bk", "bn"), "C": ("bm", "bn")}
 LINEAR_THREADS = (32, 8)
 Place = tuple[int, ...]
-BYTES_IN_REGISTERS = 256
-"""What a thread of a linear kernel may hold of its sources before it handles fewer than 16 bytes of each (a quarter of 255 registers)."""
+BYTES_READ_AHEAD = 448
+"""What a thread of a linear kernel holds in values while it reads ahead: 112 of its 255 registers, and addresses take many more."""
+MOST_BYTES = 768
+"""What a thread may hold in values at all before it handles fewer elements of each block."""
+BYTES_A_VALUE = 8
+"""Of each block a thread handles this much where there are enough blocks to keep memory busy, and twice as much where there are few."""
+FEW_LIVE = 8
+"""Live values up to which blocks are few."""
 
 
 def schedule_to_launches(schedule: Schedule, element: str) -> tuple[Launch, ...]:
@@ -84,9 +91,10 @@ def _parts(schedule: Schedule, stage: LinearStage) -> tuple[tuple[Part, ...], li
     for block_map in stage.maps:
         for piece in components(block_map):
             kept = tuple(_kept(schedule, stage, target) for target in piece.targets)
-            part = _part(piece, shape_of[piece.targets[0].space], kept)
+            stands = _stands(piece)
+            part = _part(piece, stands, shape_of[piece.targets[0].space], kept)
             part = parts.setdefault(part, replace(part, number=len(parts)))
-            places.append((part.number, *_coordinates(piece)))
+            places.append((part.number, *(value for place in stands.values() for value in place)))
     return tuple(parts.values()), places
 
 
@@ -95,32 +103,34 @@ def _linear_kernel(schedule: Schedule, parts: tuple[Part, ...], places: list[Pla
     extents = [name for name in ("bm", "bk", "bn") if any(name in (p.height, p.width) for p in parts)]
     scalars = ["beta"] if any("beta" in part.kept for part in parts) else []
     longest = max(len(place) for place in places)
+    lanes = _lanes(element, max(part.evaluation.live for part in parts))
+    most = BYTES_READ_AHEAD // (lanes * ELEMENT_BYTES[element])
     return LinearKernel(
         name,
         f"{len(parts)} map(s) of {schedule.name} at {schedule.levels} level(s), at {len(places)} place(s)",
         element,
         _arguments(used, extents, scalars),
         LINEAR_THREADS,
-        _lanes(element, max(len(p.sources) for p in parts)),
-        parts,
+        lanes,
+        tuple(replace(part, evaluation=read_ahead(part.evaluation, most)) for part in parts),
         tuple(place + (0,) * (longest - len(place)) for place in places),
     )
 
 
-def _lanes(element: str, sources: int) -> int:
-    """16 bytes a thread and block where the registers hold that for every source, else fewer."""
-    lanes = 16 // ELEMENT_BYTES[element]
-    while lanes > 1 and lanes * ELEMENT_BYTES[element] * sources > BYTES_IN_REGISTERS:
-        lanes //= 2
-    return lanes
+def _lanes(element: str, live: int) -> int:
+    """How many neighbouring elements a thread handles of each block, where so many values are live at once."""
+    value = BYTES_A_VALUE * (2 if live <= FEW_LIVE else 1)
+    while value > ELEMENT_BYTES[element] and live * value > MOST_BYTES:
+        value //= 2
+    return value // ELEMENT_BYTES[element]
 
 
-def _blocks(piece: BlockMap) -> tuple[Block, ...]:
-    return tuple(dict.fromkeys(piece.sources + piece.targets))
-
-
-def _coordinates(piece: BlockMap) -> tuple[int, ...]:
-    return tuple(value for block in _blocks(piece) for value in (block.row, block.column))
+def _stands(piece: BlockMap) -> dict[str, tuple[int, int]]:
+    """The least grid row and column of a piece's blocks, by space."""
+    blocks: dict[str, list[Block]] = {}
+    for block in piece.sources + piece.targets:
+        blocks.setdefault(block.space, []).append(block)
+    return {space: (min(b.row for b in own), min(b.column for b in own)) for space, own in blocks.items()}
 
 
 def _kept(schedule: Schedule, stage: LinearStage, target: Block) -> str:
@@ -129,17 +139,23 @@ def _kept(schedule: Schedule, stage: LinearStage, target: Block) -> str:
     return "beta" if target in stage.first else "1"
 
 
-def _part(piece: BlockMap, shape: str, kept: tuple[str, ...]) -> Part:
-    """The part that a piece is one place of, not yet numbered: equal parts differ only in where they run."""
-    entry = {block: 1 + 2 * i for i, block in enumerate(_blocks(piece))}
+def _part(piece: BlockMap, stands: dict[str, tuple[int, int]], shape: str, kept: tuple[str, ...]) -> Part:
+    """The part that a piece is one place of, not yet numbered: equal parts differ only in where they stand."""
+
+    def port(block: Block) -> Port:
+        row, column = stands[block.space]
+        return Port(block.space, block.row - row, block.column - column)
+
     height, width = EXTENTS[shape]
     return Part(
         0,
         height,
         width,
-        tuple(Port(block.space, entry[block]) for block in piece.sources),
-        tuple(Port(block.space, entry[block]) for block in piece.targets),
-        piece.map,
+        tuple(stands),
+        tuple(map(port, piece.sources)),
+        tuple(map(port, piece.targets)),
+        piece.map.additions,
+        evaluate(piece.map, own_inputs(piece)),
         kept,
     )
 

@@ -1,1 +1,1 @@
-"""Readers for tables and schedules that others have published in their own formats."""
+"""Tables and schedules that others publish in their own formats: read, proved, and written."""

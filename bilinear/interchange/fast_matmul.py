@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from bilinear.errors import BilinearError, fail
-from bilinear.interchange.reading import MOST_NONZEROS, MOST_PRODUCTS, Dims, assemble, malformed, parse_term, read_text
+from bilinear.interchange.reading import MOST_NONZEROS, MOST_PRODUCTS, Dims, Maps, assemble, malformed, parse_term, read_text, said_ring
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, exact, generator
 from bilinear.ir.ring import Ring
@@ -33,8 +33,8 @@ def read_fast_matmul(path: str | Path, dims: Dims | None = None) -> Scheme:
     """The scheme in a file of the fast-matmul collection; substituted temporaries become its named steps.
 
     The format follows from the sizes of the tables; `dims` = (m, k, n) is checked against it where it is given. A table with x is a scheme
-    over Q[lambda], others are over Q. Raises `BilinearError`: E251 the file cannot be read, E252 something in it is no table, E253 the
-    sizes do not fit, E254 a table is missing.
+    over Q[lambda], others are over the ring that a comment names (`# ring: Z/2`), else over Q. Raises `BilinearError`: E251 the file cannot
+    be read, E252 something in it is no table, E253 the sizes do not fit, E254 a table is missing.
     """
     where = Path(path)
     source = read_text(where)
@@ -46,7 +46,8 @@ def read_fast_matmul(path: str | Path, dims: Dims | None = None) -> Scheme:
     _require_columns(source, last, inputs)
     result = LinearMap(inputs, tuple(w.rows), tuple(last.rows), _names("Z", last))
     approximate = any(isinstance(c, Symbolic) for block in (u, v, w, *substituted) for row in block.rows for _, c in row)
-    return assemble(source, where.name, (left, right, result), dims, Ring("Q[lambda]" if approximate else "Q"))
+    ring = Ring("Q[lambda]") if approximate else said_ring(source) or Ring()
+    return assemble(Maps(source, where.name, left, right, result, ring), dims)
 
 
 @dataclass

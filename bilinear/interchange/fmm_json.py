@@ -19,6 +19,7 @@ from bilinear.interchange.reading import (
     MOST_NONZEROS,
     MOST_PRODUCTS,
     Dims,
+    Maps,
     assemble,
     malformed,
     parse_rational,
@@ -26,7 +27,7 @@ from bilinear.interchange.reading import (
 )
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, exact
-from bilinear.ir.ring import Ring
+from bilinear.ir.ring import RINGS, Ring, parse_ring
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source, Span
 
@@ -46,8 +47,7 @@ def read_fmm_json(path: str | Path) -> Scheme:
     right = file.sparse_map("v", sizes["v"], rank, "Y") if reduced else file.dense_map("v", sizes["v"], rank)
     last = file.sparse_map("w", rank, sizes["w"], "Z") if reduced else _transposed(file.dense_map("w", sizes["w"], rank), rank)
     result = LinearMap(rank, tuple(last.outputs[j * m + i] for i in range(m) for j in range(n)), last.steps, last.names)
-    ring = Ring("Z/2") if file.data.get("z2") is True else Ring()
-    return assemble(file.source, where.stem, (left, right, result), (m, k, n), ring)
+    return assemble(Maps(file.source, where.stem, left, right, result, file.ring()), (m, k, n))
 
 
 def _transposed(table: LinearMap, rank: int) -> LinearMap:
@@ -104,6 +104,13 @@ class _File:
                 "m", "m is not the number of products", "E254" if rank is None else "E253", f"an integer from 1 to {MOST_PRODUCTS}"
             )
         return rank
+
+    def ring(self) -> Ring:
+        """Z/2 where the file is marked so, the ring that it names as ours do, else Q."""
+        said = self.data.get("ring")
+        if said is not None and (not isinstance(said, str) or parse_ring(said[:40]) is None):
+            raise self.wrong("ring", f"ring is none of {RINGS}")
+        return Ring("Z/2") if self.data.get("z2") is True else (parse_ring(said) if said else None) or Ring()
 
     def dense_map(self, key: str, inputs: int, rank: int) -> LinearMap:
         """A table of `rank` rows of `inputs` numbers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt, lcm
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Symbolic
-from bilinear.ir.ring import Ring
+from bilinear.ir.ring import RATIONALS, Ring, parse_ring
 from bilinear.ir.scheme import Bases, Scheme
 from bilinear.source import Source, Span
 
@@ -30,18 +31,20 @@ MOST_BITS = 4096
 Dims = tuple[int, int, int]
 
 _TERM = re.compile(r"([+-]?)([0-9]+(?:/[0-9]+)?|[0-9]*\.[0-9]+)?(?:\*?([xX])([0-9]*)(i?))?", re.ASCII)
+_SAID = re.compile(r"^# ring: (\S{1,40})\s*$", re.MULTILINE)
 
 
-def read_text(path: Path) -> Source:
-    """The text of a file. Raises `BilinearError` (E251) where it is missing, too large, or no text."""
+def read_text(path: Path, most: int | None = None) -> Source:
+    """The text of a file of at most `most` bytes. Raises `BilinearError` (E251) where it is missing, too large, or no text."""
+    most = MOST_BYTES if most is None else most
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(most + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise fail("E251", f"{str(path)[:200]!r} cannot be read: {reason}") from None
-    if len(data) > MOST_BYTES:
-        raise fail("E251", f"{path} is larger than {MOST_BYTES // 2**20} MiB", "is this a file of coefficients?")
+    if len(data) > most:
+        raise fail("E251", f"{path} is larger than {most // 2**20} MiB", "is this a file of coefficients?")
     try:
         return Source(str(path), data.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -81,6 +84,12 @@ def parse_rational(text: str) -> Fraction | None:
         return None
 
 
+def said_ring(source: Source) -> Ring | None:
+    """The ring that a comment of a file names, as our writers do where it is not Q: `# ring: Z/2`."""
+    match = _SAID.search(source.text)
+    return parse_ring(match[1]) if match is not None else None
+
+
 def dims_of(a: int, b: int, c: int) -> Dims | None:
     """The m, k, n for which A has mk blocks, B has kn and C has mn; None where there are none."""
     if min(a, b, c) < 1:
@@ -91,31 +100,58 @@ def dims_of(a: int, b: int, c: int) -> Dims | None:
     return m, a // m, c // m
 
 
-def assemble(
-    source: Source, name: str, maps: tuple[LinearMap, LinearMap, LinearMap], dims: Dims | None, ring: Ring, bases: Bases | None = None
-) -> Scheme:
+@dataclass(frozen=True)
+class Maps:
+    """What a file says before anybody asks of which map: three linear maps, over a ring, perhaps in other bases."""
+
+    source: Source
+    name: str
+    u: LinearMap
+    v: LinearMap
+    w: LinearMap
+    ring: Ring = RATIONALS
+    bases: Bases | None = None
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """How many values are on the left, on the right, and put out."""
+        if self.bases is None:
+            return self.u.inputs, self.v.inputs, len(self.w.outputs)
+        return self.bases.a.inputs, self.bases.b.inputs, len(self.bases.c.outputs)
+
+
+def assemble(maps: Maps, dims: Dims | None) -> Scheme:
     """The scheme of three maps, checked to be of one format (that of `dims`, where they are given).
 
     Raises `BilinearError`: E253 where the sizes are no format, or not the one that was asked for.
     """
-    u, v, w = maps
-    _require_bounded(source, maps)
-    if bases is not None:
-        _require_composable(source, maps, bases)
-    blocks = (u.inputs, v.inputs, len(w.outputs)) if bases is None else (bases.a.inputs, bases.b.inputs, len(bases.c.outputs))
-    told = f"A has {blocks[0]} blocks, B {blocks[1]}, C {blocks[2]}"
+    require_one_rank(maps)
+    a, b, c = maps.sizes
+    told = f"A has {a} blocks, B {b}, C {c}"
+    found = dims_of(a, b, c)
+    if found is None:
+        raise fail(
+            "E253", f"{maps.source.name} is no multiplication of matrices: {told}", "is it another bilinear map, or a part of a scheme?"
+        )
+    if dims is not None and found != tuple(dims):
+        raise fail("E253", f"{maps.source.name} is of the format {shape(found)}, not {shape(dims)}: {told}")
+    products = tuple(f"M{p + 1}" for p in range(maps.w.inputs))
+    return Scheme(scheme_name(maps.name), *found, maps.u, maps.v, maps.w, products, maps.ring, bases=maps.bases)
+
+
+def require_one_rank(maps: Maps) -> None:
+    """Refuse maps that are too large, or of no one rank (E253)."""
+    source, u, v, w = maps.source, maps.u, maps.v, maps.w
+    _require_bounded(source, (u, v, w))
+    if maps.bases is not None:
+        _require_composable(source, (u, v, w), maps.bases)
     rank = len(u.outputs)
-    if max(blocks) > MOST_BLOCKS or rank > MOST_PRODUCTS:
+    if max(maps.sizes) > MOST_BLOCKS or rank > MOST_PRODUCTS:
+        told = "A has {} blocks, B {}, C {}".format(*maps.sizes)
         raise fail("E253", f"{source.name} is too large: {told}, and {rank} products", f"at most {MOST_BLOCKS} and {MOST_PRODUCTS}")
     if not rank == len(v.outputs) == w.inputs:
         counts = f"U makes {rank} left factors, V {len(v.outputs)} right factors, and W reads {w.inputs} products"
         raise fail("E253", f"{source.name} is of no one rank: {counts}", "the three tables belong to different schemes")
-    found = dims_of(*blocks)
-    if found is None:
-        raise fail("E253", f"{source.name} is no multiplication of matrices: {told}", "other bilinear maps are not read")
-    if dims is not None and found != tuple(dims):
-        raise fail("E253", f"{source.name} is of the format {shape(found)}, not {shape(dims)}: {told}")
-    return Scheme(scheme_name(name), *found, u, v, w, tuple(f"M{p + 1}" for p in range(rank)), ring, bases=bases)
 
 
 def _require_bounded(source: Source, maps: tuple[LinearMap, ...]) -> None:

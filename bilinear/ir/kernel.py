@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bilinear.ir.linear import LinearMap
+from bilinear.ir.evaluation import Evaluation
 from bilinear.ir.number import Coefficient
 
 ELEMENT_BYTES = {"float": 4, "double": 8}
@@ -41,10 +41,11 @@ class Grid:
 
 @dataclass(frozen=True)
 class Port:
-    """One block that a part reads or writes: in which space, at which entry of the part's table row its grid row and column stand."""
+    """One block that a part reads or writes: so many blocks down and to the right of where the part stands in the space."""
 
     space: str
-    entry: int
+    down: int
+    right: int
 
 
 @dataclass(frozen=True)
@@ -54,16 +55,14 @@ class Part:
     number: int
     height: str
     width: str
+    spaces: tuple[str, ...]
+    """The spaces that it reads or writes, in the order of the table's columns."""
     sources: tuple[Port, ...]
     targets: tuple[Port, ...]
-    map: LinearMap
+    additions: int
+    evaluation: Evaluation
     kept: tuple[str, ...]
     """By target what its old value is multiplied by before the form is added: 0, 1 or beta."""
-
-    @property
-    def spaces(self) -> tuple[str, ...]:
-        """The spaces that the part reads or writes."""
-        return tuple(dict.fromkeys(port.space for port in self.sources + self.targets))
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class LinearKernel:
     lanes: int
     parts: tuple[Part, ...]
     places: tuple[tuple[int, ...], ...]
-    """One row a place: the part's number, then the grid row and column of each of its blocks."""
+    """One row a place: the part's number, then the grid row and column where it stands in each of its spaces."""
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="linear.cu.j2", init=False)
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from bilinear.ir.schedule import Schedule
 
+INPUTS = ("preserve", "restore", "consume")
+"""What a multiply may do to A and B: never write them, write them and bring them back, or leave them undefined."""
+
 
 @dataclass(frozen=True)
 class Slot:

@@ -214,6 +214,8 @@ def _scaled(product: Product) -> list[str]:
             return [f"{', '.join(_join([(t.coefficient, str(t.block))]) for t in product.targets)} {operator} {name}"]
     (target, *more) = product.targets
     if more:
-        raise fail("E241", "a product with several targets that are not all overwritten, or all added to, cannot be written in the language")
+        raise fail(
+            "E241", "a product with several targets that are not all overwritten, or all added to, cannot be written in the language"
+        )
     terms = [(target.coefficient, name), *((coefficient, str(block)) for block, coefficient in target.plus)]
     return [f"{target.block} = {_join(terms)}"]

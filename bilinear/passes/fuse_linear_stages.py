@@ -1,55 +1,116 @@
-"""Fuse linear stages: neighbouring linear stages become one, as the product of their maps.
+"""Fuse linear stages: neighbouring linear stages become as few passes over memory as registers allow, each the product of their maps.
 
-Before: a schedule. After: the same values in every block that a later stage or the caller reads; fewer passes over memory. Two
-stages stay apart where an independent part of their product would hold more blocks than a thread has registers for.
+Before: a schedule. After: the same values in every block that a later stage or the caller reads. Where one pass cannot hold a whole run
+of linear stages, the run is cut where the passes read and write the fewest elements, counted for a square problem.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
+from itertools import groupby
 
 from bilinear.analysis.block_maps import beside, components, restrict, then
+from bilinear.analysis.evaluation_order import evaluate, own_inputs
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Schedule, Stage
 
-MOST_SOURCES, MOST_TARGETS = 64, 128
-"""What one part may read and write: 64 doubles fill half the registers of a thread, more than 128 targets take long to compile."""
+MOST_LIVE = 96
+"""Values that a thread may hold: as doubles they take 192 of its 255 registers, and addresses need some of the others."""
+MOST_WORK = 3_000
+"""Reads, additions and writes of one part: more take long to order and to compile, and no longer fit the cache of instructions."""
 
 
 def fuse_linear_stages(schedule: Schedule) -> Schedule:
     """The schedule with neighbouring linear stages composed, values that nobody reads dropped, and unread workspaces with them."""
-    shape_of = {space.name: space.shape for space in schedule.spaces}
     fused: list[Stage] = []
-    for position, stage in enumerate(schedule.stages):
-        if isinstance(stage, LinearStage) and fused and isinstance(fused[-1], LinearStage):
-            both = _fuse(fused[-1], stage, _read(schedule.stages[position + 1 :]), shape_of)
-            if both is not None:
-                fused[-1] = both
-                continue
-        fused.append(stage)
-    used = _read(tuple(fused)) | _written(tuple(fused))
+    begin = 0
+    for is_linear, group in groupby(schedule.stages, lambda stage: isinstance(stage, LinearStage)):
+        run = tuple(group)
+        end = begin + len(run)
+        fused += _Run(schedule, begin, end).passes() if is_linear else run
+        begin = end
+    used = _read(fused) | _written(fused)
     names = {block.space for block in used}
     workspaces = tuple(space for space in schedule.workspaces if space.name in names)
     return replace(schedule, stages=tuple(fused), workspaces=workspaces)
 
 
-def _fuse(first: LinearStage, second: LinearStage, read_later: set[Block], shape_of: dict[str, str]) -> LinearStage | None:
-    """Both stages as one, or None where a part would be too large."""
-    groups: dict[str, list[list[BlockMap]]] = {}
-    for order, stage in enumerate((first, second)):
-        for block_map in stage.maps:
-            groups.setdefault(shape_of[block_map.targets[0].space], [[], []])[order].append(block_map)
-    maps: list[BlockMap] = []
-    for before, after in groups.values():
-        whole = then(beside(before), beside(after)) if before and after else beside(before or after)
-        kept = {t for t in whole.targets if t.space in ("A", "B", "C") or t in read_later}
-        maps.append(restrict(whole, kept))
-    parts = [part for m in maps for part in components(m)]
-    if any(len(part.sources) > MOST_SOURCES or len(part.targets) > MOST_TARGETS for part in parts):
-        return None
-    return LinearStage(tuple(m for m in maps if m.targets), first.restores and second.restores)
+class _Run:
+    """Neighbouring linear stages of a schedule, from position `begin` to before `end`."""
+
+    def __init__(self, schedule: Schedule, begin: int, end: int) -> None:
+        self.schedule, self.begin, self.end = schedule, begin, end
+        self.shape_of = {space.name: space.shape for space in schedule.spaces}
+        self.elements = {"A": schedule.n, "B": schedule.m, "C": schedule.k}  # of a block, in units that are the same for all shapes
+        self.fused = cache(self._fused)
+        self.cheapest = cache(self._cheapest)
+
+    def passes(self) -> tuple[LinearStage, ...]:
+        """The passes that move the fewest elements."""
+        return self.cheapest(self.begin)[2]
+
+    def _cheapest(self, begin: int) -> tuple[int, int, tuple[LinearStage, ...]]:
+        """What the passes from a position on move, how many they are, and the passes: of the cheapest way to cut there."""
+        if begin == self.end:
+            return 0, 0, ()
+        best: tuple[int, int, tuple[LinearStage, ...]] | None = None
+        for end in range(self.end, begin, -1):
+            stage = self.fused(begin, end)
+            if stage is None:
+                continue
+            moved, count, rest = self.cheapest(end)
+            found = (moved + self._moved(stage), count + 1, (stage, *rest))
+            if best is None or found[:2] < best[:2]:
+                best = found
+            if end == self.end:  # one pass reads and writes nothing that the passes of a cut would not
+                break
+        assert best is not None  # a stage alone is a pass
+        return best
+
+    def _fused(self, begin: int, end: int) -> LinearStage | None:
+        """The stages as one, or None where that would be too large; a stage alone is as it is."""
+        last = self.schedule.stages[end - 1]
+        assert isinstance(last, LinearStage)
+        if end == begin + 1:
+            return last
+        before = self.fused(begin, end - 1)
+        if before is None or (self.schedule.adds_to_c and _writes_c(before) and _writes_c(last)):
+            return None
+        return self._composed(before, last, _read(self.schedule.stages[end:]))
+
+    def _composed(self, first: LinearStage, second: LinearStage, read_later: set[Block]) -> LinearStage | None:
+        groups: dict[str, list[list[BlockMap]]] = {}
+        for order, stage in enumerate((first, second)):
+            for block_map in stage.maps:
+                groups.setdefault(self.shape_of[block_map.targets[0].space], [[], []])[order].append(block_map)
+        maps: list[BlockMap] = []
+        for before, after in groups.values():
+            whole = then(beside(before), beside(after)) if before and after else beside(before or after)
+            kept = {t for t in whole.targets if t.space in ("A", "B", "C") or t in read_later}
+            maps.append(restrict(whole, kept))
+        if not all(_fits(part) for m in maps for part in components(m)):
+            return None
+        return LinearStage(tuple(m for m in maps if m.targets), first.restores and second.restores)
+
+    def _moved(self, stage: LinearStage) -> int:
+        return sum((len(m.sources) + len(m.targets)) * self.elements[self.shape_of[m.targets[0].space]] for m in stage.maps)
 
 
-def _read(stages: tuple[Stage, ...]) -> set[Block]:
+def _fits(part: BlockMap) -> bool:
+    """Whether a thread can evaluate a part in its registers."""
+    if len(part.sources) + part.map.additions + len(part.targets) > MOST_WORK:
+        return False
+    if len(part.sources) + len(part.map.steps) < MOST_LIVE:  # even all of them at once
+        return True
+    return evaluate(part.map, own_inputs(part)).live <= MOST_LIVE
+
+
+def _writes_c(stage: LinearStage) -> bool:
+    return any(target.space == "C" for m in stage.maps for target in m.targets)
+
+
+def _read(stages: Sequence[Stage]) -> set[Block]:
     read: set[Block] = set()
     for stage in stages:
         if isinstance(stage, LinearStage):
@@ -59,7 +120,7 @@ def _read(stages: tuple[Stage, ...]) -> set[Block]:
     return read
 
 
-def _written(stages: tuple[Stage, ...]) -> set[Block]:
+def _written(stages: Sequence[Stage]) -> set[Block]:
     written: set[Block] = set()
     for stage in stages:
         if isinstance(stage, LinearStage):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bilinear.ir.schedule import Block, LinearStage, ProductStage, Schedule, Stage, Target
+from bilinear.ir.schedule import Block, ProductStage, Schedule, Stage, Target
 
 
 def mark_first_writes(schedule: Schedule) -> Schedule:

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING
 
-from bilinear.analysis.accuracy import UNIT_ROUNDOFF, classical_bound, error_bound, run_error_bound
-from bilinear.analysis.identity import schedule_hash, scheme_hash
 from bilinear.errors import fail
-from bilinear.frontend import Loaded, load
+from bilinear.ir.number import UNIT_ROUNDOFF
+from bilinear.ir.plan import INPUTS
 from bilinear.ir.schedule import Schedule
-from bilinear.passes.fold_bases import fold_bases
-from bilinear.passes.scheme_to_schedule import scheme_to_schedule
 from bilinear.planner.device import Device
 from bilinear.planner.model import ITEMSIZE, ProductWork, Profile, geometric_mean, library_seconds, predict, product_seconds, profile_of
 from bilinear.planner.plan import make_plan
-from bilinear.planner.prepare import INPUTS, lower_levels
+from bilinear.planner.profiles import Outline, outline
+from bilinear.resources import implementation_sha256
 from bilinear.version import __version__
 
+if TYPE_CHECKING:  # what reads, lowers and bounds is imported where it is needed: a plan from the table of outlines needs none of it
+    from bilinear.frontend import Loaded
+
 LIBRARY = "library"
-SCHEMES = (("winograd", 3), ("strassen", 3), ("hopcroft_kerr", 2), ("laderman", 2))
+SCHEMES = (("classical", 1), ("winograd", 3), ("strassen", 3), ("hopcroft_kerr", 2), ("laderman", 2))
 """Schemes that are weighed with a workspace, each to so many levels."""
-IN_PLACE = (("msmes", 3),)
-"""Schedules that are weighed where the inputs may be written."""
+MIXED = (("laderman", "winograd"), ("hopcroft_kerr", "winograd"))
+"""Levels of different schemes that are weighed, the outermost first."""
+FASTEST = "winograd"
+"""What runs below levels that save memory."""
+RECURSE = ("winograd_depth_first",)
+"""Depth-first schedules, of few temporaries, for the outer levels."""
+IN_PLACE = ("winograd_in_place", "msmes")
+"""Schedules without a workspace, for the outer levels where the inputs may be written."""
+MOST_LEVELS = 3
+MOST_PRODUCTS = 1_000
+"""More in one flat schedule take longer to prove than anyone waits at a first call."""
 LEAST_GAIN = 0.03
 """The library's multiply runs unless a plan is predicted to be faster by more than this part: the model is no better."""
 LEAST_BLOCK = 512
@@ -37,7 +50,8 @@ class Problem:
     """What a plan is asked for: C (m x n) = A (m x k) * B (k x n), row-major but for those in `column_major` (sorted names).
 
     `inputs` is what the caller lets happen to A and B, `workspace` the most bytes (None: what the device has), `accuracy` the most that
-    max|C - A*B| / (max|A| max|B|) may be for any data (None: anything). Raises `BilinearError` (E543) for what means nothing.
+    max|C - A*B| / (max|A| max|B|) may be for any data (None: anything). With `accumulate` the product is added to beta times C. Raises
+    `BilinearError` (E543) for what means nothing.
     """
 
     m: int
@@ -48,6 +62,7 @@ class Problem:
     workspace: int | None = None
     accuracy: float | None = None
     column_major: tuple[str, ...] = ()
+    accumulate: bool = False
 
     def __post_init__(self) -> None:
         extents = (self.m, self.k, self.n)
@@ -69,12 +84,14 @@ class Problem:
 class Candidate:
     """A way to run a problem.
 
+    `levels` names the algorithm of each level, the outermost first (none: the library's multiply), `strategy` says how each runs: `expand`
+    (all sums, all products, all results), `recurse` (one product at a time, few temporaries) or `inplace` (sums in A and B themselves).
+
     `ms` is the predicted time (None: not worth predicting), `workspace` exact bytes, `error` the bound that always holds of
     max|C - A*B| / (max|A| max|B|) (None where nobody asked), `why` the reason why it was chosen or lost.
     """
 
-    algorithm: str
-    levels: int
+    levels: tuple[str, ...]
     inputs: str
     strategy: str
     ms: float | None = None
@@ -85,21 +102,31 @@ class Candidate:
     @property
     def name(self) -> str:
         """The candidate for readers."""
-        return self.algorithm if self.levels == 0 else f"{self.algorithm}, {self.levels} level{'s' * (self.levels > 1)}"
+        runs = [(name, len(list(same))) for name, same in groupby(self.levels)]
+        if len(runs) == 1:
+            (name, count) = runs[0]
+            return f"{name}, {count} level{'s' * (count > 1)}"
+        return ", then ".join(name if count == 1 else f"{count} x {name}" for name, count in runs) or LIBRARY
+
+    @property
+    def is_library(self) -> bool:
+        """Whether it is the library's multiply."""
+        return not self.levels
 
 
 @dataclass(frozen=True)
 class Choice:
     """A plan, and how it was found: the chosen candidate first, then those that could run by predicted time, then the refused ones.
 
-    It names what will run completely: the algorithm by name and by the hashes of what it holds, levels, promise, and version.
+    It names what will run completely: the algorithm of every level by name and by the hashes of scheme and schedule, the promise, the
+    version, and the hash of what lowers them.
     """
 
     problem: Problem
     device: str
     candidates: tuple[Candidate, ...]
-    scheme_sha256: str = ""
-    schedule_sha256: str = ""
+    sha256: tuple[tuple[str, str], ...] = ()
+    implementation_sha256: str = ""
     version: str = __version__
 
     @property
@@ -110,27 +137,31 @@ class Choice:
     @property
     def is_library(self) -> bool:
         """Whether the library's multiply runs."""
-        return self.chosen.algorithm == LIBRARY
+        return self.chosen.is_library
 
 
 @lru_cache(maxsize=1024)
 def make_choice(problem: Problem, device: Device, explain: bool = False) -> Choice:
     """The plan for a problem on a device, from the device's description alone: no GPU is asked, and the same is chosen every time.
 
-    With `explain`, error bounds are computed for every candidate; else only where an accuracy is asked for.
+    With `explain` everything is computed for every candidate that fits; else times only of those that may win, and error bounds only where
+    an accuracy is asked for.
     """
     weighed = _Weighing(problem, device, explain)
-    library = weighed.library()
+    library = best = weighed.library()
     able: list[Candidate] = [library]
     refused: list[Candidate] = []
-    for candidate in (weighed.weigh(*way, library.ms or 0.0) for way in ways(problem)):
+    for least, way in sorted((weighed.least_ms(way), way) for way in ways(problem)):
+        candidate = weighed.weigh(way, least, library if explain else best)
         (refused if candidate.why else able).append(candidate)
-    able.sort(key=lambda c: (c.ms, c.name))
+        best = min(able, key=_by_time)
+    able.sort(key=_by_time)
     best = able[0]
     chosen = best if _gain(best, library) > LEAST_GAIN else library
     others = [replace(c, why=_why_lost(c, chosen, library)) for c in able if c is not chosen]
     first = replace(chosen, why=_why_chosen(chosen, library, best))
-    return Choice(problem, device.name, (first, *others, *refused), *hashes(chosen.algorithm))
+    sha256 = () if chosen is library else outline(chosen.levels, chosen.inputs).sha256
+    return Choice(problem, device.name, (first, *others, *refused), sha256, implementation_sha256())
 
 
 def pareto_front(choice: Choice) -> tuple[Candidate, ...]:
@@ -143,42 +174,87 @@ def pareto_front(choice: Choice) -> tuple[Candidate, ...]:
     return tuple(front)
 
 
-def ways(problem: Problem) -> list[tuple[str, int, str]]:
-    """(algorithm, levels, promise) of all that is weighed besides the library."""
-    found = [(name, levels, "preserve") for name, most in SCHEMES for levels in range(1, most + 1)]
+@dataclass(frozen=True, order=True)
+class Way:
+    """The algorithm of each level, the outermost first, and the promise of the inputs."""
+
+    levels: tuple[str, ...]
+    inputs: str = "preserve"
+
+    @property
+    def outline(self) -> Outline:
+        """What planning needs of its schedule."""
+        return outline(self.levels, self.inputs)
+
+
+def ways(problem: Problem) -> tuple[Way, ...]:
+    """All that is weighed besides the library."""
+    found = [Way((name,) * levels) for name, most in SCHEMES for levels in range(1, most + 1)]
+    found += [Way(levels) for levels in MIXED]
+    if not problem.accumulate:
+        found += [Way(levels) for name in RECURSE for levels in _above(name)]
     if problem.inputs != "preserve":
-        found += [(name, levels, problem.inputs) for name, most in IN_PLACE for levels in range(1, most + 1)]
-    return found
+        found += [Way(levels, problem.inputs) for name in IN_PLACE for levels in _above(name)]
+    return tuple(way for way in found if way.outline.products <= MOST_PRODUCTS)
+
+
+def _above(name: str) -> Iterator[tuple[str, ...]]:
+    """One or more levels of an algorithm, above none or more of the fastest."""
+    for levels in range(1, MOST_LEVELS + 1):
+        for outer in range(1, levels + 1):
+            yield (name,) * outer + (FASTEST,) * (levels - outer)
 
 
 @lru_cache(maxsize=64)
 def algorithm_named(name: str) -> Loaded:
     """A shipped algorithm, read once a process."""
+    from bilinear.frontend import load
+
     return load(name)
 
 
 @lru_cache(maxsize=64)
-def hashes(name: str) -> tuple[str, str]:
-    """The hashes of an algorithm's scheme and of its schedule, empty where there is none."""
-    if name == LIBRARY:
-        return "", ""
-    loaded = algorithm_named(name)
-    return scheme_hash(loaded.scheme), "" if loaded.schedule is None else schedule_hash(loaded.schedule)
+def hashes(levels: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """For each level the hashes of the scheme and of the schedule, the latter empty where there is none."""
+    from bilinear.analysis.identity import schedule_hash, scheme_hash
+
+    loaded = [algorithm_named(name) for name in levels]
+    return tuple((scheme_hash(x.scheme), "" if x.schedule is None else schedule_hash(x.schedule)) for x in loaded)
 
 
 @lru_cache(maxsize=64)
-def lowered(name: str, levels: int, inputs: str) -> tuple[Schedule, Profile]:
-    """The schedule as it would run, and its counts. It is proved when it runs, not here."""
+def authored(name: str, inputs: str) -> Schedule:
+    """What runs a level of a shipped algorithm."""
+    from bilinear.planner.prepare import authored_schedule
+
     loaded = algorithm_named(name)
-    plain = loaded.schedule is None or inputs == "preserve"
-    authored = scheme_to_schedule(fold_bases(loaded.scheme)) if plain or loaded.schedule is None else loaded.schedule
-    schedule = lower_levels(authored, levels, inputs)
+    return authored_schedule(loaded.scheme, loaded.schedule, inputs)
+
+
+@lru_cache(maxsize=256)
+def strategies(way: Way) -> tuple[str, ...]:
+    """How each level runs."""
+    schedules = [authored(name, way.inputs) for name in way.levels]
+    return tuple("recurse" if s.overwrites else "expand" if s.workspaces else "inplace" for s in schedules)
+
+
+@lru_cache(maxsize=64)
+def lowered(way: Way) -> tuple[Schedule, Profile]:
+    """The schedule as it would run, and its counts. It is proved when it runs, not here."""
+    from bilinear.planner.prepare import lower_levels
+
+    schedule = lower_levels([authored(name, way.inputs) for name in way.levels], way.inputs)
     return schedule, profile_of(schedule)
 
 
 @lru_cache(maxsize=256)
-def _in_place_error(name: str, levels: int, inputs: str, inner: int, roundoff: float) -> float:
-    return run_error_bound(lowered(name, levels, inputs)[0], inner, roundoff).product
+def _error(way: Way, inner: int, roundoff: float) -> float:
+    """The bound of a way: of the tables where one scheme is expanded, which covers any fusing, else of the schedule as it runs."""
+    from bilinear.analysis.accuracy import error_bound, run_error_bound
+
+    if set(strategies(way)) == {"expand"} and len(set(way.levels)) == 1:
+        return error_bound(algorithm_named(way.levels[0]).scheme, len(way.levels), inner, roundoff).product
+    return run_error_bound(lowered(way)[0], inner, roundoff).product
 
 
 @dataclass(frozen=True)
@@ -190,34 +266,50 @@ class _Weighing:
     explain: bool
 
     def library(self) -> Candidate:
-        p, u = self.problem, UNIT_ROUNDOFF[self.problem.dtype]
+        p = self.problem
         ms = library_seconds((p.m, p.k, p.n), p.dtype, self.device) * 1e3
-        return Candidate(LIBRARY, 0, "preserve", LIBRARY, ms, 0, classical_bound(p.k, u) * u)
+        return Candidate((), "preserve", LIBRARY, ms, 0, self.classical_error())
 
-    def weigh(self, name: str, levels: int, inputs: str, library_ms: float) -> Candidate:
-        """A candidate with its figures; `why` says why it cannot run, or that it is not worth a closer look."""
-        p, scheme = self.problem, algorithm_named(name).scheme
-        found = Candidate(name, levels, inputs, "expand" if inputs == "preserve" else "inplace")
-        block = p.m // scheme.m**levels, p.k // scheme.k**levels, p.n // scheme.n**levels
-        if min(block) < LEAST_BLOCK:
-            return replace(found, why=f"blocks of {'x'.join(map(str, block))} are too small")
-        least = product_seconds(ProductWork(scheme.rank**levels, 0, 0), block, p.dtype, self.device, geometric_mean(p.m, p.k, p.n)) * 1e3
-        if least >= library_ms:
-            return replace(found, why=f"its products alone take {least:.3g} ms, the library {library_ms:.3g}")
-        schedule, profile = lowered(name, levels, inputs)
-        itemsize = ITEMSIZE[p.dtype]
-        plan = make_plan(schedule, p.m, p.k, p.n, itemsize, frozenset(p.column_major))
-        ms = predict(profile, plan, p.dtype, self.device) * 1e3
-        found = replace(found, ms=ms, workspace=plan.workspace_elements * itemsize, error=self.error(name, levels, inputs))
-        return replace(found, why=self.why_not(found))
-
-    def error(self, name: str, levels: int, inputs: str) -> float | None:
-        inner, u = self.problem.k, UNIT_ROUNDOFF[self.problem.dtype]
+    def classical_error(self) -> float | None:
         if self.problem.accuracy is None and not self.explain:
             return None
-        if inputs != "preserve":
-            return _in_place_error(name, levels, inputs, inner, u) * u
-        return error_bound(algorithm_named(name).scheme, levels, inner, u).product * u
+        from bilinear.analysis.accuracy import classical_bound
+
+        u = UNIT_ROUNDOFF[self.problem.dtype]
+        return classical_bound(self.problem.k, u) * u
+
+    def least_ms(self, way: Way) -> float:
+        """What the products of a way take alone, in milliseconds."""
+        p = self.problem
+        return (
+            product_seconds(ProductWork(way.outline.products, 0, 0), self.block(way), p.dtype, self.device, geometric_mean(p.m, p.k, p.n))
+            * 1e3
+        )
+
+    def block(self, way: Way) -> tuple[int, int, int]:
+        """The extents of the finest blocks; at least 1."""
+        p, grid = self.problem, way.outline.profile
+        return max(1, p.m // grid.m), max(1, p.k // grid.k), max(1, p.n // grid.n)
+
+    def weigh(self, way: Way, least: float, best: Candidate) -> Candidate:
+        """A candidate with its figures; `why` says why it cannot run, or that it is not worth a closer look."""
+        p, block = self.problem, self.block(way)
+        found = Candidate(way.levels, way.inputs, " + ".join(dict.fromkeys(way.outline.strategies)))
+        if min(block) < LEAST_BLOCK:
+            return replace(found, why=f"blocks of {'x'.join(map(str, block))} are too small")
+        if least >= (best.ms or 0.0):
+            return replace(found, why=f"its products alone take {least:.3g} ms, {best.name} {best.ms:.3g}")
+        own = way.outline
+        plan = make_plan(own.frame, p.m, p.k, p.n, ITEMSIZE[p.dtype], frozenset(p.column_major), own.lifetimes)
+        ms = predict(own.profile, plan, p.dtype, self.device) * 1e3
+        found = replace(found, ms=ms, workspace=plan.workspace_elements * ITEMSIZE[p.dtype], error=self.error(way))
+        return replace(found, why=self.why_not(found))
+
+    def error(self, way: Way) -> float | None:
+        u = UNIT_ROUNDOFF[self.problem.dtype]
+        if self.problem.accuracy is None and not self.explain:
+            return None
+        return _error(way, self.problem.k, u) * u
 
     def why_not(self, found: Candidate) -> str:
         """Why a candidate may not run, empty where it may."""
@@ -234,6 +326,10 @@ class _Weighing:
         operands = (p.m * p.k + p.k * p.n + p.m * p.n) * ITEMSIZE[p.dtype]
         free = max(0, int(self.device.memory * MEMORY_SHARE) - operands)
         return free if p.workspace is None else min(p.workspace, free)
+
+
+def _by_time(candidate: Candidate) -> tuple[float, str]:
+    return candidate.ms or 0.0, candidate.name
 
 
 def _gain(candidate: Candidate, library: Candidate) -> float:

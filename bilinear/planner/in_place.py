@@ -17,6 +17,7 @@ from bilinear.ir.linear import Form
 from bilinear.ir.number import Symbolic, rational
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme, block_name
+from bilinear.planner.in_place_scratch import ScratchSearch
 from bilinear.planner.in_place_search import Effort, Progress, StageSearch
 from bilinear.planner.in_place_stages import PRIME, Row, Side, is_sum
 from bilinear.planner.in_place_write import write_schedule
@@ -30,6 +31,8 @@ def find_in_place(
     consume: bool = False,
     keep: Collection[str] = (),
     temporaries: int = 0,
+    overwrite: bool = False,
+    scratch: Collection[str] = ("A", "B"),
     effort: int = 1,
     seconds: float = math.inf,
     seed: int = 0,
@@ -38,25 +41,31 @@ def find_in_place(
     """An in-place schedule of one level for a scheme over Z or Q: few product stages, then few additions, then little traffic.
 
     `consume` leaves A and B undefined; those of A and B in `keep` are never written, not even for a moment. `temporaries` blocks for sums
-    of A, and as many for sums of B, are allocated where they help; such a schedule does not recurse in place. The result depends on `seed`
-    alone; `effort` multiplies the candidates that are weighed, and `seconds` ends the search early with the best so far.
-    Raises `BilinearError`: E551 where the coefficients are no rational numbers, E552 where an operand cannot be kept, E553 where an
-    option has no meaning.
+    of A, and as many for sums of B, are allocated where they help; such a schedule does not recurse in place. With `overwrite` it computes
+    C = alpha*A*B, and blocks of C hold sums of the operands in `scratch` until a product goes there; the shape that the problem must have
+    for this (K/k = N/n for sums of A, M/m = K/k for sums of B) is told by the proof. The result depends on `seed` alone; `effort`
+    multiplies the candidates that are weighed, and `seconds` ends the search early with the best so far.
+    Raises `BilinearError`: E551 where the coefficients are no rational numbers, E552 and E559 where an operand cannot be kept, E553 and
+    E560 where an option has no meaning.
     """
     _check_options(keep, temporaries, effort)
+    _check_scratch(scratch)
     tables = rational_tables(scheme)
     for name, rows in zip("AB", tables, strict=False):
-        if name in keep and not temporaries:
+        if name in keep and not temporaries and not (overwrite and name in scratch):
             _check_kept(scheme, name, rows)
     useful = useful_products(tables)
     sides = [
         Side(residues([rows[p] for p in useful], size), size, temporaries, name in keep)
         for name, rows, size in zip("AB", tables, (scheme.m * scheme.k, scheme.k * scheme.n), strict=False)
     ]
-    search = StageSearch(sides, [frozenset(i for i, _ in tables[2][p]) for p in useful], not consume, seed)
+    outputs = [frozenset(i for i, _ in tables[2][p]) for p in useful]
+    search = StageSearch(sides, outputs, not consume, seed)
+    if overwrite:
+        search = ScratchSearch(sides, outputs, not consume, seed, ("A" in scratch, "B" in scratch), scheme.m * scheme.n)
     best = search.run(effort_for(scheme.rank * max(side.blocks for side in sides), effort, seconds), progress)
     order = tuple(frozenset(useful[i] for i in group) for group in best.order)
-    return write_schedule(scheme, order, (best.walks[0], best.walks[1]), not consume)
+    return write_schedule(scheme, order, (best.walks[0], best.walks[1]), not consume, temporaries, best.lent)
 
 
 def effort_for(size: int, effort: int, seconds: float) -> Effort:
@@ -99,6 +108,12 @@ def _check_options(keep: Collection[str], temporaries: int, effort: int) -> None
         raise fail("E553", f"keep={unknown[0]!r}: A and B are the operands that can be kept")
     if temporaries < 0 or effort < 1:
         raise fail("E553", f"temporaries={temporaries}, effort={effort}: at least 0 and at least 1 are possible")
+
+
+def _check_scratch(scratch: Collection[str]) -> None:
+    unknown = sorted(set(scratch) - {"A", "B"})
+    if unknown:
+        raise fail("E560", f"scratch={unknown[0]!r}: blocks of C may hold sums of A and of B")
 
 
 def _check_kept(scheme: Scheme, name: str, rows: Sequence[Form]) -> None:

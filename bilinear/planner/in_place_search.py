@@ -53,11 +53,15 @@ class Effort:
 
 @dataclass(frozen=True)
 class Candidate:
-    """An ordered partition with the walks found for it; `colours` are the parts of its stages without contention in C."""
+    """An ordered partition with the walks found for it; `colours` are the parts of its stages without contention in C.
+
+    `lent` has for each walk the blocks of C that serve it as further temporaries, where the search lends any.
+    """
 
     order: Partition
     walks: tuple[Walk, ...]
     colours: int
+    lent: tuple[tuple[int, ...], ...] = ()
 
     @property
     def additions(self) -> int:
@@ -151,22 +155,25 @@ class StageSearch:
         for _ in range(200):
             g, h = self.generator.sample(range(len(groups)), 2)
             choice = self.generator.random()
-            if choice < 0.1:
-                groups[g], groups[h] = groups[h], groups[g]
-                return tuple(groups)
             if choice < 0.2:
-                groups.insert(h, groups.pop(g))
-                return tuple(groups)
+                if choice < 0.1:
+                    groups[g], groups[h] = groups[h], groups[g]
+                else:
+                    groups.insert(h, groups.pop(g))
+                if self._allows(tuple(groups)):
+                    return tuple(groups)
+                groups = list(order)
+                continue
             moved = {self.generator.choice(sorted(groups[g]))}
             back = {self.generator.choice(sorted(groups[h]))} if choice < 0.6 else set()
-            first, second = groups[g] - moved | back, groups[h] - back | moved
-            if first and self._fits(first) and self._fits(second):
-                groups[g], groups[h] = first, second
-                return tuple(groups)
+            changed = dict(enumerate(groups)) | {g: groups[g] - moved | back, h: groups[h] - back | moved}
+            if self._allows(tuple(changed.values())):
+                return tuple(changed.values())
         return order
 
-    def _fits(self, group: frozenset[int]) -> bool:
-        return len(group) <= self.largest and self.independence.holds(group)
+    def _allows(self, order: Partition) -> bool:
+        """Whether every stage can hold the forms of its products."""
+        return all(group and len(group) <= self.largest and self.independence.holds(group) for group in order)
 
     def _greedy(self, order: Partition) -> Candidate:
         if order not in self.weighed:
@@ -174,11 +181,12 @@ class StageSearch:
         return self.weighed[order]
 
     def _weigh(self, order: Partition, width: int, discount: float) -> Candidate:
-        walks = []
-        for side in self.sides:
-            groups = [[side.forms[p] for p in sorted(group)] for group in order]
-            walks.append(SumSearch(side, groups[::-1] if side.backwards else groups, self.restores, width, discount).run())
-        return Candidate(order, tuple(walks), sum(self._colours(group) for group in order))
+        walks = tuple(self._walk(side, order, width, discount) for side in self.sides)
+        return Candidate(order, walks, sum(map(self._colours, order)))
+
+    def _walk(self, side: Side, order: Partition, width: int, discount: float, lent: Sequence[int] = ()) -> Walk:
+        groups = [[side.forms[p] for p in sorted(group)] for group in order]
+        return SumSearch(side, groups[::-1] if side.backwards else groups, self.restores, width, discount, lent).run()
 
     def _colours(self, group: frozenset[int]) -> int:
         """Into how many parts a stage falls whose products add to different blocks of C: as `colour_products` cuts it."""
@@ -193,7 +201,9 @@ class StageSearch:
 
 
 def _mixed(candidates: tuple[Candidate, Candidate]) -> Candidate:
-    """The better walk of two candidates of one order, for each operand."""
+    """The better walk of two candidates of one order, for each operand; the better candidate, where the blocks of C are lent otherwise."""
     one, other = candidates
+    if one.lent != other.lent:
+        return min(candidates, key=lambda c: c.cost)
     pairs = zip(one.walks, other.walks, strict=True)
-    return Candidate(one.order, tuple(min(pair, key=lambda w: (w.additions, w.traffic)) for pair in pairs), one.colours)
+    return Candidate(one.order, tuple(min(pair, key=lambda w: (w.additions, w.traffic)) for pair in pairs), one.colours, one.lent)

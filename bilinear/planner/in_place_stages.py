@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 PRIME = 2**31 - 1
 """The field of the search: products of two residues fit a 64-bit integer."""
@@ -32,12 +32,14 @@ class Side:
     kept: bool = False
     backwards: bool = False
 
+    def needs(self, group: Sequence[int]) -> int:
+        """The temporaries without which the forms of these products cannot stand at once."""
+        rows = [self.forms[p] for p in group]
+        return len({monic(row) for row in rows if is_sum(row)}) if self.kept else _nullity(rows)
+
     def fits(self, group: Sequence[int]) -> bool:
         """Whether the forms of these products can stand at once."""
-        rows = [self.forms[p] for p in group]
-        if self.kept:
-            return len({monic(row) for row in rows if is_sum(row)}) <= self.spare
-        return _nullity(rows) <= self.spare
+        return self.needs(group) <= self.spare
 
     @property
     def fewest_stages(self) -> int:
@@ -46,6 +48,21 @@ class Side:
         if self.kept:
             return max(1, -(-sum(map(is_sum, lines)) // max(1, self.spare)))
         return max(-(-len(self.forms) // (self.blocks + self.spare)), -(-max(lines.values()) // (1 + self.spare)))
+
+    def fewest_with(self, lent: int) -> int:
+        """The bound where all stages but the last have `lent` temporaries more."""
+        more = replace(self, spare=self.spare + lent)
+        groups = more.fewest_stages
+        while not more._have_room(groups, lent):
+            groups += 1
+        return groups
+
+    def _have_room(self, groups: int, lent: int) -> bool:
+        """Whether so many groups, of which the last has `lent` temporaries less, can be enough by counting."""
+        lines = Counter(map(monic, self.forms))
+        if self.kept:
+            return sum(map(is_sum, lines)) <= self.spare * groups - lent
+        return len(self.forms) <= (self.blocks + self.spare) * groups - lent and max(lines.values()) <= (1 + self.spare) * groups - lent
 
 
 def is_sum(row: Row) -> bool:
@@ -65,13 +82,17 @@ class Independence:
 
     def __init__(self, sides: Sequence[Side]) -> None:
         self.sides = sides
-        self.known: dict[frozenset[int], bool] = {}
+        self.known: dict[frozenset[int], tuple[int, ...]] = {}
+
+    def needs(self, group: frozenset[int]) -> tuple[int, ...]:
+        """For each side the temporaries without which the forms of these products cannot stand at once."""
+        if group not in self.known:
+            self.known[group] = tuple(side.needs(sorted(group)) for side in self.sides)
+        return self.known[group]
 
     def holds(self, group: frozenset[int]) -> bool:
         """Whether a stage can hold the forms of these products."""
-        if group not in self.known:
-            self.known[group] = all(side.fits(sorted(group)) for side in self.sides)
-        return self.known[group]
+        return all(number <= side.spare for number, side in zip(self.needs(group), self.sides, strict=True))
 
     def in_the_way(self, product: int, group: frozenset[int]) -> Iterator[frozenset[int]]:
         """What to push out of a group so that a product fits: nothing, one product, or two."""

@@ -75,12 +75,21 @@ class _State:
 class SumSearch:
     """The beam search on one operand: `width` states are kept, forms of the stage d later count `discount`**d as much.
 
-    `stages` has the forms of each stage; of an operand that is kept no block is written.
+    `stages` has the forms of each stage; of an operand that is kept no block is written. `lent` has the temporaries that each stage has
+    beside the operand's own; there are never more in a later stage.
     """
 
-    def __init__(self, side: Side, stages: Sequence[Sequence[Row]], restores: bool, width: int = 1, discount: float = 0.15) -> None:
+    def __init__(
+        self,
+        side: Side,
+        stages: Sequence[Sequence[Row]],
+        restores: bool,
+        width: int = 1,
+        discount: float = 0.15,
+        lent: Sequence[int] = (),
+    ) -> None:
         self.blocks, self.restores, self.width, self.discount = side.blocks, restores and not side.kept, width, discount
-        self.spare, self.kept = side.spare, side.kept
+        self.spare, self.kept = [side.spare + more for more in lent or (0,) * len(stages)], side.kept
         identity = [tuple(int(i == j) for j in range(self.blocks)) for i in range(self.blocks)]
         groups = [*stages, *([identity] if self.restores else [])]
         self.sizes = [len(group) for group in groups]
@@ -93,9 +102,9 @@ class SumSearch:
         for stage, size in enumerate(self.sizes):
             weights = np.concatenate([np.full(n, round(UNIT * self.discount**d)) for d, n in enumerate(self.sizes[stage:])])
             ends = self.restores and stage == len(self.sizes) - 1
-            spare = self.blocks if self.kept else 0 if ends else self.spare
+            spare = 0 if ends else self.spare[stage]
             done = beam if self.kept else self._transition(beam, size, weights, spare)
-            arrived = [self._arrive(state, size, ends) for state in done]
+            arrived = [self._arrive(state, size, ends, spare) for state in done]
             beam = sorted(arrived, key=lambda s: (UNIT * s.additions + _left(s.wanted, weights[size:]), s.traffic))[: self.width]
         best = min(beam, key=lambda state: (state.additions, state.traffic))
         return Walk(best.moves[: len(self.sizes)], best.places, best.spilled, best.additions, best.traffic, self.restores)
@@ -179,11 +188,11 @@ class SumSearch:
                     state = state.after(Move(block, int(source), int(state.wanted[row, source]) * inverse % PRIME))
         return state
 
-    def _arrive(self, state: _State, size: int, ends: bool) -> _State:
+    def _arrive(self, state: _State, size: int, ends: bool, spare: int) -> _State:
         """The state with its stage behind it: the places noted, temporaries filled, the traffic of the transition counted."""
         read, written = state.read, state.written
         places = [int(i) for i in np.argmax(state.wanted[:size] != 0, axis=1)]
-        spills, held = self._spills(state, size, places)
+        spills, held = self._spills(state, size, places, spare)
         temporaries = set()
         for _, form in spills:
             sources = [i for i, x in enumerate(form) if x]
@@ -204,7 +213,7 @@ class SumSearch:
             held=held,
         )
 
-    def _spills(self, state: _State, size: int, places: list[int]) -> tuple[list[Spill], tuple[Row | None, ...]]:
+    def _spills(self, state: _State, size: int, places: list[int], spare: int) -> tuple[list[Spill], tuple[Row | None, ...]]:
         """The temporaries that a stage fills, and what they all hold then; `places` learns where the rows stand."""
         if not self.kept:
             rows = _open(state, size)
@@ -213,22 +222,27 @@ class SumSearch:
             return [(number, _content(state.wanted[row])) for number, row in enumerate(rows)], ()
         sums = {row: content for row in range(size) if is_sum(content := _content(state.wanted[row]))}
         later = {monic(_content(row)) for row in state.wanted[size:]}
-        spills, held = self._refill(state.held or (None,) * self.spare, list(sums.values()), later)
+        spills, held = self._refill(state.held or (None,) * spare, list(sums.values()), later, spare)
         lines = [monic(form) if form is not None else None for form in held]
         for row, content in sums.items():
             places[row] = self.blocks + lines.index(monic(content))
         return spills, held
 
-    def _refill(self, old: tuple[Row | None, ...], sums: list[Row], later: set[Row]) -> tuple[list[Spill], tuple[Row | None, ...]]:
-        """Temporaries of a kept operand: what a stage wants and one holds stays; what no later stage wants goes first."""
+    def _refill(
+        self, old: tuple[Row | None, ...], sums: list[Row], later: set[Row], spare: int
+    ) -> tuple[list[Spill], tuple[Row | None, ...]]:
+        """Temporaries of a kept operand: what a stage wants and one holds stays; what no later stage wants goes first.
+
+        Only the first `spare` are there for the stage; the others may be read a last time.
+        """
         wanted: dict[Row, Row] = {}
         for content in sums:
             wanted.setdefault(monic(content), content)
-        lines = [monic(form) if form is not None else None for form in old]
+        lines = [monic(form) if form is not None else None for form in old[:spare]]
         free = [i for i, line in enumerate(lines) if line not in wanted]
         free.sort(key=lambda i: (lines[i] in later, lines[i] is not None))
-        held, spills = list(old), []
-        for line, content in wanted.items():
+        held, spills = list(old[:spare]), []
+        for line, content in sorted(wanted.items(), key=lambda item: item[0] not in later):
             if line not in lines:
                 temporary = free.pop(0)
                 held[temporary] = content

@@ -11,21 +11,35 @@ from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import exact, rational
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Space, Stage, Target
 from bilinear.ir.scheme import Scheme
+from bilinear.passes.colour_products import colour_products
 from bilinear.planner.in_place_exact import Layer, Run, replay, temporaries_of
 from bilinear.planner.in_place_stages import Partition
 from bilinear.planner.in_place_sums import Walk
 
 
-def write_schedule(scheme: Scheme, order: Partition, walks: tuple[Walk, Walk], restores: bool) -> Schedule:
+def write_schedule(
+    scheme: Scheme,
+    order: Partition,
+    walks: tuple[Walk, Walk],
+    restores: bool,
+    temporaries: int,
+    lent: tuple[tuple[int, ...], ...] = (),
+) -> Schedule:
     """The schedule that runs the products in these stages, with sums formed by the walks on A and on B.
 
-    Temporaries are the workspaces S, of blocks like A's, and T, of blocks like B's.
+    The first `temporaries` of a walk are the workspaces S, of blocks like A's, and T, of blocks like B's; those beyond are the blocks of C
+    that are `lent` to it, if any: such a schedule overwrites C.
     """
     spaces = Space("A", "A", scheme.m, scheme.k), Space("B", "B", scheme.k, scheme.n)
-    workspaces = tuple(Space(n, s.name, temporaries_of(w), 1) for n, s, w in zip("ST", spaces, walks, strict=True))
+    results = Space("C", "C", scheme.m, scheme.n).blocks
+    workspaces = tuple(Space(n, s.name, min(temporaries_of(w), temporaries), 1) for n, s, w in zip("ST", spaces, walks, strict=True))
+    more = [
+        ((space.blocks if space.rows else ()) + tuple(results[i] for i in share))[: temporaries_of(walk)]
+        for space, share, walk in zip(workspaces, lent or ((), ()), walks, strict=True)
+    ]
     left, right = (
-        replay(space.blocks + more.blocks, walk, [[table[p] for p in sorted(group)] for group in order])
-        for space, more, walk, table in zip(spaces, workspaces, walks, scheme.tables, strict=False)
+        replay(space.blocks + places, walk, [[table[p] for p in sorted(group)] for group in order])
+        for space, places, walk, table in zip(spaces, more, walks, scheme.tables, strict=False)
     )
     stages: list[Stage] = []
     for number, group in enumerate(order):
@@ -36,9 +50,25 @@ def write_schedule(scheme: Scheme, order: Partition, walks: tuple[Walk, Walk], r
     if restores:
         stages += _linear_stages(left, right, len(order), restores=True)
     used = tuple(space for space in workspaces if space.rows)
-    name = f"{scheme.name}-{'staged' if used else 'in-place' if restores else 'consuming'}"
     promise = ("A", "B") if restores else _unwritten(stages)
-    return Schedule(name, scheme.name, scheme.m, scheme.k, scheme.n, tuple(stages), used, not used, promise, ring=scheme.ring)
+    found = Schedule("", scheme.name, scheme.m, scheme.k, scheme.n, tuple(stages), used, not used, promise, ring=scheme.ring)
+    if lent:
+        return _overwriting(replace(found, name=f"{scheme.name}-overwriting", in_place=False))
+    return replace(found, name=f"{scheme.name}-{'staged' if used else 'in-place' if restores else 'consuming'}")
+
+
+def _overwriting(schedule: Schedule) -> Schedule:
+    """The schedule with the first product of every block of C taking the place of what stands there."""
+    begun: set[Block] = set()
+    stages: list[Stage] = []
+    for stage in colour_products(schedule).stages:
+        if isinstance(stage, ProductStage):
+            products = tuple(replace(p, targets=tuple(replace(t, first=t.block not in begun) for t in p.targets)) for p in stage.products)
+            stages.append(ProductStage(products))
+            begun |= {t.block for p in products for t in p.targets}
+        else:
+            stages.append(stage)
+    return replace(schedule, stages=tuple(stages), overwrites=True)
 
 
 def _unwritten(stages: Sequence[Stage]) -> tuple[str, ...]:
@@ -86,14 +116,17 @@ def block_map(blocks: Sequence[Block], layer: Layer) -> BlockMap:
 
 
 def scaling_itself(schedule: Schedule) -> Schedule:
-    """A schedule of one level with workspaces as one that the language can write: C = A*B + C, with temporaries of one block each."""
+    """A schedule of one level as one that says its scaling, with temporaries of one block each: C = A*B + C, or C = A*B if it overwrites.
+
+    A product that overwrites some blocks and is added to others is written as two steps of one stage.
+    """
     renamed = {
         block: Block(f"{space.name}{number}", -1, -1) for space in schedule.workspaces for number, block in enumerate(space.blocks, 1)
     }
     shapes = [(renamed[block].space, space.shape) for space in schedule.workspaces for block in space.blocks]
     temporaries = tuple(Space(name, shape, 0, 0) for name, shape in shapes)
     stages = tuple(_scaled(stage, renamed) for stage in schedule.stages)
-    return replace(schedule, stages=stages, workspaces=temporaries, result=Result(1, 1))
+    return replace(schedule, stages=stages, workspaces=temporaries, result=Result(1, int(not schedule.overwrites)), overwrites=False)
 
 
 def side_by_side(stage: LinearStage) -> LinearStage:
@@ -111,9 +144,11 @@ def _scaled(stage: Stage, renamed: Mapping[Block, Block]) -> Stage:
 
     if isinstance(stage, LinearStage):
         return side_by_side(replace(stage, maps=tuple(relabel(m, named) for m in stage.maps)))
-    return ProductStage(
-        tuple(
-            Product(named(p.left), named(p.right), tuple(Target(t.block, t.coefficient, plus=((t.block, 1),)) for t in p.targets))
-            for p in stage.products
-        )
-    )
+    return ProductStage(tuple(step for p in stage.products for step in _steps(replace(p, left=named(p.left), right=named(p.right)))))
+
+
+def _steps(product: Product) -> Iterator[Product]:
+    """A product as one step that overwrites and one that adds."""
+    anew = tuple(replace(t, first=False) for t in product.targets if t.first)
+    added = tuple(replace(t, plus=((t.block, 1),)) for t in product.targets if not t.first)
+    return (replace(product, targets=targets) for targets in (anew, added) if targets)

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from bilinear.ir.plan import Plan, Slot, Strip
+from bilinear.ir.plan import Plan, Strip
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme
-
-ALIGNMENT = 256
-"""Bytes between which workspaces start; a row starts at a multiple of 16."""
+from bilinear.planner.layout import Lifetimes, lay_out
 
 SMALLEST_BLOCK = 1024
 """`levels="auto"` splits while every block stays at least this large: below it one more level costs more than it saves."""
 
 
-def make_plan(schedule: Schedule, m: int, k: int, n: int, itemsize: int, column_major: frozenset[str] = frozenset()) -> Plan:
-    """The plan of an m x k by k x n multiply: the core is the largest multiple of the schedule's grid, strips take the rest."""
+def make_plan(
+    schedule: Schedule,
+    m: int,
+    k: int,
+    n: int,
+    itemsize: int,
+    column_major: frozenset[str] = frozenset(),
+    alive: Lifetimes | None = None,
+) -> Plan:
+    """The plan of an m x k by k x n multiply: the core is the largest multiple of the schedule's grid, strips take the rest.
+
+    `alive` are the lifetimes of the schedule's workspaces, where they are known already.
+    """
     core = (m - m % schedule.m, k - k % schedule.k, n - n % schedule.n)
     if 0 in core:
         core = (0, 0, 0)
-    slots, elements = _lay_out(schedule, core, itemsize, column_major) if core[0] else ((), 0)
+    slots, elements = lay_out(schedule, core, itemsize, column_major, alive) if core[0] else ((), 0)
     return Plan(schedule, m, k, n, core, _peel(m, k, n, *core), slots, elements, column_major)
 
 
@@ -39,23 +48,3 @@ def _peel(m: int, k: int, n: int, core_m: int, core_k: int, core_n: int) -> tupl
         Strip((core_m, m), (0, k), (0, n)),
     )
     return tuple(s for s in strips if s.rows[0] < s.rows[1] and s.columns[0] < s.columns[1] and (s is not strips[0] or core_k < k))
-
-
-def _lay_out(schedule: Schedule, core: tuple[int, int, int], itemsize: int, column_major: frozenset[str]) -> tuple[tuple[Slot, ...], int]:
-    """Every workspace in one buffer, each row (or column) at a multiple of 16 bytes."""
-    bm, bk, bn = core[0] // schedule.m, core[1] // schedule.k, core[2] // schedule.n
-    extents = {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
-    slots: list[Slot] = []
-    end = 0
-    for space in schedule.workspaces:
-        height, width = extents[space.shape]
-        rows, columns = space.rows * height, space.columns * width
-        by_column = space.shape in column_major
-        leading = _rounded(rows if by_column else columns, max(1, 16 // itemsize))
-        slots.append(Slot(space.name, end, rows, columns, leading))
-        end = _rounded(end + leading * (columns if by_column else rows), max(1, ALIGNMENT // itemsize))
-    return tuple(slots), end
-
-
-def _rounded(value: int, step: int) -> int:
-    return -(-value // step) * step

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bilinear.errors import BilinearError, fail
-from bilinear.planner.choose import LIBRARY, Candidate, Choice, Problem, hashes
-from bilinear.resources import write_file
+from bilinear.planner.choose import MOST_LEVELS, Candidate, Choice, Problem, hashes
+from bilinear.resources import implementation_sha256, write_file
 from bilinear.version import __version__
 
 FORMAT = "bilinear-plan/1"
@@ -40,9 +40,10 @@ def plan_from_json(text: str, document: str) -> Choice:
         value = json.loads(text)
         if value.pop("format") != FORMAT:
             raise ValueError(f"its format is not {FORMAT!r}")
-        candidates = tuple(_record(Candidate, c) for c in value.pop("candidates"))
+        candidates = tuple(_record(Candidate, {**c, "levels": tuple(c["levels"])}) for c in value.pop("candidates"))
         problem = value.pop("problem")
         problem["column_major"] = tuple(problem["column_major"])
+        value["sha256"] = tuple((str(scheme), str(schedule)) for scheme, schedule in value["sha256"])
         choice = Choice(problem=_record(Problem, problem), candidates=candidates, **value)
         _check(choice)
     except BilinearError:
@@ -64,10 +65,9 @@ def _record(kind: Any, value: dict[str, Any]) -> Any:
 def _check(choice: Choice) -> None:
     """What running relies on."""
     chosen = choice.chosen
-    texts = (chosen.algorithm, chosen.inputs, choice.version, choice.scheme_sha256, choice.schedule_sha256)
-    if not all(isinstance(text, str) for text in texts) or not isinstance(chosen.levels, int) or isinstance(chosen.levels, bool):
+    if not all(isinstance(text, str) for text in (*chosen.levels, chosen.inputs, choice.version, choice.implementation_sha256)):
         raise ValueError("a field has the wrong type")
-    if not 0 <= chosen.levels <= 8 or (chosen.levels == 0) != (chosen.algorithm == LIBRARY) or not chosen.algorithm.isidentifier():
+    if not len(choice.sha256) == len(chosen.levels) <= MOST_LEVELS or not all(name.isidentifier() for name in chosen.levels):
         raise ValueError("its first candidate makes no sense")
     if chosen.inputs not in ("preserve", choice.problem.inputs):
         raise ValueError("its promise of the inputs is not the problem's")
@@ -77,5 +77,8 @@ def _check_same(choice: Choice, document: str) -> None:
     again = "plan again with this version"
     if choice.version != __version__:
         raise fail("E546", f"{document} was planned by version {choice.version}, this is {__version__}", again)
-    if hashes(choice.chosen.algorithm) != (choice.scheme_sha256, choice.schedule_sha256):
-        raise fail("E546", f"{choice.chosen.algorithm} is not what it was when {document} was planned", again)
+    for name, then, now in zip(choice.chosen.levels, choice.sha256, hashes(choice.chosen.levels), strict=True):
+        if now != then:
+            raise fail("E546", f"{name} is not what it was when {document} was planned", again)
+    if choice.chosen.levels and choice.implementation_sha256 != implementation_sha256():
+        raise fail("E546", f"the kernels are not what they were when {document} was planned", again)

@@ -37,7 +37,7 @@ MOST_LINES = 64
 
 def markdown(report: Report) -> str:
     """The report as Markdown."""
-    return _environment(html=False).get_template("report.md.j2").render(**_views(report))
+    return environment(html=False).get_template("report.md.j2").render(**_views(report))
 
 
 def html(report: Report) -> str:
@@ -53,7 +53,7 @@ def html(report: Report) -> str:
         "wrong_outputs": frozenset(equation.output for equation in s.failing),
         "charts": error_charts(report.accuracy),
     }
-    return _environment(html=True).get_template("report.html.j2").render(**_views(report), **drawings)
+    return environment(html=True).get_template("report.html.j2").render(**_views(report), **drawings)
 
 
 def _views(report: Report) -> dict[str, object]:
@@ -93,7 +93,7 @@ def _factor(coefficient: str) -> str:
 
 
 @cache
-def _environment(html: bool) -> Environment:
+def environment(html: bool) -> Environment:
     """Undefined names are errors; everything printed into HTML is escaped, for names and citations are anybody's text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

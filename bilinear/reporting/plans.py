@@ -6,36 +6,54 @@ from bilinear.planner.choose import Candidate, Choice, pareto_front
 from bilinear.planner.saved import plan_json
 from bilinear.reporting.table import aligned
 
-__all__ = ["pareto_table", "plan_json", "plan_table"]
+__all__ = ["limits", "pareto_rows", "pareto_table", "plan_json", "plan_rows", "plan_table"]
 SHOWN = 4
 """Candidates that are shown where nobody asks for an explanation."""
+HEADER = ("plan", "inputs", "strategy", "ms", "TFLOP/s", "workspace", "error bound", "why")
+Rows = list[tuple[str, ...]]
+"""A table: the header, then the rows."""
 
 
 def plan_table(choice: Choice, explain: bool = False) -> str:
     """The problem in a line, then the candidates, the chosen one first: all of them with `explain`, else the chosen and the next best."""
     p = choice.problem
-    limits = [f"inputs {p.inputs}"]
-    limits += [] if p.workspace is None else [f"workspace at most {_bytes(p.workspace)}"]
-    limits += [] if p.accuracy is None else [f"error at most {p.accuracy:.2g}"]
-    head = f"{p.m} x {p.k} by {p.k} x {p.n}, {p.dtype}, {choice.device} ({', '.join(limits)})"
-    shown = choice.candidates if explain else choice.candidates[:SHOWN]
-    rows = [_row(c, 2 * p.m * p.k * p.n) for c in shown]
-    lines = [head, "", *aligned(rows, ("plan", "inputs", "strategy", "ms", "TFLOP/s", "workspace", "error bound", "why"))]
-    if len(shown) < len(choice.candidates):
-        lines.append(f"... and {len(choice.candidates) - len(shown)} more: explain")
+    told = ", ".join(f"{name} {value}" for name, value in limits(choice))
+    header, *rows = plan_rows(choice)
+    shown = rows if explain else rows[:SHOWN]
+    lines = [f"{p.m} x {p.k} by {p.k} x {p.n}, {p.dtype}, {choice.device} ({told})", "", *aligned(shown, header)]
+    if len(shown) < len(rows):
+        lines.append(f"... and {len(rows) - len(shown)} more: explain")
     return "\n".join(lines)
 
 
 def pareto_table(choice: Choice) -> str:
     """What more workspace buys: the candidates that nothing beats in both time and workspace."""
+    header, *rows = pareto_rows(choice)
+    return "\n".join(aligned(rows, header))
+
+
+def plan_rows(choice: Choice) -> Rows:
+    """All candidates with their figures."""
+    return [HEADER, *(_row(c, choice) for c in choice.candidates)]
+
+
+def pareto_rows(choice: Choice) -> Rows:
+    """The candidates of the front, without error bounds and reasons."""
+    return [HEADER[:-2], *(_row(c, choice)[:-2] for c in pareto_front(choice))]
+
+
+def limits(choice: Choice) -> list[tuple[str, str]]:
+    """What the caller allows."""
     p = choice.problem
-    rows = [_row(c, 2 * p.m * p.k * p.n)[:-2] for c in pareto_front(choice)]
-    return "\n".join(aligned(rows, ("plan", "inputs", "strategy", "ms", "TFLOP/s", "workspace")))
+    found = [("inputs", p.inputs)]
+    found += [] if p.workspace is None else [("workspace", f"at most {_bytes(p.workspace)}")]
+    return found + ([] if p.accuracy is None else [("error", f"at most {p.accuracy:.2g}")])
 
 
-def _row(c: Candidate, flops: int) -> tuple[str, ...]:
+def _row(c: Candidate, choice: Choice) -> tuple[str, ...]:
+    p = choice.problem
     ms = "-" if c.ms is None else f"{c.ms:.3f}"
-    rate = "-" if not c.ms else f"{flops / c.ms * 1e-9:.1f}"
+    rate = "-" if not c.ms else f"{2 * p.m * p.k * p.n / c.ms * 1e-9:.1f}"
     workspace = "-" if c.workspace is None else _bytes(c.workspace)
     return c.name, c.inputs, c.strategy, ms, rate, workspace, "-" if c.error is None else f"{c.error:.1e}", c.why
 

@@ -9,12 +9,13 @@ from itertools import count
 from bilinear.analysis.identity import schedule_hash
 from bilinear.ir.number import generator
 from bilinear.ir.schedule import LinearStage, ProductStage, Result, Schedule, Stage
+from bilinear.planner.plan import make_plan
 from bilinear.reporting.product_sums import product_sums
 from bilinear.verify.facts import BlockState, OperandFate, ScheduleCosts, ShapeConditions, StageFact
 from bilinear.verify.schedule import ScheduleProof
 
-IMPLIED = Result(generator("alpha"), generator("beta"))
-"""What a schedule computes that does not scale for itself."""
+IMPLIED, OVERWRITTEN = Result(generator("alpha"), generator("beta")), Result(generator("alpha"))
+"""What schedules compute that do not scale for themselves."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def schedule_facts(schedule: Schedule, proof: ScheduleProof) -> ScheduleFacts:
     return ScheduleFacts(
         name=schedule.name,
         citation=schedule.citation,
-        result=str(schedule.result or IMPLIED),
+        result=str(schedule.result or (OVERWRITTEN if schedule.overwrites else IMPLIED)),
         in_place=schedule.runs_in_place,
         restores=proof.restored if schedule.runs_in_place else (),
         recursive=proof.recursive,
@@ -164,4 +165,6 @@ def _sums_traffic(schedule: Schedule) -> float:
 
 
 def _workspace(schedule: Schedule) -> float:
-    return sum(s.rows * s.columns * _block_share(schedule, s.name) for s in schedule.workspaces)
+    """The buffer of all workspaces in units of N*N, for an N that needs no rounding."""
+    size = 64 * schedule.m * schedule.k * schedule.n
+    return make_plan(schedule, size, size, size, 8).workspace_elements / size**2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,9 @@ def is_on_gpu(array: Any) -> bool:
 
 def kind_of(*arrays: Any) -> Kind:
     """The common kind of the operands; mixing devices is refused (E511)."""
+    known = _known_kind(arrays)
+    if known is not None:
+        return known
     given = [array for array in arrays if array is not None]
     gpu = {is_on_gpu(array) for array in given}
     if len(gpu) > 1:
@@ -43,6 +47,20 @@ def kind_of(*arrays: Any) -> Kind:
     module = _cupy() if on_gpu else np
     foreign = next((array for array in given if _is_foreign(array, module)), None)
     return Kind(module, on_gpu, _giver(foreign))
+
+
+def _known_kind(arrays: tuple[Any, ...]) -> Kind | None:
+    """The kind of operands that are all NumPy's or all CuPy's own arrays, without a look at the protocols."""
+    kinds = {type(array) for array in arrays if array is not None}
+    if kinds == {np.ndarray}:
+        return _NUMPY
+    cupy = sys.modules.get("cupy")
+    return _cupy_kind(cupy) if cupy is not None and kinds == {cupy.ndarray} else None
+
+
+@cache
+def _cupy_kind(module: Any) -> Kind:
+    return Kind(module, True, _giver(None))
 
 
 def adopt(array: Any, kind: Kind) -> Any:
@@ -91,3 +109,6 @@ def _giver(foreign: Any) -> Callable[[Any], Any]:
     if not importers:
         return lambda result: result
     return lambda result: importers[0](np.asarray(result) if isinstance(result, np.generic) else result)
+
+
+_NUMPY = Kind(np, False, _giver(None))

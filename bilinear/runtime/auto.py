@@ -80,7 +80,7 @@ def _described(named: str, index: int) -> Device | None:
     return device
 
 
-def choice_for(a: Any, b: Any, out: Any, dtype: Any, inputs: str, budget: int | None) -> Choice | None:
+def choice_for(a: Any, b: Any, out: Any, dtype: Any, inputs: str, budget: int | None, accumulate: bool = False) -> Choice | None:
     """What the model chooses for these arrays on the current GPU; None (the library) where nothing is known or nothing else can run."""
     if a.ndim < 2 or b.ndim < 2 or 0 in (*a.shape, *b.shape) or str(dtype) not in ("float32", "float64"):
         return None
@@ -90,7 +90,7 @@ def choice_for(a: Any, b: Any, out: Any, dtype: Any, inputs: str, budget: int | 
     if device is None:
         return None
     by_column = tuple(name for name, x in (("A", a), ("B", b), ("C", out)) if x is not None and _is_by_column(x))
-    problem = Problem(a.shape[-2], a.shape[-1], b.shape[-1], str(dtype), inputs, budget, None, by_column)
+    problem = Problem(a.shape[-2], a.shape[-1], b.shape[-1], str(dtype), inputs, budget, None, by_column, accumulate)
     return _logged(problem, device)
 
 

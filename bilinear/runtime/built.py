@@ -12,8 +12,9 @@ from bilinear.codegen.output import FORMAT, MANIFEST
 from bilinear.codegen.program import ELEMENTS
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.kernel import Argument, Cover, Grid
+from bilinear.ir.plan import INPUTS
 from bilinear.ir.schedule import Space
-from bilinear.planner.prepare import INPUTS, MOST_PRODUCTS
+from bilinear.planner.prepare import MOST_PRODUCTS
 from bilinear.runtime.json_reader import Node, parse
 
 AGAIN = "compile the algorithm again"

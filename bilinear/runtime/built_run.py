@@ -8,8 +8,8 @@ import numpy as np
 
 from bilinear.ir.schedule import Space
 from bilinear.ir.scheme import block_name
+from bilinear.runtime.bound import grid_blocks
 from bilinear.runtime.built import EXTENTS, BuiltFolder, BuiltKernel, BuiltLaunch, BuiltProgram
-from bilinear.runtime.cuda_executor import grid_blocks
 
 Values = dict[str, Any]
 Shape = tuple[int, int, int]

@@ -1,11 +1,12 @@
-"""Plans on a GPU: the generated kernels, built once for the device and launched through CuPy."""
+"""Plans on a GPU: the generated kernels, built once for the device and launched through the driver."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cache
-from threading import Lock
+from functools import cache, lru_cache
+from threading import Lock, local
 from typing import Any
 
 import numpy as np
@@ -14,20 +15,21 @@ from bilinear.codegen.nvrtc import build
 from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
-from bilinear.errors import fail
-from bilinear.ir.kernel import Grid, InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel
-from bilinear.ir.plan import Plan
+from bilinear.ir.kernel import InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel
+from bilinear.ir.plan import Plan, Strip
 from bilinear.ir.schedule import Schedule, Stage
+from bilinear.runtime.bound import Bound, Place, Values, launch_values
+from bilinear.runtime.executor import ends_with_strip, strip_plan
 
 Step = Callable[[], None]
-Values = dict[str, Any]
+Strides = tuple[int, int]
 
 ELEMENTS = {"f4": "float", "f8": "double"}
 SCAN_BLOCKS = 1024
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 """`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of the CUDA driver: more than 48 KiB must be asked for."""
-MOST_BLOCKS = (2**31 - 1, 65535)
-"""Largest extents of a launch grid along x and y."""
+MOST_BOUND = 256
+"""Plans that are kept bound to the layout of their operands; the oldest goes first."""
 
 
 class CudaExecutor:
@@ -41,17 +43,24 @@ class CudaExecutor:
 
         return cupy.empty(elements, like.dtype)
 
+    def ready(self, plan: Plan, a: Any, b: Any, c: Any, buffer: Any, alpha: Any, beta: Any) -> AbstractContextManager[Sequence[Step]]:
+        """Each strip and each stage of the core as a call that launches its kernel; found again for operands of the same layout."""
+        bound = _bound(plan, (a.strides, b.strides, c.strides), c.dtype)
+        bases = (a.data.ptr, b.data.ptr, c.data.ptr, 0 if buffer is None else buffer.data.ptr)
+        return bound.ready(bases, alpha, beta, _current_stream())
+
     def steps(self, plan: Plan, stages: tuple[Stage, ...], spaces: dict[str, Any], alpha: Any, beta: Any) -> list[Step]:
-        """Each stage as a call that launches its kernel."""
+        """Each stage as a call that launches its kernel, bound anew."""
         if not stages:
             return []
-        real = spaces["C"].dtype.type
-        element = ELEMENTS[spaces["C"].dtype.str[1:]]
-        values = launch_values(plan, spaces, real(alpha), real(beta), lambda array: int(array.data.ptr))
         schedule = plan.schedule
         if stages is not schedule.stages:
             schedule = replace(schedule, stages=stages, name=f"{schedule.name}-undo")
-        return [_launcher(launch, function, values) for launch, function in _loaded(schedule, element)]
+        places = {name: Place(number, 0, x.strides, x.itemsize) for number, (name, x) in enumerate(spaces.items())}
+        element = ELEMENTS[spaces["C"].dtype.str[1:]]
+        bound = Bound(element, _launches(schedule, element, launch_values(plan, places, "alpha", "beta", _itself)), _launch_kernel())
+        with bound.ready([x.data.ptr for x in spaces.values()], alpha, beta, _current_stream()) as steps:
+            return list(steps)
 
     def wait(self) -> None:
         """Wait for the current stream."""
@@ -59,15 +68,15 @@ class CudaExecutor:
 
         cupy.cuda.get_current_stream().synchronize()
 
-    def is_finite(self, array: Any) -> bool:
-        """Whether every element is finite: one pass, one number back."""
+    def is_finite(self, *matrices: Any) -> bool:
+        """Whether every element is finite: one pass over each matrix, one number back."""
         import cupy
 
-        found, function = _scanner(ELEMENTS[array.dtype.str[1:]], cupy.cuda.Device().id)
-        found.fill(0)
-        strides = (np.int64(stride // array.itemsize) for stride in array.strides)
-        extents = (np.int64(extent) for extent in array.shape)
-        function((SCAN_BLOCKS, 1, 1), (256, 1, 1), (np.uint64(array.data.ptr), *strides, *extents, np.uint64(found.data.ptr)))
+        found = cupy.zeros((), np.int32)  # of this call alone: other threads scan at the same time
+        for matrix in matrices:
+            function = _scanner(ELEMENTS[matrix.dtype.str[1:]], cupy.cuda.Device().id)
+            layout = _layout_arguments(matrix.strides, matrix.shape, matrix.itemsize)
+            function((SCAN_BLOCKS, 1, 1), (256, 1, 1), (np.uint64(matrix.data.ptr), *layout, np.uint64(found.data.ptr)))
         return int(found) == 0
 
     def magnitudes(self, array: Any, rows: int, columns: int) -> Any:
@@ -83,44 +92,100 @@ class CudaExecutor:
         return largest.get().max(2)
 
 
-def launch_values(plan: Plan, spaces: dict[str, Any], alpha: Any, beta: Any, address: Callable[[Any], int]) -> Values:
-    """What the arguments of every kernel of a plan are, by name; `address` gives the address of an array's first element."""
-    bm, bk, bn = (np.int64(extent) for extent in plan.block)
-    values: Values = {"bm": bm, "bk": bk, "bn": bn, "alpha": alpha, "beta": beta}
-    for name, array in spaces.items():
-        values[name] = np.uint64(address(array))
-        values[f"{name}_rs"], values[f"{name}_cs"] = (np.int64(stride // array.itemsize) for stride in array.strides)
-    return values
+@lru_cache(maxsize=256)
+def _layout_arguments(strides: Strides, shape: tuple[int, int], itemsize: int) -> tuple[Any, ...]:
+    """Strides in elements, rows and columns, as arguments of a kernel."""
+    return (*(np.int64(stride // itemsize) for stride in strides), *(np.int64(extent) for extent in shape))
 
 
-def grid_blocks(grid: Grid, values: Values) -> tuple[int, int]:
-    """Blocks along x and y for these extents."""
-    x = 1
-    for tiling in grid.tilings:
-        blocks = 1
-        for cover in tiling:
-            blocks *= -(-int(values[cover.name]) // cover.step)
-        x = max(x, blocks)
-    if x > MOST_BLOCKS[0] or grid.y > MOST_BLOCKS[1]:
-        raise fail("E531", f"a launch of {x} x {grid.y} blocks is more than a GPU takes", "use fewer levels")
-    return x, grid.y
+_thread = local()
 
 
-def launch_arguments(launch: Launch, values: Values) -> tuple[Any, ...]:
-    """The values of a launch's arguments, in the order of its kernel's parameters."""
-    own = {**values, "first": np.int64(launch.first)}
-    return tuple(own[argument.name] for argument in launch.kernel.arguments)
+def _current_stream() -> int:
+    """The handle of the current stream; the thread gets a context first, for the driver's launches need one."""
+    import cupy
+
+    device = cupy.cuda.runtime.getDevice()
+    if getattr(_thread, "device", None) != device:
+        cupy.cuda.runtime.free(0)  # nothing is freed: the first call of the runtime in a thread makes the context current
+        _thread.device = device
+    return int(cupy.cuda.get_current_stream().ptr)
 
 
-def _launcher(launch: Launch, function: Any, values: Values) -> Step:
-    blocks = grid_blocks(launch.grid, values)
-    arguments = launch_arguments(launch, values)
-    threads, shared = launch.kernel.threads, launch.kernel.shared_bytes
+def _launch_kernel() -> Callable[..., None]:
+    """The driver's launch: (function, 3 x blocks, 3 x threads, shared bytes, stream, addresses of the arguments, 0)."""
+    from cupy.cuda import driver
 
-    def run() -> None:
-        function((*blocks, 1), (*threads, 1), arguments, shared)
+    launch: Callable[..., None] = driver.launchKernel
+    return launch
 
-    return run
+
+_bounds: dict[tuple[Any, ...], tuple[Plan, Bound]] = {}
+_bounds_lock = Lock()
+
+
+def _bound(plan: Plan, strides: tuple[Strides, Strides, Strides], dtype: Any) -> Bound:
+    """The launches of a plan for operands of these strides on the current device.
+
+    The key holds the plan's identity, for to hash it would cost more than the launches; the entry keeps the plan alive.
+    """
+    import cupy
+
+    key = (id(plan), strides, dtype, cupy.cuda.runtime.getDevice())
+    found = _bounds.get(key)
+    if found is None:
+        found = plan, Bound(ELEMENTS[dtype.str[1:]], _all_launches(plan, strides, dtype), _launch_kernel())
+        with _bounds_lock:
+            while len(_bounds) >= MOST_BOUND:
+                del _bounds[next(iter(_bounds))]
+            _bounds[key] = found
+    return found[1]
+
+
+def _all_launches(plan: Plan, strides: tuple[Strides, Strides, Strides], dtype: Any) -> Iterator[tuple[Launch, Any, Values]]:
+    """The launches of the strips and of the core, in the order of `parts_of`. The bases are A, B, C, and the workspace."""
+    element = ELEMENTS[dtype.str[1:]]
+    operands = {name: Place(number, 0, own, dtype.itemsize) for number, (name, own) in enumerate(zip("ABC", strides, strict=True))}
+
+    def thin_launches(strip: Strip, beta: Any) -> Iterator[tuple[Launch, Any, Values]]:
+        starts = {"A": (strip.rows[0], strip.inner[0]), "B": (strip.inner[0], strip.columns[0]), "C": (strip.rows[0], strip.columns[0])}
+        places = {name: _moved(operands[name], *start) for name, start in starts.items()}
+        thin = strip_plan(strip, dtype.itemsize)
+        yield from _launches(thin.schedule, element, launch_values(thin, places, "alpha", beta, _itself))
+
+    late = ends_with_strip(plan)
+    for strip in plan.strips[late:]:
+        yield from thin_launches(strip, "beta")
+    if plan.core[0]:
+        places = operands | _workspaces(plan, dtype.itemsize)
+        beta = 1 if plan.core_is_begun and not late else "beta"
+        yield from _launches(plan.schedule, element, launch_values(plan, places, "alpha", beta, _itself))
+    for strip in plan.strips[:late]:
+        yield from thin_launches(strip, 1)
+
+
+def _launches(schedule: Schedule, element: str, values: Values) -> Iterator[tuple[Launch, Any, Values]]:
+    for launch, function in _loaded(schedule, element):
+        yield launch, function, values
+
+
+def _moved(place: Place, row: int, column: int) -> Place:
+    """The place of the element in this row and column."""
+    return replace(place, offset=place.offset + row * place.strides[0] + column * place.strides[1])
+
+
+def _workspaces(plan: Plan, itemsize: int) -> dict[str, Place]:
+    """Where the workspaces of a plan lie in its buffer, which is base 3."""
+    places = {}
+    for slot in plan.slots:
+        along = slot.leading * itemsize, itemsize
+        by_column = plan.schedule.space(slot.space).shape in plan.column_major
+        places[slot.space] = Place(3, slot.offset * itemsize, (along[1], along[0]) if by_column else along, itemsize)
+    return places
+
+
+def _itself(place: Place) -> Place:
+    return place
 
 
 _functions: dict[tuple[int, str, int], tuple[Schedule, list[tuple[Launch, Any]]]] = {}
@@ -159,13 +224,12 @@ def _function(kernel: Kernel | InputKernel, architecture: str) -> Any:
 
 
 @cache
-def _scanner(element: str, device: int) -> tuple[Any, Any]:
-    """The flag and the function that look for values that are not finite, one of each a device and element type."""
+def _scanner(element: str, device: int) -> Any:
+    """The function that looks for values that are not finite, one a device and element type."""
     import cupy
 
-    kernel = ScanKernel(f"scan_{element}", element)
     capability = cupy.cuda.Device(device).compute_capability
-    return cupy.zeros((), np.int32), _function(kernel, f"sm_{capability}")
+    return _function(ScanKernel(f"scan_{element}", element), f"sm_{capability}")
 
 
 @cache

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol
@@ -19,6 +19,9 @@ from bilinear.verify.inverse import invert_stage
 
 Step = Callable[[], None]
 
+# The module under `signal`: what wraps it looks for every handler in an enumeration, which takes longer than a launch.
+_handlers: Any = getattr(signal, "_signal", signal)
+
 
 class Executor(Protocol):
     """A backend: where arrays live and how a stage runs on them."""
@@ -31,11 +34,14 @@ class Executor(Protocol):
     def steps(self, plan: Plan, stages: tuple[Stage, ...], spaces: dict[str, Any], alpha: Any, beta: Any) -> list[Step]:
         """One call for each stage; whatever it needs is allocated here."""
 
+    def ready(self, plan: Plan, a: Any, b: Any, c: Any, buffer: Any, alpha: Any, beta: Any) -> AbstractContextManager[Sequence[Step]]:
+        """One call for each strip, then for each stage of the core; whatever they need is allocated here, and lives inside the block."""
+
     def wait(self) -> None:
         """Return when the steps that were called have ended."""
 
-    def is_finite(self, array: Any) -> bool:
-        """Whether every element of a matrix is finite."""
+    def is_finite(self, *matrices: Any) -> bool:
+        """Whether every element of some matrices is finite."""
 
     def magnitudes(self, array: Any, rows: int, columns: int) -> Any:
         """max|x| of each block of a matrix of floats cut into rows x columns equal blocks, as a NumPy array; not finite where x is not."""
@@ -44,20 +50,20 @@ class Executor(Protocol):
 def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, beta: Any, workspace: Any = None) -> None:
     """Run a plan on 2-D arrays: c = alpha * a @ b + beta * c.
 
-    `workspace` is the plan's buffer as `allocate_workspace` gives it (allocated here by default). Everything is allocated before the
-    first write. Strips run first, while A and B are still the caller's. Where the plan writes A and B, an interrupt waits for the end of
-    a stage; if its handler raises, the inverse of the stages that have run brings A and B back (to rounding) before the exception
-    leaves. After the last stage C is complete, and an interrupt finds A and B as the plan leaves them. An error inside a stage becomes
+    `workspace` is the plan's buffer as `allocate_workspace` gives it (allocated here by default); where the schedule overwrites C, beta
+    is 0. Everything is allocated before the first write. Strips run first (but see `parts_of`), while A and B are still the caller's.
+    Where the plan writes A and B, an interrupt waits for the end of a stage; if its handler raises, the inverse of the stages that have
+    run brings A and B back (to rounding) before the exception leaves. After the last stage C is complete, and an interrupt finds A and B
+    as the plan leaves them. An error inside a stage becomes
     a `StageError` that lists the blocks that are not what they were; an exception that is no error, such as an interrupt of a plan
     that never writes A and B, leaves as it is, with that list as its note.
     """
-    stages = plan.schedule.stages if plan.core[0] else ()
+    parts = parts_of(plan)
     buffer = allocate_workspace(executor, plan, c) if workspace is None else workspace
-    run = _Run(executor, plan, lay_out(plan, a, b, c, buffer))
-    steps = executor.steps(plan, stages, run.spaces, alpha, 1 if plan.core_is_begun else beta)
-    strips = [_strip(executor, strip, a, b, c, alpha, beta) for strip in plan.strips]
-    with _deferred_interrupt() if plan.schedule.runs_in_place else nullcontext(_nothing) as deliver_interrupt:
-        for part, step in (*zip(plan.strips, strips, strict=True), *zip(stages, steps, strict=True)):
+    run = _Run(executor, plan, (a, b, c, buffer))
+    ready = executor.ready(plan, a, b, c, buffer, alpha, beta)
+    with ready as steps, _deferred_interrupt() if plan.schedule.runs_in_place else nullcontext(_nothing) as deliver_interrupt:
+        for part, step in zip(parts, steps, strict=True):
             try:
                 step()
             except Exception as error:
@@ -69,7 +75,7 @@ def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, 
             try:
                 deliver_interrupt()
             except BaseException as stop:
-                if part is not (stages or plan.strips)[-1]:
+                if part is not parts[-1]:
                     run.go_back(stop)
                 raise
 
@@ -105,16 +111,47 @@ def lay_out(plan: Plan, a: Any, b: Any, c: Any, buffer: Any) -> dict[str, Any]:
     return spaces
 
 
+def ready_on_views(
+    executor: Executor, plan: Plan, a: Any, b: Any, c: Any, buffer: Any, alpha: Any, beta: Any
+) -> AbstractContextManager[Sequence[Step]]:
+    """The strips and the stages of the core, on views of the operands and of the workspace."""
+    stages = plan.schedule.stages if plan.core[0] else ()
+    adds = 1 if plan.core_is_begun else beta
+    core = executor.steps(plan, stages, lay_out(plan, a, b, c, buffer), alpha, beta if ends_with_strip(plan) else adds)
+    if not ends_with_strip(plan):
+        return nullcontext([_strip(executor, strip, a, b, c, alpha, beta) for strip in plan.strips] + core)
+    rest, *strips = plan.strips
+    return nullcontext([*(_strip(executor, s, a, b, c, alpha, beta) for s in strips), *core, _strip(executor, rest, a, b, c, alpha, 1)])
+
+
+def ends_with_strip(plan: Plan) -> bool:
+    """Whether the core overwrites what the strip for the rest of the sum would have begun, so that this strip is added after it.
+
+    It reads nothing that the core may write: columns of A and rows of B beyond those of the core.
+    """
+    return plan.schedule.overwrites and plan.core_is_begun
+
+
+def parts_of(plan: Plan) -> tuple[Strip | Stage, ...]:
+    """The strips and the stages of the core in the order in which they run."""
+    stages = plan.schedule.stages if plan.core[0] else ()
+    late = int(ends_with_strip(plan))
+    return (*plan.strips[late:], *stages, *plan.strips[:late])
+
+
 def _strip(executor: Executor, strip: Strip, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> Step:
-    """A thin product that peeling left over, by the plain schedule."""
     rows, inner, columns = slice(*strip.rows), slice(*strip.inner), slice(*strip.columns)
-    left, right, out = a[rows, inner], b[inner, columns], c[rows, columns]
-    schedule = plain().schedule
-    m, k, n = left.shape[0], left.shape[1], right.shape[1]
-    thin = make_plan(schedule, m, k, n, c.dtype.itemsize)
-    whole = Plan(schedule, m, k, n, (m, k, n), (), (), 0) if k == 0 else thin
-    (step,) = executor.steps(whole, schedule.stages, {"A": left, "B": right, "C": out}, alpha, beta)
+    thin = strip_plan(strip, c.dtype.itemsize)
+    spaces = {"A": a[rows, inner], "B": b[inner, columns], "C": c[rows, columns]}
+    (step,) = executor.steps(thin, thin.schedule.stages, spaces, alpha, beta)
     return step
+
+
+def strip_plan(strip: Strip, itemsize: int) -> Plan:
+    """A thin product that peeling left over, as a plan of the plain schedule."""
+    schedule = plain().schedule
+    m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
+    return Plan(schedule, m, k, n, (m, k, n), (), (), 0) if k == 0 else make_plan(schedule, m, k, n, itemsize)
 
 
 @contextmanager
@@ -123,7 +160,7 @@ def _deferred_interrupt() -> Iterator[Step]:
 
     Only the main thread handles signals, so that there is nothing to hold back in others, nor where Python does not handle this one.
     """
-    previous = signal.getsignal(signal.SIGINT)
+    previous = _handlers.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(previous):
         yield _nothing
         return
@@ -135,11 +172,11 @@ def _deferred_interrupt() -> Iterator[Step]:
             pressed.clear()
             previous(signal.SIGINT, frame)
 
-    signal.signal(signal.SIGINT, lambda signum, frame: pressed.append(frame))
+    _handlers.signal(signal.SIGINT, lambda signum, frame: pressed.append(frame))
     try:
         yield deliver
     finally:
-        signal.signal(signal.SIGINT, previous)
+        _handlers.signal(signal.SIGINT, previous)
         deliver()
 
 
@@ -149,7 +186,8 @@ class _Run:
 
     executor: Executor
     plan: Plan
-    spaces: dict[str, Any]
+    arrays: tuple[Any, Any, Any, Any]
+    """A, B, C, and the workspace."""
     done: list[Strip | Stage] = field(default_factory=list)
 
     def go_back(self, stop: BaseException) -> None:
@@ -163,7 +201,7 @@ class _Run:
     def undo(self) -> None:
         """Run the inverses of the linear stages that have run, last first."""
         inverses = tuple(invert_stage(stage) for stage in reversed(self.done) if isinstance(stage, LinearStage))
-        for step in self.executor.steps(self.plan, inverses, self.spaces, 1, 0):
+        for step in self.executor.steps(self.plan, inverses, lay_out(self.plan, *self.arrays), 1, 0):
             step()
         self.executor.wait()
 

@@ -2,43 +2,75 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from bilinear.frontend import Loaded
 from bilinear.ir.plan import Plan
+from bilinear.planner.choose import Choice, algorithm_named
 from bilinear.planner.plan import choose_levels, make_plan
-from bilinear.planner.prepare import prepare
+from bilinear.planner.prepare import Level, prepare, prepare_levels
 from bilinear.planner.rings import coefficients_of, require_elements
 
 
-class _Same:
-    """An algorithm as a key: equal to itself alone, because to hash its schedule at every call would cost more than the launches."""
+class Same:
+    """An object as a key: equal to itself alone, because to hash a schedule or a plan at every call would cost more than the launches."""
 
-    def __init__(self, loaded: Loaded) -> None:
-        self.loaded = loaded
+    __slots__ = ("what",)
+
+    def __init__(self, what: Any) -> None:
+        self.what = what
 
     def __hash__(self) -> int:
-        return id(self.loaded)
+        return id(self.what)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.loaded is other.loaded
+        return isinstance(other, Same) and self.what is other.what
 
 
-def fitted_plan(
-    loaded: Loaded, levels: int | str, inputs: str, extents: tuple[int, int, int], dtype: Any, by_column: frozenset[str] = frozenset()
-) -> Plan:
-    """The plan of an algorithm at so many levels for an m x k by k x n multiply of a NumPy dtype, proved and fit for the dtype's numbers.
+@dataclass(frozen=True)
+class Recipe:
+    """What shall run: the algorithm of each level, the outermost first, and the promise of what becomes of A and B.
 
-    Raises `BilinearError` where a proof fails or the dtype cannot hold a coefficient.
+    An algorithm alone runs `levels` levels, a number or `auto`.
     """
-    return _fitted(_Same(loaded), levels, inputs, extents, dtype, by_column)
+
+    algorithms: tuple[Loaded, ...]
+    levels: int | str
+    inputs: str
+
+    @property
+    def loaded(self) -> Loaded:
+        """The algorithm of the outermost level."""
+        return self.algorithms[0]
+
+
+def chosen_recipe(choice: Choice) -> Recipe | None:
+    """What a choice chose, None for the library's multiply."""
+    if choice.is_library:
+        return None
+    names = choice.chosen.levels
+    same = names[:1] if len(set(names)) == 1 else names
+    return Recipe(tuple(map(algorithm_named, same)), len(names), choice.chosen.inputs)
+
+
+def fitted_plan(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, by_column: frozenset[str] = frozenset()) -> Plan:
+    """The plan of a recipe for an m x k by k x n multiply of a NumPy dtype, proved and fit for the dtype's numbers.
+
+    `by_column` names the operands whose columns are contiguous. Raises `BilinearError` where a proof fails or the dtype cannot hold a
+    coefficient.
+    """
+    return _fitted(tuple(map(Same, recipe.algorithms)), recipe.levels, recipe.inputs, extents, dtype, by_column)
 
 
 @lru_cache(maxsize=256)
-def _fitted(same: _Same, levels: int | str, inputs: str, extents: tuple[int, int, int], dtype: Any, by_column: frozenset[str]) -> Plan:
-    scheme = same.loaded.scheme
+def _fitted(
+    algorithms: tuple[Same, ...], levels: int | str, inputs: str, extents: tuple[int, int, int], dtype: Any, by_column: frozenset[str]
+) -> Plan:
+    each = tuple(Level(same.what.scheme, same.what.schedule) for same in algorithms)
+    scheme, own = each[0].scheme, each[0].schedule
     depth = max(1, choose_levels(scheme, *extents)) if levels == "auto" else int(levels)
-    schedule = prepare(scheme, same.loaded.schedule, depth, inputs).schedule
+    schedule = prepare(scheme, own, depth, inputs).schedule if len(each) == 1 else prepare_levels(each, inputs)
     require_elements(scheme.name, coefficients_of(schedule), str(dtype), dtype.kind)
     return make_plan(schedule, *extents, dtype.itemsize, by_column)

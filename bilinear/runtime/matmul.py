@@ -5,24 +5,25 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from functools import cache
 from math import prod
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded, load
-from bilinear.ir.plan import Plan
+from bilinear.ir.plan import INPUTS, Plan
 from bilinear.planner.choose import Choice, algorithm_named
-from bilinear.planner.prepare import INPUTS, check_promise
+from bilinear.planner.prepare import check_promise
+from bilinear.runtime import auto
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
-from bilinear.runtime.auto import budget_and_buffer, check_plan_fits, check_plan_options, choice_for, over_budget
+from bilinear.runtime.auto import budget_and_buffer, check_plan_options, over_budget
+from bilinear.runtime.decide import Asked, decide, plan_for
 from bilinear.runtime.executor import Executor, allocate_workspace, execute
-from bilinear.runtime.fitted import fitted_plan
+from bilinear.runtime.fitted import Recipe, Same
 from bilinear.runtime.magnitudes import check_tolerance, check_tolerance_option
-from bilinear.runtime.problem import ArrayProblem, factor, fit
+from bilinear.runtime.problem import ArrayProblem, factor
 from bilinear.runtime.safety import check_writable_inputs, is_writable, shares_memory
 
 log = logging.getLogger("bilinear")
@@ -80,17 +81,16 @@ def matmul(
 def _check_options(inputs: str, levels: int | str, alpha: Any, beta: Any, out: Any) -> None:
     if inputs not in INPUTS:
         raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
-    if levels != "auto" and (not isinstance(levels, int | np.integer) or isinstance(levels, bool) or levels < 0):
+    if levels != "auto" and (not isinstance(levels, (int, np.integer)) or isinstance(levels, bool) or levels < 0):
         raise fail("E514", f"levels={levels!r} is not a number of levels", "give an integer of at least 0, or 'auto'")
     for name, value in (("alpha", alpha), ("beta", beta)):
-        if np.ndim(value) != 0:
+        if type(value) not in (int, float) and np.ndim(value) != 0:
             raise fail("E528", f"{name} is an array of {np.ndim(value)} dimension(s), not a number", "scale the operands by it")
     if out is None and beta != 0:
         raise fail("E515", "beta scales out, and there is no out", "give out=, or leave beta at 0")
 
 
-@dataclass(frozen=True)
-class _Request:
+class _Request(NamedTuple):
     """One call: everything but the arrays."""
 
     kind: Kind
@@ -105,72 +105,44 @@ class _Request:
     plan: Choice | None = None
 
     def multiply(self, a: Any, b: Any, out: Any) -> Any:
-        use_library = os.environ.get("BILINEAR_USE_LIBRARY", "") not in ("", "0")
-        if not use_library and (self.plan is not None or (self.kind.on_gpu and self.algorithm == "auto" and self.levels == "auto")):
-            return self.by_plan(a, b, out)
-        loaded = None if use_library else self.loaded()
-        if loaded is None and self.alpha == 1 and self.beta == 0 and not self.kind.on_gpu:
+        asked = self.asked()
+        if asked.algorithm is asked.plan is asked.device is None and self.alpha == 1 and self.beta == 0 and not self.kind.on_gpu:
             log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
             return np.matmul(a, b, out=out)
-        problem = fit(a, b, out)
-        reason = self.why_library(loaded, problem.dtype, a, b)
-        if loaded is None or reason is not None:
-            log.debug("matmul %s by %s of %s: the library's multiply (%s)", a.shape, b.shape, problem.dtype, reason)
-            return self.by_library(problem, a, b, out)
-        result = self.kind.module.empty(problem.shape, problem.dtype) if out is None else out
-        self.by_schedule(loaded, problem, a, b, result)
-        return result
-
-    def by_plan(self, a: Any, b: Any, out: Any) -> Any:
-        """What was planned, or what the model chooses; where a chosen algorithm cannot run after all, the library's multiply."""
-        problem = fit(a, b, out)
-        budget = self.budget if self.workspace is None else getattr(self.workspace, "nbytes", 0)
-        choice = self.plan or choice_for(a, b, out, problem.dtype, self.inputs, budget)
-        if self.plan is not None:
-            check_plan_fits(self.plan, a, b, problem.dtype)
-        if choice is None or choice.is_library:
-            return self.by_library(problem, a, b, out)
-        chosen = replace(self, levels=choice.chosen.levels, inputs=choice.chosen.inputs)
-        loaded = algorithm_named(choice.chosen.algorithm)
-        reason = chosen.why_library(loaded, problem.dtype, a, b)
-        if reason is not None:
-            return self.by_library(problem, a, b, out)
-        result = self.kind.module.empty(problem.shape, problem.dtype) if out is None else out
+        touches = out is not None and _touches(out, a, b)
+        decision = decide(asked, a, b, out, touches)
+        if decision.recipe is None:
+            return self.by_library(decision.problem, a, b, out, touches)
+        result = self.kind.module.empty(decision.problem.shape, decision.problem.dtype) if out is None else out
         try:
-            chosen.by_schedule(loaded, problem, a, b, result)
+            self.by_schedule(decision.problem, decision.recipe, decision.plan, a, b, result)
         except (BilinearError, MemoryError) as error:  # both are raised before anything is written
-            if self.plan is not None:
+            if not decision.is_automatic:
                 raise
-            log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, choice.chosen.name, error)
-            return self.by_library(problem, a, b, result)
+            name = decision.recipe.loaded.scheme.name
+            log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, name, error)
+            return self.by_library(decision.problem, a, b, result, touches)
         return result
 
-    def loaded(self) -> Loaded | None:
-        """The algorithm, or None for the library's multiply."""
-        if isinstance(self.algorithm, Loaded):
-            return self.algorithm if self.levels != 0 else None
-        loaded = None if self.algorithm == "auto" else _named(str(self.algorithm))
-        return loaded if self.levels != 0 else None
-
-    def why_library(self, loaded: Loaded | None, dtype: Any, *operands: Any) -> str | None:
-        """Why the library's multiply runs instead of a schedule, or None."""
-        if loaded is None:
-            return "algorithm is auto, or levels is 0"
-        if self.alpha == 0:
-            return "alpha is 0, so nothing is multiplied"
-        if self.kind.on_gpu and dtype not in (np.float32, np.float64):
-            return f"no kernels for {dtype}"
-        if dtype.kind not in "fiuO" or dtype == np.float16 or any(x.dtype.kind not in "biufcO" for x in operands):
-            return f"no schedule runs on {dtype}"
-        if any(isinstance(operand, np.ma.MaskedArray) for operand in operands):
-            return "no schedule runs on masked arrays"
-        return None
+    def asked(self) -> Asked:
+        """What decides, beside the operands, what runs."""
+        rest = bool(self.alpha != 0), bool(self.beta != 0), self.kind.on_gpu
+        if os.environ.get("BILINEAR_USE_LIBRARY", "") not in ("", "0"):
+            return Asked(None, 0, self.inputs, None, None, None, *rest)
+        budget = self.budget if self.workspace is None else getattr(self.workspace, "nbytes", 0)
+        if self.plan is not None:
+            return Asked(None, 0, self.inputs, budget, Same(self.plan), None, *rest)
+        if self.algorithm == "auto":
+            device = auto.current_device() if self.kind.on_gpu and self.levels == "auto" else None
+            return Asked(None, 0, self.inputs, budget, None, None if device is None else Same(device), *rest)
+        loaded = self.algorithm if isinstance(self.algorithm, Loaded) else _named(str(self.algorithm))
+        return Asked(None if self.levels == 0 else Same(loaded), self.levels, self.inputs, budget, None, None, *rest)
 
     def factors(self, problem: ArrayProblem, out: Any) -> tuple[Any, Any]:
         """alpha as a number of the product's type, beta of the type of `out`."""
         return factor("alpha", self.alpha, problem.dtype), factor("beta", self.beta, out.dtype)
 
-    def by_library(self, problem: ArrayProblem, a: Any, b: Any, out: Any) -> Any:
+    def by_library(self, problem: ArrayProblem, a: Any, b: Any, out: Any, touches: bool) -> Any:
         xp = self.kind.module
         if self.alpha == 1 and self.beta == 0 and not self.kind.on_gpu:
             return np.matmul(a, b, out=out)
@@ -178,40 +150,48 @@ class _Request:
         alpha, beta = self.factors(problem, out)
         if self.alpha == 0:
             out[...] = 0 if self.beta == 0 else out * beta
-        elif self.alpha == 1 and self.beta == 0 and not _touches(out, a, b):
+        elif self.alpha == 1 and self.beta == 0 and not touches:
             xp.matmul(a, b, out=out)
         else:
             product = xp.asarray(xp.matmul(a, b))
             _accumulate(out, product if self.alpha == 1 else alpha * product, beta)
         return out
 
-    def by_schedule(self, loaded: Loaded, problem: ArrayProblem, a: Any, b: Any, out: Any) -> None:
-        """Run the schedule on every matrix of the batch, aside where `out` has another dtype or overlaps an operand."""
-        xp, dtype = self.kind.module, problem.dtype
+    def by_schedule(self, problem: ArrayProblem, recipe: Recipe, plan: Plan | None, a: Any, b: Any, out: Any) -> None:
+        """Run a plan on every matrix of the batch; without one, make one for the operands as matrices of the product's type.
+
+        Aside where `out` has another dtype or overlaps an operand, or where the schedule cannot add to it.
+        """
         alpha, beta = self.factors(problem, out)
         executor = make_executor(self.kind)
         left, right, target = _as_matrices(a, b, out)
-        if self.inputs != "preserve":
-            self.check_in_place(executor, loaded, left, right, target)
+        if recipe.inputs != "preserve":
+            self.check_in_place(executor, recipe, left, right, target)
+        if plan is not None and not (plan.schedule.overwrites and self.beta != 0):
+            self.run_all(executor, plan, left, right, target, alpha, beta)
+            return
+        xp, dtype = self.kind.module, problem.dtype
         left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
         aside = target.dtype != dtype or _touches(target, left, right)
+        if not aside and target.size and self.beta != 0:
+            aside = plan_for(recipe, left, right, target).schedule.overwrites
         result = xp.empty(target.shape, dtype) if aside else target
         if result.size:
-            self.run_all(executor, loaded, left, right, result, alpha, 0 if aside else beta)
+            self.run_all(executor, plan_for(recipe, left, right, result), left, right, result, alpha, 0 if aside else beta)
         if aside:
             _accumulate(target, result, beta)
 
-    def run_all(self, executor: Executor, loaded: Loaded, left: Any, right: Any, result: Any, alpha: Any, beta: Any) -> None:
+    def run_all(self, executor: Executor, plan: Plan, left: Any, right: Any, result: Any, alpha: Any, beta: Any) -> None:
         """The same plan, in the same workspace, for every matrix of the batch."""
-        spaces = (("A", left), ("B", right), ("C", result))
-        by_column = frozenset(name for name, x in spaces if x.strides[-2] == x.itemsize != x.strides[-1])
-        plan = fitted_plan(loaded, self.levels, self.inputs, _extents(left, right), result.dtype, by_column)
         needed = plan.workspace_elements * result.dtype.itemsize
         log.debug("%s: workspace of %d bytes", plan.schedule.name, needed)
         if self.budget is not None and needed > self.budget:
             raise over_budget(plan.schedule.name, needed, self.budget)
         own = self.workspace is None or not plan.slots
         workspace = allocate_workspace(executor, plan, result) if own else self.given_workspace(plan, left, right, result)
+        if left.ndim == right.ndim == result.ndim == 2:
+            execute(executor, plan, left, right, result, alpha, beta, workspace)
+            return
         for index in np.ndindex(*result.shape[:-2]):
             execute(executor, plan, _matrix(left, index), _matrix(right, index), result[index], alpha, beta, workspace)
 
@@ -223,31 +203,28 @@ class _Request:
             raise fail("E529", message, f"give one of {needed} bytes")
         if buffer.nbytes < needed or any(shares_memory(buffer, x) for x in (left, right, result)):
             raise fail("E529", f"workspace has {buffer.nbytes} bytes, {needed} are needed, apart from a, b and out", "give a larger buffer")
-        return buffer.view(np.uint8)[:needed].view(result.dtype)
+        return buffer if buffer.dtype == result.dtype else buffer.view(np.uint8)[:needed].view(result.dtype)
 
-    def check_in_place(self, executor: Executor, loaded: Loaded, left: Any, right: Any, target: Any) -> None:
-        check_promise(loaded.scheme, loaded.schedule, self.inputs)
+    def check_in_place(self, executor: Executor, recipe: Recipe, left: Any, right: Any, target: Any) -> None:
+        check_promise(recipe.loaded.scheme, recipe.loaded.schedule, recipe.inputs)
         if not left.dtype == right.dtype == target.dtype or not left.dtype.isnative:
-            message = f"inputs={self.inputs!r} runs in the caller's arrays, so a, b and out must have one dtype, in native byte order"
+            message = f"inputs={recipe.inputs!r} runs in the caller's arrays, so a, b and out must have one dtype, in native byte order"
             raise fail("E526", message, "convert them first, or use inputs='preserve'")
-        if self.inputs == "consume" and not left.shape[:-2] == right.shape[:-2] == target.shape[:-2]:
+        if recipe.inputs == "consume" and not left.shape[:-2] == right.shape[:-2] == target.shape[:-2]:
             raise fail("E527", "inputs='consume' cannot use one matrix for several of a batch", "use inputs='restore'")
-        check_writable_inputs(executor, left, right, target, self.inputs)
+        check_writable_inputs(executor, left, right, target, recipe.inputs)
         if self.tolerance is not None:
-            self.check_drift(executor, loaded, left, right, target)
+            self.check_drift(executor, recipe, left, right, target)
 
-    def check_drift(self, executor: Executor, loaded: Loaded, left: Any, right: Any, target: Any) -> None:
+    def check_drift(self, executor: Executor, recipe: Recipe, left: Any, right: Any, target: Any) -> None:
         """Refuse a multiply that may move the operands farther than the tolerance (E533)."""
+        loaded = recipe.loaded
         if loaded.schedule is None or not target.size:
             return
-        plan = fitted_plan(loaded, self.levels, self.inputs, _extents(left, right), left.dtype)
+        plan = plan_for(recipe, left, right, target)
         products = prod(target.shape[:-2])
         calls = products // max(1, prod(left.shape[:-2])), products // max(1, prod(right.shape[:-2]))
         check_tolerance(executor, (loaded.scheme, loaded.schedule), plan, (left, right), calls, float(self.tolerance or 0))
-
-
-def _extents(left: Any, right: Any) -> tuple[int, int, int]:
-    return left.shape[-2], left.shape[-1], right.shape[-1]
 
 
 def _as_matrices(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
@@ -268,18 +245,23 @@ def _matrix(array: Any, index: tuple[int, ...]) -> Any:
 
 def _named(name: str) -> Loaded:
     """The algorithm of this name: a shipped one is read once a process, a file at every call, for it may have changed."""
-    return algorithm_named(name) if name.isidentifier() and not Path(name).exists() else load(name)
+    return algorithm_named(name) if name.isidentifier() and not os.access(name, os.F_OK) else load(name)
 
 
 def make_executor(kind: Kind) -> Executor:
     """The backend for a kind of array."""
     if kind.on_gpu:
-        from bilinear.runtime.cuda_executor import CudaExecutor
-
-        return CudaExecutor()
+        return _cuda_executor()
     from bilinear.runtime.numpy_executor import NumpyExecutor
 
     return NumpyExecutor()
+
+
+@cache
+def _cuda_executor() -> Executor:
+    from bilinear.runtime.cuda_executor import CudaExecutor
+
+    return CudaExecutor()
 
 
 def _touches(out: Any, a: Any, b: Any) -> bool:

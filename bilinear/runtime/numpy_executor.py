@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
@@ -19,7 +19,7 @@ from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic, to_float
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Stage, Target
-from bilinear.runtime.executor import steps_on_views
+from bilinear.runtime.executor import ready_on_views
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Step = Callable[[], None]
@@ -60,9 +60,11 @@ class NumpyExecutor:
             for stage in stages
         ]
 
-    def ready(self, plan: Plan, a: Array, b: Array, c: Array, buffer: Array | None, alpha: Any, beta: Any) -> list[Step]:
+    def ready(
+        self, plan: Plan, a: Array, b: Array, c: Array, buffer: Array | None, alpha: Any, beta: Any
+    ) -> AbstractContextManager[Sequence[Step]]:
         """Each strip and each stage of the core as a call."""
-        return steps_on_views(self, plan, a, b, c, buffer, alpha, beta)
+        return ready_on_views(self, plan, a, b, c, buffer, alpha, beta)
 
     def wait(self) -> None:
         """Everything here is synchronous."""

@@ -12,6 +12,9 @@ import numpy as np
 from bilinear.errors import fail
 from bilinear.runtime.safety import is_writable, overlaps_itself
 
+MOST_PLAIN = 2**53
+"""Below this a factor is a float of any width; above it, integers may be too large for one."""
+
 
 @dataclass(frozen=True)
 class ArrayProblem:
@@ -49,6 +52,8 @@ def _check_out(out: Any, batch: tuple[int, ...], core: tuple[int, ...], dtype: A
 
 def factor(name: str, value: Any, dtype: Any) -> Any:
     """alpha or beta as a number of this type; what the type cannot hold is refused, not rounded to an integer or made real (E528)."""
+    if type(value) in (int, float) and dtype.kind == "f" and abs(value) < MOST_PLAIN:  # what most calls give
+        return dtype.type(value)
     value = value.item() if getattr(value, "shape", None) == () else value
     if dtype.kind == "O":
         return value

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bilinear.errors import BilinearError, fail
-from bilinear.runtime.executor import Executor
+
+if TYPE_CHECKING:  # `bilinear.plan` needs none of what an executor imports
+    from bilinear.runtime.executor import Executor
+
+Extents = tuple[int, ...]
 
 MOST_WORK = 100_000
 """Steps that NumPy may take to decide whether two views share memory."""
@@ -20,10 +26,15 @@ def is_writable(array: Any) -> bool:
 
 def overlaps_itself(array: Any) -> bool:
     """Whether two elements of an array may share memory: a stride smaller than what lies below it."""
-    if array.size <= 1:
+    return _overlaps_itself(array.shape, array.strides, array.itemsize)
+
+
+@lru_cache(maxsize=1024)
+def _overlaps_itself(shape: Extents, strides: Extents, itemsize: int) -> bool:
+    if prod(shape) <= 1:
         return False
-    reach = array.itemsize
-    for stride, extent in sorted((abs(s), e) for s, e in zip(array.strides, array.shape, strict=True) if e > 1):
+    reach = itemsize
+    for stride, extent in sorted((abs(s), e) for s, e in zip(strides, shape, strict=True) if e > 1):
         if stride < reach:
             return True
         reach += stride * (extent - 1)
@@ -32,15 +43,15 @@ def overlaps_itself(array: Any) -> bool:
 
 def shares_memory(x: Any, y: Any) -> bool:
     """Whether two arrays may have an element in common; undecided counts as yes."""
-    if x.size == 0 or y.size == 0:
-        return False
     if isinstance(x, np.ndarray):
+        if x.size == 0 or y.size == 0:
+            return False
         try:
             return bool(np.shares_memory(x, y, max_work=MOST_WORK))  # type: ignore[arg-type]  # any count is allowed
         except np.exceptions.TooHardError:
             return not _beside_each_other(x, y)
     (x_low, x_high), (y_low, y_high) = _bounds(x), _bounds(y)
-    return x_low < y_high and y_low < x_high and not _beside_each_other(x, y)
+    return x_low < y_high and y_low < x_high and x.size > 0 and y.size > 0 and not _beside_each_other(x, y)
 
 
 def _address(array: Any) -> int:
@@ -48,11 +59,17 @@ def _address(array: Any) -> int:
 
 
 def _bounds(array: Any) -> tuple[int, int]:
-    low = high = _address(array)
-    for stride, extent in zip(array.strides, array.shape, strict=True):
-        low += min(0, stride * (extent - 1))
-        high += max(0, stride * (extent - 1))
-    return low, high + array.itemsize
+    """The addresses of its first byte, and behind its last."""
+    low, high = _reach(array.shape, array.strides, array.itemsize)
+    address = _address(array)
+    return address + low, address + high
+
+
+@lru_cache(maxsize=1024)
+def _reach(shape: Extents, strides: Extents, itemsize: int) -> tuple[int, int]:
+    """How many bytes before its first element an array starts, and behind it ends."""
+    moves = [stride * (extent - 1) for stride, extent in zip(strides, shape, strict=True)]
+    return sum(min(0, move) for move in moves), sum(max(0, move) for move in moves) + itemsize
 
 
 def _beside_each_other(x: Any, y: Any) -> bool:
@@ -64,6 +81,11 @@ def _beside_each_other(x: Any, y: Any) -> bool:
     width_x, width_y = x.shape[narrow] * x.strides[narrow], y.shape[narrow] * y.strides[narrow]
     gap = (_address(y) - _address(x)) % pitch
     return bool(width_x <= gap and gap + width_y <= pitch)
+
+
+def _matrices(array: Any) -> list[Any]:
+    """The matrices of a batch."""
+    return [array] if array.ndim == 2 else [array[index] for index in np.ndindex(*array.shape[:-2])]
 
 
 def check_writable_inputs(executor: Executor, a: Any, b: Any, out: Any, inputs: str) -> None:
@@ -83,8 +105,9 @@ def check_writable_inputs(executor: Executor, a: Any, b: Any, out: Any, inputs: 
             message = f"inputs={inputs!r} needs {first} and {second} apart, but they share memory"
             problems.append(fail("E523", message, "pass a copy of one of them or inputs='preserve'"))
     if not problems and inputs == "restore":
-        for name, array in (("a", a), ("b", b)):
-            if not all(executor.is_finite(array[index]) for index in np.ndindex(*array.shape[:-2])):
+        matrices = {name: _matrices(array) for name, array in (("a", a), ("b", b))}
+        if not executor.is_finite(*matrices["a"], *matrices["b"]):  # both at once: on a GPU one answer is waited for
+            for name in (name for name, own in matrices.items() if not executor.is_finite(*own)):
                 message = f"{name} has an Inf or a NaN, which the sums of an in-place schedule would spread and not give back"
                 problems.append(fail("E524", message, "use inputs='preserve'"))
     if problems:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.ir.schedule import Block, ProductStage, Result, Schedule
+from bilinear.errors import BilinearError, Diagnostic
+from bilinear.ir.schedule import Block, ProductStage, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
 from bilinear.verify.costs import schedule_costs
@@ -90,14 +90,6 @@ def prove_schedule(schedule: Schedule, scheme: Scheme | None = None) -> Schedule
         shapes=shape_conditions(schedule, run.history) if sound else None,
         costs=schedule_costs(schedule, run.history, run.symbols.original) if sound else None,
     )
-
-
-def check_compilable(schedule: Schedule) -> None:
-    """Refuse to compile or run a schedule that scales for itself (E411): the lowering knows no products outside of C."""
-    if schedule.scales_itself:
-        hints = ("bilinear verify tells what it does", "run the scheme instead, or a schedule that is in place and implies its scaling")
-        note = f"its header says what C becomes ({schedule.result}), so its steps may write any block"
-        raise fail("E411", f"{schedule.name} is a schedule to prove, not to run", *hints, span=schedule.span, notes=(note,))
 
 
 def _shared_operands(schedule: Schedule) -> list[Diagnostic]:

@@ -127,7 +127,8 @@ class SymbolicRun:
         text = self.symbols.text
         factors = f"({text(self.read(product.left, None))}) * ({text(self.read(product.right, None))})"
         if not self.schedule.scales_itself:
-            return f"{', '.join(map(_target, product.targets))} += {factors}"
+            overwrites = self.schedule.overwrites and all(target.first for target in product.targets)
+            return f"{', '.join(map(_target, product.targets))} {'=' if overwrites else '+='} {factors}"
         return " ; ".join(f"{t.block} = {_scaled(t, factors)}" for t in product.targets)
 
     def _multiply(self, number: int, product: Product) -> Value:

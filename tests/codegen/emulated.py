@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -16,7 +17,9 @@ from bilinear.emulator import Module, Order, compile_on_cpu
 from bilinear.ir.kernel import Argument, Kernel, Launch
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Schedule, Stage
-from bilinear.runtime.cuda_executor import ELEMENTS, grid_blocks, launch_arguments, launch_values
+from bilinear.runtime.bound import grid_blocks, launch_arguments, launch_values
+from bilinear.runtime.cuda_executor import ELEMENTS
+from bilinear.runtime.executor import ready_on_views
 
 Step = Callable[[], None]
 
@@ -67,11 +70,14 @@ class EmulatedExecutor:
 
         return run
 
+    def ready(self, plan: Plan, a: Any, b: Any, c: Any, buffer: Any, alpha: Any, beta: Any) -> AbstractContextManager[Sequence[Step]]:
+        return ready_on_views(self, plan, a, b, c, buffer, alpha, beta)
+
     def wait(self) -> None:
         pass
 
-    def is_finite(self, array: Any) -> bool:
-        return bool(np.isfinite(array).all())
+    def is_finite(self, *matrices: Any) -> bool:
+        return all(bool(np.isfinite(matrix).all()) for matrix in matrices)
 
     def magnitudes(self, array: Any, rows: int, columns: int) -> Any:
         return abs(array).reshape(rows, array.shape[0] // rows, columns, -1).max((1, 3))

@@ -29,6 +29,7 @@ ALGORITHMS = [
     ("strassen", "preserve", 2),
     ("winograd", "preserve", 1),
     ("winograd", "preserve", 2),
+    ("winograd", "preserve", 3),
     ("laderman", "preserve", 1),
     ("hopcroft_kerr", "preserve", 1),
 ]
@@ -74,7 +75,7 @@ def test_odd_rectangles(name: str, inputs: str, levels: int, dtype: str) -> None
 
 
 @pytest.mark.parametrize("dtype", ELEMENTS)
-@pytest.mark.parametrize(("name", "inputs", "levels"), [case for case in ALGORITHMS if case[2] == 1])
+@pytest.mark.parametrize(("name", "inputs", "levels"), [case for case in ALGORITHMS if case[2] == 1 or case == ("winograd", "preserve", 2)])
 def test_whole_lanes(name: str, inputs: str, levels: int, dtype: str) -> None:
     """Blocks whose rows are multiples of 16 bytes take the wide accesses."""
     multiply(name, inputs, levels, (24, 48, 72), dtype, beta=0)

@@ -13,7 +13,7 @@ from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.driver import ARCHITECTURES
 from bilinear.frontend import load
-from bilinear.ir.kernel import MagnitudeKernel, ProductKernel, ScanKernel
+from bilinear.ir.kernel import LinearKernel, MagnitudeKernel, ProductKernel, ScanKernel
 from bilinear.planner.prepare import plain, prepare
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -76,6 +76,16 @@ def test_every_kernel_is_built_for_every_architecture(name: str, inputs: str, le
                 assert built.image.startswith(b"\x7fELF" if built.kind == "cubin" else b"//")
                 for own in built.resources:
                     assert own.spill_stores + own.spill_loads <= 512, f"{own.name} spills"  # a destination's addresses, after the loop
+
+
+@needs_nvrtc
+def test_three_levels_in_one_pass_stay_in_registers(tmp_path: Path) -> None:
+    launches = schedule_to_launches(prepare(load("winograd").scheme, None, 3, "preserve").schedule, "double")
+    linear = [kernel for kernel in distinct_kernels(launches) if isinstance(kernel, LinearKernel)]
+    assert len(linear) == 2
+    for kernel in linear:
+        (own,) = nvrtc.build(render(kernel), kernel.name, "sm_90", cache=Cache(tmp_path)).resources
+        assert own.spill_stores <= 64  # of two thousand bytes that it writes
 
 
 @needs_nvrtc

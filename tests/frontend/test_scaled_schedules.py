@@ -14,8 +14,8 @@ from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, exact, generator
 from bilinear.ir.printer import print_schedule
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Space, Stage, Target
+from bilinear.planner.prepare import check_compilable
 from bilinear.source import Source
-from bilinear.verify.schedule import check_compilable
 
 ALPHA, BETA = generator("alpha"), generator("beta")
 SPACES = {"X": Space("X", "", 0, 0), "long_name": Space("long_name", "", 0, 0), "T1": Space("T1", "B", 0, 0)}

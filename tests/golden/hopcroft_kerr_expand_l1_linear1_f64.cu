@@ -6,250 +6,318 @@ typedef REAL Real;
 typedef double Real;
 #endif
 typedef long long Index;
-constexpr int LANES = 2;
 
-struct alignas(LANES * sizeof(Real)) Lanes { Real lane[LANES]; };
+// Neighbouring elements of a block, which a thread reads, maps and writes together.
+template <int LANES> struct alignas(LANES * sizeof(Real)) Lanes { Real lane[LANES]; };
 
-// {part, then grid row and column of each of its blocks}
-__device__ const int PLACES[2][35] = {
-    { 0, 0, 0, 0, 1, 1, 0, 1, 1, 2, 0, 2, 1, 0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0, 8, 0, 9, 0, 10, 0 },
-    { 1, 0, 0, 0, 1, 0, 2, 1, 0, 1, 1, 1, 2, 0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0, 8, 0, 9, 0, 10, 0 },
+// {part, then grid row and column where it stands in each of its spaces}
+__device__ const int PLACES[2][5] = {
+    { 0, 0, 0, 0, 0 },
+    { 1, 0, 0, 0, 0 },
 };
+
+// The same value, of which the compiler knows nothing: it would compute addresses early, and keep them in registers that values need.
+__device__ __forceinline__ Index opaque(Index value)
+{
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+l"(value));
+#endif
+    return value;
+}
 
 // Whether the rows (or columns) of a space can be accessed in whole lanes.
 __device__ __forceinline__ bool is_aligned(const Real* space, Index along, Index across)
 {
-    return along == 1 && across % LANES == 0 && reinterpret_cast<unsigned long long>(space) % sizeof(Lanes) == 0;
+    return along == 1 && across % 2 == 0 && reinterpret_cast<unsigned long long>(space) % sizeof(Lanes<2>) == 0;
 }
 
-__device__ __forceinline__ Lanes load(const Real* from, Index along, int count, bool whole)
+template <int LANES> __device__ __forceinline__ Lanes<LANES> load(const Real* from) { return *reinterpret_cast<const Lanes<LANES>*>(from); }
+
+template <int LANES> __device__ __forceinline__ void store(Real* to, const Lanes<LANES>& lanes) { *reinterpret_cast<Lanes<LANES>*>(to) = lanes; }
+
+// Add to factor times what is there; with factor = 0 that is not read.
+template <int LANES> __device__ __forceinline__ void store(Real* to, Lanes<LANES> lanes, Real factor)
 {
-    Lanes lanes;
-    if (whole) {
-        lanes = *reinterpret_cast<const Lanes*>(from);
-        return lanes;
+    if (factor != Real(0)) {
+        const Lanes<LANES> old = load<LANES>(to);
+        #pragma unroll
+        for (int e = 0; e < LANES; ++e) lanes.lane[e] += factor * old.lane[e];
     }
-    #pragma unroll
-    for (int e = 0; e < LANES; ++e) lanes.lane[e] = e < count ? from[e * along] : Real(0);
-    return lanes;
+    store<LANES>(to, lanes);
 }
 
-__device__ __forceinline__ void store(Real* to, Index along, int count, bool whole, const Lanes& lanes)
+// 6 block(s) read, 11 written, 17 addition(s) an element, at most 7 values live.
+__device__ __forceinline__ void map_0_by_2(Real* A_at, Index A_down, Index A_right, Real* S_at, Index S_down, Index S_right)
 {
-    if (whole) {
-        *reinterpret_cast<Lanes*>(to) = lanes;
-        return;
-    }
-    #pragma unroll
-    for (int e = 0; e < LANES; ++e) if (e < count) to[e * along] = lanes.lane[e];
+    const Lanes<2> v1 = load<2>(A_at + 1 * opaque(A_right));
+    const Lanes<2> v0 = load<2>(A_at);
+    const Lanes<2> v3 = load<2>(A_at + 1 * opaque(A_down) + 1 * opaque(A_right));
+    const Lanes<2> v5 = load<2>(A_at + 2 * opaque(A_down) + 1 * opaque(A_right));
+    const Lanes<2> v4 = load<2>(A_at + 2 * opaque(A_down));
+    const Lanes<2> v2 = load<2>(A_at + 1 * opaque(A_down));
+    Lanes<2> v6;
+    v6.lane[0] = v0.lane[0] + v1.lane[0];
+    v6.lane[1] = v0.lane[1] + v1.lane[1];
+    store<2>(S_at, v6);
+    Lanes<2> v9;
+    v9.lane[0] = v0.lane[0] - v3.lane[0];
+    v9.lane[1] = v0.lane[1] - v3.lane[1];
+    store<2>(S_at + 3 * opaque(S_down), v9);
+    Lanes<2> v12;
+    v12.lane[0] = v1.lane[0] + v3.lane[0];
+    v12.lane[1] = v1.lane[1] + v3.lane[1];
+    store<2>(S_at + 6 * opaque(S_down), v12);
+    Lanes<2> v11;
+    v11.lane[0] = v0.lane[0] + v1.lane[0] - v5.lane[0];
+    v11.lane[1] = v0.lane[1] + v1.lane[1] - v5.lane[1];
+    store<2>(S_at + 5 * opaque(S_down), v11);
+    Lanes<2> v16;
+    v16.lane[0] = -v1.lane[0] + v5.lane[0];
+    v16.lane[1] = -v1.lane[1] + v5.lane[1];
+    store<2>(S_at + 10 * opaque(S_down), v16);
+    Lanes<2> v10;
+    v10.lane[0] = -v0.lane[0] - v1.lane[0] + v5.lane[0];
+    v10.lane[1] = -v0.lane[1] - v1.lane[1] + v5.lane[1];
+    Lanes<2> v13;
+    v13.lane[0] = -v3.lane[0] + v5.lane[0];
+    v13.lane[1] = -v3.lane[1] + v5.lane[1];
+    v10.lane[0] += v4.lane[0];
+    v10.lane[1] += v4.lane[1];
+    store<2>(S_at + 4 * opaque(S_down), v10);
+    v13.lane[0] += v4.lane[0];
+    v13.lane[1] += v4.lane[1];
+    Lanes<2> v7;
+    v7.lane[0] = v2.lane[0] + v3.lane[0];
+    v7.lane[1] = v2.lane[1] + v3.lane[1];
+    store<2>(S_at + 1 * opaque(S_down), v7);
+    Lanes<2> v8;
+    v8.lane[0] = v0.lane[0] + v2.lane[0];
+    v8.lane[1] = v0.lane[1] + v2.lane[1];
+    store<2>(S_at + 2 * opaque(S_down), v8);
+    v13.lane[0] += -v2.lane[0];
+    v13.lane[1] += -v2.lane[1];
+    store<2>(S_at + 7 * opaque(S_down), v13);
+    Lanes<2> v14;
+    v14.lane[0] = -v2.lane[0] + v4.lane[0];
+    v14.lane[1] = -v2.lane[1] + v4.lane[1];
+    store<2>(S_at + 8 * opaque(S_down), v14);
+    Lanes<2> v15;
+    v15.lane[0] = -v2.lane[0] - v3.lane[0] + v4.lane[0];
+    v15.lane[1] = -v2.lane[1] - v3.lane[1] + v4.lane[1];
+    store<2>(S_at + 9 * opaque(S_down), v15);
 }
 
-// 6 block(s) read, 11 written, 17 addition(s) an element.
+// The same for one element, where blocks do not lie in whole lanes.
+__device__ __forceinline__ void map_0_by_1(Real* A_at, Index A_down, Index A_right, Real* S_at, Index S_down, Index S_right)
+{
+    const Lanes<1> v1 = load<1>(A_at + 1 * opaque(A_right));
+    const Lanes<1> v0 = load<1>(A_at);
+    const Lanes<1> v3 = load<1>(A_at + 1 * opaque(A_down) + 1 * opaque(A_right));
+    const Lanes<1> v5 = load<1>(A_at + 2 * opaque(A_down) + 1 * opaque(A_right));
+    const Lanes<1> v4 = load<1>(A_at + 2 * opaque(A_down));
+    const Lanes<1> v2 = load<1>(A_at + 1 * opaque(A_down));
+    Lanes<1> v6;
+    v6.lane[0] = v0.lane[0] + v1.lane[0];
+    store<1>(S_at, v6);
+    Lanes<1> v9;
+    v9.lane[0] = v0.lane[0] - v3.lane[0];
+    store<1>(S_at + 3 * opaque(S_down), v9);
+    Lanes<1> v12;
+    v12.lane[0] = v1.lane[0] + v3.lane[0];
+    store<1>(S_at + 6 * opaque(S_down), v12);
+    Lanes<1> v11;
+    v11.lane[0] = v0.lane[0] + v1.lane[0] - v5.lane[0];
+    store<1>(S_at + 5 * opaque(S_down), v11);
+    Lanes<1> v16;
+    v16.lane[0] = -v1.lane[0] + v5.lane[0];
+    store<1>(S_at + 10 * opaque(S_down), v16);
+    Lanes<1> v10;
+    v10.lane[0] = -v0.lane[0] - v1.lane[0] + v5.lane[0];
+    Lanes<1> v13;
+    v13.lane[0] = -v3.lane[0] + v5.lane[0];
+    v10.lane[0] += v4.lane[0];
+    store<1>(S_at + 4 * opaque(S_down), v10);
+    v13.lane[0] += v4.lane[0];
+    Lanes<1> v7;
+    v7.lane[0] = v2.lane[0] + v3.lane[0];
+    store<1>(S_at + 1 * opaque(S_down), v7);
+    Lanes<1> v8;
+    v8.lane[0] = v0.lane[0] + v2.lane[0];
+    store<1>(S_at + 2 * opaque(S_down), v8);
+    v13.lane[0] += -v2.lane[0];
+    store<1>(S_at + 7 * opaque(S_down), v13);
+    Lanes<1> v14;
+    v14.lane[0] = -v2.lane[0] + v4.lane[0];
+    store<1>(S_at + 8 * opaque(S_down), v14);
+    Lanes<1> v15;
+    v15.lane[0] = -v2.lane[0] - v3.lane[0] + v4.lane[0];
+    store<1>(S_at + 9 * opaque(S_down), v15);
+}
+
 __device__ __forceinline__ void part_0(const int* place, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* S, Index S_rs, Index S_cs, Real* T, Index T_rs, Index T_cs, Index bm, Index bk, Index bn, Index first)
 {
+    constexpr int LANES = 2;
     const bool by_row = S_cs == 1;
     const Index slow = by_row ? bm : bk;
     const Index fast = by_row ? bk : bm;
-    bool aligned = fast % LANES == 0;
-    const Index A_along = by_row ? A_cs : A_rs;
-    aligned = aligned && is_aligned(A, A_along, by_row ? A_rs : A_cs);
-    const Index S_along = by_row ? S_cs : S_rs;
-    aligned = aligned && is_aligned(S, S_along, by_row ? S_rs : S_cs);
     // One tile of 8 x 32 threads a block, tiles along the unit stride first.
     const unsigned tiles = unsigned((fast + blockDim.x * LANES - 1) / (blockDim.x * LANES));
     const Index i = Index(blockIdx.x / tiles) * blockDim.y + threadIdx.y;
     const Index j = (Index(blockIdx.x % tiles) * blockDim.x + threadIdx.x) * LANES;
     if (i >= slow || j >= fast) return;
     const Index row = by_row ? i : j, column = by_row ? j : i;
-    const int count = fast - j < LANES ? int(fast - j) : LANES;
-    const bool whole = aligned && count == LANES;
-    const Lanes v0 = load(A + (place[1] * bm + row) * A_rs + (place[2] * bk + column) * A_cs, A_along, count, whole);
-    const Lanes v1 = load(A + (place[3] * bm + row) * A_rs + (place[4] * bk + column) * A_cs, A_along, count, whole);
-    const Lanes v2 = load(A + (place[5] * bm + row) * A_rs + (place[6] * bk + column) * A_cs, A_along, count, whole);
-    const Lanes v3 = load(A + (place[7] * bm + row) * A_rs + (place[8] * bk + column) * A_cs, A_along, count, whole);
-    const Lanes v4 = load(A + (place[9] * bm + row) * A_rs + (place[10] * bk + column) * A_cs, A_along, count, whole);
-    const Lanes v5 = load(A + (place[11] * bm + row) * A_rs + (place[12] * bk + column) * A_cs, A_along, count, whole);
-    {
-        Real* const to = S + (place[13] * bm + row) * S_rs + (place[14] * bk + column) * S_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = v0.lane[e] + v1.lane[e];
-        store(to, S_along, count, whole, y);
+    const Index A_down = bm * A_rs, A_right = bk * A_cs;
+    Real* const A_at = A + place[1] * A_down + place[2] * A_right + row * A_rs + column * A_cs;
+    const Index S_down = bm * S_rs, S_right = bk * S_cs;
+    Real* const S_at = S + place[3] * S_down + place[4] * S_right + row * S_rs + column * S_cs;
+    bool whole = fast % LANES == 0;
+    const Index A_along = by_row ? A_cs : A_rs;
+    whole = whole && is_aligned(A, A_along, by_row ? A_rs : A_cs);
+    const Index S_along = by_row ? S_cs : S_rs;
+    whole = whole && is_aligned(S, S_along, by_row ? S_rs : S_cs);
+    if (whole) {
+        map_0_by_2(A_at, A_down, A_right, S_at, S_down, S_right);
+        return;
     }
-    {
-        Real* const to = S + (place[15] * bm + row) * S_rs + (place[16] * bk + column) * S_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = v2.lane[e] + v3.lane[e];
-        store(to, S_along, count, whole, y);
-    }
-    {
-        Real* const to = S + (place[17] * bm + row) * S_rs + (place[18] * bk + column) * S_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = v0.lane[e] + v2.lane[e];
-        store(to, S_along, count, whole, y);
-    }
-    {
-        Real* const to = S + (place[19] * bm + row) * S_rs + (place[20] * bk + column) * S_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = v0.lane[e] - v3.lane[e];
-        store(to, S_along, count, whole, y);
-    }
-    {
-        Real* const to = S + (place[21] * bm + row) * S_rs + (place[22] * bk + column) * S_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = -v0.lane[e] - v1.lane[e] + v4.lane[e] + v5.lane[e];
-        store(to, S_along, count, whole, y);
-    }
-    {
-        Real* const to = S + (place[23] * bm + row) * S_rs + (place[24] * bk + column) * S_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = v0.lane[e] + v1.lane[e] - v5.lane[e];
-        store(to, S_along, count, whole, y);
-    }
-    {
-        Real* const to = S + (place[25] * bm + row) * S_rs + (place[26] * bk + column) * S_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = v1.lane[e] + v3.lane[e];
-        store(to, S_along, count, whole, y);
-    }
-    {
-        Real* const to = S + (place[27] * bm + row) * S_rs + (place[28] * bk + column) * S_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = -v2.lane[e] - v3.lane[e] + v4.lane[e] + v5.lane[e];
-        store(to, S_along, count, whole, y);
-    }
-    {
-        Real* const to = S + (place[29] * bm + row) * S_rs + (place[30] * bk + column) * S_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = -v2.lane[e] + v4.lane[e];
-        store(to, S_along, count, whole, y);
-    }
-    {
-        Real* const to = S + (place[31] * bm + row) * S_rs + (place[32] * bk + column) * S_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = -v2.lane[e] - v3.lane[e] + v4.lane[e];
-        store(to, S_along, count, whole, y);
-    }
-    {
-        Real* const to = S + (place[33] * bm + row) * S_rs + (place[34] * bk + column) * S_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = -v1.lane[e] + v5.lane[e];
-        store(to, S_along, count, whole, y);
-    }
+    #pragma unroll 1
+    for (int e = 0; e < LANES && j + e < fast; ++e) map_0_by_1(A_at + e * A_along, A_down, A_right, S_at + e * S_along, S_down, S_right);
 }
 
-// 6 block(s) read, 11 written, 17 addition(s) an element.
+// 6 block(s) read, 11 written, 17 addition(s) an element, at most 7 values live.
+__device__ __forceinline__ void map_1_by_2(Real* B_at, Index B_down, Index B_right, Real* T_at, Index T_down, Index T_right)
+{
+    const Lanes<2> v0 = load<2>(B_at);
+    const Lanes<2> v3 = load<2>(B_at + 1 * opaque(B_down));
+    const Lanes<2> v1 = load<2>(B_at + 1 * opaque(B_right));
+    const Lanes<2> v2 = load<2>(B_at + 2 * opaque(B_right));
+    const Lanes<2> v5 = load<2>(B_at + 1 * opaque(B_down) + 2 * opaque(B_right));
+    const Lanes<2> v4 = load<2>(B_at + 1 * opaque(B_down) + 1 * opaque(B_right));
+    Lanes<2> v6;
+    v6.lane[0] = v0.lane[0] - v3.lane[0];
+    v6.lane[1] = v0.lane[1] - v3.lane[1];
+    store<2>(T_at, v6);
+    Lanes<2> v7;
+    v7.lane[0] = v0.lane[0] + v1.lane[0];
+    v7.lane[1] = v0.lane[1] + v1.lane[1];
+    store<2>(T_at + 1 * opaque(T_down), v7);
+    Lanes<2> v8;
+    v8.lane[0] = v1.lane[0] + v3.lane[0];
+    v8.lane[1] = v1.lane[1] + v3.lane[1];
+    store<2>(T_at + 2 * opaque(T_down), v8);
+    Lanes<2> v9;
+    v9.lane[0] = -v0.lane[0] + v2.lane[0];
+    v9.lane[1] = -v0.lane[1] + v2.lane[1];
+    store<2>(T_at + 3 * opaque(T_down), v9);
+    Lanes<2> v10;
+    v10.lane[0] = -v0.lane[0] + v2.lane[0] + v3.lane[0];
+    v10.lane[1] = -v0.lane[1] + v2.lane[1] + v3.lane[1];
+    store<2>(T_at + 4 * opaque(T_down), v10);
+    Lanes<2> v16;
+    v16.lane[0] = -v0.lane[0] + v2.lane[0] + v3.lane[0];
+    v16.lane[1] = -v0.lane[1] + v2.lane[1] + v3.lane[1];
+    Lanes<2> v14;
+    v14.lane[0] = -v1.lane[0] + v2.lane[0];
+    v14.lane[1] = -v1.lane[1] + v2.lane[1];
+    v14.lane[0] += -v5.lane[0];
+    v14.lane[1] += -v5.lane[1];
+    v16.lane[0] += -v5.lane[0];
+    v16.lane[1] += -v5.lane[1];
+    store<2>(T_at + 10 * opaque(T_down), v16);
+    Lanes<2> v11;
+    v11.lane[0] = v1.lane[0] - v4.lane[0];
+    v11.lane[1] = v1.lane[1] - v4.lane[1];
+    store<2>(T_at + 5 * opaque(T_down), v11);
+    Lanes<2> v12;
+    v12.lane[0] = v3.lane[0] + v4.lane[0];
+    v12.lane[1] = v3.lane[1] + v4.lane[1];
+    store<2>(T_at + 6 * opaque(T_down), v12);
+    Lanes<2> v13;
+    v13.lane[0] = -v4.lane[0] + v5.lane[0];
+    v13.lane[1] = -v4.lane[1] + v5.lane[1];
+    store<2>(T_at + 7 * opaque(T_down), v13);
+    v14.lane[0] += v4.lane[0];
+    v14.lane[1] += v4.lane[1];
+    store<2>(T_at + 8 * opaque(T_down), v14);
+    Lanes<2> v15;
+    v15.lane[0] = v1.lane[0] - v4.lane[0] + v5.lane[0];
+    v15.lane[1] = v1.lane[1] - v4.lane[1] + v5.lane[1];
+    store<2>(T_at + 9 * opaque(T_down), v15);
+}
+
+// The same for one element, where blocks do not lie in whole lanes.
+__device__ __forceinline__ void map_1_by_1(Real* B_at, Index B_down, Index B_right, Real* T_at, Index T_down, Index T_right)
+{
+    const Lanes<1> v0 = load<1>(B_at);
+    const Lanes<1> v3 = load<1>(B_at + 1 * opaque(B_down));
+    const Lanes<1> v1 = load<1>(B_at + 1 * opaque(B_right));
+    const Lanes<1> v2 = load<1>(B_at + 2 * opaque(B_right));
+    const Lanes<1> v5 = load<1>(B_at + 1 * opaque(B_down) + 2 * opaque(B_right));
+    const Lanes<1> v4 = load<1>(B_at + 1 * opaque(B_down) + 1 * opaque(B_right));
+    Lanes<1> v6;
+    v6.lane[0] = v0.lane[0] - v3.lane[0];
+    store<1>(T_at, v6);
+    Lanes<1> v7;
+    v7.lane[0] = v0.lane[0] + v1.lane[0];
+    store<1>(T_at + 1 * opaque(T_down), v7);
+    Lanes<1> v8;
+    v8.lane[0] = v1.lane[0] + v3.lane[0];
+    store<1>(T_at + 2 * opaque(T_down), v8);
+    Lanes<1> v9;
+    v9.lane[0] = -v0.lane[0] + v2.lane[0];
+    store<1>(T_at + 3 * opaque(T_down), v9);
+    Lanes<1> v10;
+    v10.lane[0] = -v0.lane[0] + v2.lane[0] + v3.lane[0];
+    store<1>(T_at + 4 * opaque(T_down), v10);
+    Lanes<1> v16;
+    v16.lane[0] = -v0.lane[0] + v2.lane[0] + v3.lane[0];
+    Lanes<1> v14;
+    v14.lane[0] = -v1.lane[0] + v2.lane[0];
+    v14.lane[0] += -v5.lane[0];
+    v16.lane[0] += -v5.lane[0];
+    store<1>(T_at + 10 * opaque(T_down), v16);
+    Lanes<1> v11;
+    v11.lane[0] = v1.lane[0] - v4.lane[0];
+    store<1>(T_at + 5 * opaque(T_down), v11);
+    Lanes<1> v12;
+    v12.lane[0] = v3.lane[0] + v4.lane[0];
+    store<1>(T_at + 6 * opaque(T_down), v12);
+    Lanes<1> v13;
+    v13.lane[0] = -v4.lane[0] + v5.lane[0];
+    store<1>(T_at + 7 * opaque(T_down), v13);
+    v14.lane[0] += v4.lane[0];
+    store<1>(T_at + 8 * opaque(T_down), v14);
+    Lanes<1> v15;
+    v15.lane[0] = v1.lane[0] - v4.lane[0] + v5.lane[0];
+    store<1>(T_at + 9 * opaque(T_down), v15);
+}
+
 __device__ __forceinline__ void part_1(const int* place, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* S, Index S_rs, Index S_cs, Real* T, Index T_rs, Index T_cs, Index bm, Index bk, Index bn, Index first)
 {
+    constexpr int LANES = 2;
     const bool by_row = T_cs == 1;
     const Index slow = by_row ? bk : bn;
     const Index fast = by_row ? bn : bk;
-    bool aligned = fast % LANES == 0;
-    const Index B_along = by_row ? B_cs : B_rs;
-    aligned = aligned && is_aligned(B, B_along, by_row ? B_rs : B_cs);
-    const Index T_along = by_row ? T_cs : T_rs;
-    aligned = aligned && is_aligned(T, T_along, by_row ? T_rs : T_cs);
     // One tile of 8 x 32 threads a block, tiles along the unit stride first.
     const unsigned tiles = unsigned((fast + blockDim.x * LANES - 1) / (blockDim.x * LANES));
     const Index i = Index(blockIdx.x / tiles) * blockDim.y + threadIdx.y;
     const Index j = (Index(blockIdx.x % tiles) * blockDim.x + threadIdx.x) * LANES;
     if (i >= slow || j >= fast) return;
     const Index row = by_row ? i : j, column = by_row ? j : i;
-    const int count = fast - j < LANES ? int(fast - j) : LANES;
-    const bool whole = aligned && count == LANES;
-    const Lanes v0 = load(B + (place[1] * bk + row) * B_rs + (place[2] * bn + column) * B_cs, B_along, count, whole);
-    const Lanes v1 = load(B + (place[3] * bk + row) * B_rs + (place[4] * bn + column) * B_cs, B_along, count, whole);
-    const Lanes v2 = load(B + (place[5] * bk + row) * B_rs + (place[6] * bn + column) * B_cs, B_along, count, whole);
-    const Lanes v3 = load(B + (place[7] * bk + row) * B_rs + (place[8] * bn + column) * B_cs, B_along, count, whole);
-    const Lanes v4 = load(B + (place[9] * bk + row) * B_rs + (place[10] * bn + column) * B_cs, B_along, count, whole);
-    const Lanes v5 = load(B + (place[11] * bk + row) * B_rs + (place[12] * bn + column) * B_cs, B_along, count, whole);
-    {
-        Real* const to = T + (place[13] * bk + row) * T_rs + (place[14] * bn + column) * T_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = v0.lane[e] - v3.lane[e];
-        store(to, T_along, count, whole, y);
+    const Index B_down = bk * B_rs, B_right = bn * B_cs;
+    Real* const B_at = B + place[1] * B_down + place[2] * B_right + row * B_rs + column * B_cs;
+    const Index T_down = bk * T_rs, T_right = bn * T_cs;
+    Real* const T_at = T + place[3] * T_down + place[4] * T_right + row * T_rs + column * T_cs;
+    bool whole = fast % LANES == 0;
+    const Index B_along = by_row ? B_cs : B_rs;
+    whole = whole && is_aligned(B, B_along, by_row ? B_rs : B_cs);
+    const Index T_along = by_row ? T_cs : T_rs;
+    whole = whole && is_aligned(T, T_along, by_row ? T_rs : T_cs);
+    if (whole) {
+        map_1_by_2(B_at, B_down, B_right, T_at, T_down, T_right);
+        return;
     }
-    {
-        Real* const to = T + (place[15] * bk + row) * T_rs + (place[16] * bn + column) * T_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = v0.lane[e] + v1.lane[e];
-        store(to, T_along, count, whole, y);
-    }
-    {
-        Real* const to = T + (place[17] * bk + row) * T_rs + (place[18] * bn + column) * T_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = v1.lane[e] + v3.lane[e];
-        store(to, T_along, count, whole, y);
-    }
-    {
-        Real* const to = T + (place[19] * bk + row) * T_rs + (place[20] * bn + column) * T_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = -v0.lane[e] + v2.lane[e];
-        store(to, T_along, count, whole, y);
-    }
-    {
-        Real* const to = T + (place[21] * bk + row) * T_rs + (place[22] * bn + column) * T_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = -v0.lane[e] + v2.lane[e] + v3.lane[e];
-        store(to, T_along, count, whole, y);
-    }
-    {
-        Real* const to = T + (place[23] * bk + row) * T_rs + (place[24] * bn + column) * T_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = v1.lane[e] - v4.lane[e];
-        store(to, T_along, count, whole, y);
-    }
-    {
-        Real* const to = T + (place[25] * bk + row) * T_rs + (place[26] * bn + column) * T_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = v3.lane[e] + v4.lane[e];
-        store(to, T_along, count, whole, y);
-    }
-    {
-        Real* const to = T + (place[27] * bk + row) * T_rs + (place[28] * bn + column) * T_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = -v4.lane[e] + v5.lane[e];
-        store(to, T_along, count, whole, y);
-    }
-    {
-        Real* const to = T + (place[29] * bk + row) * T_rs + (place[30] * bn + column) * T_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = -v1.lane[e] + v2.lane[e] + v4.lane[e] - v5.lane[e];
-        store(to, T_along, count, whole, y);
-    }
-    {
-        Real* const to = T + (place[31] * bk + row) * T_rs + (place[32] * bn + column) * T_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = v1.lane[e] - v4.lane[e] + v5.lane[e];
-        store(to, T_along, count, whole, y);
-    }
-    {
-        Real* const to = T + (place[33] * bk + row) * T_rs + (place[34] * bn + column) * T_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = -v0.lane[e] + v2.lane[e] + v3.lane[e] - v5.lane[e];
-        store(to, T_along, count, whole, y);
-    }
+    #pragma unroll 1
+    for (int e = 0; e < LANES && j + e < fast; ++e) map_1_by_1(B_at + e * B_along, B_down, B_right, T_at + e * T_along, T_down, T_right);
 }
 
 extern "C" __global__ void __launch_bounds__(256)

@@ -6,156 +6,230 @@ typedef REAL Real;
 typedef double Real;
 #endif
 typedef long long Index;
-constexpr int LANES = 2;
 
-struct alignas(LANES * sizeof(Real)) Lanes { Real lane[LANES]; };
+// Neighbouring elements of a block, which a thread reads, maps and writes together.
+template <int LANES> struct alignas(LANES * sizeof(Real)) Lanes { Real lane[LANES]; };
 
-// {part, then grid row and column of each of its blocks}
-__device__ const int PLACES[4][5] = {
-    { 0, 1, 0, 1, 1 },
-    { 1, 0, 0, 0, 1 },
-    { 2, 0, 1, 1, 1 },
-    { 3, 0, 0, 1, 0 },
+// {part, then grid row and column where it stands in each of its spaces}
+__device__ const int PLACES[4][3] = {
+    { 0, 1, 0 },
+    { 1, 0, 0 },
+    { 2, 0, 1 },
+    { 3, 0, 0 },
 };
+
+// The same value, of which the compiler knows nothing: it would compute addresses early, and keep them in registers that values need.
+__device__ __forceinline__ Index opaque(Index value)
+{
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+l"(value));
+#endif
+    return value;
+}
 
 // Whether the rows (or columns) of a space can be accessed in whole lanes.
 __device__ __forceinline__ bool is_aligned(const Real* space, Index along, Index across)
 {
-    return along == 1 && across % LANES == 0 && reinterpret_cast<unsigned long long>(space) % sizeof(Lanes) == 0;
+    return along == 1 && across % 2 == 0 && reinterpret_cast<unsigned long long>(space) % sizeof(Lanes<2>) == 0;
 }
 
-__device__ __forceinline__ Lanes load(const Real* from, Index along, int count, bool whole)
+template <int LANES> __device__ __forceinline__ Lanes<LANES> load(const Real* from) { return *reinterpret_cast<const Lanes<LANES>*>(from); }
+
+template <int LANES> __device__ __forceinline__ void store(Real* to, const Lanes<LANES>& lanes) { *reinterpret_cast<Lanes<LANES>*>(to) = lanes; }
+
+// Add to factor times what is there; with factor = 0 that is not read.
+template <int LANES> __device__ __forceinline__ void store(Real* to, Lanes<LANES> lanes, Real factor)
 {
-    Lanes lanes;
-    if (whole) {
-        lanes = *reinterpret_cast<const Lanes*>(from);
-        return lanes;
+    if (factor != Real(0)) {
+        const Lanes<LANES> old = load<LANES>(to);
+        #pragma unroll
+        for (int e = 0; e < LANES; ++e) lanes.lane[e] += factor * old.lane[e];
     }
-    #pragma unroll
-    for (int e = 0; e < LANES; ++e) lanes.lane[e] = e < count ? from[e * along] : Real(0);
-    return lanes;
+    store<LANES>(to, lanes);
 }
 
-__device__ __forceinline__ void store(Real* to, Index along, int count, bool whole, const Lanes& lanes)
+// 2 block(s) read, 1 written, 1 addition(s) an element, at most 2 values live.
+__device__ __forceinline__ void map_0_by_2(Real* A_at, Index A_down, Index A_right)
 {
-    if (whole) {
-        *reinterpret_cast<Lanes*>(to) = lanes;
-        return;
-    }
-    #pragma unroll
-    for (int e = 0; e < LANES; ++e) if (e < count) to[e * along] = lanes.lane[e];
+    const Lanes<2> v0 = load<2>(A_at);
+    const Lanes<2> v1 = load<2>(A_at + 1 * opaque(A_right));
+    Lanes<2> v2;
+    v2.lane[0] = v0.lane[0] + v1.lane[0];
+    v2.lane[1] = v0.lane[1] + v1.lane[1];
+    store<2>(A_at, v2);
 }
 
-// 2 block(s) read, 1 written, 1 addition(s) an element.
+// The same for one element, where blocks do not lie in whole lanes.
+__device__ __forceinline__ void map_0_by_1(Real* A_at, Index A_down, Index A_right)
+{
+    const Lanes<1> v0 = load<1>(A_at);
+    const Lanes<1> v1 = load<1>(A_at + 1 * opaque(A_right));
+    Lanes<1> v2;
+    v2.lane[0] = v0.lane[0] + v1.lane[0];
+    store<1>(A_at, v2);
+}
+
 __device__ __forceinline__ void part_0(const int* place, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Index bm, Index bk, Index bn, Index first)
 {
+    constexpr int LANES = 2;
     const bool by_row = A_cs == 1;
     const Index slow = by_row ? bm : bk;
     const Index fast = by_row ? bk : bm;
-    bool aligned = fast % LANES == 0;
-    const Index A_along = by_row ? A_cs : A_rs;
-    aligned = aligned && is_aligned(A, A_along, by_row ? A_rs : A_cs);
     // One tile of 8 x 32 threads a block, tiles along the unit stride first.
     const unsigned tiles = unsigned((fast + blockDim.x * LANES - 1) / (blockDim.x * LANES));
     const Index i = Index(blockIdx.x / tiles) * blockDim.y + threadIdx.y;
     const Index j = (Index(blockIdx.x % tiles) * blockDim.x + threadIdx.x) * LANES;
     if (i >= slow || j >= fast) return;
     const Index row = by_row ? i : j, column = by_row ? j : i;
-    const int count = fast - j < LANES ? int(fast - j) : LANES;
-    const bool whole = aligned && count == LANES;
-    const Lanes v0 = load(A + (place[1] * bm + row) * A_rs + (place[2] * bk + column) * A_cs, A_along, count, whole);
-    const Lanes v1 = load(A + (place[3] * bm + row) * A_rs + (place[4] * bk + column) * A_cs, A_along, count, whole);
-    {
-        Real* const to = A + (place[1] * bm + row) * A_rs + (place[2] * bk + column) * A_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = v0.lane[e] + v1.lane[e];
-        store(to, A_along, count, whole, y);
+    const Index A_down = bm * A_rs, A_right = bk * A_cs;
+    Real* const A_at = A + place[1] * A_down + place[2] * A_right + row * A_rs + column * A_cs;
+    bool whole = fast % LANES == 0;
+    const Index A_along = by_row ? A_cs : A_rs;
+    whole = whole && is_aligned(A, A_along, by_row ? A_rs : A_cs);
+    if (whole) {
+        map_0_by_2(A_at, A_down, A_right);
+        return;
     }
+    #pragma unroll 1
+    for (int e = 0; e < LANES && j + e < fast; ++e) map_0_by_1(A_at + e * A_along, A_down, A_right);
 }
 
-// 2 block(s) read, 1 written, 1 addition(s) an element.
+// 2 block(s) read, 1 written, 1 addition(s) an element, at most 2 values live.
+__device__ __forceinline__ void map_1_by_2(Real* A_at, Index A_down, Index A_right)
+{
+    const Lanes<2> v0 = load<2>(A_at);
+    const Lanes<2> v1 = load<2>(A_at + 1 * opaque(A_right));
+    Lanes<2> v2;
+    v2.lane[0] = v0.lane[0] + v1.lane[0];
+    v2.lane[1] = v0.lane[1] + v1.lane[1];
+    store<2>(A_at + 1 * opaque(A_right), v2);
+}
+
+// The same for one element, where blocks do not lie in whole lanes.
+__device__ __forceinline__ void map_1_by_1(Real* A_at, Index A_down, Index A_right)
+{
+    const Lanes<1> v0 = load<1>(A_at);
+    const Lanes<1> v1 = load<1>(A_at + 1 * opaque(A_right));
+    Lanes<1> v2;
+    v2.lane[0] = v0.lane[0] + v1.lane[0];
+    store<1>(A_at + 1 * opaque(A_right), v2);
+}
+
 __device__ __forceinline__ void part_1(const int* place, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Index bm, Index bk, Index bn, Index first)
 {
+    constexpr int LANES = 2;
     const bool by_row = A_cs == 1;
     const Index slow = by_row ? bm : bk;
     const Index fast = by_row ? bk : bm;
-    bool aligned = fast % LANES == 0;
-    const Index A_along = by_row ? A_cs : A_rs;
-    aligned = aligned && is_aligned(A, A_along, by_row ? A_rs : A_cs);
     // One tile of 8 x 32 threads a block, tiles along the unit stride first.
     const unsigned tiles = unsigned((fast + blockDim.x * LANES - 1) / (blockDim.x * LANES));
     const Index i = Index(blockIdx.x / tiles) * blockDim.y + threadIdx.y;
     const Index j = (Index(blockIdx.x % tiles) * blockDim.x + threadIdx.x) * LANES;
     if (i >= slow || j >= fast) return;
     const Index row = by_row ? i : j, column = by_row ? j : i;
-    const int count = fast - j < LANES ? int(fast - j) : LANES;
-    const bool whole = aligned && count == LANES;
-    const Lanes v0 = load(A + (place[1] * bm + row) * A_rs + (place[2] * bk + column) * A_cs, A_along, count, whole);
-    const Lanes v1 = load(A + (place[3] * bm + row) * A_rs + (place[4] * bk + column) * A_cs, A_along, count, whole);
-    {
-        Real* const to = A + (place[3] * bm + row) * A_rs + (place[4] * bk + column) * A_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = v0.lane[e] + v1.lane[e];
-        store(to, A_along, count, whole, y);
+    const Index A_down = bm * A_rs, A_right = bk * A_cs;
+    Real* const A_at = A + place[1] * A_down + place[2] * A_right + row * A_rs + column * A_cs;
+    bool whole = fast % LANES == 0;
+    const Index A_along = by_row ? A_cs : A_rs;
+    whole = whole && is_aligned(A, A_along, by_row ? A_rs : A_cs);
+    if (whole) {
+        map_1_by_2(A_at, A_down, A_right);
+        return;
     }
+    #pragma unroll 1
+    for (int e = 0; e < LANES && j + e < fast; ++e) map_1_by_1(A_at + e * A_along, A_down, A_right);
 }
 
-// 2 block(s) read, 1 written, 1 addition(s) an element.
+// 2 block(s) read, 1 written, 1 addition(s) an element, at most 2 values live.
+__device__ __forceinline__ void map_2_by_2(Real* B_at, Index B_down, Index B_right)
+{
+    const Lanes<2> v0 = load<2>(B_at);
+    const Lanes<2> v1 = load<2>(B_at + 1 * opaque(B_down));
+    Lanes<2> v2;
+    v2.lane[0] = v0.lane[0] - v1.lane[0];
+    v2.lane[1] = v0.lane[1] - v1.lane[1];
+    store<2>(B_at, v2);
+}
+
+// The same for one element, where blocks do not lie in whole lanes.
+__device__ __forceinline__ void map_2_by_1(Real* B_at, Index B_down, Index B_right)
+{
+    const Lanes<1> v0 = load<1>(B_at);
+    const Lanes<1> v1 = load<1>(B_at + 1 * opaque(B_down));
+    Lanes<1> v2;
+    v2.lane[0] = v0.lane[0] - v1.lane[0];
+    store<1>(B_at, v2);
+}
+
 __device__ __forceinline__ void part_2(const int* place, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Index bm, Index bk, Index bn, Index first)
 {
+    constexpr int LANES = 2;
     const bool by_row = B_cs == 1;
     const Index slow = by_row ? bk : bn;
     const Index fast = by_row ? bn : bk;
-    bool aligned = fast % LANES == 0;
-    const Index B_along = by_row ? B_cs : B_rs;
-    aligned = aligned && is_aligned(B, B_along, by_row ? B_rs : B_cs);
     // One tile of 8 x 32 threads a block, tiles along the unit stride first.
     const unsigned tiles = unsigned((fast + blockDim.x * LANES - 1) / (blockDim.x * LANES));
     const Index i = Index(blockIdx.x / tiles) * blockDim.y + threadIdx.y;
     const Index j = (Index(blockIdx.x % tiles) * blockDim.x + threadIdx.x) * LANES;
     if (i >= slow || j >= fast) return;
     const Index row = by_row ? i : j, column = by_row ? j : i;
-    const int count = fast - j < LANES ? int(fast - j) : LANES;
-    const bool whole = aligned && count == LANES;
-    const Lanes v0 = load(B + (place[1] * bk + row) * B_rs + (place[2] * bn + column) * B_cs, B_along, count, whole);
-    const Lanes v1 = load(B + (place[3] * bk + row) * B_rs + (place[4] * bn + column) * B_cs, B_along, count, whole);
-    {
-        Real* const to = B + (place[1] * bk + row) * B_rs + (place[2] * bn + column) * B_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = v0.lane[e] - v1.lane[e];
-        store(to, B_along, count, whole, y);
+    const Index B_down = bk * B_rs, B_right = bn * B_cs;
+    Real* const B_at = B + place[1] * B_down + place[2] * B_right + row * B_rs + column * B_cs;
+    bool whole = fast % LANES == 0;
+    const Index B_along = by_row ? B_cs : B_rs;
+    whole = whole && is_aligned(B, B_along, by_row ? B_rs : B_cs);
+    if (whole) {
+        map_2_by_2(B_at, B_down, B_right);
+        return;
     }
+    #pragma unroll 1
+    for (int e = 0; e < LANES && j + e < fast; ++e) map_2_by_1(B_at + e * B_along, B_down, B_right);
 }
 
-// 2 block(s) read, 1 written, 1 addition(s) an element.
+// 2 block(s) read, 1 written, 1 addition(s) an element, at most 2 values live.
+__device__ __forceinline__ void map_3_by_2(Real* B_at, Index B_down, Index B_right)
+{
+    const Lanes<2> v0 = load<2>(B_at);
+    const Lanes<2> v1 = load<2>(B_at + 1 * opaque(B_down));
+    Lanes<2> v2;
+    v2.lane[0] = -v0.lane[0] + v1.lane[0];
+    v2.lane[1] = -v0.lane[1] + v1.lane[1];
+    store<2>(B_at + 1 * opaque(B_down), v2);
+}
+
+// The same for one element, where blocks do not lie in whole lanes.
+__device__ __forceinline__ void map_3_by_1(Real* B_at, Index B_down, Index B_right)
+{
+    const Lanes<1> v0 = load<1>(B_at);
+    const Lanes<1> v1 = load<1>(B_at + 1 * opaque(B_down));
+    Lanes<1> v2;
+    v2.lane[0] = -v0.lane[0] + v1.lane[0];
+    store<1>(B_at + 1 * opaque(B_down), v2);
+}
+
 __device__ __forceinline__ void part_3(const int* place, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Index bm, Index bk, Index bn, Index first)
 {
+    constexpr int LANES = 2;
     const bool by_row = B_cs == 1;
     const Index slow = by_row ? bk : bn;
     const Index fast = by_row ? bn : bk;
-    bool aligned = fast % LANES == 0;
-    const Index B_along = by_row ? B_cs : B_rs;
-    aligned = aligned && is_aligned(B, B_along, by_row ? B_rs : B_cs);
     // One tile of 8 x 32 threads a block, tiles along the unit stride first.
     const unsigned tiles = unsigned((fast + blockDim.x * LANES - 1) / (blockDim.x * LANES));
     const Index i = Index(blockIdx.x / tiles) * blockDim.y + threadIdx.y;
     const Index j = (Index(blockIdx.x % tiles) * blockDim.x + threadIdx.x) * LANES;
     if (i >= slow || j >= fast) return;
     const Index row = by_row ? i : j, column = by_row ? j : i;
-    const int count = fast - j < LANES ? int(fast - j) : LANES;
-    const bool whole = aligned && count == LANES;
-    const Lanes v0 = load(B + (place[1] * bk + row) * B_rs + (place[2] * bn + column) * B_cs, B_along, count, whole);
-    const Lanes v1 = load(B + (place[3] * bk + row) * B_rs + (place[4] * bn + column) * B_cs, B_along, count, whole);
-    {
-        Real* const to = B + (place[3] * bk + row) * B_rs + (place[4] * bn + column) * B_cs;
-        Lanes y;
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) y.lane[e] = -v0.lane[e] + v1.lane[e];
-        store(to, B_along, count, whole, y);
+    const Index B_down = bk * B_rs, B_right = bn * B_cs;
+    Real* const B_at = B + place[1] * B_down + place[2] * B_right + row * B_rs + column * B_cs;
+    bool whole = fast % LANES == 0;
+    const Index B_along = by_row ? B_cs : B_rs;
+    whole = whole && is_aligned(B, B_along, by_row ? B_rs : B_cs);
+    if (whole) {
+        map_3_by_2(B_at, B_down, B_right);
+        return;
     }
+    #pragma unroll 1
+    for (int e = 0; e < LANES && j + e < fast; ++e) map_3_by_1(B_at + e * B_along, B_down, B_right);
 }
 
 extern "C" __global__ void __launch_bounds__(256)

@@ -6,7 +6,7 @@ typedef REAL Real;
 typedef double Real;
 #endif
 typedef long long Index;
-constexpr int TILE_M = 128, TILE_N = 64, TILE_K = 16, THREADS = 128;
+constexpr int TILE_M = 128, TILE_N = 128, TILE_K = 16, THREADS = 256;
 constexpr int STAGES = 3;    // slices of depth TILE_K that are under way at once
 constexpr int LANES = 2;     // elements of a copy of 16 bytes
 constexpr int BAND = 8;      // rows of tiles that are walked down before the next column: their operands stay in the L2 cache
@@ -41,23 +41,38 @@ __device__ const Destination DESTINATIONS[12] = {
 
 // Slices in shared memory: A by rows, B by depth, in pairs whose places are exchanged so that no access of a warp meets a bank twice.
 constexpr int CHUNK_A = LANES, SLICE_A = TILE_M * TILE_K, SLICE_B = TILE_K * TILE_N;
+constexpr int ALONG_A = 1, PERIOD_A = 2, PERIOD_B = 8;    // neighbours along the depth of A lie side by side
+constexpr bool WHOLE_A = true;                            // so a chunk is copied at once
 __device__ __forceinline__ int slot_a(int row, int depth) { return row * TILE_K + 2 * (depth / 2 ^ 4 * (row & 1)) + depth % 2; }
 __device__ __forceinline__ int slot_b(int depth, int column) { return depth * TILE_N + 2 * (column / 2 ^ 2 * (depth / 2 & 3)) + column % 2; }
 
-// How threads share the copying of a slice: each takes CHUNK_A elements of A along its depth, and LANES elements of B along its rows.
+// How threads share the copying of a slice: each takes CHUNK_A elements of A along its depth, and LANES elements of B along its rows. The
+// places of its copies repeat after PERIOD_A rows of A and PERIOD_B depths of B, but for a distance that is known here.
 constexpr int CHUNKS_A = TILE_K / CHUNK_A, CHUNKS_B = TILE_N / LANES, HOP_A = THREADS / CHUNKS_A, HOP_B = THREADS / CHUNKS_B;
 constexpr int LOADS_A = TILE_M / HOP_A, LOADS_B = TILE_K / HOP_B;
 static_assert(THREADS % CHUNKS_A == 0 && TILE_M % HOP_A == 0 && THREADS % CHUNKS_B == 0 && TILE_K % HOP_B == 0, "the tile is not shared evenly");
+constexpr int PLACES_A = HOP_A < PERIOD_A ? PERIOD_A / HOP_A : 1, PLACES_B = HOP_B < PERIOD_B ? PERIOD_B / HOP_B : 1;
+static_assert(HOP_A * PLACES_A % PERIOD_A == 0 && HOP_B * PLACES_B % PERIOD_B == 0, "places do not repeat");
+
+// A place in shared memory, as an instruction takes it.
+#ifdef __CUDA_ARCH__
+typedef unsigned Place;
+__device__ __forceinline__ Place place_of(Real* memory) { return unsigned(__cvta_generic_to_shared(memory)); }
+__device__ __forceinline__ Place behind(Place place, int elements) { return place + elements * int(sizeof(Real)); }
+#else
+typedef Real* Place;
+inline Place place_of(Real* memory) { return memory; }
+inline Place behind(Place place, int elements) { return place + elements; }
+#endif
 
 // Copies from global to shared memory, in groups that land in their order when they are waited for; what lies outside becomes zero.
 struct Copies {
 #ifdef __CUDA_ARCH__
-    template <int COUNT> __device__ __forceinline__ void start(Real* to, const Real* from, bool inside)
+    template <int COUNT> __device__ __forceinline__ void start(Place to, const Real* from, bool inside)
     {
-        const unsigned place = unsigned(__cvta_generic_to_shared(to));
         const int bytes = inside ? int(sizeof(Real)) * COUNT : 0;
-        if (COUNT == LANES) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(place), "l"(from), "r"(bytes) : "memory");
-        else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" :: "r"(place), "l"(from), "n"(sizeof(Real)), "r"(bytes) : "memory");
+        if (COUNT == LANES) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
+        else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" :: "r"(to), "l"(from), "n"(sizeof(Real)), "r"(bytes) : "memory");
     }
     __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
     __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory"); }
@@ -66,7 +81,7 @@ struct Copies {
     Real* targets[STAGES][MOST];
     Real values[STAGES][MOST];
     int counts[STAGES] = {}, newest = 0;
-    template <int COUNT> void start(Real* to, const Real* from, bool inside)
+    template <int COUNT> void start(Place to, const Real* from, bool inside)
     {
         for (int x = 0; x < COUNT; ++x) {
             targets[newest][counts[newest]] = to + x;
@@ -90,7 +105,7 @@ __device__ __forceinline__ bool in_lanes(const Real* base, Index row, Index colu
     return column == 1 && row % LANES == 0 && reinterpret_cast<unsigned long long>(base) % sizeof(Lanes) == 0;
 }
 
-constexpr int WARPS_N = 2, WARP_M = TILE_M / 2, WARP_N = TILE_N / WARPS_N;
+constexpr int WARPS_N = 4, WARP_M = TILE_M / 2, WARP_N = TILE_N / WARPS_N;
 constexpr int STEP_K = 8, STEPS = TILE_K / STEP_K;
 constexpr int TALL = WARP_M / 8, WIDE = WARP_N / 16;    // matrix instructions of a warp along m and n
 
@@ -132,7 +147,7 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
     const Product& product, const Real* a, Index a_rs, Index a_cs, const Real* b, Index b_rs, Index b_cs, Real* shared,
     Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* C, Index C_rs, Index C_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
 {
-    constexpr int COPIED_A = ALIGNED ? CHUNK_A : 1, COPIED_B = ALIGNED ? LANES : 1;
+    constexpr int COPIED_A = ALIGNED && WHOLE_A ? CHUNK_A : 1, COPIED_B = ALIGNED ? LANES : 1;
     const int thread = threadIdx.x;
     const unsigned tiles_m = unsigned((bm + TILE_M - 1) / TILE_M), tiles_n = unsigned((bn + TILE_N - 1) / TILE_N);
     const unsigned tile = blockIdx.x;
@@ -150,28 +165,35 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
     const int slices = int((bk + TILE_K - 1) / TILE_K), last = int(bk - Index(slices - 1) * TILE_K);
     const int inside_a = (rows - row_a + HOP_A - 1) / HOP_A;    // how many of its rows lie inside
     const Index hop_a = HOP_A * a_rs, hop_b = HOP_B * b_rs;
+    Place place_a[PLACES_A], place_b[PLACES_B];
+    #pragma unroll
+    for (int e = 0; e < PLACES_A; ++e) place_a[e] = place_of(&shared[slot_a(row_a + e * HOP_A, depth_a)]);
+    #pragma unroll
+    for (int e = 0; e < PLACES_B; ++e) place_b[e] = place_of(&shared[SLICE_A + slot_b(depth_b + e * HOP_B, column_b)]);
     int fetched = 0;
     Copies copies;
     auto fetch = [&](int stage) {
         if (fetched < slices) {
-            Real* const slice = shared + stage * (SLICE_A + SLICE_B);
+            const int slice = stage * (SLICE_A + SLICE_B);
             const int deep = ++fetched < slices ? TILE_K : last;
             const Real* from = next_a;
             #pragma unroll
             for (int e = 0; e < LOADS_A; ++e, from += hop_a) {
+                const Place to = behind(place_a[e % PLACES_A], slice);
                 #pragma unroll
                 for (int x = 0; x < CHUNK_A; x += COPIED_A) {
                     const bool inside = e < inside_a && depth_a + x < deep;
-                    copies.start<COPIED_A>(&slice[slot_a(row_a + e * HOP_A, depth_a + x)], from + x * a_cs, inside);
+                    copies.start<COPIED_A>(behind(to, slot_a(e / PLACES_A * PLACES_A * HOP_A, 0) + x * ALONG_A), from + x * a_cs, inside);
                 }
             }
             from = next_b;
             #pragma unroll
             for (int e = 0; e < LOADS_B; ++e, from += hop_b) {
+                const Place to = behind(place_b[e % PLACES_B], slice);
                 #pragma unroll
                 for (int x = 0; x < LANES; x += COPIED_B) {
                     const bool inside = e * HOP_B < deep - depth_b && column_b + x < columns;
-                    copies.start<COPIED_B>(&slice[SLICE_A + slot_b(depth_b + e * HOP_B, column_b + x)], from + x * b_cs, inside);
+                    copies.start<COPIED_B>(behind(to, slot_b(e / PLACES_B * PLACES_B * HOP_B, 0) + x), from + x * b_cs, inside);
                 }
             }
             next_a += TILE_K * a_cs;
@@ -271,17 +293,17 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(128, 2)
+extern "C" __global__ void __launch_bounds__(256, 1)
 msmes_l1_product_f64(Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* C, Index C_rs, Index C_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
 {
-    extern __shared__ __align__(16) unsigned char memory[];    // 73728 bytes
+    extern __shared__ __align__(16) unsigned char memory[];    // 98304 bytes
     Real* const shared = reinterpret_cast<Real*>(memory);
     const Product product = PRODUCTS[first + blockIdx.y];
     const Index a_rs = A_rs, a_cs = A_cs;
     const Index b_rs = B_rs, b_cs = B_cs;
     const Real* const a = (A) + product.left_row * bm * a_rs + product.left_column * bk * a_cs;
     const Real* const b = (B) + product.right_row * bk * b_rs + product.right_column * bn * b_cs;
-    const bool aligned = bk % CHUNK_A == 0 && (CHUNK_A == 1 || in_lanes(a, a_rs, a_cs)) && bn % LANES == 0 && in_lanes(b, b_rs, b_cs);
-    if (aligned) multiply_tile<true>(product, a, a_rs, CHUNK_A == 1 ? a_cs : 1, b, b_rs, 1, shared, A, A_rs, A_cs, B, B_rs, B_cs, C, C_rs, C_cs, bm, bk, bn, first, alpha, beta);
+    const bool left_aligned = WHOLE_A ? bk % CHUNK_A == 0 && in_lanes(a, a_rs, a_cs) : a_cs == 1;
+    if (left_aligned && bn % LANES == 0 && in_lanes(b, b_rs, b_cs)) multiply_tile<true>(product, a, a_rs, 1, b, b_rs, 1, shared, A, A_rs, A_cs, B, B_rs, B_cs, C, C_rs, C_cs, bm, bk, bn, first, alpha, beta);
     else multiply_tile<false>(product, a, a_rs, a_cs, b, b_rs, b_cs, shared, A, A_rs, A_cs, B, B_rs, B_cs, C, C_rs, C_cs, bm, bk, bn, first, alpha, beta);
 }

@@ -6,122 +6,153 @@ typedef REAL Real;
 typedef float Real;
 #endif
 typedef long long Index;
-constexpr int LANES = 4;
 
-struct alignas(LANES * sizeof(Real)) Lanes { Real lane[LANES]; };
+// Neighbouring elements of a block, which a thread reads, maps and writes together.
+template <int LANES> struct alignas(LANES * sizeof(Real)) Lanes { Real lane[LANES]; };
 
-// {part, then grid row and column of each of its blocks}
-__device__ const int PLACES[1][23] = {
-    { 0, 0, 0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 0, 0, 0, 1, 1, 0, 1, 1 },
+// {part, then grid row and column where it stands in each of its spaces}
+__device__ const int PLACES[1][5] = {
+    { 0, 0, 0, 0, 0 },
 };
+
+// The same value, of which the compiler knows nothing: it would compute addresses early, and keep them in registers that values need.
+__device__ __forceinline__ Index opaque(Index value)
+{
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+l"(value));
+#endif
+    return value;
+}
 
 // Whether the rows (or columns) of a space can be accessed in whole lanes.
 __device__ __forceinline__ bool is_aligned(const Real* space, Index along, Index across)
 {
-    return along == 1 && across % LANES == 0 && reinterpret_cast<unsigned long long>(space) % sizeof(Lanes) == 0;
+    return along == 1 && across % 4 == 0 && reinterpret_cast<unsigned long long>(space) % sizeof(Lanes<4>) == 0;
 }
 
-__device__ __forceinline__ Lanes load(const Real* from, Index along, int count, bool whole)
+template <int LANES> __device__ __forceinline__ Lanes<LANES> load(const Real* from) { return *reinterpret_cast<const Lanes<LANES>*>(from); }
+
+template <int LANES> __device__ __forceinline__ void store(Real* to, const Lanes<LANES>& lanes) { *reinterpret_cast<Lanes<LANES>*>(to) = lanes; }
+
+// Add to factor times what is there; with factor = 0 that is not read.
+template <int LANES> __device__ __forceinline__ void store(Real* to, Lanes<LANES> lanes, Real factor)
 {
-    Lanes lanes;
-    if (whole) {
-        lanes = *reinterpret_cast<const Lanes*>(from);
-        return lanes;
+    if (factor != Real(0)) {
+        const Lanes<LANES> old = load<LANES>(to);
+        #pragma unroll
+        for (int e = 0; e < LANES; ++e) lanes.lane[e] += factor * old.lane[e];
     }
-    #pragma unroll
-    for (int e = 0; e < LANES; ++e) lanes.lane[e] = e < count ? from[e * along] : Real(0);
-    return lanes;
+    store<LANES>(to, lanes);
 }
 
-__device__ __forceinline__ void store(Real* to, Index along, int count, bool whole, const Lanes& lanes)
+// 7 block(s) read, 4 written, 7 addition(s) an element, at most 7 values live.
+__device__ __forceinline__ void map_0_by_4(Real* M_at, Index M_down, Index M_right, Real* C_at, Index C_down, Index C_right, Real beta)
 {
-    if (whole) {
-        *reinterpret_cast<Lanes*>(to) = lanes;
-        return;
-    }
-    #pragma unroll
-    for (int e = 0; e < LANES; ++e) if (e < count) to[e * along] = lanes.lane[e];
+    const Lanes<4> v1 = load<4>(M_at + 1 * opaque(M_down));
+    const Lanes<4> v0 = load<4>(M_at);
+    const Lanes<4> v5 = load<4>(M_at + 5 * opaque(M_down));
+    const Lanes<4> v6 = load<4>(M_at + 6 * opaque(M_down));
+    const Lanes<4> v3 = load<4>(M_at + 3 * opaque(M_down));
+    const Lanes<4> v4 = load<4>(M_at + 4 * opaque(M_down));
+    const Lanes<4> v2 = load<4>(M_at + 2 * opaque(M_down));
+    Lanes<4> v10;
+    v10.lane[0] = v0.lane[0] + v1.lane[0];
+    v10.lane[1] = v0.lane[1] + v1.lane[1];
+    v10.lane[2] = v0.lane[2] + v1.lane[2];
+    v10.lane[3] = v0.lane[3] + v1.lane[3];
+    store<4>(C_at, v10, beta);
+    Lanes<4> v7;
+    v7.lane[0] = v0.lane[0] + v5.lane[0];
+    v7.lane[1] = v0.lane[1] + v5.lane[1];
+    v7.lane[2] = v0.lane[2] + v5.lane[2];
+    v7.lane[3] = v0.lane[3] + v5.lane[3];
+    Lanes<4> v8;
+    v8.lane[0] = v6.lane[0] + v7.lane[0];
+    v8.lane[1] = v6.lane[1] + v7.lane[1];
+    v8.lane[2] = v6.lane[2] + v7.lane[2];
+    v8.lane[3] = v6.lane[3] + v7.lane[3];
+    Lanes<4> v12;
+    v12.lane[0] = -v3.lane[0] + v8.lane[0];
+    v12.lane[1] = -v3.lane[1] + v8.lane[1];
+    v12.lane[2] = -v3.lane[2] + v8.lane[2];
+    v12.lane[3] = -v3.lane[3] + v8.lane[3];
+    store<4>(C_at + 1 * opaque(C_down), v12, beta);
+    Lanes<4> v13;
+    v13.lane[0] = v4.lane[0] + v8.lane[0];
+    v13.lane[1] = v4.lane[1] + v8.lane[1];
+    v13.lane[2] = v4.lane[2] + v8.lane[2];
+    v13.lane[3] = v4.lane[3] + v8.lane[3];
+    store<4>(C_at + 1 * opaque(C_down) + 1 * opaque(C_right), v13, beta);
+    Lanes<4> v9;
+    v9.lane[0] = v4.lane[0] + v7.lane[0];
+    v9.lane[1] = v4.lane[1] + v7.lane[1];
+    v9.lane[2] = v4.lane[2] + v7.lane[2];
+    v9.lane[3] = v4.lane[3] + v7.lane[3];
+    Lanes<4> v11;
+    v11.lane[0] = v2.lane[0] + v9.lane[0];
+    v11.lane[1] = v2.lane[1] + v9.lane[1];
+    v11.lane[2] = v2.lane[2] + v9.lane[2];
+    v11.lane[3] = v2.lane[3] + v9.lane[3];
+    store<4>(C_at + 1 * opaque(C_right), v11, beta);
 }
 
-// 7 block(s) read, 4 written, 7 addition(s) an element.
+// The same for one element, where blocks do not lie in whole lanes.
+__device__ __forceinline__ void map_0_by_1(Real* M_at, Index M_down, Index M_right, Real* C_at, Index C_down, Index C_right, Real beta)
+{
+    const Lanes<1> v1 = load<1>(M_at + 1 * opaque(M_down));
+    const Lanes<1> v0 = load<1>(M_at);
+    const Lanes<1> v5 = load<1>(M_at + 5 * opaque(M_down));
+    const Lanes<1> v6 = load<1>(M_at + 6 * opaque(M_down));
+    const Lanes<1> v3 = load<1>(M_at + 3 * opaque(M_down));
+    const Lanes<1> v4 = load<1>(M_at + 4 * opaque(M_down));
+    const Lanes<1> v2 = load<1>(M_at + 2 * opaque(M_down));
+    Lanes<1> v10;
+    v10.lane[0] = v0.lane[0] + v1.lane[0];
+    store<1>(C_at, v10, beta);
+    Lanes<1> v7;
+    v7.lane[0] = v0.lane[0] + v5.lane[0];
+    Lanes<1> v8;
+    v8.lane[0] = v6.lane[0] + v7.lane[0];
+    Lanes<1> v12;
+    v12.lane[0] = -v3.lane[0] + v8.lane[0];
+    store<1>(C_at + 1 * opaque(C_down), v12, beta);
+    Lanes<1> v13;
+    v13.lane[0] = v4.lane[0] + v8.lane[0];
+    store<1>(C_at + 1 * opaque(C_down) + 1 * opaque(C_right), v13, beta);
+    Lanes<1> v9;
+    v9.lane[0] = v4.lane[0] + v7.lane[0];
+    Lanes<1> v11;
+    v11.lane[0] = v2.lane[0] + v9.lane[0];
+    store<1>(C_at + 1 * opaque(C_right), v11, beta);
+}
+
 __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, Index C_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bn, Index first, Real beta)
 {
+    constexpr int LANES = 4;
     const bool by_row = C_cs == 1;
     const Index slow = by_row ? bm : bn;
     const Index fast = by_row ? bn : bm;
-    bool aligned = fast % LANES == 0;
-    const Index M_along = by_row ? M_cs : M_rs;
-    aligned = aligned && is_aligned(M, M_along, by_row ? M_rs : M_cs);
-    const Index C_along = by_row ? C_cs : C_rs;
-    aligned = aligned && is_aligned(C, C_along, by_row ? C_rs : C_cs);
     // One tile of 8 x 32 threads a block, tiles along the unit stride first.
     const unsigned tiles = unsigned((fast + blockDim.x * LANES - 1) / (blockDim.x * LANES));
     const Index i = Index(blockIdx.x / tiles) * blockDim.y + threadIdx.y;
     const Index j = (Index(blockIdx.x % tiles) * blockDim.x + threadIdx.x) * LANES;
     if (i >= slow || j >= fast) return;
     const Index row = by_row ? i : j, column = by_row ? j : i;
-    const int count = fast - j < LANES ? int(fast - j) : LANES;
-    const bool whole = aligned && count == LANES;
-    const Lanes v0 = load(M + (place[1] * bm + row) * M_rs + (place[2] * bn + column) * M_cs, M_along, count, whole);
-    const Lanes v1 = load(M + (place[3] * bm + row) * M_rs + (place[4] * bn + column) * M_cs, M_along, count, whole);
-    const Lanes v2 = load(M + (place[5] * bm + row) * M_rs + (place[6] * bn + column) * M_cs, M_along, count, whole);
-    const Lanes v3 = load(M + (place[7] * bm + row) * M_rs + (place[8] * bn + column) * M_cs, M_along, count, whole);
-    const Lanes v4 = load(M + (place[9] * bm + row) * M_rs + (place[10] * bn + column) * M_cs, M_along, count, whole);
-    const Lanes v5 = load(M + (place[11] * bm + row) * M_rs + (place[12] * bn + column) * M_cs, M_along, count, whole);
-    const Lanes v6 = load(M + (place[13] * bm + row) * M_rs + (place[14] * bn + column) * M_cs, M_along, count, whole);
-    Lanes v7;
-    #pragma unroll
-    for (int e = 0; e < LANES; ++e) v7.lane[e] = v0.lane[e] + v5.lane[e];
-    Lanes v8;
-    #pragma unroll
-    for (int e = 0; e < LANES; ++e) v8.lane[e] = v6.lane[e] + v7.lane[e];
-    Lanes v9;
-    #pragma unroll
-    for (int e = 0; e < LANES; ++e) v9.lane[e] = v4.lane[e] + v7.lane[e];
-    {
-        Real* const to = C + (place[15] * bm + row) * C_rs + (place[16] * bn + column) * C_cs;
-        Lanes y;
-        if (beta != Real(0)) y = load(to, C_along, count, whole);
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) {
-            const Real value = v0.lane[e] + v1.lane[e];
-            y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
-        }
-        store(to, C_along, count, whole, y);
+    const Index M_down = bm * M_rs, M_right = bn * M_cs;
+    Real* const M_at = M + place[1] * M_down + place[2] * M_right + row * M_rs + column * M_cs;
+    const Index C_down = bm * C_rs, C_right = bn * C_cs;
+    Real* const C_at = C + place[3] * C_down + place[4] * C_right + row * C_rs + column * C_cs;
+    bool whole = fast % LANES == 0;
+    const Index M_along = by_row ? M_cs : M_rs;
+    whole = whole && is_aligned(M, M_along, by_row ? M_rs : M_cs);
+    const Index C_along = by_row ? C_cs : C_rs;
+    whole = whole && is_aligned(C, C_along, by_row ? C_rs : C_cs);
+    if (whole) {
+        map_0_by_4(M_at, M_down, M_right, C_at, C_down, C_right, beta);
+        return;
     }
-    {
-        Real* const to = C + (place[17] * bm + row) * C_rs + (place[18] * bn + column) * C_cs;
-        Lanes y;
-        if (beta != Real(0)) y = load(to, C_along, count, whole);
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) {
-            const Real value = v2.lane[e] + v9.lane[e];
-            y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
-        }
-        store(to, C_along, count, whole, y);
-    }
-    {
-        Real* const to = C + (place[19] * bm + row) * C_rs + (place[20] * bn + column) * C_cs;
-        Lanes y;
-        if (beta != Real(0)) y = load(to, C_along, count, whole);
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) {
-            const Real value = -v3.lane[e] + v8.lane[e];
-            y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
-        }
-        store(to, C_along, count, whole, y);
-    }
-    {
-        Real* const to = C + (place[21] * bm + row) * C_rs + (place[22] * bn + column) * C_cs;
-        Lanes y;
-        if (beta != Real(0)) y = load(to, C_along, count, whole);
-        #pragma unroll
-        for (int e = 0; e < LANES; ++e) {
-            const Real value = v4.lane[e] + v8.lane[e];
-            y.lane[e] = beta == Real(0) ? value : value + beta * y.lane[e];
-        }
-        store(to, C_along, count, whole, y);
-    }
+    #pragma unroll 1
+    for (int e = 0; e < LANES && j + e < fast; ++e) map_0_by_1(M_at + e * M_along, M_down, M_right, C_at + e * C_along, C_down, C_right, beta);
 }
 
 extern "C" __global__ void __launch_bounds__(256)

@@ -35,24 +35,39 @@ __device__ const Destination DESTINATIONS[7] = {
 };
 
 // Slices in shared memory, both by depth, so that a thread reads neighbours; the rows of A are LANES longer, which spreads its copies.
-constexpr int CHUNK_A = 1, PITCH_A = TILE_M + LANES, SLICE_A = TILE_K * PITCH_A, SLICE_B = TILE_K * TILE_N;
+constexpr int CHUNK_A = 4, PITCH_A = TILE_M + LANES, SLICE_A = TILE_K * PITCH_A, SLICE_B = TILE_K * TILE_N;
+constexpr int ALONG_A = PITCH_A, PERIOD_A = 1, PERIOD_B = 1;    // neighbours along the depth of A lie a pitch apart
+constexpr bool WHOLE_A = false;                                 // so every element of a chunk is copied by itself
 __device__ __forceinline__ int slot_a(int row, int depth) { return depth * PITCH_A + row; }
 __device__ __forceinline__ int slot_b(int depth, int column) { return depth * TILE_N + column; }
 
-// How threads share the copying of a slice: each takes CHUNK_A elements of A along its depth, and LANES elements of B along its rows.
+// How threads share the copying of a slice: each takes CHUNK_A elements of A along its depth, and LANES elements of B along its rows. The
+// places of its copies repeat after PERIOD_A rows of A and PERIOD_B depths of B, but for a distance that is known here.
 constexpr int CHUNKS_A = TILE_K / CHUNK_A, CHUNKS_B = TILE_N / LANES, HOP_A = THREADS / CHUNKS_A, HOP_B = THREADS / CHUNKS_B;
 constexpr int LOADS_A = TILE_M / HOP_A, LOADS_B = TILE_K / HOP_B;
 static_assert(THREADS % CHUNKS_A == 0 && TILE_M % HOP_A == 0 && THREADS % CHUNKS_B == 0 && TILE_K % HOP_B == 0, "the tile is not shared evenly");
+constexpr int PLACES_A = HOP_A < PERIOD_A ? PERIOD_A / HOP_A : 1, PLACES_B = HOP_B < PERIOD_B ? PERIOD_B / HOP_B : 1;
+static_assert(HOP_A * PLACES_A % PERIOD_A == 0 && HOP_B * PLACES_B % PERIOD_B == 0, "places do not repeat");
+
+// A place in shared memory, as an instruction takes it.
+#ifdef __CUDA_ARCH__
+typedef unsigned Place;
+__device__ __forceinline__ Place place_of(Real* memory) { return unsigned(__cvta_generic_to_shared(memory)); }
+__device__ __forceinline__ Place behind(Place place, int elements) { return place + elements * int(sizeof(Real)); }
+#else
+typedef Real* Place;
+inline Place place_of(Real* memory) { return memory; }
+inline Place behind(Place place, int elements) { return place + elements; }
+#endif
 
 // Copies from global to shared memory, in groups that land in their order when they are waited for; what lies outside becomes zero.
 struct Copies {
 #ifdef __CUDA_ARCH__
-    template <int COUNT> __device__ __forceinline__ void start(Real* to, const Real* from, bool inside)
+    template <int COUNT> __device__ __forceinline__ void start(Place to, const Real* from, bool inside)
     {
-        const unsigned place = unsigned(__cvta_generic_to_shared(to));
         const int bytes = inside ? int(sizeof(Real)) * COUNT : 0;
-        if (COUNT == LANES) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(place), "l"(from), "r"(bytes) : "memory");
-        else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" :: "r"(place), "l"(from), "n"(sizeof(Real)), "r"(bytes) : "memory");
+        if (COUNT == LANES) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
+        else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" :: "r"(to), "l"(from), "n"(sizeof(Real)), "r"(bytes) : "memory");
     }
     __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
     __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory"); }
@@ -61,7 +76,7 @@ struct Copies {
     Real* targets[STAGES][MOST];
     Real values[STAGES][MOST];
     int counts[STAGES] = {}, newest = 0;
-    template <int COUNT> void start(Real* to, const Real* from, bool inside)
+    template <int COUNT> void start(Place to, const Real* from, bool inside)
     {
         for (int x = 0; x < COUNT; ++x) {
             targets[newest][counts[newest]] = to + x;
@@ -95,7 +110,7 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
     const Product& product, const Real* a, Index a_rs, Index a_cs, const Real* b, Index b_rs, Index b_cs, Real* shared,
     Real* A, Index A_rs, Index A_cs, Real* S, Index S_rs, Index S_cs, Real* B, Index B_rs, Index B_cs, Real* T, Index T_rs, Index T_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
 {
-    constexpr int COPIED_A = ALIGNED ? CHUNK_A : 1, COPIED_B = ALIGNED ? LANES : 1;
+    constexpr int COPIED_A = ALIGNED && WHOLE_A ? CHUNK_A : 1, COPIED_B = ALIGNED ? LANES : 1;
     const int thread = threadIdx.x;
     const unsigned tiles_m = unsigned((bm + TILE_M - 1) / TILE_M), tiles_n = unsigned((bn + TILE_N - 1) / TILE_N);
     const unsigned tile = blockIdx.x;
@@ -113,28 +128,35 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
     const int slices = int((bk + TILE_K - 1) / TILE_K), last = int(bk - Index(slices - 1) * TILE_K);
     const int inside_a = (rows - row_a + HOP_A - 1) / HOP_A;    // how many of its rows lie inside
     const Index hop_a = HOP_A * a_rs, hop_b = HOP_B * b_rs;
+    Place place_a[PLACES_A], place_b[PLACES_B];
+    #pragma unroll
+    for (int e = 0; e < PLACES_A; ++e) place_a[e] = place_of(&shared[slot_a(row_a + e * HOP_A, depth_a)]);
+    #pragma unroll
+    for (int e = 0; e < PLACES_B; ++e) place_b[e] = place_of(&shared[SLICE_A + slot_b(depth_b + e * HOP_B, column_b)]);
     int fetched = 0;
     Copies copies;
     auto fetch = [&](int stage) {
         if (fetched < slices) {
-            Real* const slice = shared + stage * (SLICE_A + SLICE_B);
+            const int slice = stage * (SLICE_A + SLICE_B);
             const int deep = ++fetched < slices ? TILE_K : last;
             const Real* from = next_a;
             #pragma unroll
             for (int e = 0; e < LOADS_A; ++e, from += hop_a) {
+                const Place to = behind(place_a[e % PLACES_A], slice);
                 #pragma unroll
                 for (int x = 0; x < CHUNK_A; x += COPIED_A) {
                     const bool inside = e < inside_a && depth_a + x < deep;
-                    copies.start<COPIED_A>(&slice[slot_a(row_a + e * HOP_A, depth_a + x)], from + x * a_cs, inside);
+                    copies.start<COPIED_A>(behind(to, slot_a(e / PLACES_A * PLACES_A * HOP_A, 0) + x * ALONG_A), from + x * a_cs, inside);
                 }
             }
             from = next_b;
             #pragma unroll
             for (int e = 0; e < LOADS_B; ++e, from += hop_b) {
+                const Place to = behind(place_b[e % PLACES_B], slice);
                 #pragma unroll
                 for (int x = 0; x < LANES; x += COPIED_B) {
                     const bool inside = e * HOP_B < deep - depth_b && column_b + x < columns;
-                    copies.start<COPIED_B>(&slice[SLICE_A + slot_b(depth_b + e * HOP_B, column_b + x)], from + x * b_cs, inside);
+                    copies.start<COPIED_B>(behind(to, slot_b(e / PLACES_B * PLACES_B * HOP_B, 0) + x), from + x * b_cs, inside);
                 }
             }
             next_a += TILE_K * a_cs;
@@ -149,13 +171,14 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
     const int warp_row = thread / 32 / WARPS_N * WARP_M, warp_column = thread / 32 % WARPS_N * WARP_N;
     Real sum[ROWS][COLUMNS] = {};
     Lanes left[2][TALL], right[2][WIDE];
+    const int first_a = warp_row + m_lane * LANES, first_b = SLICE_A + warp_column + n_lane * LANES;
     auto load = [&](int half, const Real* slice, int step) {
+        const Real* const from_a = slice + first_a;
+        const Real* const from_b = slice + first_b;    // what follows is known here, and stands in the instructions
         #pragma unroll
-        for (int q = 0; q < TALL; ++q)
-            left[half][q] = *reinterpret_cast<const Lanes*>(&slice[slot_a(warp_row + (q * LANES_M + m_lane) * LANES, step)]);
+        for (int q = 0; q < TALL; ++q) left[half][q] = *reinterpret_cast<const Lanes*>(&from_a[slot_a(q * LANES_M * LANES, step)]);
         #pragma unroll
-        for (int q = 0; q < WIDE; ++q)
-            right[half][q] = *reinterpret_cast<const Lanes*>(&slice[SLICE_A + slot_b(step, warp_column + (q * LANES_N + n_lane) * LANES)]);
+        for (int q = 0; q < WIDE; ++q) right[half][q] = *reinterpret_cast<const Lanes*>(&from_b[slot_b(step, q * LANES_N * LANES)]);
     };
     auto multiply = [&](int half) {
         #pragma unroll
@@ -242,7 +265,7 @@ winograd_expand_l1_product_f32(Real* A, Index A_rs, Index A_cs, Real* S, Index S
     const Index b_rs = product.right_space == 0 ? B_rs : T_rs, b_cs = product.right_space == 0 ? B_cs : T_cs;
     const Real* const a = (product.left_space == 0 ? A : S) + product.left_row * bm * a_rs + product.left_column * bk * a_cs;
     const Real* const b = (product.right_space == 0 ? B : T) + product.right_row * bk * b_rs + product.right_column * bn * b_cs;
-    const bool aligned = bk % CHUNK_A == 0 && (CHUNK_A == 1 || in_lanes(a, a_rs, a_cs)) && bn % LANES == 0 && in_lanes(b, b_rs, b_cs);
-    if (aligned) multiply_tile<true>(product, a, a_rs, CHUNK_A == 1 ? a_cs : 1, b, b_rs, 1, shared, A, A_rs, A_cs, S, S_rs, S_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
+    const bool left_aligned = WHOLE_A ? bk % CHUNK_A == 0 && in_lanes(a, a_rs, a_cs) : a_cs == 1;
+    if (left_aligned && bn % LANES == 0 && in_lanes(b, b_rs, b_cs)) multiply_tile<true>(product, a, a_rs, 1, b, b_rs, 1, shared, A, A_rs, A_cs, S, S_rs, S_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
     else multiply_tile<false>(product, a, a_rs, a_cs, b, b_rs, b_cs, shared, A, A_rs, A_cs, S, S_rs, S_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
 }

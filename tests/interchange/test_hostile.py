@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bilinear.errors import BilinearError
+from bilinear.interchange.exp import read_exp
 from bilinear.interchange.fast_matmul import read_fast_matmul
 from bilinear.interchange.fmm_json import read_fmm_json
-from bilinear.interchange.sms import read_sms
+from bilinear.interchange.importing import import_file
+from bilinear.interchange.mathematica import read_mathematica
+from bilinear.interchange.plinopt import read_sms
+from bilinear.interchange.slp import read_program
 from bilinear.verify.scheme import prove_scheme
 
 SECONDS = 6.0
@@ -48,6 +54,30 @@ def test_a_placeholder_in_a_large_wrong_scheme(rank: int, tmp_path: Path) -> Non
     assert code_of(raised.value) == "E256"
     assert ("too large to try" in str(raised.value)) == (rank == 4000)
     assert time.process_time() - begin < SECONDS
+
+
+LARGE = 2**18
+LONG = {
+    "x.slp": ["a:=" + " " * LARGE, "a" * LARGE, "o0:=" + "-" * LARGE + "i0;", "o0:=" + "(" * LARGE, "a:=i0;" * (LARGE // 6)],
+    "x.exp": ["(" * LARGE, "-" * LARGE, " " * LARGE + "x", "(a11)*(" + "b11+" * (LARGE // 4) + "b11)*(c11)", "2*" * (LARGE // 2)],
+    "x.m": ["(*" * (LARGE // 2), " " * LARGE + "x", "+" + " " * LARGE, "{" * LARGE, "{" + "1," * (LARGE // 2), "(**)" * (LARGE // 4)],
+    "x": ["(" * LARGE, "#" * LARGE, "- " * (LARGE // 2), "{" * LARGE, "(*" * (LARGE // 2), "[:" * (LARGE // 2)],
+}
+
+
+READERS: dict[str, Callable[[Path], object]] = {"x.slp": read_program, "x.exp": read_exp, "x.m": read_mathematica, "x": import_file}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_runs_of_anything_take_no_long_time(name: str, tmp_path: Path) -> None:
+    """A pattern that goes back and forth over a run of blanks takes hours for a file of this size."""
+    for text in LONG[name]:
+        path = tmp_path / name
+        path.write_text(text)
+        begin = time.process_time()
+        with contextlib.suppress(BilinearError):
+            READERS[name](path)
+        assert time.process_time() - begin < SECONDS
 
 
 JSON = json.dumps({"n": [2, 2, 2], "m": 1, "z2": False, "u": [[1, 0, 0, 1]], "v": [["1/2", 0, 0, 1]], "w": [[1, 0, 0, 1]]})

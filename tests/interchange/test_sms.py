@@ -12,7 +12,7 @@ from published import FOLDER, multiplication_stems, needs_folder, sms_stems
 
 from bilinear.errors import BilinearError
 from bilinear.interchange import sms
-from bilinear.interchange.sms import read_sms, read_sms_set
+from bilinear.interchange.plinopt import read_sms, read_sms_set
 from bilinear.ir.number import generator
 from bilinear.ir.ring import Ring
 from bilinear.verify.scheme import prove_scheme

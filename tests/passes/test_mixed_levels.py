@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from oracle import computes
 
 from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap
@@ -15,7 +16,6 @@ from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels, why_not_nested
 from bilinear.passes.scheme_to_schedule import scheme_to_schedule
 from bilinear.verify.schedule import prove_schedule
-from tests.oracle import computes
 
 
 def one_at_a_time() -> Schedule:

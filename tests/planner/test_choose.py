@@ -12,7 +12,7 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.planner.choose import LEAST_GAIN, Problem, lowered, make_choice, pareto_front, ways
+from bilinear.planner.choose import LEAST_GAIN, Problem, Way, lowered, make_choice, pareto_front, ways
 from bilinear.planner.device import load_device
 from bilinear.planner.plan import make_plan
 from bilinear.planner.saved import plan_from_json, plan_json
@@ -37,7 +37,7 @@ def test_thin_problems_stay_with_the_library(shape: tuple[int, int, int]) -> Non
 @pytest.mark.parametrize("problem", [LARGE, Problem(8192, 8192, 8192, "float32", "restore"), Problem(1024, 1024, 1024)])
 def test_whatever_is_chosen_gains_more_than_the_margin(problem: Problem) -> None:
     choice = make_choice(problem, H200)
-    library = next(c for c in choice.candidates if c.algorithm == "library")
+    library = next(c for c in choice.candidates if c.is_library)
     assert library.ms is not None and choice.chosen.ms is not None
     assert choice.is_library or choice.chosen.ms < (1 - LEAST_GAIN) * library.ms
     fastest = min(c.ms for c in choice.candidates if c.ms is not None and "needs" not in c.why)
@@ -54,8 +54,8 @@ def test_the_margin_keeps_the_library() -> None:
 
 
 def test_nothing_writes_inputs_that_are_to_be_preserved() -> None:
-    assert {way[2] for way in ways(LARGE)} == {"preserve"}
-    assert {way[2] for way in ways(replace(LARGE, inputs="restore"))} == {"preserve", "restore"}
+    assert {way.inputs for way in ways(LARGE)} == {"preserve"}
+    assert {way.inputs for way in ways(replace(LARGE, inputs="restore"))} == {"preserve", "restore"}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -63,7 +63,7 @@ def test_a_budget_is_kept_to_the_byte(dtype: str) -> None:
     free = make_choice(replace(LARGE, dtype=dtype), H200)
     needed = free.chosen.workspace
     assert needed
-    schedule = lowered(free.chosen.algorithm, free.chosen.levels, free.chosen.inputs)[0]
+    schedule = lowered(Way(free.chosen.levels, free.chosen.inputs))[0]
     itemsize = {"float32": 4, "float64": 8}[dtype]
     assert needed == make_plan(schedule, 16384, 16384, 16384, itemsize).workspace_elements * itemsize
     same = make_choice(replace(LARGE, dtype=dtype, workspace=needed), H200)
@@ -138,7 +138,7 @@ def test_a_saved_plan_comes_back_the_same(tmp_path: Path) -> None:
     choice = make_choice(replace(LARGE, inputs="restore", workspace=0, column_major=("A",)), H200)
     bilinear.save_plan(choice, tmp_path / "plan.json")
     assert bilinear.load_plan(tmp_path / "plan.json") == choice
-    assert choice.scheme_sha256 and choice.schedule_sha256
+    assert all(scheme for scheme, _ in choice.sha256) and choice.implementation_sha256
     with pytest.raises(BilinearError, match="E612"):
         bilinear.save_plan(choice, tmp_path / "missing" / "plan.json")
     with pytest.raises(BilinearError, match="E545"):
@@ -154,16 +154,17 @@ def _first(value: dict[str, Any]) -> dict[str, Any]:
     ("change", "code"),
     [
         (lambda v: v.update(version="0.0.0"), "E546"),
-        (lambda v: v.update(scheme_sha256="0" * 64), "E546"),
+        (lambda v: v["sha256"][0].__setitem__(0, "0" * 64), "E546"),
+        (lambda v: v.update(implementation_sha256="0" * 64), "E546"),
+        (lambda v: v["sha256"].pop(), "E545"),
         (lambda v: v.update(format="x"), "E545"),
         (lambda v: v.update(candidates=[]), "E545"),
         (lambda v: v.pop("problem"), "E545"),
         (lambda v: v.update(more=1), "E545"),
-        (lambda v: _first(v).update(levels="1"), "E545"),
-        (lambda v: _first(v).update(levels=0), "E545"),
-        (lambda v: _first(v).update(levels=99), "E545"),
+        (lambda v: _first(v).update(levels=[1]), "E545"),
+        (lambda v: _first(v).update(levels=["winograd"] * 9), "E545"),
         (lambda v: _first(v).update(inputs="consume"), "E545"),
-        (lambda v: _first(v).update(algorithm="../etc/x"), "E545"),
+        (lambda v: _first(v).update(levels=["../etc/x"]), "E545"),
         (lambda v: _first(v).pop("why"), "E545"),
         (lambda v: v["problem"].update(m=-1), "E543"),
     ],

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from bilinear.frontend import load
 from bilinear.ir.plan import Plan
-from bilinear.planner.plan import ALIGNMENT, SMALLEST_BLOCK, choose_levels, make_plan
+from bilinear.planner.layout import ALIGNMENT
+from bilinear.planner.plan import SMALLEST_BLOCK, choose_levels, make_plan
 from bilinear.planner.prepare import prepare
 from bilinear.runtime.executor import lay_out
 
@@ -50,7 +51,7 @@ def test_core_and_strips_cover_every_product_once(schedule: Any, m: int, k: int,
 def test_workspaces_lie_apart_aligned_in_one_buffer(schedule: Any, m: int, k: int, n: int, itemsize: int, columns: Any) -> None:
     plan = make_plan(schedule, m, k, n, itemsize, columns)
     ends = [0]
-    for slot in plan.slots:
+    for slot in sorted(plan.slots, key=lambda slot: slot.offset):
         assert slot.offset * itemsize % ALIGNMENT == 0 and slot.leading * itemsize % 16 == 0
         assert slot.offset >= ends[-1]
         by_column = schedule.space(slot.space).shape in columns

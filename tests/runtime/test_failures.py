@@ -211,7 +211,9 @@ def test_an_interrupt_during_strips_leaves_operands_alone(monkeypatch: pytest.Mo
 
 def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """It arrives when all stages and checks are over, while our handler is still there."""
-    real = signal.signal
+    from bilinear.runtime import executor
+
+    real = executor._handlers.signal
 
     def restoring(number: int, action: Any) -> Any:
         if action is signal.default_int_handler:
@@ -220,7 +222,7 @@ def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.Monke
 
     a, b, c = operands()
     wanted = a @ b
-    monkeypatch.setattr("bilinear.runtime.executor.signal.signal", restoring)
+    monkeypatch.setattr(executor._handlers, "signal", restoring)
     with pytest.raises(KeyboardInterrupt):
         bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
     monkeypatch.undo()

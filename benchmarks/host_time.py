@@ -1,0 +1,180 @@
+"""Host time of a repeated `bilinear.matmul` on GPU arrays: what a call adds to its launches, and to the library's own multiply.
+
+On a GPU, 200 calls of one problem, with operands that alternate, are made without waiting for the device, small enough that the launch
+queue never fills up; the same launches, made ready beforehand, are issued as often. With `--pretend` no GPU is needed: CuPy's functions
+are stubs that do nothing, so that what is left is the Python of a call. `--profile CASE` prints where a call spends its time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import gc
+import pstats
+import sys
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from pathlib import Path
+from time import perf_counter
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from common import median, save
+
+CALLS = 200
+ROUNDS = 7
+CASES: dict[str, dict[str, Any]] = {
+    "levels=0": {"levels": 0},
+    "auto (library)": {},
+    "winograd:1": {"algorithm": "winograd", "levels": 1},
+    "winograd:2": {"algorithm": "winograd", "levels": 2},
+    "winograd:3": {"algorithm": "winograd", "levels": 3},
+    "winograd:2 odd": {"algorithm": "winograd", "levels": 2},
+    "msmes:1 consume": {"algorithm": "msmes", "levels": 1, "inputs": "consume"},
+    "msmes:2 consume": {"algorithm": "msmes", "levels": 2, "inputs": "consume"},
+    "msmes:1 restore": {"algorithm": "msmes", "levels": 1, "inputs": "restore"},
+    "msmes:2 restore": {"algorithm": "msmes", "levels": 2, "inputs": "restore"},
+    "msmes:3 restore": {"algorithm": "msmes", "levels": 3, "inputs": "restore"},
+}
+"""Those that restore their inputs scan them and wait for the answer: their time holds that wait, and the multiply before it."""
+
+
+def microseconds(call: Callable[[int], object], wait: Callable[[], object]) -> float:
+    """Median over some rounds of the host time of one of `CALLS` calls in a row, the device idle at the start of each round."""
+    call(0), call(1)
+    times = []
+    gc.disable()
+    for _ in range(ROUNDS):
+        wait()
+        start = perf_counter()
+        for i in range(CALLS):
+            call(i)
+        times.append((perf_counter() - start) / CALLS * 1e6)
+    wait()
+    gc.enable()
+    return median(times)
+
+
+def prepared(options: dict[str, Any], a: Any, b: Any, c: Any) -> tuple[int, Callable[[int], object]]:
+    """How many launches a case has, and a call that issues them, all made ready beforehand."""
+    import cupy
+
+    from bilinear.frontend import load
+    from bilinear.runtime.cuda_executor import CudaExecutor
+    from bilinear.runtime.decide import plan_for
+    from bilinear.runtime.executor import allocate_workspace
+    from bilinear.runtime.fitted import Recipe
+
+    if "algorithm" not in options:
+        return 1, lambda i: cupy.matmul(a, b, out=c)
+    executor = CudaExecutor()
+    plan = plan_for(Recipe((load(options["algorithm"]),), options["levels"], options.get("inputs", "preserve")), a, b, c)
+    buffer = allocate_workspace(executor, plan, c)
+    steps = executor.ready(plan, a, b, c, buffer, 1.0, 0.0).__enter__()  # never given back, so that no call changes it
+
+    def launch(_: int) -> None:
+        for step in steps:
+            step()
+
+    return len(steps), launch
+
+
+def measure(name: str, size: int, dtype: str) -> dict[str, Any]:
+    """One case: with and without `out`, and the launches alone."""
+    import cupy
+
+    import bilinear
+
+    options = CASES[name]
+    m = size + 1 if name.endswith("odd") else size
+    sets = [tuple(cupy.ones((m, m), dtype) for _ in range(3)) for _ in range(2)]
+    wait = cupy.cuda.get_current_stream().synchronize
+    into = microseconds(lambda i: bilinear.matmul(*sets[i % 2], **options), wait)
+    fresh = microseconds(lambda i: bilinear.matmul(*sets[i % 2][:2], **options), wait)
+    launches, launch = prepared(options, *sets[0])
+    alone = microseconds(launch, wait)
+    row = {"case": name, "dtype": dtype, "size": m, "launches": launches, "us": into, "us_fresh_out": fresh, "us_launches": alone}
+    return row | {"us_added": into - alone}
+
+
+def pretend() -> None:
+    """A `cupy` whose arrays have a layout and an address but no memory, and whose functions do nothing."""
+    from bilinear.runtime import auto, cuda_executor
+
+    addresses = count(2**40, 2**36)
+
+    class Array:
+        def __init__(self, shape: Any, dtype: Any = "f8") -> None:
+            import numpy as np
+
+            self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+            self.dtype, self.ndim = np.dtype(dtype), len(self.shape)
+            self.itemsize = self.dtype.itemsize
+            steps = [self.itemsize]
+            for extent in self.shape[:0:-1]:
+                steps.insert(0, steps[0] * extent)
+            self.strides = tuple(steps[: self.ndim])
+            self.size = self.shape[0] * steps[0] // self.itemsize if self.shape else 1
+            self.nbytes = self.size * self.itemsize
+            self.data = SimpleNamespace(ptr=next(addresses))
+            self.flags = SimpleNamespace(c_contiguous=True)
+
+        def fill(self, value: Any) -> None:
+            pass
+
+        def __int__(self) -> int:
+            return 0
+
+    def nothing(*arguments: Any, **options: Any) -> None:
+        pass
+
+    stream = SimpleNamespace(ptr=0, synchronize=nothing)
+    device = SimpleNamespace(id=0, compute_capability="90")
+    properties = {"name": b"a pretended GPU"}
+    runtime = SimpleNamespace(getDevice=lambda: 0, free=nothing, getDeviceProperties=lambda index: properties)
+    cuda: Any = ModuleType("cupy.cuda")
+    cuda.driver = SimpleNamespace(launchKernel=nothing)
+    cuda.runtime, cuda.Device, cuda.get_current_stream = runtime, lambda *_: device, lambda: stream
+    cupy: Any = ModuleType("cupy")
+    cupy.cuda, cupy.ndarray, cupy.empty, cupy.ones, cupy.zeros, cupy.matmul = cuda, Array, Array, Array, Array, nothing
+    sys.modules |= {"cupy": cupy, "cupy.cuda": cuda}
+
+    class Function:
+        ptr = 1
+
+        def __call__(self, *arguments: Any) -> None:
+            pass
+
+    cuda_executor._function = lambda *_: Function()
+    auto._described.cache_clear()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--size", type=int, default=256)
+    parser.add_argument("--dtype", default="float64")
+    parser.add_argument("--pretend", action="store_true")
+    parser.add_argument("--profile", metavar="CASE")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if options.pretend:
+        pretend()
+    if options.profile:
+        run = partial(measure, options.profile, options.size, options.dtype)
+        run()
+        profile = cProfile.Profile()
+        profile.runcall(run)
+        pstats.Stats(profile).sort_stats("tottime").print_stats(35)
+        return
+    rows = [measure(case, options.size, options.dtype) for case in options.cases.split(",")]
+    print(f"{'case':<18}{'launches':>9}{'call us':>9}{'no out':>9}{'launches':>10}{'added':>8}")
+    for r in rows:
+        print(f"{r['case']:<18}{r['launches']:>9}{r['us']:>9.1f}{r['us_fresh_out']:>9.1f}{r['us_launches']:>10.1f}{r['us_added']:>8.1f}")
+    if not options.pretend or options.json:
+        save("host_time", rows, options.json)
+
+
+if __name__ == "__main__":
+    main()

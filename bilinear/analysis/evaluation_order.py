@@ -1,0 +1,192 @@
+"""In which order a linear map is evaluated: every input is read once, and few values are live at a time.
+
+The order is greedy. A value dies when its last reader has taken it, so the next value to go is the one whose readers, with all that they
+need, leave the fewest values live; whatever can be formed without one more live value is formed at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from bilinear.ir.evaluation import Add, Evaluation, Instruction, Read, Write
+from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.schedule import BlockMap
+
+
+@lru_cache(maxsize=256)
+def evaluate(linear: LinearMap, own: tuple[int | None, ...] = ()) -> Evaluation:
+    """The map in an order of few live values.
+
+    `own` gives, by output, the input that stands at the same place in memory: that input is read before the output is written.
+    """
+    order = _Order(linear, own or (None,) * len(linear.outputs))
+    order.form_zeros()
+    while order.unread or order.held:
+        order.release(order.cheapest())
+    instructions = tuple(order.instructions)
+    return Evaluation(instructions, max(live_values(instructions), default=0))
+
+
+def own_inputs(block_map: BlockMap) -> tuple[int | None, ...]:
+    """By target, which source is the same block."""
+    place = {block: i for i, block in enumerate(block_map.sources)}
+    return tuple(place.get(target) for target in block_map.targets)
+
+
+def read_ahead(evaluation: Evaluation, most: int) -> Evaluation:
+    """The same instructions with each read as early as fewer than `most` values are live, so that later work hides how long it takes."""
+    moved: list[Instruction] = []
+    live = [0]  # before the first instruction, and after each
+    for instruction, count in zip(evaluation.instructions, live_values(evaluation.instructions), strict=True):
+        place = len(moved)
+        if isinstance(instruction, Read):
+            while place and not isinstance(moved[place - 1], Read) and live[place - 1] < most:
+                place -= 1
+            live[place + 1 :] = [later + 1 for later in live[place:]]
+        else:
+            live.append(count)
+        moved.insert(place, instruction)
+    return Evaluation(tuple(moved), max(live_values(moved), default=0))
+
+
+def live_values(instructions: Sequence[Instruction]) -> tuple[int, ...]:
+    """How many values a thread holds after each instruction, and while it writes: begun before, and read by it or later."""
+    last: dict[int, int] = {}
+    for position, instruction in enumerate(instructions):
+        for value in _touched(instruction):
+            last[value] = position
+    held: set[int] = set()
+    counts = []
+    for position, instruction in enumerate(instructions):
+        touched = _touched(instruction)
+        held.update(touched)
+        before = len(held)
+        held.difference_update(value for value in touched if last[value] == position)
+        counts.append(before if isinstance(instruction, Write) else len(held))
+    return tuple(counts)
+
+
+def _touched(instruction: Instruction) -> tuple[int, ...]:
+    terms = instruction.terms if isinstance(instruction, Add) else ()
+    return (instruction.value, *(index for index, _ in terms))
+
+
+class _Order:
+    """Instructions so far, which values are held, and what each form still lacks. Forms are the steps, and after them the outputs."""
+
+    def __init__(self, linear: LinearMap, own: tuple[int | None, ...]) -> None:
+        self.inputs, self.steps = linear.inputs, len(linear.steps)
+        self.forms = [dict(f) for f in linear.steps + linear.outputs]
+        used = {value for terms in self.forms for value in terms}
+        self.lacks = [dict.fromkeys(terms) for terms in self.forms]
+        for output, value in enumerate(own):
+            if value in used:
+                self.lacks[self.steps + output].setdefault(value)  # waited for, though not added
+        self.readers: dict[int, dict[int, None]] = {value: {} for value in range(self.inputs + self.steps)}
+        for number, lacking in enumerate(self.lacks):
+            for value in lacking:
+                self.readers[value][number] = None
+        self.begun: set[int] = set()
+        self.held: dict[int, None] = {}
+        self.unread = {value for value in range(self.inputs) if self.readers[value]}
+        self.instructions: list[Instruction] = []
+
+    def form_zeros(self) -> None:
+        """Form what is the sum of nothing."""
+        for number, lacking in enumerate(self.lacks):
+            if not lacking:
+                self._take(number)
+
+    def cheapest(self) -> int:
+        """The value, held or read with those that are, whose release leaves the fewest values live; of those the one of fewest readers."""
+        near = {v for value in self.held for number in self.readers[value] for v in self.lacks[number] if v in self.unread}
+        return min(near.union(self.held) or self.unread, key=lambda value: (self._release_cost(value), len(self.readers[value]), value))
+
+    def _release_cost(self, value: int) -> int:
+        """What releasing a value adds to the number of live values."""
+        taken: Counter[int] = Counter()
+        begun: set[int] = {value} - self.held.keys()
+        numbers, ended = list(self.readers[value]), set()
+        while numbers:
+            number = numbers.pop()
+            if number in ended:
+                continue
+            ended.add(number)
+            if number < self.steps:
+                begun.add(self.inputs + number)
+            for lacking in self.lacks[number]:
+                taken[lacking] += 1
+                if lacking not in self.held:
+                    begun.add(lacking)
+                    if lacking >= self.inputs:
+                        numbers.append(lacking - self.inputs)
+        dead = sum(1 for v, times in taken.items() if times == len(self.readers[v]))
+        return len(begun) - dead - len(ended & self.begun)
+
+    def release(self, value: int) -> None:
+        """Form all that reads a value."""
+        self._hold(value)
+        for number in sorted(self.readers[value], key=lambda n: (n < self.steps, len(self.lacks[n].keys() - self.held.keys()), n)):
+            self._form(number)
+
+    def _hold(self, value: int) -> None:
+        if value in self.held:
+            return
+        if value >= self.inputs:
+            self._form(value - self.inputs)
+        elif value in self.unread:
+            self.unread.remove(value)
+            self.held[value] = None
+            self.instructions.append(Read(value))
+            self._settle([value])
+
+    def _form(self, number: int) -> None:
+        for value in list(self.lacks[number]):
+            self._hold(value)
+        if self.lacks[number]:
+            self._settle(self._take(number))
+
+    def _settle(self, values: Iterable[int]) -> None:
+        """Form, or begin, whatever reads these values and can be without one more live value."""
+        values = list(values)
+        while values:
+            value = values.pop()
+            for number in sorted(self.readers[value], key=lambda n: (n < self.steps, n)):
+                lacking = self.lacks[number]
+                if value not in lacking:
+                    continue
+                present = [v for v in lacking if v in self.held]
+                dying = any(len(self.readers[v]) == 1 for v in present)
+                whole = len(present) == len(lacking)
+                if number in self.begun or (whole and (dying or number >= self.steps)) or (dying and len(present) > 1):
+                    values += self._take(number)
+
+    def _take(self, number: int) -> list[int]:
+        """Add the held values that a form lacks to it; returns the values that may let others be formed."""
+        value = self.inputs + number
+        present = [v for v in self.lacks[number] if v in self.held]
+        terms: Form = tuple(sorted((v, self.forms[number][v]) for v in present if v in self.forms[number]))
+        freed = []
+        for v in present:
+            del self.lacks[number][v], self.readers[v][number]
+            if not self.readers[v]:
+                del self.held[v]
+            elif len(self.readers[v]) == 1:
+                freed.append(v)
+        whole = not self.lacks[number]
+        alone = terms[0][0] if len(self.forms[number]) == 1 and terms and terms[0][1] == 1 else None
+        if whole and number >= self.steps and alone is not None:
+            self.instructions.append(Write(number - self.steps, alone))
+            return freed
+        if terms or (whole and number not in self.begun):
+            self.instructions.append(Add(value, terms, number not in self.begun))
+            self.begun.add(number)
+        if whole and number < self.steps:
+            if self.readers[value]:
+                self.held[value] = None
+                freed.append(value)
+        elif whole:
+            self.instructions.append(Write(number - self.steps, value))
+        return freed

@@ -1,0 +1,143 @@
+"""import and export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bilinear.cli.options import Algorithm, Json, progress_bar
+from bilinear.errors import fail
+from bilinear.resources import write_file
+
+if TYPE_CHECKING:
+    from bilinear.interchange.importing import Imported
+    from bilinear.interchange.targets import Identified
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(help="A published table; of a set of three files any one; or a folder of them.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the scheme to a .bl file.")] = None,
+    format: Annotated[str, typer.Option(help="fast-matmul, json, sms, slp, npz, exp or m (default: found out).")] = "",
+    ring: Annotated[str, typer.Option(help=r"The ring of the coefficients: Q, Z/2, Q\[sqrt(3)] (default: found out).")] = "",
+    c: Annotated[str, typer.Option("--c", help="How the file numbers the blocks of C: rows or columns (default: found out).")] = "",
+    entry: Annotated[str, typer.Option(help="Which scheme of an archive: 4,5,5.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Read a published scheme, prove it, and write it in the language; of a folder, prove every file."""
+    from bilinear.interchange.importing import Imported, import_file, known_ring
+    from bilinear.interchange.writing import writable
+    from bilinear.ir.printer import print_scheme
+
+    if c not in ("", "rows", "columns"):
+        raise fail("E507", f"--c {c!r} is no order of blocks", "give rows, or columns where C is transposed")
+    if file.is_dir():
+        if output is not None or format or ring or c or entry:
+            raise fail("E507", "a folder is read as it is", "name one of its files to choose how it is read")
+        _folder(file, as_json)
+        return
+    result = import_file(file, format=format, ring=known_ring(ring), transposed=c == "columns" if c else None, entry=entry)
+    if not isinstance(result, Imported):
+        _other(file, result, output, as_json)
+        return
+    print(json.dumps(_facts(file, result), indent=1) if as_json else _told(file, result))
+    if output is not None:
+        write_file(output, print_scheme(writable(result.scheme)))
+        if not as_json:
+            print(f"written to {output}; `bilinear verify {output}` proves it again")
+
+
+def export(
+    algorithm: Algorithm,
+    to: Annotated[str, typer.Option(help="fast-matmul, json, sms or npz.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, or for sms what the names begin with.")] = None,
+) -> None:
+    """Write a scheme in the format of a published collection (default: in this folder, named as that collection does)."""
+    from bilinear.frontend import load
+    from bilinear.interchange.exporting import export_files, what_is_lost
+    from bilinear.verify.scheme import prove_scheme
+
+    scheme = load(algorithm).scheme
+    prove_scheme(scheme).require()
+    for name, data in export_files(scheme, to).items():
+        path = Path(name) if output is None else output
+        if output is not None and to == "sms":
+            change = "-CoB" if "-CoB_" in name else "-ALT" if "-ALT_" in name else ""
+            path = output.with_name(f"{output.name.removesuffix('.sms')}{change}{name[-6:]}")
+        write_file(path, data)
+        print(f"written to {path}")
+    for lost in what_is_lost(scheme, to):
+        print(f"note: {lost}")
+
+
+def _facts(file: Path, result: Imported) -> dict[str, object]:
+    scheme, proof = result.scheme, result.proof
+    return {
+        "file": str(file),
+        "verdict": "proved",
+        "scheme": scheme.name,
+        "format": scheme.format,
+        "read_as": result.format.name,
+        "known": result.how,
+        "c": "columns" if result.transposed else "rows",
+        "ring": str(scheme.ring),
+        "valid_over": list(proof.valid_over),
+        "order": proof.order,
+        "additions": scheme.additions,
+        "other_bases": scheme.bases is not None,
+        "found": list(result.found),
+    }
+
+
+def _told(file: Path, result: Imported) -> str:
+    from bilinear.reporting.table import aligned
+
+    scheme, proof = result.scheme, result.proof
+    order = [("error", f"O(lambda^{proof.order})")] if proof.order else []
+    rows = [
+        ("file", str(file)),
+        ("read as", f"{result.format.title}, {result.how}"),
+        ("blocks of C", result.orientation),
+        ("ring", f"{scheme.ring}; holds over {', '.join(proof.valid_over)}"),
+        *order,
+        ("scheme", f"{scheme.name} {scheme.format}{', in other bases' if scheme.bases is not None else ''}"),
+        ("additions", f"{scheme.additions} = {scheme.u.additions} on A + {scheme.v.additions} on B + {scheme.w.additions} on C"),
+        *(("found out", told) for told in result.found),
+    ]
+    return "\n".join([f"{scheme.name}: proved", "", *(f"  {line}" for line in aligned(rows, None))])
+
+
+def _other(file: Path, result: Identified, output: Path | None, as_json: bool) -> None:
+    """Another bilinear map: proved and told, but the language has no words for it."""
+    if result.missing:
+        raise fail("E356", f"{file} holds a part of an algorithm; it lacks {result.missing}")
+    if output is not None:
+        raise fail(
+            "E355", f"{file} computes {result.title}, and the language writes products of matrices", "import it without -o to prove it"
+        )
+    name = result.algorithm.name
+    if as_json:
+        print(json.dumps({"file": str(file), "verdict": "proved", "scheme": name, "computes": result.title, "ring": result.ring}, indent=1))
+        return
+    print(f"{name}: proved\n\n  computes  {result.title}\n  ring      {result.ring}\n  products  {len(result.algorithm.u.outputs)}")
+
+
+def _folder(folder: Path, as_json: bool) -> None:
+    """The table of every file of a folder, and its sums."""
+    from bilinear.interchange.survey import REFUSED, by_format, survey
+    from bilinear.reporting.table import aligned
+
+    with progress_bar() as progress:
+        rows = list(survey(folder, progress))
+    if as_json:
+        print(json.dumps([vars(row) for row in rows], indent=1))
+    else:
+        print("\n".join(aligned([(row.file, row.format, row.verdict, row.what) for row in rows], ("file", "format", "verdict", "what"))))
+        print("\n" + "\n".join(aligned(by_format(rows), ("format", "files", "proved", "lacking", "refused", "seconds"))))
+    refused = [row for row in rows if row.verdict == REFUSED]
+    if refused:
+        raise fail(
+            "E356", f"{len(refused)} of {len(rows)} files in {folder} are refused", notes=tuple(f"{r.file}: {r.what}" for r in refused[:5])
+        )

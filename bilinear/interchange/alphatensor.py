@@ -1,0 +1,53 @@
+"""Reads AlphaTensor's archives (https://github.com/google-deepmind/alphatensor): under the name "m,k,n" three arrays U, V and W.
+
+A row is a block, a column a product; the blocks of C are numbered column by column. Numbers are stored as integers or floats; halves and
+eighths are rationals here. What is pickled in an archive is read without unpickling it (`pickled_arrays`).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from bilinear.errors import BilinearError, Diagnostic, fail
+from bilinear.interchange.arrays import scheme_from_arrays
+from bilinear.interchange.npy import Archive
+from bilinear.interchange.reading import Dims
+from bilinear.ir.ring import Ring
+from bilinear.ir.scheme import Scheme
+
+_KEY = re.compile(r"([1-9][0-9]{0,2}),([1-9][0-9]{0,2}),([1-9][0-9]{0,2})")
+
+
+def npz_entries(path: str | Path) -> tuple[str, ...]:
+    """The names of the schemes in an archive. Raises `BilinearError` (E251, E353)."""
+    return tuple(Archive(Path(path)).members)
+
+
+def read_npz(path: str | Path, entry: str = "", ring: Ring | None = None) -> Scheme:
+    """The scheme of that name in an archive, or its only one.
+
+    `ring` is the one that its numbers are of, which the archive does not tell; Q by default. Raises `BilinearError`: E251 the file cannot
+    be read, E353 it is no archive of arrays, E253 and E357 the arrays are no scheme, E354 it holds several, or none of that name.
+    """
+    archive = Archive(Path(path))
+    names = tuple(archive.members)
+    if not entry and len(names) > 1:
+        some = ", ".join(f"'{name}'" for name in names[:8])
+        note = f"it holds {some}{f' and {len(names) - 8} more' if len(names) > 8 else ''}"
+        raise BilinearError(
+            Diagnostic("E354", f"{path} holds {len(names)} schemes", notes=(note,), hints=(f"name one: --entry {names[0]}",))
+        )
+    if (entry or not names) and entry not in names:
+        raise fail("E354", f"{path} holds no scheme {entry[:40]!r}", f"it holds {', '.join(names[:20]) or 'nothing'}")
+    name = entry or names[0]
+    tables = archive.arrays(name)
+    if len(tables) != 3:
+        raise fail("E353", f"{path}[{name}] holds {len(tables)} arrays, not U, V and W", "three arrays make a scheme")
+    title = f"{Path(path).stem}_{name.replace(',', 'x')}"
+    return scheme_from_arrays(*tables, dims=_dims(name), ring=ring, transposed=True, name=title)
+
+
+def _dims(name: str) -> Dims | None:
+    match = _KEY.fullmatch(name)
+    return (int(match[1]), int(match[2]), int(match[3])) if match is not None else None

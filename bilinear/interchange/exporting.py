@@ -1,0 +1,37 @@
+"""A scheme in the format of others."""
+
+from __future__ import annotations
+
+from bilinear.errors import fail
+from bilinear.interchange.write_fast_matmul import fast_matmul_files
+from bilinear.interchange.write_json import json_files
+from bilinear.interchange.write_npz import npz_files
+from bilinear.interchange.write_sms import sms_files
+from bilinear.ir.scheme import Scheme
+
+WRITERS = {"fast-matmul": fast_matmul_files, "json": json_files, "sms": sms_files, "npz": npz_files}
+
+
+def export_files(scheme: Scheme, form: str) -> dict[str, bytes]:
+    """The files that hold a scheme in a format, by their names in its collection.
+
+    Raises `BilinearError`: E351 no writer has that name, E355 the format has no sign for a coefficient.
+    """
+    if form not in WRITERS:
+        raise fail("E351", f"nothing is written as {form[:40]!r}", f"known are {', '.join(WRITERS)}")
+    return WRITERS[form](scheme)
+
+
+def what_is_lost(scheme: Scheme, form: str) -> tuple[str, ...]:
+    """What a format has no place for, beyond names: told, so that nobody looks for it."""
+    lost = []
+    if scheme.bases is not None and form != "sms":
+        lost.append("its changes of basis are written out: the tables are those of the ordinary basis")
+    if any(linear.steps for linear in (scheme.u, scheme.v, scheme.w)) and form in ("sms", "npz"):
+        lost.append("its named sums are written out")
+    nested = any(index >= linear.inputs for linear in (scheme.u, scheme.v, scheme.w) for step in linear.steps for index, _ in step)
+    if nested and form == "fast-matmul" and scheme.bases is None:
+        lost.append("its named sums are written over the blocks alone")
+    if form == "npz" and str(scheme.ring) != "Q":
+        lost.append(f"an archive tells no ring: read it with --ring {scheme.ring}")
+    return tuple(lost)

@@ -1,0 +1,109 @@
+"""The formats of published tables: what each is called, how a file tells which one it is of, and how it is read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from bilinear.errors import fail
+from bilinear.interchange.alphatensor import read_npz
+from bilinear.interchange.exp import read_exp
+from bilinear.interchange.fast_matmul import read_fast_matmul
+from bilinear.interchange.fmm_json import read_fmm_json
+from bilinear.interchange.mathematica import read_mathematica
+from bilinear.interchange.plinopt import LETTERS, missing_partners, read_sms_set, stem_of
+from bilinear.ir.ring import Ring
+from bilinear.ir.scheme import Scheme
+
+HEAD = 4096
+"""Bytes of a file that are looked at to tell its format."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format by the name that `--format` and `--to` take; `transposed` is how it numbers the blocks of C: column by column."""
+
+    name: str
+    title: str
+    suffix: str
+    looks: str
+    transposed: bool = False
+
+
+FORMATS = {
+    f.name: f
+    for f in (
+        Format("npz", "AlphaTensor archive", ".npz", r"PK\x03\x04", transposed=True),
+        Format("json", "FastMatrixMultiplication JSON", ".json", r'\s*\{\s*"', transposed=True),
+        Format("m", "Mathematica lists", ".m", r'[^{"]*\{\s*\{', transposed=True),
+        Format("sms", "plinopt matrices", ".sms", r"(#[^\n]*\n|\s)*[0-9]+ +[0-9]+ +[A-Z]\s"),
+        Format("slp", "plinopt programs", ".slp", r"(#[^\n]*\n|\s)*[a-z]+[0-9]* *:="),
+        Format("exp", "products of sums", ".exp", r"(#[^\n]*\n|\s)*[-0-9*/ ]*\([-+0-9*/( ]*[abc][0-9_\[]", transposed=True),
+        Format("fflas", "fflas-ffpack schedules", ".inl", r"(#[^\n]*\n|\s)*\[[^\]\n]*::[^\]\n]*\]"),
+        Format("fast-matmul", "fast-matmul table", "", r"(#[^\n]*\n|\s)*[-+(.0-9x]+[-+0-9x/.i() \t]*\n"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A scheme as a file says it, before anything is proved; `transposed` is how its blocks of C were taken to be numbered."""
+
+    scheme: Scheme
+    transposed: bool
+
+
+def format_of(path: Path, named: str = "") -> tuple[Format, str]:
+    """The format of a file, and how that is known: it was `named`, or by the file's name, or by how it begins.
+
+    Raises `BilinearError`: E251 the file cannot be read, E351 it is of no known format, or none has that name.
+    """
+    if named:
+        if named not in FORMATS:
+            raise fail("E351", f"there is no format {named[:40]!r}", f"known are {', '.join(FORMATS)}")
+        return FORMATS[named], "as asked for"
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD).decode("latin1")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise fail("E251", f"{str(path)[:200]!r} cannot be read: {reason}") from None
+    by_name = next((f for f in FORMATS.values() if f.suffix and f.suffix == path.suffix.lower()), None)
+    if by_name is not None:
+        return by_name, "by its name"
+    by_look = next((f for f in FORMATS.values() if re.match(f.looks, head)), None)
+    if by_look is None:
+        hint = "`bilinear verify` reads the language" if path.suffix == ".bl" else f"name one: --format {'|'.join(FORMATS)}"
+        raise fail("E351", f"{path} is of no known format", hint)
+    return by_look, "by how it begins"
+
+
+def read(path: Path, form: Format, entry: str = "", ring: Ring | None = None, transposed: bool | None = None) -> Reading:
+    """What a file says, as its format means it; `transposed` is told to the formats whose sizes could contradict it.
+
+    Raises `BilinearError` (E251 to E256, E351 to E354, E357) where it cannot be read.
+    """
+    if form.name in ("sms", "slp"):
+        return Reading(read_sms_set(require_partners(path), ring, form.name), False)
+    if form.name == "npz":
+        return Reading(read_npz(path, entry, ring), True)
+    if form.name in ("m", "exp"):
+        return Reading(*(read_mathematica if form.name == "m" else read_exp)(path, transposed))
+    if form.name == "json":
+        return Reading(read_fmm_json(path), True)
+    if form.name == "fflas":
+        raise fail("E351", f"{path} holds schedules, not a scheme", "`bilinear import FOLDER` proves them")
+    return Reading(read_fast_matmul(path), False)
+
+
+def require_partners(path: Path) -> str:
+    """What the names of a plinopt file and its partners begin with. Raises `BilinearError` (E352) where one of them is not there."""
+    found = stem_of(path)
+    if found is None:
+        names = ", ".join(f"STEM_{letter}{path.suffix or '.sms'}" for letter in LETTERS)
+        raise fail("E352", f"{path} is one matrix; an algorithm has three", f"name them {names}, and give one of them")
+    missing = missing_partners(path)
+    if missing:
+        raise fail("E352", f"{path} lacks its partner{'s' if missing[1:] else ''} {', '.join(missing)}", "put the files beside one another")
+    return found[0]

@@ -1,0 +1,198 @@
+"""A file read and proved: format, ring and orientation of C are found out, or taken as they are said, and told either way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bilinear.errors import BilinearError, Diagnostic, fail
+from bilinear.interchange.arrays import scheme_from_arrays
+from bilinear.interchange.formats import Format, Reading, format_of, read, require_partners
+from bilinear.interchange.plinopt import read_maps
+from bilinear.interchange.reading import Dims, dims_of
+from bilinear.interchange.targets import Identified, identify
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.ring import RINGS, Ring, parse_ring
+from bilinear.ir.scheme import Scheme
+from bilinear.verify.confusions import find_confusions
+from bilinear.verify.rings import factors
+from bilinear.verify.scheme import SchemeProof, prove_scheme
+
+ARRAYS = Format("arrays", "arrays in memory", "", "")
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A proved scheme: the file's format and how that was known, how it numbers the blocks of C, and what had to be found out."""
+
+    scheme: Scheme
+    proof: SchemeProof
+    format: Format
+    how: str
+    transposed: bool
+    found: tuple[str, ...] = ()
+
+    @property
+    def orientation(self) -> str:
+        """How the file numbers the blocks of C."""
+        usual = "as this format does" if self.transposed == self.format.transposed else "unlike this format"
+        return f"numbered {'column by column (transposed)' if self.transposed else 'row by row'}, {usual}"
+
+
+def import_file(
+    path: str | Path, *, format: str = "", ring: Ring | None = None, transposed: bool | None = None, entry: str = ""
+) -> Imported | Identified:
+    """The scheme in a file, proved, or another bilinear map in it, identified.
+
+    What is not said is tried: C in the other orientation, and Z/p where the scheme holds modulo a prime. Raises `BilinearError`: what the
+    readers raise, and E356 where no reading multiplies.
+    """
+    where = Path(path)
+    form, how = format_of(where, format)
+    if form.name in ("sms", "slp"):
+        other = _other_map(where, form, ring)
+        if other is not None:
+            return other
+    reading = read(where, form, entry, ring, transposed)
+    return prove_reading(reading, form, how, ring, transposed)
+
+
+def import_scheme(
+    path: str | Path, *, format: str = "", ring: str | None = None, transposed: bool | None = None, entry: str = ""
+) -> Imported:
+    """The scheme in a file, as `import_file` finds it. Raises `BilinearError`, E356 too where the file holds another bilinear map."""
+    result = import_file(path, format=format, ring=known_ring(ring), transposed=transposed, entry=entry)
+    if isinstance(result, Identified):
+        computes = f"lacks {result.missing}" if result.missing else f"computes {result.title}"
+        raise fail("E356", f"{path} {computes}; it is no product of matrices")
+    return result
+
+
+def import_arrays(
+    u: Any, v: Any, w: Any, *, dims: Dims | None = None, ring: str | None = None, transposed: bool | None = None, name: str = "arrays"
+) -> Imported:
+    """The scheme of three arrays in memory, proved: `scheme_from_arrays` says what they hold, and what is not said is tried."""
+    over = known_ring(ring)
+    scheme = scheme_from_arrays(u, v, w, dims, over, bool(transposed), name)
+    return prove_reading(Reading(scheme, bool(transposed)), ARRAYS, "as they are", over, transposed)
+
+
+def known_ring(text: str | None) -> Ring | None:
+    """The ring of this name; None where none is named. Raises `BilinearError` (E203) where it is no name of a ring."""
+    ring = parse_ring(text) if text else None
+    if text and ring is None:
+        raise fail("E203", f"{text[:40]!r} is no ring that is known", f"known are {RINGS}")
+    return ring
+
+
+def prove_reading(reading: Reading, form: Format, how: str, ring: Ring | None, transposed: bool | None) -> Imported:
+    """The first reading that multiplies, of those that what was said leaves open (E356)."""
+    for number, (scheme, orientation, found) in enumerate(_readings(reading, ring, transposed)):
+        proof = prove_scheme(scheme)
+        if proof.holds:
+            return Imported(scheme, proof, form, how, orientation, found)
+        if number == 0:
+            first = proof
+    raise _refused(reading, first, ring, transposed)
+
+
+Way = tuple[Scheme, bool, tuple[str, ...]]
+"""A scheme, whether C is transposed in its file, and what was found out rather than read."""
+
+
+def _readings(reading: Reading, ring: Ring | None, transposed: bool | None) -> Iterator[Way]:
+    """The scheme as it is read, then with what was not said otherwise: C in the other orientation, then Z/p."""
+    scheme = reading.scheme if ring is None else replace(reading.scheme, ring=ring)
+    ways: list[Way] = []
+    for orientation in (reading.transposed, not reading.transposed) if transposed is None else (transposed,):
+        as_read = orientation == reading.transposed
+        found = [] if as_read or transposed is not None else [f"C is {'' if orientation else 'not '}transposed"]
+        ways.append((scheme if as_read else turned(scheme, reading.transposed), orientation, tuple(found)))
+    yield from ways
+    for way, orientation, told in ways if ring is None else ():
+        for modular in _modular(way):
+            yield modular, orientation, (*told, f"it holds over {modular.ring} alone")
+
+
+def _modular(scheme: Scheme) -> Iterator[Scheme]:
+    """A scheme over the primes modulo which its equations hold, where its coefficients are written as residues.
+
+    With p = 2 these are 0 and 1: a scheme with a -1 that holds modulo 2 is one over Q with a wrong sign.
+    """
+    facts = prove_scheme(scheme).facts
+    if facts is None or facts.modulus < 2 or scheme.ring.generator or scheme.ring.modulus:
+        return
+    coefficients = [c for table in scheme.tables for row in table for _, c in row]
+    whole = [c for c in coefficients if isinstance(c, int)]
+    for p in factors(facts.modulus):
+        ring = parse_ring(f"Z/{p}")
+        residues = any(all(low <= c < low + p for c in whole) for low in (0, -((p - 1) // 2)))
+        if ring is not None and residues and len(whole) == len(coefficients):
+            yield replace(scheme, ring=ring)
+
+
+def turned(scheme: Scheme, transposed: bool) -> Scheme:
+    """The scheme of a file whose blocks of C were read in one orientation, read in the other."""
+    m, n = scheme.m, scheme.n
+    rows = range(m * n)
+    places = [i % n * m + i // n for i in rows] if not transposed else [i % m * n + i // m for i in rows]
+    if scheme.bases is not None:
+        change = scheme.bases.c
+        outputs = tuple(change.outputs[place] for place in places)
+        return replace(scheme, bases=replace(scheme.bases, c=LinearMap(change.inputs, outputs, change.steps, change.names)))
+    w = scheme.w
+    return replace(scheme, w=LinearMap(w.inputs, tuple(w.outputs[place] for place in places), w.steps, w.names))
+
+
+def _other_map(path: Path, form: Format, ring: Ring | None) -> Identified | None:
+    """What plinopt's files compute where that is no product of matrices; None where it is, or where nothing is known of it.
+
+    Products of polynomials may have the sizes of matrices; their names tell: 3o3o3. Raises `BilinearError` (E352) where the files are
+    changes of basis.
+    """
+    stem = require_partners(path)
+    if stem.endswith("-CoB"):
+        raise fail(
+            "E352",
+            f"{path} changes the bases of another scheme",
+            f"import {Path(stem).name.removesuffix('-CoB')}-ALT, which takes it along",
+        )
+    maps = read_maps(stem, ring, form.name)
+    if dims_of(*maps.sizes) is not None and "o" not in path.name.split("_")[0]:
+        return None
+    return identify(maps)
+
+
+def _refused(reading: Reading, proof: SchemeProof, ring: Ring | None, transposed: bool | None) -> BilinearError:
+    """Why no reading multiplies, and which one would."""
+    scheme = reading.scheme
+    hints = [f"with {told} it holds" for told in _otherwise(reading, ring, transposed)]
+    confusions = () if hints else find_confusions(scheme)
+    notes = [f"the coefficient of {proof.failures[0]}", *(c.text for c in confusions)]
+    hints += [f"{c.action} makes it correct" for c in confusions]
+    many = f"{len(proof.failures)} of {proof.equations}" if proof.complete else f"at least {len(proof.failures)} of {proof.equations}"
+    message = f"{scheme.name} {scheme.format} over {proof.ring} does not multiply: {many} Brent equations fail"
+    if ring is None and proof.valid_over:
+        hints.append(f"as it is written it holds over {', '.join(proof.valid_over)}: say --ring {proof.valid_over[0]} if that is meant")
+    if not hints:
+        notes.append("tried were both orientations of C, the ring of the file, and every Z/p that its equations allow")
+        hints = ["compare the file with its source; is it complete?"]
+    return BilinearError(Diagnostic("E356", message, notes=tuple(notes), hints=tuple(hints)))
+
+
+def _otherwise(reading: Reading, ring: Ring | None, transposed: bool | None) -> list[str]:
+    """The readings that hold, but that what was said excludes."""
+    if ring is None and transposed is None:
+        return []
+    told = []
+    for scheme, orientation, _ in _readings(reading, None, None):
+        if all(scheme.ring.holds(c) for table in scheme.tables for row in table for _, c in row) and prove_scheme(scheme).holds:
+            turn = (
+                [f"--c {'columns' if orientation else 'rows'} (C {'' if orientation else 'not '}transposed)"]
+                if transposed is not None
+                else []
+            )
+            told.append(" and ".join([*turn, *([f"--ring {scheme.ring}"] if ring is not None else [])]))
+    return told

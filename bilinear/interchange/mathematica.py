@@ -1,0 +1,153 @@
+"""Reads lists of Mathematica: a list of products, each a list of three matrices, its coefficients over A, over B, and over C.
+
+The matrix over C is n x m: C is transposed. Numbers are integers and fractions; the file is read as data, nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from bilinear.errors import BilinearError, fail
+from bilinear.interchange.reading import (
+    MOST_BLOCKS,
+    MOST_NONZEROS,
+    MOST_PRODUCTS,
+    Maps,
+    assemble,
+    malformed,
+    parse_rational,
+    read_text,
+    said_ring,
+)
+from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.number import Coefficient, exact
+from bilinear.ir.ring import Ring
+from bilinear.ir.scheme import Scheme
+from bilinear.source import Source
+
+MOST_NUMBERS = 2**22
+DEPTH = 4
+"""Lists within lists: products, matrices, rows, numbers."""
+
+_TOKEN = re.compile(r"\s*(?:([{},])|((?:[+-]\s*)?[0-9]+(?:/[0-9]+|\.[0-9]*)?))", re.ASCII)
+_ASSIGNED = re.compile(r"\A\s*[A-Za-z$][A-Za-z0-9$]*\s*=")
+
+Matrix = list[list[Coefficient]]
+
+
+def read_mathematica(path: str | Path, transposed: bool | None = None) -> tuple[Scheme, bool]:
+    """The scheme in a file of lists, and whether C is transposed in it.
+
+    By default it is, unless only the other reading fits the sizes. Raises `BilinearError`: E251 the file cannot be read, E252 something in
+    it is no list of numbers, E253 the sizes do not fit, E254 a list is not closed.
+    """
+    where = Path(path)
+    source = read_text(where)
+    products = _Lists(source).read()
+    if not products:
+        raise fail("E254", f"{where} holds no product", "a product is {{{1}}, {{1}}, {{1}}}")
+    sizes = [_matrix_size(where, number, product) for number, product in enumerate(products)]
+    if len(set(sizes)) != 1:
+        odd = next(i for i, size in enumerate(sizes) if size != sizes[0])
+        raise fail("E253", f"{where}: product {odd + 1} has matrices of other sizes than product 1", "every product has the same three")
+    (m, k), (k2, n), c_size = sizes[0]
+    flipped = transposed if transposed is not None else c_size != (m, n) or m == n
+    if max(m * k, k * n, m * n) > MOST_BLOCKS or k != k2 or c_size != ((n, m) if flipped else (m, n)):
+        told = f"A is {m} x {k}, B {k2} x {n}, C {c_size[0]} x {c_size[1]}"
+        wanted = f"C is {n} x {m} where it is transposed, {m} x {n} where it is not; at most {MOST_BLOCKS} blocks a matrix"
+        raise fail("E253", f"{where} is no multiplication of matrices: {told}", wanted)
+    u, v, w = ([_flat(product[part]) for product in products] for part in range(3))
+    outputs: list[list[tuple[int, Coefficient]]] = [[] for _ in range(m * n)]
+    for number, column in enumerate(w):
+        for place, c in column:
+            i, j = reversed(divmod(place, m)) if flipped else divmod(place, n)
+            outputs[i * n + j].append((number, c))
+    maps = LinearMap(m * k, tuple(u)), LinearMap(k * n, tuple(v)), LinearMap(len(products), tuple(map(tuple, outputs)))
+    return assemble(Maps(source, where.stem, *maps, said_ring(source) or Ring()), (m, k, n)), flipped
+
+
+def _matrix_size(where: Path, number: int, product: Any) -> tuple[tuple[int, int], ...]:
+    sizes = []
+    for matrix in product if isinstance(product, list) else []:
+        rows = matrix if isinstance(matrix, list) else []
+        lengths = {len(row) if isinstance(row, list) else 0 for row in rows}
+        if len(lengths) == 1 and 0 not in lengths and not any(isinstance(x, list) for row in rows for x in row):
+            sizes.append((len(rows), lengths.pop()))
+    if len(sizes) != 3 or len(product) != 3:
+        raise fail("E252", f"{where}: product {number + 1} is no list of three matrices", "{{{1, 0}, {0, 1}}, {{...}}, {{...}}}")
+    return tuple(sizes)
+
+
+def _flat(matrix: Matrix) -> Form:
+    return tuple((i, c) for i, c in enumerate(c for row in matrix for c in row) if c)
+
+
+def _without_comments(source: Source) -> str:
+    """The text with blanks in place of its comments (* ... *)."""
+    kept, at = [], 0
+    while (begin := source.text.find("(*", at)) >= 0:
+        end = source.text.find("*)", begin + 2)
+        if end < 0:
+            raise malformed(source, begin, begin + 2, "a comment is not closed", "begins here", code="E254")
+        kept += [source.text[at:begin], " " * (end + 2 - begin)]
+        at = end + 2
+    return "".join([*kept, source.text[at:]])
+
+
+class _Lists:
+    """Nested lists of numbers, read as they stand."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.text = _without_comments(source)
+        self.text = _ASSIGNED.sub(lambda head: " " * len(head[0]), self.text)
+        self.at = self.begin = 0
+        self.numbers = self.nonzeros = 0
+
+    def read(self) -> list[Any]:
+        """The outermost list."""
+        open_lists: list[list[Any]] = []
+        fresh = True
+        while True:
+            token = self._next()
+            if token == "{" and fresh and len(open_lists) < DEPTH:
+                open_lists.append([])
+            elif token == "}" and open_lists and (not fresh or not open_lists[-1]):
+                done, fresh = open_lists.pop(), False
+                if not open_lists:
+                    self._require_end()
+                    return done
+                open_lists[-1].append(done)
+            elif token == "," and open_lists and not fresh:
+                fresh = True
+            elif isinstance(token, str) or not fresh or not open_lists:
+                raise self._wrong(f"{str(token)[:40]!r} cannot stand here")
+            else:
+                open_lists[-1].append(token)
+                fresh = False
+
+    def _next(self) -> Any:
+        match = _TOKEN.match(self.text, self.at)
+        rest = len(self.text[self.at :]) - len(self.text[self.at :].lstrip()) if match is None else 0
+        self.begin = self.at + rest if match is None else match.start(match.lastindex or 0)
+        if match is None:
+            missing = not self.text[self.at :].strip()
+            what = "a list is not closed" if missing else f"{self.text[self.begin]!r} is neither a list nor a number"
+            raise self._wrong(what, "E254" if missing else "E252")
+        self.at = match.end()
+        if match[1]:
+            return match[1]
+        value = parse_rational("".join(match[2].split()).rstrip("."))
+        self.numbers, self.nonzeros = self.numbers + 1, self.nonzeros + bool(value)
+        if value is None or self.numbers > MOST_NUMBERS or self.nonzeros > 3 * MOST_NONZEROS or self.numbers > MOST_PRODUCTS * MOST_BLOCKS:
+            raise self._wrong("this is no number, or there are too many of them")
+        return exact(value)
+
+    def _require_end(self) -> None:
+        if self.text[self.at :].strip(" \t\r\n;"):
+            raise self._wrong("something follows the list")
+
+    def _wrong(self, message: str, code: str = "E252") -> BilinearError:
+        return malformed(self.source, self.begin, self.begin + 1, message, "here", "lists of integers and fractions are read", code)

@@ -1,0 +1,196 @@
+"""The NumPy arrays in a pickle, without unpickling: the opcodes are read as data, nothing is imported, nothing is called.
+
+Python's unpickler calls whatever a file names. Here a name stays a name. Of what can be done with names two things are understood, those
+that NumPy writes for an array and for its element type, and the answer to everything else is an error.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import BytesIO
+from math import prod
+from typing import Any
+
+from bilinear.errors import BilinearError, fail
+
+MOST_OPCODES = 200_000
+MOST_NAME = 200
+"""Letters of a name."""
+MOST_ITEMS = 2**22
+"""Elements of an array."""
+KINDS = {f"{kind}{size}" for kind, sizes in {"i": "1248", "u": "1248", "f": "248", "b": "1"}.items() for size in sizes} | {"c8", "c16"}
+"""Element types that are read: integers, floats, complex numbers and truth values; `O` beside them holds arrays and numbers."""
+
+_RECONSTRUCT = {f"numpy{core} _reconstruct" for core in (".core.multiarray", "._core.multiarray")}
+_MARK = object()
+
+
+@dataclass(frozen=True)
+class _Name:
+    """Something that the pickle names; it is not looked up."""
+
+    text: str
+
+
+@dataclass
+class _Type:
+    """An element type: its letter and size, and its byte order."""
+
+    code: str
+    order: str = "="
+
+
+@dataclass
+class PickledArray:
+    """An array as it lies in a pickle: its shape, and its elements as bytes, or as a list where its type is `O`."""
+
+    shape: tuple[int, ...] = ()
+    code: str = ""
+    order: str = "<"
+    fortran: bool = False
+    data: bytes | list[Any] = field(default=b"")
+
+
+def pickled_array(data: bytes, name: str) -> PickledArray:
+    """The array that a pickle holds.
+
+    Raises `BilinearError`: E353 where it holds anything but arrays and numbers, breaks off, or is too large.
+    """
+    machine = _Machine(name)
+    try:
+        for count, (opcode, argument) in enumerate(_opcodes(BytesIO(data), machine)):
+            if count > MOST_OPCODES:
+                raise machine.refused(f"its pickle has more than {MOST_OPCODES} opcodes")
+            machine.run(opcode, argument)
+    except (ValueError, IndexError, KeyError, UnicodeDecodeError, OverflowError, TypeError) as error:
+        raise machine.refused("its pickle is malformed, or breaks off", str(error)[:100]) from None
+    if len(machine.stack) != 1 or not isinstance(machine.stack[0], PickledArray):
+        raise machine.refused("its pickle holds no array")
+    return machine.stack[0]
+
+
+def _opcodes(file: BytesIO, machine: _Machine) -> Iterator[tuple[str, Any]]:
+    """The opcodes and their arguments up to STOP; one that arrays have no need of is refused before its argument is looked at."""
+    opcode = ""
+    while opcode != "STOP":
+        known = _OPCODES.get(file.read(1).decode("latin1"))
+        if known is None:
+            raise ValueError("no opcode")
+        opcode = known.name
+        if opcode not in _UNDERSTOOD:
+            raise machine.refused(f"its pickle uses {opcode}, which arrays have no need of")
+        if opcode == "GLOBAL":
+            module, attribute = (file.readline(MOST_NAME).decode("ascii").removesuffix("\n") for _ in range(2))
+            yield opcode, f"{module} {attribute}"
+        else:
+            yield opcode, known.arg.reader(file) if known.arg is not None else None
+
+
+class _Machine:
+    """The pickle machine over plain data."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+
+    def refused(self, what: str, note: str = "") -> BilinearError:
+        hint = "only arrays of numbers are read; nothing of the file was executed"
+        return fail("E353", f"{self.name}: {what}", hint, notes=(note,) if note else ())
+
+    def run(self, opcode: str, argument: Any) -> None:
+        """Do one opcode of those that are understood."""
+        if opcode in _CONSTANTS:
+            self.stack.append(_CONSTANTS[opcode])
+        elif opcode in _LITERALS:
+            self.stack.append(argument)
+        elif opcode in _IGNORED:
+            return
+        elif opcode == "GLOBAL":
+            self.stack.append(_Name(argument))
+        elif opcode == "STACK_GLOBAL":
+            attribute, module = self.stack.pop(), self.stack.pop()
+            self.stack.append(_Name(f"{module} {attribute}"))
+        elif opcode in ("EMPTY_LIST", "MARK"):
+            self.stack.append([] if opcode == "EMPTY_LIST" else _MARK)
+        elif opcode in ("TUPLE1", "TUPLE2", "TUPLE3"):
+            size = int(opcode[-1])
+            self.stack[-size:] = [tuple(self.stack[-size:])]
+        elif opcode == "TUPLE":
+            self.stack.append(tuple(self._since_mark()))
+        elif opcode in ("APPEND", "APPENDS"):
+            items = self._since_mark() if opcode == "APPENDS" else [self.stack.pop()]
+            self._append(items)
+        elif opcode in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            self.memo[len(self.memo) if opcode == "MEMOIZE" else int(argument)] = self.stack[-1]
+        elif opcode in ("BINGET", "LONG_BINGET"):
+            self.stack.append(self.memo[int(argument)])
+        elif opcode == "REDUCE":
+            arguments, called = self.stack.pop(), self.stack.pop()
+            self.stack.append(self._made(called, arguments))
+        elif opcode == "BUILD":
+            state = self.stack.pop()
+            self._fill(self.stack[-1], state)
+
+    def _since_mark(self) -> list[Any]:
+        items = []
+        while (item := self.stack.pop()) is not _MARK:
+            items.append(item)
+        return items[::-1]
+
+    def _append(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if not isinstance(target, list):
+            raise self.refused("its pickle appends to what is no list")
+        target.extend(items)
+
+    def _made(self, called: Any, arguments: Any) -> Any:
+        """What NumPy's own calls would make: an array that is filled later, an element type, bytes written as text."""
+        if isinstance(called, _Name) and isinstance(arguments, tuple):
+            if called.text in _RECONSTRUCT and arguments[:1] == (_Name("numpy ndarray"),):
+                return PickledArray()
+            if called.text == "numpy dtype" and arguments and isinstance(arguments[0], str):
+                return _Type(arguments[0].lstrip("<>=|"))
+            if called.text == "_codecs encode" and len(arguments) == 2 and isinstance(arguments[0], str) and arguments[1] == "latin1":
+                return arguments[0].encode("latin1")
+        told = called.text if isinstance(called, _Name) else "what is no name"
+        raise self.refused(f"its pickle calls {told[:80]!r}")
+
+    def _fill(self, target: Any, state: Any) -> None:
+        """The state of an element type, or of an array: version, shape, type, order, elements."""
+        if isinstance(target, _Type) and isinstance(state, tuple) and len(state) >= 2 and isinstance(state[1], str):
+            target.order = state[1]
+        elif isinstance(target, PickledArray) and isinstance(state, tuple) and len(state) == 5:
+            _, shape, kind, fortran, data = state
+            self._fill_array(target, shape, kind, fortran, data)
+        else:
+            raise self.refused("its pickle sets the state of what is no array")
+
+    def _fill_array(self, target: PickledArray, shape: Any, kind: Any, fortran: Any, data: Any) -> None:
+        if not isinstance(shape, tuple) or not all(type(size) is int and 0 <= size <= MOST_ITEMS for size in shape):
+            raise self.refused("an array has no shape")
+        if not isinstance(kind, _Type) or kind.code not in KINDS | {"O8", "O"}:
+            raise self.refused("an array is of a type that is not read", "integers, floats, and complex numbers are")
+        count = prod(shape)
+        needed = count if kind.code.startswith("O") else count * int(kind.code[1:])
+        if count > MOST_ITEMS or not isinstance(data, list if kind.code.startswith("O") else bytes) or len(data) != needed:
+            raise self.refused("an array has not as many elements as its shape says")
+        target.shape, target.code, target.order, target.fortran, target.data = shape, kind.code, kind.order, bool(fortran), data
+
+
+_OPCODES = {opcode.code: opcode for opcode in pickletools.opcodes}
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+_LITERALS = {
+    *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
+    *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+}
+_IGNORED = {"PROTO", "FRAME", "STOP"}
+_UNDERSTOOD = {
+    *_CONSTANTS,
+    *_LITERALS,
+    *_IGNORED,
+    *("GLOBAL", "STACK_GLOBAL", "EMPTY_LIST", "MARK", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "APPEND", "APPENDS", "REDUCE", "BUILD"),
+    *("BINPUT", "LONG_BINPUT", "MEMOIZE", "BINGET", "LONG_BINGET"),
+}

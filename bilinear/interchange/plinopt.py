@@ -1,0 +1,161 @@
+"""Three of plinopt's files make an algorithm: L (r x mk), R (r x kn) and P (mn x r), as matrices or as straight-line programs.
+
+Blocks are row-major, C is not transposed. Pairs `-ALT` and `-CoB` are a scheme in other bases, and its changes of basis. A placeholder
+for an algebraic number is explained by a comment, or found by trying.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from bilinear.analysis.brent import common_denominator, products_of_coefficients, residual
+from bilinear.errors import fail
+from bilinear.interchange.placeholder import PLACEHOLDER, Part, named_ring
+from bilinear.interchange.reading import Maps, assemble, require_one_rank, said_ring
+from bilinear.interchange.slp import read_program
+from bilinear.interchange.sms import read_matrix
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.ring import Ring
+from bilinear.ir.scheme import Bases, Scheme
+
+TRIED = ("sqrt(3)", "i", "sqrt(2)", "sqrt(5)", "sqrt(-3)", "sqrt(6)", "sqrt(7)", "sqrt(-2)")
+"""Numbers that are tried for a placeholder which no comment explains."""
+MOST_TRIED_TERMS = 100_000
+"""Products of three coefficients of a scheme for whose placeholder numbers are tried; published ones have up to 33 thousand."""
+SAY_IT = "say it: ring=Ring('Q[sqrt(3)]'), or --ring 'Q[sqrt(3)]'"
+LETTERS = ("L", "R", "P")
+
+_NAME = re.compile(r"(?P<stem>.*)_(?P<letter>[LRP])\.(?P<suffix>sms|slp)")
+_SIZES = re.compile(r"([0-9]{1,3})x([0-9]{1,3})x([0-9]{1,3})_|([0-9]{1,3})o([0-9]{1,3})o([0-9]{1,3})_")
+
+Triples = tuple[str | Path, str | Path, str | Path]
+
+
+def read_sms(left: str | Path, right: str | Path, post: str | Path, bases: Triples | None = None, ring: Ring | None = None) -> Scheme:
+    """The scheme of three matrices or programs L, R and P, or of three in other bases, and the `bases`, the three that change them.
+
+    `ring` says which number a placeholder stands for; with Q it is the integer 1013. Without it the comments in the files are believed,
+    and where there are none the scheme is tried with 1013 itself, sqrt(3), i and a few more. Raises `BilinearError`: E251 a file cannot be
+    read, E252 something in it is no matrix, E253 the sizes do not fit, E256 no number was found that the placeholder can stand for.
+    """
+    parts, changes = _parts((left, right, post), bases)
+    roots = [value for part in parts + changes for value in part.roots]
+    said = ring or said_ring(parts[0].source) or named_ring(parts + changes)
+    if said is None and roots:
+        return _placed(_name(left), parts, changes, any(value.letter for value in roots))
+    return assemble(_maps(_name(left), parts, changes, said or Ring()), None)
+
+
+def read_sms_set(stem: str | Path, ring: Ring | None = None, suffix: str = "sms") -> Scheme:
+    """The scheme in `STEM_L.sms`, `STEM_R.sms` and `STEM_P.sms`; with a stem that ends in `-ALT` its `-CoB` files are its bases."""
+    return read_sms(*_three(str(stem), suffix), bases=_changes(str(stem), suffix), ring=ring)
+
+
+def read_maps(stem: str | Path, ring: Ring | None = None, suffix: str = "sms") -> Maps:
+    """The three maps of any bilinear algorithm; a placeholder that no comment explains is the integer 1013.
+
+    Raises `BilinearError` as `read_sms` does, except that the sizes need not be those of matrices.
+    """
+    parts, changes = _parts(_three(str(stem), suffix), _changes(str(stem), suffix))
+    maps = _maps(_name(_three(str(stem), suffix)[0]), parts, changes, ring or named_ring(parts + changes) or Ring())
+    require_one_rank(maps)
+    return maps
+
+
+def stem_of(path: Path) -> tuple[str, str] | None:
+    """What the names of the three files begin with, and their suffix; None where a name is not of the form STEM_L.sms."""
+    match = _NAME.fullmatch(path.name)
+    return (str(path.with_name(match["stem"])), match["suffix"]) if match is not None else None
+
+
+def missing_partners(path: Path) -> list[str]:
+    """The names of the files that belong to this one, and are not there."""
+    found = stem_of(path)
+    if found is None:
+        return []
+    stem, suffix = found
+    stems = [stem] + ([_core(stem) + "-CoB"] if stem.endswith("-ALT") else [])
+    return [Path(name).name for s in stems for name in _three(s, suffix) if not Path(name).is_file()]
+
+
+def _core(stem: str) -> str:
+    return stem.removesuffix("-ALT")
+
+
+def _changes(stem: str, suffix: str) -> Triples | None:
+    return _three(f"{_core(stem)}-CoB", suffix) if stem.endswith("-ALT") else None
+
+
+def _three(stem: str, suffix: str) -> tuple[str, str, str]:
+    return f"{stem}_L.{suffix}", f"{stem}_R.{suffix}", f"{stem}_P.{suffix}"
+
+
+def _name(left: str | Path) -> str:
+    return re.sub(r"_L$", "", Path(left).stem)
+
+
+def _parts(three: Triples, bases: Triples | None) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """The maps, and those that change their bases, each as wide as what it reads."""
+    left, right, post = map(_read, three)
+    changes = tuple(map(_read, bases or ()))
+    sizes = _sizes(three[0])
+    if changes:
+        a, b, c = changes
+        changes = (a.widened(sizes[0]), b.widened(sizes[1]), c.widened(post.shape[0]))
+        sizes = (a.shape[0], b.shape[0])
+    parts = (left.widened(sizes[0]), right.widened(sizes[1]), post.widened(left.shape[0]))
+    _require_shapes(parts, changes)
+    return parts, changes
+
+
+def _read(path: str | Path) -> Part:
+    return read_program(Path(path)) if str(path).endswith(".slp") else read_matrix(Path(path))
+
+
+def _sizes(path: str | Path) -> tuple[int, int]:
+    """How many values are on the left and on the right, as a file's name says: 2x2x2 matrices, 2o2o4 polynomials; 0 where it does not."""
+    match = _SIZES.match(Path(path).name)
+    if match is None:
+        return 0, 0
+    if match[1]:
+        m, k, n = int(match[1]), int(match[2]), int(match[3])
+        return m * k, k * n
+    return int(match[4]) + 1, int(match[5]) + 1
+
+
+def _placed(name: str, parts: tuple[Part, ...], changes: tuple[Part, ...], certain: bool) -> Scheme:
+    """The scheme with the number that its placeholder stands for: the first that makes it multiply."""
+    for candidate in [Ring()] * (not certain) + [Ring(f"Q[{root}]") for root in TRIED]:
+        scheme = assemble(_maps(name, parts, changes, candidate), None)
+        if products_of_coefficients(scheme) > MOST_TRIED_TERMS:
+            raise fail("E256", f"{parts[0].source.name}: the scheme is too large to try what the placeholder stands for", SAY_IT)
+        if common_denominator(scheme) and residual(scheme, most=1).is_zero:
+            return scheme
+    tried = ", ".join([*([str(PLACEHOLDER)] if not certain else []), *TRIED])
+    message = f"{parts[0].source.name}: nothing tells what the placeholder stands for"
+    raise fail("E256", message, SAY_IT, notes=(f"tried were {tried}; with none of them the scheme multiplies",))
+
+
+def _maps(name: str, parts: tuple[Part, ...], changes: tuple[Part, ...], ring: Ring) -> Maps:
+    u, v, w = (part.linear(ring) for part in parts)
+    bases = Bases(*(_plain(part.linear(ring)) for part in changes)) if changes else None
+    return Maps(parts[0].source, name, u, v, w, ring, bases)
+
+
+def _plain(change: LinearMap) -> LinearMap:
+    """A change of basis without steps, as the language writes it."""
+    return LinearMap(change.inputs, change.matrix)
+
+
+def _require_shapes(parts: tuple[Part, ...], changes: tuple[Part, ...]) -> None:
+    """Refuse maps whose sizes do not fit one another (E253)."""
+    (r, a), (s, b), (c, t) = (part.shape for part in parts)
+    name = parts[0].source.name
+    if not r == s == t:
+        raise fail("E253", f"{name} is of no one rank: L has {r} rows, R has {s}, and P has {t} columns", "name L, R and P of one scheme")
+    if changes:
+        x, y, z = changes[0].shape[0], changes[1].shape[0], changes[2].shape[1]
+        if (x, y, z) != (a, b, c):
+            told = f"they make {x}, {y} and {z} values, the scheme works on {a}, {b} and {c}"
+            raise fail("E253", f"{name}: the changes of basis do not fit: {told}", "name the -CoB files of this scheme")

@@ -1,0 +1,146 @@
+"""Every published file of a folder in one table: proved, or the datum that it lacks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from bilinear.errors import BilinearError
+from bilinear.frontend import load
+from bilinear.interchange.alphatensor import npz_entries
+from bilinear.interchange.fflas import read_fflas
+from bilinear.interchange.formats import FORMATS, format_of
+from bilinear.interchange.importing import import_file
+from bilinear.interchange.plinopt import missing_partners, stem_of
+from bilinear.interchange.reading import read_text
+from bilinear.interchange.targets import Identified
+from bilinear.verify.schedule import prove_schedule
+
+PROVED, LACKS, REFUSED = "proved", "lacks", "refused"
+MOST_FILES = 10_000
+_NO_TABLES = ("license", "readme", "copying", "authors", "changelog")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of a file, or of one scheme or schedule in it.
+
+    `verdict` is `proved`, `lacks` (`what` is then the datum that is missing) or `refused` (it is then the error). For a proved one `what`
+    is the format or the map, over which ring, and `found` what the proof had to find out.
+    """
+
+    file: str
+    format: str
+    verdict: str
+    what: str
+    found: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass
+class _Survey:
+    folder: Path
+    known: dict[str, Row] = field(default_factory=dict)
+    """What became of a set of three files, by what their names begin with."""
+
+
+def survey(folder: Path, progress: Callable[[str, int, int], None] = lambda what, done, of: None) -> Iterator[Row]:
+    """Read and prove every file below a folder, in the order of their names; licenses and descriptions are left out."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.lower().startswith(_NO_TABLES)][:MOST_FILES]
+    session = _Survey(folder)
+    for number, path in enumerate(paths):
+        progress(path.name, number, len(paths))
+        yield from _rows(session, path)
+
+
+def _rows(session: _Survey, path: Path) -> Iterator[Row]:
+    name = str(path.relative_to(session.folder))
+    try:
+        form, _ = format_of(path)
+        if form.name in ("sms", "slp"):
+            yield replace(_of_a_set(session, path, form.name), file=name)
+        elif form.name == "npz":
+            for entry in npz_entries(path):
+                yield _timed(partial(_imported, path, f"{name}[{entry}]", form.name, entry))
+        elif form.name == "fflas":
+            yield from _schedules(path, name)
+        else:
+            yield _timed(partial(_imported, path, name, form.name))
+    except BilinearError as error:
+        yield Row(name, "", REFUSED, _told(error))
+
+
+def _of_a_set(session: _Survey, path: Path, form: str) -> Row:
+    """The row of a set of three files, proved once."""
+    found = stem_of(path)
+    missing = missing_partners(path)
+    if found is None or missing:
+        lacking = "the other two of three files" if found is None else f"the file{'s' if missing[1:] else ''} {', '.join(missing)}"
+        return Row(path.name, form, LACKS, lacking)
+    stem = found[0]
+    if stem.endswith("-CoB"):
+        scheme = path.with_name(path.name.replace("-CoB_", "-ALT_"))
+        if not scheme.is_file():
+            return Row(path.name, form, LACKS, "the -ALT files whose bases it changes")
+        whole = _of_a_set(session, scheme, form)
+        return replace(whole, what=f"{whole.what}, as its changes of basis", seconds=0.0)
+    key = f"{stem}.{form}"
+    if key not in session.known:
+        session.known[key] = _timed(partial(_imported, path, path.name, form))
+        return session.known[key]
+    return replace(session.known[key], seconds=0.0)
+
+
+def _imported(path: Path, name: str, form: str, entry: str = "") -> Row:
+    try:
+        result = import_file(path, format=form, entry=entry)
+    except BilinearError as error:
+        return Row(name, form, REFUSED, _told(error))
+    if isinstance(result, Identified):
+        return Row(name, form, LACKS if result.missing else PROVED, result.missing or f"{result.title}, over {result.ring}")
+    scheme = result.scheme
+    order = f" up to O(lambda^{result.proof.order})" if result.proof.order else ""
+    bases = ", in other bases" if scheme.bases is not None else ""
+    return Row(name, form, PROVED, f"{scheme.format} over {scheme.ring}{order}{bases}", result.found)
+
+
+def _schedules(path: Path, name: str) -> Iterator[Row]:
+    """A row a schedule: decided, or the step that its source leaves out."""
+    scheme = load("winograd").scheme
+    for foreign in read_fflas(read_text(path)):
+        title, begin = f"{name}[{foreign.schedule.name}]", time.perf_counter()
+        try:
+            if foreign.gaps:
+                first = foreign.gaps[0].message.removeprefix(f"{foreign.schedule.name}: ")
+                more = f", and {len(foreign.gaps) - 1} more" if foreign.gaps[1:] else ""
+                yield Row(title, "fflas", LACKS, f"steps: {first}{more}", seconds=time.perf_counter() - begin)
+                continue
+            prove_schedule(foreign.schedule, scheme).require()
+        except BilinearError as error:
+            yield Row(title, "fflas", REFUSED, _told(error), seconds=time.perf_counter() - begin)
+            continue
+        yield Row(title, "fflas", PROVED, f"a schedule of winograd, {foreign.schedule.result}", seconds=time.perf_counter() - begin)
+
+
+def _timed(make: Callable[[], Row]) -> Row:
+    begin = time.perf_counter()
+    return replace(make(), seconds=time.perf_counter() - begin)
+
+
+def _told(error: BilinearError) -> str:
+    first = error.diagnostics[0]
+    return f"{first.code}: {first.message}"
+
+
+def by_format(rows: list[Row]) -> list[tuple[str, int, int, int, int, float]]:
+    """The table's sums: format, rows, proved, lacking, refused, seconds; the last line is of all."""
+    sums: list[tuple[str, int, int, int, int, float]] = []
+    for name in [*FORMATS, ""]:
+        of = [row for row in rows if not name or row.format == name]
+        proved, lacks, refused = (sum(row.verdict == verdict for row in of) for verdict in (PROVED, LACKS, REFUSED))
+        if of:
+            sums.append((name or "all", len(of), proved, lacks, refused, round(sum(row.seconds for row in of), 2)))
+    return sums

@@ -1,0 +1,121 @@
+"""A bilinear map as its exact tensor, and an algorithm for one; the product of matrices is the default, `Scheme` its algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.ring import RATIONALS, Ring
+from bilinear.ir.scheme import Scheme, block_name
+
+Terms = dict[tuple[int, int], int]
+"""An output of a bilinear map: the coefficient of each pair (number of the left value, number of the right value)."""
+
+
+@dataclass(frozen=True)
+class BilinearMap:
+    """What a bilinear algorithm computes: `outputs` as sums of products of a value of `left` and a value of `right`, by their names.
+
+    `rows` has for each output its terms (left, right, coefficient), in order. An output in `symmetric` is equal to its own transpose, as a
+    diagonal block of A*A^T is, so that X*Y^T and Y*X^T count there as one, and its terms have left <= right.
+    """
+
+    title: str
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    outputs: tuple[str, ...]
+    rows: tuple[tuple[tuple[int, int, int], ...], ...]
+    symmetric: frozenset[int] = frozenset()
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """How many values are on the left, on the right, and put out."""
+        return len(self.left), len(self.right), len(self.outputs)
+
+    def terms(self, output: int) -> Terms:
+        """What an output needs."""
+        return {(i, j): c for i, j, c in self.rows[output]}
+
+
+@dataclass(frozen=True)
+class BilinearAlgorithm:
+    """An algorithm for a bilinear map: `u` makes the left factors, `v` the right ones, `w` the outputs from their products."""
+
+    name: str
+    target: BilinearMap
+    u: LinearMap
+    v: LinearMap
+    w: LinearMap
+    ring: Ring = RATIONALS
+
+    @cached_property
+    def tables(self) -> tuple[tuple[Form, ...], tuple[Form, ...], tuple[Form, ...]]:
+        """U, V and W as sparse rows, sub-expressions expanded."""
+        return self.u.matrix, self.v.matrix, self.w.matrix
+
+
+def as_algorithm(scheme: Scheme) -> BilinearAlgorithm:
+    """A scheme as an algorithm for the product of matrices."""
+    u, v, w = scheme.tables
+    maps = (LinearMap(scheme.m * scheme.k, u), LinearMap(scheme.k * scheme.n, v), LinearMap(scheme.rank, w))
+    return BilinearAlgorithm(scheme.name, matrix_product(scheme.m, scheme.k, scheme.n), *maps, scheme.ring)
+
+
+def matrix_product(m: int, k: int, n: int) -> BilinearMap:
+    """The product of an m x k and a k x n matrix, blocks numbered row by row."""
+    rows = tuple(tuple((i * k + p, p * n + j, 1) for p in range(k)) for i in range(m) for j in range(n))
+    return BilinearMap(f"matrices <{m},{k},{n}>", _grid("A", m, k), _grid("B", k, n), _grid("C", m, n), rows)
+
+
+def product_with_transpose(m: int, k: int, upper: bool, first: int = 0) -> BilinearMap:
+    """A*A^T for an m x k matrix A: the upper or the lower triangle, row by row; A's blocks are numbered from block `first` on, in a cycle.
+
+    The right factors are sums of the same blocks, transposed.
+    """
+    blocks = _grid("A", m, k)
+    names = blocks[first:] + blocks[:first]
+    place = {name: i for i, name in enumerate(names)}
+    places = [(i, j) for i in range(m) for j in (range(i, m) if upper else range(i + 1))]
+    rows = tuple(tuple((place[blocks[i * k + p]], place[blocks[j * k + p]], 1) for p in range(k)) for i, j in places)
+    symmetric = frozenset(number for number, (i, j) in enumerate(places) if i == j)
+    triangle = "upper" if upper else "lower"
+    from_block = f", blocks numbered from {names[0]} on" if first else ""
+    outputs = tuple(block_name("C", i, j) for i, j in places)
+    right = tuple(f"{name}^T" for name in names)
+    return BilinearMap(f"A*A^T, A {m} x {k}, {triangle} triangle{from_block}", names, right, outputs, rows, symmetric)
+
+
+def polynomial_product(left: int, right: int, degree: int) -> BilinearMap:
+    """The product of polynomials of the degrees `left` and `right`, coefficients 0 to `degree`: all, or the short product."""
+    rows = tuple(tuple((i, d - i, 1) for i in range(left + 1) if 0 <= d - i <= right) for d in range(degree + 1))
+    short = "" if degree == left + right else f" modulo x^{degree + 1}"
+    title = f"polynomials of degrees {left} and {right}{short}"
+    return BilinearMap(title, _numbered("a", left), _numbered("b", right), _numbered("c", degree), rows)
+
+
+def product_modulo(polynomial: Sequence[int], p: int) -> BilinearMap:
+    """The product in Z/p[x] modulo the monic polynomial x^d + sum of polynomial[i] * x^i."""
+    d = len(polynomial)
+    powers = [[int(i == j) for j in range(d)] for i in range(d)]
+    while len(powers) < 2 * d - 1:
+        last = powers[-1]
+        powers.append([((last[i - 1] if i else 0) - last[-1] * c) % p for i, c in enumerate(polynomial)])
+    rows = tuple(tuple((i, j, c) for i in range(d) for j in range(d) if (c := powers[i + j][e])) for e in range(d))
+    names = (_numbered("a", d - 1), _numbered("b", d - 1), _numbered("c", d - 1))
+    return BilinearMap(f"Z/{p}[x] modulo {_written([*polynomial, 1])}", *names, rows)
+
+
+def _written(polynomial: Sequence[int]) -> str:
+    powers = ("", "x", *(f"x^{i}" for i in range(2, len(polynomial))))
+    terms = [f"{c if c != 1 or not x else ''}{'*' if c != 1 and x else ''}{x}" for c, x in zip(polynomial, powers, strict=False) if c]
+    return " + ".join(reversed(terms))
+
+
+def _grid(matrix: str, rows: int, columns: int) -> tuple[str, ...]:
+    return tuple(block_name(matrix, i, j) for i in range(rows) for j in range(columns))
+
+
+def _numbered(letter: str, degree: int) -> tuple[str, ...]:
+    return tuple(f"{letter}{i}" for i in range(degree + 1))

@@ -1,0 +1,127 @@
+"""Profiles: what planning needs of the schedules that it weighs, from a table that is shipped, so that a first plan reads no algorithm."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from bilinear.ir.schedule import Schedule, Space
+from bilinear.planner.model import LinearWork, Part, ProductWork, Profile, Work
+from bilinear.resources import algorithms_folder
+
+TABLE = Path(__file__).with_name("profiles.json")
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What planning needs of the schedule of some levels: its counts, and its workspaces with the stages in which each is alive.
+
+    `strategies` says how each level runs, `sha256` holds the hashes of the scheme and of the schedule of each.
+    """
+
+    strategies: tuple[str, ...]
+    sha256: tuple[tuple[str, str], ...]
+    profile: Profile
+    workspaces: tuple[Space, ...]
+    alive: tuple[int, ...]
+
+    @property
+    def products(self) -> int:
+        """How many block products there are."""
+        return sum(work.products for work in self.profile.works if isinstance(work, ProductWork))
+
+    @property
+    def lifetimes(self) -> dict[str, int]:
+        """For each workspace the stages in which it is alive, as bits (see `layout`)."""
+        return {space.name: bits for space, bits in zip(self.workspaces, self.alive, strict=True)}
+
+    @property
+    def frame(self) -> Schedule:
+        """The grid and the workspaces as a schedule of no stages: what a plan is laid out by."""
+        return Schedule("", "", self.profile.m, self.profile.k, self.profile.n, (), self.workspaces)
+
+
+@lru_cache(maxsize=256)
+def outline(levels: tuple[str, ...], inputs: str) -> Outline:
+    """The outline of shipped algorithms, the outermost level first: of the table, or of the schedule where the table does not hold it."""
+    entry = _table().get(_key(levels, inputs))
+    return outline_of(levels, inputs) if entry is None else _outline(entry)
+
+
+def outline_of(levels: tuple[str, ...], inputs: str) -> Outline:
+    """The outline of the schedule as it would run: nothing is proved."""
+    from bilinear.planner import choose  # all that parses and lowers; the table is there to do without it
+    from bilinear.planner.layout import lifetimes
+
+    way = choose.Way(levels, inputs)
+    schedule, profile = choose.lowered(way)
+    alive = lifetimes(schedule)
+    bits = tuple(alive[space.name] for space in schedule.workspaces)
+    return Outline(choose.strategies(way), choose.hashes(levels), profile, schedule.workspaces, bits)
+
+
+def table_text(ways: Iterable[tuple[tuple[str, ...], str]]) -> str:
+    """The table of some (levels, promise of the inputs) as it is shipped."""
+    rows = ",\n".join(f"{json.dumps(_key(*way))}: {json.dumps(_entry(outline_of(*way)))}" for way in ways)
+    return f'{{"algorithms_sha256": "{algorithms_sha256()}", "outlines": {{\n{rows}\n}}}}\n'
+
+
+@cache
+def algorithms_sha256() -> str:
+    """SHA-256 of the shipped `.bl` files: a table for others is not used."""
+    found = hashlib.sha256()
+    for path in sorted(path for path in algorithms_folder().iterdir() if path.suffix == ".bl"):
+        found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+@cache
+def _table() -> dict[str, Any]:
+    """The shipped table; empty where it belongs to other algorithms, or is damaged."""
+    try:
+        table = json.loads(TABLE.read_text(encoding="utf-8"))
+        outlines: dict[str, Any] = table["outlines"] if table["algorithms_sha256"] == algorithms_sha256() else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return outlines
+
+
+def _key(levels: tuple[str, ...], inputs: str) -> str:
+    return " ".join((*levels, inputs))
+
+
+def _entry(x: Outline) -> dict[str, Any]:
+    p = x.profile
+    return {
+        "strategies": x.strategies,
+        "sha256": x.sha256,
+        "grid": (p.m, p.k, p.n),
+        "scans": p.scans,
+        "works": [_work_entry(work) for work in p.works],
+        "workspaces": [(s.name, s.shape, s.rows, s.columns, alive) for s, alive in zip(x.workspaces, x.alive, strict=True)],
+    }
+
+
+def _work_entry(work: Work) -> Any:
+    """A linear stage is a list of its parts, a product stage a record."""
+    if isinstance(work, ProductWork):
+        return {"products": work.products, "read": work.read, "written": work.written}
+    return [(part.shape, part.sources, part.targets, part.places) for part in work.parts]
+
+
+def _outline(entry: dict[str, Any]) -> Outline:
+    m, k, n = entry["grid"]
+    works = tuple(ProductWork(**w) if isinstance(w, dict) else LinearWork(tuple(Part(*part) for part in w)) for w in entry["works"])
+    spaces = entry["workspaces"]
+    return Outline(
+        tuple(entry["strategies"]),
+        tuple((scheme, schedule) for scheme, schedule in entry["sha256"]),
+        Profile(m, k, n, works, entry["scans"]),
+        tuple(Space(*space[:4]) for space in spaces),
+        tuple(space[4] for space in spaces),
+    )

@@ -1,0 +1,218 @@
+"""What more workspace buys, as a picture: every candidate by its workspace and its predicted time, and the front that nothing beats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from bilinear.planner.choose import Candidate, Choice, pareto_front
+
+WIDTH, HEIGHT = 920.0, 540.0
+LEFT, RIGHT, TOP, BOTTOM = 62.0, 24.0, 22.0, 48.0
+LETTER, LINE, GAP = 6.0, 14.0, 9.0
+"""The width of a letter, the height of a line and the distance of a label from its point, in the units of the picture."""
+Point = tuple[float, float]
+Box = tuple[float, float, float, float]
+"""Left, top, right and bottom."""
+SLOWEST = 1.3
+"""Candidates that take more than so many times the library's time are not drawn."""
+FARTHEST = 14
+"""How many lines the name of an important candidate may stand away from its dot."""
+UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark on an axis: its place and its text."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A candidate: `kind` is chosen, front, able or refused; `title` tells all of it."""
+
+    x: float
+    y: float
+    kind: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Label:
+    """A text beside what it names, anchored at its start, middle or end; a line leads to it where it stands away (from that point)."""
+
+    x: float
+    y: float
+    anchor: str
+    text: str
+    leader: Point | None = None
+
+    @property
+    def box(self) -> Box:
+        """The place that it takes, estimated."""
+        width = LETTER * len(self.text)
+        left = self.x - width * {"start": 0.0, "middle": 0.5, "end": 1.0}[self.anchor]
+        return left, self.y - LINE / 2, left + width, self.y + LINE / 2
+
+
+@dataclass(frozen=True)
+class PlanChart:
+    """The picture: its frame, the marks, the lines (None where there is none) and the candidates; `unit` belongs to the x axis.
+
+    `slower` counts the candidates that are left out.
+    """
+
+    width: float
+    height: float
+    left: float
+    right: float
+    top: float
+    bottom: float
+    unit: str
+    across: tuple[Tick, ...]
+    down: tuple[Tick, ...]
+    library: float | None
+    budget: float | None
+    front: str
+    dots: tuple[Dot, ...]
+    labels: tuple[Label, ...]
+    slower: int
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """A linear axis from `low` to `high` onto the picture."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        return round(self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low), 1)
+
+
+def plan_chart(choice: Choice) -> PlanChart:
+    """The candidates that have a predicted time that is not far above the library's; workspace starts at 0, time where they do."""
+    known = [c for c in choice.candidates if c.ms is not None]
+    limit = SLOWEST * min((c.ms or 0.0 for c in known if c.is_library), default=math.inf)
+    timed = [c for c in known if (c.ms or 0.0) <= limit]
+    most = max([c.workspace or 0 for c in timed] + [choice.problem.workspace or 0])
+    unit, size = next((u, s) for u, s in UNITS if most >= s or s == 1)
+    times = [c.ms or 0.0 for c in timed]
+    margin = 0.1 * (max(times) - min(times)) or 0.05 * max(times)
+    x = _Scale(0, most * 1.04 or 1, LEFT + 14, WIDTH - RIGHT)
+    y = _Scale(max(0.0, min(times) - margin), max(times) + margin, HEIGHT - BOTTOM, TOP)
+    places = {c: (x(c.workspace or 0), y(c.ms or 0.0)) for c in timed}
+    front = pareto_front(choice)
+    corners = [places[c] for c in front]
+    library = next((y(c.ms) for c in timed if c.is_library and c.ms is not None), None)
+    budget = None if choice.problem.workspace is None else x(choice.problem.workspace)
+    important = sorted(timed, key=lambda c: (c is not choice.chosen, c not in front, c.ms or 0.0))
+    named = [(c.name, places[c], c is choice.chosen or c in front) for c in important if not c.is_library]
+    return PlanChart(
+        WIDTH,
+        HEIGHT,
+        LEFT,
+        WIDTH - RIGHT,
+        TOP,
+        HEIGHT - BOTTOM,
+        unit,
+        tuple(Tick(x(t * size), f"{t:g}") for t in _round_steps(0, most / size)),
+        tuple(Tick(y(t), f"{t:g}") for t in _round_steps(y.low, y.high)),
+        library,
+        budget,
+        _steps(corners),
+        tuple(Dot(*places[c], _kind(c, choice, front), _title(c)) for c in reversed(important)),
+        tuple(_labels(named, [*map(_spot, places.values()), *_lines(corners)], library, budget)),
+        len(known) - len(timed),
+    )
+
+
+def _round_steps(low: float, high: float, most: int = 8) -> list[float]:
+    """Round values between two bounds, at most so many steps of 1, 2 or 5 times a power of ten."""
+    if high == low:
+        return [low]
+    rough = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * f for f in (1, 2, 5, 10) if power * f >= rough)
+    return [round(i * step, 12) for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _steps(points: list[Point]) -> str:
+    """The front as a path: from one point to the next, time falls where the workspace is reached."""
+    if len(points) < 2:
+        return ""
+    (x, y), *rest = points
+    return f"M{x:g} {y:g}" + "".join(f"H{px:g}V{py:g}" for px, py in rest)
+
+
+def _kind(candidate: Candidate, choice: Choice, front: tuple[Candidate, ...]) -> str:
+    if candidate is choice.chosen:
+        return "chosen"
+    return "refused" if _is_refused(candidate) else "front" if candidate in front else "able"
+
+
+def _is_refused(candidate: Candidate) -> bool:
+    return candidate.why.startswith(("needs ", "its error bound "))
+
+
+def _title(c: Candidate) -> str:
+    return f"{c.name} ({c.strategy}, {c.inputs}): {c.ms:.4g} ms, {c.workspace or 0} bytes of workspace; {c.why}"
+
+
+def _spot(point: Point) -> Box:
+    return point[0] - 6, point[1] - 6, point[0] + 6, point[1] + 6
+
+
+def _lines(points: list[Point]) -> Iterator[Box]:
+    """The front as boxes: across at the time of a point, then down to the next."""
+    for (x, y), (px, py) in pairwise(points):
+        yield x, y - 1, px, y + 1
+        yield px - 1, y, px + 1, py
+
+
+def _labels(named: list[tuple[str, Point, bool]], drawn: Iterable[Box], library: float | None, budget: float | None) -> Iterator[Label]:
+    """The names beside their dots, the important first; one that would cover another, a dot or a line moves away, or is left out."""
+    taken = list(drawn)
+    if library is not None:
+        at = Label(WIDTH - RIGHT, library - LINE / 2 - 2, "end", "the library")
+        taken += [at.box, (LEFT, library - 1, WIDTH - RIGHT, library + 1)]
+        yield at
+    if budget is not None:
+        anchor = "end" if budget > WIDTH / 2 else "start"
+        at = Label(budget + (-6 if anchor == "end" else 6), TOP + LINE / 2, anchor, "workspace allowed")
+        taken += [at.box, (budget - 1, TOP, budget + 1, HEIGHT - BOTTOM)]
+        yield at
+    for name, place, important in named:
+        for label in _around(*place, name, FARTHEST if important else 1):
+            if _is_inside(label.box) and not any(_meet(label.box, other) for other in taken):
+                taken.append(label.box)
+                yield label
+                break
+
+
+def _around(x: float, y: float, text: str, lines: int) -> Iterator[Label]:
+    yield Label(x + GAP, y, "start", text)
+    for away in (GAP + LINE / 2, GAP + LINE):
+        for sign in (-1, 1):
+            yield Label(x, y + sign * away, "middle", text)
+            yield Label(x + GAP, y + sign * away, "start", text)
+    yield Label(x - GAP, y, "end", text)
+    for line in range(2, lines + 1):
+        for sign in (1, -1):
+            level = y + sign * (GAP + LINE * line)
+            yield from (Label(x + shift * GAP, level, "start", text, (x, y)) for shift in (2, 6, -2, 16, 28))
+            yield Label(x, level - sign * LINE / 2, "middle", text, (x, y))
+
+
+def _is_inside(box: Box) -> bool:
+    return box[0] >= LEFT and box[1] >= 0 and box[2] <= WIDTH and box[3] <= HEIGHT - BOTTOM
+
+
+def _meet(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -1,0 +1,37 @@
+"""A plan as one HTML page: the picture of time and workspace, and the tables."""
+
+from __future__ import annotations
+
+from bilinear.planner.choose import Choice
+from bilinear.reporting.pages import environment
+from bilinear.reporting.plan_chart import plan_chart
+from bilinear.reporting.plans import limits, pareto_rows, plan_rows
+
+KINDS = (
+    ("chosen", "chosen"),
+    ("front", "nothing beats it in both time and workspace"),
+    ("able", "could run"),
+    ("refused", "needs too much workspace, or its error is too large"),
+)
+
+
+def plan_html(choice: Choice) -> str:
+    """The choice as one HTML page: styles and drawing inside, nothing loaded from anywhere, no script."""
+    p, chart = choice.problem, plan_chart(choice)
+    shown = {dot.kind for dot in chart.dots}
+    why = choice.chosen.why.removeprefix("chosen: ")
+    return (
+        environment(html=True)
+        .get_template("plan.html.j2")
+        .render(
+            title=f"{p.m} × {p.k} by {p.k} × {p.n}, {p.dtype}",
+            chosen=choice.chosen,
+            why=why[:1].upper() + why[1:],
+            facts=[("device", choice.device), *limits(choice)],
+            c=chart,
+            kinds=[(kind, words) for kind, words in KINDS if kind in shown],
+            front=pareto_rows(choice),
+            table=plan_rows(choice),
+            version=choice.version,
+        )
+    )

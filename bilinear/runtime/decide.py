@@ -1,0 +1,143 @@
+"""Decide: what runs for operands of some layout; for arrays on a GPU it is decided once and found again in microseconds."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bilinear.errors import BilinearError
+from bilinear.ir.plan import Plan
+from bilinear.planner.choose import Choice
+from bilinear.planner.prepare import check_promise
+from bilinear.runtime.auto import check_plan_fits, choice_for
+from bilinear.runtime.fitted import Recipe, Same, chosen_recipe, fitted_plan
+from bilinear.runtime.problem import ArrayProblem, fit
+
+log = logging.getLogger("bilinear")
+
+MOST_DECISIONS = 1024
+"""Decisions that are kept; the oldest goes first."""
+
+
+class Asked(NamedTuple):
+    """What a caller asks for beside the operands. Algorithm, plan and device are compared by identity.
+
+    No `algorithm` and no `plan` is the library's multiply, or what the model chooses where there is a `device`.
+    """
+
+    algorithm: Same | None
+    levels: int | str
+    inputs: str
+    budget: int | None
+    plan: Same | None
+    device: Same | None
+    multiplies: bool
+    """Whether alpha is not 0."""
+    accumulates: bool
+    """Whether beta is not 0."""
+    on_gpu: bool
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What runs: a recipe, or the library's multiply for some reason.
+
+    `plan` is what the recipe comes to where the operands run as they lie; None where they are converted first. Of what was chosen here
+    (`is_automatic`) and then cannot run, nobody is told: the library's multiply runs.
+    """
+
+    problem: ArrayProblem
+    recipe: Recipe | None
+    plan: Plan | None = None
+    is_automatic: bool = False
+
+
+_decisions: dict[tuple[Any, ...], Decision] = {}
+_lock = Lock()
+
+
+def decide(asked: Asked, a: Any, b: Any, out: Any, touches: bool) -> Decision:
+    """What runs for these operands; `touches` says that `out` shares memory with one of them.
+
+    Raises what `fit` raises, and `BilinearError` where what was asked for cannot run. The values of the operands play no part, nor their
+    addresses, so that on a GPU the answer is kept by layout; NumPy's arrays also differ in kind and in flags, and are decided anew.
+    """
+    if not asked.on_gpu:
+        return _decide(asked, a, b, out, touches)
+    given = None if out is None else (out.shape, out.strides, out.dtype)
+    key = (asked, a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, given, touches)
+    found = _decisions.get(key)
+    if found is None:
+        found = _decide(asked, a, b, out, touches)
+        with _lock:
+            while len(_decisions) >= MOST_DECISIONS:
+                del _decisions[next(iter(_decisions))]
+            _decisions[key] = found
+    return found
+
+
+def _decide(asked: Asked, a: Any, b: Any, out: Any, touches: bool) -> Decision:
+    problem = fit(a, b, out)
+    recipe = _recipe(asked, a, b, out, problem)
+    reason = _why_library(asked, recipe, problem.dtype, a, b)
+    if recipe is None or reason is not None:
+        log.debug("matmul %s by %s of %s: the library's multiply (%s)", a.shape, b.shape, problem.dtype, reason)
+        return Decision(problem, None)
+    is_automatic = asked.device is not None
+    try:
+        plan = None if touches or _is_converted(problem, a, b, out) else _plan(recipe, a, b, out)
+    except BilinearError as error:
+        if not is_automatic:
+            raise
+        log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, recipe.loaded.scheme.name, error)
+        return Decision(problem, None)
+    return Decision(problem, recipe, plan, is_automatic)
+
+
+def _recipe(asked: Asked, a: Any, b: Any, out: Any, problem: ArrayProblem) -> Recipe | None:
+    if asked.algorithm is not None:
+        return Recipe((asked.algorithm.what,), asked.levels, asked.inputs)
+    choice: Choice | None = None
+    if asked.plan is not None:
+        choice = asked.plan.what
+        check_plan_fits(asked.plan.what, a, b, problem.dtype)
+    elif asked.device is not None:
+        choice = choice_for(a, b, out, problem.dtype, asked.inputs, asked.budget, asked.accumulates)
+    return None if choice is None else chosen_recipe(choice)
+
+
+def _why_library(asked: Asked, recipe: Recipe | None, dtype: Any, *operands: Any) -> str | None:
+    """Why the library's multiply runs instead of a schedule, or None."""
+    if recipe is None:
+        return "that was chosen, algorithm is auto, or levels is 0"
+    if not asked.multiplies:
+        return "alpha is 0, so nothing is multiplied"
+    if asked.on_gpu and dtype not in (np.float32, np.float64):
+        return f"no kernels for {dtype}"
+    if dtype.kind not in "fiuO" or dtype == np.float16 or any(x.dtype.kind not in "biufcO" for x in operands):
+        return f"no schedule runs on {dtype}"
+    if any(isinstance(operand, np.ma.MaskedArray) for operand in operands):
+        return "no schedule runs on masked arrays"
+    return None
+
+
+def _is_converted(problem: ArrayProblem, a: Any, b: Any, out: Any) -> bool:
+    """Whether the operands are not matrices of the product's type, so that a plan can only be made when they are."""
+    given = [x for x in (a, b, out) if x is not None]
+    return 0 in problem.shape or any(x.ndim < 2 or x.dtype != problem.dtype for x in given)
+
+
+def _plan(recipe: Recipe, a: Any, b: Any, out: Any) -> Plan:
+    check_promise(recipe.loaded.scheme, recipe.loaded.schedule, recipe.inputs)
+    return plan_for(recipe, a, b, out)
+
+
+def plan_for(recipe: Recipe, a: Any, b: Any, out: Any) -> Plan:
+    """The plan of a recipe for matrices, or batches of them, of one type; `out` None is a fresh result."""
+    spaces = (("A", a), ("B", b), ("C", out))
+    by_column = frozenset(name for name, x in spaces if x is not None and x.strides[-2] == x.itemsize != x.strides[-1])
+    return fitted_plan(recipe, (a.shape[-2], a.shape[-1], b.shape[-1]), a.dtype, by_column)

@@ -1,0 +1,182 @@
+"""The proof of an algorithm for any bilinear map: its tensor, decided exactly, coefficient by coefficient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from math import gcd
+
+from bilinear.errors import fail
+from bilinear.ir.bilinear_map import BilinearAlgorithm
+from bilinear.ir.linear import Form
+from bilinear.ir.number import Coefficient, Symbolic, exact, rational
+from bilinear.ir.ring import Ring
+from bilinear.verify.telling import told
+
+MOST_TERMS = 200_000
+"""Products of three coefficients that a proof adds up; these maps are small."""
+MOST_ELEMENTS = 4096
+"""Elements of an algebra that are tried one by one."""
+
+Computed = dict[tuple[int, int], Coefficient]
+"""What an output gives: the coefficient of each pair of values, zeros left out."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A coefficient that is not what it should be: of `left` * `right` in `output`."""
+
+    output: str
+    left: str
+    right: str
+    found: Coefficient
+    needed: int
+
+    def __str__(self) -> str:
+        return f"{self.left}*{self.right} in {self.output}: found {told(self.found)}, needed {self.needed}"
+
+
+@dataclass(frozen=True)
+class MapProof:
+    """The decision about an algorithm: the map, the ring, and where it differs.
+
+    `modulus` is the largest g such that it holds modulo g: 0 where it holds exactly, 1 where it holds nowhere.
+    """
+
+    name: str
+    title: str
+    ring: str
+    differences: tuple[Difference, ...]
+    modulus: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing differs."""
+        return not self.differences
+
+    def require(self) -> None:
+        """Raise `BilinearError` (E350) with the first differences, unless there are none."""
+        if self.holds:
+            return
+        notes = [str(d) for d in self.differences[:5]]
+        more = [f"and {len(self.differences) - 5} more"] if len(self.differences) > 5 else []
+        message = f"{self.name} does not compute {self.title} over {self.ring}: {len(self.differences)} coefficients differ"
+        held = [f"it holds modulo {self.modulus}"] if self.modulus > 1 else []
+        raise fail("E350", message, notes=(*notes, *more, *held))
+
+
+def prove_map(algorithm: BilinearAlgorithm) -> MapProof:
+    """Decide whether an algorithm computes its target over its ring.
+
+    Raises `BilinearError`: E253 where its maps have not the sizes of the target, E302 where a coefficient is not of the ring, E303 where
+    it is too large to be proved.
+    """
+    _require_sizes(algorithm)
+    _require_coefficients(algorithm)
+    target, differences, common = algorithm.target, [], 0
+    for number, row in enumerate(computed_outputs(algorithm)):
+        computed, wanted = _folded(row) if number in target.symmetric else row, target.terms(number)
+        for i, j in sorted({*computed, *wanted}):
+            found, needed = computed.get((i, j), 0), wanted.get((i, j), 0)
+            difference = found - needed
+            common = gcd(common, *_numerators(difference))
+            if _remains(difference, algorithm.ring):
+                differences.append(Difference(target.outputs[number], target.left[i], target.right[j], found, needed))
+    return MapProof(algorithm.name, target.title, str(algorithm.ring), tuple(differences), common)
+
+
+def is_division_algebra(algorithm: BilinearAlgorithm) -> bool:
+    """Whether what an algorithm computes over Z/p is a multiplication without zero divisors: a field, or a semifield (Knuth 1965).
+
+    Every element other than 0 is tried, so there may be at most `MOST_ELEMENTS`; with another ring or with more of them it is False.
+    """
+    p, size = algorithm.ring.modulus, len(algorithm.target.outputs)
+    if not p or algorithm.target.sizes != (size, size, size) or p**size > MOST_ELEMENTS:
+        return False
+    tensor = [{pair: residue(c, p) for pair, c in row.items()} for row in computed_outputs(algorithm)]
+    for element in product(range(p), repeat=size):
+        if next((c for c in element if c), 0) != 1:  # one of each line is enough
+            continue
+        matrix = [[sum(row.get((i, j), 0) * element[i] for i in range(size)) % p for j in range(size)] for row in tensor]
+        if _rank(matrix, p) < size:
+            return False
+    return True
+
+
+def computed_outputs(algorithm: BilinearAlgorithm) -> Iterator[Computed]:
+    """What an algorithm gives, whatever its target: the outputs as sums over pairs of values (E303 where that takes too long)."""
+    u, v, w = algorithm.tables
+    work = sum(len(u[p]) * len(v[p]) for row in w for p, _ in row)
+    if work > MOST_TERMS:
+        raise fail(
+            "E303", f"{algorithm.name} is too large to be proved: it adds up {work} products of coefficients", f"at most {MOST_TERMS}"
+        )
+    for row in w:
+        yield _summed(row, u, v)
+
+
+def _summed(row: Form, u: tuple[Form, ...], v: tuple[Form, ...]) -> Computed:
+    total: Computed = {}
+    for p, z in row:
+        for i, x in u[p]:
+            for j, y in v[p]:
+                total[i, j] = total.get((i, j), 0) + z * x * y
+    return {pair: exact(c) for pair, c in total.items() if c != 0}
+
+
+def _folded(row: Computed) -> Computed:
+    """A row in which (i, j) and (j, i) are the same pair, written with i <= j."""
+    total: Computed = {}
+    for (i, j), c in row.items():
+        pair = (min(i, j), max(i, j))
+        total[pair] = total.get(pair, 0) + c
+    return {pair: c for pair, c in total.items() if c != 0}
+
+
+def _require_sizes(algorithm: BilinearAlgorithm) -> None:
+    u, v, w = algorithm.u, algorithm.v, algorithm.w
+    ranks = {len(u.outputs), len(v.outputs), w.inputs}
+    if (u.inputs, v.inputs, len(w.outputs)) != algorithm.target.sizes or len(ranks) != 1:
+        found = f"{u.inputs}, {v.inputs} and {len(w.outputs)} values, ranks {sorted(ranks)}"
+        raise fail("E253", f"{algorithm.name} has not the sizes of {algorithm.target.title}: {found}")
+
+
+def _require_coefficients(algorithm: BilinearAlgorithm) -> None:
+    for value in (c for table in algorithm.tables for row in table for _, c in row):
+        if not algorithm.ring.holds(value):
+            raise fail("E302", f"{algorithm.name}: the coefficient {told(value)} is no element of {algorithm.ring}")
+
+
+def _remains(difference: Coefficient, ring: Ring) -> bool:
+    if not ring.modulus:
+        return difference != 0
+    return residue(difference, ring.modulus) != 0
+
+
+def residue(value: Coefficient, p: int) -> int:
+    """An element of Z/p as it is written, as its residue."""
+    value = rational(value)
+    return value.numerator * pow(value.denominator, -1, p) % p
+
+
+def _numerators(value: Coefficient) -> tuple[int, ...]:
+    numbers: tuple[int | Fraction, ...] = tuple(c for _, c in value.terms) if isinstance(value, Symbolic) else (value,)
+    return tuple(c.numerator for c in numbers)
+
+
+def _rank(matrix: list[list[int]], p: int) -> int:
+    """The rank of a matrix over Z/p, which is overwritten."""
+    rank = 0
+    for column in range(len(matrix[0])):
+        pivot = next((r for r in range(rank, len(matrix)) if matrix[r][column]), None)
+        if pivot is None:
+            continue
+        matrix[rank], matrix[pivot] = matrix[pivot], matrix[rank]
+        inverse = pow(matrix[rank][column], -1, p)
+        for r in range(rank + 1, len(matrix)):
+            factor = matrix[r][column] * inverse
+            matrix[r] = [(x - factor * y) % p for x, y in zip(matrix[r], matrix[rank], strict=True)]
+        rank += 1
+    return rank

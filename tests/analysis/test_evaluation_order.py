@@ -1,0 +1,125 @@
+"""Orders of evaluation: they compute the map, by an interpreter of their instructions, and hold as few values as they say."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from bilinear.analysis.block_maps import components
+from bilinear.analysis.evaluation_order import evaluate, live_values, own_inputs, read_ahead
+from bilinear.frontend import load
+from bilinear.ir.evaluation import Add, Evaluation, Instruction, Read
+from bilinear.ir.linear import LinearMap, form
+from bilinear.ir.number import Coefficient, Symbolic
+from bilinear.ir.schedule import BlockMap, LinearStage
+from bilinear.planner.prepare import prepare
+
+Own = tuple[int | None, ...]
+COEFFICIENTS = st.sampled_from([1, -1, 2, Fraction(1, 3)])
+
+
+@st.composite
+def maps(draw: Any) -> tuple[LinearMap, Own]:
+    """A small program with zeros, copies and unused values, and outputs of which some stand where an input stood."""
+    inputs = draw(st.integers(1, 6))
+
+    def some_form(values: int) -> Any:
+        return form(draw(st.dictionaries(st.integers(0, values - 1), COEFFICIENTS, max_size=5)))
+
+    steps = tuple(some_form(inputs + i) for i in range(draw(st.integers(0, 6))))
+    outputs = tuple(some_form(inputs + len(steps)) for _ in range(draw(st.integers(1, 6))))
+    places = draw(st.permutations(range(inputs)))
+    own = tuple(places[i] if i < inputs and draw(st.booleans()) else None for i in range(len(outputs)))
+    return LinearMap(inputs, outputs, steps), own
+
+
+def exactly(coefficient: Coefficient) -> Fraction:
+    assert not isinstance(coefficient, Symbolic)
+    return Fraction(coefficient)
+
+
+def run(evaluation: Evaluation, memory: list[Fraction], own: Own) -> list[Fraction]:
+    """What the instructions write, where an output overwrites the input that it stands for; fails where a value is not there yet."""
+    memory = list(memory)
+    values: dict[int, Fraction] = {}
+    written: dict[int, Fraction] = {}
+    for instruction in evaluation.instructions:
+        if isinstance(instruction, Read):
+            assert instruction.value not in values, "read twice"
+            values[instruction.value] = memory[instruction.value]
+        elif isinstance(instruction, Add):
+            assert instruction.begins == (instruction.value not in values)
+            total = sum((exactly(c) * values[index] for index, c in instruction.terms), Fraction(0))
+            values[instruction.value] = values.get(instruction.value, Fraction(0)) + total
+        else:
+            assert instruction.output not in written, "written twice"
+            written[instruction.output] = values[instruction.value]
+            place = own[instruction.output] if own else None
+            if place is not None:
+                memory[place] = values[instruction.value]
+    return [written[i] for i in range(len(written))]
+
+
+def counted(instructions: tuple[Instruction, ...]) -> list[int]:
+    """Live values by definition: those that some instruction up to here and one after it (in a write: or itself) name."""
+
+    def names(instruction: Instruction) -> set[int]:
+        return {instruction.value, *(i for i, _ in getattr(instruction, "terms", ()))}
+
+    counts = []
+    for position, instruction in enumerate(instructions):
+        before = set().union(*map(names, instructions[: position + 1]))
+        after = set().union(*map(names, instructions[position + (instruction.kind != "write") :]))
+        counts.append(len(before & after))
+    return counts
+
+
+@given(case=maps(), most=st.integers(0, 8))
+@example(case=(LinearMap(2, (((1, 1),), ((0, 1),))), (0, 1)), most=0)  # a swap: both inputs are read before either is written
+@example(case=(LinearMap(1, ((), ((0, 2),))), (0, None)), most=0)  # a zero where an input stood that is still wanted
+@example(case=(LinearMap(3, (((0, 1), (1, 1), (2, 1)),)), (None,)), most=2)  # the third input is read when the first two are one sum
+def test_orders_compute_the_map_and_count_what_they_hold(case: tuple[LinearMap, Own], most: int) -> None:
+    linear, own = case
+    memory = [Fraction(7**i) for i in range(linear.inputs)]
+    wanted = [sum((exactly(c) * memory[index] for index, c in row), Fraction(0)) for row in linear.matrix]
+    evaluation = evaluate(linear, own)
+    earlier = read_ahead(evaluation, most)
+    for each in (evaluation, earlier):
+        assert run(each, memory, own) == wanted
+        assert list(live_values(each.instructions)) == counted(each.instructions)
+        assert each.live == max(counted(each.instructions), default=0)
+    assert earlier.live <= max(evaluation.live, most)
+
+
+def test_each_form_costs_what_the_map_says() -> None:
+    linear = load("winograd").scheme.u
+    additions = sum(len(i.terms) - i.begins for i in evaluate(linear).instructions if isinstance(i, Add))
+    assert additions == linear.additions == 4
+
+
+def parts(name: str, levels: int) -> list[BlockMap]:
+    loaded = load(name)
+    inputs = "preserve" if loaded.schedule is None else "restore"
+    stages = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule.stages
+    return [part for stage in stages if isinstance(stage, LinearStage) for m in stage.maps for part in components(m)]
+
+
+@pytest.mark.parametrize(
+    ("name", "levels", "most"),
+    [("winograd", 1, 4), ("winograd", 2, 16), ("winograd", 3, 46), ("strassen", 3, 86), ("msmes", 3, 39), ("hopcroft_kerr", 2, 63)],
+)
+def test_the_lowered_maps_need_few_registers(name: str, levels: int, most: int) -> None:
+    """Pinned, for a worse order costs occupancy: evaluated as they are written, three levels of winograd hold 148 values."""
+    assert max(evaluate(part.map, own_inputs(part)).live for part in parts(name, levels)) <= most
+
+
+def test_reading_ahead_uses_what_is_free() -> None:
+    (expansion, *_) = parts("winograd", 2)
+    evaluation = evaluate(expansion.map)
+    first = [isinstance(i, Read) for i in read_ahead(evaluation, 99).instructions[:16]]
+    assert all(first) and len(first) == len(expansion.sources)
+    assert read_ahead(evaluation, 0) == evaluation

@@ -1,0 +1,243 @@
+"""AlphaTensor's archives: halves are rationals, and whatever a hostile one holds, nothing of it is executed."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import struct
+import time
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from published import FOLDER, needs_folder
+
+from bilinear.errors import BilinearError
+from bilinear.interchange import npy
+from bilinear.interchange.alphatensor import npz_entries, read_npz
+from bilinear.interchange.importing import Imported, import_file
+from bilinear.interchange.pickled_arrays import pickled_array
+from bilinear.ir.ring import Ring
+from bilinear.verify.scheme import prove_scheme
+
+ARCHIVES = FOLDER / "alphatensor" / "algorithms"
+
+U = [[1, 0, 1, 0, 1, -1, 0], [0, 0, 0, 0, 1, 0, 1], [0, 1, 0, 0, 0, 1, 0], [1, 1, 0, 1, 0, 0, -1]]
+V = [[1, 1, 0, -1, 0, 1, 0], [0, 0, 1, 0, 0, 1, 0], [0, 0, 0, 1, 0, 0, 1], [1, 0, -1, 0, 1, 0, 1]]
+W = [[1, 0, 0, 1, -1, 0, 1], [0, 1, 0, 1, 0, 0, 0], [0, 0, 1, 0, 1, 0, 0], [1, -1, 1, 0, 0, 1, 0]]
+"""Strassen's tables, the blocks of C column by column."""
+
+
+def archive(path: Path, held: Any, name: str = "2,2,2") -> Path:
+    np.savez_compressed(path, allow_pickle=True, **{name: held})
+    return path
+
+
+def objects(*tables: Any) -> Any:
+    held = np.empty(len(tables), dtype=object)
+    held[:] = [np.array(table) for table in tables]
+    return held
+
+
+def raw(path: Path, data: bytes, name: str = "2,2,2.npy") -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as opened:
+        opened.writestr(name, data)
+    return path
+
+
+def npy_of(payload: bytes, shape: str = "(3,)", descr: str = "'|O'") -> bytes:
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + payload
+
+
+def refusal(path: Path, entry: str = "") -> str:
+    with pytest.raises(BilinearError) as caught:
+        read_npz(path, entry)
+    (diagnostic,) = caught.value.diagnostics
+    return f"{diagnostic.code} {diagnostic.message}"
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i8", ">i4", "f4", "f8", ">f8"])
+def test_one_array_and_an_array_of_arrays_mean_the_same(tmp_path: Path, dtype: str) -> None:
+    tables = [np.array(table, dtype=dtype) for table in (U, V, W)]
+    stacked = read_npz(archive(tmp_path / "a.npz", np.stack(tables)))
+    pickled = read_npz(archive(tmp_path / "a.npz", objects(*tables)))
+    turned = read_npz(archive(tmp_path / "a.npz", objects(*(np.asfortranarray(table) for table in tables))))
+    assert stacked == pickled == turned and stacked.format == "<2,2,2;7>"
+    assert prove_scheme(stacked).holds and stacked.tables[0][0] == ((0, 1), (3, 1))
+
+
+@needs_folder
+def test_halves_are_rationals() -> None:
+    scheme = read_npz(ARCHIVES / "factorizations_r.npz", "3,4,11")
+    values = {c for table in scheme.tables for row in table for _, c in row}
+    assert Fraction(1, 2) in values and scheme.format == "<3,4,11;103>" and prove_scheme(scheme).holds
+
+
+@needs_folder
+def test_the_archives_of_both_rings() -> None:
+    assert len(npz_entries(ARCHIVES / "factorizations_r.npz")) == 93
+    path = ARCHIVES / "factorizations_f2.npz"
+    assert len(npz_entries(path)) == 20
+    assert not prove_scheme(read_npz(path, "4,4,4")).holds and prove_scheme(read_npz(path, "4,4,4", Ring("Z/2"))).holds
+    found = import_file(path, entry="4,4,4")
+    assert isinstance(found, Imported) and str(found.scheme.ring) == "Z/2" and found.found == ("it holds over Z/2 alone",)
+    assert refusal(path).startswith("E354") and refusal(path, "7,7,7").startswith("E354")
+
+
+@needs_folder
+@pytest.mark.parametrize("name", ["factorizations_r.npz", "factorizations_f2.npz"])
+def test_what_numpy_unpickles_is_what_is_read_without_unpickling(name: str) -> None:
+    with np.load(ARCHIVES / name, allow_pickle=True) as trusted:
+        opened = npy.Archive(ARCHIVES / name)
+        for entry in npz_entries(ARCHIVES / name)[:40]:
+            for ours, theirs in zip(opened.arrays(entry), trusted[entry], strict=True):
+                assert np.array_equal(ours, theirs) and ours.dtype == theirs.dtype
+
+
+class Evil:
+    """What a pickle may name, and the unpickler would call."""
+
+    def __init__(self, call: Callable[..., object], *arguments: object) -> None:
+        self.how = (call, arguments)
+
+    def __reduce__(self) -> Any:
+        return self.how
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_nothing_is_executed(tmp_path: Path, protocol: int) -> None:
+    mark = tmp_path / "executed"
+    for evil in (Evil(os.system, f"touch {mark}"), Evil(eval, f"open({str(mark)!r}, 'w')"), Evil(np.save, str(mark), [1])):
+        held = np.empty(3, dtype=object)
+        held[:] = [evil, np.array(V), np.array(W)]
+        buffer = io.BytesIO()
+        np.save(buffer, np.empty(0, dtype=object), allow_pickle=True)
+        path = raw(tmp_path / "evil.npz", npy_of(pickle.dumps(held, protocol=protocol)))
+        assert refusal(path).startswith("E353")
+        assert not mark.exists()
+
+
+@pytest.mark.parametrize("protocol", range(2, 5))
+def test_every_protocol_of_honest_arrays_is_read(tmp_path: Path, protocol: int) -> None:
+    path = raw(tmp_path / "a.npz", npy_of(pickle.dumps(objects(U, V, W), protocol=protocol)))
+    assert prove_scheme(read_npz(path)).holds
+
+
+BOMB = b"\x80\x04" + b"cnumpy.core.multiarray\n_reconstruct\n"
+HOSTILE = {
+    "names numpy's own functions": b"\x80\x03cnumpy\nsave\n(X\x01\x00\x00\x00xtR.",
+    "an instance": b"\x80\x03(cos\nsystem\no.",
+    "an object of a class": b"\x80\x02cnumpy\nndarray\n)\x81.",
+    "an extension": b"\x80\x02\x82\x01.",
+    "a persistent name": b"\x80\x02X\x01\x00\x00\x00aQ.",
+    "an array of another class": BOMB + b"cos\nsystem\nK\x00\x85C\x01b\x87R.",
+    "a huge array": pickle.dumps(np.zeros(3), 3).replace(b"K\x03\x85", b"J\xff\xff\xff\x7f\x85"),
+    "fewer elements than its shape": pickle.dumps(np.zeros(3), 3).replace(b"K\x03\x85", b"K\x04\x85"),
+    "bytes that are not there": b"\x80\x03B\xff\xff\xff\x7fab.",
+    "a frame that is not there": b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f.",
+    "a memo that is not there": b"\x80\x03h\x07.",
+    "an empty stack": b"\x80\x03R.",
+    "a mark that is not there": b"\x80\x03t.",
+    "a number": b"\x80\x03K\x07.",
+    "nothing": b"",
+    "no opcode": b"\xff\xff",
+    "a state of a number": b"\x80\x03K\x07K\x01b.",
+    "appending to a number": b"\x80\x03K\x07K\x01a.",
+    "endless opcodes": b"\x80\x03" + b"N0" * 150_000 + b".",
+    "strings of another element type": pickle.dumps(np.array(["a", "b"]), 3),
+    "nested lists without end": b"\x80\x03" + b"]" * 100_000 + b"a" * 99_999 + b".",
+}
+
+
+def test_what_is_called_is_named_and_not_called(tmp_path: Path) -> None:
+    for called in (b"os\nsystem", b"numpy\nzeros", b"builtins\neval"):
+        payload = b"\x80\x03c" + called + b"\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R."
+        told = refusal(raw(tmp_path / "x.npz", npy_of(payload)))
+        assert f"its pickle calls '{called.decode().replace(chr(10), ' ')}'" in told
+
+
+def test_arrays_of_python_numbers_in_either_memory_order(tmp_path: Path) -> None:
+    for order in ("C", "F"):
+        held = np.empty(3, dtype=object)
+        held[:] = [np.array(table, dtype=object, order=order) for table in (U, V, W)]
+        assert prove_scheme(read_npz(archive(tmp_path / "a.npz", held))).holds
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_pickles_are_refused(tmp_path: Path, name: str) -> None:
+    begin = time.process_time()
+    assert refusal(raw(tmp_path / "x.npz", npy_of(HOSTILE[name]))).startswith("E353")
+    with pytest.raises(BilinearError):
+        read_npz(raw(tmp_path / "x.npz", npy_of(HOSTILE[name])))
+    assert time.process_time() - begin < 4
+
+
+ARRAY = npy_of(np.array([U, V, W], dtype="<i8").tobytes(), "(3, 4, 7)", "'<i8'")
+HEADERS = {
+    "no header": b"1 0\n",
+    "a broken header": ARRAY.replace(b"'descr'", b"'descr"),
+    "a header that is a call": npy_of(b"", "__import__('os').system('true')"),
+    "a long header": b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31) + b" " * 100,
+    "a huge shape": ARRAY.replace(b"(3, 4, 7)", b"(3, 2**60, 7)"),
+    "a larger shape": ARRAY.replace(b"(3, 4, 7)", b"(3, 4, 8)"),
+    "a negative shape": ARRAY.replace(b"(3, 4, 7)", b"(3,-4,-7)"),
+    "strings": ARRAY.replace(b"'<i8'", b"'<U2'"),
+    "records": ARRAY.replace(b"'<i8'", b"[('a','<i8')]"),
+    "a truncated array": ARRAY[:-1],
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_malformed_arrays_are_refused(tmp_path: Path, name: str) -> None:
+    assert refusal(raw(tmp_path / "x.npz", HEADERS[name])).startswith("E353")
+
+
+def test_malformed_archives_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refusal(tmp_path / "none.npz").startswith("E251")
+    (tmp_path / "x.npz").write_bytes(b"PK\x03\x04")
+    assert "is no .npz archive" in refusal(tmp_path / "x.npz")
+    whole = archive(tmp_path / "a.npz", objects(U, V, W)).read_bytes()
+    for end in range(0, len(whole), 37):
+        (tmp_path / "x.npz").write_bytes(whole[:end])
+        assert refusal(tmp_path / "x.npz").startswith(("E353", "E251"))
+    assert refusal(archive(tmp_path / "a.npz", objects(U, V)), "2,2,2") == f"E353 {tmp_path}/a.npz[2,2,2] holds 2 arrays, not U, V and W"
+    assert "E253" in refusal(archive(tmp_path / "a.npz", objects(U, V, W), "2,2,3"))
+    assert "E357" in refusal(archive(tmp_path / "a.npz", objects(np.array(U) * np.nan, V, W)))
+    with zipfile.ZipFile(tmp_path / "l.npz", "w", zipfile.ZIP_LZMA) as opened:
+        opened.writestr("2,2,2.npy", ARRAY)
+    assert "compressed in a way" in refusal(tmp_path / "l.npz")
+    monkeypatch.setattr(npy, "MOST_MEMBERS", 0)
+    assert "holds 1 arrays" in refusal(tmp_path / "a.npz")
+    monkeypatch.setattr(npy, "MOST_ARCHIVE", 10)
+    assert "is larger than" in refusal(tmp_path / "a.npz")
+
+
+def test_a_bomb_is_not_decompressed(tmp_path: Path) -> None:
+    path = raw(tmp_path / "x.npz", b"\0" * (npy.MOST_MEMBER * 8))
+    assert path.stat().st_size < npy.MOST_ARCHIVE
+    tracemalloc.start()
+    assert "is larger than" in refusal(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * npy.MOST_MEMBER
+
+
+@given(st.integers(0, 900), st.binary(max_size=6), st.integers(0, 6))
+def test_whatever_is_in_a_pickle_is_read_or_refused(start: int, middle: bytes, cut: int) -> None:
+    data = pickle.dumps(objects([[1, 0]], [[1], [2]], [[0.5]]), 3)
+    start = min(start, len(data))
+    codes: set[str] = set()
+    try:
+        pickled_array(data[:start] + middle + data[start + cut :], "x")
+    except BilinearError as error:
+        codes = {d.code for d in error.diagnostics}
+    assert codes <= {"E353"}

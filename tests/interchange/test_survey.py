@@ -1,0 +1,123 @@
+"""Every published file in one table: proved, or the datum that it lacks; and the tables of folders that are not published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from published import FOLDER, needs_folder
+
+from bilinear.interchange.survey import LACKS, PROVED, REFUSED, Row, by_format, survey
+
+STRASSEN = """\
+1 0 1 0 1 -1 0
+0 0 0 0 1 0 1
+0 1 0 0 0 1 0
+1 1 0 1 0 0 -1
+#
+1 1 0 -1 0 1 0
+0 0 1 0 0 1 0
+0 0 0 1 0 0 1
+1 0 -1 0 1 0 1
+#
+1 0 0 1 -1 0 1
+0 0 1 0 1 0 0
+0 1 0 1 0 0 0
+1 -1 1 0 0 1 0
+"""
+
+COUNTS = {"npz": 113, "json": 62, "m": 4, "sms": 147, "slp": 84, "fflas": 11, "fast-matmul": 93}
+LACKING = {
+    **{f"fflas-ffpack/schedules.txt[WinogradAcc_{name}]": "steps: " for name in ("3_23", "3_21", "2_24", "2_27")},
+    **{f"plinopt/data/2o2o2_4_partSP_{m}.sms": "a further product, which adds a1*b0 + a2*b0 to c2" for m in "LRP"},
+    **{f"plinopt/data/3o2o5_Toom3.5_P.{s}": f"the files 3o2o5_Toom3.5_L.{s}, 3o2o5_Toom3.5_R.{s}" for s in ("sms", "slp")},
+    **{f"plinopt/data/4o3o7_Toom4.5_P.{s}": f"the files 4o3o7_Toom4.5_L.{s}, 4o3o7_Toom4.5_R.{s}" for s in ("sms", "slp")},
+    **{f"plinopt/data/{name}": "the other two of three files" for name in ("cyclic.sms", "test-prg.slp")},
+}
+"""What is not proved, and what the file lacks."""
+OTHERS = {
+    "1o1o2_3_Karatsuba": "polynomials of degrees 1 and 1, over Q",
+    "2o2o2_5_shortproduct": "polynomials of degrees 2 and 2 modulo x^3, over Q",
+    "2o2o4_5_Toom3": "polynomials of degrees 2 and 2, over Q",
+    "3o3o6_Toom4": "polynomials of degrees 3 and 3, over Q",
+    "4o4o8_Toom5": "polynomials of degrees 4 and 4, over Q",
+    "4o4o8_Montgomery-13": "polynomials of degrees 4 and 4, over Q",
+    "4o4o8_Montgomery-13-mod2": "polynomials of degrees 4 and 4, over Z/2",
+    "3o3o3_F81-Karatsuba-9-21": "the field of order 81: Z/3[x] modulo x^4 + x^3 + x^2 + x + 1, over Z/3",
+    "4o4o4_F243-11-44": "the field of order 243: Z/3[x] modulo x^5 + 2*x + 1, over Z/3",
+    "4o4o4_F243-Montgomery-13-42": "the field of order 243: Z/3[x] modulo x^5 + x^4 + 2*x^3 + 2*x^2 + 2, over Z/3",
+    "4o4o4_F32_Montgomery": "the field of order 32: Z/2[x] modulo x^5 + x^4 + x^2 + x + 1, over Z/2",
+    "4o4o4_F32_Standard": "the field of order 32: Z/2[x] modulo x^5 + x^2 + 1, over Z/2",
+    "3o3o3_S81_8_22": "a semifield of order 81: no zero divisors, over Z/3",
+    "4o4o4_S243_10-43": "a semifield of order 243: no zero divisors, over Z/3",
+    "4o4o4_S32_13_#2": "a semifield of order 32: no zero divisors, over Z/2",
+    "2x2T_3+2_AAdjoint": "A*A^T, A 2 x 2, lower triangle, over Q[i]",
+    "4x4T_8+26_RXTX": "A*A^T, A 4 x 4, upper triangle, blocks numbered from A44 on, over Q",
+}
+"""The bilinear maps that are no products of matrices; the polynomials are those that the comments of the files name."""
+
+
+@needs_folder
+def test_every_published_file_is_proved_or_lacks_a_datum() -> None:
+    rows = list(survey(FOLDER))
+    table = {row.file: row for row in rows}
+    assert len(table) == len(rows)
+    assert not [row for row in rows if row.verdict == REFUSED]
+    assert {row.file for row in rows if row.verdict == LACKS} == LACKING.keys()
+    assert all(table[name].what.startswith(datum) for name, datum in LACKING.items())
+    sums = {name: count for name, count, *_ in by_format(rows)}
+    assert sums == {**COUNTS, "all": sum(COUNTS.values())}
+    for name, what in OTHERS.items():
+        found = [row for row in rows if row.file.startswith(f"plinopt/data/{name}_") and row.file[-5:-4] in "LRP"]
+        assert found and {row.what for row in found} == {what}, name
+    _check_the_rest(table)
+
+
+def _check_the_rest(table: dict[str, Row]) -> None:
+    """Some rows that other tests do not know: the format in the name is the one that was read, halves are proved, rings are found."""
+    archives = {name: row for name, row in table.items() if row.format == "npz"}
+    for name, row in archives.items():
+        assert row.what.startswith(f"<{name.split('[')[1][:-1]};")
+        assert row.what.endswith("over Z/2" if "_f2" in name else "over Q")
+    assert archives["alphatensor/algorithms/factorizations_f2.npz[4,4,4]"].found == ("it holds over Z/2 alone",)
+    assert archives["alphatensor/algorithms/factorizations_f2.npz[4,4,4]"].what == "<4,4,4;47> over Z/2"
+    assert table["plinopt/data/4x4x4_48_rational-CoB_L.slp"].what == "<4,4,4;48> over Q, in other bases, as its changes of basis"
+    approximate = [row for name, row in table.items() if "approx" in name]
+    assert approximate and all("over Q[lambda] up to O(lambda^1)" in row.what for row in approximate)
+
+
+@needs_folder
+def test_published_programs_have_the_additions_that_their_names_say() -> None:
+    from bilinear.interchange.plinopt import read_sms_set
+
+    data = FOLDER / "plinopt" / "data"
+    for name, additions in [("3x3x3_23_58", 58), ("4x4x4_49_156", 156), ("2x2x2_7_Winograd", 15)]:
+        program, matrices = read_sms_set(data / name, suffix="slp"), read_sms_set(data / name)
+        assert program.additions == additions <= matrices.additions and program.tables == matrices.tables
+
+
+def test_a_folder_of_anything(tmp_path: Path) -> None:
+    (tmp_path / "LICENSE").write_text("free")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "strassen").write_text(STRASSEN)
+    (tmp_path / "wrong").write_text(STRASSEN.replace("1 -1 1 0 0 1 0", "1 1 1 0 0 1 0"))
+    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "x-CoB_L.sms").write_text("1 1 R\n1 1 1\n0 0 0\n")
+    for m in "RP":
+        (tmp_path / f"x-CoB_{m}.sms").write_text("1 1 R\n1 1 1\n0 0 0\n")
+    rows = {row.file: row for row in survey(tmp_path)}
+    assert rows["deep/strassen"].verdict == PROVED and rows["deep/strassen"].what == "<2,2,2;7> over Q"
+    assert rows["wrong"].verdict == REFUSED and rows["wrong"].what.startswith("E356") and rows["photo.jpg"].what.startswith("E351")
+    assert {rows[f"x-CoB_{m}.sms"].what for m in "LRP"} == {"the -ALT files whose bases it changes"}
+    assert [line[:5] for line in by_format(list(rows.values()))] == [
+        ("sms", 3, 0, 3, 0),
+        ("fast-matmul", 2, 1, 0, 1),
+        ("all", 6, 1, 3, 2),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_what_cannot_be_read_is_a_row(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "x.npz").write_bytes(b"PK\x03\x04 broken")
+    (row,) = survey(tmp_path)
+    assert row.verdict == REFUSED and "E353" in row.what and kind

@@ -1,0 +1,160 @@
+"""Proofs of other bilinear maps, beside integers; which map an algorithm computes; and the product of matrices as one map among them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from bilinear.errors import BilinearError
+from bilinear.frontend import load
+from bilinear.interchange.reading import Maps
+from bilinear.interchange.targets import identify
+from bilinear.ir.bilinear_map import (
+    BilinearAlgorithm,
+    BilinearMap,
+    as_algorithm,
+    matrix_product,
+    polynomial_product,
+    product_modulo,
+    product_with_transpose,
+)
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.ring import Ring
+from bilinear.source import Source
+from bilinear.verify.bilinear_map import is_division_algebra, prove_map
+from bilinear.verify.scheme import prove_scheme
+
+KARATSUBA = (((0, 1),), ((0, 1), (1, 1)), ((1, 1),)), (((0, 1),), ((1, 1), (0, -1), (2, -1)), ((2, 1),))
+
+
+def karatsuba(name: str = "karatsuba") -> Maps:
+    """The product of a0 + a1 x and b0 + b1 x with three products."""
+    factors = LinearMap(2, KARATSUBA[0])
+    return Maps(Source("k", ""), name, factors, factors, LinearMap(3, (((0, 1),), ((0, -1), (1, 1), (2, -1)), ((2, 1),))))
+
+
+def values(target: BilinearMap, left: list[int], right: list[int]) -> list[int]:
+    return [sum(c * left[i] * right[j] for i, j, c in row) for row in target.rows]
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (2, 3, 4), (3, 1, 2)])
+def test_the_product_of_matrices(m: int, k: int, n: int) -> None:
+    draw = random.Random(m)
+    a, b = [draw.randint(-9, 9) for _ in range(m * k)], [draw.randint(-9, 9) for _ in range(k * n)]
+    target = matrix_product(m, k, n)
+    assert values(target, a, b) == (np.array(a).reshape(m, k) @ np.array(b).reshape(k, n)).ravel().tolist()
+    assert target.left[-1] == f"A{m}{k}" and target.outputs[-1] == f"C{m}{n}"
+
+
+@pytest.mark.parametrize(("m", "k", "upper", "first"), [(2, 2, False, 0), (4, 4, True, 15), (3, 2, True, 0), (3, 2, False, 5)])
+def test_the_product_with_the_transpose(m: int, k: int, upper: bool, first: int) -> None:
+    a = np.random.default_rng(1).integers(-9, 9, (m, k))
+    held = np.roll(a.ravel(), -first).tolist()
+    found = values(product_with_transpose(m, k, upper, first), held, held)
+    assert found == (a @ a.T)[np.triu_indices(m) if upper else np.tril_indices(m)].tolist()
+
+
+@pytest.mark.parametrize(("left", "right"), [(0, 0), (1, 1), (3, 2)])
+def test_the_product_of_polynomials(left: int, right: int) -> None:
+    a, b = list(range(1, left + 2)), list(range(5, right + 6))
+    wanted = np.convolve(a, b).tolist()
+    for degree in range(left + right + 1):
+        assert values(polynomial_product(left, right, degree), a, b) == wanted[: degree + 1]
+
+
+@pytest.mark.parametrize(("polynomial", "p"), [((1, 1), 2), ((1, 2, 0, 0, 0), 3), ((3, 1, 4), 5)])
+def test_the_product_modulo_a_polynomial(polynomial: tuple[int, ...], p: int) -> None:
+    a, b = list(range(len(polynomial))), list(range(2, 2 + len(polynomial)))
+    found = [c % p for c in values(product_modulo(polynomial, p), a, b)]
+    rest = np.polydiv(np.convolve(a, b)[::-1], np.array([1, *polynomial[::-1]]))[1]
+    wanted = [round(c) % p for c in rest[::-1]]
+    assert found == (wanted + [0] * len(polynomial))[: len(polynomial)]
+
+
+@pytest.mark.parametrize("name", ["strassen", "winograd", "hopcroft_kerr"])
+def test_the_general_proof_agrees_with_that_of_schemes(name: str) -> None:
+    scheme, draw = load(name).scheme, random.Random(3)
+    assert prove_map(as_algorithm(scheme)).holds
+    for _ in range(30):
+        number = draw.randrange(len(scheme.w.outputs))
+        outputs = [list(row) for row in scheme.w.outputs]
+        place = draw.randrange(len(outputs[number]))
+        index, c = outputs[number][place]
+        outputs[number][place] = (index, c * draw.choice((-1, 2, Fraction(1, 3))))
+        wrong = replace(scheme, w=LinearMap(scheme.w.inputs, tuple(map(tuple, outputs)), scheme.w.steps))
+        proof, other = prove_scheme(wrong), prove_map(as_algorithm(wrong))
+        assert not other.holds and len(other.differences) == len(proof.failures)
+        assert {(d.output, d.left, d.right, d.found) for d in other.differences} == {
+            (e.output, e.left, e.right, e.found) for e in proof.failures
+        }
+
+
+def test_a_wrong_algorithm_is_told_where_it_differs() -> None:
+    maps = karatsuba()
+    algorithm = BilinearAlgorithm("k", polynomial_product(1, 1, 2), maps.u, maps.v, LinearMap(3, (((0, 1),), ((1, 1), (0, 1)), ((2, 3),))))
+    proof = prove_map(algorithm)
+    told = [str(d) for d in proof.differences]
+    assert told == [
+        "a0*b0 in c1: found 2, needed 0",
+        "a1*b1 in c1: found 1, needed 0",
+        "a1*b1 in c2: found 3, needed 1",
+    ]
+    with pytest.raises(BilinearError, match=r"E350.*k does not compute polynomials of degrees 1 and 1 over Q: 3 coefficients differ"):
+        proof.require()
+    with pytest.raises(BilinearError, match="E253"):
+        prove_map(replace(algorithm, target=polynomial_product(1, 1, 1)))
+    with pytest.raises(BilinearError, match="E302"):
+        prove_map(replace(algorithm, ring=Ring("Z"), w=LinearMap(3, (((0, Fraction(1, 2)),), (), ()))))
+
+
+def test_outputs_that_are_their_own_transpose() -> None:
+    """The coefficient of X*Y^T counts with that of Y*X^T in a diagonal block, and nowhere else."""
+    target = product_with_transpose(2, 1, upper=True)
+    u = LinearMap(2, (((0, 1),), ((0, 1),), ((1, 1),), ((0, 1),), ((1, 1),)))
+    v = LinearMap(2, (((0, 1),), ((1, 1),), ((1, 1),), ((1, 1),), ((0, 1),)))
+    rows = (((0, 1), (3, 1), (4, -1)), ((1, 1),), ((2, 1),))
+    assert prove_map(BilinearAlgorithm("x", target, u, v, LinearMap(5, rows))).holds
+    wrong = LinearMap(5, (((0, 1),), ((4, 1),), ((2, 1),)))
+    assert not prove_map(BilinearAlgorithm("x", target, u, v, wrong)).holds
+
+
+def test_what_an_algorithm_computes_is_found_out() -> None:
+    found = identify(karatsuba())
+    assert found is not None and found.title == "polynomials of degrees 1 and 1" and found.ring == "Q"
+    halved = replace(karatsuba(), w=LinearMap(3, (((0, 1),), ((0, 1), (1, 1), (2, 1)), ((2, 1),))))
+    found = identify(halved)
+    assert found is not None and found.ring == "Z/2" and found.proof is not None and found.proof.holds
+    less = replace(karatsuba(), w=LinearMap(3, (((0, 1),), ((0, -1), (1, 1)), ((2, 1),))))
+    found = identify(less)
+    assert found is not None and found.proof is None
+    assert found.missing == "a further product, which adds (-1)*a1*b1 to c1: then it computes polynomials of degrees 1 and 1"
+    nothing = replace(karatsuba(), w=LinearMap(3, (((0, 5),), ((0, 7),), ((2, 1), (1, 1)))))
+    assert identify(nothing) is None
+
+
+def complex_product(sign: int) -> Maps:
+    """(a0 + a1 x)(b0 + b1 x) with x^2 = sign, four products."""
+    u, v = LinearMap(2, (((0, 1),), ((1, 1),), ((0, 1),), ((1, 1),))), LinearMap(2, (((0, 1),), ((1, 1),), ((1, 1),), ((0, 1),)))
+    return Maps(Source("f", ""), "x_F9_4", u, v, LinearMap(4, (((0, 1), (1, sign)), ((2, 1), (3, 1)))))
+
+
+def test_fields_and_rings_that_are_none() -> None:
+    found = identify(complex_product(-1))
+    assert found is not None and (found.title, found.ring) == ("the field of order 9: Z/3[x] modulo x^2 + 1", "Z/3")
+    assert is_division_algebra(found.algorithm)
+    found = identify(complex_product(1))
+    assert found is not None and found.title == "Z/3[x] modulo x^2 + 2"
+    assert not is_division_algebra(found.algorithm)
+    assert not is_division_algebra(replace(found.algorithm, ring=Ring("Q")))
+
+
+def test_a_semifield_is_its_own_definition() -> None:
+    maps = complex_product(-1)
+    twisted = replace(maps, w=LinearMap(4, (((2, 1), (3, 1)), ((0, 1), (1, -1)))))
+    found = identify(twisted)
+    assert found is not None and found.title == "a semifield of order 9: no zero divisors" and found.proof is not None and found.proof.holds
+    assert identify(replace(twisted, w=LinearMap(4, (((2, 1), (3, 1)), ((0, 1), (1, 1)))))) is None

@@ -1,0 +1,83 @@
+"""The shipped table of outlines, beside the schedules that it stands for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bilinear.ir.schedule import ProductStage
+from bilinear.planner import profiles
+from bilinear.planner.choose import Problem, Way, lowered, ways
+from bilinear.planner.layout import lifetimes
+from bilinear.planner.plan import make_plan
+from bilinear.planner.prepare import INPUTS
+
+ALL = tuple(dict.fromkeys((way.levels, way.inputs) for inputs in INPUTS for way in ways(Problem(8192, 8192, 8192, inputs=inputs))))
+ONE = (("winograd",), "preserve")
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    """Other tests plan with the table as it is shipped."""
+    yield
+    profiles._table.cache_clear()
+    profiles.outline.cache_clear()
+
+
+def with_table(monkeypatch: pytest.MonkeyPatch, path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(profiles, "TABLE", path)
+    profiles._table.cache_clear()
+    profiles.outline.cache_clear()
+
+
+def test_the_table_is_what_the_schedules_are(update_golden: bool) -> None:
+    """Of everything that is weighed; `--update-golden` writes it anew after a change of the algorithms, the passes or the counts."""
+    text = profiles.table_text(ALL)
+    if update_golden:
+        profiles.TABLE.write_text(text, encoding="utf-8")
+        return
+    assert profiles.TABLE.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("way", ALL[:4] + ALL[-4:], ids=lambda way: " ".join((*way[0], way[1])))
+def test_an_entry_is_read_as_it_was_written(way: tuple[tuple[str, ...], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = profiles.outline_of(*way)
+    with_table(monkeypatch, tmp_path / "table.json", profiles.table_text([way]))
+    monkeypatch.setattr(profiles, "outline_of", lambda *_: pytest.fail("lowered anew"))
+    assert profiles.outline(*way) == made
+    schedule, profile = lowered(Way(*way))
+    assert (made.profile, made.workspaces) == (profile, schedule.workspaces)
+    assert made.lifetimes == lifetimes(schedule)
+    shape: tuple[int, int, int] = (1000, 777, 1234)
+    whole, laid_out = make_plan(schedule, *shape, 8), make_plan(made.frame, *shape, 8, alive=made.lifetimes)
+    assert laid_out == replace(whole, schedule=made.frame)
+    products = sum(len(stage.products) for stage in schedule.stages if isinstance(stage, ProductStage))
+    assert made.products == products
+    assert len(profile.works) == len(schedule.stages)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"algorithms_sha256": 1, "outlines": {}}'])
+def test_a_damaged_table_is_no_table(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_table(monkeypatch, tmp_path / "table.json", text)
+    assert profiles.outline(*ONE) == profiles.outline_of(*ONE)
+
+
+def test_a_table_of_other_algorithms_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = json.loads(profiles.table_text([ONE]))
+    table["outlines"]["winograd preserve"]["grid"] = [9, 9, 9]
+    with_table(monkeypatch, tmp_path / "table.json", json.dumps(table))
+    assert profiles.outline(*ONE).profile.m == 9
+    with_table(monkeypatch, tmp_path / "table.json", json.dumps(table | {"algorithms_sha256": "0" * 64}))
+    assert profiles.outline(*ONE).profile.m == 2
+
+
+def test_a_table_that_is_missing_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles, "TABLE", tmp_path / "none.json")
+    profiles._table.cache_clear()
+    profiles.outline.cache_clear()
+    assert profiles.outline(*ONE).products == 7

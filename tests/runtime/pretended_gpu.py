@@ -1,0 +1,159 @@
+"""A GPU that is pretended: a `cupy` whose arrays lie in ordinary memory, and whose launches run the emitted CUDA C on the CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen.emulated import address, c_type
+
+from bilinear.codegen.render import render
+from bilinear.emulator import Module, compile_on_cpu
+from bilinear.ir.kernel import ScanKernel
+from bilinear.runtime import cuda_executor
+
+READERS: dict[str, Any] = {"double": ctypes.c_double, "float": ctypes.c_float}
+
+
+class Array:
+    """As much of a CuPy array as `matmul` uses; none of NumPy's functions takes it for an array of its own."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, host: Any) -> None:
+        self.host = host
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("shape", "strides", "dtype", "ndim", "size", "itemsize", "nbytes", "flags"):
+            raise AttributeError(name)
+        return getattr(self.host, name)
+
+    @property
+    def data(self) -> Any:
+        return SimpleNamespace(ptr=address(self.host))
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return self.host.__array_interface__
+
+    def __getitem__(self, index: Any) -> Array:
+        return Array(self.host[index])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.host[index] = value.host if isinstance(value, Array) else value
+
+    def __imul__(self, factor: Any) -> Array:
+        self.host *= factor
+        return self
+
+    def __iadd__(self, other: Array) -> Array:
+        self.host += other.host
+        return self
+
+    def __rmul__(self, factor: Any) -> Array:
+        return Array(factor * self.host)
+
+    def __int__(self) -> int:
+        return int(self.host)
+
+    def astype(self, dtype: Any, copy: bool = True) -> Array:
+        return self if not copy and self.dtype == dtype else Array(self.host.astype(dtype))
+
+    def view(self, dtype: Any) -> Array:
+        return Array(self.host.view(dtype))
+
+    def reshape(self, *shape: int) -> Array:
+        return Array(self.host.reshape(*shape))
+
+    @property
+    def T(self) -> Array:  # NumPy's name
+        return Array(self.host.T)
+
+
+@dataclass
+class Gpu:
+    """What happened on it: launches (function, stream), multiplies by the library, contexts made; each launch is announced by number."""
+
+    stream: int = 77
+    launches: list[tuple[str, int]] = field(default_factory=list)
+    library: int = 0
+    contexts: int = 0
+    before_launch: Callable[[int], None] = lambda number: None
+    functions: dict[int, tuple[Module, str, list[str]]] = field(default_factory=dict)
+
+    def launch(self, function: int, *rest: int) -> None:
+        """`cuLaunchKernel`: grid, block, shared bytes, stream, and the address of the addresses of the arguments."""
+        grid, block, (shared, stream, parameters, extra) = rest[:3], rest[3:6], rest[6:]
+        module, name, types = self.functions[function]
+        self.before_launch(len(self.launches))
+        self.launches.append((name, stream))
+        assert extra == 0
+        places = (ctypes.c_uint64 * len(types)).from_address(parameters)
+        values = [READERS.get(kind, ctypes.c_int64).from_address(place).value for kind, place in zip(types, places, strict=True)]
+        module.launch(name, grid, block, values, shared_bytes=shared)
+
+    def function(self, kernel: Any, architecture: str) -> Any:
+        """In place of a build by NVRTC."""
+        module, types = compiled(kernel)
+        handle = len(self.functions) + 1
+        self.functions[handle] = module, kernel.name, types
+
+        def call(grid: Any, block: Any, arguments: Any) -> None:
+            module.launch(kernel.name, (2, 1, 1), block, [int(argument) for argument in arguments])
+
+        return Function(handle, call)
+
+    def matmul(self, a: Array, b: Array, out: Array | None = None) -> Array:
+        self.library += 1
+        if out is None:
+            return Array(a.host @ b.host)
+        np.matmul(a.host, b.host, out=out.host)
+        return out
+
+
+@dataclass
+class Function:
+    ptr: int
+    call: Callable[..., None]
+
+    def __call__(self, *arguments: Any) -> None:
+        self.call(*arguments)
+
+
+@cache
+def compiled(kernel: Any) -> tuple[Module, list[str]]:
+    types = [c_type(argument, kernel.element) for argument in kernel.arguments] + ["int *"] * isinstance(kernel, ScanKernel)
+    return compile_on_cpu(render(kernel), {kernel.name: types}), types
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    """Until the test ends, arrays of the class `Array` are CuPy's."""
+    gpu = Gpu()
+    device = SimpleNamespace(id=0, compute_capability="90")
+    free = lambda pointer: setattr(gpu, "contexts", gpu.contexts + 1)  # noqa: E731
+    cuda: Any = ModuleType("cupy.cuda")
+    cuda.driver = SimpleNamespace(launchKernel=gpu.launch)
+    cuda.runtime = SimpleNamespace(getDevice=lambda: 0, free=free)
+    cuda.Device = lambda *_: device
+    cuda.get_current_stream = lambda: SimpleNamespace(ptr=gpu.stream, synchronize=lambda: None)
+    cupy: Any = ModuleType("cupy")
+    cupy.cuda, cupy.ndarray, cupy.matmul = cuda, Array, gpu.matmul
+    cupy.empty = lambda shape, dtype=float: Array(np.full(shape, -99).astype(dtype))
+    cupy.zeros = lambda shape, dtype=float: Array(np.zeros(shape, dtype))
+    cupy.asarray = lambda array: array
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
+    monkeypatch.setattr(cuda_executor, "_function", gpu.function)
+    for kept in ("_functions", "_bounds"):
+        monkeypatch.setattr(cuda_executor, kept, {})
+    monkeypatch.setattr(cuda_executor, "_thread", threading.local())
+    cuda_executor._scanner.cache_clear()
+    return gpu
