@@ -17,10 +17,11 @@ import numpy as np
 from common import save
 
 import bilinear
-from bilinear.analysis.accuracy import UNIT_ROUNDOFF, error_bound, growth_factor, run_error_bound
+from bilinear.analysis.accuracy import error_bound, growth_factor, run_error_bound
 from bilinear.analysis.drift import drift_bound
 from bilinear.analysis.probable_error import probable_error
 from bilinear.frontend import load
+from bilinear.ir.number import UNIT_ROUNDOFF
 from bilinear.ir.schedule import Block
 from bilinear.planner.prepare import prepare
 

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,16 @@ from common import classical, gpu_state, interleaved, median, save
 
 import bilinear
 from bilinear.codegen.program import build_program
-from bilinear.frontend import load
 from bilinear.ir.plan import Plan
-from bilinear.planner.choose import LEAST_BLOCK, LEAST_GAIN
+from bilinear.ir.schedule import Schedule
+from bilinear.planner.choose import LEAST_BLOCK, LEAST_GAIN, Way, algorithm_named
 from bilinear.planner.device import Device, load_device
 from bilinear.planner.model import ITEMSIZE, Profile, library_seconds, predict, profile_of, stage_seconds
 from bilinear.planner.plan import make_plan
-from bilinear.planner.prepare import Prepared, plain, prepare
+from bilinear.planner.prepare import Level, plain, prepare_levels
 
 Shape = tuple[int, int, int]
-Way = tuple[str, int, str]
-"""Algorithm, levels, promise."""
+LIBRARY = "library"
 
 CALIBRATION: tuple[Shape, ...] = (
     *((n, n, n) for n in (1024, 2048, 3072, 4096, 8192, 16384)),
@@ -53,46 +52,56 @@ HELD_OUT: tuple[Shape, ...] = (
     (6001, 7003, 5005),
 )
 WAYS: tuple[Way, ...] = (
-    *(("winograd", levels, "preserve") for levels in (1, 2, 3)),
-    *(("msmes", levels, "restore") for levels in (1, 2, 3)),
-    ("hopcroft_kerr", 1, "preserve"),
-    ("laderman", 1, "preserve"),
+    Way(("classical",)),
+    *(Way(("winograd",) * levels) for levels in (1, 2, 3)),
+    Way(("winograd_depth_first",)),
+    Way(("winograd_depth_first", "winograd")),
+    Way(("winograd_depth_first", "winograd_depth_first", "winograd")),
+    Way(("winograd_depth_first", "winograd", "winograd")),
+    Way(("hopcroft_kerr",)),
+    Way(("laderman",)),
+    *(Way(("msmes",) * levels, "restore") for levels in (1, 2)),
+    *(Way(("winograd_in_place",) * levels, "restore") for levels in (1, 2)),
+    Way(("winograd_in_place", "winograd"), "restore"),
 )
 
 
 @cache
-def prepared(way: Way) -> Prepared:
-    name, levels, inputs = way
-    loaded = load(name)
-    return prepare(loaded.scheme, loaded.schedule, levels, inputs)
+def lowered(way: Way) -> Schedule:
+    """The proved schedule of a way."""
+    return prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, way.levels)), way.inputs)
 
 
 @cache
 def profile(way: Way) -> Profile:
-    return profile_of(prepared(way).schedule)
+    return profile_of(lowered(way))
 
 
 def plan_of(way: Way, shape: Shape, dtype: str) -> Plan:
-    return make_plan(prepared(way).schedule, *shape, ITEMSIZE[dtype])
+    return make_plan(lowered(way), *shape, ITEMSIZE[dtype])
 
 
 def ways_for(shape: Shape, ways: tuple[Way, ...]) -> Iterator[Way]:
     for way in ways:
-        schedule = prepared(way).schedule
+        schedule = lowered(way)
         if min(shape[0] // schedule.m, shape[1] // schedule.k, shape[2] // schedule.n) >= LEAST_BLOCK:
             yield way
 
 
-def is_weighed(row: dict[str, Any]) -> bool:
-    """Whether the planner would look at a point at all."""
-    m, k, n = row["shape"]
-    return row["algorithm"] == "library" or (row["algorithm"], row["levels"], row["inputs"]) in ways_for((m, k, n), WAYS)
+def way_of(row: dict[str, Any]) -> Way | None:
+    """What was measured; None for the library."""
+    return Way(tuple(row["levels"]), row["inputs"]) if row["levels"] else None
+
+
+def name_of(row: dict[str, Any]) -> str:
+    runs = [(name, len(list(same))) for name, same in groupby(row["levels"])]
+    return "+".join(f"{name}*{count}" if count > 1 else name for name, count in runs) or LIBRARY
 
 
 def build(task: tuple[Way | None, str, str]) -> None:
     """Fill the kernel cache with one program."""
     way, dtype, architecture = task
-    build_program(plain().schedule if way is None else prepared(way).schedule, dtype, [architecture])
+    build_program(plain().schedule if way is None else lowered(way), dtype, [architecture])
 
 
 def build_all(ways: tuple[Way, ...], dtypes: list[str]) -> None:
@@ -100,7 +109,7 @@ def build_all(ways: tuple[Way, ...], dtypes: list[str]) -> None:
     import cupy
 
     architecture = f"sm_{cupy.cuda.Device().compute_capability}"
-    slow_first = sorted(ways, key=lambda way: -way[1])
+    slow_first = sorted(ways, key=lambda way: -len(way.levels))
     tasks = [(way, dtype, architecture) for way in (*slow_first, None) for dtype in dtypes]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         list(pool.map(build, tasks))
@@ -139,14 +148,15 @@ def measure(shape: Shape, dtype: str, ways: list[Way], repeats: int) -> Iterator
     c = cupy.empty((m, n), dtype)
     calls: dict[Any, Any] = dict(classical(a, b, c))
     for way in ways:
-        calls[way] = partial(bilinear.matmul, a, b, c, algorithm=way[0], levels=way[1], inputs=way[2])  # type: ignore[arg-type]
+        plan = bilinear.plan(m, k, n, dtype, device="h200", inputs=way.inputs, levels=way.levels)
+        calls[way] = partial(bilinear.matmul, a, b, c, plan=plan)
     times: dict[Any, float] = {name: median(values) for name, values in interleaved(calls, repeats).items()}
     common = {"shape": shape, "dtype": dtype, "held_out": shape in HELD_OUT}
     libraries = {name: times.pop(name) for name in list(times) if isinstance(name, str)}
-    yield {**common, "algorithm": "library", "levels": 0, "inputs": "preserve", "ms": min(libraries.values()), **libraries, **gpu_state()}
+    yield {**common, "levels": (), "inputs": "preserve", "ms": min(libraries.values()), **libraries, **gpu_state()}
     for way in ways:
         stages = [round(ms, 5) for ms in stage_times(way, shape, a, b, c)]
-        yield {**common, "algorithm": way[0], "levels": way[1], "inputs": way[2], "ms": times[way], "stages": stages}
+        yield {**common, "levels": way.levels, "inputs": way.inputs, "ms": times[way], "stages": stages}
 
 
 def measure_all(shapes: tuple[Shape, ...], dtypes: list[str], ways: tuple[Way, ...], repeats: int) -> list[dict[str, Any]]:
@@ -159,7 +169,7 @@ def measure_all(shapes: tuple[Shape, ...], dtypes: list[str], ways: tuple[Way, .
             except Exception as error:  # the other points are worth keeping
                 print(f"{dtype} {shape}: {type(error).__name__}: {error}", flush=True)
                 continue
-            print(dtype, shape, "  ".join(f"{r['algorithm']}-{r['levels']} {r['ms']:.3f}" for r in found), flush=True)
+            print(dtype, shape, "  ".join(f"{name_of(r)} {r['ms']:.3f}" for r in found), flush=True)
             rows += found
     return rows
 
@@ -168,9 +178,9 @@ def predicted(row: dict[str, Any], device: Device) -> float:
     """Milliseconds that the model says."""
     m, k, n = row["shape"]
     shape = m, k, n
-    if row["algorithm"] == "library":
+    way = way_of(row)
+    if way is None:
         return library_seconds(shape, row["dtype"], device) * 1e3
-    way = row["algorithm"], row["levels"], row["inputs"]
     return predict(profile(way), plan_of(way, shape, row["dtype"]), row["dtype"], device) * 1e3
 
 
@@ -179,9 +189,9 @@ def evaluate(rows: list[dict[str, Any]], device: Device, stages: bool) -> None:
     for row in rows:
         row["predicted"] = predicted(row, device)
         off = row["predicted"] / row["ms"] - 1
-        name = f"{row['algorithm']}-{row['levels']}"
+        name = name_of(row)
         shape = "x".join(map(str, row["shape"]))
-        print(f"{row['dtype']} {shape:>18} {name:>16} {row['ms']:9.3f} {row['predicted']:9.3f} {off:+7.1%}{'  held out' * row['held_out']}")
+        print(f"{row['dtype']} {shape:>18} {name:>34} {row['ms']:9.3f} {row['predicted']:9.3f} {off:+7.1%}{'  held out' * row['held_out']}")
         if stages and "stages" in row:
             print_stages(row, device)
     for held_out in (False, True):
@@ -191,7 +201,8 @@ def evaluate(rows: list[dict[str, Any]], device: Device, stages: bool) -> None:
 
 
 def print_stages(row: dict[str, Any], device: Device) -> None:
-    way = row["algorithm"], row["levels"], row["inputs"]
+    way = way_of(row)
+    assert way is not None
     plan = plan_of(way, tuple(row["shape"]), row["dtype"])
     for work, ms, seconds in zip(profile(way).works, row["stages"], stage_seconds(profile(way), plan, row["dtype"], device), strict=True):
         print(f"      {ms:9.3f} {seconds * 1e3:9.3f} {seconds * 1e3 / ms:6.2f}  {work}")
@@ -200,7 +211,7 @@ def print_stages(row: dict[str, Any], device: Device) -> None:
 def picked(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """What the planner would run of the measured points of a problem: the fastest predicted one, if it gains enough over the library."""
     best = min(rows, key=lambda row: float(row["predicted"]))
-    library = next(row for row in rows if row["algorithm"] == "library")
+    library = next(row for row in rows if not row["levels"])
     return best if best["predicted"] < (1 - LEAST_GAIN) * library["predicted"] else library
 
 
@@ -228,7 +239,7 @@ def main() -> None:
     options = parser.parse_args()
     shapes = {"calibration": CALIBRATION, "held-out": HELD_OUT, "all": CALIBRATION + HELD_OUT}[options.part]
     if options.evaluate:
-        rows = [row for row in json.loads(options.evaluate.read_text())["rows"] if is_weighed(row)]
+        rows = json.loads(options.evaluate.read_text())["rows"]
     else:
         rows = measure_all(shapes, options.dtypes.split(","), WAYS, options.repeats)
         save("model", rows, options.json)

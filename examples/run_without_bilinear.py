@@ -38,23 +38,33 @@ def run(part: str, spaces: dict[str, Any], values: dict[str, Any]) -> None:
         function((blocks, launch["grid"]["y"], 1), (*kernel["threads"], 1), arguments, shared_mem=kernel["shared_bytes"])
 
 
+def run_strip(x: Any, y: Any, z: Any, alpha: float, beta: float) -> None:
+    """z = alpha * x @ y + beta * z by the plain multiply, where there is anything to do."""
+    if x.size and z.size:
+        run("remainder", {"A": x, "B": y, "C": z}, {"bm": x.shape[0], "bk": x.shape[1], "bn": y.shape[1], "alpha": alpha, "beta": beta})
+
+
 def multiply(a: Any, b: Any, c: Any, alpha: float, beta: float) -> None:
     """c = alpha * a @ b + beta * c: the schedule takes the largest multiple of its grid, plain products the strips that are left."""
     grid = schedule["grid"]
     bm, bk, bn = a.shape[0] // grid["m"], a.shape[1] // grid["k"], b.shape[1] // grid["n"]
     m, k, n = (bm * grid["m"], bk * grid["k"], bn * grid["n"]) if bm * bk * bn else (0, 0, 0)
-    for x, y, z in ((a[:m, k:], b[k:, :n], c[:m, :n]), (a[:m], b[:, n:], c[:m, n:]), (a[m:], b, c[m:])):
-        if x.size and z.size:  # first, while a and b are whole
-            run("remainder", {"A": x, "B": y, "C": z}, {"bm": x.shape[0], "bk": x.shape[1], "bn": y.shape[1], "alpha": alpha, "beta": beta})
+    overwrites = schedule["result"] == "alpha*A*B"  # beta is 0 then, and what is left of the sum is added after the core
+    rest, *strips = (a[:m, k:], b[k:, :n], c[:m, :n]), (a[:m], b[:, n:], c[:m, n:]), (a[m:], b, c[m:])
+    for x, y, z in strips if overwrites else (rest, *strips):  # first, while a and b are whole
+        run_strip(x, y, z, alpha, beta)
     if m:
         spaces, shapes = {"A": a[:m, :k], "B": b[:k, :n], "C": c[:m, :n]}, {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
         for w in schedule["workspaces"]:
             spaces[w["name"]] = cp.empty((w["rows"] * shapes[w["shape"]][0], w["columns"] * shapes[w["shape"]][1]), c.dtype)
-        run("launches", spaces, {"bm": bm, "bk": bk, "bn": bn, "alpha": alpha, "beta": beta if k == a.shape[1] else 1})
+        run("launches", spaces, {"bm": bm, "bk": bk, "bn": bn, "alpha": alpha, "beta": beta if k == a.shape[1] or overwrites else 1})
+    if overwrites:
+        run_strip(*rest, alpha, 1)
 
 
 for dtype in programs:
     a, b, c = (cp.random.standard_normal(shape, dtype=dtype) for shape in ((1027, 775), (775, 519), (1027, 519)))
-    expected = 2 * cp.matmul(a, b) + 3 * c  # before the call, which may write a and b
-    multiply(a, b, c, alpha=2, beta=3)
+    beta = 0 if schedule["result"] == "alpha*A*B" else 3
+    expected = 2 * cp.matmul(a, b) + beta * c  # before the call, which may write a and b
+    multiply(a, b, c, alpha=2, beta=beta)
     print(f"  {dtype}: differs from cupy.matmul by {float(abs(c - expected).max() / abs(expected).max()):.1e} of the largest element")

@@ -23,6 +23,8 @@ from bilinear.ir.scheme import Scheme
 
 MANIFEST = "manifest.json"
 FORMAT = "bilinear-manifest/1"
+ACCUMULATED, OVERWRITTEN = "alpha*A*B + beta*C", "alpha*A*B"
+"""What the launches of a program make of C."""
 
 
 def output_files(scheme: Scheme, inputs: str, programs: Sequence[Program], remainders: Sequence[Program], version: str) -> dict[str, bytes]:
@@ -54,6 +56,7 @@ def _identity(scheme: Scheme, schedule: Schedule, inputs: str) -> dict[str, Any]
             "levels": schedule.levels,
             "grid": {"m": schedule.m, "k": schedule.k, "n": schedule.n},
             "inputs": inputs,
+            "result": OVERWRITTEN if schedule.overwrites else ACCUMULATED,
             "restores": list(schedule.restores),
             "workspaces": [asdict(space) for space in schedule.workspaces],
             "integers": None if integers is None else asdict(integers),

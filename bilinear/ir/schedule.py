@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, is_negative
@@ -196,7 +197,7 @@ class Schedule:
         """Whether nothing is allocated beyond A, B and C."""
         return not self.workspaces
 
-    @property
+    @cached_property
     def writes_operands(self) -> bool:
         """Whether sums are formed in A or B themselves."""
         return any(t.space in ("A", "B") for s in self.stages if isinstance(s, LinearStage) for m in s.maps for t in m.targets)

@@ -164,6 +164,29 @@ def make_choice(problem: Problem, device: Device, explain: bool = False) -> Choi
     return Choice(problem, device.name, (first, *others, *refused), sha256, implementation_sha256())
 
 
+def pinned_choice(problem: Problem, device: Device, levels: tuple[str, ...]) -> Choice:
+    """The plan that runs these shipped algorithms, the outermost level first, whatever the model says of it.
+
+    Raises `BilinearError`: E543 for names that are not shipped and for levels that do not fit the problem's limits, E408 for levels that
+    cannot stand below each other.
+    """
+    from bilinear.frontend.library import shipped
+    from bilinear.planner.prepare import Level, prepare_levels
+
+    unknown = [name for name in levels if name not in shipped()]
+    if unknown or not levels:
+        what = f"{unknown[0]!r} is no shipped algorithm" if unknown else "no level is named"
+        raise fail("E543", what, f"choose from {', '.join(shipped())}")
+    prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), problem.inputs)
+    way, weighed = Way(levels, problem.inputs), _Weighing(problem, device, explain=True)
+    found = weighed.figures(way)
+    if found.why:
+        raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
+    library = weighed.library()
+    first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
+    return Choice(problem, device.name, (first, library), way.outline.sha256, implementation_sha256())
+
+
 def pareto_front(choice: Choice) -> tuple[Candidate, ...]:
     """Of all candidates with a predicted time, those that nothing beats in both time and workspace, by rising workspace."""
     timed = sorted((c for c in choice.candidates if c.ms is not None), key=lambda c: (c.workspace or 0, c.ms))
@@ -281,10 +304,8 @@ class _Weighing:
     def least_ms(self, way: Way) -> float:
         """What the products of a way take alone, in milliseconds."""
         p = self.problem
-        return (
-            product_seconds(ProductWork(way.outline.products, 0, 0), self.block(way), p.dtype, self.device, geometric_mean(p.m, p.k, p.n))
-            * 1e3
-        )
+        size = geometric_mean(p.m, p.k, p.n)
+        return product_seconds(ProductWork(way.outline.products, 0, 0), self.block(way), p.dtype, self.device, size) * 1e3
 
     def block(self, way: Way) -> tuple[int, int, int]:
         """The extents of the finest blocks; at least 1."""
@@ -293,16 +314,19 @@ class _Weighing:
 
     def weigh(self, way: Way, least: float, best: Candidate) -> Candidate:
         """A candidate with its figures; `why` says why it cannot run, or that it is not worth a closer look."""
-        p, block = self.problem, self.block(way)
-        found = Candidate(way.levels, way.inputs, " + ".join(dict.fromkeys(way.outline.strategies)))
+        block = self.block(way)
         if min(block) < LEAST_BLOCK:
-            return replace(found, why=f"blocks of {'x'.join(map(str, block))} are too small")
+            return replace(_candidate(way), why=f"blocks of {'x'.join(map(str, block))} are too small")
         if least >= (best.ms or 0.0):
-            return replace(found, why=f"its products alone take {least:.3g} ms, {best.name} {best.ms:.3g}")
-        own = way.outline
+            return replace(_candidate(way), why=f"its products alone take {least:.3g} ms, {best.name} {best.ms:.3g}")
+        return self.figures(way)
+
+    def figures(self, way: Way) -> Candidate:
+        """A candidate with its figures; `why` says why it cannot run."""
+        p, own = self.problem, way.outline
         plan = make_plan(own.frame, p.m, p.k, p.n, ITEMSIZE[p.dtype], frozenset(p.column_major), own.lifetimes)
         ms = predict(own.profile, plan, p.dtype, self.device) * 1e3
-        found = replace(found, ms=ms, workspace=plan.workspace_elements * ITEMSIZE[p.dtype], error=self.error(way))
+        found = replace(_candidate(way), ms=ms, workspace=plan.workspace_elements * ITEMSIZE[p.dtype], error=self.error(way))
         return replace(found, why=self.why_not(found))
 
     def error(self, way: Way) -> float | None:
@@ -326,6 +350,10 @@ class _Weighing:
         operands = (p.m * p.k + p.k * p.n + p.m * p.n) * ITEMSIZE[p.dtype]
         free = max(0, int(self.device.memory * MEMORY_SHARE) - operands)
         return free if p.workspace is None else min(p.workspace, free)
+
+
+def _candidate(way: Way) -> Candidate:
+    return Candidate(way.levels, way.inputs, " + ".join(dict.fromkeys(way.outline.strategies)))
 
 
 def _by_time(candidate: Candidate) -> tuple[float, str]:

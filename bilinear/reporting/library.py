@@ -33,7 +33,7 @@ def library_rows() -> list[LibraryRow]:
         loaded = load(path)
         scheme, schedule = loaded.scheme, loaded.schedule
         volume = scheme.m * scheme.k * scheme.n
-        exponent = 3 * math.log(scheme.rank) / math.log(volume)
+        exponent = 3 * math.log(scheme.rank) / math.log(volume) if volume > 1 else 3.0
         kind = "scheme" if schedule is None else "in-place schedule" if schedule.runs_in_place else "schedule"
         citation = schedule.citation if schedule is not None else scheme.citation
         rows.append(LibraryRow(path.stem, kind, scheme.format, scheme.additions, exponent, citation))

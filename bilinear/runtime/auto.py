@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from bilinear.errors import BilinearError, fail
-from bilinear.planner.choose import Choice, Problem, make_choice
+from bilinear.planner.choose import Choice, Problem, make_choice, pinned_choice
 from bilinear.planner.device import Device, device_named, load_device
 from bilinear.runtime.safety import shares_memory
 
@@ -28,13 +29,16 @@ def plan(
     workspace: int | str | None = None,
     accuracy: float | None = None,
     explain: bool = False,
+    levels: Sequence[str] | None = None,
+    accumulate: bool = False,
 ) -> Choice:
     """The plan for C (m x n) = A (m x k) * B (k x n): what `matmul(..., plan=...)` runs, and why each alternative lost.
 
     `device` is a shipped description's name, a file of `bilinear tune`, or a `Device`; by default that of the current GPU. `inputs` says
     what may happen to A and B; `workspace` is the most bytes of it, "none" or "unlimited"; `accuracy` the largest
-    max|C - A*B| / (max|A| max|B|) that the error bound may allow. With `explain`, error bounds are computed for every candidate. Raises
-    `BilinearError` (E513, E534, E541 to E543).
+    max|C - A*B| / (max|A| max|B|) that the error bound may allow. With `explain`, error bounds are computed for every candidate. `levels`
+    pins shipped algorithms, the outermost level first, instead of choosing: ("winograd_depth_first", "winograd"). With `accumulate` the plan
+    is for a beta that is not 0. Raises `BilinearError` (E408, E513, E534, E541 to E543).
     """
     budget, buffer = budget_and_buffer(workspace)
     budget = budget if buffer is None else int(buffer.nbytes)
@@ -42,7 +46,8 @@ def plan(
     if known is None:
         raise fail("E541", "there is no GPU here that a description is known of", "give device='h200', or a file of `bilinear tune`")
     m, k, n = (int(e) if isinstance(e, np.integer) else e for e in (m, k, n))
-    return make_choice(Problem(m, k, n, _dtype_name(dtype), inputs, budget, accuracy), known, explain)
+    problem = Problem(m, k, n, _dtype_name(dtype), inputs, budget, accuracy, accumulate=accumulate)
+    return make_choice(problem, known, explain) if levels is None else pinned_choice(problem, known, tuple(levels))
 
 
 def _dtype_name(dtype: Any) -> str:

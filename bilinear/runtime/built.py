@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from bilinear.analysis.integer_range import IntegerRange
-from bilinear.codegen.output import FORMAT, MANIFEST
+from bilinear.codegen.output import ACCUMULATED, FORMAT, MANIFEST, OVERWRITTEN
 from bilinear.codegen.program import ELEMENTS
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.kernel import Argument, Cover, Grid
@@ -71,6 +71,7 @@ class BuiltFolder:
     levels: int
     grid: tuple[int, int, int]
     inputs: str
+    overwrites: bool
     workspaces: tuple[Space, ...]
     integers: IntegerRange | None
     programs: tuple[BuiltProgram, ...]
@@ -103,6 +104,7 @@ def read_folder(folder: str | Path) -> BuiltFolder:
         schedule["levels"].whole(1, 64),
         (m, k, n),
         schedule["inputs"].choice(INPUTS),
+        schedule["result"].choice((ACCUMULATED, OVERWRITTEN)) == OVERWRITTEN,
         workspaces,
         _integers(schedule["integers"]),
         tuple(_program(path, dtype, node, known) for dtype, node in programs),

@@ -156,16 +156,16 @@ def _fault(folder: BuiltFolder, program: BuiltProgram, machine: Emulated, case: 
     generator = machine.generator
     first = [prime.random_words(generator, shape) for shape in ((m, k), (k, n), (m, n))]
     alpha, beta = (int(word) for word in prime.random_words(generator, (2,)))
-    kept = folder.inputs == "preserve"
+    kept, no_beta = folder.inputs == "preserve", case.beta_is_zero or folder.overwrites
     (a, a_memory), (b, b_memory), (c, c_memory) = (
         _lay_out(x, layout, kept and name != "C") for x, layout, name in zip(first, case.layouts, "ABC", strict=True)
     )
-    if case.beta_is_zero:
+    if no_beta:
         c[...] = prime.UNDEFINED
-    multiply(machine, folder, program, a, b, c, alpha, 0 if case.beta_is_zero else beta)
+    multiply(machine, folder, program, a, b, c, alpha, 0 if no_beta else beta)
     values = [prime.values(x) for x in first]
     wanted = prime.multiply(prime.matmul(values[0], values[1]), alpha & prime.PRIME)
-    if not case.beta_is_zero:
+    if not no_beta:
         wanted = prime.add(wanted, prime.multiply(values[2], beta & prime.PRIME))
     if folder.inputs == "restore":
         for name, x, before in (("A", a, first[0]), ("B", b, first[1])):

@@ -38,24 +38,34 @@ def core_of(folder: BuiltFolder, shape: Shape) -> Shape:
 
 
 def multiply(machine: Machine, folder: BuiltFolder, program: BuiltProgram, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> None:
-    """c = alpha * a @ b + beta * c on 2-D arrays."""
+    """c = alpha * a @ b + beta * c on 2-D arrays; where the launches overwrite C, beta is 0."""
     shape = (a.shape[0], a.shape[1], b.shape[1])
     m, k, n = core_of(folder, shape)
-    strips = ((a[:m, k:], b[k:, :n], c[:m, :n]), (a[:m], b[:, n:], c[:m, n:]), (a[m:], b, c[m:]))
-    for left, right, out in strips:
-        if left.size and out.size:
-            extents = (left.shape[0], left.shape[1], right.shape[1])
-            _run(machine, program.remainder, {"A": left, "B": right, "C": out}, extents, alpha, beta)
-    if not m:
-        return
+    rest, *strips = (a[:m, k:], b[k:, :n], c[:m, :n]), (a[:m], b[:, n:], c[:m, n:]), (a[m:], b, c[m:])
+    for strip in strips if folder.overwrites else (rest, *strips):
+        _run_strip(machine, program, *strip, alpha, beta)
+    if m:
+        core_beta = machine.one() if k < shape[1] and not folder.overwrites else beta
+        _run_core(machine, folder, program, (a[:m, :k], b[:k, :n], c[:m, :n]), alpha, core_beta)
+    if folder.overwrites:
+        _run_strip(machine, program, *rest, alpha, machine.one())
+
+
+def _run_strip(machine: Machine, program: BuiltProgram, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> None:
+    if a.size and c.size:
+        _run(machine, program.remainder, {"A": a, "B": b, "C": c}, (a.shape[0], a.shape[1], b.shape[1]), alpha, beta)
+
+
+def _run_core(machine: Machine, folder: BuiltFolder, program: BuiltProgram, operands: tuple[Any, Any, Any], alpha: Any, beta: Any) -> None:
     gm, gk, gn = folder.grid
-    bm, bk, bn = m // gm, k // gk, n // gn
-    spaces = {"A": a[:m, :k], "B": b[:k, :n], "C": c[:m, :n]}
+    a, b, c = operands
+    bm, bk, bn = a.shape[0] // gm, a.shape[1] // gk, b.shape[1] // gn
+    spaces = {"A": a, "B": b, "C": c}
     extents_of = {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
     for space in folder.workspaces:
         height, width = extents_of[space.shape]
         spaces[space.name] = machine.workspace(space, space.rows * height, space.columns * width)
-    _run(machine, program.launches, spaces, (bm, bk, bn), alpha, machine.one() if k < shape[1] else beta)
+    _run(machine, program.launches, spaces, (bm, bk, bn), alpha, beta)
 
 
 def first_difference(folder: BuiltFolder, shape: Shape, name: str, wrong: Any) -> str:

@@ -62,7 +62,7 @@ def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, 
     buffer = allocate_workspace(executor, plan, c) if workspace is None else workspace
     run = _Run(executor, plan, (a, b, c, buffer))
     ready = executor.ready(plan, a, b, c, buffer, alpha, beta)
-    with ready as steps, _deferred_interrupt() if plan.schedule.runs_in_place else nullcontext(_nothing) as deliver_interrupt:
+    with ready as steps, _deferred_interrupt() if plan.schedule.writes_operands else nullcontext(_nothing) as deliver_interrupt:
         for part, step in zip(parts, steps, strict=True):
             try:
                 step()
@@ -211,7 +211,7 @@ class _Run:
         message = f"{what} failed: {type(error).__name__}: {error}"
         undefined = self._written(failing)
         changed = dict.fromkeys(name for part in self.done for name in self._written(part))
-        if self.plan.schedule.runs_in_place and isinstance(failing, ProductStage):
+        if self.plan.schedule.writes_operands and isinstance(failing, ProductStage):
             try:
                 self.undo()
             except Exception as second:

@@ -40,8 +40,21 @@ def schedules() -> dict[str, Schedule]:
 
 @pytest.mark.parametrize(
     "names",
-    ["winograd strassen", "hopcroft_kerr winograd", "winograd hopcroft_kerr", "msmes winograd", "msmes naive2x2", "msmes msmes winograd"]
-    + ["one", "one one", "one winograd", "one strassen winograd", "winograd one", "naive2x2 one one", "one hopcroft_kerr"],
+    [
+        "winograd strassen",
+        "hopcroft_kerr winograd",
+        "winograd hopcroft_kerr",
+        "msmes winograd",
+        "msmes naive2x2",
+        "msmes msmes winograd",
+        "one",
+        "one one",
+        "one winograd",
+        "one strassen winograd",
+        "winograd one",
+        "naive2x2 one one",
+        "one hopcroft_kerr",
+    ],
 )
 def test_mixed_levels_multiply(names: str) -> None:
     known = schedules()

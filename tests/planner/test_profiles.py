@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from bilinear.ir.plan import INPUTS
 from bilinear.ir.schedule import ProductStage
 from bilinear.planner import profiles
 from bilinear.planner.choose import Problem, Way, lowered, ways
 from bilinear.planner.layout import lifetimes
 from bilinear.planner.plan import make_plan
-from bilinear.planner.prepare import INPUTS
 
 ALL = tuple(dict.fromkeys((way.levels, way.inputs) for inputs in INPUTS for way in ways(Problem(8192, 8192, 8192, inputs=inputs))))
 ONE = (("winograd",), "preserve")

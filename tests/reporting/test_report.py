@@ -13,10 +13,11 @@ import pytest
 from reporting.reports import ALGORITHMS, alone, hostile, of_scheme, proved, refused_schedule, refused_scheme
 from reporting.ring_schemes import approximate, in_rings, with_bases
 
-from bilinear.analysis.accuracy import UNIT_ROUNDOFF, run_error_bound
+from bilinear.analysis.accuracy import run_error_bound
 from bilinear.analysis.drift import drift_bound
 from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import LinearMap
+from bilinear.ir.number import UNIT_ROUNDOFF
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Target
 from bilinear.planner.prepare import prepare
 from bilinear.reporting.examine import examine

@@ -27,6 +27,15 @@ CASES = [
     ("laderman", "preserve", 2),
     ("hopcroft_kerr", "preserve", 2),
     ("naive2x2", "preserve", 1),
+    ("classical", "preserve", 1),
+    ("winograd_depth_first", "preserve", 1),
+    ("winograd_depth_first", "preserve", 2),
+    ("winograd_in_place", "restore", 2),
+]
+MIXED = [
+    (("winograd_depth_first", "winograd"), "preserve"),
+    (("winograd_in_place", "winograd"), "restore"),
+    (("laderman", "winograd"), "preserve"),
 ]
 SHAPES = [(256, 256, 256), (1000, 333, 517), (129, 2050, 67), (5, 4000, 3), (1, 1, 1)]
 
@@ -60,6 +69,18 @@ def test_integers_come_out_bit_for_bit(name: str, inputs: Any, levels: int, dtyp
             if inputs != "consume":
                 np.testing.assert_array_equal(a.get(), whole[0])
                 np.testing.assert_array_equal(b.get(), whole[1])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("levels", "inputs"), MIXED)
+def test_a_plan_of_different_levels_is_exact(levels: tuple[str, ...], inputs: str, dtype: str) -> None:
+    m, k, n = 1000, 333, 517
+    left, right = integers((m, k), 1), integers((k, n), 2)
+    a, b, c = (on_gpu(x, dtype, "C") for x in (left, right, np.full((m, n), np.nan)))
+    bilinear.matmul(a, b, c, alpha=3, plan=bilinear.plan(m, k, n, dtype, device="h200", inputs=inputs, levels=levels))
+    np.testing.assert_array_equal(c.get(), 3 * (left @ right))
+    np.testing.assert_array_equal(a.get(), left)
+    np.testing.assert_array_equal(b.get(), right)
 
 
 def test_nothing_is_allocated_in_place_after_warm_up() -> None:
