@@ -45,7 +45,7 @@ def render(kernel: Kernel | InputKernel) -> str:
 
 def _parameter(argument: Argument) -> str:
     """An argument as a C parameter."""
-    return {"pointer": "Real* ", "index": "Index ", "scalar": "Real "}[argument.kind] + argument.name
+    return {"pointer": "Real* ", "index": "Index ", "scalar": "Real ", "flag": "int* "}[argument.kind] + argument.name
 
 
 def _constant(value: Coefficient) -> str:

@@ -14,9 +14,9 @@ ELEMENT_BYTES = {"float": 4, "double": 8}
 class Argument:
     """A parameter: `name` is looked up among the call's values.
 
-    Kinds: `pointer` (first element of the space `name`), `index` (64-bit), `scalar` (of the kernel's element type). A space X has the
-    indices `X_rs` and `X_cs`, the distance in elements between rows and between columns; `bm`, `bk`, `bn` are the extents of a block;
-    `first` is where the launch starts in the kernel's table.
+    Kinds: `pointer` (first element of the space `name`), `index` (64-bit), `scalar` (of the kernel's element type), `flag` (the address of
+    an int). A space X has the indices `X_rs` and `X_cs`, the distance in elements between rows and between columns; `bm`, `bk`, `bn` are
+    the extents of a block; `first` is where the launch starts in the kernel's table.
     """
 
     kind: str
@@ -206,6 +206,7 @@ class ScanKernel:
         Argument("index", "X_cs"),
         Argument("index", "rows"),
         Argument("index", "columns"),
+        Argument("flag", "found"),
     )
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="scan.cu.j2", init=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -15,10 +16,10 @@ from bilinear.codegen.nvrtc import build
 from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
-from bilinear.ir.kernel import InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel
+from bilinear.ir.kernel import Cover, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel
 from bilinear.ir.plan import Plan, Strip
 from bilinear.ir.schedule import Schedule, Stage
-from bilinear.runtime.bound import Bound, Place, Values, launch_values
+from bilinear.runtime.bound import CELL, Bound, Place, Values, launch_values
 from bilinear.runtime.executor import ends_with_strip, strip_plan
 
 Step = Callable[[], None]
@@ -69,15 +70,22 @@ class CudaExecutor:
         cupy.cuda.get_current_stream().synchronize()
 
     def is_finite(self, *matrices: Any) -> bool:
-        """Whether every element is finite: one pass over each matrix, one number back."""
+        """Whether every element is finite: one pass over each matrix, whose kernels write a flag of the host; one wait."""
         import cupy
 
-        found = cupy.zeros((), np.int32)  # of this call alone: other threads scan at the same time
+        try:
+            flag = _idle_flags.pop()
+        except IndexError:
+            flag = _Flag(cupy.cuda.alloc_pinned_memory(CELL))
+        flag.value.value = 0
+        stream, device = _current_stream(), cupy.cuda.runtime.getDevice()
         for matrix in matrices:
-            function = _scanner(ELEMENTS[matrix.dtype.str[1:]], cupy.cuda.Device().id)
-            layout = _layout_arguments(matrix.strides, matrix.shape, matrix.itemsize)
-            function((SCAN_BLOCKS, 1, 1), (256, 1, 1), (np.uint64(matrix.data.ptr), *layout, np.uint64(found.data.ptr)))
-        return int(found) == 0
+            with _scan(matrix.strides, matrix.shape, matrix.dtype, device).ready((matrix.data.ptr, flag.address), 1, 0, stream) as steps:
+                steps[0]()
+        self.wait()
+        is_finite = flag.value.value == 0
+        _idle_flags.append(flag)
+        return is_finite
 
     def magnitudes(self, array: Any, rows: int, columns: int) -> Any:
         """max|x| of each of rows x columns equal blocks: one pass over the matrix; not finite where an element is not."""
@@ -92,10 +100,20 @@ class CudaExecutor:
         return largest.get().max(2)
 
 
-@lru_cache(maxsize=256)
-def _layout_arguments(strides: Strides, shape: tuple[int, int], itemsize: int) -> tuple[Any, ...]:
-    """Strides in elements, rows and columns, as arguments of a kernel."""
-    return (*(np.int64(stride // itemsize) for stride in strides), *(np.int64(extent) for extent in shape))
+class _Flag:
+    """An int of the host that kernels may write, zero-copy, and that is of one call alone.
+
+    One that an interrupted call leaves behind is not used again, and its memory never freed, for a kernel may write it yet.
+    """
+
+    def __init__(self, memory: Any) -> None:
+        self.address = int(memory.ptr)
+        self.value = ctypes.c_int.from_address(self.address)
+        _flag_memories.append(memory)
+
+
+_flag_memories: list[Any] = []
+_idle_flags: list[_Flag] = []
 
 
 _thread = local()
@@ -221,6 +239,18 @@ def _function(kernel: Kernel | InputKernel, architecture: str) -> Any:
     if kernel.shared_bytes:
         driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared_bytes)
     return function
+
+
+@lru_cache(maxsize=MOST_BOUND)
+def _scan(strides: Strides, shape: tuple[int, int], dtype: Any, device: int) -> Bound:
+    """The launch that looks for values that are not finite in matrices of a layout, on the current device; the bases are X and a flag."""
+    element = ELEMENTS[dtype.str[1:]]
+    function = _scanner(element, device)
+    launch = Launch(ScanKernel(f"scan_{element}", element), 0, Grid(((Cover("blocks", 1),),), 1))
+    x, found = Place(0, 0, strides, dtype.itemsize), Place(1, 0, (0, 0), CELL)
+    values: Values = {"X": x, "X_rs": strides[0] // dtype.itemsize, "X_cs": strides[1] // dtype.itemsize, "found": found}
+    values |= {"rows": shape[0], "columns": shape[1], "blocks": SCAN_BLOCKS}
+    return Bound(element, [(launch, function, values)], _launch_kernel())
 
 
 @cache

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
 
@@ -18,6 +18,9 @@ from bilinear.planner.prepare import plain
 from bilinear.verify.inverse import invert_stage
 
 Step = Callable[[], None]
+Parts = tuple[Strip | Stage, ...]
+Arrays = tuple[Any, Any, Any, Any]
+"""A, B, C, and the workspace."""
 
 # The module under `signal`: what wraps it looks for every handler in an enumeration, which takes longer than a launch.
 _handlers: Any = getattr(signal, "_signal", signal)
@@ -58,25 +61,27 @@ def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, 
     a `StageError` that lists the blocks that are not what they were; an exception that is no error, such as an interrupt of a plan
     that never writes A and B, leaves as it is, with that list as its note.
     """
-    parts = parts_of(plan)
     buffer = allocate_workspace(executor, plan, c) if workspace is None else workspace
-    run = _Run(executor, plan, (a, b, c, buffer))
     ready = executor.ready(plan, a, b, c, buffer, alpha, beta)
-    with ready as steps, _deferred_interrupt() if plan.schedule.writes_operands else nullcontext(_nothing) as deliver_interrupt:
-        for part, step in zip(parts, steps, strict=True):
+    run_parts(executor, plan, parts_of(plan), (a, b, c, buffer), ready)
+
+
+def run_parts(executor: Executor, plan: Plan, parts: Parts, arrays: Arrays, ready: AbstractContextManager[Sequence[Step]]) -> None:
+    """Run the parts of a plan that an executor has made ready for these arrays, as `execute` promises."""
+    with ready as steps, _DeferredInterrupt() if plan.schedule.writes_operands else _NOT_DEFERRED as deliver_interrupt:
+        for number, (part, step) in enumerate(zip(parts, steps, strict=True)):
             try:
                 step()
             except Exception as error:
-                raise run.recover(part, error) from error
+                raise _Run(executor, plan, arrays, parts[:number]).recover(part, error) from error
             except BaseException as error:
-                error.add_note(str(run.recover(part, error)))
+                error.add_note(str(_Run(executor, plan, arrays, parts[:number]).recover(part, error)))
                 raise
-            run.done.append(part)
             try:
                 deliver_interrupt()
             except BaseException as stop:
-                if part is not parts[-1]:
-                    run.go_back(stop)
+                if number + 1 < len(parts):
+                    _Run(executor, plan, arrays, parts[: number + 1]).go_back(stop)
                 raise
 
 
@@ -90,10 +95,6 @@ def allocate_workspace(executor: Executor, plan: Plan, like: Any) -> Any:
     except MemoryError as error:
         message = f"{plan.schedule.name} needs a workspace of {size} bytes; fewer levels, or an in-place schedule, need less"
         raise MemoryError(message) from error
-
-
-def _nothing() -> None:
-    pass
 
 
 def lay_out(plan: Plan, a: Any, b: Any, c: Any, buffer: Any) -> dict[str, Any]:
@@ -132,7 +133,7 @@ def ends_with_strip(plan: Plan) -> bool:
     return plan.schedule.overwrites and plan.core_is_begun
 
 
-def parts_of(plan: Plan) -> tuple[Strip | Stage, ...]:
+def parts_of(plan: Plan) -> Parts:
     """The strips and the stages of the core in the order in which they run."""
     stages = plan.schedule.stages if plan.core[0] else ()
     late = int(ends_with_strip(plan))
@@ -154,41 +155,51 @@ def strip_plan(strip: Strip, itemsize: int) -> Plan:
     return Plan(schedule, m, k, n, (m, k, n), (), (), 0) if k == 0 else make_plan(schedule, m, k, n, itemsize)
 
 
-@contextmanager
-def _deferred_interrupt() -> Iterator[Step]:
+def _nothing() -> None:
+    pass
+
+
+_NOT_DEFERRED = nullcontext(_nothing)
+
+
+class _DeferredInterrupt:
     """Hold Ctrl-C back inside the block; the value calls the handler that was there before, if it was pressed.
 
     Only the main thread handles signals, so that there is nothing to hold back in others, nor where Python does not handle this one.
     """
-    previous = _handlers.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(previous):
-        yield _nothing
-        return
-    pressed: list[FrameType | None] = []
 
-    def deliver() -> None:
-        if pressed:
-            frame = pressed.pop()
-            pressed.clear()
-            previous(signal.SIGINT, frame)
+    def __enter__(self) -> Step:
+        self._pressed: list[FrameType | None] = []
+        self._previous = _handlers.getsignal(signal.SIGINT)
+        self._is_set = threading.current_thread() is threading.main_thread() and callable(self._previous)
+        if not self._is_set:
+            return _nothing
+        _handlers.signal(signal.SIGINT, self._note)
+        return self._deliver
 
-    _handlers.signal(signal.SIGINT, lambda signum, frame: pressed.append(frame))
-    try:
-        yield deliver
-    finally:
-        _handlers.signal(signal.SIGINT, previous)
-        deliver()
+    def __exit__(self, *_: object) -> None:
+        if self._is_set:
+            _handlers.signal(signal.SIGINT, self._previous)
+            self._deliver()
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self._pressed.append(frame)
+
+    def _deliver(self) -> None:
+        if self._pressed:
+            frame = self._pressed.pop()
+            self._pressed.clear()
+            self._previous(signal.SIGINT, frame)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Run:
-    """A plan under way: the strips and stages that have run, and how to go back."""
+    """A plan that was stopped: the strips and stages that have run, and how to go back."""
 
     executor: Executor
     plan: Plan
-    arrays: tuple[Any, Any, Any, Any]
-    """A, B, C, and the workspace."""
-    done: list[Strip | Stage] = field(default_factory=list)
+    arrays: Arrays
+    done: Parts
 
     def go_back(self, stop: BaseException) -> None:
         """Before an interrupt leaves: bring A and B back; what cannot be brought back becomes a note of the exception."""

@@ -29,7 +29,7 @@ def c_types(kernel: Kernel) -> list[str]:
 
 
 def c_type(argument: Argument, element: str) -> str:
-    return {"pointer": f"{element} *", "index": "long long", "scalar": element}[argument.kind]
+    return {"pointer": f"{element} *", "index": "long long", "scalar": element, "flag": "int *"}[argument.kind]
 
 
 @cache

@@ -193,24 +193,25 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
     // One tile of 8 x 32 threads a block, tiles along the unit stride first.
     const unsigned tiles = unsigned((fast + blockDim.x * LANES - 1) / (blockDim.x * LANES));
     const Index i = Index(blockIdx.x / tiles) * blockDim.y + threadIdx.y;
-    const Index j = (Index(blockIdx.x % tiles) * blockDim.x + threadIdx.x) * LANES;
+    bool whole = fast % LANES == 0;
+    const Index M_along = by_row ? M_cs : M_rs;
+    whole = whole && is_aligned(M, M_along, by_row ? M_rs : M_cs);
+    const Index C_along = by_row ? C_cs : C_rs;
+    whole = whole && is_aligned(C, C_along, by_row ? C_rs : C_cs);
+    // Neighbouring threads access neighbours: whole lanes, or else single elements, whose next ones follow after those of the others.
+    const Index j = Index(blockIdx.x % tiles) * blockDim.x * LANES + threadIdx.x * (whole ? LANES : 1);
     if (i >= slow || j >= fast) return;
     const Index row = by_row ? i : j, column = by_row ? j : i;
     const Index M_down = bm * M_rs, M_right = bn * M_cs;
     Real* const M_at = M + place[1] * M_down + place[2] * M_right + row * M_rs + column * M_cs;
     const Index C_down = bm * C_rs, C_right = bn * C_cs;
     Real* const C_at = C + place[3] * C_down + place[4] * C_right + row * C_rs + column * C_cs;
-    bool whole = fast % LANES == 0;
-    const Index M_along = by_row ? M_cs : M_rs;
-    whole = whole && is_aligned(M, M_along, by_row ? M_rs : M_cs);
-    const Index C_along = by_row ? C_cs : C_rs;
-    whole = whole && is_aligned(C, C_along, by_row ? C_rs : C_cs);
     if (whole) {
         map_0_by_2(M_at, M_down, M_right, C_at, C_down, C_right, beta);
         return;
     }
     #pragma unroll 1
-    for (int e = 0; e < LANES && j + e < fast; ++e) map_0_by_1(M_at + e * M_along, M_down, M_right, C_at + e * C_along, C_down, C_right, beta);
+    for (Index step = 0; step < LANES * Index(blockDim.x) && j + step < fast; step += blockDim.x) map_0_by_1(M_at + step * M_along, M_down, M_right, C_at + step * C_along, C_down, C_right, beta);
 }
 
 extern "C" __global__ void __launch_bounds__(256)

@@ -109,24 +109,25 @@ __device__ __forceinline__ void part_0(const int* place, Real* A, Index A_rs, In
     // One tile of 8 x 32 threads a block, tiles along the unit stride first.
     const unsigned tiles = unsigned((fast + blockDim.x * LANES - 1) / (blockDim.x * LANES));
     const Index i = Index(blockIdx.x / tiles) * blockDim.y + threadIdx.y;
-    const Index j = (Index(blockIdx.x % tiles) * blockDim.x + threadIdx.x) * LANES;
+    bool whole = fast % LANES == 0;
+    const Index A_along = by_row ? A_cs : A_rs;
+    whole = whole && is_aligned(A, A_along, by_row ? A_rs : A_cs);
+    const Index S_along = by_row ? S_cs : S_rs;
+    whole = whole && is_aligned(S, S_along, by_row ? S_rs : S_cs);
+    // Neighbouring threads access neighbours: whole lanes, or else single elements, whose next ones follow after those of the others.
+    const Index j = Index(blockIdx.x % tiles) * blockDim.x * LANES + threadIdx.x * (whole ? LANES : 1);
     if (i >= slow || j >= fast) return;
     const Index row = by_row ? i : j, column = by_row ? j : i;
     const Index A_down = bm * A_rs, A_right = bk * A_cs;
     Real* const A_at = A + place[1] * A_down + place[2] * A_right + row * A_rs + column * A_cs;
     const Index S_down = bm * S_rs, S_right = bk * S_cs;
     Real* const S_at = S + place[3] * S_down + place[4] * S_right + row * S_rs + column * S_cs;
-    bool whole = fast % LANES == 0;
-    const Index A_along = by_row ? A_cs : A_rs;
-    whole = whole && is_aligned(A, A_along, by_row ? A_rs : A_cs);
-    const Index S_along = by_row ? S_cs : S_rs;
-    whole = whole && is_aligned(S, S_along, by_row ? S_rs : S_cs);
     if (whole) {
         map_0_by_4(A_at, A_down, A_right, S_at, S_down, S_right);
         return;
     }
     #pragma unroll 1
-    for (int e = 0; e < LANES && j + e < fast; ++e) map_0_by_1(A_at + e * A_along, A_down, A_right, S_at + e * S_along, S_down, S_right);
+    for (Index step = 0; step < LANES * Index(blockDim.x) && j + step < fast; step += blockDim.x) map_0_by_1(A_at + step * A_along, A_down, A_right, S_at + step * S_along, S_down, S_right);
 }
 
 // 4 block(s) read, 4 written, 4 addition(s) an element, at most 4 values live.
@@ -192,24 +193,25 @@ __device__ __forceinline__ void part_1(const int* place, Real* A, Index A_rs, In
     // One tile of 8 x 32 threads a block, tiles along the unit stride first.
     const unsigned tiles = unsigned((fast + blockDim.x * LANES - 1) / (blockDim.x * LANES));
     const Index i = Index(blockIdx.x / tiles) * blockDim.y + threadIdx.y;
-    const Index j = (Index(blockIdx.x % tiles) * blockDim.x + threadIdx.x) * LANES;
+    bool whole = fast % LANES == 0;
+    const Index B_along = by_row ? B_cs : B_rs;
+    whole = whole && is_aligned(B, B_along, by_row ? B_rs : B_cs);
+    const Index T_along = by_row ? T_cs : T_rs;
+    whole = whole && is_aligned(T, T_along, by_row ? T_rs : T_cs);
+    // Neighbouring threads access neighbours: whole lanes, or else single elements, whose next ones follow after those of the others.
+    const Index j = Index(blockIdx.x % tiles) * blockDim.x * LANES + threadIdx.x * (whole ? LANES : 1);
     if (i >= slow || j >= fast) return;
     const Index row = by_row ? i : j, column = by_row ? j : i;
     const Index B_down = bk * B_rs, B_right = bn * B_cs;
     Real* const B_at = B + place[1] * B_down + place[2] * B_right + row * B_rs + column * B_cs;
     const Index T_down = bk * T_rs, T_right = bn * T_cs;
     Real* const T_at = T + place[3] * T_down + place[4] * T_right + row * T_rs + column * T_cs;
-    bool whole = fast % LANES == 0;
-    const Index B_along = by_row ? B_cs : B_rs;
-    whole = whole && is_aligned(B, B_along, by_row ? B_rs : B_cs);
-    const Index T_along = by_row ? T_cs : T_rs;
-    whole = whole && is_aligned(T, T_along, by_row ? T_rs : T_cs);
     if (whole) {
         map_1_by_4(B_at, B_down, B_right, T_at, T_down, T_right);
         return;
     }
     #pragma unroll 1
-    for (int e = 0; e < LANES && j + e < fast; ++e) map_1_by_1(B_at + e * B_along, B_down, B_right, T_at + e * T_along, T_down, T_right);
+    for (Index step = 0; step < LANES * Index(blockDim.x) && j + step < fast; step += blockDim.x) map_1_by_1(B_at + step * B_along, B_down, B_right, T_at + step * T_along, T_down, T_right);
 }
 
 extern "C" __global__ void __launch_bounds__(256)

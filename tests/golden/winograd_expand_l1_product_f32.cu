@@ -217,6 +217,17 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
         }
     }
 
+    // What a thread has summed up, in pieces of LANES neighbours of a row.
+    constexpr int PIECES = ROWS * WIDE;
+    auto row_of = [&](int p) { return warp_row + (p / WIDE / LANES * LANES_M + m_lane) * LANES + p / WIDE % LANES; };
+    auto column_of = [&](int p) { return warp_column + (p % WIDE * LANES_N + n_lane) * LANES; };
+    auto piece = [&](int p) {
+        Lanes found;
+        #pragma unroll
+        for (int x = 0; x < LANES; ++x) found.element[x] = sum[p / WIDE][p % WIDE * LANES + x];
+        return found;
+    };
+    constexpr int TOGETHER = PIECES % 8 == 0 ? 8 : 1;
     for (int d = product.first; d < product.first + product.count; ++d) {
         const Destination to = DESTINATIONS[d];
         const bool begins = false;    // the first write adds to beta times what was there
@@ -225,32 +236,33 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
         const Real factor = alpha * to.coefficient;
         const Real keep = !to.first ? Real(1) : begins ? beta : Real(0);
         const bool vector = rows == TILE_M && columns == TILE_N && in_lanes(c, c_rs, c_cs);
-        auto add = [&](int i, int j, const Lanes& value) {
-            Real* const at = c + i * c_rs + j * c_cs;
-            if (vector) {
-                Lanes sums = {};
-                if (keep != Real(0)) sums = *reinterpret_cast<const Lanes*>(at);
-                #pragma unroll
-                for (int x = 0; x < LANES; ++x)
-                    sums.element[x] = keep == Real(0) ? factor * value.element[x] : keep * sums.element[x] + factor * value.element[x];
-                *reinterpret_cast<Lanes*>(at) = sums;
-                return;
-            }
-            #pragma unroll
-            for (int x = 0; x < LANES; ++x) {
-                if (i >= rows || j + x >= columns) continue;
-                Real* const one = at + x * c_cs;
-                *one = keep == Real(0) ? factor * value.element[x] : keep * *one + factor * value.element[x];
-            }
-        };
+        // The old values of a few pieces are asked for before the first of them is needed: one by one they would be waited for one by one.
         #pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
-            #pragma unroll
-            for (int q = 0; q < WIDE; ++q) {
-                Lanes row;
+        for (int begin = 0; begin < PIECES; begin += TOGETHER) {
+            Lanes old[TOGETHER] = {};
+            if (vector && keep != Real(0)) {
                 #pragma unroll
-                for (int x = 0; x < LANES; ++x) row.element[x] = sum[r][q * LANES + x];
-                add(warp_row + (r / LANES * LANES_M + m_lane) * LANES + r % LANES, warp_column + (q * LANES_N + n_lane) * LANES, row);
+                for (int p = 0; p < TOGETHER; ++p)
+                    old[p] = *reinterpret_cast<const Lanes*>(c + row_of(begin + p) * c_rs + column_of(begin + p) * c_cs);
+            }
+            #pragma unroll
+            for (int p = 0; p < TOGETHER; ++p) {
+                const int i = row_of(begin + p), j = column_of(begin + p);
+                Real* const at = c + i * c_rs + j * c_cs;
+                const Lanes value = piece(begin + p);
+                if (vector) {
+                    #pragma unroll
+                    for (int x = 0; x < LANES; ++x)
+                        old[p].element[x] = keep == Real(0) ? factor * value.element[x] : keep * old[p].element[x] + factor * value.element[x];
+                    *reinterpret_cast<Lanes*>(at) = old[p];
+                    continue;
+                }
+                #pragma unroll
+                for (int x = 0; x < LANES; ++x) {
+                    if (i >= rows || j + x >= columns) continue;
+                    Real* const one = at + x * c_cs;
+                    *one = keep == Real(0) ? factor * value.element[x] : keep * *one + factor * value.element[x];
+                }
             }
         }
     }
