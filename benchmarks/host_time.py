@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import cProfile
+import ctypes
 import gc
 import pstats
 import sys
@@ -129,12 +130,14 @@ def pretend() -> None:
     def nothing(*arguments: Any, **options: Any) -> None:
         pass
 
+    memory = ctypes.create_string_buffer(8)
     stream = SimpleNamespace(ptr=0, synchronize=nothing)
     device = SimpleNamespace(id=0, compute_capability="90")
     properties = {"name": b"a pretended GPU"}
     runtime = SimpleNamespace(getDevice=lambda: 0, free=nothing, getDeviceProperties=lambda index: properties)
     cuda: Any = ModuleType("cupy.cuda")
     cuda.driver = SimpleNamespace(launchKernel=nothing)
+    cuda.alloc_pinned_memory = lambda size: SimpleNamespace(ptr=ctypes.addressof(memory), memory=memory)
     cuda.runtime, cuda.Device, cuda.get_current_stream = runtime, lambda *_: device, lambda: stream
     cupy: Any = ModuleType("cupy")
     cupy.cuda, cupy.ndarray, cupy.empty, cupy.ones, cupy.zeros, cupy.matmul = cuda, Array, Array, Array, Array, nothing

@@ -3,45 +3,72 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- speed:begin -->", "<!-- speed:end -->"
-TABLES = (
-    ("inplace-h200.json", "In place (`msmes`, inputs restored, nothing allocated)"),
-    ("workspace-h200.json", "With workspace (`winograd`, inputs never written)"),
+RESULTS = ROOT / "benchmarks" / "results" / "best-h200.json"
+COLUMNS = (
+    (("preserve", None), "memory unlimited"),
+    (("restore", 0.0), "nothing allocated, inputs restored"),
+    (("preserve", 0.0), "nothing allocated, inputs untouched"),
 )
+BYTES = {"float32": 4, "float64": 8}
 
 
-def table(path: Path, title: str) -> str:
-    """One result file as a table: ratio to the library by shape and number of levels, and whether every check of the run held."""
-    result = json.loads(path.read_text())
-    rows: dict[tuple[str, tuple[int, ...]], dict[int, Any]] = {}
-    for row in result["rows"]:
-        rows.setdefault((row["dtype"], tuple(row["shape"])), {})[row["levels"]] = row
-    levels = sorted({level for by_level in rows.values() for level in by_level})
+def best(result: dict[str, Any]) -> str:
+    """The best plans by size: the ratio to the library, and what ran."""
+    rows = {(row["dtype"], row["n"], row["inputs"], row["budget"]): row for row in result["rows"]}
     lines = [
-        f"{title}: time of the library over ours, {result['machine']['gpu']}, commit {result['machine']['commit']}",
+        f"Time of the library over that of the planner's plan, {_source(result)}",
         "",
-        f"| dtype | shape | {' | '.join(f'{level} level(s)' for level in levels)} | library | exact, restored, same bits |",
-        "|---|---|" + "--:|" * len(levels) + "--:|---|",
+        f"| dtype | N | library | {' | '.join(title for _, title in COLUMNS)} | exact, restored, within the bound |",
+        "|---|--:|--:|" + "---|" * len(COLUMNS) + "---|",
     ]
-    for (dtype, shape), by_level in rows.items():
-        ratios = [f"{by_level[level]['library_ms'] / by_level[level]['ms']:.2f}" for level in levels]
-        held = all(row["exact"] and row["restored"] and row["same_bits"] for row in by_level.values())
-        library = next(iter(by_level.values()))["library_ms"]
-        shown = "x".join(map(str, shape))
-        lines.append(f"| {dtype} | {shown} | {' | '.join(ratios)} | {library:.2f} ms | {'yes' if held else 'NO'} |")
+    for dtype, n in dict.fromkeys((row["dtype"], row["n"]) for row in result["rows"]):
+        found = [rows[dtype, n, *case] for case, _ in COLUMNS]
+        shown = " | ".join(f"{row['ratio']:.2f} ({row['plan']})" for row in found)
+        lines.append(f"| {dtype} | {n} | {found[0]['library_ms']:.2f} ms | {shown} | {_held(found)} |")
     return "\n".join(lines)
+
+
+def pareto(result: dict[str, Any]) -> str:
+    """What a budget of memory buys, for each size with several budgets."""
+    budgets = {(row["dtype"], row["n"]) for row in result["rows"] if row["budget"] not in (None, 0.0)}
+    lines = [
+        f"The planner's plan within a budget of workspace, in N^2 elements, {_source(result)}",
+        "",
+        "| dtype | N | inputs | budget | plan | uses | predicted | measured | ratio | exact, restored, within the bound |",
+        "|---|--:|---|--:|---|--:|--:|--:|--:|---|",
+    ]
+    for row in sorted(result["rows"], key=lambda r: (r["dtype"], r["n"], r["inputs"], math.inf if r["budget"] is None else r["budget"])):
+        if (row["dtype"], row["n"]) not in budgets:
+            continue
+        budget = "unlimited" if row["budget"] is None else f"{row['budget']:g}"
+        uses = (row["workspace"] or 0) / (row["n"] ** 2 * BYTES[row["dtype"]])
+        times = f"{row['predicted_ms']:.1f} ms | {row['ms']:.1f} ms | {row['ratio']:.2f}"
+        start = f"| {row['dtype']} | {row['n']} | {row['inputs']} | {budget} | {row['plan']} | {uses:.2f}"
+        lines.append(f"{start} | {times} | {_held([row])} |")
+    return "\n".join(lines)
+
+
+def _source(result: dict[str, Any]) -> str:
+    return f"{result['machine']['gpu']}, commit {result['machine']['commit']}"
+
+
+def _held(rows: list[dict[str, Any]]) -> str:
+    return "yes" if all(row["exact"] and row["restored"] and row["error"] <= row["bound"] for row in rows) else "NO"
 
 
 def written(readme: str) -> str:
     """The README with its speed section drawn anew."""
     head, rest = readme.split(BEGIN)
     tail = rest.split(END)[1]
-    body = "\n\n".join(table(ROOT / "benchmarks" / "results" / name, title) for name, title in TABLES)
+    result = json.loads(RESULTS.read_text())
+    body = f"{best(result)}\n\n{pareto(result)}"
     return f"{head}{BEGIN}\n{body}\n{END}{tail}"
 
 

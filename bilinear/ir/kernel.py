@@ -243,3 +243,12 @@ class Launch:
     kernel: Kernel
     first: int
     grid: Grid
+
+
+@dataclass(frozen=True)
+class ScanLaunch:
+    """A look at a matrix as it runs."""
+
+    kernel: ScanKernel
+    grid: Grid
+    first: int = field(default=0, init=False)

@@ -8,7 +8,6 @@ from functools import cached_property
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, is_negative
 from bilinear.ir.ring import Ring
-from bilinear.ir.scheme import block_name
 from bilinear.source import Span
 
 RATIONALS = Ring()
@@ -23,6 +22,8 @@ class Block:
     column: int
 
     def __str__(self) -> str:
+        from bilinear.ir.scheme import block_name  # a plan names no block, and is planned before schemes are imported
+
         return self.space if self.row < 0 else block_name(self.space, self.row, self.column)
 
 

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 from math import cbrt, ceil, hypot
 
-from bilinear.analysis.block_maps import components
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
 from bilinear.planner.device import Device, ElementRates, at
@@ -64,6 +63,8 @@ def profile_of(schedule: Schedule) -> Profile:
 
 
 def _linear(stage: LinearStage, shape_of: dict[str, str]) -> LinearWork:
+    from bilinear.analysis.block_maps import components  # a plan from the table of outlines counts nothing
+
     pieces = [piece for block_map in stage.maps for piece in components(block_map)]
     counts = Counter((shape_of[p.targets[0].space], len(p.sources), len(p.targets)) for p in pieces)
     return LinearWork(tuple(Part(*key, places) for key, places in counts.items()))
@@ -128,9 +129,9 @@ def product_seconds(
     resident = device.processors * rates.blocks
     wave = resident * 2 * rates.tile[0] * rates.tile[1] * (bk + rates.start) / rate
     visits = work.read + work.written
-    results = 2 * work.read * bm * bn * itemsize / (rates.epilogue * 1e9 * (1 if results_aligned else rates.scattered_epilogue))
+    results = visits * bm * bn * itemsize / (rates.epilogue * 1e9 * (1 if results_aligned else rates.scattered_epilogue))
     operands = (work.products * (bm * bk + bk * bn) + visits * bm * bn) * itemsize / (device.bandwidth * 1e9)
-    return device.launch * 1e-6 + max(hypot(waves(tiles, device, rates) * wave, results), operands)
+    return device.launch * 1e-6 + max(waves(tiles, device, rates) * wave + results, operands)
 
 
 def waves(tiles: int, device: Device, rates: ElementRates) -> float:
@@ -139,7 +140,7 @@ def waves(tiles: int, device: Device, rates: ElementRates) -> float:
     if rest == 0:
         return float(full)
     if rest <= device.processors:
-        return full + 1 / (rates.blocks * rates.lone)
+        return full + min(1.0, 1 / (rates.blocks * rates.lone))
     return full + 1.0
 
 

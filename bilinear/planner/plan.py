@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from bilinear.ir.plan import Plan, Strip
 from bilinear.ir.schedule import Schedule
-from bilinear.ir.scheme import Scheme
 from bilinear.planner.layout import Lifetimes, lay_out
+
+if TYPE_CHECKING:  # a plan from the table of outlines needs no scheme
+    from bilinear.ir.scheme import Scheme
 
 SMALLEST_BLOCK = 1024
 """`levels="auto"` splits while every block stays at least this large: below it one more level costs more than it saves."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bilinear.errors import BilinearError, fail
 from bilinear.planner.choose import Choice, Problem, make_choice, pinned_choice
 from bilinear.planner.device import Device, device_named, load_device
+from bilinear.planner.model import ITEMSIZE
 from bilinear.runtime.safety import shares_memory
 
-log = logging.getLogger("bilinear")
+if TYPE_CHECKING:
+    from logging import Logger
 
 
 def plan(
@@ -37,8 +38,8 @@ def plan(
     `device` is a shipped description's name, a file of `bilinear tune`, or a `Device`; by default that of the current GPU. `inputs` says
     what may happen to A and B; `workspace` is the most bytes of it, "none" or "unlimited"; `accuracy` the largest
     max|C - A*B| / (max|A| max|B|) that the error bound may allow. With `explain`, error bounds are computed for every candidate. `levels`
-    pins shipped algorithms, the outermost level first, instead of choosing: ("winograd_depth_first", "winograd"). With `accumulate` the plan
-    is for a beta that is not 0. Raises `BilinearError` (E408, E513, E534, E541 to E543).
+    pins shipped algorithms, the outermost level first, instead of choosing: ("winograd_depth_first", "winograd"). With `accumulate` the
+    plan is for a beta that is not 0. Raises `BilinearError` (E408, E513, E534, E541 to E543).
     """
     budget, buffer = budget_and_buffer(workspace)
     budget = budget if buffer is None else int(buffer.nbytes)
@@ -50,8 +51,17 @@ def plan(
     return make_choice(problem, known, explain) if levels is None else pinned_choice(problem, known, tuple(levels))
 
 
+def _log() -> Logger:
+    """Where is told what auto finds; what `logging` imports is a tenth of a first plan, in which nothing is told."""
+    import logging
+
+    return logging.getLogger("bilinear")
+
+
 def _dtype_name(dtype: Any) -> str:
     """`float64` for what NumPy takes as a dtype; anything else as it is, to be refused by name."""
+    if isinstance(dtype, str) and dtype in ITEMSIZE:  # NumPy takes longer to name a dtype than a plan takes to be found again
+        return dtype
     try:
         return str(np.dtype(dtype))
     except TypeError:
@@ -65,7 +75,7 @@ def current_device() -> Device | None:
 
         index = int(cupy.cuda.Device().id)
     except Exception as error:  # no CuPy, no driver, no GPU: many kinds
-        log.debug("no GPU: %s", error)
+        _log().debug("no GPU: %s", error)
         index = -1
     return _described(os.environ.get("BILINEAR_DEVICE", ""), index)
 
@@ -81,7 +91,7 @@ def _described(named: str, index: int) -> Device | None:
     name = cupy.cuda.runtime.getDeviceProperties(index)["name"].decode()
     device = device_named(name)
     if device is None:
-        log.info("no description of %s: auto is the library's multiply; `bilinear tune` writes one, BILINEAR_DEVICE names it", name)
+        _log().info("no description of %s: auto is the library's multiply; `bilinear tune` writes one, BILINEAR_DEVICE names it", name)
     return device
 
 
@@ -104,7 +114,7 @@ def _logged(problem: Problem, device: Device) -> Choice:
     """The choice, told once."""
     choice = make_choice(problem, device)
     shape, chosen = f"{problem.m} x {problem.k} x {problem.n}", choice.chosen
-    log.info("auto, %s of %s on %s: %s (%s)", shape, problem.dtype, device.name, chosen.name, chosen.why)
+    _log().info("auto, %s of %s on %s: %s (%s)", shape, problem.dtype, device.name, chosen.name, chosen.why)
     return choice
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from bilinear.errors import fail
-from bilinear.ir.kernel import Grid, Launch
+from bilinear.ir.kernel import Grid, Launch, ScanLaunch
 from bilinear.ir.plan import Plan
 
 Step = Callable[[], None]
@@ -62,7 +62,7 @@ def grid_blocks(grid: Grid, values: Values) -> tuple[int, int]:
     return x, grid.y
 
 
-def launch_arguments(launch: Launch, values: Values) -> tuple[Any, ...]:
+def launch_arguments(launch: Launch | ScanLaunch, values: Values) -> tuple[Any, ...]:
     """The values of a launch's arguments, in the order of its kernel's parameters."""
     own = {**values, "first": launch.first}
     return tuple(own[argument.name] for argument in launch.kernel.arguments)
@@ -75,7 +75,9 @@ class Bound:
     are written at once. The parameters of a launch are the addresses of its cells, which the driver reads when it launches.
     """
 
-    def __init__(self, element: str, launches: Iterable[tuple[Launch, Any, Values]], launch_kernel: Callable[..., None]) -> None:
+    def __init__(
+        self, element: str, launches: Iterable[tuple[Launch | ScanLaunch, Any, Values]], launch_kernel: Callable[..., None]
+    ) -> None:
         """`launches` with their functions and the values of their arguments; `launch_kernel` is the driver's launch."""
         self._calls: list[Call] = []
         for launch, function, values in launches:
@@ -135,6 +137,6 @@ class _Arguments:
         self._idle.append(self)
 
 
-def _shape(launch: Launch, values: Values) -> tuple[int, ...]:
+def _shape(launch: Launch | ScanLaunch, values: Values) -> tuple[int, ...]:
     """Blocks, threads and shared bytes as the driver takes them."""
     return (*grid_blocks(launch.grid, values), 1, *launch.kernel.threads, 1, launch.kernel.shared_bytes)

@@ -16,7 +16,7 @@ from bilinear.codegen.nvrtc import build
 from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
-from bilinear.ir.kernel import Cover, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel
+from bilinear.ir.kernel import Cover, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel, ScanLaunch
 from bilinear.ir.plan import Plan, Strip
 from bilinear.ir.schedule import Schedule, Stage
 from bilinear.runtime.bound import CELL, Bound, Place, Values, launch_values
@@ -38,17 +38,30 @@ class CudaExecutor:
 
     name = "cuda"
 
-    def allocate(self, elements: int, like: Any) -> Any:
-        """One uninitialised workspace buffer, from CuPy's pool."""
+    def allocate(self, elements: int | tuple[int, ...], like: Any) -> Any:
+        """One uninitialised array, from CuPy's pool: a workspace buffer, or a result."""
         import cupy
 
         return cupy.empty(elements, like.dtype)
 
     def ready(self, plan: Plan, a: Any, b: Any, c: Any, buffer: Any, alpha: Any, beta: Any) -> AbstractContextManager[Sequence[Step]]:
         """Each strip and each stage of the core as a call that launches its kernel; found again for operands of the same layout."""
-        bound = _bound(plan, (a.strides, b.strides, c.strides), c.dtype)
         bases = (a.data.ptr, b.data.ptr, c.data.ptr, 0 if buffer is None else buffer.data.ptr)
-        return bound.ready(bases, alpha, beta, _current_stream())
+        return self.bind(plan, a, b, c).ready(bases, alpha, beta, self.stream())
+
+    def bind(self, plan: Plan, a: Any, b: Any, c: Any) -> Bound:
+        """The launches of a plan for matrices of these strides; their bases are A, B, C, and the workspace."""
+        return _bound(plan, (a.strides, b.strides, c.strides), c.dtype)
+
+    def stream(self) -> int:
+        """The handle of the current stream; the thread gets a context first, for the driver's launches need one."""
+        import cupy
+
+        device = cupy.cuda.runtime.getDevice()
+        if getattr(_thread, "device", None) != device:
+            cupy.cuda.runtime.free(0)  # nothing is freed: the first call of the runtime in a thread makes the context current
+            _thread.device = device
+        return int(cupy.cuda.get_current_stream().ptr)
 
     def steps(self, plan: Plan, stages: tuple[Stage, ...], spaces: dict[str, Any], alpha: Any, beta: Any) -> list[Step]:
         """Each stage as a call that launches its kernel, bound anew."""
@@ -60,7 +73,7 @@ class CudaExecutor:
         places = {name: Place(number, 0, x.strides, x.itemsize) for number, (name, x) in enumerate(spaces.items())}
         element = ELEMENTS[spaces["C"].dtype.str[1:]]
         bound = Bound(element, _launches(schedule, element, launch_values(plan, places, "alpha", "beta", _itself)), _launch_kernel())
-        with bound.ready([x.data.ptr for x in spaces.values()], alpha, beta, _current_stream()) as steps:
+        with bound.ready([x.data.ptr for x in spaces.values()], alpha, beta, self.stream()) as steps:
             return list(steps)
 
     def wait(self) -> None:
@@ -78,7 +91,7 @@ class CudaExecutor:
         except IndexError:
             flag = _Flag(cupy.cuda.alloc_pinned_memory(CELL))
         flag.value.value = 0
-        stream, device = _current_stream(), cupy.cuda.runtime.getDevice()
+        stream, device = self.stream(), cupy.cuda.runtime.getDevice()
         for matrix in matrices:
             with _scan(matrix.strides, matrix.shape, matrix.dtype, device).ready((matrix.data.ptr, flag.address), 1, 0, stream) as steps:
                 steps[0]()
@@ -117,17 +130,6 @@ _idle_flags: list[_Flag] = []
 
 
 _thread = local()
-
-
-def _current_stream() -> int:
-    """The handle of the current stream; the thread gets a context first, for the driver's launches need one."""
-    import cupy
-
-    device = cupy.cuda.runtime.getDevice()
-    if getattr(_thread, "device", None) != device:
-        cupy.cuda.runtime.free(0)  # nothing is freed: the first call of the runtime in a thread makes the context current
-        _thread.device = device
-    return int(cupy.cuda.get_current_stream().ptr)
 
 
 def _launch_kernel() -> Callable[..., None]:
@@ -246,7 +248,7 @@ def _scan(strides: Strides, shape: tuple[int, int], dtype: Any, device: int) -> 
     """The launch that looks for values that are not finite in matrices of a layout, on the current device; the bases are X and a flag."""
     element = ELEMENTS[dtype.str[1:]]
     function = _scanner(element, device)
-    launch = Launch(ScanKernel(f"scan_{element}", element), 0, Grid(((Cover("blocks", 1),),), 1))
+    launch = ScanLaunch(ScanKernel(f"scan_{element}", element), Grid(((Cover("blocks", 1),),), 1))
     x, found = Place(0, 0, strides, dtype.itemsize), Place(1, 0, (0, 0), CELL)
     values: Values = {"X": x, "X_rs": strides[0] // dtype.itemsize, "X_cs": strides[1] // dtype.itemsize, "found": found}
     values |= {"rows": shape[0], "columns": shape[1], "blocks": SCAN_BLOCKS}

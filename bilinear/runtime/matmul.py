@@ -7,7 +7,7 @@ import os
 from contextlib import nullcontext
 from functools import cache
 from math import prod
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,12 +19,16 @@ from bilinear.planner.prepare import check_promise
 from bilinear.runtime import auto
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
 from bilinear.runtime.auto import budget_and_buffer, check_plan_options, over_budget
-from bilinear.runtime.decide import Asked, decide, plan_for
+from bilinear.runtime.decide import Asked, Decision, decide, plan_for
 from bilinear.runtime.executor import Executor, allocate_workspace, execute
 from bilinear.runtime.fitted import Recipe, Same
 from bilinear.runtime.magnitudes import check_tolerance, check_tolerance_option
 from bilinear.runtime.problem import ArrayProblem, factor
+from bilinear.runtime.repeat import Key, LibraryRepeat, PlanRepeat, Reaches, keep, key_of, repeated, uses_library
 from bilinear.runtime.safety import check_writable_inputs, is_writable, shares_memory
+
+if TYPE_CHECKING:  # imported with the first call on a GPU
+    from bilinear.runtime.cuda_executor import CudaExecutor
 
 log = logging.getLogger("bilinear")
 
@@ -65,6 +69,13 @@ def matmul(
     Raises `ValueError` and `TypeError` where `numpy.matmul` does, `BilinearError` for what cannot run as asked, `MemoryError` where the
     workspace cannot be had, and `StageError` where a stage failed.
     """
+    key = key_of(a, b, out, alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan)
+    repeat = None if key is None else repeated(key)
+    if repeat is not None:
+        with _NO_STREAM if stream is None else stream:
+            result = repeat.run(a, b, out, alpha, beta)
+        if result is not None:
+            return result
     _check_options(inputs, levels, alpha, beta, out)
     check_tolerance_option(tolerance, inputs)
     if plan is not None:
@@ -72,10 +83,13 @@ def matmul(
     kind = kind_of(a, b, out)
     left, right = adopt(a, kind), adopt(b, kind)
     given = None if out is None else adopt_out(out, kind)
-    request = _Request(kind, alpha, beta, algorithm, levels, inputs, *budget_and_buffer(workspace), tolerance, plan)
-    with stream if stream is not None and kind.on_gpu else nullcontext():
+    request = _Request(kind, alpha, beta, algorithm, levels, inputs, *budget_and_buffer(workspace), tolerance, plan, key)
+    with stream if stream is not None and kind.on_gpu else _NO_STREAM:
         result = request.multiply(left, right, given)
     return out if out is not None else kind.give_back(result)
+
+
+_NO_STREAM = nullcontext()
 
 
 def _check_options(inputs: str, levels: int | str, alpha: Any, beta: Any, out: Any) -> None:
@@ -103,6 +117,7 @@ class _Request(NamedTuple):
     workspace: Any = None
     tolerance: float | None = None
     plan: Choice | None = None
+    key: Key | None = None
 
     def multiply(self, a: Any, b: Any, out: Any) -> Any:
         asked = self.asked()
@@ -112,7 +127,9 @@ class _Request(NamedTuple):
         touches = out is not None and _touches(out, a, b)
         decision = decide(asked, a, b, out, touches)
         if decision.recipe is None:
-            return self.by_library(decision.problem, a, b, out, touches)
+            result = self.by_library(decision.problem, a, b, out, touches)
+            self.keep(decision, a, b, result)
+            return result
         result = self.kind.module.empty(decision.problem.shape, decision.problem.dtype) if out is None else out
         try:
             self.by_schedule(decision.problem, decision.recipe, decision.plan, a, b, result)
@@ -122,12 +139,25 @@ class _Request(NamedTuple):
             name = decision.recipe.loaded.scheme.name
             log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, name, error)
             return self.by_library(decision.problem, a, b, result, touches)
+        self.keep(decision, a, b, result)
         return result
+
+    def keep(self, decision: Decision, a: Any, b: Any, out: Any) -> None:
+        """Keep what ran to be repeated: the library's multiply, or a plan on three matrices as they lie."""
+        is_named = self.plan is None and self.algorithm != "auto" and not isinstance(self.algorithm, Loaded)
+        if self.key is None or repeated(self.key) is not None or (is_named and not _is_shipped(str(self.algorithm))):
+            return
+        problem, recipe, plan = decision.problem, decision.recipe, decision.plan
+        if recipe is None:
+            keep(self.key, LibraryRepeat(self.kind.module, problem, Reaches(a, b, out)))
+        elif plan is not None and a.ndim == b.ndim == out.ndim == 2 and not (plan.schedule.overwrites and self.beta != 0):
+            executor = _cuda_executor()
+            keep(self.key, PlanRepeat(executor, problem, plan, recipe.inputs, executor.bind(plan, a, b, out), Reaches(a, b, out)))
 
     def asked(self) -> Asked:
         """What decides, beside the operands, what runs."""
         rest = bool(self.alpha != 0), bool(self.beta != 0), self.kind.on_gpu
-        if os.environ.get("BILINEAR_USE_LIBRARY", "") not in ("", "0"):
+        if uses_library():
             return Asked(None, 0, self.inputs, None, None, None, *rest)
         budget = self.budget if self.workspace is None else getattr(self.workspace, "nbytes", 0)
         if self.plan is not None:
@@ -245,7 +275,12 @@ def _matrix(array: Any, index: tuple[int, ...]) -> Any:
 
 def _named(name: str) -> Loaded:
     """The algorithm of this name: a shipped one is read once a process, a file at every call, for it may have changed."""
-    return algorithm_named(name) if name.isidentifier() and not os.access(name, os.F_OK) else load(name)
+    return algorithm_named(name) if _is_shipped(name) else load(name)
+
+
+def _is_shipped(name: str) -> bool:
+    """Whether a name is not that of a file."""
+    return name.isidentifier() and not os.access(name, os.F_OK)
 
 
 def make_executor(kind: Kind) -> Executor:
@@ -258,7 +293,7 @@ def make_executor(kind: Kind) -> Executor:
 
 
 @cache
-def _cuda_executor() -> Executor:
+def _cuda_executor() -> CudaExecutor:
     from bilinear.runtime.cuda_executor import CudaExecutor
 
     return CudaExecutor()

@@ -60,13 +60,13 @@ def _address(array: Any) -> int:
 
 def _bounds(array: Any) -> tuple[int, int]:
     """The addresses of its first byte, and behind its last."""
-    low, high = _reach(array.shape, array.strides, array.itemsize)
+    low, high = reach(array.shape, array.strides, array.itemsize)
     address = _address(array)
     return address + low, address + high
 
 
 @lru_cache(maxsize=1024)
-def _reach(shape: Extents, strides: Extents, itemsize: int) -> tuple[int, int]:
+def reach(shape: Extents, strides: Extents, itemsize: int) -> tuple[int, int]:
     """How many bytes before its first element an array starts, and behind it ends."""
     moves = [stride * (extent - 1) for stride, extent in zip(strides, shape, strict=True)]
     return sum(min(0, move) for move in moves), sum(max(0, move) for move in moves) + itemsize

@@ -11,8 +11,8 @@ from bilinear.codegen.program import ELEMENTS, Progress, no_progress
 from bilinear.codegen.schedule_to_launches import TILES
 from bilinear.errors import fail
 from bilinear.ir.schedule import Schedule
-from bilinear.planner.choose import lowered
-from bilinear.planner.device import Device, ElementRates
+from bilinear.planner.choose import Way, lowered
+from bilinear.planner.device import Device, ElementRates, at
 from bilinear.planner.model import ITEMSIZE, Extents, LinearWork, Part, ProductWork, geometric_mean, linear_seconds, product_seconds
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import plain
@@ -22,13 +22,15 @@ SIZES = (256, 512, 1024, 2048, 3072, 4096, 8192, 16384)
 LEAST_PRODUCT = 1024
 """Below this size the product kernel does not fill a device, and its rate is not asked for."""
 DEPTHS = (512, 4096)
-Way = tuple[str, int, str]
-"""Algorithm, levels, promise."""
-STREAMED: tuple[Way, ...] = (("msmes", 1, "restore"), ("winograd", 1, "preserve"), ("winograd", 2, "preserve"), ("msmes", 3, "restore"))
+STREAMED = (Way(("msmes",), "restore"), *(Way(("winograd",) * levels) for levels in (1, 2, 3)))
+ADDING = Way(("msmes", "msmes"), "restore")
+"""What tells how fast products are added to blocks."""
 STREAMED_SIZE = 8192
 COPIED = 2**30
 SHARE_OF_MEMORY = 0.5
 UNKNOWN = 1.0
+FREE = 1e12
+"""GB/s of the epilogue while one block a product is part of what a tile costs at its start."""
 PLAIN = ProductWork(1, 0, 1)
 """The plain multiply: one product of A and B themselves."""
 
@@ -87,7 +89,7 @@ def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device
 def _start_of(dtype: str) -> ElementRates:
     """The tile, and rates that are yet to be measured."""
     tile, flat = TILES[ELEMENTS[dtype]], ((1.0, UNKNOWN),)
-    none = {"start": 0.0, "lone": 0.5, "unaligned": 1.0, "accumulating": 1.0, "epilogue": 1.0, "scattered_epilogue": 1.0, "strip": 1.0}
+    none = {"start": 0.0, "lone": 0.5, "unaligned": 1.0, "accumulating": 1.0, "epilogue": FREE, "scattered_epilogue": 1.0, "strip": 1.0}
     more = {"scattered": 1.0, "streaming": flat, "product": flat, "library": flat, "library_unaligned": 1.0}
     return ElementRates(tile=(tile.m, tile.n), blocks=tile.blocks or 1, **none, **more)  # type: ignore[arg-type]  # the fields of these names
 
@@ -130,12 +132,14 @@ def _memory_rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
     scattered = min(1.0, statistics.median(narrow) / statistics.median(wide))
     epilogue, uneven = (_epilogue(bench, device, dtype, size) for size in (STREAMED_SIZE, STREAMED_SIZE - 8))
     share = min(1.0, uneven / epilogue)
-    return replace(rates, streaming=streaming, scattered=scattered, epilogue=epilogue, scattered_epilogue=share)
+    a_visit = ITEMSIZE[dtype] / (epilogue * 1e9) * at(rates.product, STREAMED_SIZE) * 1e12 / 2  # in steps of the inner dimension
+    start = max(0.0, rates.start - a_visit)
+    return replace(rates, streaming=streaming, scattered=scattered, epilogue=epilogue, scattered_epilogue=share, start=start)
 
 
 def _shares(bench: Bench, device: Device, dtype: str, way: Way, size: int) -> list[tuple[float, float]]:
     """(streams, share of the bandwidth) of the linear stages of a schedule."""
-    schedule, profile = lowered(*way)
+    schedule, profile = lowered(way)
     block = (size // schedule.m,) * 3
     found = []
     for work, seconds in zip(profile.works, bench.stages(schedule, size, dtype), strict=True):
@@ -146,17 +150,17 @@ def _shares(bench: Bench, device: Device, dtype: str, way: Way, size: int) -> li
 
 
 def _epilogue(bench: Bench, device: Device, dtype: str, size: int) -> float:
-    """GB/s at which products are added to blocks: the median over stages that take visibly longer than their arithmetic."""
-    schedule, profile = lowered(*STREAMED[-1])
+    """GB/s at which blocks that products go to are read and written: the median over stages that visibly take longer than arithmetic."""
+    schedule, profile = lowered(ADDING)
     block, aligned = (size // schedule.m,) * 3, size == STREAMED_SIZE
     bare = replace(device, launch=0.0, bandwidth=1e12)
     rates = []
     for work, seconds in zip(profile.works, bench.stages(schedule, size, dtype), strict=True):
-        if isinstance(work, ProductWork) and work.read:
-            arithmetic = product_seconds(replace(work, read=0), block, dtype, bare, size, aligned)
-            beyond = (seconds - device.launch * 1e-6) ** 2 - arithmetic**2
-            if beyond > 0.1 * arithmetic**2:
-                rates.append(2e-9 * work.read * block[0] * block[2] * ITEMSIZE[dtype] / beyond**0.5)
+        if isinstance(work, ProductWork):
+            arithmetic = product_seconds(replace(work, read=0, written=0), block, dtype, bare, size, aligned)
+            beyond, visits = seconds - device.launch * 1e-6 - arithmetic, work.read + work.written - work.products
+            if beyond > 0.05 * arithmetic:
+                rates.append(1e-9 * visits * block[0] * block[2] * ITEMSIZE[dtype] / beyond)
     return statistics.median(rates) if rates else device.bandwidth
 
 

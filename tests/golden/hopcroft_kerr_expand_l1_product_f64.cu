@@ -267,11 +267,11 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
     }
 
     // What a thread has summed up, in pieces of LANES neighbours of a row.
-    constexpr int PIECES = TALL * WIDE * 2;
+    constexpr int PIECES = TALL * WIDE * 2, TOGETHER = PIECES % 8 == 0 ? 8 : 2;
     auto row_of = [&](int p) { return warp_row + p / (2 * WIDE) * 8 + 2 * member + p % 2; };
     auto column_of = [&](int p) { return warp_column + p / 2 % WIDE * 16 + 2 * group; };
     auto piece = [&](int p) { return Lanes{ { sum[p / (2 * WIDE)][p / 2 % WIDE][p % 2], sum[p / (2 * WIDE)][p / 2 % WIDE][2 + p % 2] } }; };
-    constexpr int TOGETHER = PIECES % 8 == 0 ? 8 : 1;
+    static_assert(PIECES % TOGETHER == 0, "pieces are left over");
     for (int d = product.first; d < product.first + product.count; ++d) {
         const Destination to = DESTINATIONS[d];
         const bool begins = false;    // the first write adds to beta times what was there
@@ -279,19 +279,22 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
         Real* const c = (M) + (to.row * bm + tile_row) * c_rs + (to.column * bn + tile_column) * c_cs;
         const Real factor = alpha * to.coefficient;
         const Real keep = !to.first ? Real(1) : begins ? beta : Real(0);
-        const bool vector = rows == TILE_M && columns == TILE_N && in_lanes(c, c_rs, c_cs);
+        const bool vector = columns % LANES == 0 && in_lanes(c, c_rs, c_cs);
         // The old values of a few pieces are asked for before the first of them is needed: one by one they would be waited for one by one.
         #pragma unroll
         for (int begin = 0; begin < PIECES; begin += TOGETHER) {
             Lanes old[TOGETHER] = {};
             if (vector && keep != Real(0)) {
                 #pragma unroll
-                for (int p = 0; p < TOGETHER; ++p)
-                    old[p] = *reinterpret_cast<const Lanes*>(c + row_of(begin + p) * c_rs + column_of(begin + p) * c_cs);
+                for (int p = 0; p < TOGETHER; ++p) {
+                    const int i = row_of(begin + p), j = column_of(begin + p);
+                    if (i < rows && j < columns) old[p] = *reinterpret_cast<const Lanes*>(c + i * c_rs + j * c_cs);
+                }
             }
             #pragma unroll
             for (int p = 0; p < TOGETHER; ++p) {
                 const int i = row_of(begin + p), j = column_of(begin + p);
+                if (i >= rows || j >= columns) continue;
                 Real* const at = c + i * c_rs + j * c_cs;
                 const Lanes value = piece(begin + p);
                 if (vector) {
@@ -303,7 +306,7 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
                 }
                 #pragma unroll
                 for (int x = 0; x < LANES; ++x) {
-                    if (i >= rows || j + x >= columns) continue;
+                    if (j + x >= columns) continue;
                     Real* const one = at + x * c_cs;
                     *one = keep == Real(0) ? factor * value.element[x] : keep * *one + factor * value.element[x];
                 }

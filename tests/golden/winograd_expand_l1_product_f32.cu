@@ -218,7 +218,8 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
     }
 
     // What a thread has summed up, in pieces of LANES neighbours of a row.
-    constexpr int PIECES = ROWS * WIDE;
+    // More at once, and sums are kept in such registers that two operands of many a multiply-add lie in one bank.
+    constexpr int PIECES = ROWS * WIDE, TOGETHER = 4;
     auto row_of = [&](int p) { return warp_row + (p / WIDE / LANES * LANES_M + m_lane) * LANES + p / WIDE % LANES; };
     auto column_of = [&](int p) { return warp_column + (p % WIDE * LANES_N + n_lane) * LANES; };
     auto piece = [&](int p) {
@@ -227,7 +228,7 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
         for (int x = 0; x < LANES; ++x) found.element[x] = sum[p / WIDE][p % WIDE * LANES + x];
         return found;
     };
-    constexpr int TOGETHER = PIECES % 8 == 0 ? 8 : 1;
+    static_assert(PIECES % TOGETHER == 0, "pieces are left over");
     for (int d = product.first; d < product.first + product.count; ++d) {
         const Destination to = DESTINATIONS[d];
         const bool begins = false;    // the first write adds to beta times what was there
@@ -235,19 +236,22 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
         Real* const c = (M) + (to.row * bm + tile_row) * c_rs + (to.column * bn + tile_column) * c_cs;
         const Real factor = alpha * to.coefficient;
         const Real keep = !to.first ? Real(1) : begins ? beta : Real(0);
-        const bool vector = rows == TILE_M && columns == TILE_N && in_lanes(c, c_rs, c_cs);
+        const bool vector = columns % LANES == 0 && in_lanes(c, c_rs, c_cs);
         // The old values of a few pieces are asked for before the first of them is needed: one by one they would be waited for one by one.
         #pragma unroll
         for (int begin = 0; begin < PIECES; begin += TOGETHER) {
             Lanes old[TOGETHER] = {};
             if (vector && keep != Real(0)) {
                 #pragma unroll
-                for (int p = 0; p < TOGETHER; ++p)
-                    old[p] = *reinterpret_cast<const Lanes*>(c + row_of(begin + p) * c_rs + column_of(begin + p) * c_cs);
+                for (int p = 0; p < TOGETHER; ++p) {
+                    const int i = row_of(begin + p), j = column_of(begin + p);
+                    if (i < rows && j < columns) old[p] = *reinterpret_cast<const Lanes*>(c + i * c_rs + j * c_cs);
+                }
             }
             #pragma unroll
             for (int p = 0; p < TOGETHER; ++p) {
                 const int i = row_of(begin + p), j = column_of(begin + p);
+                if (i >= rows || j >= columns) continue;
                 Real* const at = c + i * c_rs + j * c_cs;
                 const Lanes value = piece(begin + p);
                 if (vector) {
@@ -259,7 +263,7 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
                 }
                 #pragma unroll
                 for (int x = 0; x < LANES; ++x) {
-                    if (i >= rows || j + x >= columns) continue;
+                    if (j + x >= columns) continue;
                     Real* const one = at + x * c_cs;
                     *one = keep == Real(0) ? factor * value.element[x] : keep * *one + factor * value.element[x];
                 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_the_tiles_of_the_description_are_those_of_the_kernels() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_large_product_runs_at_the_rate_of_the_full_device(dtype: str) -> None:
     n = 16896  # a multiple of the tiles and of a wave
-    rates = replace(H200.rates(dtype), start=0.0)
+    rates = replace(H200.rates(dtype), start=0.0, epilogue=1e12)
     device = replace(H200, launch=0.0, float32=rates, float64=rates)
     rows, columns = rates.tile
     per_wave = device.processors * rates.blocks
@@ -82,10 +83,17 @@ def test_one_tile_more_than_a_wave_costs_more_than_a_part_of_it() -> None:
     assert 1.3 * full < more <= 2 * full
 
 
-def test_a_last_wave_that_is_not_full_takes_a_wave() -> None:
-    rates = H200.float64
-    wave = H200.processors * rates.blocks
-    assert waves(wave + H200.processors + 1, H200, rates) == waves(2 * wave, H200, rates) == 2.0
+@pytest.mark.parametrize(("blocks", "tiles", "taken"), [(1, 133, 2.0), (1, 264, 2.0), (2, 264 + 133, 2.0), (2, 264 + 100, 1.625), (4, 528, 1.0)])
+def test_a_last_wave_is_whole_or_one_block_alone(blocks: int, tiles: int, taken: float) -> None:
+    assert waves(tiles, H200, replace(H200.float64, blocks=blocks, lone=0.8)) == taken
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_results_add_to_the_time_by_every_block_that_a_product_goes_to(dtype: str) -> None:
+    n, rates = 2048, H200.rates(dtype)
+    times = [product_seconds(ProductWork(4, read, written), (n, n, n), dtype, H200, n) for read, written in ((0, 0), (0, 4), (4, 4))]
+    a_visit = 4 * n * n * {"float32": 4, "float64": 8}[dtype] / (rates.epilogue * 1e9)
+    assert [y - x for x, y in pairwise(times)] == pytest.approx([a_visit, a_visit])
 
 
 def test_a_linear_stage_takes_its_traffic() -> None:

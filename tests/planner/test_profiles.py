@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -81,3 +83,13 @@ def test_a_table_that_is_missing_is_no_error(tmp_path: Path, monkeypatch: pytest
     profiles._table.cache_clear()
     profiles.outline.cache_clear()
     assert profiles.outline(*ONE).products == 7
+
+
+@pytest.mark.parametrize("inputs", INPUTS)
+def test_a_first_plan_imports_little(inputs: str) -> None:
+    """Neither engines, nor what holds and counts schemes, nor what tells of a plan: their import takes longer than the plan."""
+    call = f"bilinear.plan(8192, 8192, 8192, 'float64', device='h200', inputs={inputs!r})"
+    program = f"import sys, numpy, bilinear; before = set(sys.modules); {call}; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    heavy = {"lark", "sympy", "jinja2", "logging", "tempfile", "inspect", "bilinear.frontend", "bilinear.ir.scheme", "bilinear.analysis"}
+    assert "bilinear.planner.choose" in done.stdout and not heavy & set(done.stdout.split())

@@ -17,7 +17,7 @@ from codegen.emulated import address, c_type
 
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu
-from bilinear.runtime import cuda_executor
+from bilinear.runtime import cuda_executor, repeat
 
 READERS: dict[str, Any] = {"double": ctypes.c_double, "float": ctypes.c_float}
 
@@ -156,7 +156,9 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(cuda_executor, "_function", gpu.function)
     for kept in ("_functions", "_bounds"):
         monkeypatch.setattr(cuda_executor, kept, {})
+    monkeypatch.setattr(repeat, "_repeats", {})
     monkeypatch.setattr(cuda_executor, "_thread", threading.local())
     monkeypatch.setattr(cuda_executor, "_idle_flags", [])
-    cuda_executor._scan.cache_clear()
+    for cached in (cuda_executor._scan, cuda_executor._scanner):
+        cached.cache_clear()
     return gpu

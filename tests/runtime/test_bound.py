@@ -30,7 +30,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     decide._decisions.clear()
     yield pretend(monkeypatch)
     decide._decisions.clear()
-    cuda_executor._scan.cache_clear()
+    for cached in (cuda_executor._scan, cuda_executor._scanner):
+        cached.cache_clear()
 
 
 def laid_out(x: Any, order: str) -> Array:

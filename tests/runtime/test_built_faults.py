@@ -95,8 +95,8 @@ def replaced(pattern: str, text: str) -> Callable[[str], str]:
 
 PRODUCT, LINEAR, PLAIN = "msmes_l1_product_f64", FIRST, "plain_l1_product_f64"
 WRONG_SOURCES: list[tuple[str, Callable[[str], str], str, str]] = [
-    (LINEAR, replaced(r"= v0\.lane\[e\] \+ v1", "= v0.lane[e] - v1"), "E623", ""),
-    (LINEAR, replaced(r"e < count\) to\[", "e < count - 1) to["), "E623", ""),
+    (LINEAR, replaced(r"v2\.lane\[0\] = v0\.lane\[0\] \+ v1", "v2.lane[0] = v0.lane[0] - v1"), "E623", ""),
+    (LINEAR, replaced(r"j \+ step < fast", "j + step + 1 < fast"), "E623", ""),
     (PRODUCT, replaced(r"(\{ 0, )(\d), (\d)(, \d, Real\(-?1\) \},)", r"\g<1>1 - \2, \3\4"), "E623", "C"),
     (PRODUCT, replaced(r"Real\(-1\) \}", "Real(1) }"), "E623", "C"),
     (PRODUCT, replaced(r", 1, Real\(", ", 0, Real("), "E623", "C"),
@@ -104,7 +104,7 @@ WRONG_SOURCES: list[tuple[str, Callable[[str], str], str, str]] = [
     (PRODUCT, replaced(r"begins \? beta : Real\(0\)", "begins ? beta * beta * beta * beta : Real(0)"), "E623", "C"),
     (PRODUCT, replaced(r"one = keep == Real\(0\) \?", "one = false ?"), "E623", "C"),
     (PRODUCT, replaced(r"bool inside = e < inside_a && depth_a \+ x < deep", "bool inside = true"), "E62", ""),
-    (PRODUCT, replaced(r"TILE_K = 16", "TILE_K = 32"), "E624", "a kernel fails"),
+    (PRODUCT, replaced(r"TILE_K = 32", "TILE_K = 64"), "E624", "a kernel fails"),
     (PLAIN, replaced(r"alpha \* to\.coefficient", "to.coefficient"), "E623", "C"),
     (PLAIN, replaced(r"return;$", "return; undeclared();"), "E624", "src/plain_l1_product_f64.cu cannot be compiled over a prime field"),
     (PLAIN, replaced(r"alpha \* to\.coefficient", "Real(2.5) * alpha"), "skipped", ""),

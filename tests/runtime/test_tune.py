@@ -69,7 +69,7 @@ def test_tuning_finds_the_description_that_the_times_follow() -> None:
         for streams in (5, 20, 60):
             assert at(measured.streaming, streams) == pytest.approx(at(bench.device.rates(dtype).streaming, streams), rel=0.05)
         for name in ("scattered", "epilogue", "scattered_epilogue", "strip", "unaligned", "library_unaligned"):
-            assert getattr(measured, name) == pytest.approx(getattr(known, name), rel=0.1), name
+            assert getattr(measured, name) == pytest.approx(getattr(known, name), rel=0.15), name
         assert measured.lone == pytest.approx(known.lone, rel=0.05)
         for size in (2048, 4096, 8192, 16384):
             assert at(measured.product, size) == pytest.approx(at(known.product, size), rel=0.05)

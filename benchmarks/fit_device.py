@@ -1,0 +1,139 @@
+"""Fit a device's description to measured points of `model.py`: rates that make the model's predictions closest to the times.
+
+Only the points that are not held out are looked at. What a table of stages says directly is taken from the stages (linear kernels, the
+library); the other rates are moved one by one, by smaller and smaller steps, while the mean of |log(predicted / measured)| falls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from model import plan_of, profile, way_of
+
+from bilinear.ir.plan import Plan
+from bilinear.planner.device import Device, ElementRates, Table, load_device
+from bilinear.planner.model import ITEMSIZE, LinearWork, Profile, is_aligned, predict
+from bilinear.resources import write_file
+
+Point = tuple[str, float, Profile, Plan]
+"""Element type, milliseconds, and what was run."""
+SHARED = ("launch", "call", "scan")
+OWN = ("start", "unaligned", "accumulating", "epilogue", "scattered_epilogue", "strip", "scattered")
+SHARES = frozenset(("unaligned", "accumulating", "scattered_epilogue", "strip", "scattered"))
+KEYS = (1500.0, 3000.0, 5000.0, 8192.0, 16384.0)
+STREAMS = (3, 7, 11, 16, 24, 32, 56, 93, 220, 400)
+LEAST_LINEAR = 0.05
+"""Linear launches shorter than this, in milliseconds, tell of launching and not of memory."""
+
+
+def points(rows: list[dict[str, Any]]) -> Iterator[Point]:
+    for row in rows:
+        way = way_of(row)
+        if way is not None:
+            yield row["dtype"], row["ms"], profile(way), plan_of(way, tuple(row["shape"]), row["dtype"])
+
+
+def off(device: Device, found: list[Point]) -> float:
+    """The mean of |log(predicted / measured)|."""
+    return statistics.fmean(abs(math.log(predict(work, plan, dtype, device) * 1e3 / ms)) for dtype, ms, work, plan in found)
+
+
+def streaming(rows: list[dict[str, Any]], device: Device, dtype: str) -> Table:
+    """Share of the bandwidth by blocks that a thread reads and writes, from whole aligned launches."""
+    shares: dict[int, list[float]] = {}
+    for row in rows:
+        way = way_of(row)
+        if way is None or row["dtype"] != dtype:
+            continue
+        plan = plan_of(way, tuple(row["shape"]), dtype)
+        if not (is_aligned(plan.k, plan.n, dtype) and is_aligned(*plan.block[1:], dtype)):
+            continue
+        bm, bk, bn = plan.block
+        elements = {"A": bm * bk, "B": bk * bn, "C": bm * bn}
+        for work, ms in zip(profile(way).works, row["stages"], strict=True):
+            if isinstance(work, LinearWork) and ms > LEAST_LINEAR:
+                moved = sum(p.places * (p.sources + p.targets) * elements[p.shape] for p in work.parts) * ITEMSIZE[dtype]
+                most = max(p.sources + p.targets for p in work.parts)
+                nearest = min(STREAMS, key=lambda s: abs(math.log(s / most)))
+                shares.setdefault(nearest, []).append(moved / ((ms - device.launch * 1e-3) * 1e-3 * device.bandwidth * 1e9))
+    return tuple((float(key), round(min(1.0, statistics.median(shares[key])), 2)) for key in sorted(shares))
+
+
+def library(rows: list[dict[str, Any]], device: Device, dtype: str) -> tuple[Table, float]:
+    """Rates of aligned square multiplies by size, and the speed without the alignment."""
+    own = [row for row in rows if not row["levels"] and row["dtype"] == dtype]
+    rate = {tuple(r["shape"]): 2e-9 * math.prod(r["shape"]) / (r["ms"] - device.launch * 1e-3) for r in own}
+    table = tuple((float(m), round(x, 1)) for (m, k, n), x in sorted(rate.items()) if m == k == n)
+    small = tuple(pair for pair in device.rates(dtype).library if pair[0] < table[0][0])
+    uneven = [x for (m, k, n), x in rate.items() if not is_aligned(k, n, dtype)]
+    return small + table, round(min(1.0, statistics.median(uneven) / max(x for _, x in table if x)), 2) if uneven else 1.0
+
+
+def moves(device: Device) -> Iterator[tuple[Callable[[Device], float], Callable[[Device, float], Device]]]:
+    """Each rate that is fitted: how it is read, and a device with another value of it."""
+    for name in SHARED:
+        yield (lambda d, n=name: getattr(d, n)), (lambda d, v, n=name: replace(d, **{n: v}))  # type: ignore[misc]
+    for dtype in ITEMSIZE:
+        for name in OWN:
+            yield (
+                (lambda d, t=dtype, n=name: getattr(d.rates(t), n)),  # type: ignore[misc]
+                lambda d, v, t=dtype, n=name: _with(d, t, replace(d.rates(t), **{n: min(v, 1.0) if n in SHARES else v})),  # type: ignore[misc]
+            )
+        for i in range(len(KEYS)):
+            yield (
+                (lambda d, t=dtype, i=i: d.rates(t).product[i][1]),  # type: ignore[misc]
+                lambda d, v, t=dtype, i=i: _with(d, t, replace(d.rates(t), product=_at(d.rates(t).product, i, v))),  # type: ignore[misc]
+            )
+
+
+def _with(device: Device, dtype: str, rates: ElementRates) -> Device:
+    return replace(device, **{dtype: rates})  # type: ignore[arg-type]  # the field of this name
+
+
+def _at(table: Table, i: int, value: float) -> Table:
+    return (*table[:i], (table[i][0], value), *table[i + 1 :])
+
+
+def fit(device: Device, found: list[Point]) -> Device:
+    best = off(device, found)
+    for step in (0.3, 0.15, 0.08, 0.04, 0.02, 0.01):
+        for _ in range(4):
+            before = best
+            for read, write in moves(device):
+                for factor in (1 + step, 1 / (1 + step)):
+                    tried = write(device, float(f"{read(device) * factor:.4g}"))
+                    now = off(tried, found)
+                    if now < best:
+                        device, best = tried, now
+                        break
+            print(f"step {step}: {best:.4f}", flush=True)
+            if before - best < 0.0005:
+                break
+    return device
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("points", type=Path)
+    parser.add_argument("--device", default="h200", help="where the search begins")
+    parser.add_argument("--output", "-o", type=Path, required=True)
+    options = parser.parse_args()
+    rows = [row for row in json.loads(options.points.read_text())["rows"] if not row["held_out"]]
+    device = load_device(options.device)
+    found = list(points(rows))
+    for dtype in ITEMSIZE:
+        table, uneven = library(rows, device, dtype)
+        rates = replace(device.rates(dtype), streaming=streaming(rows, device, dtype), library=table, library_unaligned=uneven)
+        device = _with(device, dtype, replace(rates, product=tuple((key, max(v for _, v in rates.product)) for key in KEYS)))
+    write_file(options.output, fit(device, found).json())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""A multiply that is found again on a pretended GPU: it takes few calls, and whatever has changed since is seen. Beside integers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+from runtime.pretended_gpu import Array, Gpu, pretend
+
+import bilinear
+from bilinear.emulator import skip_reason
+from bilinear.errors import BilinearError
+from bilinear.runtime import auto, cuda_executor, decide, repeat
+
+pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
+
+PACKAGE = str(Path(bilinear.__file__).parent)
+WINOGRAD: dict[str, Any] = {"algorithm": "winograd", "levels": 1}
+IN_PLACE: dict[str, Any] = {"algorithm": "msmes", "levels": 1}
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    decide._decisions.clear()
+    monkeypatch.setattr(auto, "current_device", lambda: None)
+    yield pretend(monkeypatch)
+    decide._decisions.clear()
+
+
+def operands(seed: int, n: int = 16) -> tuple[list[Any], list[Array]]:
+    generator = np.random.default_rng(seed)
+    whole = [generator.integers(-4, 5, (n, n)).astype(float) for _ in range(3)]
+    return whole, [Array(x.copy()) for x in whole]
+
+
+def kept(gpu: Gpu, **options: Any) -> None:
+    """Run once what is to be found again, and see that it is."""
+    (x, y, _), (*_, c) = operands(9)
+    for _ in range(2):
+        c.host[...] = np.nan
+        bilinear.matmul(Array(x.copy()), Array(y.copy()), c, **options)
+        np.testing.assert_array_equal(c.host, x @ y)
+    assert len(repeat._repeats) == 1
+    gpu.launches.clear()
+    gpu.library = 0
+
+
+def own_calls(call: Callable[[], object]) -> int:
+    """How many functions of the package a call enters, but for those that stand for the GPU."""
+    entered: list[str] = []
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE) and "emulator" not in frame.f_code.co_filename:
+            entered.append(frame.f_code.co_name)
+
+    sys.setprofile(watch)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return len(entered)
+
+
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [({}, 9), ({"levels": 0}, 6), (WINOGRAD, 22), (IN_PLACE | {"inputs": "consume"}, 32), (IN_PLACE | {"inputs": "restore"}, 47)],
+)
+def test_a_repeat_enters_few_functions(options: dict[str, Any], most: int, gpu: Gpu) -> None:
+    """Each costs some tenths of a microsecond, each launch one function: time that would creep is seen here, whatever the machine."""
+    kept(gpu, **options)
+    _, (a, b, c) = operands(2)
+    assert own_calls(lambda: bilinear.matmul(a, b, c, **options)) <= most
+    assert gpu.launches or gpu.library
+
+
+@pytest.mark.parametrize("options", [{}, WINOGRAD, IN_PLACE | {"inputs": "restore"}])
+@pytest.mark.parametrize("given", [True, False])
+def test_other_arrays_and_factors(options: dict[str, Any], given: bool, gpu: Gpu) -> None:
+    for seed, (alpha, beta) in enumerate([(1, 0), (1, 0), (2, 0), (2.5, 0.5), (-1, 1), (0, 0)]):
+        if beta and not given:
+            continue
+        (x, y, z), (a, b, c) = operands(seed)
+        wanted = alpha * (x @ y) + beta * z
+        found = bilinear.matmul(a, b, c if given else None, alpha=alpha, beta=beta, **options)
+        np.testing.assert_array_equal(found.host, wanted)
+        assert (found is c) == given
+
+
+def test_what_overwrites_goes_on_to_add_where_it_is_asked_to(gpu: Gpu) -> None:
+    for seed, beta in enumerate([2, 2, 0, 0, 2]):
+        (x, y, z), (a, b, c) = operands(seed)
+        bilinear.matmul(a, b, c, beta=beta, algorithm="winograd_depth_first", levels=1)
+        np.testing.assert_array_equal(c.host, x @ y + beta * z)
+
+
+def test_each_algorithm_and_each_number_of_levels_is_its_own(gpu: Gpu) -> None:
+    _, (a, b, c) = operands(1)
+    wanted: list[tuple[Any, int]] = [("winograd", 1), ("strassen", 1), ("winograd", 2), (bilinear.load("strassen"), 1), ("msmes", 1)]
+    ran: list[Any] = []
+    for _ in range(2):
+        for algorithm, levels in wanted:
+            gpu.launches.clear()
+            bilinear.matmul(a, b, c, algorithm=algorithm, levels=levels, inputs="consume" if algorithm == "msmes" else "preserve")
+            ran.append([name for name, _ in gpu.launches])
+    assert ran[: len(wanted)] == ran[len(wanted) :]
+    assert ran[1] == ran[3] and len({tuple(names) for names in ran}) == len(wanted) - 1
+
+
+@pytest.mark.parametrize("options", [WINOGRAD, {}])
+def test_with_alpha_0_the_operands_are_not_read(options: dict[str, Any], gpu: Gpu) -> None:
+    kept(gpu, **options)
+    _, (a, b, c) = operands(1)
+    a.host[...] = np.nan
+    np.testing.assert_array_equal(bilinear.matmul(a, b, c, alpha=0, **options).host, np.zeros((16, 16)))
+
+
+@pytest.mark.parametrize("options", [WINOGRAD, {}])
+def test_out_that_now_overlaps_an_operand(options: dict[str, Any], gpu: Gpu) -> None:
+    kept(gpu, **options)
+    (x, y, _), (a, b, _) = operands(1)
+    bilinear.matmul(a, b, a, **options)
+    np.testing.assert_array_equal(a.host, x @ y)
+    bilinear.matmul(Array(x), b, b, **options)
+    np.testing.assert_array_equal(b.host, x @ y)
+    wide = np.zeros((17, 16))
+    wide[:16] = x
+    bilinear.matmul(Array(wide[:16]), Array(y), Array(wide[1:]), **options)
+    np.testing.assert_array_equal(wide[1:], x @ y)
+
+
+@pytest.mark.parametrize("inputs", ["restore", "consume"])
+def test_operands_that_now_overlap_are_refused(inputs: Any, gpu: Gpu) -> None:
+    kept(gpu, **IN_PLACE, inputs=inputs)
+    _, (a, _, c) = operands(1)
+    with pytest.raises(BilinearError) as caught:
+        bilinear.matmul(a, Array(a.host[:]), c, **IN_PLACE, inputs=inputs)
+    assert [d.code for d in caught.value.diagnostics] == ["E523"]
+    with pytest.raises(BilinearError, match="E523"):
+        bilinear.matmul(a, c, c, **IN_PLACE, inputs=inputs)
+    assert not gpu.launches
+
+
+def test_operands_may_go_on_to_be_one_where_they_are_only_read(gpu: Gpu) -> None:
+    kept(gpu, **WINOGRAD)
+    (x, _, _), (a, _, c) = operands(1)
+    np.testing.assert_array_equal(bilinear.matmul(a, a, c, **WINOGRAD).host, x @ x)
+
+
+def test_values_are_looked_at_each_time(gpu: Gpu) -> None:
+    """A flag that one call found raised is down for the next."""
+    kept(gpu, **IN_PLACE, inputs="restore")
+    (x, y, _), (a, b, c) = operands(1)
+    for bad in (np.nan, np.inf, None, -np.inf):
+        for array, name in ((a, "a"), (b, "b")):
+            a.host[...], b.host[...] = x, y
+            if bad is None:
+                bilinear.matmul(a, b, c, **IN_PLACE, inputs="restore")
+                np.testing.assert_array_equal(c.host, x @ y)
+                continue
+            array.host[15, 15] = bad
+            gpu.launches.clear()
+            with pytest.raises(BilinearError, match=rf"E524\]: {name} has"):
+                bilinear.matmul(a, b, c, **IN_PLACE, inputs="restore")
+            assert not gpu.launches
+    assert len(cuda_executor._idle_flags) == 1
+
+
+def test_the_flag_of_a_look_that_was_interrupted_is_not_used_again(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(gpu, **IN_PLACE, inputs="restore")
+    (flag,) = cuda_executor._idle_flags
+    _, (a, b, c) = operands(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(cuda_executor.CudaExecutor, "wait", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            bilinear.matmul(a, b, c, **IN_PLACE, inputs="restore")
+    kept(gpu, **IN_PLACE, inputs="restore")
+    assert cuda_executor._idle_flags and flag not in cuda_executor._idle_flags
+
+
+def test_memory_that_is_short_is_told(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(gpu, **WINOGRAD)
+
+    def none_left(*_: Any) -> Any:
+        raise MemoryError("pool")
+
+    monkeypatch.setattr(cuda_executor.CudaExecutor, "allocate", none_left)
+    _, (a, b, c) = operands(1)
+    with pytest.raises(MemoryError, match=r"winograd.* needs a workspace of"):
+        bilinear.matmul(a, b, c, **WINOGRAD)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"levels": True}, "E514"),
+        ({"levels": 1.0}, "E514"),
+        ({"workspace": False}, "E534"),
+        ({"workspace": 0}, "E535"),
+        ({"workspace": "none"}, "E535"),
+        ({"inputs": "restore"}, "E525"),
+        ({"alpha": np.ones(2)}, "E528"),
+        ({"alpha": 1j}, "E528"),
+        ({"tolerance": True}, "E532"),
+    ],
+)
+def test_options_that_are_refused_are_refused_again(options: dict[str, Any], code: str, gpu: Gpu) -> None:
+    """Also those that are equal to others: True is not 1."""
+    kept(gpu, **WINOGRAD)
+    _, (a, b, c) = operands(1)
+    with pytest.raises(BilinearError, match=code):
+        bilinear.matmul(a, b, c, **WINOGRAD | options)
+    assert not gpu.launches
+
+
+def test_the_environment_is_asked_at_every_call(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(gpu, **WINOGRAD)
+    monkeypatch.setenv("BILINEAR_USE_LIBRARY", "1")
+    (x, y, _), (a, b, c) = operands(1)
+    np.testing.assert_array_equal(bilinear.matmul(a, b, c, **WINOGRAD).host, x @ y)
+    assert gpu.library == 1 and not gpu.launches
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_file_is_read_at_every_call(kind: Any, gpu: Gpu, tmp_path: Path) -> None:
+    file = kind(tmp_path / "own.bl")
+    for name, products in (("strassen", 7), ("winograd", 7)):
+        Path(file).write_bytes((Path(PACKAGE).parent / "algorithms" / f"{name}.bl").read_bytes())
+        gpu.launches.clear()
+        (x, y, _), (a, b, c) = operands(products)
+        np.testing.assert_array_equal(bilinear.matmul(a, b, c, algorithm=file, levels=1).host, x @ y)
+        assert {launch[0].split("_")[0] for launch in gpu.launches} == {name}
+    assert not repeat._repeats
+
+
+def test_streams_are_entered(gpu: Gpu) -> None:
+    kept(gpu, **WINOGRAD)
+
+    class Stream:
+        def __enter__(self) -> None:
+            gpu.stream = 5
+
+        def __exit__(self, *_: object) -> None:
+            gpu.stream = 77
+
+    _, (a, b, c) = operands(1)
+    bilinear.matmul(a, b, c, **WINOGRAD, stream=Stream())
+    assert {stream for _, stream in gpu.launches} == {5}
+
+
+def test_what_is_kept_is_bounded(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeat, "MOST_REPEATS", 2)
+    for n in (8, 10, 12, 8):
+        (x, y, _), (a, b, c) = operands(n, n)
+        np.testing.assert_array_equal(bilinear.matmul(a, b, c, **WINOGRAD).host, x @ y)
+        assert len(repeat._repeats) <= 2
