@@ -96,7 +96,7 @@ def _in_the_language(imported: Imported) -> Algorithm:
 def verify(algorithm: str | Path | Loaded, *, levels: int = 1, inputs: str | None = None) -> Report:
     """Prove a scheme, and its schedule at `levels` levels; raises `BilinearError` where a proof fails.
 
-    Approximate schemes, schemes over Z/p and foreign schedules are proved as written: they are not lowered, and do not run.
+    Approximate schemes, schemes over Z/p, and schedules without a form that can be lowered are proved as written, and do not run.
     """
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded.schedule)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache, lru_cache
-from threading import Lock, local
+from threading import RLock, local
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from bilinear.ir.plan import Plan, Strip
 from bilinear.ir.schedule import Schedule, Stage
 from bilinear.runtime.bound import CELL, Bound, Place, Values, launch_values
 from bilinear.runtime.executor import ends_with_strip, strip_plan
+from bilinear.runtime.kept import keep
 
 Step = Callable[[], None]
 Strides = tuple[int, int]
@@ -141,7 +142,6 @@ def _launch_kernel() -> Callable[..., None]:
 
 
 _bounds: dict[tuple[Any, ...], tuple[Plan, Bound]] = {}
-_bounds_lock = Lock()
 
 
 def _bound(plan: Plan, strides: tuple[Strides, Strides, Strides], dtype: Any) -> Bound:
@@ -155,10 +155,7 @@ def _bound(plan: Plan, strides: tuple[Strides, Strides, Strides], dtype: Any) ->
     found = _bounds.get(key)
     if found is None:
         found = plan, Bound(ELEMENTS[dtype.str[1:]], _all_launches(plan, strides, dtype), _launch_kernel())
-        with _bounds_lock:
-            while len(_bounds) >= MOST_BOUND:
-                del _bounds[next(iter(_bounds))]
-            _bounds[key] = found
+        keep(_bounds, key, found, MOST_BOUND)
     return found[1]
 
 
@@ -209,7 +206,7 @@ def _itself(place: Place) -> Place:
 
 
 _functions: dict[tuple[int, str, int], tuple[Schedule, list[tuple[Launch, Any]]]] = {}
-_lock = Lock()
+_lock = RLock()  # a signal handler may multiply while its thread builds
 
 
 def _loaded(schedule: Schedule, element: str) -> list[tuple[Launch, Any]]:

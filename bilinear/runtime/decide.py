@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from bilinear.planner.choose import Choice
 from bilinear.planner.prepare import check_promise
 from bilinear.runtime.auto import check_plan_fits, choice_for
 from bilinear.runtime.fitted import Recipe, Same, chosen_recipe, fitted_plan
+from bilinear.runtime.kept import keep
 from bilinear.runtime.problem import ArrayProblem, fit
 
 log = logging.getLogger("bilinear")
@@ -57,7 +57,6 @@ class Decision:
 
 
 _decisions: dict[tuple[Any, ...], Decision] = {}
-_lock = Lock()
 
 
 def decide(asked: Asked, a: Any, b: Any, out: Any, touches: bool) -> Decision:
@@ -73,10 +72,7 @@ def decide(asked: Asked, a: Any, b: Any, out: Any, touches: bool) -> Decision:
     found = _decisions.get(key)
     if found is None:
         found = _decide(asked, a, b, out, touches)
-        with _lock:
-            while len(_decisions) >= MOST_DECISIONS:
-                del _decisions[next(iter(_decisions))]
-            _decisions[key] = found
+        keep(_decisions, key, found, MOST_DECISIONS)
     return found
 
 

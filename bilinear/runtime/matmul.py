@@ -24,7 +24,7 @@ from bilinear.runtime.executor import Executor, allocate_workspace, execute
 from bilinear.runtime.fitted import Recipe, Same
 from bilinear.runtime.magnitudes import check_tolerance, check_tolerance_option
 from bilinear.runtime.problem import ArrayProblem, factor
-from bilinear.runtime.repeat import Key, LibraryRepeat, PlanRepeat, Reaches, keep, key_of, repeated, uses_library
+from bilinear.runtime.repeat import Key, LibraryRepeat, PlanRepeat, Reaches, keep_repeat, key_of, repeated, uses_library
 from bilinear.runtime.safety import check_writable_inputs, is_writable, shares_memory
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
@@ -149,10 +149,10 @@ class _Request(NamedTuple):
             return
         problem, recipe, plan = decision.problem, decision.recipe, decision.plan
         if recipe is None:
-            keep(self.key, LibraryRepeat(self.kind.module, problem, Reaches(a, b, out)))
+            keep_repeat(self.key, LibraryRepeat(self.kind.module, problem, Reaches(a, b, out)))
         elif plan is not None and a.ndim == b.ndim == out.ndim == 2 and not (plan.schedule.overwrites and self.beta != 0):
             executor = _cuda_executor()
-            keep(self.key, PlanRepeat(executor, problem, plan, recipe.inputs, executor.bind(plan, a, b, out), Reaches(a, b, out)))
+            keep_repeat(self.key, PlanRepeat(executor, problem, plan, recipe.inputs, executor.bind(plan, a, b, out), Reaches(a, b, out)))
 
     def asked(self) -> Asked:
         """What decides, beside the operands, what runs."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from bilinear.ir.plan import Plan
@@ -12,6 +11,7 @@ from bilinear.runtime import auto
 from bilinear.runtime.bound import Bound
 from bilinear.runtime.executor import parts_of, run_parts
 from bilinear.runtime.fitted import Same
+from bilinear.runtime.kept import keep
 from bilinear.runtime.problem import ArrayProblem, factor
 from bilinear.runtime.safety import reach
 
@@ -130,7 +130,6 @@ class PlanRepeat:
 Repeat = PlanRepeat | LibraryRepeat
 
 _repeats: dict[Key, Repeat] = {}
-_lock = Lock()
 
 
 def repeated(key: Key) -> Repeat | None:
@@ -138,9 +137,6 @@ def repeated(key: Key) -> Repeat | None:
     return _repeats.get(key)
 
 
-def keep(key: Key, repeat: Repeat) -> None:
+def keep_repeat(key: Key, repeat: Repeat) -> None:
     """Keep a call that has run."""
-    with _lock:
-        while len(_repeats) >= MOST_REPEATS:
-            del _repeats[next(iter(_repeats))]
-        _repeats[key] = repeat
+    keep(_repeats, key, repeat, MOST_REPEATS)
