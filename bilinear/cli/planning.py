@@ -119,7 +119,9 @@ def plan(
     budget = int(workspace) if re.fullmatch("[0-9]{1,18}", workspace) else workspace
     m, k, n = read_shape(shape)
     whole, pinned = explain or html is not None, [name.strip() for name in levels.split(",")] if levels else None
-    choice = make_plan(m, k, n, dtype, device=device or None, inputs=inputs, workspace=budget, accuracy=accuracy, explain=whole, levels=pinned)
+    choice = make_plan(
+        m, k, n, dtype, device=device or None, inputs=inputs, workspace=budget, accuracy=accuracy, explain=whole, levels=pinned
+    )
     if html is not None:
         write_file(html, plan_html(choice))
     if as_json:

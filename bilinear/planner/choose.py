@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # what reads, lowers and bounds is imported where it is neede
     from bilinear.frontend import Loaded
 
 LIBRARY = "library"
-SCHEMES = (("classical", 1), ("winograd", 3), ("strassen", 3), ("hopcroft_kerr", 2), ("laderman", 2))
+SCHEMES = (("classical", 1), ("winograd", 4), ("strassen", 3), ("hopcroft_kerr", 2), ("laderman", 2))
 """Schemes that are weighed with a workspace, each to so many levels."""
 MIXED = (("laderman", "winograd"), ("hopcroft_kerr", "winograd"))
 """Levels of different schemes that are weighed, the outermost first."""
@@ -33,9 +33,10 @@ RECURSE = ("winograd_depth_first",)
 """Depth-first schedules, of few temporaries, for the outer levels."""
 IN_PLACE = ("winograd_in_place", "msmes")
 """Schedules without a workspace, for the outer levels where the inputs may be written."""
-MOST_LEVELS = 3
-MOST_PRODUCTS = 1_000
-"""More in one flat schedule take longer to prove than anyone waits at a first call."""
+MOST_LEVELS = 4
+MANY_PRODUCTS, MOST_PRODUCTS = 1_000, 2_500
+"""More than many in one flat schedule take seconds to prove and to compile: they are weighed where a multiply takes `LONG_MS`."""
+LONG_MS = 100.0
 LEAST_GAIN = 0.03
 """The library's multiply runs unless a plan is predicted to be faster by more than this part: the model is no better."""
 LEAST_BLOCK = 512
@@ -151,7 +152,8 @@ def make_choice(problem: Problem, device: Device, explain: bool = False) -> Choi
     library = best = weighed.library()
     able: list[Candidate] = [library]
     refused: list[Candidate] = []
-    for least, way in sorted((weighed.least_ms(way), way) for way in ways(problem)):
+    products = MANY_PRODUCTS if (library.ms or 0.0) < LONG_MS else MOST_PRODUCTS
+    for least, way in sorted((weighed.least_ms(way), way) for way in ways(problem) if way.outline.products <= products):
         candidate = weighed.weigh(way, least, library if explain else best)
         (refused if candidate.why else able).append(candidate)
         best = min(able, key=_by_time)
@@ -215,15 +217,15 @@ def ways(problem: Problem) -> tuple[Way, ...]:
     found = [Way((name,) * levels) for name, most in SCHEMES for levels in range(1, most + 1)]
     found += [Way(levels) for levels in MIXED]
     if not problem.accumulate:
-        found += [Way(levels) for name in RECURSE for levels in _above(name)]
+        found += [Way(levels) for name in RECURSE for levels in (*_above(name), (name, FASTEST, FASTEST, FASTEST))]
     if problem.inputs != "preserve":
         found += [Way(levels, problem.inputs) for name in IN_PLACE for levels in _above(name)]
     return tuple(way for way in found if way.outline.products <= MOST_PRODUCTS)
 
 
 def _above(name: str) -> Iterator[tuple[str, ...]]:
-    """One or more levels of an algorithm, above none or more of the fastest."""
-    for levels in range(1, MOST_LEVELS + 1):
+    """One or more of three levels of an algorithm, above none or more of the fastest."""
+    for levels in range(1, 4):
         for outer in range(1, levels + 1):
             yield (name,) * outer + (FASTEST,) * (levels - outer)
 

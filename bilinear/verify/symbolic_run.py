@@ -6,9 +6,10 @@ decision, not a sample.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from bilinear.errors import Diagnostic
+from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Stage, Target
 from bilinear.ir.scheme import Scheme
@@ -81,11 +82,11 @@ class SymbolicRun:
         values = [self.read(block, spans[0]) for block in self._read_sources(block_map)]
         for step in block_map.map.steps:
             self._count((values[i], c) for i, c in step)
-            values.append(sum((values[i] * scalar(c) for i, c in step), ring.zero))
+            values.append(_sum(step, values, scalar, ring.zero))
         updates = {}
         for target, output, span in zip(block_map.targets, block_map.map.outputs, spans, strict=True):
             self._count((values[i], c) for i, c in output)
-            value = sum((values[i] * scalar(c) for i, c in output), ring.zero)
+            value = _sum(output, values, scalar, ring.zero)
             if target.space == "C" and self.schedule.adds_to_c:
                 old = self.read(target, span)
                 value += self.symbols.beta * old if target in first else old
@@ -157,7 +158,7 @@ class SymbolicRun:
         return sum((self.read(block, span) * self.symbols.scalar(c) for block, c in target.plus), self.symbols.ring.zero)
 
     def _write(self, target: Target, value: Value, others: Value, written: set[Block]) -> None:
-        added, block = value * self.symbols.scalar(target.coefficient), target.block
+        added, block = value if target.coefficient == 1 else value * self.symbols.scalar(target.coefficient), target.block
         if self.schedule.scales_itself:
             kept = self.state[block] if target.accumulates and block in written else others
             self.state[block] = kept + added
@@ -214,6 +215,14 @@ class SymbolicRun:
             return old
         kind = "product" if any(map(is_product, value)) else "sum"
         return BlockState(str(block), kind, text)
+
+
+def _sum(terms: Form, values: list[Value], scalar: Callable[[Coefficient], Value], zero: Value) -> Value:
+    """A linear form over values."""
+    total = zero
+    for index, c in terms:
+        total = total + values[index] if c == 1 else total - values[index] if c == -1 else total + values[index] * scalar(c)
+    return total
 
 
 def _target(target: Target) -> str:

@@ -8,13 +8,13 @@ word a**i * b**j is one product of blocks and commuting loses nothing. Five lett
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import lcm
 from typing import Any, TypeVar
 
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.ring import Ring
-from bilinear.ir.schedule import Block, Schedule
+from bilinear.ir.schedule import Block, LinearStage, Schedule
 from bilinear.verify.telling import shortened
 
 Key = TypeVar("Key")
@@ -40,13 +40,29 @@ def domain_of(ring: Ring) -> Any:
     return QQ
 
 
+def _domain(schedule: Schedule) -> Any:
+    """The integers for several levels with integer coefficients, where nothing is divided and arithmetic is most of the work."""
+    from sympy import QQ, ZZ
+
+    domain = domain_of(schedule.ring)
+    return ZZ if domain == QQ and schedule.levels > 1 and all(isinstance(c, int) for c in _coefficients(schedule)) else domain
+
+
+def _coefficients(schedule: Schedule) -> Iterator[Coefficient]:
+    for stage in schedule.stages:
+        if isinstance(stage, LinearStage):
+            yield from (c for m in stage.maps for row in (*m.map.steps, *m.map.outputs) for _, c in row)
+        else:
+            yield from (c for p in stage.products for t in p.targets for c in (t.coefficient, *(c for _, c in t.plus)))
+
+
 class Symbols:
     """The ring of one schedule, its blocks as letters, and what its values look like on paper."""
 
     def __init__(self, schedule: Schedule) -> None:
         from sympy.polys.rings import ring
 
-        self.domain = domain_of(schedule.ring)
+        self.domain = _domain(schedule)
         self.ring, self.alpha, self.beta, *letters = ring("alpha beta a b c", self.domain)
         self.generators: dict[str, Value] = {"alpha": self.alpha, "beta": self.beta}
         self.original: dict[Block, Value] = {}
@@ -58,7 +74,8 @@ class Symbols:
     def scalar(self, value: Coefficient) -> Value:
         """A coefficient as an element of the domain, or of the ring where alpha or beta occur in it."""
         if not isinstance(value, Symbolic):
-            return self.domain(value.numerator) / self.domain(value.denominator)
+            whole = self.domain(value.numerator)
+            return whole if value.denominator == 1 else whole / self.domain(value.denominator)
         zero, one = (self.ring.zero, self.ring.one) if value.generators & {"alpha", "beta"} else (self.domain.zero, self.domain.one)
         total = zero
         for monomial, coefficient in value.terms:
@@ -114,7 +131,7 @@ class Symbols:
 
     def key(self, coefficient: Any) -> Any:
         """A coefficient as something that is hashed alike wherever it is equal, which sympy's algebraic numbers are not."""
-        return coefficient if self.domain.is_QQ or self.domain.is_FiniteField else self.bracketed(coefficient)
+        return coefficient if self.domain.is_QQ or self.domain.is_ZZ or self.domain.is_FiniteField else self.bracketed(coefficient)
 
     def length(self, coefficient: Any) -> int:
         """The bits of all numbers that a coefficient is made of."""
@@ -128,7 +145,7 @@ class Symbols:
 
     def bracketed(self, coefficient: Any) -> str:
         """A number as the language writes it, in brackets where it is no rational."""
-        if self.domain.is_QQ:
+        if self.domain.is_QQ or self.domain.is_ZZ:
             return str(coefficient)
         if hasattr(self.domain, "field") and len(coefficient.denom) == 1:
             shown = _laurent(coefficient)

@@ -83,7 +83,9 @@ def test_one_tile_more_than_a_wave_costs_more_than_a_part_of_it() -> None:
     assert 1.3 * full < more <= 2 * full
 
 
-@pytest.mark.parametrize(("blocks", "tiles", "taken"), [(1, 133, 2.0), (1, 264, 2.0), (2, 264 + 133, 2.0), (2, 264 + 100, 1.625), (4, 528, 1.0)])
+@pytest.mark.parametrize(
+    ("blocks", "tiles", "taken"), [(1, 133, 2.0), (1, 264, 2.0), (2, 264 + 133, 2.0), (2, 264 + 100, 1.625), (4, 528, 1.0)]
+)
 def test_a_last_wave_is_whole_or_one_block_alone(blocks: int, tiles: int, taken: float) -> None:
     assert waves(tiles, H200, replace(H200.float64, blocks=blocks, lone=0.8)) == taken
 

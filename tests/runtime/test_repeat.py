@@ -16,6 +16,7 @@ import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.runtime import auto, cuda_executor, decide, repeat
+from bilinear.runtime.kept import keep
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 
@@ -258,3 +259,12 @@ def test_what_is_kept_is_bounded(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> N
         (x, y, _), (a, b, c) = operands(n, n)
         np.testing.assert_array_equal(bilinear.matmul(a, b, c, **WINOGRAD).host, x @ y)
         assert len(repeat._repeats) <= 2
+
+
+def test_the_oldest_goes_and_no_other() -> None:
+    found: dict[int, int] = {}
+    for number in range(9):
+        keep(found, number, -number, 5)
+        assert found == {n: -n for n in range(max(0, number - 4), number + 1)}
+    keep(found, 8, 80, 6)
+    assert found == {4: -4, 5: -5, 6: -6, 7: -7, 8: 80}
