@@ -178,7 +178,7 @@ class Schedule:
 
     @property
     def scales_itself(self) -> bool:
-        """Whether alpha and beta stand only where they are written; `passes.imply_scaling` says which of these have a form that is lowered."""
+        """Whether alpha and beta stand only where they are written; `passes.imply_scaling` says which of these are lowered."""
         return self.result is not None
 
     @property

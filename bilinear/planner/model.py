@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from math import cbrt, ceil, hypot
+from math import cbrt, ceil
 
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
