@@ -109,9 +109,11 @@ def _rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
     sizes = [n for n in SIZES if 3 * n * n * ITEMSIZE[dtype] < SHARE_OF_MEMORY * device.memory]
     product = tuple((float(n), _product_rate(device, dtype, n, bench.product((n, n, n), dtype))) for n in sizes if n >= LEAST_PRODUCT)
     library = tuple((float(n), 2e-12 * n**3 / (bench.library((n, n, n), dtype) - device.launch * 1e-6)) for n in sizes)
-    aligned, odd = (bench.product((4096, n, n), dtype) / n**2 for n in (4096, 4097))
     even, uneven = (bench.library((n, n, n), dtype) / n**3 for n in (4096, 4095))
-    rates = replace(rates, product=product, library=library, unaligned=min(1.0, aligned / odd), library_unaligned=min(1.0, even / uneven))
+    rates = replace(rates, product=product, library=library, library_unaligned=min(1.0, even / uneven))
+    odd, device = (4096, 4097, 4097), replace(device, **{dtype: rates})  # type: ignore[arg-type]
+    unaligned = product_seconds(PLAIN, odd, dtype, device, geometric_mean(*odd)) / bench.product(odd, dtype)
+    rates = replace(rates, unaligned=min(1.0, unaligned))
     device = replace(device, **{dtype: rates})  # type: ignore[arg-type]
     thin = (4096, 4097, 2)
     expected = product_seconds(PLAIN, thin, dtype, device, geometric_mean(*thin), False)
@@ -130,8 +132,8 @@ def _memory_rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
     narrow = [share for _, share in _shares(bench, device, dtype, STREAMED[1], STREAMED_SIZE - 2)]
     wide = [share for _, share in _shares(bench, device, dtype, STREAMED[1], STREAMED_SIZE)]
     scattered = min(1.0, statistics.median(narrow) / statistics.median(wide))
-    epilogue, uneven = (_epilogue(bench, device, dtype, size) for size in (STREAMED_SIZE, STREAMED_SIZE - 8))
-    share = min(1.0, uneven / epilogue)
+    epilogue = _epilogue(bench, device, dtype)
+    share = min(1.0, _epilogue(bench, device, dtype, epilogue) / epilogue)
     a_visit = ITEMSIZE[dtype] / (epilogue * 1e9) * at(rates.product, STREAMED_SIZE) * 1e12 / 2  # in steps of the inner dimension
     start = max(0.0, rates.start - a_visit)
     return replace(rates, streaming=streaming, scattered=scattered, epilogue=epilogue, scattered_epilogue=share, start=start)
@@ -149,18 +151,25 @@ def _shares(bench: Bench, device: Device, dtype: str, way: Way, size: int) -> li
     return found
 
 
-def _epilogue(bench: Bench, device: Device, dtype: str, size: int) -> float:
-    """GB/s at which blocks that products go to are read and written: the median over stages that visibly take longer than arithmetic."""
+def _epilogue(bench: Bench, device: Device, dtype: str, aligned_rate: float | None = None) -> float:
+    """GB/s at which blocks that products go to are read and written: the median over stages that visibly take longer than arithmetic.
+
+    One block a product, aligned, is part of what a tile costs at its start. With the rate of aligned blocks, that of others is found.
+    """
     schedule, profile = lowered(ADDING)
-    block, aligned = (size // schedule.m,) * 3, size == STREAMED_SIZE
+    aligned = aligned_rate is None
+    size = STREAMED_SIZE if aligned else STREAMED_SIZE - 8
+    block = (size // schedule.m,) * 3
     bare = replace(device, launch=0.0, bandwidth=1e12)
     rates = []
     for work, seconds in zip(profile.works, bench.stages(schedule, size, dtype), strict=True):
         if isinstance(work, ProductWork):
             arithmetic = product_seconds(replace(work, read=0, written=0), block, dtype, bare, size, aligned)
-            beyond, visits = seconds - device.launch * 1e-6 - arithmetic, work.read + work.written - work.products
+            beyond, gigabytes = seconds - device.launch * 1e-6 - arithmetic, 1e-9 * block[0] * block[2] * ITEMSIZE[dtype]
+            visits = work.read + work.written - (work.products if aligned_rate is None else 0)
+            paid = 0.0 if aligned_rate is None else work.products * gigabytes / aligned_rate
             if beyond > 0.05 * arithmetic:
-                rates.append(1e-9 * visits * block[0] * block[2] * ITEMSIZE[dtype] / beyond)
+                rates.append(visits * gigabytes / (beyond + paid))
     return statistics.median(rates) if rates else device.bandwidth
 
 

@@ -93,7 +93,9 @@ def test_a_last_wave_is_whole_or_one_block_alone(blocks: int, tiles: int, taken:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_results_add_to_the_time_by_every_block_that_a_product_goes_to(dtype: str) -> None:
     n, rates = 2048, H200.rates(dtype)
-    times = [product_seconds(ProductWork(4, read, written), (n, n, n), dtype, H200, n) for read, written in ((0, 0), (0, 4), (4, 4))]
+    same = replace(rates, accumulating=1.0)
+    device = replace(H200, bandwidth=1e9, float32=same, float64=same)
+    times = [product_seconds(ProductWork(4, read, written), (n, n, n), dtype, device, n) for read, written in ((0, 0), (0, 4), (4, 4))]
     a_visit = 4 * n * n * {"float32": 4, "float64": 8}[dtype] / (rates.epilogue * 1e9)
     assert [y - x for x, y in pairwise(times)] == pytest.approx([a_visit, a_visit])
 
