@@ -1,7 +1,8 @@
 """Fit a device's description to measured points of `model.py`: rates that make the model's predictions closest to the times.
 
 Only the points that are not held out are looked at. What a table of stages says directly is taken from the stages (linear kernels, the
-library); the other rates are moved one by one, by smaller and smaller steps, while the mean of |log(predicted / measured)|, and of the worst a tenth, falls.
+library); the other rates are moved one by one, by smaller and smaller steps, while the mean of |log(predicted / measured)| and a tenth of
+the worst fall.
 """
 
 from __future__ import annotations

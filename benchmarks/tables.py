@@ -10,7 +10,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- speed:begin -->", "<!-- speed:end -->"
-RESULTS = ROOT / "benchmarks" / "results" / "best-h200.json"
+RESULTS = ROOT / "benchmarks" / "results"
+GRID = (("winograd", "preserve"), ("msmes", "restore"))
+"""What the grid of the model's points is drawn for: an algorithm at 1 to 3 levels, and its promise."""
 COLUMNS = (
     (("preserve", None), "memory unlimited"),
     (("restore", 0.0), "nothing allocated, inputs restored"),
@@ -55,6 +57,24 @@ def pareto(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def grid(result: dict[str, Any]) -> str:
+    """Square points of the performance model's grid: the ratio to the library by algorithm and levels."""
+    times = {(r["dtype"], r["shape"][0], *r["levels"]): r["ms"] for r in result["rows"] if len(set(r["shape"])) == 1}
+    columns = [("classical",), *((name,) * levels for name, _ in GRID for levels in (1, 2, 3))]
+    columns = [c for c in columns if any(key[2:] == c for key in times)]
+    lines = [
+        f"Time of the library over ours at sizes of the model's grid (two repeats, results not checked in that run), {_source(result)}",
+        "",
+        f"| dtype | N | library | {' | '.join(f'`{c[0]}`, {len(c)}' for c in columns)} |",
+        "|---|--:|--:|" + "--:|" * len(columns),
+    ]
+    for dtype, n in sorted({key[:2] for key in times}, key=lambda pair: (pair[0] == "float32", pair[1])):
+        library = times[dtype, n]
+        shown = " | ".join(f"{library / times[dtype, n, *c]:.2f}" if (dtype, n, *c) in times else "" for c in columns)
+        lines.append(f"| {dtype} | {n} | {library:.2f} ms | {shown} |")
+    return "\n".join(lines)
+
+
 def _source(result: dict[str, Any]) -> str:
     return f"{result['machine']['gpu']}, commit {result['machine']['commit']}"
 
@@ -67,8 +87,8 @@ def written(readme: str) -> str:
     """The README with its speed section drawn anew."""
     head, rest = readme.split(BEGIN)
     tail = rest.split(END)[1]
-    result = json.loads(RESULTS.read_text())
-    body = f"{best(result)}\n\n{pareto(result)}"
+    found, points = (json.loads((RESULTS / name).read_text()) for name in ("best-h200.json", "model-h200.json"))
+    body = f"{best(found)}\n\n{pareto(found)}\n\n{grid(points)}"
     return f"{head}{BEGIN}\n{body}\n{END}{tail}"
 
 

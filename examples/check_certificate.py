@@ -168,8 +168,8 @@ def check_scheme(entry: dict[str, Any]) -> Ring:
 class Run:
     """A schedule on symbols; all steps of a stage read the values from before it.
 
-    With implied scaling products go into blocks times alpha, and products and maps are added to blocks of C, the first time after the block
-    was scaled by beta; the first product into a block of a workspace overwrites it. With written scaling the steps say everything.
+    But where scaling is written and the steps say everything, products go into blocks times alpha: they overwrite what is marked `first`, and
+    are added to all else. With implied scaling products and maps are added to blocks of C, the first time after the block was scaled by beta.
     """
 
     def __init__(self, entry: dict[str, Any], ring: Ring) -> None:
@@ -181,19 +181,21 @@ class Run:
                 require(block not in self.space, f"{block} is the name of two blocks")
                 self.space[block], self.shape[block] = name, shape
         scaling, result = entry["claims"]["scaling"], entry["claims"]["result"]
-        require(scaling == "written" or (scaling, result) == ("implied", ["alpha", "beta"]), "implied scaling has another result")
-        self.implied, self.alpha, self.beta = scaling == "implied", self.number(result[0]), self.number(result[1])
+        known = {"implied": ["alpha", "beta"], "overwriting": ["alpha", "0"], "written": result}
+        require(known.get(scaling) == result, f"{scaling} scaling has another result")
+        self.adds, self.implied, self.alpha, self.beta = scaling == "implied", scaling != "written", *map(self.number, result)
         self.original = {block: value for block, space in self.space.items() if space in ("A", "B", "C") for value in variables([block])}
         self.state = {block: value for block, value in self.original.items() if self.space[block] != "C" or self.beta}
         self.written: set[str] = set()  # by anything
-        self.added: set[str] = set()  # to: so far, or in the stage where scaling is written
-        self.disjoint = True
+        self.begun: set[str] = set()  # blocks of C that are added to
+        self.taken: set[str] = set()  # by products of one stage
+        self.disjoint = self.fit = True  # operands; products for being run by the schedule itself
 
     def number(self, text: str) -> Polynomial:
         return self.ring.number(text, "alpha", "beta")
 
     def read(self, block: str) -> Polynomial:
-        require(block in self.state and not (self.implied and self.space[block] == "C"), f"{block} is read where nothing may be read")
+        require(block in self.state and not (self.adds and self.space[block] == "C"), f"{block} is read where nothing may be read")
         return self.state[block]
 
     def form(self, terms: Iterable[tuple[str, str]]) -> Polynomial:
@@ -212,38 +214,44 @@ class Run:
             for block, row in zip(step["targets"], step["matrix"], strict=True):
                 require(block not in new, f"two steps of a stage write {block}")
                 new[block] = self.form((step["sources"][index], text) for index, text in sparse(row, len(step["sources"])))
-                if self.implied and self.space[block] == "C":
-                    new[block] = self.ring.total([new[block], self.kept(block, [], {})])
+                if self.adds and self.space[block] == "C":
+                    new[block] = self.ring.total([new[block], self.kept(block, [])])
         self.state |= new
-        self.added |= {block for block in new if self.space[block] == "C"}
+        self.begun |= set(new)
         self.written |= set(new)
 
     def products(self, products: list[Any]) -> None:
         operands = [block for step in products for block in (step["left"], step["right"])]
         self.disjoint &= len(set(operands)) == len(operands)
-        self.added = self.added if self.implied else set()
+        self.taken = set()
         found = [(step, self.ring.multiply(self.read(step["left"]), self.read(step["right"]))) for step in products]
-        sums = [(step, value, target, self.form(*target[2:] or [[]])) for step, value in found for target in step["targets"]]
-        for step, value, (block, coefficient, *plus), form in sums:
+        forms = [{} if self.implied else self.form(*target[2:] or [[]]) for step in products for target in step["targets"]]
+        sums = [(step, value, target) for step, value in found for target in step["targets"]]
+        for (step, value, (block, coefficient, *more)), form in zip(sums, forms, strict=True):
             shapes = [self.shape[step["left"]], self.shape[step["right"]], self.shape[block]]
-            fits = shapes == ["A", "B", "C"] and self.space[block] not in ("A", "B") and not plus
+            fits = shapes == ["A", "B", "C"] and self.space[block] not in ("A", "B") and more in ([], ["first"])
             require(fits or not self.implied, f"{block} cannot hold the product of {step['left']} and {step['right']}")
             factors = [self.number(coefficient), value] + [self.alpha] * self.implied
-            self.state[block] = self.ring.total([self.kept(block, plus, form), reduce(self.ring.multiply, factors)])
-            self.written.add(block)
-            self.added.add(block)
+            kept = self.kept(block, more) if self.implied or block in self.taken else form
+            self.state[block] = self.ring.total([kept, reduce(self.ring.multiply, factors)])
+            self.fit &= self.adds or (len(step["targets"]) == 1 and more == ["first"])
+            for blocks in (self.written, self.begun, self.taken):
+                blocks.add(block)
 
-    def kept(self, block: str, plus: list[Any], form: Polynomial) -> Polynomial:
-        """What stays in a block to which something is added."""
-        if block in self.added:
-            require(self.implied or plus == [[[block, "1"]]], f"two steps of a stage write {block}")
-            return self.state[block]
-        return self.ring.multiply(self.beta, self.state[block]) if self.implied and self.space[block] == "C" else form
+    def kept(self, block: str, more: list[Any]) -> Polynomial:
+        """What stays in a block into which something goes."""
+        if self.adds and self.space[block] == "C":
+            require(not more, f"{block} is added to, and marked as overwritten")
+            return self.state[block] if block in self.begun else self.ring.multiply(self.beta, self.state[block])
+        adds = more == ([] if self.implied else [[[block, "1"]]])
+        require(adds or block not in self.taken, f"two steps of a stage write {block}")
+        return self.read(block) if adds else {}
 
 
 def check_schedule(entry: dict[str, Any], scheme: dict[str, Any], ring: Ring) -> None:
-    """Run the stages and compare: C = alpha*A*B + beta*C (up to the order of the scheme's error), and what is claimed of A and B."""
+    """Run the stages and compare: C (up to the order of the scheme's error), and what is claimed of A and B."""
     name, claims, levels, run, stages = entry["name"], entry["claims"], entry["levels"], Run(entry, ring), []
+    becomes = f"{claims['result'][0]}*A*B" + f" + {claims['result'][1]}*C" * bool(run.beta)
     require(
         [entry[x] for x in "mkn"] == [scheme[x] ** levels for x in "mkn"], f"{name} is no schedule of {scheme['name']} at {levels} levels"
     )
@@ -257,14 +265,14 @@ def check_schedule(entry: dict[str, Any], scheme: dict[str, Any], ring: Ring) ->
             stages.append(["product", [[step["left"], step["right"], step["targets"]] for step in stage["products"]]])
     for block, wanted in zip(grid("C", entry["m"], entry["n"]), matrix_product(entry), strict=True):
         order = ring.error_order(run.state.get(block, {}), run.result(wanted, run.original[block]))
-        require(order is None or 0 < (scheme["order"] or 0) <= order, f"{name}: {block} does not end as alpha*A*B + beta*C")
+        require(order is None or 0 < (scheme["order"] or 0) <= order, f"{name}: {block} does not end as {becomes}")
     changed = {run.space[block] for block in run.original if run.state.get(block) != run.original[block]}
     touched = {run.space[block] for block in run.written}
     require(set(claims["restores"]) <= {"A", "B"} - changed, f"{name} does not restore what it claims to")
     require(claims["preserves"] == [x for x in "AB" if x not in touched], f"{name} writes other operands than it claims")
-    safe = run.implied and run.disjoint and not entry["workspaces"] and not {"A", "B"} & changed
+    safe = run.implied and run.fit and run.disjoint and not entry["workspaces"] and not {"A", "B"} & changed
     require(claims["recurses_in_place"] in (False, safe), f"{name} is not safe under recursion in place")
-    result = [claims["result"]] * (not run.implied)
+    result = [] if run.adds else ["overwriting"] if run.implied else [claims["result"]]
     require(
         entry["sha256"] == digest([[entry[x] for x in "mkn"], entry["workspaces"], stages, *result]),
         f"{name}: the hash is that of another schedule",
@@ -274,7 +282,7 @@ def check_schedule(entry: dict[str, Any], scheme: dict[str, Any], ring: Ring) ->
     ]
     facts += [f"workspaces {', '.join(space[0] for space in entry['workspaces'])}" if entry["workspaces"] else "nothing beyond A, B, C"]
     facts += ["recurses in place"] * claims["recurses_in_place"] + ["shapes of blocks not looked at"] * (not run.implied)
-    print(f"  schedule {name}, {levels} level(s): C = {claims['result'][0]}*A*B + {claims['result'][1]}*C; {'; '.join(facts)}")
+    print(f"  schedule {name}, {levels} level(s): C = {becomes}; {'; '.join(facts)}")
 
 
 def check(path: str) -> None:

@@ -305,6 +305,7 @@ def test_a_foreign_schedule_is_decided_and_not_run(shell: Shell) -> None:
     Path("x.bl").write_text("""scheme x <1,1,1;1>
   C11 = A11*B11
 schedule y of x: C = A*B, temporary T like C
+  stage { C11 = A11 }
   stage { T = A11 * B11 }
   stage { A11 = 0 A11 ; C11 = T }
 """)
@@ -358,7 +359,14 @@ def test_a_plan_needs_no_gpu(shell: Shell) -> None:
     status, out, _ = shell("plan", "--shape", "8192", "--device", "h200", "--explain")
     assert status == 0 and "chosen" in out and "library" in out
     found = shell.json("plan", "--shape", "64,64,64", "--device", "h200", "--dtype", "float32", "--workspace", "none")
-    assert found["candidates"][0]["algorithm"] == "library" and found["candidates"][0]["workspace"] == 0
+    assert found["candidates"][0]["levels"] == [] and found["candidates"][0]["workspace"] == 0
+    pinned = shell.json("plan", "--shape", "4096", "--device", "h200", "--levels", "winograd_depth_first,winograd")
+    assert pinned["candidates"][0]["levels"] == ["winograd_depth_first", "winograd"]
+    for levels in ("", ",", "nothing", "winograd,msmes"):
+        status, _, err = shell("plan", "--shape", "4096", "--device", "h200", "--inputs", "restore", "--levels", levels)
+        assert status == 1 and "error[E" in err
+    status, _, err = shell("plan", "--shape", "4096", "--device", "h200", "--levels", "winograd_depth_first", "--accumulate")
+    assert status == 1 and "error[E543]" in err
     status, _, err = shell("plan", "--shape", "64", "--device", "nothing")
     assert status == 1 and "error[E54" in err
     for budget in ("²", "9" * 5000, "-1"):

@@ -18,23 +18,33 @@ def scheme_hash(scheme: Scheme) -> str:
 
 
 def schedule_hash(schedule: Schedule) -> str:
-    """SHA-256 of the grid, the workspaces and the stages with their exact coefficients, and of the result that is written if one is."""
+    """SHA-256 of the grid, the workspaces, the stages with their exact coefficients, and of how the schedule scales.
+
+    Products that overwrite enter as such. First writes of blocks of C that carry beta do not: the order of the stages tells them.
+    """
     stages: list[Any] = []
     for stage in schedule.stages:
         if isinstance(stage, LinearStage):
             maps = [[list(map(str, m.sources)), list(map(str, m.targets)), [_row(row) for row in m.map.matrix]] for m in stage.maps]
             stages.append(["linear", maps])
         else:
-            stages.append(["product", [[str(p.left), str(p.right), [_target(t) for t in p.targets]] for p in stage.products]])
+            stages.append(["product", [[str(p.left), str(p.right), [target_entry(t, schedule) for t in p.targets]] for p in stage.products]])
     spaces = [[s.name, s.shape, s.rows, s.columns] for s in schedule.workspaces]
-    result = [] if schedule.result is None else [[str(schedule.result.alpha), str(schedule.result.beta)]]
-    return _digest([[schedule.m, schedule.k, schedule.n], spaces, stages, *result])
+    return _digest([[schedule.m, schedule.k, schedule.n], spaces, stages, *_scaling(schedule)])
 
 
-def _target(target: Target) -> list[Any]:
-    """Block and coefficient, and what a schedule that scales for itself adds."""
+def target_entry(target: Target, schedule: Schedule) -> list[Any]:
+    """Block and coefficient; then `first` where the product overwrites, or what else a schedule that scales for itself puts there."""
     plus = [[str(block), str(coefficient)] for block, coefficient in target.plus]
-    return [str(target.block), str(target.coefficient), *([plus] if plus else [])]
+    more = [plus] if plus else ["first"] if not schedule.scales_itself and schedule.loses(target) else []
+    return [str(target.block), str(target.coefficient), *more]
+
+
+def _scaling(schedule: Schedule) -> list[Any]:
+    """Nothing, `overwriting`, or the result that is written."""
+    if schedule.result is not None:
+        return [[str(schedule.result.alpha), str(schedule.result.beta)]]
+    return ["overwriting"] if schedule.overwrites else []
 
 
 def _row(row: Form) -> list[list[Any]]:

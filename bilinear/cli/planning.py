@@ -106,7 +106,8 @@ def plan(
     inputs: Annotated[str, typer.Option(help="What may happen to A and B: preserve, restore or consume.")] = "preserve",
     workspace: Annotated[str, typer.Option(help="Most bytes beyond A, B and C: a number, none, or unlimited.")] = "unlimited",
     accuracy: Annotated[float | None, typer.Option(help="The largest error, relative to max|A| * max|B|.")] = None,
-    levels: Annotated[str, typer.Option(help="Pin these algorithms, comma-separated, the outermost level first, and choose nothing.")] = "",
+    levels: Annotated[str | None, typer.Option(help="Pin these algorithms, comma-separated, the outermost level first.")] = None,
+    accumulate: Annotated[bool, typer.Option("--accumulate", help="C += A*B: what overwrites C is not weighed.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Say of every alternative why it lost, and what workspace buys.")] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with a picture of time and workspace, too.")] = None,
     as_json: Json = False,
@@ -118,10 +119,9 @@ def plan(
 
     budget = int(workspace) if re.fullmatch("[0-9]{1,18}", workspace) else workspace
     m, k, n = read_shape(shape)
-    whole, pinned = explain or html is not None, [name.strip() for name in levels.split(",")] if levels else None
-    choice = make_plan(
-        m, k, n, dtype, device=device or None, inputs=inputs, workspace=budget, accuracy=accuracy, explain=whole, levels=pinned
-    )
+    whole, pinned = explain or html is not None, None if levels is None else [name.strip() for name in levels.split(",")]
+    limits = {"inputs": inputs, "workspace": budget, "accuracy": accuracy, "accumulate": accumulate}
+    choice = make_plan(m, k, n, dtype, device=device or None, explain=whole, levels=pinned, **limits)
     if html is not None:
         write_file(html, plan_html(choice))
     if as_json:

@@ -186,6 +186,10 @@ class Schedule:
         """Whether every write of C adds to it, the first one to beta times what C was."""
         return not (self.scales_itself or self.overwrites)
 
+    def loses(self, target: Target) -> bool:
+        """Whether a product that goes to `target` overwrites it, of a schedule that does not scale for itself."""
+        return target.first and not (target.block.space == "C" and self.adds_to_c)
+
     @property
     def keeps(self) -> frozenset[str]:
         """Those of A and B that end as they began, by what is promised, or because no step writes them."""

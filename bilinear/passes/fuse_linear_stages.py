@@ -47,8 +47,8 @@ class _Run:
         self.cheapest = cache(self._cheapest)
 
     def passes(self) -> tuple[LinearStage, ...]:
-        """The passes that move the fewest elements."""
-        return self.cheapest(self.begin)[2]
+        """The passes that move the fewest elements; one that would write nothing is none."""
+        return tuple(stage for stage in self.cheapest(self.begin)[2] if stage.maps)
 
     def _cheapest(self, begin: int) -> tuple[int, int, tuple[LinearStage, ...]]:
         """What the passes from a position on move, how many they are, and the passes: of the cheapest way to cut there."""
@@ -84,6 +84,10 @@ class _Run:
         for order, stage in enumerate((first, second)):
             for block_map in stage.maps:
                 groups.setdefault(self.shape_of[block_map.targets[0].space], [[], []])[order].append(block_map)
+        written = {shape: {t for m in before for t in m.targets} for shape, (before, _) in groups.items()}
+        for shape, (_, after) in groups.items():  # a form over blocks of another size, which the first stage changes, has to wait
+            if {block for m in after for block in m.sources} & {t for other in written if other != shape for t in written[other]}:
+                return None
         maps: list[BlockMap] = []
         for before, after in groups.values():
             whole = then(beside(before), beside(after)) if before and after else beside(before or after)

@@ -33,7 +33,6 @@ RECURSE = ("winograd_depth_first",)
 """Depth-first schedules, of few temporaries, for the outer levels."""
 IN_PLACE = ("winograd_in_place", "msmes")
 """Schedules without a workspace, for the outer levels where the inputs may be written."""
-MOST_LEVELS = 4
 MANY_PRODUCTS, MOST_PRODUCTS = 1_000, 2_500
 """More than many in one flat schedule take seconds to prove and to compile: they are weighed where a multiply takes `LONG_MS`."""
 LONG_MS = 100.0
@@ -77,7 +76,7 @@ class Problem:
             raise fail("E513", f"inputs={self.inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
         if self.workspace is not None and not (isinstance(self.workspace, int) and self.workspace >= 0):
             raise fail("E543", f"workspace={self.workspace!r} is no number of bytes", "give an integer of at least 0")
-        if self.accuracy is not None and not self.accuracy > 0:
+        if self.accuracy is not None and not (isinstance(self.accuracy, int | float) and self.accuracy > 0):
             raise fail("E543", f"accuracy={self.accuracy!r} is no positive number", "give the largest error, such as 1e-9")
 
 
@@ -180,10 +179,13 @@ def pinned_choice(problem: Problem, device: Device, levels: tuple[str, ...]) -> 
         what = f"{unknown[0]!r} is no shipped algorithm" if unknown else "no level is named"
         raise fail("E543", what, f"choose from {', '.join(shipped())}")
     prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), problem.inputs)
-    way, weighed = Way(levels, problem.inputs), _Weighing(problem, device, explain=True)
+    writes = any(authored(name, problem.inputs).writes_operands for name in levels)
+    way, weighed = Way(levels, problem.inputs if writes else "preserve"), _Weighing(problem, device, explain=True)
     found = weighed.figures(way)
     if found.why:
         raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
+    if problem.accumulate and "recurse" in way.outline.strategies:
+        raise fail("E543", f"{found.name}: it overwrites C, and the product is to be added to it", "choose other levels")
     library = weighed.library()
     first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
     return Choice(problem, device.name, (first, library), way.outline.sha256, implementation_sha256())

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from bilinear.errors import BilinearError, fail
-from bilinear.planner.choose import MOST_LEVELS, Candidate, Choice, Problem, hashes
+from bilinear.planner.choose import Candidate, Choice, Problem, hashes
 from bilinear.resources import implementation_sha256, write_file
 from bilinear.version import __version__
 
-FORMAT = "bilinear-plan/1"
+FORMAT = "bilinear-plan/2"
+MOST_LEVELS = 20
+"""No plan has more: twenty levels of two products each would be a million."""
 
 
 def plan_json(choice: Choice) -> str:

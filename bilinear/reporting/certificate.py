@@ -7,10 +7,11 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bilinear.analysis.identity import schedule_hash, scheme_hash
+from bilinear.analysis.identity import schedule_hash, scheme_hash, target_entry
 from bilinear.ir.linear import Form
-from bilinear.ir.schedule import LinearStage, Schedule, Stage, Target
+from bilinear.ir.schedule import LinearStage, Schedule, Stage
 from bilinear.ir.scheme import Bases, Scheme
+from bilinear.verify.recursion import why_not_recursive
 
 FORMAT = "bilinear-certificate/1"
 LINE = 140
@@ -76,19 +77,31 @@ def _schedule(schedule: Schedule, sha256: str) -> dict[str, Any]:
         "k": schedule.k,
         "n": schedule.n,
         "workspaces": [[s.name, s.shape, s.rows, s.columns] for s in schedule.workspaces],
-        "stages": [_stage(stage) for stage in schedule.stages],
+        "stages": [_stage(stage, schedule) for stage in schedule.stages],
         "claims": {
-            "result": ["alpha", "beta"] if schedule.result is None else [str(schedule.result.alpha), str(schedule.result.beta)],
-            "scaling": "implied" if schedule.result is None else "written",
+            **_scaling(schedule),
             "restores": list(schedule.restores),
             "preserves": _never_written(schedule),
-            "recurses_in_place": schedule.in_place and {"A", "B"} <= set(schedule.restores),
+            "recurses_in_place": _recurses_in_place(schedule),
         },
         "sha256": sha256,
     }
 
 
-def _stage(stage: Stage) -> dict[str, Any]:
+def _scaling(schedule: Schedule) -> dict[str, Any]:
+    """What C becomes, and whether alpha and beta are implied, alpha alone is, or neither."""
+    if schedule.result is not None:
+        return {"result": [str(schedule.result.alpha), str(schedule.result.beta)], "scaling": "written"}
+    if schedule.overwrites:
+        return {"result": ["alpha", "0"], "scaling": "overwriting"}
+    return {"result": ["alpha", "beta"], "scaling": "implied"}
+
+
+def _recurses_in_place(schedule: Schedule) -> bool:
+    return schedule.in_place and {"A", "B"} <= set(schedule.restores) and not why_not_recursive(schedule, schedule.restores)
+
+
+def _stage(stage: Stage, schedule: Schedule) -> dict[str, Any]:
     if isinstance(stage, LinearStage):
         return {
             "maps": [
@@ -98,15 +111,10 @@ def _stage(stage: Stage) -> dict[str, Any]:
         }
     return {
         "products": [
-            {"left": str(p.left), "right": str(p.right), "targets": [_target(target) for target in p.targets]} for p in stage.products
+            {"left": str(p.left), "right": str(p.right), "targets": [target_entry(target, schedule) for target in p.targets]}
+            for p in stage.products
         ]
     }
-
-
-def _target(target: Target) -> list[Any]:
-    """The block, the coefficient of the product, and where a schedule scales for itself what else goes into the block."""
-    plus = [[str(block), str(coefficient)] for block, coefficient in target.plus]
-    return [str(target.block), str(target.coefficient), *([plus] if plus else [])]
 
 
 def _never_written(schedule: Schedule) -> list[str]:

@@ -48,6 +48,8 @@ def plan(
         raise fail("E541", "there is no GPU here that a description is known of", "give device='h200', or a file of `bilinear tune`")
     m, k, n = (int(e) if isinstance(e, np.integer) else e for e in (m, k, n))
     problem = Problem(m, k, n, _dtype_name(dtype), inputs, budget, accuracy, accumulate=accumulate)
+    if levels is not None and (isinstance(levels, str) or not isinstance(levels, Sequence)):
+        raise fail("E543", f"levels={levels!r} names no algorithms", 'give them as ("winograd_depth_first", "winograd")')
     return make_choice(problem, known, explain) if levels is None else pinned_choice(problem, known, tuple(levels))
 
 

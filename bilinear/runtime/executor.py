@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import FrameType
@@ -192,6 +192,11 @@ class _DeferredInterrupt:
             self._previous(signal.SIGINT, frame)
 
 
+def _are_operands(names: Iterable[str]) -> bool:
+    """Whether a block of A or B is among some names of blocks."""
+    return any(name[0] in "AB" for name in names)
+
+
 @dataclass(frozen=True)
 class _Run:
     """A plan that was stopped: the strips and stages that have run, and how to go back."""
@@ -210,26 +215,30 @@ class _Run:
             stop.add_note(f"A and B could not be restored: {error}; changed: {', '.join(changed)}")
 
     def undo(self) -> None:
-        """Run the inverses of the linear stages that have run, last first."""
-        inverses = tuple(invert_stage(stage) for stage in reversed(self.done) if isinstance(stage, LinearStage))
+        """Run the inverses of what the linear stages that have run did to A and B, last first; all are found before the first runs."""
+        found = (invert_stage(stage) for stage in reversed(self.done) if isinstance(stage, LinearStage))
+        inverses = tuple(inverse for inverse in found if inverse.maps)
         for step in self.executor.steps(self.plan, inverses, lay_out(self.plan, *self.arrays), 1, 0):
             step()
         self.executor.wait()
 
     def recover(self, failing: Strip | Stage, error: BaseException) -> StageError:
-        """After an error inside a strip or a stage: bring A and B back where that is possible, and say what is not what it was."""
+        """After an error inside a strip or a stage: bring A and B back where that is possible, and say what is not what it was.
+
+        A stage that fails while it writes A or B leaves in them what no inverse takes back.
+        """
         what = {Strip: "a strip", ProductStage: "a product stage", LinearStage: "a linear stage"}[type(failing)]
         message = f"{what} failed: {type(error).__name__}: {error}"
         undefined = self._written(failing)
         changed = dict.fromkeys(name for part in self.done for name in self._written(part))
-        if self.plan.schedule.writes_operands and isinstance(failing, ProductStage):
+        if _are_operands(changed) and not _are_operands(undefined):
             try:
                 self.undo()
             except Exception as second:
                 message += f"; A and B could not be restored: {second}"
             else:
                 message += "; A and B are restored"
-                changed = dict.fromkeys(name for name in changed if name[0] == "C")
+                changed = dict.fromkeys(name for name in changed if not _are_operands((name,)))
         return StageError(message, tuple(name for name in changed if name not in undefined), undefined)
 
     def _written(self, part: Strip | Stage) -> tuple[str, ...]:

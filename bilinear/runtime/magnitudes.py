@@ -14,13 +14,11 @@ import numpy as np
 from bilinear.analysis.drift import BlockDrift, DriftBound, drift_bound
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.plan import Plan
-from bilinear.ir.schedule import Block, Schedule
-from bilinear.ir.scheme import Scheme
-from bilinear.planner.prepare import prepare
+from bilinear.ir.schedule import Block
 from bilinear.runtime.executor import Executor
+from bilinear.runtime.fitted import Same
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Authored = tuple[Scheme, Schedule]
 
 
 def check_tolerance_option(tolerance: Any, inputs: str) -> None:
@@ -33,18 +31,16 @@ def check_tolerance_option(tolerance: Any, inputs: str) -> None:
         raise fail("E532", "inputs='consume' leaves a and b undefined, within no tolerance", "use inputs='restore'")
 
 
-def check_tolerance(
-    executor: Executor, authored: Authored, plan: Plan, operands: tuple[Any, Any], calls: tuple[int, int], limit: float
-) -> None:
+def check_tolerance(executor: Executor, plan: Plan, operands: tuple[Any, Any], calls: tuple[int, int], limit: float) -> None:
     """Refuse a restoring multiply (E533) that could move an element of A or B by more than `limit` times its block's largest.
 
-    `authored` is the scheme and the schedule as they were read, `plan` fits the lowered schedule to the problem, the operands are whole
-    batches; `calls` says in how many products of the batch each matrix of A, and of B, takes part, for it drifts in each of them. Exact
-    types do not drift. One pass over the blocks that the plan writes; nothing is written.
+    The bound is that of the plan's schedule, whatever its levels are. The operands are whole batches; `calls` says in how many products
+    of the batch each matrix of A, and of B, takes part, for it drifts in each of them. Exact types do not drift, nor does what the plan
+    never writes. One pass over the blocks; nothing is written.
     """
-    if not plan.core[0] or operands[0].dtype.kind != "f":
+    if not plan.core[0] or operands[0].dtype.kind != "f" or not plan.schedule.writes_operands:
         return
-    drift = _drift(*authored, plan.schedule.levels)
+    drift = _drift(Same(plan.schedule))
     m, k, n = plan.core
     problems = []
     for space, array, extents, count in zip("AB", operands, ((m, k), (k, n)), calls, strict=True):
@@ -102,9 +98,9 @@ class _Operand:
 
 
 @lru_cache(maxsize=64)
-def _drift(scheme: Scheme, schedule: Schedule, levels: int) -> DriftBound:
-    """The drift bound of the lowered schedule; keyed by the author's, for that one is quick to hash."""
-    return drift_bound(prepare(scheme, schedule, levels, "restore").schedule)
+def _drift(schedule: Same) -> DriftBound:
+    """The drift bound of a lowered schedule, which many plans share and which takes long to hash."""
+    return drift_bound(schedule.what)
 
 
 def _moves(drift: DriftBound, space: str, unit_roundoff: float, calls: int) -> Array:

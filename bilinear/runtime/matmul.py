@@ -248,13 +248,12 @@ class _Request(NamedTuple):
 
     def check_drift(self, executor: Executor, recipe: Recipe, left: Any, right: Any, target: Any) -> None:
         """Refuse a multiply that may move the operands farther than the tolerance (E533)."""
-        loaded = recipe.loaded
-        if loaded.schedule is None or not target.size:
+        if not target.size:
             return
         plan = plan_for(recipe, left, right, target)
         products = prod(target.shape[:-2])
         calls = products // max(1, prod(left.shape[:-2])), products // max(1, prod(right.shape[:-2]))
-        check_tolerance(executor, (loaded.scheme, loaded.schedule), plan, (left, right), calls, float(self.tolerance or 0))
+        check_tolerance(executor, plan, (left, right), calls, float(self.tolerance or 0))
 
 
 def _as_matrices(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:

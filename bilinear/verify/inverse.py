@@ -4,21 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bilinear.analysis.block_maps import components
+from bilinear.analysis.block_maps import components, restrict
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Symbolic
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import Block, BlockMap, LinearStage
 from bilinear.verify.algebra import ExactDomain
 
+OPERANDS = ("A", "B")
+
 
 def invert_stage(stage: LinearStage) -> LinearStage:
-    """The stage that undoes a linear stage on A and B: the inverse of its matrix, part by part.
+    """The stage that undoes what a linear stage does to A and B: the inverse of its matrix on their blocks, part by part.
 
-    Raises `ZeroDivisionError` where the matrix is singular; an in-place schedule that is proved to restore has none.
+    What the stage writes of C and of workspaces stays; where it writes nothing else, the inverse has no maps. Raises `ArithmeticError`
+    where a block of A or B becomes a sum with blocks of C or of a workspace, whose old values nobody keeps, and `ZeroDivisionError`
+    where the matrix is singular. An in-place schedule that keeps nothing aside and is proved to restore has neither.
     """
-    parts = [_inverse(part) for block_map in stage.maps for part in components(block_map)]
-    return LinearStage(tuple(parts), restores=True)
+    return LinearStage(tuple(_inverse(part) for block_map in stage.maps for part in _on_operands(block_map)), restores=True)
+
+
+def _on_operands(block_map: BlockMap) -> tuple[BlockMap, ...]:
+    """The independent parts of what a map does to A and B."""
+    targets = {target for target in block_map.targets if target.space in OPERANDS}
+    if not targets:
+        return ()
+    own = restrict(block_map, targets)
+    foreign = next((source for source in own.sources if source.space not in OPERANDS), None)
+    if foreign is not None:
+        raise ArithmeticError(f"the stage writes A or B from {foreign}, which has no inverse on A and B alone")
+    return components(own)
 
 
 def _inverse(part: BlockMap) -> BlockMap:

@@ -15,7 +15,8 @@ def why_not_recursive(schedule: Schedule, restored: tuple[str, ...]) -> str:
 
     An inner level is the same schedule on the blocks of one product: it writes both operands, and leaves as they were those that are in
     `restored`; it uses the target as its C. So nothing may be allocated, the products of a stage need operands of their own, an operand
-    that does not come back must not be needed afterwards, and a schedule that scales for itself must scale as its products need it.
+must scale as its products need it.
+    Where one overwrites C, each of its products must overwrite one block.
     """
     if schedule.workspaces:
         names = ", ".join(space.name for space in schedule.workspaces)
@@ -40,6 +41,8 @@ def _obstacles(number: int, stage: ProductStage, schedule: Schedule, restored: t
                 )
         if schedule.result is not None:
             yield from _unfit(number, product, schedule.result)
+        elif schedule.overwrites:
+            yield from _not_overwriting(number, product)
     if schedule.scales_itself and contended(stage):
         yield f"two products of stage {number} write {contended(stage)[0]}, which every inner level uses as its own C"
 
@@ -58,6 +61,16 @@ def _unfit(number: int, product: Product, result: Result) -> Iterator[str]:
         for block, coefficient in target.plus:
             if block == target.block and not _takes(result.beta, coefficient):
                 yield f"{what} adds to what {block} holds, which {result} does not"
+
+
+def _not_overwriting(number: int, product: Product) -> Iterator[str]:
+    """A product that needs more than what a schedule computes that overwrites C."""
+    what = f"{name_of(product)} in stage {number}"
+    if len(product.targets) != 1:
+        yield f"{what} has {len(product.targets)} targets, and the schedule one result"
+    for target in product.targets:
+        if not target.first:
+            yield f"{what} adds to what {target.block} holds, which every inner level overwrites"
 
 
 def _takes(parameter: Coefficient, value: Coefficient) -> bool:

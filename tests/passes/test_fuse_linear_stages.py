@@ -71,3 +71,18 @@ def test_stages_that_both_add_to_c_stay_apart() -> None:
     stages = tuple(LinearStage((BlockMap((Block("M", i, 0),), (c,), copy),)) for i in range(2))
     schedule = Schedule("twice", "plain", 1, 1, 1, stages, (Space("M", "C", 2, 1),))
     assert fuse_linear_stages(schedule).stages == stages
+
+
+def test_a_form_over_blocks_of_another_size_waits_for_them() -> None:
+    """C11 is scratch for a sum of A here, as square blocks allow: it is formed of what the stage before made."""
+    a11, a12, c11 = Block("A", 0, 0), Block("A", 0, 1), Block("C", 0, 0)
+    total = LinearMap(2, (((0, 1), (1, 1)),))
+    stages = (LinearStage((BlockMap((a11, a12), (a11,), total),)), LinearStage((BlockMap((a11, a12), (c11,), total),)))
+    schedule = Schedule("scratch", "naive2x2", 2, 2, 2, stages, overwrites=True)
+    assert fuse_linear_stages(schedule).stages == stages
+
+
+def test_stages_that_cancel_leave_no_stage() -> None:
+    a11, a12 = Block("A", 0, 0), Block("A", 0, 1)
+    stages = tuple(LinearStage((BlockMap((a11, a12), (a12,), LinearMap(2, (((0, sign), (1, 1)),))),)) for sign in (1, -1))
+    assert fuse_linear_stages(Schedule("nothing", "naive2x2", 2, 2, 2, stages)).stages == ()

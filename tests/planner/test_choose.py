@@ -204,3 +204,29 @@ def test_nothing_on_the_front_is_beaten_in_time_and_workspace() -> None:
         )
         assert (candidate in front) == (not beaten)
     assert front[0].workspace == 0 and front[-1].name in pareto_table(choice)
+
+
+def test_pinned_levels_promise_what_they_do_and_come_back_from_files(tmp_path: Path) -> None:
+    for levels, inputs, promised in (
+        (("winograd",), "restore", "preserve"),
+        (("winograd",) * 4, "preserve", "preserve"),
+        (("winograd_in_place", "winograd"), "restore", "restore"),
+        (("classical",) * 6, "preserve", "preserve"),
+    ):
+        choice = bilinear.plan(4096, 4096, 4096, device="h200", inputs=inputs, levels=levels)
+        assert (choice.chosen.levels, choice.chosen.inputs) == (levels, promised)
+        bilinear.save_plan(choice, tmp_path / "plan.json")
+        assert bilinear.load_plan(tmp_path / "plan.json") == choice
+
+
+@pytest.mark.parametrize("levels", [3, "winograd", (), ("nothing",)])
+def test_levels_that_mean_nothing_are_refused(levels: Any) -> None:
+    with pytest.raises(BilinearError, match="E543"):
+        bilinear.plan(4096, 4096, 4096, device="h200", levels=levels)
+
+
+def test_what_overwrites_is_not_weighed_where_c_is_added_to() -> None:
+    assert any("recurse" in c.strategy for c in make_choice(LARGE, H200, explain=True).candidates)
+    assert not any("recurse" in c.strategy for c in make_choice(replace(LARGE, accumulate=True), H200, explain=True).candidates)
+    with pytest.raises(BilinearError, match="overwrites C"):
+        bilinear.plan(4096, 4096, 4096, device="h200", levels=("winograd_depth_first",), accumulate=True)
