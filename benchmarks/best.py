@@ -17,7 +17,7 @@ import cupy
 from common import classical, gpu_state, interleaved, median, save
 
 import bilinear
-from bilinear.planner.choose import Choice
+from bilinear.planner.choice import Choice
 
 CASES = (("preserve", None), ("restore", 0.0), ("preserve", 0.0))
 PARETO = (*((inputs, share) for inputs in ("preserve", "restore") for share in (0.25, 1.0, 4.0)), ("restore", None))

@@ -23,11 +23,12 @@ import bilinear
 from bilinear.codegen.program import build_program
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Schedule
-from bilinear.planner.choose import LEAST_BLOCK, LEAST_GAIN, Way, algorithm_named
+from bilinear.planner.choose import LEAST_BLOCK, LEAST_GAIN
 from bilinear.planner.device import Device, load_device
 from bilinear.planner.model import ITEMSIZE, Profile, library_seconds, predict, profile_of, stage_seconds
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import Level, plain, prepare_levels
+from bilinear.planner.ways import Way, algorithm_named
 
 Shape = tuple[int, int, int]
 LIBRARY = "library"

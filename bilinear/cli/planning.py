@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -120,7 +120,7 @@ def plan(
     budget = int(workspace) if re.fullmatch("[0-9]{1,18}", workspace) else workspace
     m, k, n = read_shape(shape)
     whole, pinned = explain or html is not None, None if levels is None else [name.strip() for name in levels.split(",")]
-    limits = {"inputs": inputs, "workspace": budget, "accuracy": accuracy, "accumulate": accumulate}
+    limits: dict[str, Any] = {"inputs": inputs, "workspace": budget, "accuracy": accuracy, "accumulate": accumulate}
     choice = make_plan(m, k, n, dtype, device=device or None, explain=whole, levels=pinned, **limits)
     if html is not None:
         write_file(html, plan_html(choice))

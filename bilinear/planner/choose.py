@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby
-from typing import TYPE_CHECKING
 
 from bilinear.errors import fail
 from bilinear.ir.number import UNIT_ROUNDOFF
-from bilinear.ir.plan import INPUTS
-from bilinear.ir.schedule import Schedule
+from bilinear.planner.choice import LIBRARY, Candidate, Choice, Problem
 from bilinear.planner.device import Device
-from bilinear.planner.model import ITEMSIZE, ProductWork, Profile, geometric_mean, library_seconds, predict, product_seconds, profile_of
+from bilinear.planner.model import ITEMSIZE, ProductWork, geometric_mean, library_seconds, predict, product_seconds
 from bilinear.planner.plan import make_plan
-from bilinear.planner.profiles import Outline, outline
+from bilinear.planner.profiles import outline
+from bilinear.planner.ways import MOST_PRODUCTS, Way, algorithm_named, authored, lowered, strategies, ways
 from bilinear.resources import implementation_sha256
-from bilinear.version import __version__
 
-if TYPE_CHECKING:  # what reads, lowers and bounds is imported where it is needed: a plan from the table of outlines needs none of it
-    from bilinear.frontend import Loaded
-
-LIBRARY = "library"
-SCHEMES = (("classical", 1), ("winograd", 4), ("strassen", 3), ("hopcroft_kerr", 2), ("laderman", 2))
-"""Schemes that are weighed with a workspace, each to so many levels."""
-MIXED = (("laderman", "winograd"), ("hopcroft_kerr", "winograd"))
-"""Levels of different schemes that are weighed, the outermost first."""
-FASTEST = "winograd"
-"""What runs below levels that save memory."""
-RECURSE = ("winograd_depth_first",)
-"""Depth-first schedules, of few temporaries, for the outer levels."""
-IN_PLACE = ("winograd_in_place", "msmes")
-"""Schedules without a workspace, for the outer levels where the inputs may be written."""
-MANY_PRODUCTS, MOST_PRODUCTS = 1_000, 2_500
+MANY_PRODUCTS = 1_000
 """More than many in one flat schedule take seconds to prove and to compile: they are weighed where a multiply takes `LONG_MS`."""
 LONG_MS = 100.0
 LEAST_GAIN = 0.03
@@ -42,102 +24,6 @@ LEAST_BLOCK = 512
 """Plans with a block that is smaller in some extent are not weighed."""
 MEMORY_SHARE = 0.9
 """What part of the device's memory operands and workspace may fill where no budget is given."""
-MOST_EXTENT = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What a plan is asked for: C (m x n) = A (m x k) * B (k x n), row-major but for those in `column_major` (sorted names).
-
-    `inputs` is what the caller lets happen to A and B, `workspace` the most bytes (None: what the device has), `accuracy` the most that
-    max|C - A*B| / (max|A| max|B|) may be for any data (None: anything). With `accumulate` the product is added to beta times C. Raises
-    `BilinearError` (E543) for what means nothing.
-    """
-
-    m: int
-    k: int
-    n: int
-    dtype: str = "float64"
-    inputs: str = "preserve"
-    workspace: int | None = None
-    accuracy: float | None = None
-    column_major: tuple[str, ...] = ()
-    accumulate: bool = False
-
-    def __post_init__(self) -> None:
-        extents = (self.m, self.k, self.n)
-        if not all(isinstance(e, int) and not isinstance(e, bool) and 0 < e <= MOST_EXTENT for e in extents):
-            raise fail(
-                "E543", f"the shape {extents} is not three integers from 1 to {MOST_EXTENT}", "give M, K and N of A (M x K) and B (K x N)"
-            )
-        if self.dtype not in ITEMSIZE:
-            raise fail("E543", f"no plans for dtype={self.dtype!r}", f"choose one of {', '.join(ITEMSIZE)}")
-        if self.inputs not in INPUTS:
-            raise fail("E513", f"inputs={self.inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
-        if self.workspace is not None and not (isinstance(self.workspace, int) and self.workspace >= 0):
-            raise fail("E543", f"workspace={self.workspace!r} is no number of bytes", "give an integer of at least 0")
-        if self.accuracy is not None and not (isinstance(self.accuracy, int | float) and self.accuracy > 0):
-            raise fail("E543", f"accuracy={self.accuracy!r} is no positive number", "give the largest error, such as 1e-9")
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A way to run a problem.
-
-    `levels` names the algorithm of each level, the outermost first (none: the library's multiply), `strategy` says how each runs: `expand`
-    (all sums, all products, all results), `recurse` (one product at a time, few temporaries) or `inplace` (sums in A and B themselves).
-
-    `ms` is the predicted time (None: not worth predicting), `workspace` exact bytes, `error` the bound that always holds of
-    max|C - A*B| / (max|A| max|B|) (None where nobody asked), `why` the reason why it was chosen or lost.
-    """
-
-    levels: tuple[str, ...]
-    inputs: str
-    strategy: str
-    ms: float | None = None
-    workspace: int | None = None
-    error: float | None = None
-    why: str = ""
-
-    @property
-    def name(self) -> str:
-        """The candidate for readers."""
-        runs = [(name, len(list(same))) for name, same in groupby(self.levels)]
-        if len(runs) == 1:
-            (name, count) = runs[0]
-            return f"{name}, {count} level{'s' * (count > 1)}"
-        return ", then ".join(name if count == 1 else f"{count} x {name}" for name, count in runs) or LIBRARY
-
-    @property
-    def is_library(self) -> bool:
-        """Whether it is the library's multiply."""
-        return not self.levels
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A plan, and how it was found: the chosen candidate first, then those that could run by predicted time, then the refused ones.
-
-    It names what will run completely: the algorithm of every level by name and by the hashes of scheme and schedule, the promise, the
-    version, and the hash of what lowers them.
-    """
-
-    problem: Problem
-    device: str
-    candidates: tuple[Candidate, ...]
-    sha256: tuple[tuple[str, str], ...] = ()
-    implementation_sha256: str = ""
-    version: str = __version__
-
-    @property
-    def chosen(self) -> Candidate:
-        """What runs."""
-        return self.candidates[0]
-
-    @property
-    def is_library(self) -> bool:
-        """Whether the library's multiply runs."""
-        return self.chosen.is_library
 
 
 @lru_cache(maxsize=1024)
@@ -189,89 +75,6 @@ def pinned_choice(problem: Problem, device: Device, levels: tuple[str, ...]) -> 
     library = weighed.library()
     first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
     return Choice(problem, device.name, (first, library), way.outline.sha256, implementation_sha256())
-
-
-def pareto_front(choice: Choice) -> tuple[Candidate, ...]:
-    """Of all candidates with a predicted time, those that nothing beats in both time and workspace, by rising workspace."""
-    timed = sorted((c for c in choice.candidates if c.ms is not None), key=lambda c: (c.workspace or 0, c.ms))
-    front: list[Candidate] = []
-    for c in timed:
-        if not front or (c.ms or 0.0) < (front[-1].ms or 0.0):
-            front.append(c)
-    return tuple(front)
-
-
-@dataclass(frozen=True, order=True)
-class Way:
-    """The algorithm of each level, the outermost first, and the promise of the inputs."""
-
-    levels: tuple[str, ...]
-    inputs: str = "preserve"
-
-    @property
-    def outline(self) -> Outline:
-        """What planning needs of its schedule."""
-        return outline(self.levels, self.inputs)
-
-
-def ways(problem: Problem) -> tuple[Way, ...]:
-    """All that is weighed besides the library."""
-    found = [Way((name,) * levels) for name, most in SCHEMES for levels in range(1, most + 1)]
-    found += [Way(levels) for levels in MIXED]
-    if not problem.accumulate:
-        found += [Way(levels) for name in RECURSE for levels in (*_above(name), (name, FASTEST, FASTEST, FASTEST))]
-    if problem.inputs != "preserve":
-        found += [Way(levels, problem.inputs) for name in IN_PLACE for levels in _above(name)]
-    return tuple(way for way in found if way.outline.products <= MOST_PRODUCTS)
-
-
-def _above(name: str) -> Iterator[tuple[str, ...]]:
-    """One or more of three levels of an algorithm, above none or more of the fastest."""
-    for levels in range(1, 4):
-        for outer in range(1, levels + 1):
-            yield (name,) * outer + (FASTEST,) * (levels - outer)
-
-
-@lru_cache(maxsize=64)
-def algorithm_named(name: str) -> Loaded:
-    """A shipped algorithm, read once a process."""
-    from bilinear.frontend import load
-
-    return load(name)
-
-
-@lru_cache(maxsize=64)
-def hashes(levels: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """For each level the hashes of the scheme and of the schedule, the latter empty where there is none."""
-    from bilinear.analysis.identity import schedule_hash, scheme_hash
-
-    loaded = [algorithm_named(name) for name in levels]
-    return tuple((scheme_hash(x.scheme), "" if x.schedule is None else schedule_hash(x.schedule)) for x in loaded)
-
-
-@lru_cache(maxsize=64)
-def authored(name: str, inputs: str) -> Schedule:
-    """What runs a level of a shipped algorithm."""
-    from bilinear.planner.prepare import authored_schedule
-
-    loaded = algorithm_named(name)
-    return authored_schedule(loaded.scheme, loaded.schedule, inputs)
-
-
-@lru_cache(maxsize=256)
-def strategies(way: Way) -> tuple[str, ...]:
-    """How each level runs."""
-    schedules = [authored(name, way.inputs) for name in way.levels]
-    return tuple("recurse" if s.overwrites else "expand" if s.workspaces else "inplace" for s in schedules)
-
-
-@lru_cache(maxsize=64)
-def lowered(way: Way) -> tuple[Schedule, Profile]:
-    """The schedule as it would run, and its counts. It is proved when it runs, not here."""
-    from bilinear.planner.prepare import lower_levels
-
-    schedule = lower_levels([authored(name, way.inputs) for name in way.levels], way.inputs)
-    return schedule, profile_of(schedule)
 
 
 @lru_cache(maxsize=256)

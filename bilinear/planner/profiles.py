@@ -55,14 +55,14 @@ def outline(levels: tuple[str, ...], inputs: str) -> Outline:
 
 def outline_of(levels: tuple[str, ...], inputs: str) -> Outline:
     """The outline of the schedule as it would run: nothing is proved."""
-    from bilinear.planner import choose  # all that parses and lowers; the table is there to do without it
+    from bilinear.planner import ways  # all that parses and lowers; the table is there to do without it
     from bilinear.planner.layout import lifetimes
 
-    way = choose.Way(levels, inputs)
-    schedule, profile = choose.lowered(way)
+    way = ways.Way(levels, inputs)
+    schedule, profile = ways.lowered(way)
     alive = lifetimes(schedule)
     bits = tuple(alive[space.name] for space in schedule.workspaces)
-    return Outline(choose.strategies(way), choose.hashes(levels), profile, schedule.workspaces, bits)
+    return Outline(ways.strategies(way), ways.hashes(levels), profile, schedule.workspaces, bits)
 
 
 def table_text(ways: Iterable[tuple[tuple[str, ...], str]]) -> str:

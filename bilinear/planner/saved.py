@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bilinear.errors import BilinearError, fail
-from bilinear.planner.choose import Candidate, Choice, Problem, hashes
+from bilinear.planner.choice import Candidate, Choice, Problem
+from bilinear.planner.ways import hashes
 from bilinear.resources import implementation_sha256, write_file
 from bilinear.version import __version__
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bilinear.planner.choose import Candidate, Choice, pareto_front
+from bilinear.planner.choice import Candidate, Choice, pareto_front
 
 WIDTH, HEIGHT = 920.0, 540.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 24.0, 22.0, 48.0

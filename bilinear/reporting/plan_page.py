@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bilinear.planner.choose import Choice
+from bilinear.planner.choice import Choice
 from bilinear.reporting.pages import environment
 from bilinear.reporting.plan_chart import plan_chart
 from bilinear.reporting.plans import limits, pareto_rows, plan_rows

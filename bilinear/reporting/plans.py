@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bilinear.planner.choose import Candidate, Choice, pareto_front
+from bilinear.planner.choice import Candidate, Choice, pareto_front
 from bilinear.planner.saved import plan_json
 from bilinear.reporting.table import aligned
 

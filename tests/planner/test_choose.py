@@ -12,10 +12,12 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.planner.choose import LEAST_GAIN, Problem, Way, lowered, make_choice, pareto_front, ways
+from bilinear.planner.choice import Problem, pareto_front
+from bilinear.planner.choose import LEAST_GAIN, make_choice
 from bilinear.planner.device import load_device
 from bilinear.planner.plan import make_plan
 from bilinear.planner.saved import plan_from_json, plan_json
+from bilinear.planner.ways import Way, lowered, ways
 from bilinear.reporting.plans import pareto_table, plan_table
 
 H200 = load_device("h200")

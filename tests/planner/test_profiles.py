@@ -14,9 +14,10 @@ import pytest
 from bilinear.ir.plan import INPUTS
 from bilinear.ir.schedule import ProductStage
 from bilinear.planner import profiles
-from bilinear.planner.choose import Problem, Way, lowered, ways
+from bilinear.planner.choice import Problem
 from bilinear.planner.layout import lifetimes
 from bilinear.planner.plan import make_plan
+from bilinear.planner.ways import Way, lowered, ways
 
 ALL = tuple(dict.fromkeys((way.levels, way.inputs) for inputs in INPUTS for way in ways(Problem(8192, 8192, 8192, inputs=inputs))))
 ONE = (("winograd",), "preserve")

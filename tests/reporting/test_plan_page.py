@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from bilinear import cli
-from bilinear.planner.choose import Candidate, Choice, Problem, make_choice, pareto_front
+from bilinear.planner.choice import Candidate, Choice, Problem, pareto_front
+from bilinear.planner.choose import make_choice
 from bilinear.planner.device import load_device
 from bilinear.reporting.plan_chart import SLOWEST, PlanChart, plan_chart
 from bilinear.reporting.plan_page import plan_html

@@ -15,8 +15,9 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.planner import choose
-from bilinear.planner.choose import Choice, Problem, make_choice
+from bilinear.planner import choose, ways
+from bilinear.planner.choice import Choice, Problem
+from bilinear.planner.choose import make_choice
 from bilinear.planner.device import Device, load_device
 from bilinear.runtime import auto, decide, matmul
 from bilinear.runtime.arrays import Kind
@@ -45,8 +46,8 @@ class Counting(NumpyExecutor):
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks of 128 are weighed here, so that the tests need no large matrices."""
     monkeypatch.setattr(choose, "LEAST_BLOCK", 128)
-    fast = tuple(way for way in choose.SCHEMES if way[0] != "classical")  # which needs nothing, and would win wherever others may not run
-    monkeypatch.setattr(choose, "SCHEMES", fast)
+    fast = tuple(way for way in ways.SCHEMES if way[0] != "classical")  # which needs nothing, and would win wherever others may not run
+    monkeypatch.setattr(ways, "SCHEMES", fast)
     make_choice.cache_clear()
     decide._decisions.clear()
     yield
@@ -198,7 +199,7 @@ def test_a_plan_runs_exactly(ran: list[tuple[str, int]], tmp_path: Path) -> None
     """The third-best plan, so that neither the best one nor the library can stand in for it."""
     choice = make_choice(Problem(512, 512, 514), SLOW_LIBRARY)
     third = next(c for c in choice.candidates[2:] if set(c.levels) == {"strassen"} and not c.why.startswith("needs"))
-    pinned = replace(choice, candidates=(third,), sha256=choose.hashes(third.levels))
+    pinned = replace(choice, candidates=(third,), sha256=ways.hashes(third.levels))
     bilinear.save_plan(pinned, tmp_path / "plan.json")
     a, b, wanted = operands(512)
     np.testing.assert_array_equal(bilinear.matmul(a, b, plan=bilinear.load_plan(tmp_path / "plan.json")), wanted)

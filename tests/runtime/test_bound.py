@@ -15,7 +15,8 @@ import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError
 from bilinear.planner import choose
-from bilinear.planner.choose import Problem, make_choice
+from bilinear.planner.choice import Problem
+from bilinear.planner.choose import make_choice
 from bilinear.planner.device import load_device
 from bilinear.runtime import auto, cuda_executor, decide
 
