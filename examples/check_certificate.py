@@ -168,8 +168,8 @@ def check_scheme(entry: dict[str, Any]) -> Ring:
 class Run:
     """A schedule on symbols; all steps of a stage read the values from before it.
 
-    But where scaling is written and the steps say everything, products go into blocks times alpha: they overwrite what is marked `first`, and
-    are added to all else. With implied scaling products and maps are added to blocks of C, the first time after the block was scaled by beta.
+    With written scaling the steps say everything. Else products go into blocks times alpha; they overwrite what is marked `first`, and are
+    added to all else. With implied scaling maps too are added to blocks of C, and the first time the block is scaled by beta before.
     """
 
     def __init__(self, entry: dict[str, Any], ring: Ring) -> None:

@@ -28,7 +28,9 @@ def schedule_hash(schedule: Schedule) -> str:
             maps = [[list(map(str, m.sources)), list(map(str, m.targets)), [_row(row) for row in m.map.matrix]] for m in stage.maps]
             stages.append(["linear", maps])
         else:
-            stages.append(["product", [[str(p.left), str(p.right), [target_entry(t, schedule) for t in p.targets]] for p in stage.products]])
+            stages.append(
+                ["product", [[str(p.left), str(p.right), [target_entry(t, schedule) for t in p.targets]] for p in stage.products]]
+            )
     spaces = [[s.name, s.shape, s.rows, s.columns] for s in schedule.workspaces]
     return _digest([[schedule.m, schedule.k, schedule.n], spaces, stages, *_scaling(schedule)])
 

@@ -29,7 +29,7 @@ def why_not_nested(outer: Schedule, inner: Schedule) -> str:
     products = [p for stage in outer.stages if isinstance(stage, ProductStage) for p in stage.products]
     if inner.writes_operands and not (outer.writes_operands or outer.runs_in_place):
         return f"{inner.name} writes its operands, and {outer.name} multiplies blocks of A and B that are not to be written"
-    overwritten = all(len(p.targets) == 1 and _is_overwritten(p.targets[0], outer) for p in products)
+    overwritten = all(len(p.targets) == 1 and outer.loses(p.targets[0]) for p in products)
     if inner.overwrites and not overwritten:
         return f"{inner.name} overwrites its result, and {outer.name} adds products to what is there"
     if writes_c(inner) and not inner.overwrites and any(t.block.space != "C" or not outer.adds_to_c for p in products for t in p.targets):
@@ -40,10 +40,6 @@ def why_not_nested(outer: Schedule, inner: Schedule) -> str:
 def writes_c(schedule: Schedule) -> bool:
     """Whether products go into C itself."""
     return any(t.block.space == "C" for s in schedule.stages if isinstance(s, ProductStage) for p in s.products for t in p.targets)
-
-
-def _is_overwritten(target: Target, schedule: Schedule) -> bool:
-    return target.first and not (target.block.space == "C" and schedule.adds_to_c)
 
 
 def _renamed(schedule: Schedule, level: int) -> Schedule:

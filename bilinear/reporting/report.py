@@ -109,7 +109,7 @@ def make_report(
         loaded.schedule.name if loaded.schedule is not None and inputs != "preserve" else loaded.scheme.name,
         PROVED,
         scheme_facts(prepared.scheme, prepared.scheme_proof),
-        (schedule_facts(prepared.authored, prepared.authored_proof),),
+        (schedule_facts(prepared.authored, prepared.authored_proof, loaded.schedule),),
         (lowered_facts(prepared.schedule, inputs),),
         tuple(accuracy),
         tuple(levels_for),

@@ -137,7 +137,10 @@ def _scheme_rows(s: SchemeFacts) -> Iterator[tuple[str, str]]:
 def _schedule_rows(t: ScheduleFacts) -> Iterator[tuple[str, str]]:
     own = ", ".join(space.name for space in t.spaces[3:])
     yield "schedule", f"{t.name}: {'in place' if t.in_place else f'with {own} beside A, B and C'}"
-    yield "computes", t.result + (", by products that are not the scheme's" if t.direct else "")
+    yield (
+        "computes",
+        t.result + (f", written as {t.written}" if t.written else "") + (", by products that are not the scheme's" if t.direct else ""),
+    )
     yield "source", t.citation
     yield "recursion", _recursion(t)
     for fate in t.fates:

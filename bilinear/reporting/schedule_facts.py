@@ -58,6 +58,7 @@ class StageLine:
 class ScheduleFacts:
     """What is proved of the schedule as written: that C ends as `result` says, and the rest.
 
+    `written` is the result in the author's words where the proved form is more general, else empty: `C = A*B` for any alpha.
     `why_not_recursive` is empty where it is safe under recursion in place; `direct` says that C is right, by other products than the
     scheme's.
     """
@@ -76,6 +77,7 @@ class ScheduleFacts:
     costs: tuple[ScheduleCosts, ...]
     shapes: tuple[ShapeConditions, ...]
     sha256: str
+    written: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,15 +98,17 @@ class LoweredFacts:
     sha256: str
 
 
-def schedule_facts(schedule: Schedule, proof: ScheduleProof) -> ScheduleFacts:
-    """The facts of a schedule and its proof, which may have failed."""
+def schedule_facts(schedule: Schedule, proof: ScheduleProof, written: Schedule | None = None) -> ScheduleFacts:
+    """The facts of a schedule and its proof, which may have failed; `written` is the author's where `schedule` is a form of it."""
+    result = str(schedule.result or (OVERWRITTEN if schedule.overwrites else IMPLIED))
+    header = "" if written is None or written.result is None or written.name != schedule.name else str(written.result)
     names = _product_names(schedule, proof.stages)
     sums = product_sums(schedule, names)
     stages = zip(schedule.stages, proof.stages, names, sums, strict=True)
     return ScheduleFacts(
         name=schedule.name,
         citation=schedule.citation,
-        result=str(schedule.result or (OVERWRITTEN if schedule.overwrites else IMPLIED)),
+        result=result,
         in_place=schedule.runs_in_place,
         restores=proof.restored if schedule.runs_in_place else (),
         recursive=proof.recursive,
@@ -116,6 +120,7 @@ def schedule_facts(schedule: Schedule, proof: ScheduleProof) -> ScheduleFacts:
         costs=(proof.costs,) if proof.costs is not None else (),
         shapes=(proof.shapes,) if proof.shapes is not None and proof.shapes.statement else (),
         sha256=schedule_hash(schedule),
+        written=header if header != result else "",
     )
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bilinear.errors import BilinearError, fail
-from bilinear.planner.choose import Choice, Problem, make_choice, pinned_choice
+from bilinear.planner.choice import Choice, Problem
+from bilinear.planner.choose import make_choice, pinned_choice
 from bilinear.planner.device import Device, device_named, load_device
 from bilinear.planner.model import ITEMSIZE
 from bilinear.runtime.safety import shares_memory

@@ -10,7 +10,7 @@ import numpy as np
 
 from bilinear.errors import BilinearError
 from bilinear.ir.plan import Plan
-from bilinear.planner.choose import Choice
+from bilinear.planner.choice import Choice
 from bilinear.planner.prepare import check_promise
 from bilinear.runtime.auto import check_plan_fits, choice_for
 from bilinear.runtime.fitted import Recipe, Same, chosen_recipe, fitted_plan

@@ -8,10 +8,11 @@ from typing import Any
 
 from bilinear.frontend import Loaded
 from bilinear.ir.plan import Plan
-from bilinear.planner.choose import Choice, algorithm_named
+from bilinear.planner.choice import Choice
 from bilinear.planner.plan import choose_levels, make_plan
 from bilinear.planner.prepare import Level, prepare, prepare_levels
 from bilinear.planner.rings import coefficients_of, require_elements
+from bilinear.planner.ways import algorithm_named
 
 
 class Same:

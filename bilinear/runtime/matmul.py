@@ -14,8 +14,9 @@ import numpy as np
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded, load
 from bilinear.ir.plan import INPUTS, Plan
-from bilinear.planner.choose import Choice, algorithm_named
+from bilinear.planner.choice import Choice
 from bilinear.planner.prepare import check_promise
+from bilinear.planner.ways import algorithm_named
 from bilinear.runtime import auto
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
 from bilinear.runtime.auto import budget_and_buffer, check_plan_options, over_budget
@@ -59,7 +60,10 @@ def matmul(
     last two need an in-place schedule. With alpha = 0 the operands are not read, with beta = 0 `out` is not read. alpha is a number of the
     product's type, beta of the type of `out`. `workspace` is the most bytes that the plan may allocate, "none" or "unlimited" (the
     default), or a one-dimensional array to be used in place of a fresh allocation, whose memory a first touch makes slow; what does not fit
-    is refused with the bytes that are needed. `stream` is a CuPy stream (the current one by default).
+    is refused with the bytes that are needed. A result aside from `out`, as large as `out`, counts among these bytes: it is made where
+    `out` has another dtype than the product or overlaps an operand, and where beta is not 0 and the schedule overwrites what it computes;
+    it is not laid in a given array. Not counted are a fresh result, copies of operands of another dtype than the product, and buffers that
+    do not grow with the problem. `stream` is a CuPy stream (the current one by default).
 
     `tolerance` says how far `restore` may move an element of `a` or `b`, relative to the largest magnitude of the finest block that it
     lies in. The magnitudes of all blocks are scanned first; where the drift bound of the schedule is above the tolerance for one of
@@ -198,6 +202,7 @@ class _Request(NamedTuple):
         if recipe.inputs != "preserve":
             self.check_in_place(executor, recipe, left, right, target)
         if plan is not None and not (plan.schedule.overwrites and self.beta != 0):
+            self.check_budget(plan, target.dtype.itemsize)
             self.run_all(executor, plan, left, right, target, alpha, beta)
             return
         xp, dtype = self.kind.module, problem.dtype
@@ -205,18 +210,24 @@ class _Request(NamedTuple):
         aside = target.dtype != dtype or _touches(target, left, right)
         if not aside and target.size and self.beta != 0:
             aside = plan_for(recipe, left, right, target).schedule.overwrites
+        plan = plan_for(recipe, left, right, None if aside else target) if target.size else None
+        if plan is not None:
+            self.check_budget(plan, dtype.itemsize, target.size if aside else 0)
         result = xp.empty(target.shape, dtype) if aside else target
-        if result.size:
-            self.run_all(executor, plan_for(recipe, left, right, result), left, right, result, alpha, 0 if aside else beta)
+        if plan is not None:
+            self.run_all(executor, plan, left, right, result, alpha, 0 if aside else beta)
         if aside:
             _accumulate(target, result, beta)
 
-    def run_all(self, executor: Executor, plan: Plan, left: Any, right: Any, result: Any, alpha: Any, beta: Any) -> None:
-        """The same plan, in the same workspace, for every matrix of the batch."""
-        needed = plan.workspace_elements * result.dtype.itemsize
+    def check_budget(self, plan: Plan, itemsize: int, aside: int = 0) -> None:
+        """Refuse (E535) a plan whose workspace, with so many elements of a result aside from `out`, is more than is allowed."""
+        needed = (plan.workspace_elements + aside) * itemsize
         log.debug("%s: workspace of %d bytes", plan.schedule.name, needed)
         if self.budget is not None and needed > self.budget:
-            raise over_budget(plan.schedule.name, needed, self.budget)
+            raise over_budget(plan.schedule.name + (", with a result aside from out," if aside else ""), needed, self.budget)
+
+    def run_all(self, executor: Executor, plan: Plan, left: Any, right: Any, result: Any, alpha: Any, beta: Any) -> None:
+        """The same plan, in the same workspace, for every matrix of the batch."""
         own = self.workspace is None or not plan.slots
         workspace = allocate_workspace(executor, plan, result) if own else self.given_workspace(plan, left, right, result)
         if left.ndim == right.ndim == result.ndim == 2:
@@ -231,6 +242,9 @@ class _Request(NamedTuple):
         if not isinstance(buffer, self.kind.module.ndarray) or buffer.ndim != 1 or not buffer.flags.c_contiguous or not is_writable(buffer):
             message = "workspace is no writable, contiguous, one-dimensional array of the operands' kind"
             raise fail("E529", message, f"give one of {needed} bytes")
+        if buffer.dtype != result.dtype and (buffer.dtype.hasobject or result.dtype.hasobject):
+            message = f"workspace holds {buffer.dtype}, and what it has to hold is {result.dtype}"
+            raise fail("E529", message, f"give {plan.workspace_elements} elements of {result.dtype}")
         if buffer.nbytes < needed or any(shares_memory(buffer, x) for x in (left, right, result)):
             raise fail("E529", f"workspace has {buffer.nbytes} bytes, {needed} are needed, apart from a, b and out", "give a larger buffer")
         return buffer if buffer.dtype == result.dtype else buffer.view(np.uint8)[:needed].view(result.dtype)

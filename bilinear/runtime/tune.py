@@ -11,11 +11,11 @@ from bilinear.codegen.program import ELEMENTS, Progress, no_progress
 from bilinear.codegen.schedule_to_launches import TILES
 from bilinear.errors import fail
 from bilinear.ir.schedule import Schedule
-from bilinear.planner.choose import Way, lowered
 from bilinear.planner.device import Device, ElementRates, at
 from bilinear.planner.model import ITEMSIZE, Extents, LinearWork, Part, ProductWork, geometric_mean, linear_seconds, product_seconds
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import plain
+from bilinear.planner.ways import Way, lowered
 from bilinear.runtime.matmul import matmul
 
 SIZES = (256, 512, 1024, 2048, 3072, 4096, 8192, 16384)

@@ -15,7 +15,7 @@ def why_not_recursive(schedule: Schedule, restored: tuple[str, ...]) -> str:
 
     An inner level is the same schedule on the blocks of one product: it writes both operands, and leaves as they were those that are in
     `restored`; it uses the target as its C. So nothing may be allocated, the products of a stage need operands of their own, an operand
-must scale as its products need it.
+    that does not come back must not be needed afterwards, and a schedule that scales for itself must scale as its products need it.
     Where one overwrites C, each of its products must overwrite one block.
     """
     if schedule.workspaces:

@@ -45,7 +45,7 @@ def _product_steps(stage: ProductStage, schedule: Schedule) -> Iterator[Step]:
         for target in product.targets:
             if schedule.scales_itself:
                 reads.update(block for block, _ in target.plus)
-            elif not target.first or (target.block.space == "C" and schedule.adds_to_c):
+            elif not schedule.loses(target):
                 reads.add(target.block)
         yield Step(frozenset(reads), tuple(target.block for target in product.targets), product, product.span)
 

@@ -14,7 +14,7 @@ from bilinear.reporting.certificate import certificate
 
 Certificate = dict[str, Any]
 Matrix = list[list[int]]
-ALGORITHMS = ("hopcroft_kerr", "laderman", "msmes", "naive2x2", "strassen", "winograd")
+ALGORITHMS = ("hopcroft_kerr", "laderman", "msmes", "naive2x2", "strassen", "winograd", "winograd_depth_first")
 SIZE = 2
 """Blocks of 2 x 2 do not commute."""
 PRIME = 2**61 - 1
@@ -34,7 +34,8 @@ def rehashed(found: Certificate) -> Certificate:
     scheme["sha256"] = _digest([[scheme[x] for x in "mkn"], [scheme[x] for x in "uvw"]])
     for entry in found["schedules"]:
         stages = [_stage(stage) for stage in entry["stages"]]
-        entry["sha256"] = _digest([[entry[x] for x in "mkn"], entry["workspaces"], stages])
+        tail = {"implied": [], "overwriting": ["overwriting"]}[entry["claims"]["scaling"]]
+        entry["sha256"] = _digest([[entry[x] for x in "mkn"], entry["workspaces"], stages, *tail])
     body = {key: value for key, value in found.items() if key != "sha256"}
     return {**body, "sha256": _digest(body, sort_keys=True)}
 
@@ -59,14 +60,21 @@ def schedule_is_right(entry: dict[str, Any], generator: random.Random) -> bool:
 
 def _run_is_right(entry: dict[str, Any], generator: random.Random) -> bool:
     m, k, n = (entry[x] for x in "mkn")
-    alpha, beta = generator.randrange(PRIME), generator.randrange(PRIME)
+    adds = entry["claims"]["scaling"] == "implied"
+    alpha, beta = generator.randrange(PRIME), generator.randrange(PRIME) * adds
     start = {
         f"{space}{i + 1}{j + 1}": _random(generator)
         for space, r, c in (("A", m, k), ("B", k, n), ("C", m, n))
         for i in range(r)
         for j in range(c)
     }
-    now, added, disjoint = dict(start), set[str](), True
+    now = {block: value for block, value in start.items() if adds or block[0] != "C"}
+    begun, disjoint, fit = set[str](), True, True
+
+    def kept(block: str) -> list[tuple[int, Matrix]]:
+        """Of a block that is added to."""
+        return [(beta if adds and block[0] == "C" and block not in begun else 1, now[block])]
+
     for stage in entry["stages"]:
         before = dict(now)
         if "maps" in stage:
@@ -74,27 +82,29 @@ def _run_is_right(entry: dict[str, Any], generator: random.Random) -> bool:
             for block_map in stage["maps"]:
                 for block, row in zip(block_map["targets"], block_map["matrix"], strict=True):
                     value = _sum([(_number(c), before[block_map["sources"][i]]) for i, c in row])
-                    now[block] = _sum([(alpha, value), (beta, before[block])]) if block[0] == "C" else value
-                    if block in written or "C" in {s[0] for s in block_map["sources"]} or not _one_shape(block_map, entry):
+                    now[block] = _sum([(1, value), *kept(block)]) if adds and block[0] == "C" else value
+                    if block in written or (adds and "C" in {s[0] for s in block_map["sources"]}) or not _one_shape(block_map, entry):
                         return False
                     written.add(block)
+            begun |= written
             continue
         operands = [block for p in stage["products"] for block in (p["left"], p["right"])]
         disjoint = disjoint and len(set(operands)) == len(operands)
         for p in stage["products"]:
+            if adds and "C" in (p["left"][0], p["right"][0]):
+                return False
             value = _times(before[p["left"]], before[p["right"]])
             if _shape(p["left"], entry) != "A" or _shape(p["right"], entry) != "B":
                 return False
-            for block, c in p["targets"]:
-                if _shape(block, entry) != "C":
+            fit = fit and (adds or [target[2:] for target in p["targets"]] == [["first"]])
+            for block, c, *mark in p["targets"]:
+                if _shape(block, entry) != "C" or (mark and adds and block[0] == "C"):
                     return False
-                first, own = block not in added, alpha if block[0] == "C" else 1
-                kept = [(beta if first else 1, now[block])] if block[0] == "C" else [] if first else [(1, now[block])]
-                now[block] = _sum([*kept, (own * _number(c), value)])
-                added.add(block)
+                now[block] = _sum([*([] if mark else kept(block)), (alpha * _number(c), value)])
+                begun.add(block)
     changed = {block[0] for block in start if block[0] in "AB" and now[block] != start[block]}
     claims = entry["claims"]
-    if claims["recurses_in_place"] and (not disjoint or changed or entry["workspaces"]):
+    if claims["recurses_in_place"] and (not fit or not disjoint or changed or entry["workspaces"]):
         return False
     return not changed & set(claims["restores"]) and all(
         now[f"C{i + 1}{j + 1}"]

@@ -21,8 +21,10 @@ from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import generator
 from bilinear.ir.ring import Ring
-from bilinear.ir.schedule import Result, Schedule
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Space, Target
 from bilinear.ir.scheme import Scheme
+from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.planner.prepare import prepare
 from bilinear.reporting.certificate import certificate, certificate_text, digest
 
 CHECKER = Path(__file__).parents[2] / "examples" / "check_certificate.py"
@@ -202,7 +204,7 @@ def test_a_wrong_coefficient_of_a_scheme_is_refused_with_new_hashes(name: str, t
     assert {word.partition(" does")[0] for word in check(tampered, tmp_path)} == {f"refused: {found['scheme']['name']}"}
 
 
-@pytest.mark.parametrize("name", ["msmes", "winograd", "strassen"])
+@pytest.mark.parametrize("name", ["msmes", "winograd", "strassen", "winograd_depth_first"])
 def test_a_tampered_schedule_is_accepted_only_where_it_is_right(name: str, tmp_path: Path) -> None:
     """Blocks, coefficients and claims are changed and all hashes computed anew; the verdict is that of integer matrices."""
     dice = random.Random(3)
@@ -215,10 +217,10 @@ def test_a_tampered_schedule_is_accepted_only_where_it_is_right(name: str, tmp_p
 
 
 def tamper(found: Certificate, dice: random.Random) -> Certificate:
-    """One random change of a schedule: of a coefficient, of a block, of the order of two stages, or of a claim."""
+    """One random change of a schedule: of a coefficient, of a block, of a mark, of the order of two stages, or of a claim."""
     one = copy.deepcopy(found)
     entry = dice.choice(one["schedules"])
-    what = dice.choice(("number", "block", "order", "drop", "claim"))
+    what = dice.choice(("number", "block", "mark", "order", "drop", "claim"))
     stages = entry["stages"]
     if what == "claim":
         entry["claims"]["restores"] = [name for name in ("A", "B") if dice.random() < 0.7]
@@ -228,6 +230,9 @@ def tamper(found: Certificate, dice: random.Random) -> Certificate:
     if what in ("order", "drop") and len(stages) > 1:
         i = dice.randrange(len(stages) - 1)
         stages[i : i + 2] = [stages[i + 1], stages[i]] if what == "order" else [stages[i + 1]]
+    if what == "mark":
+        target = dice.choice([target for stage in stages for step in stage.get("products", []) for target in step["targets"]])
+        target[2:] = [] if target[2:] else ["first"]
     if what in ("number", "block"):
         change_a_step(dice.choice(stages), what, dice)
     return one
@@ -256,7 +261,7 @@ def change_a_step(stage: dict[str, Any], what: str, dice: random.Random) -> None
 
 
 def elsewhere(block: str, dice: random.Random) -> str:
-    space = dice.choice((block[0], block[0], block[0], "A", "B"))
+    space = dice.choice((block[:-2], block[:-2], block[:-2], "A", "B"))
     return f"{space}{dice.choice('12')}{dice.choice('12')}"
 
 
@@ -362,13 +367,108 @@ def _with_hash(body: Certificate) -> Certificate:
         return body
 
 
+# Schedules that overwrite C
+
+
+NEW, MORE = True, False
+
+
+def overwriting(*products: tuple[int, int, bool]) -> Certificate:
+    """Of C = alpha*A*B for a row of two blocks and a column: (which pair is multiplied, the coefficient, whether C11 is overwritten)."""
+    each = LinearMap(2, (((0, 1),), ((1, 1),)))
+    scheme = Scheme("row", 1, 2, 1, each, each, LinearMap(2, (((0, 1), (1, 1)),)), ("M1", "M2"))
+    stages = (
+        ProductStage((Product(Block("A", 0, p), Block("B", p, 0), (Target(Block("C", 0, 0), coefficient, first),)),))
+        for p, coefficient, first in products
+    )
+    schedule = Schedule("row", "row", 1, 2, 1, tuple(stages), in_place=True, restores=("A", "B"), overwrites=True)
+    return certificate(scheme, [schedule])
+
+
+def test_marks_say_which_products_overwrite(tmp_path: Path) -> None:
+    """What C held is lost in the first product, the second adds; any other marks are refused."""
+    right = overwriting((0, 1, NEW), (1, 1, MORE))
+    assert right["schedules"][0]["claims"]["result"] == ["alpha", "0"] and not right["schedules"][0]["claims"]["recurses_in_place"]
+    cases = [
+        right,
+        overwriting((1, 5, NEW), (0, 1, NEW), (1, 1, MORE)),
+        overwriting((0, 1, NEW), (1, 1, NEW)),
+        overwriting((0, 1, MORE), (1, 1, MORE)),
+        overwriting((0, 1, MORE), (1, 1, NEW)),
+    ]
+    assert check(cases, tmp_path) == [
+        "accepted",
+        "accepted",
+        "refused: row: C11 does not end as alpha*A*B",
+        "refused: C11 is read where nothing may be read",
+        "refused: C11 is read where nothing may be read",
+    ]
+
+
+def test_what_overwrites_c_is_no_other_schedule(tmp_path: Path) -> None:
+    """Refused: other scaling, another result, recursion where products add, and two products of a stage that overwrite a block."""
+    found = overwriting((0, 1, NEW), (1, 1, MORE))
+    cases = []
+    for claims in ({"scaling": "implied"}, {"result": ["alpha", "beta"]}, {"scaling": "implied", "result": ["alpha", "beta"]}):
+        one = copy.deepcopy(found)
+        one["schedules"][0]["claims"] |= claims
+        cases.append(rehashed(one))
+    cases.append(rehashed(changed(found, ("schedules", 0, "claims", "recurses_in_place"), True)))
+    twice = copy.deepcopy(found)
+    first, _ = stages = twice["schedules"][0]["stages"]
+    stages.insert(0, {"products": first["products"] * 2})
+    cases.append(rehashed(twice))
+    assert check([found, *cases], tmp_path) == [
+        "accepted",
+        "refused: implied scaling has another result",
+        "refused: overwriting scaling has another result",
+        "refused: C11 is added to, and marked as overwritten",
+        "refused: row is not safe under recursion in place",
+        "refused: two steps of a stage write C11",
+    ]
+
+
+def test_recursion_in_place_is_claimed_where_every_product_overwrites(tmp_path: Path) -> None:
+    """C = alpha*A*B for one product; a workspace makes recursion need memory of its own."""
+    found = certificate_of("winograd_depth_first")
+    assert [entry["claims"]["recurses_in_place"] for entry in found["schedules"]] == [False, False]
+    one = LinearMap(1, (((0, 1),),))
+    scheme = Scheme("plain", 1, 1, 1, one, one, one, ("M1",))
+    a, b, c = Block("A", 0, 0), Block("B", 0, 0), Block("C", 0, 0)
+    stage = ProductStage((Product(a, b, (Target(c, 1, first=True),)),))
+    plain = Schedule("p", "plain", 1, 1, 1, (stage,), in_place=True, restores=("A", "B"), overwrites=True)
+    safe = certificate(scheme, [plain])
+    assert safe["schedules"][0]["claims"]["recurses_in_place"]
+    assert check([found, safe], tmp_path) == ["accepted", "accepted"]
+
+
+def test_the_hash_tells_what_overwrites() -> None:
+    loaded = load("winograd_depth_first")
+    lowered = prepare(loaded.scheme, loaded.schedule, 1, "preserve").schedule
+
+    def unmarked(stage: Any) -> Any:
+        if not isinstance(stage, ProductStage):
+            return stage
+        return ProductStage(tuple(replace(p, targets=tuple(replace(t, first=False) for t in p.targets)) for p in stage.products))
+
+    stages = lowered.stages
+    others = [replace(lowered, stages=(*stages[:i], unmarked(stage), *stages[i + 1 :])) for i, stage in enumerate(stages)]
+    products = sum(isinstance(stage, ProductStage) for stage in stages)
+    assert lowered.overwrites and products == 7
+    assert len({schedule_hash(s) for s in (lowered, replace(lowered, overwrites=False), *others)}) == 2 + products
+
+
+def test_first_writes_that_carry_beta_are_no_part_of_the_hash() -> None:
+    schedule = load("msmes").schedule
+    assert schedule is not None and mark_first_writes(schedule) != schedule
+    assert schedule_hash(mark_first_writes(schedule)) == schedule_hash(schedule)
+
+
 # Schedules that scale for themselves
 
 
 def test_written_scaling_is_run_as_it_is_written(tmp_path: Path) -> None:
     """C = 2*A*B - C for 1 x 1 blocks by one product and one sum, and the same with another result claimed."""
-    from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Space, Target
-
     one = LinearMap(1, (((0, 1),),))
     scheme = Scheme("plain", 1, 1, 1, one, one, one, ("M1",))
     a, b, c, x = Block("A", 0, 0), Block("B", 0, 0), Block("C", 0, 0), Block("X", -1, -1)
@@ -387,8 +487,6 @@ def test_written_scaling_is_run_as_it_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["AB", "BC", "ABC", "AC", "X"])
 def test_a_temporary_is_no_operand_whatever_its_name(name: str, tmp_path: Path) -> None:
     """C = A*B + t - t is accepted only where something was written to t."""
-    from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Space, Target
-
     one = LinearMap(1, (((0, 1),),))
     scheme = Scheme("plain", 1, 1, 1, one, one, one, ("M1",))
     a, b, c, t = Block("A", 0, 0), Block("B", 0, 0), Block("C", 0, 0), Block(name, -1, -1)
@@ -418,8 +516,6 @@ def test_a_workspace_may_not_take_the_name_of_an_operand(tmp_path: Path) -> None
 
 def test_the_first_writer_carries_beta_in_its_form(tmp_path: Path) -> None:
     """C = alpha*A*B + beta*C, where the first of two products into C says what becomes of the old C, and the second adds to both."""
-    from bilinear.ir.schedule import Block, Product, ProductStage, Target
-
     m1 = LinearMap(2, (((0, 1),), ((1, 1),)))
     scheme = Scheme("row", 1, 2, 1, m1, m1, LinearMap(2, (((0, 1), (1, 1)),)), ("M1", "M2"))
     alpha, beta, c = generator("alpha"), generator("beta"), Block("C", 0, 0)

@@ -19,10 +19,11 @@ from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import UNIT_ROUNDOFF
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Target
-from bilinear.planner.prepare import prepare
+from bilinear.planner.prepare import natural_inputs, prepare
 from bilinear.reporting.examine import examine
 from bilinear.reporting.product_sums import product_sums
 from bilinear.reporting.report import Report
+from bilinear.reporting.rows import schedule_rows
 from bilinear.source import Source
 
 CHECKOUT = Path(__file__).parents[2]
@@ -38,7 +39,7 @@ KEYS: dict[str, list[str]] = {
     "scheme.failing": ["left", "right", "output", "found", "needed"],
     "schedules": [
         *("name", "citation", "result", "in_place", "restores", "recursive", "why_not_recursive", "direct", "spaces", "stages", "fates"),
-        *("costs", "shapes", "sha256"),
+        *("costs", "shapes", "sha256", "written"),
     ],
     "schedules.spaces": ["name", "shape", "blocks"],
     "schedules.stages": ["number", "kind", "steps", "contended", "width", "products", "states", "holds"],
@@ -143,6 +144,21 @@ def test_the_first_product_into_a_workspace_overwrites_it() -> None:
     schedule = Schedule("reuse", "plain", 1, 1, 1, (products[0], fill, *products[1:]), spaces)
     told = product_sums(schedule, [["P1"], [], ["P2"], ["P3"]])
     assert [after.get("X11") for after in told] == [None, "P1", "P2", "P2 + P3"]
+
+
+@pytest.mark.parametrize(("head", "scale", "told"), [("A*B", "", ", written as C = A*B"), ("alpha*A*B", "[alpha] ", "")])
+def test_a_result_is_told_as_it_is_proved_and_as_it_is_written(head: str, scale: str, told: str) -> None:
+    """It runs as C = alpha*A*B; its products add to C, so they cannot be run by the schedule itself."""
+    stages = "".join(
+        f"  stage {{ {' ; '.join(f'C{i}{j} {sign} {scale}A{i}{p}*B{p}{j}' for i in (1, 2) for j in (1, 2))} }}\n"
+        for p, sign in ((1, "="), (2, "+="))
+    )
+    text = f"schedule s of naive2x2: C = {head}, in-place\n{stages}"
+    (schedule,) = parse_source(Source("s.bl", text)).schedules
+    report = examine(replace(load("naive2x2"), schedule=schedule), 1, natural_inputs(schedule))
+    rows = dict(schedule_rows(report.schedules[0]))
+    assert rows["computes"] == f"C = alpha*A*B{told}"
+    assert rows["recursion"] == "not safe in place: A12*B21 in stage 2 adds to what C11 holds, which every inner level overwrites"
 
 
 def told_levels(report: Report, dtype: str) -> list[int]:

@@ -50,8 +50,9 @@ def test_the_rest_of_the_sum_is_the_last_part() -> None:
     assert parts[-1] == Strip((0, 8), (8, 9), (0, 8))
 
 
-def test_an_error_in_the_last_strip_leaves_the_operands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where they are consumed too: the inverse of the stages that have run brings them back only where a product stage failed."""
+@pytest.mark.parametrize("inputs", ["restore", "consume"])
+def test_an_error_in_the_last_strip_leaves_the_operands(inputs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they are consumed too: the inverses of the stages that have run bring them back."""
     strip = executor._strip
 
     def broken(backend: Any, part: Strip, *rest: Any) -> Any:
@@ -64,7 +65,7 @@ def test_an_error_in_the_last_strip_leaves_the_operands(monkeypatch: pytest.Monk
     a, b, c = operands((9, 11, 13))
     kept = a.copy(), b.copy()
     with pytest.raises(StageError, match="a strip failed") as caught:
-        bilinear.matmul(a, b, c, algorithm="winograd_in_place", levels=1, inputs="restore")
+        bilinear.matmul(a, b, c, algorithm="winograd_in_place", levels=1, inputs=inputs)
     np.testing.assert_array_equal(a, kept[0])
     np.testing.assert_array_equal(b, kept[1])
     assert caught.value.undefined == ("C11", "C12", "C21", "C22")

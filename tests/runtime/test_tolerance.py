@@ -18,7 +18,7 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import Loaded, load, parse_source
 from bilinear.ir.kernel import MagnitudeKernel
 from bilinear.ir.schedule import Schedule
-from bilinear.planner.prepare import prepare
+from bilinear.planner.prepare import Level, prepare, prepare_levels
 from bilinear.runtime.cuda_executor import CudaExecutor
 from bilinear.runtime.magnitudes import _moves
 from bilinear.runtime.numpy_executor import NumpyExecutor
@@ -250,6 +250,45 @@ def test_the_smallest_number_is_not_halved_and_doubled_in_silence() -> None:
     bilinear.matmul(a, np.eye(4), algorithm=scaling("1/2", "2"), levels=1, inputs="restore")
     assert (a == 0).all()
     bilinear.matmul(np.zeros((4, 4)), np.eye(4), algorithm=scaling("1/2", "2"), levels=1, inputs="restore", tolerance=0)
+
+
+MIXED = [
+    ("classical", "msmes"),
+    ("msmes", "classical"),
+    ("winograd_in_place", "msmes"),
+    ("msmes", "winograd"),
+    ("laderman_in_place", "msmes"),
+]
+
+
+@pytest.mark.parametrize("levels", MIXED, ids=" ".join)
+def test_levels_that_differ_are_bounded_by_the_schedule_that_runs(levels: tuple[str, ...]) -> None:
+    """The bound of these very levels decides, block by block of their own grid, and it holds."""
+    choice = bilinear.plan(72, 72, 72, device="h200", inputs="restore", levels=levels)
+    schedule = prepare_levels(tuple(Level(one.scheme, one.schedule) for one in map(load, levels)), "restore")
+    bound, draw = drift_bound(schedule), np.random.default_rng(len(levels[0]))
+    a, b = draw.uniform(0.5, 1, (72, 72)), draw.uniform(0.5, 1, (72, 72))
+    a[:36] *= 1e6
+    b[36:] *= 1e-6
+    kept = a.copy(), b.copy()
+    allowed = {name: _moves(bound, name, U[np.float64], 1) @ grid_of(schedule, name, x) for name, x in (("A", a), ("B", b))}
+    limit = max(float((allowed[name] / grid_of(schedule, name, x)).max()) for name, x in (("A", a), ("B", b)))
+    assert 1e-12 < limit < 1e-6
+    with pytest.raises(BilinearError, match="E533"):
+        bilinear.matmul(a, b, plan=choice, tolerance=limit * 0.999)
+    assert np.array_equal(a, kept[0]) and np.array_equal(b, kept[1])
+    c = bilinear.matmul(a, b, plan=choice, tolerance=limit * 1.001)
+    np.testing.assert_allclose(c, kept[0] @ kept[1], rtol=1e-8)
+    assert not (np.array_equal(a, kept[0]) and np.array_equal(b, kept[1])), "rounding moves something"
+    for name, after, before in (("A", a, kept[0]), ("B", b, kept[1])):
+        assert (grid_of(schedule, name, after.astype(np.longdouble) - before) <= allowed[name]).all()
+
+
+def grid_of(schedule: Schedule, name: str, x: Any) -> Any:
+    """The magnitudes of the blocks of an operand, as the schedule cuts it."""
+    space = schedule.space(name)
+    rows, columns = x.shape[0] // space.rows, x.shape[1] // space.columns
+    return abs(np.asarray(x, np.longdouble)).reshape(space.rows, rows, space.columns, columns).max((1, 3)).ravel()
 
 
 def test_each_call_of_a_batch_may_lose_as_much() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,55 @@ def test_a_buffer_that_holds_an_operand_is_refused() -> None:
     with pytest.raises(BilinearError, match="apart from a, b and out"):
         bilinear.matmul(a, b, algorithm="strassen", levels=1, workspace=buffer)
     assert (buffer == 1).all()
+
+
+def test_objects_lie_in_a_buffer_of_objects_and_numbers_in_no_other() -> None:
+    a, b = (x.astype(int).astype(object) * Fraction(1, 3) for x in operands())
+    for buffer in (np.empty(1 << 16), np.empty(1 << 19, np.uint8)):
+        with pytest.raises(BilinearError, match=r"E529.*holds (float64|uint8), and what it has to hold is object"):
+            bilinear.matmul(a, b, algorithm="strassen", levels=1, workspace=buffer)
+    buffer = np.empty(1 << 16, object)
+    np.testing.assert_array_equal(bilinear.matmul(a, b, algorithm="strassen", levels=1, workspace=buffer), a @ b)
+    assert "holds object, and what it has to hold is float64" in refused(buffer)
+
+
+def needed_beside_out(a: Any, b: Any, out: Any, allowed: int | str, **options: Any) -> int:
+    """The bytes that a refusal (E535) asks for; nothing is written."""
+    kept = out.copy()
+    with pytest.raises(BilinearError, match="E535") as caught:
+        bilinear.matmul(a, b, out, workspace=allowed, levels=1, **options)
+    np.testing.assert_array_equal(out, kept)
+    return int(re.findall(r"needs (\d+) bytes", str(caught.value))[0])
+
+
+DEPTH_FIRST = 30 * 36 + 36 * 25
+"""Elements of the temporaries of winograd_depth_first at 60 x 72 by 72 x 50: X holds a block of A or of C, Y one of B."""
+
+
+def test_a_result_aside_from_out_counts_as_workspace() -> None:
+    """Where beta is not 0 and the schedule overwrites: the temporaries and a result as large as out, to the byte."""
+    generator = np.random.default_rng(3)
+    a, b, c = integers(generator, (60, 72)), integers(generator, (72, 50)), integers(generator, (60, 50))
+    wanted, aside = a @ b + 2 * c, 60 * 50 * 8
+    options: dict[str, Any] = {"algorithm": "winograd_depth_first", "beta": 2}
+    own = needed_beside_out(a, b, c, 0, algorithm="winograd_depth_first")
+    assert own >= DEPTH_FIRST * 8
+    assert needed_beside_out(a, b, c, "none", **options) == own + aside
+    assert needed_beside_out(a, b, c, own + aside - 1, **options) == own + aside
+    bilinear.matmul(a, b, c.copy(), algorithm="winograd_depth_first", levels=1, workspace=own)
+    bilinear.matmul(a, b, c, levels=1, workspace=own + aside, **options)
+    np.testing.assert_array_equal(c, wanted)
+
+
+def test_a_result_of_another_dtype_or_on_an_operand_counts_too() -> None:
+    generator = np.random.default_rng(3)
+    a, b = integers(generator, (2, 60, 60)), integers(generator, (2, 60, 60))
+    wanted = a @ b
+    own = needed_beside_out(a, b, np.zeros((2, 60, 60)), 0, algorithm="strassen")
+    for out in (np.zeros((2, 60, 60), object), a):
+        assert needed_beside_out(a, b, out, own, algorithm="strassen") == own + 2 * 60 * 60 * 8
+        bilinear.matmul(a, b, out, algorithm="strassen", levels=1, workspace=own + 2 * 60 * 60 * 8)
+        np.testing.assert_array_equal(out, wanted)
 
 
 def test_in_place_needs_none() -> None:

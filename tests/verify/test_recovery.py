@@ -16,10 +16,11 @@ from trace_oracle import leaves_no_trace, lost_everywhere
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
-from bilinear.ir.schedule import Block, Schedule
+from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Target
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.source import Source
 from bilinear.verify.facts import LINEAR, LOST, RECOMPUTE, RESTORED, UNDECIDED, OperandFate
+from bilinear.verify.recursion import why_not_recursive
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
 
 CLASSICAL = ["C11 = A11*B11", "C12 = A11*B12", "C21 = A21*B11", "C22 = A21*B12"]
@@ -407,6 +408,22 @@ def test_other_products_than_the_schemes_are_no_fault_where_c_is_right() -> None
 def test_why_a_schedule_cannot_recurse_in_place(head: str, lines: tuple[str, ...], why: str) -> None:
     proof = proof_of(lines, head)
     assert not proof.recursive and proof.why_not == why
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ((), ""),
+        ((False,), "A11*B11 in stage 2 adds to what C11 holds, which every inner level overwrites"),
+        ((True, True), "A11*B11 in stage 2 has 2 targets, and the schedule one result"),
+    ],
+)
+def test_why_a_schedule_that_overwrites_c_cannot_recurse_in_place(more: tuple[bool, ...], why: str) -> None:
+    """C is lost in every inner level, so the products of the level above must overwrite a block each."""
+    a, b, c = Block("A", 0, 0), Block("B", 0, 0), Block("C", 0, 0)
+    stages = [ProductStage((Product(a, b, tuple(Target(c, 1, first=first) for first in marks)),)) for marks in ((True,), more) if marks]
+    schedule = Schedule("s", "plain", 1, 1, 1, tuple(stages), in_place=True, restores=("A", "B"), overwrites=True)
+    assert why_not_recursive(schedule, ("A", "B")) == why
 
 
 def test_undefined_reads_are_what_the_oracle_finds_too() -> None:
