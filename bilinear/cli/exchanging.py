@@ -38,6 +38,8 @@ def import_(
             raise fail("E507", "a folder is read as it is", "name one of its files to choose how it is read")
         _folder(file, as_json)
         return
+    if output is not None and output.exists() and file.exists() and output.samefile(file):
+        raise fail("E612", f"cannot write {output}: it is the file that is read", "choose another place")
     result = import_file(file, format=format, ring=known_ring(ring), transposed=c == "columns" if c else None, entry=entry)
     if not isinstance(result, Imported):
         _other(file, result, output, as_json)

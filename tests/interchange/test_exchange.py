@@ -332,6 +332,7 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("import", "s_L.sms", "--ring", "Z/4"), "E203"),
         (("import", "s_L.sms", "--format", "xml"), "E351"),
         (("import", "s_L.sms", "--ring", "Z/2", "--c", "columns"), "E356"),
+        (("import", "s_L.sms", "-o", "s_L.sms"), "E612"),
         (("import", "alone_L.sms"), "E352"),
         (("import", "alone.sms"), "E352"),
         (("import", "x-CoB_R.sms"), "E352"),
