@@ -32,7 +32,7 @@ class ElementRates:
 
     Relative speeds of the product kernel: `unaligned` where rows do not start at multiples of 16 bytes, `accumulating` where it adds to
     blocks, `strip` in the thin products that peeling leaves over. `epilogue` is the rate in GB/s at which a full device reads and writes
-    blocks that products are added to. `streaming` gives the share of the bandwidth that a linear kernel reaches, by how many blocks it
+    blocks that products go to. `streaming` gives the share of the bandwidth that a linear kernel reaches, by how many blocks it
     reads and writes at once. `scattered`, `scattered_epilogue` and `library_unaligned` are the speeds, relative, of linear kernels, of
     the epilogue, and of the library without the alignment.
     """

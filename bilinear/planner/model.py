@@ -121,7 +121,7 @@ def linear_seconds(work: LinearWork, block: Extents, dtype: str, device: Device,
 def product_seconds(
     work: ProductWork, block: Extents, dtype: str, device: Device, size: float, aligned: bool = True, results_aligned: bool = True
 ) -> float:
-    """Arithmetic in waves of tiles and the traffic of the results, which hide each other in part; or the traffic of the operands."""
+    """Arithmetic in waves of tiles, and after it the traffic of the results; or the traffic of all operands, where that takes longer."""
     rates, itemsize = device.rates(dtype), ITEMSIZE[dtype]
     bm, bk, bn = block
     tiles = work.products * ceil(bm / rates.tile[0]) * ceil(bn / rates.tile[1])

@@ -41,8 +41,7 @@ __device__ const Destination DESTINATIONS[12] = {
 
 // Slices in shared memory: A by rows, B by depth, in pairs whose places are exchanged so that no access of a warp meets a bank twice.
 constexpr int CHUNK_A = LANES, SLICE_A = TILE_M * TILE_K, SLICE_B = TILE_K * TILE_N;
-constexpr int ALONG_A = 1, PERIOD_A = 2, PERIOD_B = 8;    // neighbours along the depth of A lie side by side
-constexpr bool WHOLE_A = true;                            // so a chunk is copied at once
+constexpr int PERIOD_A = 2, PERIOD_B = 8;
 __device__ __forceinline__ int slot_a(int row, int depth) { return row * TILE_K + 2 * (depth / 2 ^ 4 * (row & 1)) + depth % 2; }
 __device__ __forceinline__ int slot_b(int depth, int column) { return depth * TILE_N + 2 * (column / 2 ^ 2 * (depth / 2 & 3)) + column % 2; }
 
@@ -147,7 +146,7 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
     const Product& product, const Real* a, Index a_rs, Index a_cs, const Real* b, Index b_rs, Index b_cs, Real* shared,
     Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* C, Index C_rs, Index C_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
 {
-    constexpr int COPIED_A = ALIGNED && WHOLE_A ? CHUNK_A : 1, COPIED_B = ALIGNED ? LANES : 1;
+    constexpr int COPIED_A = ALIGNED ? CHUNK_A : 1, COPIED_B = ALIGNED ? LANES : 1;
     const int thread = threadIdx.x;
     const unsigned tiles_m = unsigned((bm + TILE_M - 1) / TILE_M), tiles_n = unsigned((bn + TILE_N - 1) / TILE_N);
     const unsigned tile = blockIdx.x;
@@ -183,7 +182,7 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
                 #pragma unroll
                 for (int x = 0; x < CHUNK_A; x += COPIED_A) {
                     const bool inside = e < inside_a && depth_a + x < deep;
-                    copies.start<COPIED_A>(behind(to, slot_a(e / PLACES_A * PLACES_A * HOP_A, 0) + x * ALONG_A), from + x * a_cs, inside);
+                    copies.start<COPIED_A>(behind(to, slot_a(e / PLACES_A * PLACES_A * HOP_A, 0) + x), from + x * a_cs, inside);
                 }
             }
             from = next_b;
@@ -314,7 +313,7 @@ msmes_l1_product_f64(Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index
     const Index b_rs = B_rs, b_cs = B_cs;
     const Real* const a = (A) + product.left_row * bm * a_rs + product.left_column * bk * a_cs;
     const Real* const b = (B) + product.right_row * bk * b_rs + product.right_column * bn * b_cs;
-    const bool left_aligned = WHOLE_A ? bk % CHUNK_A == 0 && in_lanes(a, a_rs, a_cs) : a_cs == 1;
+    const bool left_aligned = CHUNK_A == 1 ? a_cs == 1 : bk % CHUNK_A == 0 && in_lanes(a, a_rs, a_cs);
     if (left_aligned && bn % LANES == 0 && in_lanes(b, b_rs, b_cs)) multiply_tile<true>(product, a, a_rs, 1, b, b_rs, 1, shared, A, A_rs, A_cs, B, B_rs, B_cs, C, C_rs, C_cs, bm, bk, bn, first, alpha, beta);
     else multiply_tile<false>(product, a, a_rs, a_cs, b, b_rs, b_cs, shared, A, A_rs, A_cs, B, B_rs, B_cs, C, C_rs, C_cs, bm, bk, bn, first, alpha, beta);
 }

@@ -36,8 +36,7 @@ __device__ const Destination DESTINATIONS[7] = {
 
 // Slices in shared memory, both by depth, so that a thread reads neighbours; the rows of A are LANES longer, which spreads its copies.
 constexpr int CHUNK_A = 1, PITCH_A = TILE_M + LANES, SLICE_A = TILE_K * PITCH_A, SLICE_B = TILE_K * TILE_N;
-constexpr int ALONG_A = PITCH_A, PERIOD_A = 1, PERIOD_B = 1;    // neighbours along the depth of A lie a pitch apart
-constexpr bool WHOLE_A = false;                                 // so every element of a chunk is copied by itself
+constexpr int PERIOD_A = 1, PERIOD_B = 1;
 __device__ __forceinline__ int slot_a(int row, int depth) { return depth * PITCH_A + row; }
 __device__ __forceinline__ int slot_b(int depth, int column) { return depth * TILE_N + column; }
 
@@ -110,7 +109,7 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
     const Product& product, const Real* a, Index a_rs, Index a_cs, const Real* b, Index b_rs, Index b_cs, Real* shared,
     Real* A, Index A_rs, Index A_cs, Real* S, Index S_rs, Index S_cs, Real* B, Index B_rs, Index B_cs, Real* T, Index T_rs, Index T_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
 {
-    constexpr int COPIED_A = ALIGNED && WHOLE_A ? CHUNK_A : 1, COPIED_B = ALIGNED ? LANES : 1;
+    constexpr int COPIED_A = ALIGNED ? CHUNK_A : 1, COPIED_B = ALIGNED ? LANES : 1;
     const int thread = threadIdx.x;
     const unsigned tiles_m = unsigned((bm + TILE_M - 1) / TILE_M), tiles_n = unsigned((bn + TILE_N - 1) / TILE_N);
     const unsigned tile = blockIdx.x;
@@ -146,7 +145,7 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
                 #pragma unroll
                 for (int x = 0; x < CHUNK_A; x += COPIED_A) {
                     const bool inside = e < inside_a && depth_a + x < deep;
-                    copies.start<COPIED_A>(behind(to, slot_a(e / PLACES_A * PLACES_A * HOP_A, 0) + x * ALONG_A), from + x * a_cs, inside);
+                    copies.start<COPIED_A>(behind(to, slot_a(e / PLACES_A * PLACES_A * HOP_A, 0) + x), from + x * a_cs, inside);
                 }
             }
             from = next_b;
@@ -282,7 +281,7 @@ winograd_expand_l1_product_f32(Real* A, Index A_rs, Index A_cs, Real* S, Index S
     const Index b_rs = product.right_space == 0 ? B_rs : T_rs, b_cs = product.right_space == 0 ? B_cs : T_cs;
     const Real* const a = (product.left_space == 0 ? A : S) + product.left_row * bm * a_rs + product.left_column * bk * a_cs;
     const Real* const b = (product.right_space == 0 ? B : T) + product.right_row * bk * b_rs + product.right_column * bn * b_cs;
-    const bool left_aligned = WHOLE_A ? bk % CHUNK_A == 0 && in_lanes(a, a_rs, a_cs) : a_cs == 1;
+    const bool left_aligned = CHUNK_A == 1 ? a_cs == 1 : bk % CHUNK_A == 0 && in_lanes(a, a_rs, a_cs);
     if (left_aligned && bn % LANES == 0 && in_lanes(b, b_rs, b_cs)) multiply_tile<true>(product, a, a_rs, 1, b, b_rs, 1, shared, A, A_rs, A_cs, S, S_rs, S_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
     else multiply_tile<false>(product, a, a_rs, a_cs, b, b_rs, b_cs, shared, A, A_rs, A_cs, S, S_rs, S_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
 }
