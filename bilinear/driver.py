@@ -18,12 +18,11 @@ from bilinear.ir.plan import INPUTS
 from bilinear.ir.printer import print_scheme
 from bilinear.planner.prepare import Prepared, natural_inputs, plain, prepare
 from bilinear.planner.rings import coefficients_of, require_elements
-from bilinear.reporting.examine import certificate_for, examine, report_of
+from bilinear.reporting.examine import DTYPES, certificate_for, examine, report_of
 from bilinear.reporting.report import Report
 from bilinear.runtime.matmul import matmul
 from bilinear.source import Source
 
-DTYPES = ("float64", "float32")
 ARCHITECTURES = ("sm_80", "sm_90", "compute_90")
 
 

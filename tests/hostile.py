@@ -54,4 +54,6 @@ def answers(texts: Mapping[str, str | bytes], folder: Path, *options: str) -> di
         [sys.executable, "-c", _RUNNER % MOST_MEMORY], input=json.dumps(jobs), capture_output=True, text=True, timeout=110, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return dict(json.loads(line) for line in done.stdout.splitlines())
+    told = dict(json.loads(line) for line in done.stdout.splitlines())
+    assert told.keys() == texts.keys(), "a child died without an answer"
+    return told

@@ -11,7 +11,7 @@ from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.interchange.arrays import scheme_from_arrays
 from bilinear.interchange.formats import Format, Reading, format_of, read, require_partners
 from bilinear.interchange.plinopt import read_maps
-from bilinear.interchange.reading import Dims, dims_of
+from bilinear.interchange.reading import dims_of
 from bilinear.interchange.targets import Identified, identify
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.ring import RINGS, Ring, parse_ring
@@ -70,12 +70,10 @@ def import_scheme(
     return result
 
 
-def import_arrays(
-    u: Any, v: Any, w: Any, *, dims: Dims | None = None, ring: str | None = None, transposed: bool | None = None, name: str = "arrays"
-) -> Imported:
+def import_arrays(u: Any, v: Any, w: Any, *, ring: str | None = None, transposed: bool | None = None, name: str = "arrays") -> Imported:
     """The scheme of three arrays in memory, proved: `scheme_from_arrays` says what they hold, and what is not said is tried."""
     over = known_ring(ring)
-    scheme = scheme_from_arrays(u, v, w, dims, over, bool(transposed), name)
+    scheme = scheme_from_arrays(u, v, w, None, over, bool(transposed), name)
     return prove_reading(Reading(scheme, bool(transposed)), ARRAYS, "as they are", over, transposed)
 
 

@@ -15,8 +15,9 @@ from bilinear.ir.bilinear_map import (
     product_modulo,
     product_with_transpose,
 )
+from bilinear.ir.number import residue
 from bilinear.ir.ring import Ring
-from bilinear.verify.bilinear_map import MapProof, computed_outputs, is_division_algebra, prove_map, residue
+from bilinear.verify.bilinear_map import MapProof, computed_outputs, is_division_algebra, prove_map
 
 PRIMES = (2, 3, 5, 7)
 """Characteristics that are tried where a file names none."""

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.ring import RATIONALS, Ring
-from bilinear.ir.scheme import Scheme, block_name
+from bilinear.ir.scheme import block_name
 
 Terms = dict[tuple[int, int], int]
 """An output of a bilinear map: the coefficient of each pair (number of the left value, number of the right value)."""
@@ -54,19 +54,6 @@ class BilinearAlgorithm:
     def tables(self) -> tuple[tuple[Form, ...], tuple[Form, ...], tuple[Form, ...]]:
         """U, V and W as sparse rows, sub-expressions expanded."""
         return self.u.matrix, self.v.matrix, self.w.matrix
-
-
-def as_algorithm(scheme: Scheme) -> BilinearAlgorithm:
-    """A scheme as an algorithm for the product of matrices."""
-    u, v, w = scheme.tables
-    maps = (LinearMap(scheme.m * scheme.k, u), LinearMap(scheme.k * scheme.n, v), LinearMap(scheme.rank, w))
-    return BilinearAlgorithm(scheme.name, matrix_product(scheme.m, scheme.k, scheme.n), *maps, scheme.ring)
-
-
-def matrix_product(m: int, k: int, n: int) -> BilinearMap:
-    """The product of an m x k and a k x n matrix, blocks numbered row by row."""
-    rows = tuple(tuple((i * k + p, p * n + j, 1) for p in range(k)) for i in range(m) for j in range(n))
-    return BilinearMap(f"matrices <{m},{k},{n}>", _grid("A", m, k), _grid("B", k, n), _grid("C", m, n), rows)
 
 
 def product_with_transpose(m: int, k: int, upper: bool, first: int = 0) -> BilinearMap:

@@ -83,6 +83,12 @@ def rational(value: Coefficient) -> Fraction:
     return Fraction(value)
 
 
+def residue(value: Coefficient, p: int) -> int:
+    """A rational as an element of Z/p; `ValueError` where it is none, or p divides its denominator."""
+    fraction = rational(value)
+    return fraction.numerator * pow(fraction.denominator, -1, p) % p
+
+
 def is_negative(value: Coefficient) -> bool:
     """Whether a number is written with a leading minus."""
     return (value.terms[0][1] if isinstance(value, Symbolic) else value) < 0

@@ -55,7 +55,7 @@ def pinned_choice(problem: Problem, device: Device, levels: tuple[str, ...]) -> 
     """The plan that runs these shipped algorithms, the outermost level first, whatever the model says of it.
 
     Raises `BilinearError`: E543 for names that are not shipped and for levels that do not fit the problem's limits, E408 for levels that
-    cannot stand below each other.
+    cannot stand below each other, E501 for too many products.
     """
     from bilinear.frontend.library import shipped
     from bilinear.planner.prepare import Level, prepare_levels

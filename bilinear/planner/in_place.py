@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from bilinear.errors import fail
 from bilinear.ir.linear import Form
-from bilinear.ir.number import Symbolic, rational
+from bilinear.ir.number import Symbolic, residue
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.planner.in_place_scratch import ScratchSearch
@@ -96,8 +96,7 @@ def residues(rows: Sequence[Form], blocks: int) -> tuple[Row, ...]:
     for row in rows:
         dense = [0] * blocks
         for index, coefficient in row:
-            value = rational(coefficient)
-            dense[index] = value.numerator * pow(value.denominator, -1, PRIME) % PRIME
+            dense[index] = residue(coefficient, PRIME)
         table.append(tuple(dense))
     return tuple(table)
 

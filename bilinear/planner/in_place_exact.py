@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from bilinear.ir.linear import Form
-from bilinear.ir.number import rational
+from bilinear.ir.number import rational, residue
 from bilinear.ir.schedule import Block
 from bilinear.planner.in_place_stages import PRIME
 from bilinear.planner.in_place_sums import Move, Walk
@@ -111,9 +111,9 @@ class _Replay:
         return dict(wanted)
 
 
-def _fraction(residue: int, candidates: Iterable[Fraction]) -> Fraction:
+def _fraction(wanted: int, candidates: Iterable[Fraction]) -> Fraction:
     """The candidate with this residue; two have one residue with a chance of one in two thousand millions, and the proof would tell."""
-    return next(c for c in candidates if c.numerator * pow(c.denominator, -1, PRIME) % PRIME == residue)
+    return next(c for c in candidates if residue(c, PRIME) == wanted)
 
 
 def _sum(terms: Mapping[int, Fraction], contents: Sequence[Mapping[int, Fraction]]) -> Terms:

@@ -8,7 +8,7 @@ follow, so the columns of W are the forms of a walk that runs backwards in time,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
@@ -18,7 +18,7 @@ from bilinear.ir.schedule import Block, LinearStage, Product, ProductStage, Resu
 from bilinear.ir.scheme import Scheme
 from bilinear.planner.in_place import effort_for, rational_tables, residues, useful_products
 from bilinear.planner.in_place_exact import Layer, Run, Step, packed, replay
-from bilinear.planner.in_place_search import Candidate, Progress, StageSearch
+from bilinear.planner.in_place_search import Candidate, StageSearch
 from bilinear.planner.in_place_stages import Side
 from bilinear.planner.in_place_sums import Walk
 from bilinear.planner.in_place_write import block_map, multiple, side_by_side
@@ -32,8 +32,6 @@ def find_sequential(
     *,
     effort: int = 1,
     seconds: float = math.inf,
-    seed: int = 0,
-    progress: Callable[[Progress], None] = lambda _: None,
 ) -> Schedule:
     """A schedule C = alpha*A*B + C of one product a stage with one target each, with few additions on A, B and C, which all are written.
 
@@ -46,8 +44,8 @@ def find_sequential(
         Side(residues([rows[p] for p in useful], len(space.blocks)), len(space.blocks), backwards=space.name == "C")
         for rows, space in zip(forms, spaces, strict=True)
     ]
-    search = StageSearch(sides, [frozenset({0})] * len(useful), restores=True, seed=seed, largest=1)
-    best = search.run(effort_for(scheme.rank * max(side.blocks for side in sides), effort, seconds), progress)
+    search = StageSearch(sides, [frozenset({0})] * len(useful), restores=True, seed=0, largest=1)
+    best = search.run(effort_for(scheme.rank * max(side.blocks for side in sides), effort, seconds), lambda _: None)
     order = tuple(frozenset(useful[i] for i in group) for group in best.order)
     return _write(scheme, spaces, forms, replace(best, order=order))
 

@@ -10,7 +10,7 @@ from math import prod
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.schedule import Schedule
+from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.passes.colour_products import colour_products
 from bilinear.passes.drop_restoration import drop_restoration
@@ -218,7 +218,5 @@ def plain() -> Prepared:
 
 
 def _plain_schedule() -> Schedule:
-    from bilinear.ir.schedule import Block, Product, ProductStage, Target
-
     product = Product(Block("A", 0, 0), Block("B", 0, 0), (Target(Block("C", 0, 0)),))
     return Schedule("plain", "plain", 1, 1, 1, (ProductStage((product,)),), in_place=True, restores=("A", "B"))

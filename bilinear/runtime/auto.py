@@ -40,7 +40,8 @@ def plan(
     what may happen to A and B; `workspace` is the most bytes of it, "none" or "unlimited"; `accuracy` the largest
     max|C - A*B| / (max|A| max|B|) that the error bound may allow. With `explain`, error bounds are computed for every candidate. `levels`
     pins shipped algorithms, the outermost level first, instead of choosing: ("winograd_depth_first", "winograd"). With `accumulate` the
-    plan is for a beta that is not 0. Raises `BilinearError` (E408, E513, E534, E541 to E543).
+    plan is for a beta that is not 0. Raises `BilinearError` (E408, E501, E513, E534,
+    E541 to E543).
     """
     budget, buffer = budget_and_buffer(workspace)
     budget = budget if buffer is None else int(buffer.nbytes)
@@ -107,7 +108,7 @@ def choice_for(a: Any, b: Any, out: Any, dtype: Any, inputs: str, budget: int | 
     device = current_device()
     if device is None:
         return None
-    by_column = tuple(name for name, x in (("A", a), ("B", b), ("C", out)) if x is not None and _is_by_column(x))
+    by_column = tuple(name for name, x in (("A", a), ("B", b), ("C", out)) if x is not None and is_by_column(x))
     problem = Problem(a.shape[-2], a.shape[-1], b.shape[-1], str(dtype), inputs, budget, None, by_column, accumulate)
     return _logged(problem, device)
 
@@ -121,7 +122,8 @@ def _logged(problem: Problem, device: Device) -> Choice:
     return choice
 
 
-def _is_by_column(x: Any) -> bool:
+def is_by_column(x: Any) -> bool:
+    """Whether the columns of a matrix, or of a batch of them, are contiguous."""
     return bool(x.strides[-2] == x.itemsize != x.strides[-1])
 
 

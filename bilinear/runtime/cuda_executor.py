@@ -39,11 +39,17 @@ class CudaExecutor:
 
     name = "cuda"
 
-    def allocate(self, elements: int | tuple[int, ...], like: Any) -> Any:
-        """One uninitialised array, from CuPy's pool: a workspace buffer, or a result."""
+    def allocate(self, elements: int, like: Any) -> Any:
+        """One uninitialised workspace buffer, from CuPy's pool."""
         import cupy
 
         return cupy.empty(elements, like.dtype)
+
+    def empty(self, shape: tuple[int, ...], like: Any) -> Any:
+        """An uninitialised array of the type of `like`, from CuPy's pool."""
+        import cupy
+
+        return cupy.empty(shape, like.dtype)
 
     def ready(self, plan: Plan, a: Any, b: Any, c: Any, buffer: Any, alpha: Any, beta: Any) -> AbstractContextManager[Sequence[Step]]:
         """Each strip and each stage of the core as a call that launches its kernel; found again for operands of the same layout."""

@@ -12,7 +12,7 @@ from bilinear.errors import BilinearError
 from bilinear.ir.plan import Plan
 from bilinear.planner.choice import Choice
 from bilinear.planner.prepare import check_promise
-from bilinear.runtime.auto import check_plan_fits, choice_for
+from bilinear.runtime.auto import check_plan_fits, choice_for, is_by_column
 from bilinear.runtime.fitted import Recipe, Same, chosen_recipe, fitted_plan
 from bilinear.runtime.kept import keep
 from bilinear.runtime.problem import ArrayProblem, fit
@@ -135,5 +135,5 @@ def _plan(recipe: Recipe, a: Any, b: Any, out: Any) -> Plan:
 def plan_for(recipe: Recipe, a: Any, b: Any, out: Any) -> Plan:
     """The plan of a recipe for matrices, or batches of them, of one type; `out` None is a fresh result."""
     spaces = (("A", a), ("B", b), ("C", out))
-    by_column = frozenset(name for name, x in spaces if x is not None and x.strides[-2] == x.itemsize != x.strides[-1])
+    by_column = frozenset(name for name, x in spaces if x is not None and is_by_column(x))
     return fitted_plan(recipe, (a.shape[-2], a.shape[-1], b.shape[-1]), a.dtype, by_column)

@@ -117,7 +117,7 @@ class PlanRepeat:
         try:
             buffer = executor.allocate(plan.workspace_elements, a) if plan.slots else None
             if out is None:
-                out = executor.allocate(self._problem.shape, a)
+                out = executor.empty(self._problem.shape, a)
                 target = out.data.ptr
         except MemoryError:
             return None

@@ -11,7 +11,7 @@ from math import gcd
 from bilinear.errors import fail
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.linear import Form
-from bilinear.ir.number import Coefficient, Symbolic, exact, rational
+from bilinear.ir.number import Coefficient, Symbolic, exact, residue
 from bilinear.ir.ring import Ring
 from bilinear.verify.telling import told
 
@@ -153,12 +153,6 @@ def _remains(difference: Coefficient, ring: Ring) -> bool:
     if not ring.modulus:
         return difference != 0
     return residue(difference, ring.modulus) != 0
-
-
-def residue(value: Coefficient, p: int) -> int:
-    """An element of Z/p as it is written, as its residue."""
-    value = rational(value)
-    return value.numerator * pow(value.denominator, -1, p) % p
 
 
 def _numerators(value: Coefficient) -> tuple[int, ...]:

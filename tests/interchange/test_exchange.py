@@ -166,7 +166,9 @@ def test_round_trips_of_anything(tmp_path_factory: pytest.TempPathFactory, schem
     if told:
         assert told.startswith("error[E355]") and scheme.ring.generator
         return
-    if not any(c for table in scheme.tables for row in table for _, c in row if not isinstance(c, (int, Fraction))):
+    if scheme.ring.generator and not any(
+        c for table in scheme.tables for row in table for _, c in row if not isinstance(c, (int, Fraction))
+    ):
         assert again.tables == scheme.tables  # a ring that no coefficient shows may be told as Q
         return
     require_the_same(scheme, again, form_name)

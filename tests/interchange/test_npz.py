@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import struct
@@ -119,11 +118,9 @@ def test_nothing_is_executed(tmp_path: Path, protocol: int) -> None:
     for evil in (Evil(os.system, f"touch {mark}"), Evil(eval, f"open({str(mark)!r}, 'w')"), Evil(np.save, str(mark), [1])):
         held = np.empty(3, dtype=object)
         held[:] = [evil, np.array(V), np.array(W)]
-        buffer = io.BytesIO()
-        np.save(buffer, np.empty(0, dtype=object), allow_pickle=True)
         path = raw(tmp_path / "evil.npz", npy_of(pickle.dumps(held, protocol=protocol)))
         assert refusal(path).startswith("E353")
-        assert not mark.exists()
+        assert not list(tmp_path.glob("executed*"))
 
 
 @pytest.mark.parametrize("protocol", range(2, 5))

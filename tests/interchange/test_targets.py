@@ -16,19 +16,35 @@ from bilinear.interchange.targets import identify
 from bilinear.ir.bilinear_map import (
     BilinearAlgorithm,
     BilinearMap,
-    as_algorithm,
-    matrix_product,
     polynomial_product,
     product_modulo,
     product_with_transpose,
 )
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.ring import Ring
+from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Source
 from bilinear.verify.bilinear_map import is_division_algebra, prove_map
 from bilinear.verify.scheme import prove_scheme
 
 KARATSUBA = (((0, 1),), ((0, 1), (1, 1)), ((1, 1),)), (((0, 1),), ((1, 1), (0, -1), (2, -1)), ((2, 1),))
+
+
+def grid(matrix: str, rows: int, columns: int) -> tuple[str, ...]:
+    return tuple(block_name(matrix, i, j) for i in range(rows) for j in range(columns))
+
+
+def as_algorithm(scheme: Scheme) -> BilinearAlgorithm:
+    """A scheme as an algorithm for the product of matrices."""
+    u, v, w = scheme.tables
+    maps = (LinearMap(scheme.m * scheme.k, u), LinearMap(scheme.k * scheme.n, v), LinearMap(scheme.rank, w))
+    return BilinearAlgorithm(scheme.name, matrix_product(scheme.m, scheme.k, scheme.n), *maps, scheme.ring)
+
+
+def matrix_product(m: int, k: int, n: int) -> BilinearMap:
+    """The product of an m x k and a k x n matrix, blocks numbered row by row."""
+    rows = tuple(tuple((i * k + p, p * n + j, 1) for p in range(k)) for i in range(m) for j in range(n))
+    return BilinearMap(f"matrices <{m},{k},{n}>", grid("A", m, k), grid("B", k, n), grid("C", m, n), rows)
 
 
 def karatsuba(name: str = "karatsuba") -> Maps:
