@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import random
 import statistics
 import subprocess
 import sys
@@ -48,7 +49,11 @@ def gpu_state() -> dict[str, str]:
 
 
 def interleaved(calls: dict[str, Call], repeats: int, warmups: int = 1) -> dict[str, list[float]]:
-    """Milliseconds of each call on the current CuPy stream, one after the other in every round, so that all see the same clocks."""
+    """Milliseconds of each call on the current CuPy stream, in rounds, each in an order of its own.
+
+    A call that draws much power leaves the next one a lower clock, for as long as some calls take: in a fixed order who comes after whom
+    decides a tenth of the time.
+    """
     import cupy
 
     for call in calls.values():
@@ -56,8 +61,11 @@ def interleaved(calls: dict[str, Call], repeats: int, warmups: int = 1) -> dict[
             call()
     cupy.cuda.get_current_stream().synchronize()
     times: dict[str, list[float]] = {name: [] for name in calls}
+    order, shuffled = list(calls), random.Random(1)
     for _ in range(repeats):
-        for name, call in calls.items():
+        shuffled.shuffle(order)
+        for name in order:
+            call = calls[name]
             start, end = cupy.cuda.Event(), cupy.cuda.Event()
             start.record()
             call()

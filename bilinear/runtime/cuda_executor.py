@@ -40,13 +40,13 @@ class CudaExecutor:
     name = "cuda"
 
     def allocate(self, elements: int, like: Any) -> Any:
-        """One uninitialised workspace buffer, from CuPy's pool."""
+        """One uninitialised workspace buffer, from the pool that CuPy takes memory from."""
         import cupy
 
         return cupy.empty(elements, like.dtype)
 
     def empty(self, shape: tuple[int, ...], like: Any) -> Any:
-        """An uninitialised array of the type of `like`, from CuPy's pool."""
+        """An uninitialised array of the type of `like`, from the pool that CuPy takes memory from."""
         import cupy
 
         return cupy.empty(shape, like.dtype)

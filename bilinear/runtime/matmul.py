@@ -27,6 +27,7 @@ from bilinear.runtime.magnitudes import check_tolerance, check_tolerance_option
 from bilinear.runtime.problem import ArrayProblem, factor
 from bilinear.runtime.repeat import Key, LibraryRepeat, PlanRepeat, Reaches, keep_repeat, key_of, repeated, uses_library
 from bilinear.runtime.safety import check_writable_inputs, is_writable, shares_memory
+from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
     from bilinear.runtime.cuda_executor import CudaExecutor
@@ -80,6 +81,13 @@ def matmul(
             result = repeat.run(a, b, out, alpha, beta)
         if result is not None:
             return result
+    torch = torch_of(a, b, out) if key is None else None
+    if torch is not None:
+        with surroundings(torch, stream, a, b, out):
+            left, right, target, buffer = (adopt_tensor(torch, x) for x in (a, b, out, workspace))
+            asked: dict[str, Any] = {"alpha": alpha, "beta": beta, "algorithm": algorithm, "levels": levels, "inputs": inputs}
+            result = matmul(left, right, target, workspace=buffer, tolerance=tolerance, plan=plan, **asked)
+            return torch.from_dlpack(result) if out is None else out
     _check_options(inputs, levels, alpha, beta, out)
     check_tolerance_option(tolerance, inputs)
     if plan is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType, SimpleNamespace
@@ -85,11 +86,18 @@ class PinnedMemory:
         self.ptr = ctypes.addressof(self.memory)
 
 
+class Device(nullcontext[None]):
+    """The only device there is."""
+
+    id = 0
+    compute_capability = "90"
+
+
 @dataclass
 class Gpu:
     """What happened on it: launches (function, stream), multiplies by the library, contexts made; each launch is announced by number.
 
-    Of the scans that look for Inf and NaN the streams are kept apart.
+    Of the scans that look for Inf and NaN the streams are kept apart. `allocate` is told the bytes of every fresh array, where it is set.
     """
 
     stream: int = 77
@@ -98,6 +106,7 @@ class Gpu:
     library: int = 0
     contexts: int = 0
     before_launch: Callable[[int], None] = lambda number: None
+    allocate: Callable[[int], Any] | None = None
     functions: dict[int, tuple[Module, str, list[str]]] = field(default_factory=dict)
 
     def launch(self, function: int, *rest: int) -> None:
@@ -122,6 +131,22 @@ class Gpu:
         self.functions[handle] = module, kernel.name, types
         return SimpleNamespace(ptr=handle)
 
+    def empty(self, shape: Any, dtype: Any = float) -> Array:
+        array = Array(np.full(shape, -99).astype(dtype))
+        if self.allocate is not None:
+            self.allocate(array.nbytes)
+        return array
+
+    @contextmanager
+    def using(self, **values: Any) -> Iterator[None]:
+        """With other values of some fields, until the block ends."""
+        before = {name: getattr(self, name) for name in values}
+        vars(self).update(values)
+        try:
+            yield
+        finally:
+            vars(self).update(before)
+
     def matmul(self, a: Array, b: Array, out: Array | None = None) -> Array:
         self.library += 1
         if out is None:
@@ -139,7 +164,7 @@ def compiled(kernel: Any) -> tuple[Module, list[str]]:
 def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """Until the test ends, arrays of the class `Array` are CuPy's."""
     gpu = Gpu()
-    device = SimpleNamespace(id=0, compute_capability="90")
+    device = Device()
     free = lambda pointer: setattr(gpu, "contexts", gpu.contexts + 1)  # noqa: E731
     cuda: Any = ModuleType("cupy.cuda")
     cuda.driver = SimpleNamespace(launchKernel=gpu.launch)
@@ -149,7 +174,11 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cuda.get_current_stream = lambda: SimpleNamespace(ptr=gpu.stream, synchronize=lambda: None)
     cupy: Any = ModuleType("cupy")
     cupy.cuda, cupy.ndarray, cupy.matmul = cuda, Array, gpu.matmul
-    cupy.empty = lambda shape, dtype=float: Array(np.full(shape, -99).astype(dtype))
+    cuda.ExternalStream = lambda stream: gpu.using(stream=stream)
+    cuda.using_allocator = lambda allocate: gpu.using(allocate=allocate)
+    cuda.PythonFunctionAllocator = lambda allocate, free: SimpleNamespace(malloc=lambda size: allocate(size, 0))
+    cupy.empty = gpu.empty
+    cupy.from_dlpack = lambda tensor: tensor.array
     cupy.asarray = lambda array: array
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)

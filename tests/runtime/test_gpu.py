@@ -164,6 +164,32 @@ def test_torch_tensors_come_back_as_torch_tensors() -> None:
     assert bool((out == 200).all())
 
 
+def test_memory_for_tensors_is_pytorchs_and_its_stream_is_used() -> None:
+    torch = pytest.importorskip("torch")
+    pool = cupy().get_default_memory_pool()
+    a, b = (torch.randint(-4, 5, (1024, 1024), device="cuda").to(torch.float32) for _ in range(2))
+    wanted = torch.from_numpy(a.cpu().numpy().astype("int64") @ b.cpu().numpy().astype("int64"))
+    bilinear.matmul(a, b, algorithm="winograd", levels=2)  # builds and loads
+    torch.cuda.synchronize()
+    pool.free_all_blocks()
+    held, used = pool.total_bytes(), torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        filled = torch.empty_like(a)
+        for _ in range(50):
+            filled.copy_(a)  # the stream is busy: what does not wait for it multiplies zeros or garbage
+        c = bilinear.matmul(filled, b, algorithm="winograd", levels=2)
+        doubled = c * 2
+    side.synchronize()
+    assert bool((doubled.cpu().long() == 2 * wanted).all())
+    assert pool.total_bytes() == held
+    assert torch.cuda.max_memory_allocated() >= used + int((8.5625 + 3) * a.nbytes)
+    del c, doubled, filled
+    assert torch.cuda.memory_allocated() == used
+
+
 def test_an_output_folder_runs_without_us(tmp_path: Path) -> None:
     bilinear.compile("msmes", levels=2, output=tmp_path / "built", architectures=("sm_80", "sm_90", "compute_90"))
     example = Path(__file__).parents[2] / "examples" / "run_without_bilinear.py"

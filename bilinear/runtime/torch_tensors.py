@@ -1,0 +1,66 @@
+"""PyTorch's tensors on a GPU: multiplied as CuPy arrays on PyTorch's stream, in memory of PyTorch's pool."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from bilinear.errors import fail
+
+
+def torch_of(*arrays: Any) -> Any:
+    """PyTorch, where one of the operands is a tensor of its own on a GPU; else None. Nothing is imported."""
+    torch = sys.modules.get("torch")
+    if torch is None or not any(isinstance(x, torch.Tensor) and x.is_cuda for x in arrays):
+        return None
+    return torch
+
+
+@contextmanager
+def surroundings(torch: Any, stream: Any, *tensors: Any) -> Iterator[None]:
+    """The tensors' device, PyTorch's current stream unless another is given, and PyTorch's memory for CuPy's arrays."""
+    import cupy
+
+    devices = {x.device for x in tensors if isinstance(x, torch.Tensor)}
+    if len(devices) > 1:
+        raise fail(
+            "E511", f"the operands live on different devices: {', '.join(sorted(map(str, devices)))}", "move them to one device first"
+        )
+    device = devices.pop()
+    own = cupy.cuda.ExternalStream(torch.cuda.current_stream(device).cuda_stream) if stream is None else stream
+    with cupy.cuda.Device(device.index), own, cupy.cuda.using_allocator(_pool().malloc):
+        yield
+
+
+def adopt_tensor(torch: Any, array: Any) -> Any:
+    """A tensor as a CuPy array of the same memory; everything else as it is. Gradients are not recorded, so they are refused (E516)."""
+    if not isinstance(array, torch.Tensor):
+        return array
+    if array.requires_grad and torch.is_grad_enabled():
+        raise fail(
+            "E516", "a tensor asks for gradients, which this multiply does not record", "give tensor.detach(), or use torch.no_grad()"
+        )
+    import cupy
+
+    return cupy.from_dlpack(array.detach())
+
+
+@cache
+def _pool() -> Any:
+    """CuPy's way to PyTorch's caching allocator: memory belongs to the stream that asks for it, and goes back to it."""
+    import cupy
+    import torch
+
+    def allocate(size: int, device: int) -> int:
+        try:
+            return int(torch.cuda.caching_allocator_alloc(size, device, cupy.cuda.get_current_stream().ptr))
+        except torch.cuda.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from None
+
+    def free(pointer: int, _: int) -> None:
+        torch.cuda.caching_allocator_delete(pointer)
+
+    return cupy.cuda.PythonFunctionAllocator(allocate, free)

@@ -1,0 +1,150 @@
+"""Tensors of a pretended PyTorch on a pretended GPU: whose stream runs, whose memory is taken, and what comes back. Beside integers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from runtime.pretended_gpu import Array, Gpu, pretend
+
+import bilinear
+from bilinear.emulator import skip_reason
+from bilinear.errors import BilinearError
+from bilinear.runtime import auto, decide, torch_tensors
+
+pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
+
+STREAM = 4242
+WINOGRAD: dict[str, Any] = {"algorithm": "winograd", "levels": 1}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device, as PyTorch names it."""
+
+    index: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """As much of a tensor as is asked of one."""
+
+    array: Array
+    device: Place = field(default_factory=Place)
+    requires_grad: bool = False
+    is_cuda: bool = True
+
+    def detach(self) -> Tensor:
+        return replace(self, requires_grad=False)
+
+
+class Torch(ModuleType):
+    """As much of PyTorch as is asked of it, and what was asked."""
+
+    Tensor = Tensor
+    records = True
+
+    def __init__(self) -> None:
+        super().__init__("torch")
+        self.allocated: list[tuple[int, int, int]] = []
+        self.cuda = SimpleNamespace(
+            current_stream=lambda device: SimpleNamespace(cuda_stream=STREAM),
+            caching_allocator_alloc=self.allocate,
+            OutOfMemoryError=RuntimeError,
+        )
+
+    def allocate(self, size: int, device: int, stream: int) -> int:
+        self.allocated.append((size, device, stream))
+        return 1
+
+    def is_grad_enabled(self) -> bool:
+        return self.records
+
+    def from_dlpack(self, array: Array) -> Tensor:
+        return Tensor(array)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    decide._decisions.clear()
+    torch_tensors._pool.cache_clear()
+    monkeypatch.setattr(auto, "current_device", lambda: None)
+    monkeypatch.setitem(sys.modules, "torch", Torch())
+    yield pretend(monkeypatch)
+    decide._decisions.clear()
+    torch_tensors._pool.cache_clear()
+
+
+def torch() -> Any:
+    return sys.modules["torch"]
+
+
+def operands() -> tuple[Any, Any, Any, Any]:
+    generator = np.random.default_rng(3)
+    x, y = (generator.integers(-4, 5, (16, 16)).astype(float) for _ in range(2))
+    return x, y, Tensor(Array(x.copy())), Tensor(Array(y.copy()))
+
+
+def test_result_and_workspace_are_of_pytorchs_pool_and_stream(gpu: Gpu) -> None:
+    x, y, a, b = operands()
+    for _ in range(2):  # found again the second time
+        torch().allocated.clear()
+        c = bilinear.matmul(a, b, **WINOGRAD)
+        assert isinstance(c, Tensor)
+        np.testing.assert_array_equal(c.array.host, x @ y)
+        assert {(device, stream) for _, device, stream in torch().allocated} == {(0, STREAM)}
+        assert sorted(size for size, *_ in torch().allocated) == [16 * 16 * 8, 15 * 8 * 8 * 8]  # 3.75 N^2 of workspace
+    assert {stream for _, stream in gpu.launches} == {STREAM}
+    assert gpu.allocate is None
+
+
+def test_out_is_written_and_given_back(gpu: Gpu) -> None:
+    x, y, a, b = operands()
+    out = Tensor(Array(np.full((16, 16), np.nan)))
+    assert bilinear.matmul(a, b, out, algorithm="msmes", levels=1, inputs="restore") is out
+    np.testing.assert_array_equal(out.array.host, x @ y)
+    assert torch().allocated == []
+
+
+def test_a_given_stream_is_used(gpu: Gpu) -> None:
+    x, y, a, b = operands()
+    with gpu.using(stream=5):
+        c = bilinear.matmul(a, b, stream=nullcontext(), **WINOGRAD)
+    np.testing.assert_array_equal(c.array.host, x @ y)
+    assert {stream for _, stream in gpu.launches} == {5}
+    assert {stream for *_, stream in torch().allocated} == {5}
+
+
+def test_gradients_are_refused_where_they_would_be_recorded(gpu: Gpu) -> None:
+    x, y, a, b = operands()
+    asking = replace(a, requires_grad=True)
+    with pytest.raises(BilinearError, match="E516") as caught:
+        bilinear.matmul(asking, b, **WINOGRAD)
+    assert "detach" in str(caught.value)
+    torch().records = False
+    np.testing.assert_array_equal(bilinear.matmul(asking, b, **WINOGRAD).array.host, x @ y)
+
+
+def test_tensors_of_two_devices_are_refused(gpu: Gpu) -> None:
+    _, _, a, b = operands()
+    with pytest.raises(BilinearError, match="different devices"):
+        bilinear.matmul(a, replace(b, device=Place(1)), **WINOGRAD)
+
+
+def test_memory_that_is_short_is_told(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, a, b = operands()
+
+    def short(*_: int) -> int:
+        raise RuntimeError("CUDA out of memory")
+
+    torch().cuda.caching_allocator_alloc = short
+    out = Tensor(Array(np.full((16, 16), 7.0)))
+    with pytest.raises(MemoryError, match="workspace of 7680 bytes"):
+        bilinear.matmul(a, b, out, **WINOGRAD)
+    assert (out.array.host == 7).all()
