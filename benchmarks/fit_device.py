@@ -18,16 +18,18 @@ from typing import Any
 
 from model import plan_of, profile, way_of
 
-from bilinear.ir.plan import Plan
-from bilinear.planner.device import Device, ElementRates, Table, load_device
+from bilinear.ir.plan import LARGE, SMALL, USUAL, Plan
+from bilinear.planner.device import Device, ElementRates, Table, at, load_device
 from bilinear.planner.model import ITEMSIZE, LinearWork, Profile, is_aligned, predict
 from bilinear.resources import write_file
 
 Point = tuple[str, float, Profile, Plan]
 """Element type, milliseconds, and what was run."""
 SHARED = ("launch", "call", "scan")
-OWN = ("start", "unaligned", "accumulating", "epilogue", "scattered_epilogue", "strip", "scattered")
-SHARES = frozenset(("unaligned", "accumulating", "scattered_epilogue", "strip", "scattered"))
+OWN = ("accumulating", "epilogue", "scattered_epilogue", "strip", "scattered")
+OF_TILES = ("start", "lone", "unaligned", "exposed")
+SHARES = frozenset(("unaligned", "accumulating", "scattered_epilogue", "strip", "scattered", "lone", "exposed"))
+SHARE_KEYS = (3000.0, 8192.0, 16384.0)
 KEYS = (1500.0, 3000.0, 5000.0, 8192.0, 16384.0)
 STREAMS = (3, 7, 11, 16, 24, 32, 56, 93, 220, 400)
 SHARE_OF_WORST = 0.1
@@ -39,7 +41,7 @@ def points(rows: list[dict[str, Any]]) -> Iterator[Point]:
     for row in rows:
         way = way_of(row)
         if way is not None:
-            yield row["dtype"], row["ms"], profile(way), plan_of(way, tuple(row["shape"]), row["dtype"])
+            yield row["dtype"], row["ms"], profile(way), plan_of(way, tuple(row["shape"]), row["dtype"], row["tile"])
 
 
 def off(device: Device, found: list[Point]) -> float:
@@ -55,7 +57,7 @@ def streaming(rows: list[dict[str, Any]], device: Device, dtype: str) -> Table:
         way = way_of(row)
         if way is None or row["dtype"] != dtype:
             continue
-        plan = plan_of(way, tuple(row["shape"]), dtype)
+        plan = plan_of(way, tuple(row["shape"]), dtype, row["tile"])
         if not (is_aligned(plan.k, plan.n, dtype) and is_aligned(*plan.block[1:], dtype)):
             continue
         bm, bk, bn = plan.block
@@ -89,6 +91,18 @@ def moves(device: Device) -> Iterator[tuple[Callable[[Device], float], Callable[
                 (lambda d, t=dtype, n=name: getattr(d.rates(t), n)),  # type: ignore[misc]
                 lambda d, v, t=dtype, n=name: _with(d, t, replace(d.rates(t), **{n: min(v, 1.0) if n in SHARES else v})),  # type: ignore[misc]
             )
+        for i, own in enumerate(device.rates(dtype).tiles):
+            for j in range(len(own.share) if i != USUAL else 0):
+                yield (
+                    (lambda d, t=dtype, i=i, j=j: d.rates(t).tiles[i].share[j][1]),  # type: ignore[misc]
+                    lambda d, v, t=dtype, i=i, j=j: _with_tile(d, t, i, "share", _at(d.rates(t).tiles[i].share, j, v)),  # type: ignore[misc]
+                )
+            for name in OF_TILES:
+                if not (own.blocks == 1 and name in ("lone", "exposed")):
+                    yield (
+                        (lambda d, t=dtype, i=i, n=name: getattr(d.rates(t).tiles[i], n)),  # type: ignore[misc]
+                        lambda d, v, t=dtype, i=i, n=name: _with_tile(d, t, i, n, min(v, 1.0) if n in SHARES else v),  # type: ignore[misc]
+                    )
         for i in range(len(KEYS)):
             yield (
                 (lambda d, t=dtype, i=i: d.rates(t).product[i][1]),  # type: ignore[misc]
@@ -98,6 +112,12 @@ def moves(device: Device) -> Iterator[tuple[Callable[[Device], float], Callable[
 
 def _with(device: Device, dtype: str, rates: ElementRates) -> Device:
     return replace(device, **{dtype: rates})  # type: ignore[arg-type]  # the field of this name
+
+
+def _with_tile(device: Device, dtype: str, number: int, name: str, value: Any) -> Device:
+    rates = device.rates(dtype)
+    tiles = tuple(replace(own, **{name: value}) if i == number else own for i, own in enumerate(rates.tiles))
+    return _with(device, dtype, replace(rates, tiles=tiles))
 
 
 def _at(table: Table, i: int, value: float) -> Table:
@@ -134,7 +154,10 @@ def main() -> None:
     for dtype in ITEMSIZE:
         table, uneven = library(rows, device, dtype)
         rates = replace(device.rates(dtype), streaming=streaming(rows, device, dtype), library=table, library_unaligned=uneven)
-        device = _with(device, dtype, replace(rates, product=tuple((key, max(v for _, v in rates.product)) for key in KEYS)))
+        large = tuple((key, at(rates.tiles[LARGE].share, key)) for key in SHARE_KEYS)
+        shares = ((1.0, 1.0),), large, ((1.0, at(rates.tiles[SMALL].share, 1.0)),)
+        tiles = tuple(replace(own, share=share) for own, share in zip(rates.tiles, shares, strict=True))
+        device = _with(device, dtype, replace(rates, tiles=tiles, product=tuple((key, max(v for _, v in rates.product)) for key in KEYS)))
     write_file(options.output, fit(device, found).json())
 
 

@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "msmes:2 restore": {"algorithm": "msmes", "levels": 2, "inputs": "restore"},
     "msmes:3 restore": {"algorithm": "msmes", "levels": 3, "inputs": "restore"},
 }
-"""Those that restore their inputs scan them and wait for the answer: their time holds that wait, and the multiply before it."""
+"""Those that restore their inputs look for Inf and NaN and wait for the answer, and so for the multiply before it; so do their launches."""
 
 
 def microseconds(call: Callable[[int], object], wait: Callable[[], object]) -> float:
@@ -58,27 +58,42 @@ def microseconds(call: Callable[[int], object], wait: Callable[[], object]) -> f
 
 
 def prepared(options: dict[str, Any], a: Any, b: Any, c: Any) -> tuple[int, Callable[[int], object]]:
-    """How many launches a case has, and a call that issues them, all made ready beforehand."""
+    """How many launches a case has, and a call that issues them, all made ready beforehand.
+
+    Where inputs are restored, they are looked at first: two launches, and the wait for their answer.
+    """
     import cupy
 
     from bilinear.frontend import load
-    from bilinear.runtime.cuda_executor import CudaExecutor
+    from bilinear.runtime import cuda_executor
+    from bilinear.runtime.bound import CELL
     from bilinear.runtime.decide import plan_for
     from bilinear.runtime.executor import allocate_workspace
     from bilinear.runtime.fitted import Recipe
 
     if "algorithm" not in options:
         return 1, lambda i: cupy.matmul(a, b, out=c)
-    executor = CudaExecutor()
+    executor = cuda_executor.CudaExecutor()
     plan = plan_for(Recipe((load(options["algorithm"]),), options["levels"], options.get("inputs", "preserve")), a, b, c)
     buffer = allocate_workspace(executor, plan, c)
     steps = executor.ready(plan, a, b, c, buffer, 1.0, 0.0).__enter__()  # never given back, so that no call changes it
 
+    looks: list[Callable[[], None]] = []
+    if options.get("inputs") == "restore":
+        flag = cuda_executor._Flag(cupy.cuda.alloc_pinned_memory(CELL))
+        device, stream = cupy.cuda.runtime.getDevice(), executor.stream()
+        scans = [cuda_executor._scan(x.strides, x.shape, x.dtype, device) for x in (a, b)]
+        looks = [scan.ready((x.data.ptr, flag.address), 1, 0, stream).__enter__()[0] for scan, x in zip(scans, (a, b), strict=True)]
+
     def launch(_: int) -> None:
+        for look in looks:
+            look()
+        if looks:
+            executor.wait()
         for step in steps:
             step()
 
-    return len(steps), launch
+    return len(looks) + len(steps), launch
 
 
 def measure(name: str, size: int, dtype: str) -> dict[str, Any]:

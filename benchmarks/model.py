@@ -11,6 +11,7 @@ import json
 import statistics
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import cache, partial
 from itertools import groupby, pairwise
 from multiprocessing import get_context
@@ -21,7 +22,7 @@ from common import classical, gpu_state, interleaved, median, save
 
 import bilinear
 from bilinear.codegen.program import build_program
-from bilinear.ir.plan import Plan
+from bilinear.ir.plan import LARGE, SMALL, TILES, USUAL, Plan
 from bilinear.ir.schedule import Schedule
 from bilinear.planner.choose import LEAST_BLOCK, LEAST_GAIN
 from bilinear.planner.device import Device, load_device
@@ -32,15 +33,19 @@ from bilinear.planner.ways import Way, algorithm_named
 
 Shape = tuple[int, int, int]
 LIBRARY = "library"
+LARGE_TILE_MOST, SMALL_TILE_MOST = 8192, 2560
+"""Largest extents at which all ways are measured in the large tile, too, and at which the kernel alone is in the small one."""
 
 CALIBRATION: tuple[Shape, ...] = (
-    *((n, n, n) for n in (1024, 2048, 3072, 4096, 8192, 16384)),
+    *((n, n, n) for n in (512, 1024, 1536, 2048, 3072, 4096, 8192, 16384)),
     (16384, 2048, 16384),
     (16384, 16384, 2048),
     (2048, 16384, 16384),
     (4099, 5003, 3001),
 )
 HELD_OUT: tuple[Shape, ...] = (
+    (768, 768, 768),
+    (1280, 1280, 1280),
     (2560, 2560, 2560),
     (5000, 5000, 5000),
     (6144, 6144, 6144),
@@ -54,7 +59,7 @@ HELD_OUT: tuple[Shape, ...] = (
 )
 WAYS: tuple[Way, ...] = (
     Way(("classical",)),
-    *(Way(("winograd",) * levels) for levels in (1, 2, 3)),
+    *(Way(("winograd",) * levels) for levels in (1, 2, 3, 4)),
     Way(("winograd_depth_first",)),
     Way(("winograd_depth_first", "winograd")),
     Way(("winograd_depth_first", "winograd_depth_first", "winograd")),
@@ -78,8 +83,8 @@ def profile(way: Way) -> Profile:
     return profile_of(lowered(way))
 
 
-def plan_of(way: Way, shape: Shape, dtype: str) -> Plan:
-    return make_plan(lowered(way), *shape, ITEMSIZE[dtype])
+def plan_of(way: Way, shape: Shape, dtype: str, tile: int) -> Plan:
+    return make_plan(lowered(way), *shape, ITEMSIZE[dtype], tile=tile)
 
 
 def ways_for(shape: Shape, ways: tuple[Way, ...]) -> Iterator[Way]:
@@ -96,13 +101,14 @@ def way_of(row: dict[str, Any]) -> Way | None:
 
 def name_of(row: dict[str, Any]) -> str:
     runs = [(name, len(list(same))) for name, same in groupby(row["levels"])]
-    return "+".join(f"{name}*{count}" if count > 1 else name for name, count in runs) or LIBRARY
+    levels = "+".join(f"{name}*{count}" if count > 1 else name for name, count in runs)
+    return f"{levels}, tile {row['tile']}" if levels else LIBRARY
 
 
-def build(task: tuple[Way | None, str, str]) -> None:
+def build(task: tuple[Way | None, str, str, int]) -> None:
     """Fill the kernel cache with one program."""
-    way, dtype, architecture = task
-    build_program(plain().schedule if way is None else lowered(way), dtype, [architecture])
+    way, dtype, architecture, tile = task
+    build_program(plain().schedule if way is None else lowered(way), dtype, [architecture], tile=tile)
 
 
 def build_all(ways: tuple[Way, ...], dtypes: list[str]) -> None:
@@ -111,19 +117,26 @@ def build_all(ways: tuple[Way, ...], dtypes: list[str]) -> None:
 
     architecture = f"sm_{cupy.cuda.Device().compute_capability}"
     slow_first = sorted(ways, key=lambda way: -len(way.levels))
-    tasks = [(way, dtype, architecture) for way in (*slow_first, None) for dtype in dtypes]
+    tasks: list[tuple[Way | None, str, str, int]] = [
+        (way, dtype, architecture, tile)
+        for way in slow_first
+        for dtype in dtypes
+        for tile in TILES
+        if tile != SMALL or len(way.levels) == 1
+    ]
+    tasks += [(None, dtype, architecture, SMALL) for dtype in dtypes]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         list(pool.map(build, tasks))
 
 
-def stage_times(way: Way, shape: Shape, a: Any, b: Any, c: Any) -> list[float]:
+def stage_times(way: Way, tile: int, shape: Shape, a: Any, b: Any, c: Any) -> list[float]:
     """Milliseconds of each stage of the core, by events around every launch; the second of two runs."""
     import cupy
 
     from bilinear.runtime.cuda_executor import CudaExecutor
     from bilinear.runtime.executor import allocate_workspace, lay_out
 
-    plan, executor = plan_of(way, shape, str(a.dtype)), CudaExecutor()
+    plan, executor = plan_of(way, shape, str(a.dtype), tile), CudaExecutor()
     spaces = lay_out(plan, a, b, c, allocate_workspace(executor, plan, c))
     steps = executor.steps(plan, plan.schedule.stages, spaces, 1, 1 if plan.core_is_begun else 0)
     times: list[float] = []
@@ -148,16 +161,27 @@ def measure(shape: Shape, dtype: str, ways: list[Way], repeats: int) -> Iterator
     a, b = generator.standard_normal((m, k), dtype=dtype), generator.standard_normal((k, n), dtype=dtype)
     c = cupy.empty((m, n), dtype)
     calls: dict[Any, Any] = dict(classical(a, b, c))
-    for way in ways:
-        plan = bilinear.plan(m, k, n, dtype, device="h200", inputs=way.inputs, levels=way.levels)
-        calls[way] = partial(bilinear.matmul, a, b, c, plan=plan)
+    for way, tile in tiled(ways, shape):
+        choice = bilinear.plan(m, k, n, dtype, device="h200", inputs=way.inputs, levels=way.levels)
+        choice = replace(choice, candidates=(replace(choice.chosen, tile=tile), *choice.candidates[1:]))
+        calls[way, tile] = partial(bilinear.matmul, a, b, c, plan=choice)
     times: dict[Any, float] = {name: median(values) for name, values in interleaved(calls, repeats).items()}
     common = {"shape": shape, "dtype": dtype, "held_out": shape in HELD_OUT}
     libraries = {name: times.pop(name) for name in list(times) if isinstance(name, str)}
     yield {**common, "levels": (), "inputs": "preserve", "ms": min(libraries.values()), **libraries, **gpu_state()}
+    for way, tile in tiled(ways, shape):
+        stages = [round(ms, 5) for ms in stage_times(way, tile, shape, a, b, c)]
+        yield {**common, "levels": way.levels, "inputs": way.inputs, "tile": tile, "ms": times[way, tile], "stages": stages}
+
+
+def tiled(ways: list[Way], shape: Shape) -> Iterator[tuple[Way, int]]:
+    """Each way in the tiles that it is measured in: the small one only where a problem is small."""
     for way in ways:
-        stages = [round(ms, 5) for ms in stage_times(way, shape, a, b, c)]
-        yield {**common, "levels": way.levels, "inputs": way.inputs, "ms": times[way], "stages": stages}
+        yield way, USUAL
+        if max(shape) <= LARGE_TILE_MOST or way.levels[-1] in ("classical", "winograd"):
+            yield way, LARGE
+        if way.levels == ("classical",) and max(shape) <= SMALL_TILE_MOST:
+            yield way, SMALL
 
 
 def measure_all(shapes: tuple[Shape, ...], dtypes: list[str], ways: tuple[Way, ...], repeats: int) -> list[dict[str, Any]]:
@@ -182,7 +206,7 @@ def predicted(row: dict[str, Any], device: Device) -> float:
     way = way_of(row)
     if way is None:
         return library_seconds(shape, row["dtype"], device) * 1e3
-    return predict(profile(way), plan_of(way, shape, row["dtype"]), row["dtype"], device) * 1e3
+    return predict(profile(way), plan_of(way, shape, row["dtype"], row["tile"]), row["dtype"], device) * 1e3
 
 
 def evaluate(rows: list[dict[str, Any]], device: Device, stages: bool) -> None:
@@ -204,7 +228,7 @@ def evaluate(rows: list[dict[str, Any]], device: Device, stages: bool) -> None:
 def print_stages(row: dict[str, Any], device: Device) -> None:
     way = way_of(row)
     assert way is not None
-    plan = plan_of(way, tuple(row["shape"]), row["dtype"])
+    plan = plan_of(way, tuple(row["shape"]), row["dtype"], row["tile"])
     for work, ms, seconds in zip(profile(way).works, row["stages"], stage_seconds(profile(way), plan, row["dtype"], device), strict=True):
         print(f"      {ms:9.3f} {seconds * 1e3:9.3f} {seconds * 1e3 / ms:6.2f}  {work}")
 

@@ -12,6 +12,7 @@ from common import classical, gpu_state, interleaved, median, save
 from bilinear.codegen import schedule_to_launches as lowering
 from bilinear.errors import BilinearError
 from bilinear.ir.kernel import MmaTile, SimtTile
+from bilinear.ir.plan import TILES
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import plain
 from bilinear.runtime import cuda_executor
@@ -19,24 +20,21 @@ from bilinear.runtime.executor import execute
 
 CANDIDATES: dict[str, list[SimtTile | MmaTile]] = {
     "float64": [
+        *lowering.TILES["double"],
         MmaTile(128, 64, 16, 2, 2, 3, blocks=2),
-        MmaTile(128, 64, 16, 4, 1, 3, blocks=2),
-        MmaTile(128, 64, 16, 2, 2, 4, blocks=2),
-        MmaTile(64, 128, 16, 1, 4, 3, blocks=2),
-        MmaTile(128, 128, 16, 2, 4, 4, blocks=1),
+        MmaTile(64, 64, 32, 2, 2, 2, blocks=3),
     ],
     "float32": [
+        *lowering.TILES["float"],
         SimtTile(128, 128, 16, 2, 2, 3, blocks=2),
-        SimtTile(128, 128, 8, 2, 2, 4, blocks=2),
-        SimtTile(128, 256, 8, 2, 4, 4, blocks=1),
-        SimtTile(256, 128, 8, 4, 2, 4, blocks=1),
+        SimtTile(64, 64, 16, 2, 2, 3, blocks=4),
     ],
 }
 
 
 def steps(tile: SimtTile | MmaTile, dtype: str, a: Any, b: Any, c: Any) -> Any:
     """The launch of a plain product with this tile, built now."""
-    lowering.TILES[{"float64": "double", "float32": "float"}[dtype]] = tile
+    lowering.TILES[{"float64": "double", "float32": "float"}[dtype]] = (tile,) * len(TILES)
     cuda_executor._functions.clear()
     schedule = plain().schedule
     plan = make_plan(schedule, a.shape[0], a.shape[1], b.shape[1], a.itemsize)

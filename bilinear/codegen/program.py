@@ -9,6 +9,7 @@ from bilinear.codegen.nvrtc import Built, build
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.ir.kernel import Kernel, Launch
+from bilinear.ir.plan import USUAL
 from bilinear.ir.schedule import Schedule
 
 ELEMENTS = {"float64": "double", "float32": "float"}
@@ -37,9 +38,11 @@ def distinct_kernels(launches: Sequence[Launch]) -> tuple[Kernel, ...]:
     return tuple({launch.kernel.name: launch.kernel for launch in launches}.values())
 
 
-def build_program(schedule: Schedule, dtype: str, architectures: Sequence[str], progress: Progress = no_progress) -> Program:
+def build_program(
+    schedule: Schedule, dtype: str, architectures: Sequence[str], progress: Progress = no_progress, tile: int = USUAL
+) -> Program:
     """Lower a schedule to launches, render their kernels, and build each for every architecture (`sm_NN`: cubin, `compute_NN`: PTX)."""
-    launches = schedule_to_launches(schedule, ELEMENTS[dtype])
+    launches = schedule_to_launches(schedule, ELEMENTS[dtype], tile)
     kernels = distinct_kernels(launches)
     sources = tuple(render(kernel) for kernel in kernels)
     built = []

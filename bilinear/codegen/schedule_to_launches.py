@@ -26,12 +26,22 @@ from bilinear.ir.kernel import (
     ProductKernel,
     SimtTile,
 )
+from bilinear.ir.plan import USUAL
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
 
-TILES: dict[str, SimtTile | MmaTile] = {
-    "float": SimtTile(m=128, n=256, k=16, m_warps=2, n_warps=4, stages=3, blocks=1),
-    "double": MmaTile(m=128, n=128, k=32, m_warps=2, n_warps=4, stages=2, blocks=1),
+TILES: dict[str, tuple[SimtTile | MmaTile, ...]] = {
+    "float": (
+        SimtTile(m=64, n=128, k=16, m_warps=2, n_warps=2, stages=3, blocks=3),
+        SimtTile(m=128, n=256, k=16, m_warps=2, n_warps=4, stages=3, blocks=1),
+        SimtTile(m=32, n=64, k=32, m_warps=1, n_warps=2, stages=3, blocks=6),
+    ),
+    "double": (
+        MmaTile(m=64, n=64, k=16, m_warps=2, n_warps=2, stages=3, blocks=3),
+        MmaTile(m=128, n=128, k=32, m_warps=2, n_warps=4, stages=2, blocks=1),
+        MmaTile(m=32, n=32, k=32, m_warps=2, n_warps=2, stages=3, blocks=4),
+    ),
 }
+"""By element: the usual, the large and the small tile, as plans number them."""
 EXTENTS = {"A": ("bm", "bk"), "B": ("bk", "bn"), "C": ("bm", "bn")}
 LINEAR_THREADS = (32, 8)
 Place = tuple[int, ...]
@@ -45,8 +55,8 @@ FEW_LIVE = 8
 """Live values up to which blocks are few."""
 
 
-def schedule_to_launches(schedule: Schedule, element: str) -> tuple[Launch, ...]:
-    """The launches of a schedule for `element` (`float` or `double`), in order, one a stage.
+def schedule_to_launches(schedule: Schedule, element: str, tile: int = USUAL) -> tuple[Launch, ...]:
+    """The launches of a schedule for `element` (`float` or `double`), in order, one a stage; `tile` is that of its products.
 
     All products share one kernel, and so do linear stages of the same parts: what differs is a table, and a launch runs a range of it.
     """
@@ -69,7 +79,7 @@ def schedule_to_launches(schedule: Schedule, element: str) -> tuple[Launch, ...]
         for number, (parts, table) in enumerate(linear.items(), 1)
     }
     if products:
-        kernels[None] = _product_kernel(schedule, products, f"{stem}_product_{suffix}", element)
+        kernels[None] = _product_kernel(schedule, products, f"{stem}_product_{suffix}", element, TILES[element][tile])
     return tuple(Launch(kernels[key], first, Grid(_tilings(kernels[key]), count)) for key, first, count in ranges)
 
 
@@ -168,7 +178,7 @@ def _arguments(spaces: list[str], extents: list[str], scalars: list[str]) -> tup
     return (*arguments, *(Argument("scalar", scalar) for scalar in scalars))
 
 
-def _product_kernel(schedule: Schedule, stage: list[Product], name: str, element: str) -> ProductKernel:
+def _product_kernel(schedule: Schedule, stage: list[Product], name: str, element: str, tile: SimtTile | MmaTile) -> ProductKernel:
     lefts = tuple(dict.fromkeys(p.left.space for p in stage))
     rights = tuple(dict.fromkeys(p.right.space for p in stage))
     results = tuple(dict.fromkeys(t.block.space for p in stage for t in p.targets))
@@ -186,7 +196,7 @@ def _product_kernel(schedule: Schedule, stage: list[Product], name: str, element
         f"{len(products)} product(s) of {schedule.name} at {schedule.levels} level(s), {len(destinations)} destination(s)",
         element,
         _arguments(spaces, ["bm", "bk", "bn"], ["alpha", "beta"]),
-        TILES[element],
+        tile,
         lefts,
         rights,
         results,

@@ -86,7 +86,7 @@ class LinearKernel:
 class Tile:
     """An m x n tile of the result in slices of depth k, `stages` of which are under way, by m_warps x n_warps warps.
 
-    With `blocks` registers are limited so that as many blocks of threads fit on a multiprocessor.
+    Registers are limited so that `blocks` blocks of threads fit on a multiprocessor.
     """
 
     m: int
@@ -95,7 +95,7 @@ class Tile:
     m_warps: int
     n_warps: int
     stages: int
-    blocks: int | None = None
+    blocks: int
 
     @property
     def threads(self) -> int:
@@ -173,9 +173,8 @@ class ProductKernel:
 
     @property
     def bounds(self) -> str:
-        """What the compiler is told of a launch: threads of a block, and blocks of a multiprocessor where they are asked for."""
-        asked = "" if self.tile.blocks is None else f", {self.tile.blocks}"
-        return f"{self.tile.threads}{asked}"
+        """What the compiler is told of a launch: threads of a block, and blocks of a multiprocessor."""
+        return f"{self.tile.threads}, {self.tile.blocks}"
 
     @property
     def lanes(self) -> int:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from bilinear.ir.schedule import Schedule
 
+TILES = USUAL, LARGE, SMALL = range(3)
+"""Tiles of the product kernel, by how much of a result a block of threads computes: a plan says which one its products run in."""
+
 INPUTS = ("preserve", "restore", "consume")
 """What a multiply may do to A and B: never write them, write them and bring them back, or leave them undefined."""
 
@@ -32,12 +35,17 @@ class Strip:
     inner: tuple[int, int]
     columns: tuple[int, int]
 
+    @property
+    def tile(self) -> int:
+        """The tile that it runs in: few rows or columns fill a small one; the rest of the sum has as many as the core."""
+        return USUAL if self.inner[0] else SMALL
+
 
 @dataclass(frozen=True)
 class Plan:
     """How one multiply of m x k by k x n runs: `core` is the part the schedule takes, `strips` the rest.
 
-    `column_major` names the operands whose columns are contiguous; their workspaces follow them.
+    `column_major` names the operands whose columns are contiguous; their workspaces follow them. `tile` is that of the core's products.
     """
 
     schedule: Schedule
@@ -49,6 +57,7 @@ class Plan:
     slots: tuple[Slot, ...]
     workspace_elements: int
     column_major: frozenset[str] = frozenset()
+    tile: int = USUAL
 
     @property
     def core_is_begun(self) -> bool:

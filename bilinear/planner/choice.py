@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from bilinear.errors import fail
-from bilinear.ir.plan import INPUTS
+from bilinear.ir.plan import INPUTS, USUAL
 from bilinear.planner.model import ITEMSIZE
 from bilinear.version import __version__
 
@@ -57,7 +57,7 @@ class Candidate:
     (all sums, all products, all results), `recurse` (one product at a time, few temporaries) or `inplace` (sums in A and B themselves).
 
     `ms` is the predicted time (None: not worth predicting), `workspace` exact bytes, `error` the bound that always holds of
-    max|C - A*B| / (max|A| max|B|) (None where nobody asked), `why` the reason why it was chosen or lost.
+    max|C - A*B| / (max|A| max|B|) (None where nobody asked), `why` the reason why it was chosen or lost, `tile` that of its products.
     """
 
     levels: tuple[str, ...]
@@ -67,6 +67,7 @@ class Candidate:
     workspace: int | None = None
     error: float | None = None
     why: str = ""
+    tile: int = USUAL
 
     @property
     def name(self) -> str:

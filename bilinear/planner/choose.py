@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from bilinear.errors import fail
 from bilinear.ir.number import UNIT_ROUNDOFF
+from bilinear.ir.plan import TILES
 from bilinear.planner.choice import LIBRARY, Candidate, Choice, Problem
 from bilinear.planner.device import Device
 from bilinear.planner.model import ITEMSIZE, ProductWork, geometric_mean, library_seconds, predict, product_seconds
@@ -112,7 +113,8 @@ class _Weighing:
         """What the products of a way take alone, in milliseconds."""
         p = self.problem
         size = geometric_mean(p.m, p.k, p.n)
-        return product_seconds(ProductWork(way.outline.products, 0, 0), self.block(way), p.dtype, self.device, size) * 1e3
+        alone, block = ProductWork(way.outline.products, 0, 0), self.block(way)
+        return min(product_seconds(alone, block, p.dtype, self.device, size, tile=tile) for tile in TILES) * 1e3
 
     def block(self, way: Way) -> tuple[int, int, int]:
         """The extents of the finest blocks; at least 1."""
@@ -129,11 +131,12 @@ class _Weighing:
         return self.figures(way)
 
     def figures(self, way: Way) -> Candidate:
-        """A candidate with its figures; `why` says why it cannot run."""
+        """A candidate with its figures, in the tile that is fastest for it; `why` says why it cannot run."""
         p, own = self.problem, way.outline
         plan = make_plan(own.frame, p.m, p.k, p.n, ITEMSIZE[p.dtype], frozenset(p.column_major), own.lifetimes)
-        ms = predict(own.profile, plan, p.dtype, self.device) * 1e3
-        found = replace(_candidate(way), ms=ms, workspace=plan.workspace_elements * ITEMSIZE[p.dtype], error=self.error(way))
+        seconds, tile = min((predict(own.profile, replace(plan, tile=tile), p.dtype, self.device), tile) for tile in TILES)
+        workspace = plan.workspace_elements * ITEMSIZE[p.dtype]
+        found = replace(_candidate(way), ms=seconds * 1e3, workspace=workspace, error=self.error(way), tile=tile)
         return replace(found, why=self.why_not(found))
 
     def error(self, way: Way) -> float | None:

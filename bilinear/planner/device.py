@@ -13,35 +13,49 @@ from pathlib import Path
 from typing import Any
 
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.plan import TILES
 from bilinear.resources import devices_folder
 
-FORMAT = "bilinear-device/1"
+FORMAT = "bilinear-device/2"
 Table = tuple[tuple[float, float], ...]
 """(key, value) pairs with rising positive keys; between keys the logarithm of the key interpolates, beyond them the last value holds."""
+
+
+@dataclass(frozen=True)
+class TileRates:
+    """What a device does with one tile of the product kernel: `rows` x `columns` of a result, computed by one block of threads.
+
+    `blocks` of them fit on a multiprocessor. `start` is what beginning and ending a tile costs, in steps of the inner dimension, `lone`
+    the speed of a multiprocessor with a single block, relative to a full one, `share` the rate of a full device by the size of the whole
+    multiply, relative to `product`, `unaligned` its speed where rows do not start at multiples of 16 bytes, and `exposed` the part of the
+    epilogue that no other block's arithmetic hides.
+    """
+
+    rows: int
+    columns: int
+    blocks: int
+    start: float
+    lone: float
+    share: Table
+    unaligned: float
+    exposed: float
 
 
 @dataclass(frozen=True)
 class ElementRates:
     """What a device does with one element type.
 
-    A block of threads of the product kernel computes a tile of `tile` = (rows, columns); `blocks` of them fit on a multiprocessor.
-    `product` gives the kernel's rate in TFLOP/s when the device is full, by the size of the whole multiply (m k n)**(1/3), for a long
-    multiply heats the device and lowers its clock; `start` is what beginning and ending a tile costs, in steps of the inner dimension,
-    and `lone` the speed of a multiprocessor with a single block, relative to a full one. `library` gives the rate of the library's own
-    multiply.
+    `tiles` are those of the product kernel, as plans number them. `product` gives the kernel's rate in TFLOP/s when the device is full, by
+    the size of the whole multiply (m k n)**(1/3), for a long multiply heats the device and lowers its clock. `library` gives the rate of
+    the library's own multiply.
 
-    Relative speeds of the product kernel: `unaligned` where rows do not start at multiples of 16 bytes, `accumulating` where it adds to
-    blocks, `strip` in the thin products that peeling leaves over. `epilogue` is the rate in GB/s at which a full device reads and writes
-    blocks that products go to. `streaming` gives the share of the bandwidth that a linear kernel reaches, by how many blocks it
-    reads and writes at once. `scattered`, `scattered_epilogue` and `library_unaligned` are the speeds, relative, of linear kernels, of
-    the epilogue, and of the library without the alignment.
+    Relative speeds of the product kernel: `accumulating` where it adds to blocks, `strip` in the thin products that peeling leaves over.
+    `epilogue` is the rate in GB/s at which a full device reads and writes blocks that products go to. `streaming` gives the share of the
+    bandwidth that a linear kernel reaches, by how many blocks it reads and writes at once. `scattered`, `scattered_epilogue` and
+    `library_unaligned` are the speeds, relative, of linear kernels, of the epilogue, and of the library without the alignment.
     """
 
-    tile: tuple[int, int]
-    blocks: int
-    start: float
-    lone: float
-    unaligned: float
+    tiles: tuple[TileRates, ...]
     accumulating: float
     epilogue: float
     scattered_epilogue: float
@@ -182,9 +196,9 @@ def _table(reader: _Reader, value: Any, name: str) -> Table:
     return table
 
 
-def _tile(reader: _Reader, value: Any, name: str) -> tuple[int, int]:
-    reader.check(isinstance(value, list) and len(value) == 2, f"{name} is no pair")
-    return _whole(reader, value[0], name), _whole(reader, value[1], name)
+def _tiles(reader: _Reader, value: Any, name: str) -> tuple[TileRates, ...]:
+    reader.check(isinstance(value, list) and len(value) == len(TILES), f"{name} is no list of {len(TILES)} tiles")
+    return tuple(TileRates(**{key: reader.field(own, key, read) for key, read in _TILE.items()}) for own in value)
 
 
 def _rates(reader: _Reader, value: Any, name: str) -> ElementRates:
@@ -192,12 +206,18 @@ def _rates(reader: _Reader, value: Any, name: str) -> ElementRates:
     return ElementRates(**facts)
 
 
-_RATES: dict[str, Callable[[_Reader, Any, str], Any]] = {
-    "tile": _tile,
+_TILE: dict[str, Callable[[_Reader, Any, str], Any]] = {
+    "rows": _whole,
+    "columns": _whole,
     "blocks": _whole,
     "start": _not_negative,
     "lone": _share,
+    "share": _table,
     "unaligned": _share,
+    "exposed": _share,
+}
+_RATES: dict[str, Callable[[_Reader, Any, str], Any]] = {
+    "tiles": _tiles,
     "accumulating": _share,
     "epilogue": _positive,
     "scattered_epilogue": _share,

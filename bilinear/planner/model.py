@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from math import cbrt, ceil
 
-from bilinear.ir.plan import Plan
+from bilinear.ir.plan import USUAL, Plan, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
-from bilinear.planner.device import Device, ElementRates, at
+from bilinear.planner.device import Device, TileRates, at
 
 ITEMSIZE = {"float32": 4, "float64": 8}
 Extents = tuple[int, int, int]
@@ -80,10 +80,7 @@ def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
     seconds = device.call * 1e-6
     size = geometric_mean(plan.m, plan.k, plan.n)
     for strip in plan.strips:
-        m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
-        begun = ProductWork(1, int(strip.inner[0] > 0), 1)
-        whole = product_seconds(begun, (m, k, n), dtype, device, size, is_aligned(plan.k, plan.n, dtype))
-        seconds += whole / device.rates(dtype).strip
+        seconds += strip_seconds(strip, dtype, device, size, is_aligned(plan.k, plan.n, dtype)) / device.rates(dtype).strip
     if not plan.core[0]:
         return seconds
     if profile.scans:
@@ -91,15 +88,24 @@ def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
     return seconds + sum(stage_seconds(profile, plan, dtype, device))
 
 
+def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned: bool) -> float:
+    """A thin product by peeling: the rest of the sum takes the traffic of C, the others take what products do."""
+    m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
+    if strip.inner[0]:
+        return device.launch * 1e-6 + (m * k + k * n + 2 * m * n) * ITEMSIZE[dtype] / (device.bandwidth * 1e9)
+    return product_seconds(ProductWork(1, 0, 1), (m, k, n), dtype, device, size, aligned, tile=strip.tile)
+
+
 def stage_seconds(profile: Profile, plan: Plan, dtype: str, device: Device) -> tuple[float, ...]:
     """Seconds of each stage of the plan's core, its launch included."""
     size = geometric_mean(plan.m, plan.k, plan.n)
-    aligned = is_aligned(plan.k, plan.n, dtype) and is_aligned(*plan.block[1:], dtype)
+    own, blocks = is_aligned(plan.k, plan.n, dtype), is_aligned(*plan.block[1:], dtype)
+    aligned, sums_aligned = own and blocks, blocks and (own or bool(plan.slots))  # few products are of blocks of A or B themselves
     results_aligned = is_aligned(plan.n, plan.block[2], dtype)
     return tuple(
         linear_seconds(work, plan.block, dtype, device, aligned)
         if isinstance(work, LinearWork)
-        else product_seconds(work, plan.block, dtype, device, size, aligned, results_aligned)
+        else product_seconds(work, plan.block, dtype, device, size, sums_aligned, results_aligned, plan.tile)
         for work in profile.works
     )
 
@@ -119,29 +125,38 @@ def linear_seconds(work: LinearWork, block: Extents, dtype: str, device: Device,
 
 
 def product_seconds(
-    work: ProductWork, block: Extents, dtype: str, device: Device, size: float, aligned: bool = True, results_aligned: bool = True
+    work: ProductWork,
+    block: Extents,
+    dtype: str,
+    device: Device,
+    size: float,
+    aligned: bool = True,
+    results_aligned: bool = True,
+    tile: int = USUAL,
 ) -> float:
     """Arithmetic in waves of tiles, and after it the traffic of the results; or the traffic of all operands, where that takes longer."""
     rates, itemsize = device.rates(dtype), ITEMSIZE[dtype]
+    own = rates.tiles[tile]
     bm, bk, bn = block
-    tiles = work.products * ceil(bm / rates.tile[0]) * ceil(bn / rates.tile[1])
-    rate = at(rates.product, size) * 1e12 * (1 if aligned else rates.unaligned) * (rates.accumulating if work.read else 1)
-    resident = device.processors * rates.blocks
-    wave = resident * 2 * rates.tile[0] * rates.tile[1] * (bk + rates.start) / rate
+    tiles = work.products * ceil(bm / own.rows) * ceil(bn / own.columns)
+    rate = (
+        at(rates.product, size) * at(own.share, size) * 1e12 * (1 if aligned else own.unaligned) * (rates.accumulating if work.read else 1)
+    )
+    wave = device.processors * own.blocks * 2 * own.rows * own.columns * (bk + own.start) / rate
     visits = work.read + work.written
-    results = visits * bm * bn * itemsize / (rates.epilogue * 1e9 * (1 if results_aligned else rates.scattered_epilogue))
+    results = own.exposed * visits * bm * bn * itemsize / (rates.epilogue * 1e9 * (1 if results_aligned else rates.scattered_epilogue))
     operands = (work.products * (bm * bk + bk * bn) + visits * bm * bn) * itemsize / (device.bandwidth * 1e9)
-    return device.launch * 1e-6 + max(waves(tiles, device, rates) * wave + results, operands)
+    return device.launch * 1e-6 + max(waves(tiles, device, own) * wave + results, operands)
 
 
-def waves(tiles: int, device: Device, rates: ElementRates) -> float:
-    """Full waves that so many tiles take as long as; in the last one, a multiprocessor with a single tile is faster at that one."""
-    full, rest = divmod(tiles, device.processors * rates.blocks)
-    if rest == 0:
-        return float(full)
-    if rest <= device.processors:
-        return full + min(1.0, 1 / (rates.blocks * rates.lone))
-    return full + 1.0
+def waves(tiles: int, device: Device, own: TileRates) -> float:
+    """Full waves that so many tiles take as long as; in the last one a multiprocessor has fewer blocks, and is faster at each of them.
+
+    Its speed rises with its blocks from that of a lone one until it is the full one.
+    """
+    full, rest = divmod(tiles, device.processors * own.blocks)
+    beside = ceil(rest / device.processors)
+    return full + (min(1.0, beside / (own.blocks * min(1.0, beside * own.lone))) if rest else 0.0)
 
 
 def library_seconds(extents: Extents, dtype: str, device: Device) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bilinear.ir.plan import Plan, Strip
+from bilinear.ir.plan import USUAL, Plan, Strip
 from bilinear.ir.schedule import Schedule
 from bilinear.planner.layout import Lifetimes, lay_out
 
@@ -15,6 +15,12 @@ SMALLEST_BLOCK = 1024
 """`levels="auto"` splits while every block stays at least this large: below it one more level costs more than it saves."""
 
 
+SECTOR = 32
+"""Bytes in which memory is read: blocks that are whole sectors wide, and that lie in a workspace, begin each row with one."""
+PEELED_FROM = 4096
+"""Extents from which a few rows or columns more are peeled off for that: below, the strips cost as much as they save."""
+
+
 def make_plan(
     schedule: Schedule,
     m: int,
@@ -23,16 +29,22 @@ def make_plan(
     itemsize: int,
     column_major: frozenset[str] = frozenset(),
     alive: Lifetimes | None = None,
+    tile: int = USUAL,
 ) -> Plan:
-    """The plan of an m x k by k x n multiply: the core is the largest multiple of the schedule's grid, strips take the rest.
+    """The plan of an m x k by k x n multiply: the core is a multiple of the schedule's grid, strips take the rest.
 
-    `alive` are the lifetimes of the schedule's workspaces, where they are known already.
+    It is the largest one, or, where all extents are large and there are several blocks, the largest whose blocks are whole sectors wide.
+
+    `tile` is what products run in on a GPU. `alive` are the lifetimes of the schedule's workspaces, where they are known already.
     """
-    core = (m - m % schedule.m, k - k % schedule.k, n - n % schedule.n)
+    grid = schedule.m, schedule.k, schedule.n
+    wide = max(1, SECTOR // itemsize) if min(m, k, n) >= PEELED_FROM and max(grid) > 1 else 1
+    m_core, k_core, n_core = (extent - extent % (parts * wide) for extent, parts in zip((m, k, n), grid, strict=True))
+    core = (m_core, k_core, n_core)
     if 0 in core:
         core = (0, 0, 0)
     slots, elements = lay_out(schedule, core, itemsize, column_major, alive) if core[0] else ((), 0)
-    return Plan(schedule, m, k, n, core, _peel(m, k, n, *core), slots, elements, column_major)
+    return Plan(schedule, m, k, n, core, _peel(m, k, n, *core), slots, elements, column_major, tile)
 
 
 def choose_levels(scheme: Scheme, m: int, k: int, n: int) -> int:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.plan import TILES
 from bilinear.planner.choice import Candidate, Choice, Problem
 from bilinear.planner.ways import hashes
 from bilinear.resources import implementation_sha256, write_file
 from bilinear.version import __version__
 
-FORMAT = "bilinear-plan/2"
+FORMAT = "bilinear-plan/3"
 MOST_LEVELS = 20
 """No plan has more: twenty levels of two products each would be a million."""
 
@@ -70,6 +71,8 @@ def _check(choice: Choice) -> None:
     chosen = choice.chosen
     if not all(isinstance(text, str) for text in (*chosen.levels, chosen.inputs, choice.version, choice.implementation_sha256)):
         raise ValueError("a field has the wrong type")
+    if type(chosen.tile) is not int or chosen.tile not in TILES:
+        raise ValueError(f"there is no tile {chosen.tile!r}")
     if not len(choice.sha256) == len(chosen.levels) <= MOST_LEVELS or not all(name.isidentifier() for name in chosen.levels):
         raise ValueError("its first candidate makes no sense")
     if chosen.inputs not in ("preserve", choice.problem.inputs):

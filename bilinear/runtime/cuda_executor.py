@@ -79,7 +79,9 @@ class CudaExecutor:
             schedule = replace(schedule, stages=stages, name=f"{schedule.name}-undo")
         places = {name: Place(number, 0, x.strides, x.itemsize) for number, (name, x) in enumerate(spaces.items())}
         element = ELEMENTS[spaces["C"].dtype.str[1:]]
-        bound = Bound(element, _launches(schedule, element, launch_values(plan, places, "alpha", "beta", _itself)), _launch_kernel())
+        bound = Bound(
+            element, _launches(schedule, element, plan.tile, launch_values(plan, places, "alpha", "beta", _itself)), _launch_kernel()
+        )
         with bound.ready([x.data.ptr for x in spaces.values()], alpha, beta, self.stream()) as steps:
             return list(steps)
 
@@ -174,7 +176,7 @@ def _all_launches(plan: Plan, strides: tuple[Strides, Strides, Strides], dtype: 
         starts = {"A": (strip.rows[0], strip.inner[0]), "B": (strip.inner[0], strip.columns[0]), "C": (strip.rows[0], strip.columns[0])}
         places = {name: _moved(operands[name], *start) for name, start in starts.items()}
         thin = strip_plan(strip, dtype.itemsize)
-        yield from _launches(thin.schedule, element, launch_values(thin, places, "alpha", beta, _itself))
+        yield from _launches(thin.schedule, element, thin.tile, launch_values(thin, places, "alpha", beta, _itself))
 
     late = ends_with_strip(plan)
     for strip in plan.strips[late:]:
@@ -182,13 +184,13 @@ def _all_launches(plan: Plan, strides: tuple[Strides, Strides, Strides], dtype: 
     if plan.core[0]:
         places = operands | _workspaces(plan, dtype.itemsize)
         beta = 1 if plan.core_is_begun and not late else "beta"
-        yield from _launches(plan.schedule, element, launch_values(plan, places, "alpha", beta, _itself))
+        yield from _launches(plan.schedule, element, plan.tile, launch_values(plan, places, "alpha", beta, _itself))
     for strip in plan.strips[:late]:
         yield from thin_launches(strip, 1)
 
 
-def _launches(schedule: Schedule, element: str, values: Values) -> Iterator[tuple[Launch, Any, Values]]:
-    for launch, function in _loaded(schedule, element):
+def _launches(schedule: Schedule, element: str, tile: int, values: Values) -> Iterator[tuple[Launch, Any, Values]]:
+    for launch, function in _loaded(schedule, element, tile):
         yield launch, function, values
 
 
@@ -211,11 +213,11 @@ def _itself(place: Place) -> Place:
     return place
 
 
-_functions: dict[tuple[int, str, int], tuple[Schedule, list[tuple[Launch, Any]]]] = {}
+_functions: dict[tuple[int, str, int, int], tuple[Schedule, list[tuple[Launch, Any]]]] = {}
 _lock = RLock()  # a signal handler may multiply while its thread builds
 
 
-def _loaded(schedule: Schedule, element: str) -> list[tuple[Launch, Any]]:
+def _loaded(schedule: Schedule, element: str, tile: int) -> list[tuple[Launch, Any]]:
     """The launches of a schedule with their functions on the current device, built and loaded once.
 
     The key is the schedule's identity: hashing a deep schedule at every call would cost more than the launches. The entry keeps the
@@ -224,10 +226,10 @@ def _loaded(schedule: Schedule, element: str) -> list[tuple[Launch, Any]]:
     import cupy
 
     device = cupy.cuda.Device()
-    key = (id(schedule), element, device.id)
+    key = (id(schedule), element, tile, device.id)
     with _lock:
         if key not in _functions:
-            launches = schedule_to_launches(schedule, element)
+            launches = schedule_to_launches(schedule, element, tile)
             architecture = f"sm_{device.compute_capability}"
             functions = {kernel.name: _function(kernel, architecture) for kernel in distinct_kernels(launches)}
             _functions[key] = (schedule, [(launch, functions[launch.kernel.name]) for launch in launches])

@@ -152,7 +152,7 @@ def strip_plan(strip: Strip, itemsize: int) -> Plan:
     """A thin product that peeling left over, as a plan of the plain schedule."""
     schedule = plain().schedule
     m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
-    return Plan(schedule, m, k, n, (m, k, n), (), (), 0) if k == 0 else make_plan(schedule, m, k, n, itemsize)
+    return Plan(schedule, m, k, n, (m, k, n), (), (), 0) if k == 0 else make_plan(schedule, m, k, n, itemsize, tile=strip.tile)
 
 
 def _nothing() -> None:

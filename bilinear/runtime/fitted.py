@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from bilinear.frontend import Loaded
-from bilinear.ir.plan import Plan
+from bilinear.ir.plan import USUAL, Plan
 from bilinear.planner.choice import Choice
 from bilinear.planner.plan import choose_levels, make_plan
 from bilinear.planner.prepare import Level, prepare, prepare_levels
@@ -34,12 +34,13 @@ class Same:
 class Recipe:
     """What shall run: the algorithm of each level, the outermost first, and the promise of what becomes of A and B.
 
-    An algorithm alone runs `levels` levels, a number or `auto`.
+    An algorithm alone runs `levels` levels, a number or `auto`. `tile` is that of the products on a GPU.
     """
 
     algorithms: tuple[Loaded, ...]
     levels: int | str
     inputs: str
+    tile: int = USUAL
 
     @property
     def loaded(self) -> Loaded:
@@ -53,7 +54,7 @@ def chosen_recipe(choice: Choice) -> Recipe | None:
         return None
     names = choice.chosen.levels
     same = names[:1] if len(set(names)) == 1 else names
-    return Recipe(tuple(map(algorithm_named, same)), len(names), choice.chosen.inputs)
+    return Recipe(tuple(map(algorithm_named, same)), len(names), choice.chosen.inputs, choice.chosen.tile)
 
 
 def fitted_plan(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, by_column: frozenset[str] = frozenset()) -> Plan:
@@ -62,16 +63,22 @@ def fitted_plan(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, by_co
     `by_column` names the operands whose columns are contiguous. Raises `BilinearError` where a proof fails or the dtype cannot hold a
     coefficient.
     """
-    return _fitted(tuple(map(Same, recipe.algorithms)), recipe.levels, recipe.inputs, extents, dtype, by_column)
+    return _fitted(tuple(map(Same, recipe.algorithms)), recipe.levels, recipe.inputs, extents, dtype, by_column, recipe.tile)
 
 
 @lru_cache(maxsize=256)
 def _fitted(
-    algorithms: tuple[Same, ...], levels: int | str, inputs: str, extents: tuple[int, int, int], dtype: Any, by_column: frozenset[str]
+    algorithms: tuple[Same, ...],
+    levels: int | str,
+    inputs: str,
+    extents: tuple[int, int, int],
+    dtype: Any,
+    by_column: frozenset[str],
+    tile: int,
 ) -> Plan:
     each = tuple(Level(same.what.scheme, same.what.schedule) for same in algorithms)
     scheme, own = each[0].scheme, each[0].schedule
     depth = max(1, choose_levels(scheme, *extents)) if levels == "auto" else int(levels)
     schedule = prepare(scheme, own, depth, inputs).schedule if len(each) == 1 else prepare_levels(each, inputs)
     require_elements(scheme.name, coefficients_of(schedule), str(dtype), dtype.kind)
-    return make_plan(schedule, *extents, dtype.itemsize, by_column)
+    return make_plan(schedule, *extents, dtype.itemsize, by_column, tile=tile)

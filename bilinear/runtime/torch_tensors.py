@@ -30,9 +30,27 @@ def surroundings(torch: Any, stream: Any, *tensors: Any) -> Iterator[None]:
             "E511", f"the operands live on different devices: {', '.join(sorted(map(str, devices)))}", "move them to one device first"
         )
     device = devices.pop()
-    own = cupy.cuda.ExternalStream(torch.cuda.current_stream(device).cuda_stream) if stream is None else stream
+    own = _as_cupys(torch.cuda.current_stream(device).cuda_stream) if stream is None else stream
     with cupy.cuda.Device(device.index), own, cupy.cuda.using_allocator(_pool().malloc):
         yield
+
+
+class _Stream:
+    """A stream of another library, as the CUDA stream protocol hands it on."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
+
+
+def _as_cupys(handle: int) -> Any:
+    """A stream as CuPy's; before version 14 it took the handle itself."""
+    import cupy
+
+    make = getattr(cupy.cuda.Stream, "from_external", None)
+    return cupy.cuda.ExternalStream(handle) if make is None else make(_Stream(handle))
 
 
 def adopt_tensor(torch: Any, array: Any) -> Any:

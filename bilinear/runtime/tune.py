@@ -5,15 +5,17 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import isqrt
 from typing import Any, Protocol
 
 from bilinear.codegen.program import ELEMENTS, Progress, no_progress
 from bilinear.codegen.schedule_to_launches import TILES
 from bilinear.errors import fail
+from bilinear.ir.plan import LARGE, SMALL, USUAL
 from bilinear.ir.schedule import Schedule
-from bilinear.planner.device import Device, ElementRates, at
+from bilinear.planner.device import Device, ElementRates, TileRates, at
 from bilinear.planner.model import ITEMSIZE, Extents, LinearWork, Part, ProductWork, geometric_mean, linear_seconds, product_seconds
-from bilinear.planner.plan import make_plan
+from bilinear.planner.plan import PEELED_FROM, make_plan
 from bilinear.planner.prepare import plain
 from bilinear.planner.ways import Way, lowered
 from bilinear.runtime.matmul import matmul
@@ -51,14 +53,14 @@ class Bench(Protocol):
     def facts(self) -> Facts:
         """What the driver says."""
 
-    def product(self, extents: Extents, dtype: str) -> float:
-        """The plain product kernel on a multiply of these extents."""
+    def product(self, extents: Extents, dtype: str, tile: int = USUAL) -> float:
+        """The plain product kernel, in a tile, on a multiply of these extents."""
 
     def library(self, extents: Extents, dtype: str) -> float:
         """The library's own multiply."""
 
-    def stages(self, schedule: Schedule, size: int, dtype: str) -> list[float]:
-        """Each stage of a schedule for square matrices."""
+    def stages(self, schedule: Schedule, size: int, dtype: str, tile: int = USUAL) -> list[float]:
+        """Each stage of a schedule for square matrices, with products in a tile."""
 
     def copy(self, count: int) -> float:
         """A copy of so many bytes."""
@@ -87,37 +89,56 @@ def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device
 
 
 def _start_of(dtype: str) -> ElementRates:
-    """The tile, and rates that are yet to be measured."""
-    tile, flat = TILES[ELEMENTS[dtype]], ((1.0, UNKNOWN),)
-    none = {"start": 0.0, "lone": 0.5, "unaligned": 1.0, "accumulating": 1.0, "epilogue": FREE, "scattered_epilogue": 1.0, "strip": 1.0}
+    """The tiles, and rates that are yet to be measured."""
+    tiles = tuple(TileRates(tile.m, tile.n, tile.blocks, 0.0, 0.5, ((1.0, 1.0),), 1.0, 1 / tile.blocks) for tile in TILES[ELEMENTS[dtype]])
+    flat = ((1.0, UNKNOWN),)
+    none = {"accumulating": 1.0, "epilogue": FREE, "scattered_epilogue": 1.0, "strip": 1.0}
     more = {"scattered": 1.0, "streaming": flat, "product": flat, "library": flat, "library_unaligned": 1.0}
-    return ElementRates(tile=(tile.m, tile.n), blocks=tile.blocks or 1, **none, **more)  # type: ignore[arg-type]  # the fields of these names
+    return ElementRates(tiles=tiles, **none, **more)  # type: ignore[arg-type]  # the fields of these names
+
+
+def _tile_rates(bench: Bench, device: Device, dtype: str) -> tuple[TileRates, ...]:
+    """What a tile costs at its start, and how fast a lone one and a full device are: from results of one tile a place, shallow and deep.
+
+    Of the epilogue of a full multiprocessor one block's is taken to be exposed.
+    """
+    measured = []
+    for number, own in enumerate(device.rates(dtype).tiles):
+        full = device.processors * own.blocks
+        waves = (full, DEPTHS[0]), (full, DEPTHS[1]), (device.processors, DEPTHS[1])
+        times = (bench.product(_one_wave(own, tiles, depth), dtype, number) for tiles, depth in waves)
+        shallow, deep, single = (seconds - device.launch * 1e-6 for seconds in times)
+        step = (deep - shallow) / (DEPTHS[1] - DEPTHS[0])
+        start = max(0.0, shallow / step - DEPTHS[0])
+        lone = min(1.0, max(1 / own.blocks, deep / (own.blocks * single)))
+        measured.append((full * own.rows * own.columns / step, replace(own, start=start, lone=lone)))
+    return tuple(replace(own, share=((1.0, rate / measured[0][0]),)) for rate, own in measured)
+
+
+def _one_wave(own: TileRates, tiles: int, depth: int) -> Extents:
+    """A multiply whose result is so many tiles, as square as they can stand, so that operands are read from the cache."""
+    down = max(d for d in range(1, isqrt(tiles) + 1) if tiles % d == 0)
+    return down * own.rows, depth, tiles // down * own.columns
 
 
 def _rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
-    """The rates of one element type: first what a tile costs, then how long large multiplies take beside that."""
-    rates = device.rates(dtype)
-    rows, columns = rates.tile
-    full = device.processors * rates.blocks
-    shallow, deep = (bench.product((full * rows, depth, columns), dtype) for depth in DEPTHS)
-    step = (deep - shallow) / (DEPTHS[1] - DEPTHS[0])
-    start = max(0.0, (shallow - device.launch * 1e-6) / step - DEPTHS[0])
-    single = bench.product((device.processors * rows, DEPTHS[1], columns), dtype)
-    lone = min(1.0, max(1 / rates.blocks, deep / (rates.blocks * single)))
-    rates = replace(rates, start=start, lone=lone)
+    """The rates of one element type: first what the tiles cost, then how long large multiplies take beside that."""
+    rates = replace(device.rates(dtype), tiles=_tile_rates(bench, device, dtype))
     device = replace(device, **{dtype: rates})  # type: ignore[arg-type]  # the field of this name
     sizes = [n for n in SIZES if 3 * n * n * ITEMSIZE[dtype] < SHARE_OF_MEMORY * device.memory]
     product = tuple((float(n), _product_rate(device, dtype, n, bench.product((n, n, n), dtype))) for n in sizes if n >= LEAST_PRODUCT)
     library = tuple((float(n), 2e-12 * n**3 / (bench.library((n, n, n), dtype) - device.launch * 1e-6)) for n in sizes)
     even, uneven = (bench.library((n, n, n), dtype) / n**3 for n in (4096, 4095))
     rates = replace(rates, product=product, library=library, library_unaligned=min(1.0, even / uneven))
-    odd, device = (4096, 4097, 4097), replace(device, **{dtype: rates})  # type: ignore[arg-type]
-    unaligned = product_seconds(PLAIN, odd, dtype, device, geometric_mean(*odd)) / bench.product(odd, dtype)
-    rates = replace(rates, unaligned=min(1.0, unaligned))
+    odd, device, tiles = (4096, 4097, 4097), replace(device, **{dtype: rates}), []  # type: ignore[arg-type]
+    for number, own in enumerate(rates.tiles):
+        aligned = product_seconds(PLAIN, odd, dtype, device, geometric_mean(*odd), tile=number)
+        tiles.append(replace(own, unaligned=min(1.0, aligned / bench.product(odd, dtype, number))))
+    rates = replace(rates, tiles=tuple(tiles))
     device = replace(device, **{dtype: rates})  # type: ignore[arg-type]
     thin = (4096, 4097, 2)
-    expected = product_seconds(PLAIN, thin, dtype, device, geometric_mean(*thin), False)
-    rates = replace(rates, strip=min(1.0, expected / bench.product(thin, dtype)))
+    expected = product_seconds(PLAIN, thin, dtype, device, geometric_mean(*thin), False, tile=SMALL)
+    rates = replace(rates, strip=min(1.0, expected / bench.product(thin, dtype, SMALL)))
     return _memory_rates(bench, replace(device, **{dtype: rates}), dtype)  # type: ignore[arg-type]
 
 
@@ -129,14 +150,14 @@ def _memory_rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
         for streams, share in _shares(bench, device, dtype, way, STREAMED_SIZE):
             found.setdefault(streams, []).append(share)
     streaming = tuple((key, min(1.0, statistics.median(found[key]))) for key in sorted(found))
-    narrow = [share for _, share in _shares(bench, device, dtype, STREAMED[1], STREAMED_SIZE - 2)]
+    narrow = [share for _, share in _shares(bench, device, dtype, STREAMED[1], PEELED_FROM - 2)]
     wide = [share for _, share in _shares(bench, device, dtype, STREAMED[1], STREAMED_SIZE)]
     scattered = min(1.0, statistics.median(narrow) / statistics.median(wide))
     epilogue = _epilogue(bench, device, dtype)
     share = min(1.0, _epilogue(bench, device, dtype, epilogue) / epilogue)
     a_visit = ITEMSIZE[dtype] / (epilogue * 1e9) * at(rates.product, STREAMED_SIZE) * 1e12 / 2  # in steps of the inner dimension
-    start = max(0.0, rates.start - a_visit)
-    return replace(rates, streaming=streaming, scattered=scattered, epilogue=epilogue, scattered_epilogue=share, start=start)
+    tiles = tuple(replace(own, start=max(0.0, own.start - own.exposed * a_visit)) for own in rates.tiles)
+    return replace(rates, streaming=streaming, scattered=scattered, epilogue=epilogue, scattered_epilogue=share, tiles=tiles)
 
 
 def _shares(bench: Bench, device: Device, dtype: str, way: Way, size: int) -> list[tuple[float, float]]:
@@ -154,17 +175,18 @@ def _shares(bench: Bench, device: Device, dtype: str, way: Way, size: int) -> li
 def _epilogue(bench: Bench, device: Device, dtype: str, aligned_rate: float | None = None) -> float:
     """GB/s at which blocks that products go to are read and written: the median over stages that visibly take longer than arithmetic.
 
-    One block a product, aligned, is part of what a tile costs at its start. With the rate of aligned blocks, that of others is found.
+    In the large tile, for which nothing is hidden. One block a product, aligned, is part of what a tile costs at its start. With the rate
+    of aligned blocks, that of others is found.
     """
     schedule, profile = lowered(ADDING)
     aligned = aligned_rate is None
-    size = STREAMED_SIZE if aligned else STREAMED_SIZE - schedule.m  # blocks with an odd number of columns
+    size = STREAMED_SIZE if aligned else PEELED_FROM - schedule.m  # blocks with an odd number of columns
     block = (size // schedule.m,) * 3
     bare = replace(device, launch=0.0, bandwidth=1e12)
     rates = []
-    for work, seconds in zip(profile.works, bench.stages(schedule, size, dtype), strict=True):
+    for work, seconds in zip(profile.works, bench.stages(schedule, size, dtype, LARGE), strict=True):
         if isinstance(work, ProductWork):
-            arithmetic = product_seconds(replace(work, read=0, written=0), block, dtype, bare, size, aligned)
+            arithmetic = product_seconds(replace(work, read=0, written=0), block, dtype, bare, size, aligned, tile=LARGE)
             beyond, gigabytes = seconds - device.launch * 1e-6 - arithmetic, 1e-9 * block[0] * block[2] * ITEMSIZE[dtype]
             visits = work.read + work.written - (work.products if aligned_rate is None else 0)
             paid = 0.0 if aligned_rate is None else work.products * gigabytes / aligned_rate
@@ -204,11 +226,11 @@ class GpuBench:
         p = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         return Facts(p["name"].decode(), int(p["multiProcessorCount"]), int(p["totalGlobalMem"]), int(p["l2CacheSize"]))
 
-    def product(self, extents: Extents, dtype: str) -> float:
+    def product(self, extents: Extents, dtype: str, tile: int = USUAL) -> float:
         """The plain product kernel."""
         a, b, c = _operands(extents, dtype)
         schedule = plain().schedule
-        (step,) = _steps(schedule, a, b, c)
+        (step,) = _steps(schedule, a, b, c, tile)
         return self._seconds(step, 50 if extents[0] < 256 else 1)
 
     def library(self, extents: Extents, dtype: str) -> float:
@@ -218,9 +240,9 @@ class GpuBench:
         a, b, c = _operands(extents, dtype)
         return self._seconds(lambda: cupy.matmul(a, b, out=c), 50 if extents[0] < 1024 else 1)
 
-    def stages(self, schedule: Schedule, size: int, dtype: str) -> list[float]:
+    def stages(self, schedule: Schedule, size: int, dtype: str, tile: int = USUAL) -> list[float]:
         """Each stage."""
-        return [self._seconds(step, 1) for step in _steps(schedule, *_operands((size, size, size), dtype))]
+        return [self._seconds(step, 1) for step in _steps(schedule, *_operands((size, size, size), dtype), tile)]
 
     def copy(self, count: int) -> float:
         """A copy on the device."""
@@ -260,12 +282,12 @@ def _operands(extents: Extents, dtype: str) -> tuple[Any, Any, Any]:
     return generator.standard_normal((m, k), dtype=dtype), generator.standard_normal((k, n), dtype=dtype), cupy.zeros((m, n), dtype)
 
 
-def _steps(schedule: Schedule, a: Any, b: Any, c: Any) -> list[Callable[[], None]]:
+def _steps(schedule: Schedule, a: Any, b: Any, c: Any, tile: int = USUAL) -> list[Callable[[], None]]:
     """The launches of a schedule on these arrays."""
     from bilinear.runtime.cuda_executor import CudaExecutor
     from bilinear.runtime.executor import allocate_workspace, lay_out
 
     executor = CudaExecutor()
-    plan = make_plan(schedule, a.shape[0], a.shape[1], b.shape[1], a.itemsize)
+    plan = make_plan(schedule, a.shape[0], a.shape[1], b.shape[1], a.itemsize, tile=tile)
     buffer = allocate_workspace(executor, plan, c)
     return executor.steps(plan, schedule.stages, lay_out(plan, a, b, c, buffer), 1, 0)

@@ -33,8 +33,8 @@ def c_type(argument: Argument, element: str) -> str:
 
 
 @cache
-def emulated_launches(schedule: Schedule, element: str) -> tuple[tuple[Launch, Module], ...]:
-    launches = schedule_to_launches(schedule, element)
+def emulated_launches(schedule: Schedule, element: str, tile: int) -> tuple[tuple[Launch, Module], ...]:
+    launches = schedule_to_launches(schedule, element, tile)
     modules = {k.name: compile_on_cpu(render(k), {k.name: c_types(k)}) for k in distinct_kernels(launches)}
     return tuple((launch, modules[launch.kernel.name]) for launch in launches)
 
@@ -58,7 +58,8 @@ class EmulatedExecutor:
         dtype = spaces["C"].dtype
         values = launch_values(plan, spaces, dtype.type(alpha), dtype.type(beta), address)
         schedule = plan.schedule if stages is plan.schedule.stages else replace(plan.schedule, stages=stages)
-        return [self._launcher(launch, module, values) for launch, module in emulated_launches(schedule, ELEMENTS[dtype.str[1:]])]
+        launches = emulated_launches(schedule, ELEMENTS[dtype.str[1:]], plan.tile)
+        return [self._launcher(launch, module, values) for launch, module in launches]
 
     def _launcher(self, launch: Launch, module: Module, values: dict[str, Any]) -> Step:
         arguments = launch_arguments(launch, values)

@@ -13,6 +13,7 @@ from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.emulator import ORDERS, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 from bilinear.frontend import load
 from bilinear.ir.kernel import ProductKernel, ScanKernel
+from bilinear.ir.plan import TILES, USUAL
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import plain, prepare
 from bilinear.runtime.executor import execute
@@ -61,7 +62,7 @@ def multiply(name: str, inputs: str, levels: int, shape: tuple[int, int, int], d
     loaded = load(name)
     schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
     columns = frozenset(s for s, order in zip("ABC", orders, strict=True) if order == "F")
-    plan = make_plan(schedule, m, k, n, a.itemsize, columns)
+    plan = make_plan(schedule, m, k, n, a.itemsize, columns, tile=how.get("tile", USUAL))
     execute(EmulatedExecutor(how.get("order", "ascending"), seed=m), plan, a, b, c, 2, beta)
     np.testing.assert_array_equal(c, 2 * (whole[0] @ whole[1]) + (beta * whole[2] if beta else 0))
     if inputs != "consume":
@@ -88,6 +89,14 @@ def test_several_tiles_in_every_order_of_threads(name: str, inputs: str, dtype: 
     multiply(name, inputs, 1, (271, 45, 263), dtype, order=order)
 
 
+@pytest.mark.parametrize("shape", [(276, 90, 528), (271, 45, 263)])
+@pytest.mark.parametrize("dtype", ELEMENTS)
+@pytest.mark.parametrize("tile", TILES)
+def test_every_tile(tile: int, dtype: str, shape: tuple[int, int, int]) -> None:
+    """Several of each, in whole lanes and not, with strips in the small one."""
+    multiply("strassen", "preserve", 1, shape, dtype, tile=tile)
+
+
 @pytest.mark.parametrize("orders", ["CFC", "FCF", "FFF", "CCF", "SCC", "CSF", "SSS"])
 @pytest.mark.parametrize(("name", "inputs"), [("msmes", "restore"), ("strassen", "preserve")])
 def test_every_layout(name: str, inputs: str, orders: str) -> None:
@@ -102,21 +111,22 @@ def test_small_and_empty_extents(name: str, inputs: str, shape: tuple[int, int, 
     multiply(name, inputs, 1, shape, "float64", beta=0)
 
 
+@pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("element", ["float", "double"])
-def test_deleting_any_barrier_is_caught(element: str) -> None:
+def test_deleting_any_barrier_is_caught(element: str, tile: int) -> None:
     """A product of several slices of depth, with one barrier removed, must go wrong in some order of threads."""
-    (launch,) = schedule_to_launches(plain().schedule, element)
+    (launch,) = schedule_to_launches(plain().schedule, element, tile)
     kernel = launch.kernel
     assert isinstance(kernel, ProductKernel)
     dtype = {"float": np.float32, "double": np.float64}[element]
     generator = np.random.default_rng(3)
-    a, b = generator.integers(-4, 5, (40, 50)), generator.integers(-4, 5, (50, 30))
+    a, b = generator.integers(-4, 5, (32, 120)), generator.integers(-4, 5, (120, 32))
     x, y = a.astype(dtype), b.astype(dtype)
 
     def right(source: str, order: Order) -> bool:
-        c = np.full((40, 30), np.nan, dtype)
+        c = np.full((32, 32), np.nan, dtype)
         spaces = {"A": x, "B": y, "C": c}
-        values: dict[str, Any] = {"bm": 40, "bk": 50, "bn": 30, "alpha": 1.0, "beta": 0.0, "first": 0}
+        values: dict[str, Any] = {"bm": 32, "bk": 120, "bn": 32, "alpha": 1.0, "beta": 0.0, "first": 0}
         for name, array in spaces.items():
             rows, columns = (stride // array.itemsize for stride in array.strides)
             values |= {name: address(array), f"{name}_rs": rows, f"{name}_cs": columns}

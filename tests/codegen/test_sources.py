@@ -14,6 +14,7 @@ from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.driver import ARCHITECTURES
 from bilinear.frontend import load
 from bilinear.ir.kernel import LinearKernel, MagnitudeKernel, ProductKernel, ScanKernel
+from bilinear.ir.plan import TILES
 from bilinear.planner.prepare import plain, prepare
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -76,6 +77,16 @@ def test_every_kernel_is_built_for_every_architecture(name: str, inputs: str, le
                 assert built.image.startswith(b"\x7fELF" if built.kind == "cubin" else b"//")
                 for own in built.resources:
                     assert own.spill_stores + own.spill_loads <= 512, f"{own.name} spills"  # a destination's addresses, after the loop
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("tile", TILES)
+def test_every_tile_stays_in_registers(tile: int) -> None:
+    loaded = load("strassen")
+    schedule = prepare(loaded.scheme, loaded.schedule, 1, "preserve").schedule
+    for dtype in ("float64", "float32"):
+        for images in build_program(schedule, dtype, ["sm_90"], tile=tile).built:
+            assert all(own.spill_stores + own.spill_loads <= 512 for built in images for own in built.resources)
 
 
 @needs_nvrtc

@@ -58,36 +58,38 @@ def test_the_counts_are_those_of_the_launches(name: str, inputs: str, levels: in
 
 def test_the_tiles_of_the_description_are_those_of_the_kernels() -> None:
     for dtype, element in (("float32", "float"), ("float64", "double")):
-        tile = TILES[element]
-        assert (H200.rates(dtype).tile, H200.rates(dtype).blocks) == ((tile.m, tile.n), tile.blocks)
+        described = [(own.rows, own.columns, own.blocks) for own in H200.rates(dtype).tiles]
+        assert described == [(tile.m, tile.n, tile.blocks) for tile in TILES[element]]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_large_product_runs_at_the_rate_of_the_full_device(dtype: str) -> None:
-    n = 16896  # a multiple of the tiles and of a wave
-    rates = replace(H200.rates(dtype), start=0.0, epilogue=1e12)
+    n = 16896  # a multiple of the tiles and of their waves
+    tiles = tuple(replace(own, start=0.0) for own in H200.rates(dtype).tiles)
+    rates = replace(H200.rates(dtype), tiles=tiles, epilogue=1e12)
     device = replace(H200, launch=0.0, float32=rates, float64=rates)
-    rows, columns = rates.tile
-    per_wave = device.processors * rates.blocks
-    assert (n // rows) * (n // columns) % per_wave == 0
-    wanted = 2 * n**3 / (at(rates.product, n) * 1e12)
-    assert product_seconds(ProductWork(1, 0, 1), (n, n, n), dtype, device, n) == pytest.approx(wanted)
+    for number, own in enumerate(tiles):
+        assert (n // own.rows) * (n // own.columns) % (device.processors * own.blocks) == 0
+        wanted = 2 * n**3 / (at(rates.product, n) * at(own.share, n) * 1e12)
+        assert product_seconds(ProductWork(1, 0, 1), (n, n, n), dtype, device, n, tile=number) == pytest.approx(wanted)
 
 
 def test_one_tile_more_than_a_wave_costs_more_than_a_part_of_it() -> None:
-    rates = H200.float64
-    wave = H200.processors * rates.blocks
-    block = (rates.tile[0], 4096, rates.tile[1])
     device = replace(H200, launch=0.0, bandwidth=1e9)
-    full, more = (product_seconds(ProductWork(tiles, 0, tiles), block, "float64", device, 4096) for tiles in (wave, wave + 1))
-    assert 1.3 * full < more <= 2 * full
+    for number, own in enumerate(H200.float64.tiles):
+        wave, block = H200.processors * own.blocks, (own.rows, 4096, own.columns)
+        full, more = (
+            product_seconds(ProductWork(tiles, 0, tiles), block, "float64", device, 4096, tile=number) for tiles in (wave, wave + 1)
+        )
+        assert (1 + 1 / own.blocks) * full < 1.05 * more <= 2.1 * full, number
 
 
 @pytest.mark.parametrize(
-    ("blocks", "tiles", "taken"), [(1, 133, 2.0), (1, 264, 2.0), (2, 264 + 133, 2.0), (2, 264 + 100, 1.625), (4, 528, 1.0)]
+    ("blocks", "tiles", "taken"),
+    [(1, 133, 2.0), (1, 264, 2.0), (2, 264 + 133, 2.0), (2, 264 + 100, 1.625), (4, 528, 1.0), (4, 528 + 200, 1.5), (4, 300, 0.75)],
 )
-def test_a_last_wave_is_whole_or_one_block_alone(blocks: int, tiles: int, taken: float) -> None:
-    assert waves(tiles, H200, replace(H200.float64, blocks=blocks, lone=0.8)) == taken
+def test_a_last_wave_is_shorter_the_fewer_blocks_stand_beside_each_other(blocks: int, tiles: int, taken: float) -> None:
+    assert waves(tiles, H200, replace(H200.float64.tiles[0], blocks=blocks, lone=0.8)) == taken
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -96,7 +98,7 @@ def test_results_add_to_the_time_by_every_block_that_a_product_goes_to(dtype: st
     same = replace(rates, accumulating=1.0)
     device = replace(H200, bandwidth=1e9, float32=same, float64=same)
     times = [product_seconds(ProductWork(4, read, written), (n, n, n), dtype, device, n) for read, written in ((0, 0), (0, 4), (4, 4))]
-    a_visit = 4 * n * n * {"float32": 4, "float64": 8}[dtype] / (rates.epilogue * 1e9)
+    a_visit = rates.tiles[0].exposed * 4 * n * n * {"float32": 4, "float64": 8}[dtype] / (rates.epilogue * 1e9)
     assert [y - x for x, y in pairwise(times)] == pytest.approx([a_visit, a_visit])
 
 
@@ -145,7 +147,7 @@ def test_devices_are_found_by_short_name_file_and_full_name(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "x"}, "its format is not 'bilinear-device/1'"),
+        ({"format": "x"}, "its format is not 'bilinear-device/2'"),
         ({"processors": 0}, "processors is no positive number"),
         ({"processors": 1.5}, "processors is no whole number"),
         ({"bandwidth": "fast"}, "bandwidth is no positive number"),
@@ -153,7 +155,9 @@ def test_devices_are_found_by_short_name_file_and_full_name(tmp_path: Path) -> N
         ({"launch": -1}, "launch is no positive number"),
         ({"float32": {**RATES, "streaming": []}}, "streaming is no list of pairs"),
         ({"float32": {**RATES, "streaming": [[2, 1], [1, 1]]}}, "the keys of streaming do not rise"),
-        ({"float32": {}}, "tile is missing"),
+        ({"float32": {}}, "tiles is missing"),
+        ({"float32": {**RATES, "tiles": RATES["tiles"][:2]}}, "tiles is no list of 3 tiles"),
+        ({"float32": {**RATES, "tiles": [{**RATES["tiles"][0], "lone": 2}] * 3}}, "lone is above 1"),
         ({"float32": 3}, "an object is missing"),
         ({"name": ""}, "name is no short text"),
     ],

@@ -174,7 +174,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cuda.get_current_stream = lambda: SimpleNamespace(ptr=gpu.stream, synchronize=lambda: None)
     cupy: Any = ModuleType("cupy")
     cupy.cuda, cupy.ndarray, cupy.matmul = cuda, Array, gpu.matmul
-    cuda.ExternalStream = lambda stream: gpu.using(stream=stream)
+    cuda.Stream = SimpleNamespace(from_external=lambda stream: gpu.using(stream=stream.__cuda_stream__()[1]))
     cuda.using_allocator = lambda allocate: gpu.using(allocate=allocate)
     cuda.PythonFunctionAllocator = lambda allocate, free: SimpleNamespace(malloc=lambda size: allocate(size, 0))
     cupy.empty = gpu.empty

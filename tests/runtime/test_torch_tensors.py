@@ -47,12 +47,12 @@ class Tensor:
 class Torch(ModuleType):
     """As much of PyTorch as is asked of it, and what was asked."""
 
-    Tensor = Tensor
     records = True
 
     def __init__(self) -> None:
         super().__init__("torch")
         self.allocated: list[tuple[int, int, int]] = []
+        self.Tensor = Tensor
         self.cuda = SimpleNamespace(
             current_stream=lambda device: SimpleNamespace(cuda_stream=STREAM),
             caching_allocator_alloc=self.allocate,
