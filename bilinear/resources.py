@@ -29,7 +29,8 @@ def devices_folder() -> Path:
 def implementation_sha256() -> str:
     """SHA-256 of all that turns a proved algorithm into kernels: another one may give other bits for the same plan."""
     package = Path(__file__).resolve().parent
-    texts = [path for room in ("ir", "passes", "planner", "codegen") for path in sorted((package / room).iterdir()) if path.suffix == ".py"]
+    rooms = ("ir", "algebra", "passes", "planner", "codegen")
+    texts = [path for room in rooms for path in sorted((package / room).iterdir()) if path.suffix == ".py"]
     found = hashlib.sha256()
     for path in (*texts, *sorted(p for p in templates_folder().iterdir() if p.name.endswith(".cu.j2"))):
         found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")

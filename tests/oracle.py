@@ -106,11 +106,11 @@ def scheme_computes(scheme: Scheme, trials: int = 3, seed: int = 0) -> bool:
     for _ in range(trials):
         a, b = blocks(m * k), blocks(k * n)
         products = [
-            sum((c * a[i] for i, c in left), zero) @ sum((c * b[i] for i, c in right), zero) for left, right in zip(u, v, strict=True)
+            sum((a[i] * c for i, c in left), zero) @ sum((b[i] * c for i, c in right), zero) for left, right in zip(u, v, strict=True)
         ]
         for position, row in enumerate(w):
             i, j = divmod(position, n)
             wanted = sum((a[i * k + p] @ b[p * n + j] for p in range(k)), zero)
-            if not np.array_equal(sum((c * products[p] for p, c in row), zero), wanted):
+            if not np.array_equal(sum((products[p] * c for p, c in row), zero), wanted):
                 return False
     return True

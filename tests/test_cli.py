@@ -229,10 +229,10 @@ def test_verify_speaks_text_json_and_markdown(shell: Shell) -> None:
 
 def test_list_names_every_shipped_algorithm(shell: Shell) -> None:
     rows = {row["name"]: row for row in shell.json("list")}
-    assert set(rows) >= {"naive2x2", "strassen", "winograd", "msmes", "laderman", "hopcroft_kerr"}
-    assert rows["winograd"]["additions"] == 15
+    assert set(rows) >= {"naive2x2", "strassen", "winograd", "laderman", "hopcroft_kerr"}
+    assert rows["winograd"]["shared"] == 15
     assert rows["laderman"]["format"] == "<3,3,3;23>"
-    assert rows["msmes"]["kind"] == "in-place schedule"
+    assert rows["strassen"]["schedules"] == [{"name": "msmes", "strategy": "in place"}]
     assert "hopcroft_kerr" in shell("list")[1]
 
 

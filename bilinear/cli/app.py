@@ -8,20 +8,25 @@ from typing import Annotated
 import typer
 
 from bilinear import __version__
-from bilinear.cli import exchanging, planning, proving, running
+from bilinear.cli import benching, combining, discovering, exchanging, listing, planning, proving, running, sharing, starting
 from bilinear.errors import BilinearError, StageError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Fast matrix multiplication, proved.")
 app.command()(proving.compile)
 app.command()(proving.verify)
 app.command()(running.run)
-app.command("list")(running.list_algorithms)
+app.command("list")(listing.list_algorithms)
+app.command()(starting.new)
 app.command()(running.show)
+app.command()(combining.combine)
 app.command()(planning.schedule)
 app.command()(planning.plan)
 app.command()(planning.tune)
+app.command()(benching.bench)
 app.command("import")(exchanging.import_)
 app.command()(exchanging.export)
+app.command()(discovering.discover)
+app.command()(sharing.share)
 app.command()(running.doctor)
 
 USAGE = 2

@@ -1,4 +1,4 @@
-"""run, list, show and doctor."""
+"""run, show and doctor."""
 
 from __future__ import annotations
 
@@ -55,19 +55,6 @@ def run(
                 checks.append(check(loaded, size, each, levels, inputs or natural_inputs(loaded.schedule), one, tolerance=tolerance))
     print(json.dumps([c.to_json() for c in checks], indent=1) if as_json else check_table(checks))
     require(checks)
-
-
-def list_algorithms(as_json: Json = False) -> None:
-    """List the shipped algorithms."""
-    from bilinear.reporting.library import library_rows
-    from bilinear.reporting.table import aligned
-
-    rows = library_rows()
-    if as_json:
-        print(json.dumps([row.to_json() for row in rows], indent=1))
-        return
-    header = ("name", "kind", "format", "additions", "exponent", "source")
-    print("\n".join(aligned([(r.name, r.kind, r.format, r.additions, f"{r.exponent:.3f}", r.citation) for r in rows], header)))
 
 
 def show(algorithm: Algorithm) -> None:

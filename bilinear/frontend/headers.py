@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from bilinear.algebra.bounds import limits, within_bounds
 from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.syntax import SchemeHeader, Word
 from bilinear.ir.ring import RINGS, Ring, parse_ring
-
-MOST_BLOCKS = 4096
-"""Blocks of one matrix."""
-MOST_PRODUCTS = 20_000
 
 _FORMAT = re.compile(r"<\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*([0-9]+)\s*;\s*([0-9]+)\s*>")
 
@@ -29,24 +26,31 @@ class Format:
 
 def read_format(header: SchemeHeader, reporter: Reporter) -> Format | None:
     """The format of a scheme; None where it is malformed, out of bounds, or over a ring that is not supported, which is reported."""
-    word = header.format
+    numbers = read_numbers(header.format, reporter)
+    if numbers is None:
+        return None
+    ring = read_ring(header.ring, reporter)
+    return Format(*numbers, ring) if ring is not None else None
+
+
+def read_numbers(word: Word, reporter: Reporter) -> tuple[int, int, int, int] | None:
+    """m, k, n and r of a format; None where it is malformed or out of bounds, which is reported (E201, E202)."""
     match = _FORMAT.fullmatch(word.text)
     hint = "<2,2,2;7> multiplies 2 x 2 by 2 x 2 blocks with 7 products"
     if match is None:
         reporter.report("E201", f"{shown(word.text)} is not a format", word.span, "expected <m,k,n;r>", hint=hint)
         return None
     if max(map(len, match.groups())) > 9:
-        reporter.report("E202", "the format is too large", word.span, "out of bounds", note=_limits())
+        reporter.report("E202", "the format is too large", word.span, "out of bounds", note=limits())
         return None
     m, k, n, rank = map(int, match.groups())
     if min(m, k, n, rank) == 0:
         reporter.report("E201", "a format has no zeros", word.span, "expected positive numbers", hint=hint)
         return None
-    if max(m * k, k * n, m * n) > MOST_BLOCKS or rank > MOST_PRODUCTS:
-        reporter.report("E202", "the format is too large", word.span, "out of bounds", note=_limits())
+    if not within_bounds(m, k, n, rank):
+        reporter.report("E202", "the format is too large", word.span, "out of bounds", note=limits())
         return None
-    ring = read_ring(header.ring, reporter)
-    return Format(m, k, n, rank, ring) if ring is not None else None
+    return m, k, n, rank
 
 
 def read_ring(word: Word | None, reporter: Reporter) -> Ring | None:
@@ -60,7 +64,3 @@ def read_ring(word: Word | None, reporter: Reporter) -> Ring | None:
         hint = f"write over one of {RINGS}, or nothing, which means Q"
         reporter.report("E203", f"{name} is no ring that schemes can be written over", word.span, "not known", hint=hint)
     return ring
-
-
-def _limits() -> str:
-    return f"a matrix has at most {MOST_BLOCKS} blocks, a scheme at most {MOST_PRODUCTS} products"

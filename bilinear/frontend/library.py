@@ -1,23 +1,28 @@
-"""Algorithms by name: files, names beside the referring file, and the shipped ones."""
+"""Algorithms by name: files, the shipped ones, and what is composed of them where it is asked for."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from bilinear.errors import BilinearError, Diagnostic, fail
+from bilinear.frontend.files import SUFFIX, read_source, shipped, split
 from bilinear.frontend.lower import Module, lower
 from bilinear.frontend.parse import parse_statements
+from bilinear.frontend.references import References
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
-from bilinear.frontend.syntax import Word
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme
-from bilinear.resources import algorithms_folder
 from bilinear.source import Source
 
-SUFFIX = ".bl"
-MOST_BYTES = 4 * 2**20
-"""Size of a file that is read."""
+__all__ = ["Loaded", "load", "parse_source", "shipped"]
+
+EXPRESSION = "<expression>"
+"""What the source of a composition is called that stands where an algorithm is asked for."""
+MOST_LETTERS = 4096
+"""Characters of what an algorithm is asked for by."""
+_COMPOSED = re.compile(r"\([ \t]*(?:x|\+[ \t]*[mkn])[ \t]*\)|^\s*(?:rotate|transpose)\s*\(|^\s*<[0-9,\s]*>\s*$")
 
 
 @dataclass(frozen=True)
@@ -41,9 +46,13 @@ def parse_source(source: Source) -> Module:
 def load(name_or_path: str | Path) -> Loaded:
     """The scheme or schedule in a file, or of a name among the shipped algorithms; `FILE.bl:NAME` picks one of a file's.
 
-    A file stands for its only schedule if it has one, else for its only scheme. Raises `BilinearError`.
+    A file stands for its only schedule if it has one, else for its only scheme. A composition such as `laderman (x) strassen` is what it
+    would be in a file in the working folder. Raises `BilinearError`.
     """
-    asked, picked = _split(str(name_or_path))
+    text = str(name_or_path)
+    if len(text) <= MOST_LETTERS and _COMPOSED.search(text) and not _exists(text):
+        return compose(text)
+    asked, picked = split(text)
     path = _find(asked)
     source = read_source(path)
     module, schemes = _module(source, path)
@@ -55,92 +64,47 @@ def load(name_or_path: str | Path) -> Loaded:
     return Loaded(schemes[thing.scheme], thing, source, path)
 
 
-def read_source(path: Path) -> Source:
-    """The text of a file. Raises `BilinearError` (E121 to E124) where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except FileNotFoundError:
-        raise fail("E121", f"there is no file {shown(str(path), 200)}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise fail("E122", f"{shown(str(path), 200)} cannot be read: {reason}") from None
-    if len(data) > MOST_BYTES:
-        raise fail("E124", f"{path} is larger than {MOST_BYTES // 2**20} MiB", "is this a .bl file?")
-    try:
-        return Source(str(path), data.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise fail("E123", f"{path} is not UTF-8: byte {error.start} does not decode", "save the file as UTF-8") from None
+def schemes_in(path: Path) -> tuple[Scheme, ...]:
+    """The schemes of a file, whose schedules are not looked at. Raises `BilinearError`."""
+    reporter = Reporter()
+    module = lower(parse_statements(read_source(path), reporter), References(path).find, reporter, with_schedules=False)
+    reporter.finish()
+    return module.schemes
 
 
-def shipped() -> dict[str, Path]:
-    """The shipped algorithms by name."""
-    return {path.stem: path for path in sorted(algorithms_folder().glob(f"*{SUFFIX}"))}
+def compose(expression: str, name: str = "") -> Loaded:
+    """The scheme that an expression of the language makes; without a name it is called after the expression. Raises `BilinearError`."""
+    name = name or _called(expression)
+    path = Path(f"{name}{SUFFIX}")
+    source = Source(EXPRESSION, f"scheme {name} = {expression.strip()}")
+    return Loaded(_module(source, path)[0].schemes[0], None, source, path)
+
+
+def _called(expression: str) -> str:
+    words = re.sub(r"\(\s*\+\s*([mkn])\s*\)", r" plus_\1 ", expression)
+    name = "_".join(re.findall(r"[A-Za-z0-9_]+", words))
+    return "composed" if len(name) > 100 or not name else name if not name[0].isdigit() else f"classical_{name}"
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _module(source: Source, path: Path) -> tuple[Module, dict[str, Scheme]]:
     """A file's module, and by name every scheme that it holds or refers to."""
-    reporter = Reporter()
-    others: dict[str, Scheme | None] = {}
-
-    def find(word: Word, to: Reporter) -> Scheme | None:
-        if word.text not in others:
-            others[word.text] = _refer(word, path, to)
-        return others[word.text]
-
-    module = lower(parse_statements(source, reporter), find, reporter)
+    reporter, references = Reporter(), References(path)
+    module = lower(parse_statements(source, reporter), references.find, reporter)
     reporter.finish()
-    return module, {name: s for name, s in others.items() if s is not None} | {s.name: s for s in module.schemes}
-
-
-def _refer(word: Word, path: Path, reporter: Reporter) -> Scheme | None:
-    """The scheme that a schedule in the file `path` names; None where there is none, which is reported (E221, E222)."""
-    known = shipped()
-    places = [path.parent / f"{word.text}{SUFFIX}", *([known[word.text]] if word.text in known else [])]
-    found = [place for place in places if len(word.text) < 200 and place.is_file()]
-    other = next((place for place in found if not _same(place, path)), None)
-    if other is None and found:
-        message = f"{shown(word.text)} names this file, which holds no such scheme"
-        reporter.report("E222", message, word.span, "refers to itself", hint="write the scheme into this file")
-        return None
-    if other is None:
-        hint = did_you_mean(word.text, known) or f"known are {listed(known, 20)}, and the files beside this one"
-        reporter.report("E221", f"there is no scheme {shown(word.text)}", word.span, "not known", hint=hint)
-        return None
-    return _scheme_of(word, other, reporter)
-
-
-def _scheme_of(word: Word, path: Path, reporter: Reporter) -> Scheme | None:
-    """The scheme of that name, else the only one, in another file, whose schedules are not looked at, so that no cycle can arise."""
-    inner = Reporter()
-    try:
-        schemes = lower(parse_statements(read_source(path), inner), None, inner).schemes
-        inner.finish()
-    except BilinearError as error:
-        reporter.found += error.diagnostics
-        return None
-    named = [s for s in schemes if s.name == word.text]
-    if not named and len(schemes) != 1:
-        held = f"it holds {listed(s.name for s in schemes)}" if schemes else "it holds no scheme, and a schedule is made of a scheme"
-        message = f"{path.name} has no scheme {shown(word.text)}"
-        reporter.report("E222", message, word.span, "not a scheme", note=held)
-        return None
-    return named[0] if named else schemes[0]
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()
-
-
-def _split(asked: str) -> tuple[str, str]:
-    """A path and the name picked of its things, if any: `FILE.bl:NAME`."""
-    head, mark, name = asked.rpartition(f"{SUFFIX}:")
-    return (head + SUFFIX, name) if mark else (asked, "")
+    others = {name: s for name, s in references.found.items() if s is not None}
+    return module, others | {s.name: s for s in module.schemes}
 
 
 def _find(asked: str) -> Path:
     """The file that a name or path stands for. Raises `BilinearError` (E121) where there is none."""
-    if len(asked) > 4096 or "\0" in asked:
+    if len(asked) > MOST_LETTERS or "\0" in asked:
         raise fail("E121", f"{shown(asked)} is neither a file nor a shipped algorithm")
     path, known = Path(asked), shipped()
     try:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bilinear.frontend.atoms import grid
 from bilinear.frontend.claims import read_claims
+from bilinear.frontend.compositions import Composer, FindScheme
 from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.scaled_stages import ScaledStageReader
 from bilinear.frontend.schemes import read_citation, read_scheme
 from bilinear.frontend.stages import StageReader
-from bilinear.frontend.syntax import Basis, Broken, Citation, Row, ScheduleHeader, SchemeHeader, Stage, Statement, Update, Word
+from bilinear.frontend.syntax import (
+    Basis,
+    Broken,
+    Citation,
+    Composition,
+    Header,
+    Row,
+    ScheduleHeader,
+    SchemeHeader,
+    Stage,
+    Statement,
+    Update,
+    Word,
+)
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme
-
-FindScheme = Callable[[Word, Reporter], Scheme | None]
-"""Finds the scheme that a schedule names in other files; None where there is none, which it reports."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +42,12 @@ class Module:
 class _Item:
     """A header and the statements up to the next one."""
 
-    header: SchemeHeader | ScheduleHeader
+    header: Header
     body: tuple[Statement, ...]
 
 
-def lower(statements: Sequence[Statement], find_scheme: FindScheme | None, reporter: Reporter) -> Module:
-    """The meaning of a file's statements, schemes before schedules; without `find_scheme` schedules are left out."""
+def lower(statements: Sequence[Statement], find_scheme: FindScheme, reporter: Reporter, with_schedules: bool = True) -> Module:
+    """The meaning of a file's statements: schemes that are written, then those that are made of others, then schedules."""
     items = _items(statements, reporter)
     _find_duplicates(items, reporter)
     schemes: dict[str, Scheme | None] = {}
@@ -46,23 +57,28 @@ def lower(statements: Sequence[Statement], find_scheme: FindScheme | None, repor
         if isinstance(item.header, SchemeHeader):
             scheme = read_scheme(item.header, item.body, reporter)
             schemes.setdefault(item.header.name.text, scheme)
+    compositions = {i.header.name.text: (i.header, i.body) for i in reversed(items) if isinstance(i.header, Composition)}
+    composer = Composer(schemes, compositions, lambda word, to: find_scheme(word, Reporter() if unsure else to), reporter)
     for item in items:
-        if not isinstance(item.header, ScheduleHeader) or find_scheme is None or reporter.full:
+        if isinstance(item.header, Composition) and not reporter.full:
+            composer.named(item.header.name)
+    for item in items:
+        if not isinstance(item.header, ScheduleHeader) or not with_schedules or reporter.full:
             continue
-        name = item.header.scheme
-        scheme = schemes[name.text] if name.text in schemes else find_scheme(name, Reporter() if unsure else reporter)
-        schedule = _schedule(item.header, item.body, scheme, reporter)
+        schedule = _schedule(item.header, item.body, composer.named(item.header.scheme), reporter)
         if schedule is not None:
             schedules.append(schedule)
-    return Module(tuple(s for s in schemes.values() if s is not None), tuple(schedules))
+    order = dict.fromkeys(item.header.name.text for item in items if not isinstance(item.header, ScheduleHeader))
+    found = (schemes.get(name) for name in order)
+    return Module(tuple(scheme for scheme in found if scheme is not None), tuple(schedules))
 
 
 def _items(statements: Sequence[Statement], reporter: Reporter) -> list[_Item]:
     """Group statements under their headers; those before any are reported once (E217), those under a broken one dropped."""
-    items: list[tuple[SchemeHeader | ScheduleHeader, list[Statement]]] = []
+    items: list[tuple[Header, list[Statement]]] = []
     outside, dropped = False, False
     for statement in statements:
-        if isinstance(statement, SchemeHeader | ScheduleHeader):
+        if isinstance(statement, Header):
             items.append((statement, []))
             dropped = False
         elif isinstance(statement, Broken) and statement.header:
@@ -78,12 +94,11 @@ def _items(statements: Sequence[Statement], reporter: Reporter) -> list[_Item]:
 
 def _find_duplicates(items: Sequence[_Item], reporter: Reporter) -> None:
     """Report names that two schemes, or two schedules, of a file share (E227)."""
-    first: dict[tuple[type, str], Word] = {}
+    first: dict[tuple[str, str], Word] = {}
     for item in items:
-        name = item.header.name
-        other = first.setdefault((type(item.header), name.text), name)
+        name, kind = item.header.name, "schedule" if isinstance(item.header, ScheduleHeader) else "scheme"
+        other = first.setdefault((kind, name.text), name)
         if other is not name:
-            kind = "scheme" if isinstance(item.header, SchemeHeader) else "schedule"
             note = f"the first is at {other.span}"
             reporter.report("E227", f"a second {kind} {shown(name.text)}", name.span, "named again", note=note, hint="rename one of them")
 

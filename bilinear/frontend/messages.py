@@ -23,6 +23,7 @@ class Message:
 
 
 _SCHEME_HINT = "a header reads: scheme strassen <2,2,2;7>, and perhaps: over Z"
+_COMPOSITION_HINT = "a composition reads: scheme big = laderman (x) strassen; operators are (x), (+m), (+k), (+n); files stand in quotes"
 _SCHEDULE_HINT = "a header reads: schedule msmes of strassen: in-place, restores A B"
 
 MESSAGES = (
@@ -43,6 +44,22 @@ MESSAGES = (
         found="operator before a statement",
     ),
     Message(
+        "E649",
+        "a composition is not complete",
+        "expected a scheme",
+        _COMPOSITION_HINT,
+        "scheme x = strassen (x)",
+        accepts="FUNCTION",
+    ),
+    Message(
+        "E649",
+        "{found} in a composition",
+        "expected an operator, or the end",
+        _COMPOSITION_HINT,
+        "scheme x = strassen strassen",
+        accepts="TENSOR",
+    ),
+    Message(
         "E110",
         "parentheses do not nest",
         "inside of another parenthesis",
@@ -56,7 +73,7 @@ MESSAGES = (
         "E109",
         "this parenthesis is not closed",
         "no ) belongs to this",
-        "in parentheses stands a sum of names, with coefficients in front",
+        "a sum of names with coefficients stands in parentheses, or schemes with operators between them",
         "scheme x <1,1,1;1>\n  M1 = (A11 * B11",
         accepts="RPAR",
     ),
@@ -80,6 +97,15 @@ MESSAGES = (
         "FORMAT",
     ),
     Message("E102", "{found} after the header of a scheme", "not expected", _SCHEME_HINT, "scheme x <1,1,1;1> Z", "RING"),
+    Message(
+        "E102",
+        "the header of a scheme is not complete",
+        "expected a format before the ring, or = and a composition",
+        _SCHEME_HINT,
+        "scheme x over Z",
+        "EQUALS",
+    ),
+    Message("E649", "this ) closes nothing", "no ( belongs to this", "take it out", "scheme x = strassen)", found=")", heads=("scheme",)),
     Message(
         "E103", "the header of a schedule is not complete", "expected a name", _SCHEDULE_HINT, "schedule", "TITLE", heads=("schedule",)
     ),

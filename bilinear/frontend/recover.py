@@ -11,14 +11,16 @@ from bilinear.source import Source, Span
 WHOLE_LINE = frozenset({"scheme", "schedule", "source"})
 KEYWORDS = WHOLE_LINE | {"stage", "restore", "basis"}
 
+_OPERATOR = re.compile(r"\([ \t]*(?:x|\+[ \t]*[mkn])[ \t]*\)")
 _STRING = re.compile(r'"(?:\\["\\n]|[^"\\\n])*"')
 _CLOSED = re.compile(r"\{[^{}]*\}")
 _BRACE = re.compile(r"[{}]")
 
 
 def skeleton(text: str) -> str:
-    """The text with the insides of strings masked, so that braces and separators in them do not count."""
-    return _STRING.sub(lambda m: '"' + "x" * (len(m[0]) - 2) + '"', text)
+    """The text with the insides of strings masked, and operators such as (x), so that what is in them does not count."""
+    plain = _STRING.sub(lambda m: '"' + "x" * (len(m[0]) - 2) + '"', text)
+    return _OPERATOR.sub(lambda m: "x" * len(m[0]), plain)
 
 
 def line_start(text: str, offset: int) -> int:

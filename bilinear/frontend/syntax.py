@@ -81,6 +81,35 @@ class SchemeHeader:
 
 
 @dataclass(frozen=True)
+class Call:
+    """`rotate(...)` or `transpose(...)`."""
+
+    function: Word
+    argument: Expression
+    span: Span
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Schemes with operators between them, taken from the left: `(x)`, or `(+m)`, `(+k)` and `(+n)`."""
+
+    first: Expression
+    rest: tuple[tuple[Word, Expression], ...]
+    span: Span
+
+
+@dataclass(frozen=True)
+class Composition:
+    """`scheme NAME <m,k,n;r> over RING = EXPRESSION`; format and ring may be left out."""
+
+    name: Word
+    format: Word | None
+    ring: Word | None
+    value: Expression
+    span: Span
+
+
+@dataclass(frozen=True)
 class ScheduleHeader:
     """`schedule NAME of SCHEME: CLAIMS`."""
 
@@ -117,4 +146,7 @@ class Broken:
     span: Span
 
 
-Statement = SchemeHeader | ScheduleHeader | Citation | Basis | Row | Update | Stage | Broken
+Expression = Word | Call | Chain
+"""What a scheme is made of; a word is a name, a file in quotes, or a format, which stands for the classical scheme."""
+Header = SchemeHeader | Composition | ScheduleHeader
+Statement = Header | Citation | Basis | Row | Update | Stage | Broken

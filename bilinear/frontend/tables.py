@@ -6,6 +6,7 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
+from bilinear.algebra.rings import INTEGERS
 from bilinear.frontend.atoms import read_number
 from bilinear.frontend.headers import Format
 from bilinear.frontend.reporter import Reporter
@@ -16,7 +17,6 @@ from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import block_name
 from bilinear.source import Span
 
-INTEGERS = Ring("Z")
 MOST_COUNTED = 100_000
 """Characters of a part of a row whose coefficients are counted where there are too many of them."""
 _SHORT = re.compile(r"[+-]?[0-9]{1,9}(?:/[1-9][0-9]{0,8})?")

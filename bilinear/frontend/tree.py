@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, cast
 
 from bilinear.frontend.syntax import (
     Basis,
+    Call,
+    Chain,
     Citation,
+    Composition,
+    Expression,
     Factor,
     Plain,
     Row,
@@ -26,6 +30,11 @@ if TYPE_CHECKING:
     from lark import Token, Tree
 
     Child = Tree[Token] | Token | None
+
+MOST_NESTED = 50
+"""Parentheses of an expression within each other."""
+NESTED = "("
+"""The text of the word that stands for what is nested deeper."""
 
 
 class TreeReader:
@@ -50,11 +59,38 @@ class TreeReader:
             return self._basis(children)
         if tree.data == "citation":
             return self._citation(children)
+        if tree.data == "composition":
+            return self._composition(children)
         words = [self._word(child) if child is not None else None for child in children]
         span = self._span(words[0], words[-1] or words[-2])
         if tree.data == "scheme":
             return SchemeHeader(_sure(words[1]), _sure(words[2]), words[3], span)
         return ScheduleHeader(_sure(words[1]), _sure(words[3]), words[4], span)
+
+    def _composition(self, children: Sequence[Child]) -> Composition:
+        word, name, format_, ring = (self._word(child) if child is not None else None for child in children[:4])
+        value = self._expression(children[5], MOST_NESTED)
+        return Composition(_sure(name), format_, ring, value, Span(self.source, _sure(word).span.start, value.span.end))
+
+    def _expression(self, child: Child, depth: int) -> Expression:
+        """An expression; what is nested deeper than `depth` becomes a word of all its text, which names nothing."""
+        tree = cast("Tree[Token]", child)
+        kind = getattr(tree, "data", None)
+        if kind is None:
+            return self._word(child)
+        children = cast("list[Child]", tree.children)
+        if kind in ("call", "enclosed"):
+            function = self._word(children[0])
+            span = Span(self.source, function.span.start, self._word(children[-1]).span.end)
+            if depth == 0:
+                return Word(NESTED, span)
+            value = self._expression(children[-2], depth - 1)
+            return Call(function, value, span) if kind == "call" else value
+        if len(children) == 1:
+            return self._expression(children[0], depth)
+        parts = [self._expression(part, depth) for part in children[::2]]
+        rest = tuple(zip(map(self._word, children[1::2]), parts[1:], strict=True))
+        return Chain(parts[0], rest, Span(self.source, parts[0].span.start, parts[-1].span.end))
 
     def _word(self, child: Child) -> Word:
         token = cast("Token", child)

@@ -8,13 +8,13 @@ from functools import lru_cache
 from itertools import pairwise
 from math import prod
 
+from bilinear.algebra.fold_bases import fold_bases
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.passes.colour_products import colour_products
 from bilinear.passes.drop_restoration import drop_restoration
-from bilinear.passes.fold_bases import fold_bases
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.imply_scaling import imply_scaling, why_not_implied
 from bilinear.passes.mark_first_writes import mark_first_writes

@@ -61,6 +61,8 @@ BYTES: dict[str, tuple[int, str, str | bytes]] = {
     "long stage": (1, "E225", filled("schedule s of strassen\n  stage {", "A=B;") + "}"),
     "open braces": (1, "E101", filled("schedule s of strassen\n  stage {", "{")),
     "open parentheses": (1, "E110", filled(f"{HEAD}  S = ", "(")),
+    "a composition without end": (1, "E641", filled("scheme y = <18,18,18>", " (x) <1,1,1>")),
+    "a composition in parentheses": (1, "E647", f"scheme y = {'(' * 45_000}strassen{')' * 45_000}"),
     "refers to itself": (1, "E209", f"{HEAD}  S = T + A11\n  T = S + A11\n  M1 = S * B11\n  C11 = M1\n"),
 }
 

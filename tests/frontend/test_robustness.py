@@ -61,7 +61,8 @@ def test_too_many_equations_say_so() -> None:
 
 
 WORDS = """scheme schedule source stage restore over of x strassen <2,2,2;7> <1,1,1;1> { } ( ) + - * = += -= , ; : | # " 0 1 -1/2 1/0
-    A11 A12 B11 B21 C11 C22 A[1,1] A[9] S1 M1 M2 M1: in-place restores Z"""
+    A11 A12 B11 B21 C11 C22 A[1,1] A[9] S1 M1 M2 M1: in-place restores Z
+    = (x) (+m) (+n) rotate( transpose( strassen laderman <1,1,2> "x.bl" """
 PIECES = st.sampled_from([*WORDS.split(), "\n", "\n", '"text"', "  ", "\r\n", "\t", "é", "\0"])
 
 

@@ -9,7 +9,7 @@ import pytest
 from hostile import MOST_SECONDS, answers
 
 from bilinear.errors import BilinearError
-from bilinear.frontend import parse_source
+from bilinear.frontend import load, parse_source
 from bilinear.frontend.library import shipped
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Target
@@ -132,17 +132,19 @@ def test_numbers_that_cancel_are_within_their_bound() -> None:
     assert linear.matrix == (((0, 1),),)
 
 
-@pytest.mark.parametrize("name", sorted(shipped()))
-def test_the_short_verdict_is_that_of_the_proof(name: str) -> None:
-    for scheme in parse_source(Source("x.bl", shipped()[name].read_text(encoding="utf-8"))).schemes:
-        u, _, w = scheme.tables
-        left, right, last = (LinearMap(size, table) for size, table in _sized(scheme))
-        flat = Scheme("x", scheme.m, scheme.k, scheme.n, left, right, last, scheme.products)
-        assert multiplies(flat) and prove_scheme(flat).holds
-        for output in range(len(w)):
-            less = tuple(row[1:] if i == output else row for i, row in enumerate(w))
-            wrong = Scheme("x", flat.m, flat.k, flat.n, flat.u, flat.v, LinearMap(len(u), less), scheme.products)
-            assert multiplies(wrong) == prove_scheme(wrong).holds == (not w[output])
+RATIONAL = [scheme for name in sorted(shipped()) for scheme in (load(name).scheme,) if scheme.name == name and scheme.ring.name in "QZ"]
+
+
+@pytest.mark.parametrize("scheme", RATIONAL, ids=lambda scheme: scheme.name)
+def test_the_short_verdict_is_that_of_the_proof(scheme: Scheme) -> None:
+    u, _, w = scheme.tables
+    left, right, last = (LinearMap(size, table) for size, table in _sized(scheme))
+    flat = Scheme("x", scheme.m, scheme.k, scheme.n, left, right, last, scheme.products)
+    assert multiplies(flat) and prove_scheme(flat).holds
+    for output in range(len(w)):
+        less = tuple(row[1:] if i == output else row for i, row in enumerate(w))
+        wrong = Scheme("x", flat.m, flat.k, flat.n, flat.u, flat.v, LinearMap(len(u), less), scheme.products)
+        assert multiplies(wrong) == prove_scheme(wrong).holds == (not w[output])
 
 
 def _sized(scheme: Scheme) -> list[tuple[int, Any]]:

@@ -1,0 +1,38 @@
+"""`matmul` with `auto` beside the library on 200 shapes, powers of two, primes, odd, tall and wide, 1 to 20000 a side.
+
+The time of a short call is that on the device, of others that between events, host time included; a shape fails where the confidence
+interval of its ratio lies below 0.98. Every result is checked in the same run. The rows are saved every half minute, for a run can be cut.
+`--part 2/4` measures the second quarter of the shapes, every fourth one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from common import need_gpu, tell
+
+from bilinear.reporting.bench_table import grid_summary
+from bilinear.runtime.bench import GRID, collect, described, effort, measure
+from bilinear.runtime.bench_tasks import build_ahead, tasks_for
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", default="1/1", help="which part of the shapes, as 2/4")
+    parser.add_argument("--seconds", type=float, help="begin with no further shape after so long")
+    parser.add_argument("--json", type=Path, help="where the results go")
+    options = parser.parse_args()
+    part, parts = map(int, options.part.split("/"))
+    tasks = tasks_for("", None, True, ("float64", "float32"), ("auto",))[part - 1 :: parts]
+    need_gpu()
+    device = described(tasks)
+    print(f"{len(tasks)} shapes, at most {GRID.rounds} rounds each", flush=True)
+    build_ahead(tasks, device)
+    result = collect(measure(tasks, device, effort(True, None, options.seconds)), "grid", sys.argv, options.json, tell)
+    print(grid_summary(result.rows))
+
+
+if __name__ == "__main__":
+    main()

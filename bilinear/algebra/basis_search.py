@@ -1,0 +1,210 @@
+"""A scheme in other bases, in which its maps have few terms (Karstadt, Schwartz 2017).
+
+U = (U X) X^-1 for any invertible X: the blocks of A are changed by X^-1 once, before the recursion, and every level runs U X. The number
+of terms of U X is the least where its columns are, one after another, the sparsest vectors of the column space of U that are independent
+of those before: independent sets are a matroid, so the greedy choice is the best one (Beniamini, Cheng, Holtz, Karstadt, Schwartz 2020).
+Sparsest vectors vanish on as many rows as they can, so each is the kernel of some rows of U of rank one less than full.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import comb
+
+import numpy as np
+
+from bilinear.algebra.change_basis import inverse
+from bilinear.algebra.rings import INTEGERS, least_residue, maps_of, reciprocal, reduced
+from bilinear.algebra.share_values import magnitude
+from bilinear.algebra.tell import shortened
+from bilinear.errors import fail
+from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.number import Coefficient, exact, is_negative, rational
+from bilinear.ir.ring import RATIONALS, Ring
+from bilinear.ir.scheme import Bases, Scheme
+
+MOST_KERNELS = 4000
+"""Sets of rows whose kernels are all weighed."""
+MOST_BLOCKS = 9
+"""Blocks of a matrix up to which, where there are more sets, all columns with entries -1, 0 and 1 are weighed instead."""
+RESTARTS = 200
+"""Orders in which columns of equally many terms are taken."""
+TINY = 1e-9
+"""What counts as zero where candidates are put in order; what they are is computed exactly."""
+
+Vector = tuple[Coefficient, ...]
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column x of X, and the terms of U x: (row, coefficient)."""
+
+    x: Vector
+    image: Form
+
+    @property
+    def scalings(self) -> int:
+        return sum(_is_scaling(c) for _, c in self.image)
+
+
+def change_to_sparse_bases(scheme: Scheme, *, seed: int = 0) -> Scheme:
+    """The scheme with changes of basis in front of U and V and behind W, in which these have the fewest terms.
+
+    Among bases of as few terms, one is taken in which U, V, W have few scalings and the changes few terms. Up to `MOST_KERNELS` sets of
+    rows the number of terms is the least that there is; beyond them it is for bases with entries -1, 0 and 1. The maps are tables:
+    `share_sums` looks for what they have in common. A scheme over Z becomes one over Q where its bases are not over Z.
+    Raises `BilinearError`: E651 over Q[lambda], E652 where a matrix has too many blocks.
+    """
+    if scheme.ring.is_approximate:
+        raise fail("E651", f"{scheme.name} is over {scheme.ring}, where few numbers have an inverse", "take an exact scheme")
+    u, v, w = scheme.tables
+    m, k, n = scheme.m, scheme.k, scheme.n
+    left, a = _sparse(scheme, u, m * k, seed)
+    right, b = _sparse(scheme, v, k * n, seed)
+    back, c = _sparse(scheme, _turned(w, scheme.rank), m * n, seed)
+    bases = Bases(LinearMap(m * k, a), LinearMap(k * n, b), LinearMap(m * n, _turned(c, m * n)))
+    maps = LinearMap(m * k, left), LinearMap(k * n, right), LinearMap(scheme.rank, _turned(back, m * n))
+    name = shortened(f"{scheme.name}_in_other_bases")
+    changed = replace(scheme, name=name, u=maps[0], v=maps[1], w=maps[2], bases=bases, places=None)
+    within = all(scheme.ring.holds(c) for linear in maps_of(changed) for row in linear.outputs for _, c in row)
+    return reduced(changed if within else replace(changed, ring=RATIONALS))
+
+
+def _sparse(scheme: Scheme, rows: Sequence[Form], size: int, seed: int) -> tuple[tuple[Form, ...], tuple[Form, ...]]:
+    """The rows times the best X found, and X^-1."""
+    ring = scheme.ring
+    columns = _candidates(rows, _vectors(scheme, rows, size), size, ring)
+    generator = random.Random(seed)
+    found = []
+    for _ in range(RESTARTS):
+        shuffled = sorted(generator.sample(columns, len(columns)), key=lambda column: (len(column.image), column.scalings))
+        space = _Space(ring)
+        chosen = [column for column in shuffled if len(space.pivots) < size and space.extend(column.x)]
+        change = inverse([[column.x[i] for column in chosen] for i in range(size)], ring)
+        found.append((_weight(chosen, change, ring), chosen, change))
+    _, chosen, change = min(found, key=lambda one: one[0])
+    images = _turned([column.image for column in chosen], len(rows))
+    return images, tuple(form(enumerate(row)) for row in change)
+
+
+def _weight(chosen: Sequence[_Column], change: Sequence[Sequence[Coefficient]], ring: Ring) -> tuple[bool, int, int, int, int]:
+    entries = [c for row in change for c in row if c] + [c for column in chosen for c in column.x if c]
+    images = [c for column in chosen for _, c in column.image]
+    foreign = not all(ring.holds(c) for c in entries + images)
+    return foreign, len(images), sum(map(_is_scaling, images)), sum(map(_is_scaling, entries)), len(entries)
+
+
+def _is_scaling(value: Coefficient) -> bool:
+    return value not in (1, -1)
+
+
+class _Space:
+    """The space that some vectors span, by a basis in which each vector alone has a 1 in a place of its own."""
+
+    def __init__(self, ring: Ring, pivots: dict[int, Vector] | None = None) -> None:
+        self.ring = ring
+        self.pivots = pivots or {}
+
+    def extend(self, x: Vector) -> bool:
+        """Take a vector in; whether it was not in the space."""
+        for place, row in self.pivots.items():
+            x = self._without(x, place, row)
+        place = next((i for i, c in enumerate(x) if c), -1)
+        if place < 0:
+            return False
+        factor = reciprocal(x[place], self.ring)
+        monic = tuple(_in(factor * c, self.ring) for c in x)
+        self.pivots = {i: self._without(row, place, monic) for i, row in self.pivots.items()} | {place: monic}
+        return True
+
+    def _without(self, x: Vector, place: int, row: Vector) -> Vector:
+        return tuple(_in(c - x[place] * d, self.ring) for c, d in zip(x, row, strict=True)) if x[place] else x
+
+
+def _candidates(rows: Sequence[Form], vectors: Iterator[Vector], size: int, ring: Ring) -> list[_Column]:
+    """The columns that may be taken, each once up to a factor: of those that come sparsest first, no more terms than a basis needs."""
+    space, found, most = _Space(ring), dict[Form, _Column](), math.inf
+    for x in vectors:
+        column = _scaled(x, rows, ring)
+        if len(column.image) > most:
+            break
+        found.setdefault(column.image, column)
+        if space.extend(x) and len(space.pivots) == size:
+            most = len(column.image)
+    return list(found.values())
+
+
+def _vectors(scheme: Scheme, rows: Sequence[Form], size: int) -> Iterator[Vector]:
+    """Candidates for columns, those first on which fewest rows are nonzero."""
+    distinct = _distinct_directions(rows, size, scheme.ring)
+    if comb(len(distinct), size - 1) <= MOST_KERNELS:
+        return iter(sorted(_kernels(distinct, size, _Space(scheme.ring)), key=lambda x: len(_image(rows, x, scheme.ring))))
+    if size <= MOST_BLOCKS and scheme.ring in (RATIONALS, INTEGERS):
+        return _ternary(rows, size)
+    message = f"{scheme.name} {scheme.format} is too large for the search for other bases"
+    limit = f"at most {MOST_KERNELS} sets of rows are weighed, or over Q matrices of at most {MOST_BLOCKS} blocks"
+    raise fail("E652", message, "search for a smaller scheme, and compose it", notes=(limit,))
+
+
+def _kernels(rows: Sequence[Vector], size: int, space: _Space) -> Iterator[Vector]:
+    """The kernel of each set of rows that makes the space one smaller than the whole."""
+    missing = size - 1 - len(space.pivots)
+    if not missing:
+        (free,) = set(range(size)) - space.pivots.keys()
+        yield tuple(1 if i == free else _in(-space.pivots[i][free], space.ring) for i in range(size))
+        return
+    for number in range(len(rows) - missing + 1):
+        larger = _Space(space.ring, space.pivots)
+        if larger.extend(rows[number]):
+            yield from _kernels(rows[number + 1 :], size, larger)
+
+
+def _image(rows: Sequence[Form], x: Vector, ring: Ring) -> list[tuple[int, Coefficient]]:
+    return [(i, value) for i, row in enumerate(rows) if (value := _in(sum((c * x[j] for j, c in row if x[j]), start=0), ring))]
+
+
+def _ternary(rows: Sequence[Form], size: int) -> Iterator[Vector]:
+    """All columns with entries -1, 0 and 1 up to sign."""
+    vectors = [x for x in product((0, 1, -1), repeat=size) if next((c for c in x if c), 0) == 1]
+    matrix = np.zeros((len(rows), size))
+    for number, row in enumerate(rows):
+        for i, c in row:
+            matrix[number, i] = rational(c)
+    nonzero = np.count_nonzero(np.abs(matrix @ np.array(vectors).T) > TINY, axis=0)
+    return (vectors[i] for i in np.argsort(nonzero, kind="stable"))
+
+
+def _scaled(x: Vector, rows: Sequence[Form], ring: Ring) -> _Column:
+    """The column times what makes most coefficients of its image 1 or -1, and the first one positive."""
+    image = _image(rows, x, ring)
+    sizes = Counter(magnitude(c) for _, c in image)
+    factor = reciprocal(sizes.most_common(1)[0][0], ring)
+    factor = -factor if is_negative(image[0][1]) else factor
+    return _Column(tuple(_in(c * factor, ring) for c in x), form((i, _in(c * factor, ring)) for i, c in image))
+
+
+def _distinct_directions(rows: Sequence[Form], size: int, ring: Ring) -> list[Vector]:
+    seen: dict[Vector, None] = {}
+    for row in rows:
+        if row:
+            factor, terms = reciprocal(row[0][1], ring), dict(row)
+            seen[tuple(_in(terms.get(i, 0) * factor, ring) for i in range(size))] = None
+    return list(seen)
+
+
+def _in(value: Coefficient, ring: Ring) -> Coefficient:
+    return least_residue(value, ring.modulus) if ring.modulus else exact(value)
+
+
+def _turned(rows: Sequence[Form], number: int) -> tuple[Form, ...]:
+    """The transposed matrix, of so many rows."""
+    columns: list[list[tuple[int, Coefficient]]] = [[] for _ in range(number)]
+    for place, row in enumerate(rows):
+        for i, c in row:
+            columns[i].append((place, c))
+    return tuple(form(column) for column in columns)

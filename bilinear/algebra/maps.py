@@ -1,0 +1,132 @@
+"""Straight-line programs of linear maps, put together: one after another, side by side, as Kronecker products, transposed.
+
+Each function keeps the sums that its parts share. Steps of the result have no names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bilinear.ir.linear import Form, LinearMap, form, substitute
+
+
+def identity(size: int) -> LinearMap:
+    """The map that leaves `size` values as they are."""
+    return LinearMap(size, tuple(((i, 1),) for i in range(size)))
+
+
+def number_of_terms(linear: LinearMap) -> int:
+    """The terms of all steps and outputs."""
+    return sum(map(len, linear.steps + linear.outputs))
+
+
+def table_of(linear: LinearMap) -> LinearMap:
+    """The same map without steps."""
+    return LinearMap(linear.inputs, linear.matrix)
+
+
+def after(first: LinearMap, second: LinearMap) -> LinearMap:
+    """The map that runs one map after another: what the first gives are steps that the second reads."""
+    offset = first.inputs + len(first.steps)
+    place = range(offset, offset + second.inputs + len(second.steps))
+    moved = [_renumbered(row, place) for row in second.steps + second.outputs]
+    steps = first.steps + first.outputs + tuple(moved[: len(second.steps)])
+    return without_copies(LinearMap(first.inputs, tuple(moved[len(second.steps) :]), steps))
+
+
+def together(inputs: int, parts: Sequence[tuple[LinearMap, Sequence[int]]]) -> LinearMap:
+    """The outputs of several maps in a row; each reads those of the `inputs` values whose numbers stand beside it."""
+    steps: list[Form] = []
+    outputs: list[Form] = []
+    for linear, read in parts:
+        place = [*read, *range(inputs + len(steps), inputs + len(steps) + len(linear.steps))]
+        steps += [_renumbered(row, place) for row in linear.steps]
+        outputs += [_renumbered(row, place) for row in linear.outputs]
+    return LinearMap(inputs, tuple(outputs), tuple(steps))
+
+
+def kronecker(first: LinearMap, second: LinearMap) -> LinearMap:
+    """The Kronecker product: input i of the first and j of the second are number i * second.inputs + j, and outputs likewise.
+
+    It runs as (first x I) and then (I x second), or the other way round, whichever has fewer additions.
+    """
+    if kronecker_additions(first, second) == _additions_first_outermost(first, second):
+        return _kronecker(first, second)
+    swapped = _kronecker(second, first)
+    read = [i * second.inputs + j for j in range(second.inputs) for i in range(first.inputs)]
+    rows = range(len(first.outputs))
+    return reordered(reading(swapped, read), [q * len(rows) + o for o in rows for q in range(len(second.outputs))])
+
+
+def kronecker_additions(first: LinearMap, second: LinearMap) -> int:
+    """The additions of the Kronecker product, before sums that turn out to be one and the same are joined."""
+    return min(_additions_first_outermost(first, second), _additions_first_outermost(second, first))
+
+
+def _additions_first_outermost(first: LinearMap, second: LinearMap) -> int:
+    return first.additions * second.inputs + len(first.outputs) * second.additions
+
+
+def _kronecker(first: LinearMap, second: LinearMap) -> LinearMap:
+    """The first map on every inner value, then the second on every outer one."""
+    inner, outer = second.inputs, len(first.outputs)
+    every = together(first.inputs * inner, [(first, range(j, first.inputs * inner, inner)) for j in range(inner)])
+    each = together(outer * inner, [(second, range(o, outer * inner, outer)) for o in range(outer)])
+    return after(every, each)
+
+
+def reading(linear: LinearMap, place: Sequence[int]) -> LinearMap:
+    """The same map, its input i found at the number `place[i]`, a permutation."""
+    return together(linear.inputs, [(linear, place)])
+
+
+def reordered(linear: LinearMap, order: Sequence[int]) -> LinearMap:
+    """The same map, its output `order[i]` in place i."""
+    return LinearMap(linear.inputs, tuple(linear.outputs[i] for i in order), linear.steps, linear.names)
+
+
+def transposed(linear: LinearMap) -> LinearMap:
+    """The transposed map, by the program run backwards: additions + inputs = additions of the transposed + outputs, where none is idle.
+
+    That is the transposition principle (Bordewijk 1956; Fiduccia 1973): what a value was read by is what it is now the sum of.
+    """
+    outputs, values = len(linear.outputs), linear.inputs + len(linear.steps)
+    readers: list[list[tuple[int, int]]] = [[] for _ in range(values)]  # (number of the reader, its coefficient's place) by value
+    rows = linear.outputs + tuple(reversed(linear.steps))
+    for reader, row in enumerate(rows):
+        for place, (value, _) in enumerate(row):
+            readers[value].append((reader, place))
+    forms = [form((reader, rows[reader][place][1]) for reader, place in found) for found in readers]
+    steps = tuple(reversed(forms[linear.inputs :]))
+    return without_copies(LinearMap(outputs, tuple(forms[: linear.inputs]), steps))
+
+
+def without_copies(linear: LinearMap) -> LinearMap:
+    """The same map without the steps that nothing reads, or that are zero, a value, or a value with its sign changed."""
+    values: list[Form] = [((i, 1),) for i in range(linear.inputs)]
+    steps: dict[int, Form] = {}
+    for number, step in enumerate(linear.steps, linear.inputs):
+        row = _written_out(step, values)
+        copies = not row or (len(row) == 1 and row[0][1] in (1, -1))
+        values.append(row if copies else ((number, 1),))
+        if not copies:
+            steps[number] = row
+    outputs = [_written_out(output, values) for output in linear.outputs]
+    read = {index for output in outputs for index, _ in output}
+    for number in reversed(steps):
+        if number in read:
+            read.update(index for index, _ in steps[number])
+    kept = [number for number in steps if number in read]
+    place = {i: i for i in range(linear.inputs)} | {number: linear.inputs + new for new, number in enumerate(kept)}
+    moved = tuple(tuple((place[i], c) for i, c in steps[number]) for number in kept)
+    return LinearMap(linear.inputs, tuple(tuple((place[i], c) for i, c in output) for output in outputs), moved)
+
+
+def _written_out(row: Form, values: Sequence[Form]) -> Form:
+    return values[row[0][0]] if len(row) == 1 and row[0][1] == 1 else substitute(row, values)
+
+
+def _renumbered(row: Form, place: Sequence[int]) -> Form:
+    if len(row) == 1:  # most are
+        return ((place[row[0][0]], row[0][1]),)
+    return tuple(sorted((place[i], coefficient) for i, coefficient in row))

@@ -1,0 +1,85 @@
+"""Recipes: how a scheme is made of others, as a tree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bilinear.algebra.classical import classical
+from bilinear.algebra.direct_sum import direct_sum
+from bilinear.algebra.tensor import tensor
+from bilinear.ir.scheme import Scheme
+
+TENSOR = "(x)"
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a scheme is made: by an `operator` of the language, `(x)`, `(+m)`, `(+k)` or `(+n)`, of two parts; or as it is.
+
+    What is not made of others has an expression, its `text`, and is `leaf`, or the classical scheme where that is None. `additions` are
+    those of U, V and W, as written, changes of basis included.
+    """
+
+    m: int
+    k: int
+    n: int
+    rank: int
+    additions: Triple
+    operator: str = ""
+    parts: tuple[Recipe, ...] = ()
+    text: str = ""
+    leaf: Scheme | None = None
+    leaves: int = 1
+
+    @property
+    def shape(self) -> Triple:
+        """m, k and n."""
+        return self.m, self.k, self.n
+
+    @property
+    def format(self) -> str:
+        """The format as it is written: `<2,2,2;7>`."""
+        return f"<{self.m},{self.k},{self.n};{self.rank}>"
+
+    @property
+    def exponent(self) -> float:
+        """3 log r / log mkn: n^exponent products where the scheme and its permutations recurse."""
+        volume = self.m * self.k * self.n
+        return 3 * math.log(self.rank) / math.log(volume) if volume > 1 else 3.0
+
+    @property
+    def expression(self) -> str:
+        """The recipe in the language."""
+        if not self.parts:
+            return self.text
+        left, right = self.parts
+        first = left.expression if left._stands_before(self.operator) else f"({left.expression})"
+        second = right.expression if not right.parts or right.operator == TENSOR != self.operator else f"({right.expression})"
+        return f"{first} {self.operator} {second}"
+
+    def _stands_before(self, operator: str) -> bool:
+        """Whether it needs no parentheses on the left of an operator: products bind first, and equal operators from the left."""
+        return not self.parts or self.operator in (TENSOR, operator)
+
+    def made(self) -> Scheme:
+        """The scheme. Raises `BilinearError` where the operations do."""
+        if not self.parts:
+            return self.leaf if self.leaf is not None else classical(self.m, self.k, self.n)
+        left, right = (part.made() for part in self.parts)
+        return tensor(left, right) if self.operator == TENSOR else direct_sum(left, right, self.operator[2])
+
+    def used(self) -> Iterator[Recipe]:
+        """The parts that are not made of others, from the left, each as often as it is used."""
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            yield from part.used()
+
+    def lines(self, indent: str = "") -> Iterator[str]:
+        """The recipe as a tree, one line a part."""
+        yield f"{indent}{self.format} = {self.text or self.operator}"
+        for part in self.parts:
+            yield from part.lines(indent + "  ")

@@ -1,0 +1,79 @@
+"""Over which ring a scheme lies that is made of others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+from bilinear.errors import fail
+from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.number import Coefficient, Symbolic, exact, residue, square
+from bilinear.ir.ring import RATIONALS, Ring
+from bilinear.ir.scheme import Bases, Scheme
+
+INTEGERS = Ring("Z")
+
+
+def lies_over(scheme: Scheme, ring: Ring) -> bool:
+    """Whether a scheme that holds over its ring holds over this one too: the same, a larger one, or Z/p if no denominator is in the way."""
+    if scheme.ring in (ring, INTEGERS):
+        return True
+    if scheme.ring != RATIONALS or ring == INTEGERS:
+        return False
+    return not ring.modulus or all(ring.holds(c) for linear in maps_of(scheme) for row in linear.steps + linear.outputs for _, c in row)
+
+
+def joined_ring(first: Scheme, second: Scheme) -> Ring:
+    """The ring of a scheme made of both: that of one of them, over which the other lies as well. Raises `BilinearError` (E640)."""
+    for ring in (first.ring, second.ring):
+        if lies_over(first, ring) and lies_over(second, ring):
+            return ring
+    message = f"{first.name} is over {first.ring} and {second.name} over {second.ring}, and neither ring holds both"
+    raise fail("E640", message, "compose schemes over one ring; what is over Z lies over every ring")
+
+
+def maps_of(scheme: Scheme) -> tuple[LinearMap, ...]:
+    """The maps of a scheme, with those of its changes of basis."""
+    bases = scheme.bases
+    return (scheme.u, scheme.v, scheme.w, *(() if bases is None else (bases.a, bases.b, bases.c)))
+
+
+def reduced(scheme: Scheme) -> Scheme:
+    """The scheme over Z/p with every coefficient as its residue of least size; any other one as it is."""
+    p = scheme.ring.modulus
+    if not p:
+        return scheme
+    bases = scheme.bases
+    if bases is not None:
+        bases = Bases(_reduced(bases.a, p), _reduced(bases.b, p), _reduced(bases.c, p))
+    return replace(scheme, u=_reduced(scheme.u, p), v=_reduced(scheme.v, p), w=_reduced(scheme.w, p), bases=bases)
+
+
+def reciprocal(value: Coefficient, ring: Ring) -> Coefficient:
+    """1/value in the ring, or in its field of fractions; `ZeroDivisionError` where there is none. Values with lambda have none here.
+
+    In Q[g] with g*g = s it is (a - b*g) / (a*a - s*b*b) for value = a + b*g.
+    """
+    if ring.modulus:
+        return least_residue(Fraction(1, residue(value, ring.modulus)), ring.modulus)
+    if not isinstance(value, Symbolic):
+        return exact(1 / Fraction(value))
+    root = square(ring.generator)
+    if root is None:
+        raise ZeroDivisionError(f"1/({value}) is no polynomial in {ring.generator}")
+    parts = dict(value.terms)
+    a, b = parts.get((), Fraction(0)), parts[((ring.generator, 1),)]
+    return (-value + 2 * a) / (a * a - root * b * b)
+
+
+def least_residue(value: Coefficient, p: int) -> int:
+    """The residue of least size, the positive one of two."""
+    found = residue(value, p)
+    return found if 2 * found <= p else found - p
+
+
+def _reduced(linear: LinearMap, p: int) -> LinearMap:
+    def row(terms: Form) -> Form:
+        return form((index, least_residue(c, p)) for index, c in terms)
+
+    return LinearMap(linear.inputs, tuple(map(row, linear.outputs)), tuple(map(row, linear.steps)), linear.names)

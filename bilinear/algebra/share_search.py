@@ -1,0 +1,241 @@
+"""The search for few sums: a walk through sets of values from which the wanted ones can be reached, two at a time.
+
+A program is known by the set of its values, up to sign: whatever can be made from two values that are there is made from them, so that all
+ways to form a sum, cancellations among them, are seen at once. What the set holds beyond the wanted values is what a program costs beyond
+the least that it could. A step takes one of those extras away; where the rest is still reached, an addition is saved, else another extra
+that makes up for it is looked for. After steps without success one extra more is taken in, and the walk goes on from there.
+
+The distance-based heuristics for circuits over GF(2) (Boyar, Peralta 2010), greedy potential (Martensson, Wagner 2024), and the
+re-use of dependent rows (Dumas, Pernet, Sedoglavic 2024) look for the same sums one after another.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from bilinear.algebra.share_values import PLAIN, Made, Pair, primitive
+
+PATIENCE = 300
+"""Steps without success before one more extra is taken in, or the walk goes back."""
+
+
+@dataclass
+class Budget:
+    """What a search may cost: `work` counts sums of two values; a deadline, a value of `time.monotonic`, cuts it.
+
+    A part of a budget spends of the whole, too. `was_cut` says whether a deadline has cut the search or a part of it.
+    """
+
+    work: int
+    deadline: float = math.inf
+    whole: Budget | None = None
+    was_cut: bool = field(default=False, init=False)
+
+    def spend(self, work: int) -> None:
+        """Count work that was done."""
+        self._count(work, time.monotonic() > self.deadline)
+
+    def _count(self, work: int, is_late: bool) -> None:
+        self.work -= work
+        self.was_cut = self.was_cut or is_late
+        if self.whole is not None:
+            self.whole._count(work, is_late)
+
+    def part(self, parts: int) -> Budget:
+        """One of so many parts of the work and the time that are left."""
+        now = time.monotonic()
+        return Budget(self.work // parts, now + (self.deadline - now) / parts, self)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the search is to end."""
+        return self.work <= 0 or time.monotonic() > self.deadline
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a value is made: multiple * value = p * first + q * second."""
+
+    value: int
+    first: int
+    second: int
+    pair: Pair
+    multiple: int
+
+
+class Walk:
+    """The walk for one map: its inputs and the wanted sums as packed values, and the pairs of coefficients that are tried."""
+
+    def __init__(self, inputs: Sequence[int], wanted: Iterable[int], pairs: Iterable[Pair], budget: Budget, seed: int) -> None:
+        self.inputs = tuple(inputs)
+        self.wanted = frozenset(wanted) - {0} - set(inputs)
+        self.pairs = tuple(sorted({*PLAIN, *pairs}))
+        self.is_plain = len(self.pairs) == len(PLAIN)
+        self.budget = budget
+        self.random = random.Random(seed)
+        self._one_is_too_few = False
+
+    def run(self, starts: Sequence[Made], others: Iterable[int], progress: Callable[[int], None]) -> Made:
+        """The fewest values found, from the best of several programs; `others` may be the values of one more."""
+        made = best = self._best_start(starts, others)
+        idle = 0
+        while not self.budget.is_spent and not self.is_least(best):
+            progress(len(best))
+            made = self._with_one_extra(best) if self._could_be_one(best) else self._step(made)
+            idle += 1
+            if len(made) < len(best):
+                best, idle = made, 0
+            elif idle >= PATIENCE:
+                made, idle = self._with_one_more(made) if len(made) == len(best) else best, 0
+        progress(len(best))
+        return best
+
+    def is_least(self, made: Made) -> bool:
+        """Whether it is known that no program that adds or subtracts two values at a time is shorter than one that was found.
+
+        With one extra none can be spared; that one would not do for two is tried. A search that was cut has not tried.
+        """
+        extras = len(made) - len(self.wanted)
+        most = 2 if self._one_is_too_few else 1
+        return not extras or (self.is_plain and extras <= most and not self.budget.is_spent)
+
+    def origins(self, made: Made) -> list[Origin]:
+        """How the values are made."""
+        return [self._origin(value, v, w) for value, (v, w) in made.items()]
+
+    def _origin(self, value: int, v: int, w: int) -> Origin:
+        for a, b in self.pairs:
+            other = a * value + b * v
+            if self._canonical(other) == w:
+                return Origin(value, v, w, (-b, other // w), a)
+        raise AssertionError("no sum of the two gives this value")
+
+    def _canonical(self, packed: int) -> int:
+        return abs(packed) if self.is_plain else primitive(packed)
+
+    def _sums(self, v: int, w: int) -> tuple[int, ...]:
+        """The sums of two different values; what is one of v and w is one of w and a value that, with w, gives v."""
+        if self.is_plain:
+            return v + w, abs(v - w)
+        return tuple(primitive(p * v + q * w) for p, q in self.pairs)
+
+    def _all_sums(self, values: Sequence[int]) -> set[int]:
+        self.budget.spend(len(values) ** 2 // 2 * len(self.pairs))
+        return {x for number, v in enumerate(values) for w in values[:number] for x in self._sums(v, w)}
+
+    def _reach(self, known: set[int], fresh: Iterable[int], left: dict[int, None]) -> Made:
+        """What can be made of what is left, from fresh values, with those that are known; it is taken from one and put into the other.
+
+        Where the budget is spent, not all may be found of several values.
+        """
+        made: Made = {}
+        queue = list(fresh)
+        for v in queue:
+            if not left or (self.budget.is_spent and len(left) > 1):
+                break
+            self.budget.spend(len(left) * len(self.pairs))
+            found = {d: x for d in left for x in self._sums(d, v) if x in known}
+            for d, x in found.items():
+                made[d] = (v, x)
+                del left[d]
+            known.update(found)
+            queue += found
+        return made
+
+    def _suffices(self, left: Iterable[int]) -> bool:
+        return self.wanted.isdisjoint(left)
+
+    def _extras(self, made: Made) -> list[int]:
+        return [value for value in made if value not in self.wanted]
+
+    def _best_start(self, starts: Sequence[Made], others: Iterable[int]) -> Made:
+        left = dict.fromkeys(sorted(self.wanted.union(others) - set(self.inputs)))
+        made = self._reach(set(self.inputs), self.inputs, left)
+        starts = sorted([*starts, made] if self._suffices(left) else starts, key=len)
+        best = self._needed(starts[0])
+        for start in starts[1:]:
+            if self.budget.is_spent:
+                break
+            best = min(best, self._needed(start), key=len)
+        return best
+
+    def _needed(self, made: Made) -> Made:
+        """The values without those that can be spared."""
+        extras = self._extras(made)
+        for extra in self.random.sample(extras, len(extras)):
+            if self.budget.is_spent:
+                break
+            if extra in made:
+                kept, left = self._without(made, extra)
+                made = kept if self._suffices(left) else made
+        return made
+
+    def _without(self, made: Made, gone: int) -> tuple[Made, dict[int, None]]:
+        """What can be made without a value, and what cannot."""
+        lost = {gone: None}
+        for value, (v, w) in made.items():
+            if v in lost or w in lost:
+                lost[value] = None
+        kept = {value: origin for value, origin in made.items() if value not in lost}
+        del lost[gone]
+        known = {*self.inputs, *kept}
+        return kept | self._reach(known, (*self.inputs, *kept), lost), lost
+
+    def _step(self, made: Made) -> Made:
+        """The values with one extra gone, or replaced, or as they are."""
+        gone = self.random.choice(self._extras(made))
+        kept, left = self._without(made, gone)
+        if self._suffices(left):
+            return kept
+        reached = [*self.inputs, *kept]
+        near = self._all_sums(reached)
+        self.budget.spend(len(left) * len(reached) * len(self.pairs))
+        found = {x: (d, v) for d in left for v in reached for x in self._sums(d, v) if x in near}
+        candidates = sorted(found.keys() - left.keys() - {gone})
+        known = set(reached)
+        for new in self.random.sample(candidates, len(candidates)):
+            replaced = self._with(kept, known, reached, new, left)
+            if replaced is not None:
+                return replaced
+            if self.budget.is_spent:
+                break
+        return made
+
+    def _with(self, kept: Made, known: set[int], reached: Sequence[int], new: int, left: dict[int, None]) -> Made | None:
+        """The values with a new one, a sum of two that are reached, where that suffices; `known` has them all, and is left as it is."""
+        still = dict(left)
+        known.add(new)
+        made = self._reach(known, [new], still)
+        known.difference_update(made, [new])
+        if not self._suffices(still):
+            return None
+        return kept | self._reach(set(known), reached, {new: None}) | made
+
+    def _with_one_more(self, made: Made) -> Made:
+        reached = [*self.inputs, *made]
+        candidates = sorted(self._all_sums(reached) - set(reached))
+        if not candidates:
+            return made
+        return made | self._reach(set(reached), reached, {self.random.choice(candidates): None})
+
+    def _could_be_one(self, made: Made) -> bool:
+        return self.is_plain and len(made) == len(self.wanted) + 2 and not self._one_is_too_few
+
+    def _with_one_extra(self, made: Made) -> Made:
+        """A single extra where one would do, which must be a sum of two values that are reached without any; else what is there."""
+        left = dict.fromkeys(sorted(self.wanted))
+        kept = self._reach(set(self.inputs), self.inputs, left)
+        reached = [*self.inputs, *kept]
+        known = set(reached)
+        for candidate in sorted(self._all_sums(reached) - known):
+            found = self._with(kept, known, reached, candidate, left)
+            if found is not None:
+                return found
+            if self.budget.is_spent:
+                return made
+        self._one_is_too_few = True
+        return made

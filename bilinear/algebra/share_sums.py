@@ -1,0 +1,135 @@
+"""Fewer additions: the sums that the forms of a scheme have in common, each added up once.
+
+Each of U, V and W is searched as it is and transposed: a program of the transposed map, run backwards, is one of the map, with as many
+additions up to the difference of inputs and outputs (Fiduccia 1973). Values cancel where that helps.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from bilinear.algebra.maps import transposed
+from bilinear.algebra.share_greedy import most_common_pairs
+from bilinear.algebra.share_programs import partial_sums, program_of, tidied
+from bilinear.algebra.share_search import Budget, Walk
+from bilinear.algebra.share_values import Made, Pair, Rows, pack_rows
+from bilinear.errors import fail
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.ring import RATIONALS, Ring
+from bilinear.ir.scheme import Scheme
+
+WORK = 10_000_000
+"""Sums of two values that are weighed unless something else is said: at most about ten seconds."""
+GREEDY_STARTS = 8
+MOST_PAIRS = 24
+"""Pairs of coefficients; where a map has more, its rows are packed over multiples of the inputs."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A scheme with shared sums. `least` says of U, V and W whether it is known that sums and differences alone cannot do with fewer.
+
+    `work` is how many sums of two values were weighed. Where the time limit `was_cut`, the result depends on the machine; else on the
+    seed and the work allowed alone.
+    """
+
+    scheme: Scheme
+    least: tuple[bool, bool, bool]
+    work: int
+    was_cut: bool
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a search is: the operand, work done and allowed, and the additions of the best program for its map so far."""
+
+    operand: str
+    done: int
+    allowed: int
+    additions: int
+
+    def __str__(self) -> str:
+        return f"sums of {self.operand}: {self.additions}"
+
+
+def share_sums(
+    scheme: Scheme,
+    *,
+    seed: int = 0,
+    work: int = WORK,
+    seconds: float = math.inf,
+    progress: Callable[[Progress], None] = lambda state: None,
+) -> Shared:
+    """The scheme with programs of few additions, and among those few scalings; never more of them than it came with.
+
+    `work` bounds the search, and the result depends on it and on the `seed` alone; a time limit in `seconds` can only cut it short. The
+    maps are those of the same bases, products and ring. A scaling is a multiplication by something other than 1 and -1.
+    Raises `BilinearError` (E650) where an option makes no sense.
+    """
+    if work < 1 or not seconds > 0:
+        raise fail("E650", f"work={work}, seconds={seconds:g}: a search needs some of both")
+    whole = Budget(work, time.monotonic() + seconds)
+    found = []
+    for number, (operand, linear) in enumerate(zip("ABC", (scheme.u, scheme.v, scheme.w), strict=True)):
+        tell = partial(_tell, progress, operand, work, whole)
+        found.append(_MapSearch(linear, scheme.ring, whole.part(3 - number), seed, tell).run())
+    (u, a), (v, b), (w, c) = found
+    return Shared(replace(scheme, u=u, v=v, w=w, places=None), (a, b, c), work - whole.work, whole.was_cut)
+
+
+def _tell(progress: Callable[[Progress], None], operand: str, allowed: int, budget: Budget, additions: int) -> None:
+    progress(Progress(operand, allowed - budget.work, allowed, additions))
+
+
+class _MapSearch:
+    """The search for one map, in both directions."""
+
+    def __init__(self, linear: LinearMap, ring: Ring, budget: Budget, seed: int, progress: Callable[[int], None]) -> None:
+        self.linear = linear
+        self.ring = ring
+        self.budget = budget
+        self.seed = seed
+        self.progress = progress
+
+    def run(self) -> tuple[LinearMap, bool]:
+        """The best program, and whether it is known to be."""
+        few_inputs = self.linear.inputs <= len(self.linear.outputs)
+        start = self.linear if few_inputs else transposed(self.linear)
+        found, is_least = self._program(start, self.budget.part(2))
+        turned = tidied(transposed(found))
+        if not is_least:
+            turned, is_least = self._program(turned, self.budget)
+            found = min(found, tidied(transposed(turned)), key=_cost)
+        programs = [found] if few_inputs else [turned, tidied(transposed(found))]
+        sound = [program for program in programs if program.matrix == self.linear.matrix]  # packed coefficients might have overflowed
+        return min(self.linear, *sound, key=_cost), is_least and bool(sound)
+
+    def _program(self, start: LinearMap, budget: Budget) -> tuple[LinearMap, bool]:
+        """A program of few additions, from one that is known, and whether no other one with coefficients 1 and -1 has fewer."""
+        generator = random.Random(self.seed)
+        for fractions in (True, False) if self.ring == RATIONALS else (False,):
+            rows = pack_rows(start.matrix, start.inputs, fractions=fractions)
+            guesses: list[tuple[Made, set[Pair]]] = []
+            while len(guesses) < GREEDY_STARTS and not (guesses and budget.is_spent):
+                guesses.append(most_common_pairs(rows.values, len(rows.atoms), generator))
+                budget.spend(sum(len(row) ** 2 for row in start.matrix))
+            pairs = {pair for _, used in guesses for pair in used}
+            if len(pairs) <= MOST_PAIRS:
+                break
+        walk = Walk(rows.units, rows.values, pairs, budget, self.seed)
+        made = walk.run([made for made, _ in guesses], _values_of(start, rows), self.progress)
+        whole = not self.ring.modulus and all(c in (1, -1) for row in start.matrix for _, c in row)
+        return program_of(start.inputs, rows, walk.origins(made)), whole and walk.is_least(made)
+
+
+def _values_of(linear: LinearMap, rows: Rows) -> list[int]:
+    return [value for row in partial_sums(linear) if (value := rows.value_of(row))]
+
+
+def _cost(linear: LinearMap) -> tuple[int, int]:
+    return linear.additions, linear.scalings

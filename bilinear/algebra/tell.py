@@ -1,0 +1,30 @@
+"""What schemes that are made of others are called, and whom they cite."""
+
+from __future__ import annotations
+
+from bilinear.ir.scheme import Scheme
+
+MOST_LETTERS = 100
+
+
+def joined_name(first: Scheme, word: str, second: Scheme) -> str:
+    """The names of both with a word between them."""
+    return shortened(f"{first.name}_{word}_{second.name}")
+
+
+def shortened(name: str) -> str:
+    """A name that can be read."""
+    return name if len(name) <= MOST_LETTERS else "composed"
+
+
+def joined_citations(first: Scheme, second: Scheme) -> str:
+    """Both citations, once where one holds the other."""
+    one, other = first.citation, second.citation
+    if other in one or one in other:
+        return max(one, other, key=len)
+    return f"{one} {other}" if one.endswith(".") else f"{one}; {other}"
+
+
+def numbered(rank: int) -> tuple[str, ...]:
+    """M1, M2, ..."""
+    return tuple(f"M{i + 1}" for i in range(rank))

@@ -1,0 +1,93 @@
+"""bench."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bilinear.cli.options import progress_bar, read_dtypes, words
+from bilinear.errors import BilinearError, Diagnostic, fail
+from bilinear.ir.measurement import Benchmark
+from bilinear.resources import write_file
+
+SIZES = "2048,4096,8192,16384,32768"
+
+
+def bench(
+    sizes: Annotated[str | None, typer.Option(help=f"Sizes between commas, each N or MxKxN (default: {SIZES}).")] = None,
+    dtypes: Annotated[str, typer.Option(help="Element types, comma-separated.")] = "float64,float32",
+    shapes_file: Annotated[Path | None, typer.Option(help="Measure the shapes of a file, N or MxKxN a line.")] = None,
+    grid: Annotated[bool, typer.Option("--grid", help="Measure `auto` on 200 shapes of all kinds.")] = False,
+    algorithms: Annotated[
+        str | None, typer.Option(help="What runs: plan (the planner's, under three limits), auto, NAME:LEVELS, OUTER+INNER.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of calls at most (default: 7; of the grid 25).")] = None,
+    time: Annotated[float | None, typer.Option(min=1, help="Begin with no further shape after so many seconds.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Keep the results in a file, while they are found.")] = None,
+    png: Annotated[Path | None, typer.Option("--png", help="Draw them (needs the extra plot).")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page with pictures and the table.")] = None,
+) -> None:
+    """Measure plans on the GPU here beside the library, each checked in the same run."""
+    from bilinear.reporting.bench_page import bench_html
+    from bilinear.reporting.bench_plot import bench_png, require_matplotlib
+    from bilinear.reporting.bench_table import bench_table, grid_summary
+    from bilinear.runtime import bench as measuring
+    from bilinear.runtime.bench_tasks import build_ahead, tasks_for
+
+    if sum((sizes is not None, shapes_file is not None, grid)) > 1:
+        raise fail("E684", "--sizes, --shapes-file and --grid each say what is measured", "give one of them")
+    tasks = tasks_for(sizes or SIZES, shapes_file, grid, read_dtypes(dtypes), words(algorithms or ("auto" if grid else "plan")))
+    measuring.require_gpu()
+    if png is not None:
+        require_matplotlib()
+    _require_places(json_file, png, html)
+
+    effort = measuring.effort(grid, rounds, time)
+    with progress_bar() as progress:
+        device = measuring.described(tasks, progress)
+        build_ahead(tasks, device, progress)
+        result = measuring.collect(measuring.measure(tasks, device, effort, progress), "bench", ["bilinear", *sys.argv[1:]], json_file)
+        if (html is not None or png is not None) and not grid:
+            result = measuring.with_errors(result, device, progress)
+            measuring.save(result, json_file)
+    print(bench_table(result))
+    if grid:
+        print(f"\n{grid_summary(result.rows)}")
+    if png is not None:
+        write_file(png, bench_png(result))
+    if html is not None:
+        write_file(html, bench_html(result))
+    written = [str(path) for path in (json_file, png, html) if path is not None]
+    if written:
+        print(f"\nwritten to {', '.join(written)}")
+    _require_checks(result)
+
+
+def _require_places(*paths: Path | None) -> None:
+    """Refuse (E612) places that cannot be written, before anything is measured."""
+    for path in paths:
+        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+            raise fail("E612", f"cannot write {path}", "choose another place")
+
+
+def _require_checks(result: Benchmark) -> None:
+    """Raise `BilinearError` where nothing was measured (E686), and for every row whose check failed (E685)."""
+    if not result.rows:
+        notes = tuple(f"{left.what}: {left.why}" for left in result.left_out[:5])
+        raise fail("E686", "nothing was measured", "give smaller shapes, or more time", notes=notes)
+    if result.failing:
+        raise BilinearError(
+            Diagnostic(
+                "E685",
+                f"{row.plan} at {'x'.join(map(str, row.shape))}, {row.dtype}, failed its check",
+                notes=(
+                    f"integers exact: {row.trust.exact}, inputs as promised: {row.trust.restored}",
+                    f"error {row.trust.error:.3e}, allowed {row.trust.bound:.3e}",
+                ),
+            )
+            for row in result.failing
+        )

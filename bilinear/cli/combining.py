@@ -1,0 +1,121 @@
+"""combine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bilinear.cli.options import Json, progress_bar, read_shape
+from bilinear.errors import fail
+from bilinear.resources import write_file
+
+if TYPE_CHECKING:
+    from bilinear.algebra.recipe import Recipe, Triple
+    from bilinear.ir.scheme import Scheme
+
+
+def combine(
+    shape: Annotated[str, typer.Argument(help="The format m,k,n, or one number for all three.")],
+    library: Annotated[list[Path] | None, typer.Argument(help="Files and folders of more schemes, .bl or published tables.")] = None,
+    over: Annotated[str, typer.Option(help="The ring: only schemes that hold over it are used.")] = "Q",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the scheme, proved, to a .bl file.")] = None,
+    name: Annotated[str, typer.Option(help="What it is called (default: after its format).")] = "",
+    every: Annotated[bool, typer.Option("--all", help="List the best rank of every format up to this one, too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Find the least rank that sums and products of known schemes reach for a format, and say how."""
+    from bilinear.algebra.best_rank import best_recipes
+    from bilinear.algebra.rings import lies_over
+    from bilinear.interchange.gather import schemes_of, shipped_schemes
+    from bilinear.interchange.importing import known_ring
+    from bilinear.planner.prepare import proved
+
+    asked, ring = read_shape(shape), known_ring(over or " ")
+    assert ring is not None, "it has a default"
+    with progress_bar() as progress:
+        entries = [*shipped_schemes(), *schemes_of(library or [], progress)]
+        usable = [(text, scheme) for text, scheme in entries if lies_over(scheme, ring)]
+        best = best_recipes(asked, usable, lambda done, of: progress("formats", done, of))
+        for scheme in _parts(best.values() if every else [best[asked]]):
+            proved(scheme)
+    recipe = best[asked]
+    made = _made(recipe, name or "best_{}_{}_{}".format(*asked)) if output is not None else None
+    text = _written(made, recipe) if made is not None else ""
+    if as_json:
+        print(json.dumps({**_facts(recipe), **({"formats": _formats(best)} if every else {})}, indent=1))
+    else:
+        print(_told(recipe) + (f"\n\n{_table(best)}" if every else ""))
+    if output is not None:
+        write_file(output, text)
+        if not as_json:
+            print(f"\nwritten to {output}; `bilinear verify {output}` proves it again")
+
+
+def _parts(recipes: Iterable[Recipe]) -> list[Scheme]:
+    """The schemes that recipes are made of, each permutation once."""
+    return list({part.text: part.leaf for recipe in recipes for part in recipe.used() if part.leaf is not None}.values())
+
+
+def _made(recipe: Recipe, name: str) -> Scheme:
+    """The scheme of a recipe, proved."""
+    from bilinear.planner.prepare import proved
+
+    scheme = replace(recipe.made(), name=name, places=None)
+    proved(scheme)
+    return scheme
+
+
+def _written(scheme: Scheme, recipe: Recipe) -> str:
+    """A scheme in the language: with its named sums, or as a table where they are too long to be read again (E641)."""
+    from bilinear.algebra.maps import table_of
+    from bilinear.frontend.files import MOST_BYTES
+    from bilinear.frontend.parse import MOST_EQUATION_TEXT
+    from bilinear.ir.printer import print_scheme
+
+    head = f"# {recipe.rank} products in place of {recipe.m * recipe.k * recipe.n}: {recipe.expression}\n"
+    text = head + print_scheme(scheme)
+    if len(text) <= MOST_EQUATION_TEXT or not (scheme.u.steps or scheme.v.steps or scheme.w.steps):
+        return text
+    text = head + print_scheme(replace(scheme, u=table_of(scheme.u), v=table_of(scheme.v), w=table_of(scheme.w)))
+    if len(text) <= MOST_BYTES:
+        return text
+    hint = f"write a file that says how it is made: scheme {scheme.name} = {recipe.expression}"
+    raise fail("E641", f"{scheme.name} {scheme.format} is too large to be written out", hint[:500])
+
+
+def _told(recipe: Recipe) -> str:
+    """What a recipe comes to, and its tree."""
+    volume = recipe.m * recipe.k * recipe.n
+    a, b, c = recipe.additions
+    known = f"exponent {recipe.exponent:.4f}, {a + b + c} additions = {a} on A + {b} on B + {c} on C"
+    return "\n".join([f"{recipe.rank} products in place of {volume}, {known}", f"\n  {recipe.expression}\n", *recipe.lines("  ")])
+
+
+def _facts(recipe: Recipe) -> dict[str, Any]:
+    a, b, c = recipe.additions
+    return {
+        "format": [recipe.m, recipe.k, recipe.n],
+        "rank": recipe.rank,
+        "classical": recipe.m * recipe.k * recipe.n,
+        "exponent": recipe.exponent,
+        "additions": {"a": a, "b": b, "c": c},
+        "expression": recipe.expression,
+    }
+
+
+def _formats(best: dict[Triple, Recipe]) -> list[dict[str, Any]]:
+    return [_facts(recipe) for shape, recipe in best.items() if shape == tuple(sorted(shape))]
+
+
+def _table(best: dict[Triple, Recipe]) -> str:
+    """The formats m <= k <= n of more than one block, one line each."""
+    from bilinear.reporting.table import aligned
+
+    chosen = [recipe for shape, recipe in best.items() if shape == tuple(sorted(shape)) and shape[0] > 1]
+    rows = [(r.format, r.m * r.k * r.n, f"{r.exponent:.4f}", sum(r.additions), r.expression) for r in chosen]
+    return "\n".join(aligned(rows, ("format", "classical", "exponent", "additions", "recipe")))

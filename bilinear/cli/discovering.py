@@ -1,0 +1,111 @@
+"""discover."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bilinear.cli.options import Json, progress_bar, read_shape
+from bilinear.errors import BilinearError, fail
+from bilinear.resources import write_file
+
+if TYPE_CHECKING:
+    from bilinear.discovery.search import Found
+
+
+def discover(
+    format: Annotated[str, typer.Argument(metavar="M,K,N", help="The format: blocks m,k,n, or one number for all three.")],
+    rank: Annotated[int, typer.Option(help="How many products the scheme may have.")],
+    time: Annotated[str, typer.Option(help="End the search after so long: seconds, or 90s, 5m, 2h.")] = "60",
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed finds the same scheme.")] = 0,
+    walkers: Annotated[int, typer.Option(min=1, max=4096, help="Walks side by side; another number finds another scheme.")] = 8,
+    best: Annotated[bool, typer.Option("--best", help="Write the best scheme where the rank is not reached.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The .bl file (default: in this folder, named by its facts).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Look for a scheme of a low rank by a walk in the flip graph, over the coefficients -1, 0 and 1; what is found is proved."""
+    from bilinear.codegen.cache import default_cache
+    from bilinear.discovery.search import Task, discover
+
+    task = Task(read_shape(format), rank, seed, walkers)
+    seconds = _seconds(time)
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        raise fail("E612", f"cannot write {output}: it is a folder, or is in none that exists", "choose another place")
+    cache = default_cache().folder
+    with progress_bar() as progress:
+        found = discover(task, seconds, folder=cache and cache / "discovery", progress=progress)
+    written = _write(found, output) if found.reached or best else None
+    print(json.dumps(_facts(found, written), indent=1) if as_json else _told(found, written))
+    if found.interrupted:
+        raise KeyboardInterrupt
+    if not found.reached:
+        raise _not_reached(found, time, written)
+
+
+def _seconds(text: str) -> float:
+    """A time (E664)."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|m|h|)", text.strip())
+    if match is None or float(match[1]) == 0:
+        raise fail("E664", f"{text[:40]!r} is no time to search for", "give seconds, or a number with s, m or h behind it: 90s, 5m, 2h")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def _write(found: Found, output: Path | None) -> Path | None:
+    """Write the scheme, named like its file where that can be a name; None where there is none below the classical rank."""
+    from bilinear.ir.printer import print_scheme
+
+    if found.scheme is None:
+        return None
+    path = output if output is not None else Path(f"{found.scheme.name}.bl")
+    try:
+        text = print_scheme(replace(found.scheme, name=path.stem))
+    except BilinearError:
+        text = print_scheme(found.scheme)
+    write_file(path, text)
+    return path
+
+
+def _facts(found: Found, written: Path | None) -> dict[str, Any]:
+    m, k, n = found.task.format
+    return {
+        "format": f"<{m},{k},{n};{found.rank}>",
+        "asked": found.task.rank,
+        "rank": found.rank,
+        "reached": found.reached,
+        "proved": found.scheme is not None,
+        "seed": found.task.seed,
+        "walkers": found.task.walkers,
+        "walker": found.walker,
+        "steps": found.steps,
+        "total_steps": found.total,
+        "seconds": round(found.seconds, 3),
+        "additions": found.scheme.additions if found.scheme is not None else None,
+        "file": str(written) if written is not None else None,
+    }
+
+
+def _told(found: Found, written: Path | None) -> str:
+    m, k, n = found.task.format
+    lines = [f"{found.total} steps of {found.task.walkers} walkers in {found.seconds:.1f} s"]
+    if found.scheme is not None:
+        facts = f"{found.scheme.additions} additions, by walker {found.walker} after {found.steps} steps"
+        lines.insert(0, f"<{m},{k},{n};{found.rank}>: proved, {facts}")
+    if written is not None:
+        lines.append(f"written to {written}; `bilinear verify {written}` proves it again")
+    return "\n".join(lines)
+
+
+def _not_reached(found: Found, time: str, written: Path | None) -> BilinearError:
+    m, k, n = found.task.format
+    below = f"the best rank is {found.rank}" if found.scheme is not None else "nothing is below the classical rank"
+    keep = ("give --best to write what was reached",) if found.scheme is not None and written is None else ()
+    return fail(
+        "E663", f"<{m},{k},{n};{found.task.rank}> was not found in --time {time}: {below}", "give more --time, or another --seed", *keep
+    )

@@ -1,0 +1,113 @@
+"""share."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bilinear.cli.options import Algorithm, Json, progress_bar
+from bilinear.errors import fail
+from bilinear.resources import write_file
+
+if TYPE_CHECKING:
+    from bilinear.algebra.share_sums import Shared
+    from bilinear.ir.linear import LinearMap
+    from bilinear.ir.scheme import Scheme
+
+
+def share(
+    algorithm: Algorithm,
+    seconds: Annotated[float | None, typer.Option(min=0.1, help="Cut the search after so long (default: it ends by itself).")] = None,
+    seed: Annotated[int, typer.Option(help="Another seed, another search.")] = 0,
+    work: Annotated[int | None, typer.Option(min=1, help="Sums that are weighed at most; the same work and seed give the same.")] = None,
+    other_basis: Annotated[bool, typer.Option("--other-basis", help="Change the bases so that U, V and W have few terms, first.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the scheme with its shared sums to a .bl file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Add up once what the sums of a scheme have in common, and count additions and scalings before and after."""
+    from bilinear.algebra.basis_search import change_to_sparse_bases
+    from bilinear.algebra.share_sums import WORK, share_sums
+    from bilinear.frontend import load
+    from bilinear.ir.printer import print_scheme
+    from bilinear.verify.scheme import prove_scheme
+
+    loaded = load(algorithm)
+    if output is not None and output.exists() and loaded.path.exists() and output.samefile(loaded.path):
+        raise fail("E612", f"cannot write {output}: it is the file that is read", "choose another place")
+    scheme = loaded.scheme
+    prove_scheme(scheme).require()
+    with progress_bar() as progress:
+        result = share_sums(
+            change_to_sparse_bases(scheme, seed=seed) if other_basis else scheme,
+            seed=seed,
+            work=work or WORK,
+            seconds=seconds or math.inf,
+            progress=lambda state: progress(str(state), state.done, state.allowed),
+        )
+    prove_scheme(result.scheme).require()
+    print(json.dumps(_facts(scheme, result, seed), indent=1) if as_json else _told(scheme, result, seconds))
+    if output is not None:
+        write_file(output, print_scheme(result.scheme))
+        if not as_json:
+            print(f"written to {output}; `bilinear verify {output}` proves it again")
+
+
+def _counts(scheme: Scheme, result: Shared) -> list[tuple[LinearMap, LinearMap, LinearMap]]:
+    """Each map as a table, as it came, and as it was found."""
+    from bilinear.ir.linear import LinearMap
+
+    sizes = (scheme.m * scheme.k, scheme.k * scheme.n, scheme.rank)
+    tables = (LinearMap(size, table) for size, table in zip(sizes, scheme.tables, strict=True))
+    maps = zip((scheme.u, scheme.v, scheme.w), (result.scheme.u, result.scheme.v, result.scheme.w), strict=True)
+    return [(table, before, after) for table, (before, after) in zip(tables, maps, strict=True)]
+
+
+def _facts(scheme: Scheme, result: Shared, seed: int) -> dict[str, object]:
+    def count(linear: LinearMap) -> dict[str, int]:
+        return {"additions": linear.additions, "scalings": linear.scalings}
+
+    rows = {
+        operand: {"table": count(table), "before": count(before), "after": count(after), "least": least}
+        for operand, (table, before, after), least in zip("ABC", _counts(scheme, result), result.least, strict=True)
+    }
+    bases = result.scheme.bases
+    changes = {} if bases is None else {"bases": {"A": count(bases.a), "B": count(bases.b), "C": count(bases.c)}}
+    return {
+        "scheme": result.scheme.name,
+        "format": scheme.format,
+        "verdict": "proved",
+        **rows,
+        **changes,
+        "seed": seed,
+        "work": result.work,
+        "cut": result.was_cut,
+    }
+
+
+def _told(scheme: Scheme, result: Shared, seconds: float | None) -> str:
+    from bilinear.reporting.table import aligned
+
+    counts = _counts(scheme, result)
+    rows = [
+        (operand, *(number for linear in maps for number in (linear.additions, linear.scalings)))
+        for operand, maps in zip("ABC", counts, strict=True)
+    ]
+    total = ("all", *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True)))
+    header = ("on", "table: additions", "scalings", "before: additions", "scalings", "now: additions", "scalings")
+    lines = [f"{result.scheme.name} {scheme.format}: proved", "", *(f"  {line}" for line in aligned([*rows, total], header)), ""]
+    least = [operand for operand, known in zip("ABC", result.least, strict=True) if known]
+    if least:
+        lines.append(f"sums and differences alone cannot do with fewer on {', '.join(least)}")
+    bases = result.scheme.bases
+    if bases is not None:
+        changes = " + ".join(str(linear.additions) for linear in (bases.a, bases.b, bases.c))
+        lines.append(f"changes of basis, once before and after all levels: {changes} additions on A, B and C")
+    if result.was_cut:
+        lines.append(
+            f"cut after {seconds:g} s: another machine may find another program; --work {result.work} ends a search everywhere alike"
+        )
+    return "\n".join(lines).rstrip("\n")

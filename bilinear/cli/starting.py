@@ -1,0 +1,82 @@
+"""new: a file to begin a scheme in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bilinear.cli.options import read_shape
+from bilinear.errors import fail
+from bilinear.resources import write_file
+
+if TYPE_CHECKING:
+    from bilinear.ir.scheme import Scheme
+
+MOST_CELLS = 400_000
+"""Coefficients of a table that is written; a file of many more is not read."""
+
+HELP = """\
+# {name}: why it is worth having.
+#
+# A row is a product: its factor over the blocks of A, its factor over the blocks of B, and how often it is added to each block of C.
+# Blocks stand row by row, and C is not transposed. Coefficients are 0, 1, -1, 1/2; for others end the header with `over Q[sqrt(3)]`.
+# Equations in place of the rows mean the same, and may share sums: M1 = (A11 + A22) * (B11 + B22) ; ... ; C11 = M1 + M4 - M5 + M7
+# Cite where it comes from below the header: source "Author, Title, Journal 1 (1969), pages."
+"""
+
+
+def new(
+    name: Annotated[str, typer.Argument(help="The name of the scheme.")],
+    format: Annotated[str, typer.Argument(metavar="M,K,N", help="A has m x k blocks, B k x n, C m x n; one number stands for all three.")],
+    rank: Annotated[int | None, typer.Option(help="Empty rows for so many products (default: the rows of the classical product).")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write (default: NAME.bl).")] = None,
+) -> None:
+    """Start a scheme: a file with the classical product, or with empty rows to fill in."""
+    sizes = read_shape(format)
+    path = output or Path(f"{name}.bl")
+    text = starting_text(name, *sizes, rank)
+    if path.exists():
+        raise fail("E672", f"{path} is there already", "choose another place with -o")
+    write_file(path, text)
+    if rank is None:
+        print(f"written to {path}: the classical product, which `bilinear verify {path}` proves; put your rows in place of its rows")
+    else:
+        print(f"written to {path}: {rank} empty rows; fill them in, and `bilinear verify {path}` tells what is wrong yet")
+
+
+def starting_text(name: str, m: int, k: int, n: int, rank: int | None) -> str:
+    """The file of a scheme <m,k,n;rank> to be edited: what to do, as comments, then a table of zeros; without a rank the classical product.
+
+    Raises `BilinearError`: E241 where the name cannot be written, E671 where no scheme has this rank, E673 where the table is too large.
+    """
+    from bilinear.algebra.classical import classical
+    from bilinear.ir.printer import print_scheme
+    from bilinear.ir.ring import RATIONALS
+
+    if (m * k * n if rank is None else rank) * (m * k + k * n + m * n) > MOST_CELLS:
+        raise fail("E673", "the table is too large to be edited", f"give smaller sizes: at most {MOST_CELLS} coefficients are written")
+    _check_rank(m, k, n, rank)
+    scheme = replace(classical(m, k, n), name=name, ring=RATIONALS) if rank is None else blank(name, m, k, n, rank)
+    return HELP.format(name=name) + print_scheme(scheme)
+
+
+def blank(name: str, m: int, k: int, n: int, rank: int) -> Scheme:
+    """A scheme whose coefficients are all 0."""
+    from bilinear.ir.linear import LinearMap
+    from bilinear.ir.scheme import Scheme
+
+    rows, products = ((),) * rank, tuple(f"M{number + 1}" for number in range(rank))
+    return Scheme(name, m, k, n, LinearMap(m * k, rows), LinearMap(k * n, rows), LinearMap(rank, ((),) * (m * n)), products)
+
+
+def _check_rank(m: int, k: int, n: int, rank: int | None) -> None:
+    """Refuse a rank above the classical one, or below what the blocks need (E671).
+
+    The products span the blocks of A, those of B and those of C, so there are no fewer than of any of them.
+    """
+    least, most = max(m * k, k * n, m * n), m * k * n
+    if rank is not None and not least <= rank <= most:
+        raise fail("E671", f"no scheme <{m},{k},{n}> of {rank} products is worth writing", f"between {least} and {most} are possible")

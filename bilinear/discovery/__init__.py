@@ -1,0 +1,1 @@
+"""New schemes, found by walks in the flip graph."""

@@ -1,0 +1,76 @@
+"""A walker's memory: a scheme over {-1, 0, 1} as pairs of bit masks, where it began, and how it becomes a `Scheme`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.scheme import Scheme
+
+WIDTH = 64
+"""Blocks of A, of B, or of C: a mask has a bit for each."""
+ROOM = 3
+"""How far above its best rank plus transitions may lead a walk."""
+LEAST_PATIENCE, MOST_PATIENCE = 5_000, 50_000
+"""Steps without a reduction before a plus transition."""
+
+RETURN = 10_000_000
+"""Steps without a new best after which a walk begins again at the best."""
+
+RANK, BEST, BEST_AT, STEPS, PATIENCE = range(5)
+"""The places of `Walker.tally`: the rank now, the best rank, the step that reached it, all steps, and steps until a plus transition."""
+
+
+class Walker(NamedTuple):
+    """The state of a walk; its arrays are written in place.
+
+    `factors[mode, sign, p]` is the mask of the +1 (sign 0) or the -1 (sign 1) coefficients of product p: mode 0 over the blocks of A, 1
+    over those of B, 2 over those of C, numbered row-major. `pairs[mode, :counts[mode]]` are the pairs of products whose factors of that
+    mode are equal up to sign. `best` are the factors at the first step of the best rank, `random` is the state of the generator.
+    """
+
+    factors: NDArray[np.uint64]
+    best: NDArray[np.uint64]
+    pairs: NDArray[np.int32]
+    counts: NDArray[np.int64]
+    random: NDArray[np.uint64]
+    tally: NDArray[np.int64]
+
+
+def classical_walker(m: int, k: int, n: int, seed: int, number: int) -> Walker:
+    """A walker at the classical scheme; seeds and numbers below 2^32 give different streams of random numbers."""
+    rank = m * k * n
+    most = rank + ROOM + 1
+    factors = np.zeros((3, 2, most), np.uint64)
+    products = [(i, p, j) for i in range(m) for p in range(k) for j in range(n)]
+    for product, (i, p, j) in enumerate(products):
+        factors[:, 0, product] = [1 << (i * k + p), 1 << (p * n + j), 1 << (i * n + j)]
+    pairs = np.zeros((3, most * (most - 1) // 2, 2), np.int32)
+    tally = np.array([rank, rank, 0, 0, LEAST_PATIENCE], np.int64)
+    random = np.array([seed << 32 | number], np.uint64)
+    return Walker(factors, factors.copy(), pairs, np.zeros(3, np.int64), random, tally)
+
+
+def to_scheme(m: int, k: int, n: int, factors: NDArray[Any], rank: int, name: str, citation: str) -> Scheme:
+    """The scheme of the first `rank` products; the first coefficient of each factor over A and over B is made positive."""
+    u, v, columns = [], [], []
+    for p in range(rank):
+        left, right, target = (_form(*(int(mask) for mask in factors[mode, :, p])) for mode in range(3))
+        signs = (left[0][1], right[0][1])
+        u.append(_scaled(left, signs[0]))
+        v.append(_scaled(right, signs[1]))
+        columns.append(_scaled(target, signs[0] * signs[1]))
+    w = [form((p, dict(column)[block]) for p, column in enumerate(columns) if block in dict(column)) for block in range(m * n)]
+    maps = (LinearMap(m * k, tuple(u)), LinearMap(k * n, tuple(v)), LinearMap(rank, tuple(w)))
+    return Scheme(name, m, k, n, *maps, tuple(f"M{p + 1}" for p in range(rank)), citation=citation)
+
+
+def _form(plus: int, minus: int) -> tuple[tuple[int, int], ...]:
+    return tuple((i, 1 if plus >> i & 1 else -1) for i in range(WIDTH) if (plus | minus) >> i & 1)
+
+
+def _scaled(terms: tuple[tuple[int, int], ...], sign: int) -> Form:
+    return tuple((i, sign * c) for i, c in terms)

@@ -1,0 +1,144 @@
+"""Schemes that are made of others: `scheme big = laderman (x) strassen` to the scheme that it says, by the operations of `algebra`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+
+from bilinear.algebra.classical import classical
+from bilinear.algebra.direct_sum import direct_sum
+from bilinear.algebra.maps import number_of_terms
+from bilinear.algebra.permute import rotate, transpose
+from bilinear.algebra.rings import lies_over, maps_of
+from bilinear.algebra.tensor import tensor
+from bilinear.errors import BilinearError
+from bilinear.frontend.headers import read_numbers, read_ring
+from bilinear.frontend.reporter import Reporter, shown
+from bilinear.frontend.schemes import read_citation
+from bilinear.frontend.syntax import Broken, Call, Citation, Composition, Expression, Statement, Word
+from bilinear.frontend.tree import MOST_NESTED, NESTED
+from bilinear.ir.scheme import Places, Scheme
+from bilinear.source import Span
+
+FindScheme = Callable[[Word, Reporter], Scheme | None]
+"""Finds the scheme that a word names in other files, a quoted word the one in that file; None where there is none, which it reports."""
+
+MOST_TERMS = 250_000
+"""Terms of the sums of all that the compositions of a file make on their way."""
+_FORMAT = re.compile(r"<\s*([1-9][0-9]{0,3})\s*,\s*([1-9][0-9]{0,3})\s*,\s*([1-9][0-9]{0,3})\s*>")
+
+
+class Composer:
+    """The schemes of one file by name: those that are written, and the compositions, each made when it is first asked for."""
+
+    def __init__(
+        self,
+        written: MutableMapping[str, Scheme | None],
+        compositions: Mapping[str, tuple[Composition, Sequence[Statement]]],
+        find: FindScheme,
+        reporter: Reporter,
+    ) -> None:
+        self._known = written
+        self._compositions = compositions
+        self._find = find
+        self._reporter = reporter
+        self._open: list[str] = []
+        self._terms = 0
+
+    def named(self, word: Word) -> Scheme | None:
+        """The scheme that a word names, in this file or elsewhere; None where there is none, which is reported."""
+        name = word.text
+        if name in self._known:
+            return self._known[name]
+        if name not in self._compositions:
+            return self._find(word, self._reporter)
+        if name in self._open:
+            circle = " -> ".join([*self._open[self._open.index(name) :], name])
+            self._reporter.report("E645", f"{shown(name)} is made of itself", word.span, "a circle", note=circle[:200])
+            return None
+        if len(self._open) >= MOST_NESTED:
+            return self._too_deep(word.span)
+        self._open.append(name)
+        self._known[name] = self._composed(*self._compositions[name])
+        self._open.pop()
+        return self._known[name]
+
+    def _composed(self, header: Composition, body: Sequence[Statement]) -> Scheme | None:
+        before = len(self._reporter.found) + self._reporter.unreported
+        citation = read_citation(body, self._reporter)
+        stranger = next((s for s in body if not isinstance(s, Citation | Broken)), None)
+        if stranger is not None:
+            hint = "give what is written out a header of its own"
+            self._reporter.report("E646", "a composition has nothing but a source", stranger.span, "not expected", hint=hint)
+        numbers = read_numbers(header.format, self._reporter) if header.format is not None else None
+        ring = read_ring(header.ring, self._reporter) if header.ring is not None else None
+        scheme = self._value(header.value)
+        if scheme is None or len(self._reporter.found) + self._reporter.unreported > before or any(isinstance(s, Broken) for s in body):
+            return None
+        if header.format is not None and numbers != (scheme.m, scheme.k, scheme.n, scheme.rank):
+            message = f"{shown(header.name.text)} is {scheme.format}, its header says {header.format.text}"
+            self._reporter.report("E644", message, header.format.span, "another format", hint=f"write {scheme.format}, or leave it out")
+            return None
+        if ring is not None and not lies_over(scheme, ring):
+            message = f"{shown(header.name.text)} is over {scheme.ring}, not over {ring}"
+            self._reporter.report("E640", message, header.ring.span if header.ring else None, "another ring", hint="leave out the ring")
+            return None
+        place = header.value.span
+        places = Places(header.span, (place,) * scheme.rank, (place,) * (scheme.m * scheme.n))
+        name, text = header.name.text, citation or scheme.citation
+        return replace(scheme, name=name, ring=ring or scheme.ring, citation=text, places=places)
+
+    def _value(self, value: Expression) -> Scheme | None:
+        """What an expression stands for; None where something was reported."""
+        if isinstance(value, Word):
+            return self._operand(value)
+        if isinstance(value, Call):
+            inner = self._value(value.argument)
+            turn = {"rotate": rotate, "transpose": transpose}[value.function.text]
+            return self._made(lambda: turn(inner), value.function.span) if inner is not None else None
+        made = self._value(value.first)
+        for operator, part in value.rest:
+            if self._reporter.full:
+                return None
+            other = self._value(part)
+            made = self._joined(made, other, operator) if made is not None and other is not None else None
+        return made
+
+    def _joined(self, first: Scheme, second: Scheme, operator: Word) -> Scheme | None:
+        letter = operator.text.strip("( \t+)")
+        make = (lambda: tensor(first, second)) if letter == "x" else (lambda: direct_sum(first, second, letter))
+        return self._made(make, operator.span)
+
+    def _made(self, make: Callable[[], Scheme], place: Span) -> Scheme | None:
+        """What an operation makes; what it refuses is reported at its place, and so is work without end (E641)."""
+        try:
+            made = make()
+        except BilinearError as error:
+            for d in error.diagnostics:
+                self._reporter.report(d.code, d.message, place, "cannot be composed", note="; ".join(d.notes), hint="; ".join(d.hints))
+            return None
+        self._terms += sum(map(number_of_terms, maps_of(made)))
+        if self._terms > MOST_TERMS:
+            note = f"at most {MOST_TERMS} terms are composed in a file"
+            self._reporter.report("E641", "the compositions of this file are too many", place, "up to here", note=note)
+            return None
+        return made
+
+    def _operand(self, word: Word) -> Scheme | None:
+        if word.text == NESTED:
+            return self._too_deep(word.span)
+        if not word.text.startswith("<"):
+            return self.named(word)
+        match = _FORMAT.fullmatch(word.text)
+        if match is None:
+            hint = "<2,2,3> is the classical scheme of that format, of 12 products"
+            self._reporter.report("E201", f"{shown(word.text)} is not a format", word.span, "expected <m,k,n>", hint=hint)
+            return None
+        m, k, n = map(int, match.groups())
+        return self._made(lambda: classical(m, k, n), word.span)
+
+    def _too_deep(self, place: Span) -> Scheme | None:
+        hint = "name the inner part in a composition of its own"
+        self._reporter.report("E647", f"compositions nest at most {MOST_NESTED} deep", place, "too deep", hint=hint)
+        return None

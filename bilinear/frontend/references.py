@@ -1,0 +1,91 @@
+"""What a file refers to: the schemes of other files, beside it or shipped, each file read once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bilinear.errors import BilinearError
+from bilinear.frontend.files import SUFFIX, read_source, shipped, split
+from bilinear.frontend.lower import lower
+from bilinear.frontend.parse import parse_statements
+from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
+from bilinear.frontend.syntax import Word
+from bilinear.ir.scheme import Scheme
+
+MOST_FILES = 50
+"""Files that refer to each other in a row."""
+
+
+class References:
+    """The schemes that a file names; `found` has those that were asked for, None for one that there is not."""
+
+    def __init__(self, path: Path, outer: References | None = None) -> None:
+        self.path = path
+        self.found: dict[str, Scheme | None] = {}
+        self._open: tuple[Path, ...] = (*(outer._open if outer else ()), path.resolve())
+        self._read: dict[Path, tuple[Scheme, ...]] = outer._read if outer else {}
+
+    def find(self, word: Word, reporter: Reporter) -> Scheme | None:
+        """The scheme that a word names; None where there is none, which is reported once (E221, E222, E645)."""
+        if word.text not in self.found:
+            place = self._quoted(word, reporter) if word.text.startswith('"') else self._named(word, reporter)
+            self.found[word.text] = self._scheme(word, place, reporter) if place is not None else None
+        return self.found[word.text]
+
+    def _named(self, word: Word, reporter: Reporter) -> Path | None:
+        """The file beside this one that is named like the scheme, else the shipped one."""
+        known = shipped()
+        places = [self.path.parent / f"{word.text}{SUFFIX}", *([known[word.text]] if word.text in known else [])]
+        found = [place for place in places if len(word.text) < 200 and place.is_file()]
+        other = next((place for place in found if place.resolve() != self._open[-1]), None)
+        if other is None and found:
+            message = f"{shown(word.text)} names this file, which holds no such scheme"
+            reporter.report("E222", message, word.span, "refers to itself", hint="write the scheme into this file")
+        elif other is None:
+            hint = did_you_mean(word.text, known) or f"known are the files beside this one, NAME{SUFFIX}, and what `bilinear list` shows"
+            reporter.report("E221", f"there is no scheme {shown(word.text)}", word.span, "not known", hint=hint)
+        return other
+
+    def _quoted(self, word: Word, reporter: Reporter) -> Path | None:
+        """The file of a quoted path, which starts at the folder of this file."""
+        asked, _ = split(word.text[1:-1])
+        try:
+            place = self.path.parent / asked
+            if asked.endswith(SUFFIX) and place.is_file():
+                return place
+        except (OSError, ValueError):
+            pass
+        hint = f'write the path of a {SUFFIX} file, from here: "parts/mine{SUFFIX}", or "parts/mine{SUFFIX}:NAME" for one of its schemes'
+        reporter.report("E221", f"there is no file {shown(asked, 200)}", word.span, "not found", hint=hint)
+        return None
+
+    def _scheme(self, word: Word, path: Path, reporter: Reporter) -> Scheme | None:
+        """The scheme of that name, else the only one, in another file."""
+        if path.resolve() in self._open or len(self._open) >= MOST_FILES:
+            why = "refers back to this file" if path.resolve() in self._open else f"is referred to through {MOST_FILES} files"
+            reporter.report("E645", f"{path.name} {why}", word.span, "a circle", hint="write the schemes of a circle into one file")
+            return None
+        try:
+            schemes = self._schemes(path)
+        except BilinearError as error:
+            reporter.found += error.diagnostics
+            return None
+        asked = split(word.text[1:-1])[1] if word.text.startswith('"') else word.text
+        named = [s for s in schemes if s.name == asked]
+        if not named and (len(schemes) != 1 or (asked and word.text.startswith('"'))):
+            held = f"it holds {listed(s.name for s in schemes)}" if schemes else "it holds no scheme, and a schedule is made of a scheme"
+            message = f"{path.name} has no scheme {shown(asked)}" if asked else f"{path.name} has not one scheme"
+            reporter.report("E222", message, word.span, "not a scheme", note=held)
+            return None
+        return named[0] if named else schemes[0]
+
+    def _schemes(self, path: Path) -> tuple[Scheme, ...]:
+        """The schemes of another file, whose schedules are not looked at."""
+        place = path.resolve()
+        if place not in self._read:
+            reporter = Reporter()
+            statements = parse_statements(read_source(path), reporter)
+            module = lower(statements, References(path, self).find, reporter, with_schedules=False)
+            reporter.finish()
+            self._read[place] = module.schemes
+        return self._read[place]

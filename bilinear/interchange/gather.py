@@ -1,0 +1,68 @@
+"""The schemes that others can be made of: the shipped ones, and those of files and folders in any format that is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from bilinear.errors import BilinearError, fail
+from bilinear.frontend.files import SUFFIX, shipped
+from bilinear.frontend.library import schemes_in
+from bilinear.interchange.alphatensor import npz_entries
+from bilinear.interchange.importing import Imported, import_file
+from bilinear.interchange.plinopt import stem_of
+from bilinear.ir.scheme import Scheme
+
+MOST_FILES = 10_000
+
+Entry = tuple[str, Scheme]
+"""A scheme and what it is called in an expression of the language: a shipped name, or its file in quotes."""
+Progress = Callable[[str, int, int], None]
+
+
+def shipped_schemes() -> list[Entry]:
+    """The schemes among the shipped algorithms."""
+    found = []
+    for name, path in shipped().items():
+        schemes = schemes_in(path)
+        found += [(name, scheme) for scheme in schemes if scheme.name == name or len(schemes) == 1]
+    return found
+
+
+def schemes_of(places: Iterable[Path], progress: Progress = lambda what, done, of: None) -> list[Entry]:
+    """The schemes of files and folders, by path; published tables are proved as they are read.
+
+    A file that holds no scheme is an error where it was named itself (what the readers raise), and passed over in a folder.
+    """
+    found: list[Entry] = []
+    for place in places:
+        if not place.is_dir():
+            found += _of_file(place)
+            continue
+        paths = [path for path in sorted(place.rglob("*")) if path.is_file()][:MOST_FILES]
+        for number, path in enumerate(paths):
+            progress(path.name, number, len(paths))
+            try:
+                found += _of_file(path)
+            except BilinearError:
+                continue
+    return found
+
+
+def _of_file(path: Path) -> list[Entry]:
+    if path.suffix == SUFFIX:
+        schemes = schemes_in(path)
+        if not schemes:
+            raise fail("E125", f"{path} holds no scheme", "a schedule is made of a scheme: name the file of that")
+        return [(f'"{path}"' if len(schemes) == 1 else f'"{path}:{scheme.name}"', scheme) for scheme in schemes]
+    return list(_published(path))
+
+
+def _published(path: Path) -> Iterator[Entry]:
+    """The schemes of a published file; of a set of three files the first stands for all."""
+    if stem_of(path) is not None and not path.stem.endswith("_L"):
+        return
+    for entry in npz_entries(path) if path.suffix == ".npz" else [""]:
+        result = import_file(path, entry=entry)
+        if isinstance(result, Imported):
+            yield f'"{path}{f"[{entry}]" if entry else ""}"', result.scheme

@@ -1,0 +1,162 @@
+"""Measurements: what a benchmark finds of plans on a device. Frozen; the table, the JSON and the pictures are drawn from them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Shape = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the driver says while a plan runs: clock of the multiprocessors in MHz, watts, degrees Celsius; None where it is silent."""
+
+    clock: float | None = None
+    power: float | None = None
+    temperature: float | None = None
+
+
+@dataclass(frozen=True)
+class Trust:
+    """The checks of a plan, in the run that times it, each in an output that was full of NaN.
+
+    `exact` says whether integer matrices came out bit for bit (demanded where `is_integral`: no coefficient is a fraction), `restored`
+    whether A and B were as promised after it. `error` on normal data and its `bound` are max|C - A*B| in units of max|A| * max|B|.
+    """
+
+    exact: bool
+    restored: bool
+    error: float
+    bound: float
+    is_integral: bool = True
+
+    @property
+    def holds(self) -> bool:
+        """Whether every check passed; an error that is not a number fails."""
+        return (self.exact or not self.is_integral) and self.restored and self.error <= self.bound
+
+
+@dataclass(frozen=True)
+class LaunchTime:
+    """A launch of a plan alone: `kind` is sums, products or strip; milliseconds, bytes that it must move, floating-point operations."""
+
+    kind: str
+    what: str
+    ms: float
+    bytes: int = 0
+    flops: int = 0
+
+    @property
+    def rate(self) -> str:
+        """What it moves or computes in a second."""
+        return f"{self.flops / self.ms * 1e-9:.1f} TFLOP/s" if self.flops else f"{self.bytes / self.ms * 1e-6:.0f} GB/s"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval, and the confidence that it really has."""
+
+    low: float
+    high: float
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A plan for m x k by k x n beside the library, interleaved, medians of the rounds in milliseconds.
+
+    `asked` says what was: `plan` of the planner, `auto` for a plain call, or levels by name. `budget` is what the plan may allocate, in
+    elements by those of C (None: no limit), `workspace` the bytes that it does. `library` is the fastest of `libraries`, `ratio` its
+    time over the plan's, with the interval of the median of that ratio over the rounds. `timing` is `device` where the calls are so short
+    that host time would hide them, else `event`: events around a call, or around some in a row. `device_ratio` is the ratio of times on
+    the device where that was measured.
+    """
+
+    shape: Shape
+    dtype: str
+    asked: str
+    inputs: str
+    budget: float | None
+    levels: tuple[str, ...]
+    plan: str
+    strategy: str
+    tile: int
+    workspace: int
+    predicted_ms: float | None
+    times: tuple[float, ...]
+    ms: float
+    library: str
+    libraries: tuple[tuple[str, float], ...]
+    library_ms: float
+    ratio: float
+    interval: Interval
+    timing: str
+    device_ratio: float | None
+    trust: Trust
+    load: Load = Load()
+    launches: tuple[LaunchTime, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The row of a results file: flat but for the launches; `n` is the number of columns of C."""
+        fields = asdict(self)
+        for name in ("trust", "load"):
+            fields |= fields.pop(name)
+        low, high, confidence = fields.pop("interval").values()
+        fields |= {"n": self.shape[2], "ratio_low": low, "ratio_high": high, "confidence": confidence, "rounds": len(self.times)}
+        return fields | {"libraries": dict(self.libraries), "holds": self.trust.holds}
+
+
+@dataclass(frozen=True)
+class ErrorPoint:
+    """The error of an algorithm at a number of levels (0: the library) beside its bound, both in units of max|A| * max|B|."""
+
+    algorithm: str
+    levels: int
+    dtype: str
+    size: int
+    error: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What was asked for and not measured, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A whole run: the machine, the command, and all that was found."""
+
+    name: str
+    machine: dict[str, Any]
+    command: tuple[str, ...]
+    rows: tuple[Measurement, ...] = ()
+    errors: tuple[ErrorPoint, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def failing(self) -> tuple[Measurement, ...]:
+        """The rows with a check that failed."""
+        return tuple(row for row in self.rows if not row.trust.holds)
+
+    def json(self) -> str:
+        """The results file."""
+        facts = {
+            "benchmark": self.name,
+            "machine": self.machine,
+            "command": list(self.command),
+            "rows": [row.to_json() for row in self.rows],
+            "errors": [asdict(point) for point in self.errors],
+            "left_out": [asdict(left) for left in self.left_out],
+        }
+        return json.dumps(facts, indent=1) + "\n"
+
+
+def is_slower(row: Measurement, least: float) -> bool:
+    """Whether the whole interval of the ratio lies below the least that is allowed."""
+    return row.interval.high < least

@@ -1,0 +1,51 @@
+"""The library multiplies that a plan is measured beside: the fastest of them is the baseline."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from bilinear.runtime.bench_timing import Call
+
+NOT_TRANSPOSED = 0
+"""`CUBLAS_OP_N`."""
+
+
+def library_calls(a: Any, b: Any, c: Any) -> dict[str, Call]:
+    """c = a @ b by every library that is there: CuPy, cuBLAS without CuPy's detour, and PyTorch where it is installed.
+
+    CuPy's own call computes FP64 in a mode that can be slower than `cublasDgemm`, so both are asked. CuPy has no bindings of cublasLt.
+    """
+    import cupy
+
+    calls: dict[str, Call] = {"cupy": lambda: cupy.matmul(a, b, out=c)}
+    for name, make in (("cublas", _cublas), ("torch", _torch)):
+        with suppress(Exception):  # not installed, or not for this device: of many kinds
+            calls[name] = make(a, b, c)
+    return calls
+
+
+def _cublas(a: Any, b: Any, c: Any) -> Call:
+    """cublasDgemm or cublasSgemm of contiguous rows: of the transposed matrices, whose columns they are."""
+    import cupy
+    import numpy as np
+    from cupy_backends.cuda.libs import cublas
+
+    multiply = {"float64": cublas.dgemm, "float32": cublas.sgemm}[str(a.dtype)]
+    (m, k), n, handle = a.shape, b.shape[1], cupy.cuda.Device().cublas_handle
+    one, zero = np.ones(1, a.dtype), np.zeros(1, a.dtype)
+
+    def call() -> None:
+        left, right = (b.data.ptr, n), (a.data.ptr, k)
+        multiply(handle, NOT_TRANSPOSED, NOT_TRANSPOSED, n, m, k, one.ctypes.data, *left, *right, zero.ctypes.data, c.data.ptr, n)
+
+    return call
+
+
+def _torch(a: Any, b: Any, c: Any) -> Call:
+    """`torch.mm` without TF32. Both libraries are on the default stream, so that CuPy's events see what PyTorch launches."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    x, y, z = torch.from_dlpack(a), torch.from_dlpack(b), torch.from_dlpack(c)
+    return lambda: torch.mm(x, y, out=z)

@@ -1,0 +1,143 @@
+"""Bench: which plans are asked of which problems, and their kernels, built ahead."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from bilinear.analysis.accuracy import classical_bound
+from bilinear.codegen.program import Progress, build_program, no_progress
+from bilinear.errors import BilinearError, fail
+from bilinear.ir.measurement import Shape
+from bilinear.ir.number import UNIT_ROUNDOFF
+from bilinear.ir.plan import SMALL, USUAL
+from bilinear.planner.choice import Choice
+from bilinear.planner.device import Device
+from bilinear.planner.model import ITEMSIZE
+from bilinear.planner.prepare import Level, natural_inputs, plain, prepare_levels
+from bilinear.planner.ways import algorithm_named
+from bilinear.runtime import auto
+from bilinear.runtime.bench_shapes import grid, read_shapes_file, read_sizes
+
+WORTH_A_POOL = 4
+"""With fewer kernels to build, or fewer cores, starting processes takes longer than it saves."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked of a problem: the planner's plan within limits, pinned levels, or a plain call of `matmul`.
+
+    `asked` is the word for it: `plan`, `auto`, or what names the levels. `budget` is the workspace allowed, in elements by those of C
+    (None: what the device has).
+    """
+
+    inputs: str = "preserve"
+    budget: float | None = None
+    levels: tuple[str, ...] = ()
+    asked: str = "plan"
+
+    @property
+    def by_auto(self) -> bool:
+        """Whether nothing is said but the arrays."""
+        return self.asked == "auto"
+
+
+PLANNED = (Case(), Case("restore", 0.0), Case("preserve", 0.0))
+"""The columns of the README's table: memory unlimited; nothing allocated, inputs restored; nothing allocated, inputs untouched."""
+AUTO = Case(asked="auto")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One problem and what is asked of it."""
+
+    shape: Shape
+    dtype: str
+    cases: tuple[Case, ...] = PLANNED
+
+    def __str__(self) -> str:
+        return f"{'x'.join(map(str, self.shape))} {self.dtype}"
+
+
+def tasks_for(sizes: str, file: Path | None, is_grid: bool, dtypes: Sequence[str], algorithms: Sequence[str]) -> tuple[Task, ...]:
+    """What is measured: of the grid, a file or sizes; `algorithms` are what `asked_cases` reads (E681, E682)."""
+    cases = tuple(case for word in algorithms for case in asked_cases(word))
+    if is_grid:
+        return tuple(Task(shape, dtype, cases) for shape, dtype in grid() if dtype in dtypes)
+    shapes = read_sizes(sizes) if file is None else read_shapes_file(file)
+    return tuple(Task(shape, dtype, cases) for dtype in dtypes for shape in shapes)
+
+
+def asked_cases(word: str) -> tuple[Case, ...]:
+    """`plan` is the planner's under three limits, `auto` a plain call, anything else pinned levels."""
+    return PLANNED if word == "plan" else (AUTO,) if word == "auto" else (pinned(word),)
+
+
+def pinned(word: str) -> Case:
+    """`msmes:2`, or mixed levels `winograd_depth_first+winograd`, the outermost first, as a case (E682).
+
+    The inputs are what the algorithms are made for; those that leave them undefined cannot be run again and again.
+    """
+    names, _, levels = word.partition(":")
+    if levels and not (levels.isdecimal() and 0 < int(levels) < 10):
+        raise fail("E682", f"{word!r} names no levels", "write NAME:LEVELS, as msmes:2, or OUTER+INNER for mixed levels")
+    found = tuple(names.split("+")) * int(levels or 1)
+    promises = {natural_inputs(algorithm_named(name).schedule) for name in found}
+    if "consume" in promises:
+        raise fail("E682", f"{word!r} leaves its inputs undefined, and is to run on them again", "choose one that restores them")
+    return Case("restore" if "restore" in promises else "preserve", None, found, word)
+
+
+def choose(task: Task, case: Case, device: Device) -> Choice:
+    """The plan of a case; raises `BilinearError` (E543, E408) where there is none."""
+    m, k, n = task.shape
+    budget = None if case.budget is None else int(case.budget * m * n * ITEMSIZE[task.dtype])
+    return auto.plan(m, k, n, task.dtype, device=device, inputs=case.inputs, workspace=budget, levels=case.levels or None)
+
+
+def bound_of(choice: Choice | None, inner: int, dtype: str, device: Device) -> float:
+    """The bound that always holds of what is chosen, which a choice knows only where it was asked for."""
+    if choice is None or choice.is_library:
+        return classical_bound(inner, UNIT_ROUNDOFF[dtype]) * UNIT_ROUNDOFF[dtype]
+    chosen, problem = choice.chosen, choice.problem
+    if chosen.error is not None:
+        return chosen.error
+    limits = {"inputs": chosen.inputs, "levels": chosen.levels}
+    return auto.plan(problem.m, problem.k, problem.n, dtype, device=device, **limits).chosen.error or 0.0  # type: ignore[arg-type]
+
+
+def build_ahead(tasks: Sequence[Task], device: Device, progress: Progress = no_progress) -> None:
+    """Fill the cache of kernels, a process a core, so that the GPU does not wait for proofs and for the compiler."""
+    from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    import cupy
+
+    needed = set()
+    for task in tasks:
+        for case in task.cases:
+            with suppress(BilinearError):  # what cannot run is told when it is to be measured
+                chosen = choose(task, case, device).chosen
+                needed.add((chosen.levels, chosen.inputs, task.dtype, chosen.tile))
+    slow_first = sorted((way for way in needed if way[0]), key=lambda way: -len(way[0]))
+    cores = os.cpu_count() or 1
+    if min(cores, len(slow_first)) < WORTH_A_POOL:
+        return
+    build = partial(_build, architecture=f"sm_{cupy.cuda.Device().compute_capability}")
+    pool = ProcessPoolExecutor(min(cores, len(slow_first)), mp_context=get_context("spawn"))
+    with suppress(BrokenExecutor), pool:  # what cannot be built is told when it is to run
+        for done, _ in enumerate(pool.map(build, slow_first)):
+            progress("building kernels", done, len(slow_first))
+
+
+def _build(way: tuple[tuple[str, ...], str, str, int], architecture: str) -> None:
+    levels, inputs, dtype, tile = way
+    with suppress(BilinearError):
+        each = tuple(Level(known.scheme, known.schedule) for known in map(algorithm_named, levels))
+        build_program(prepare_levels(each, inputs), dtype, [architecture], tile=tile)
+        for thin in (USUAL, SMALL):  # strips
+            build_program(plain().schedule, dtype, [architecture], tile=thin)

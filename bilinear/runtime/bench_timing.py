@@ -1,0 +1,123 @@
+"""Times of calls on a GPU that can be compared: interleaved in shuffled rounds, with or without the host's share."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from math import ceil, comb
+from typing import Any, TypeVar
+
+from bilinear.ir.measurement import Interval
+
+Call = Callable[[], object]
+Key = TypeVar("Key")
+
+LEAST_MS, MOST_IN_A_ROW = 2.0, 100
+FIRST_HOLD, LONGEST_HOLD = 1.0, 64.0
+"""Milliseconds for which the device is held while calls are queued."""
+CYCLES_PER_MS = 2_500_000
+"""Of a clock that no device exceeds, so that it is held for at least as long as it is told."""
+HOLD = """extern "C" __global__ void hold(long long cycles) { for (long long start = clock64(); clock64() - start < cycles; ); }"""
+
+
+def milliseconds(call: Call, in_a_row: int = 1) -> float:
+    """Between two events around so many calls in a row, on the current CuPy stream, which is idle before: the time of one of them."""
+    import cupy
+
+    start, end = cupy.cuda.Event(), cupy.cuda.Event()
+    start.record()
+    for _ in range(in_a_row):
+        call()
+    end.record()
+    end.synchronize()
+    return float(cupy.cuda.get_elapsed_time(start, end)) / in_a_row
+
+
+def interleaved(
+    calls: Mapping[Key, Call], repeats: int, warmups: int = 1, once: Mapping[Key, float] | None = None
+) -> dict[Key, list[float]]:
+    """Milliseconds of each call on the current CuPy stream, in rounds, each in an order of its own.
+
+    A call that draws much power leaves the next one a lower clock, for as long as some calls take: in a fixed order who comes after whom
+    decides a tenth of the time. What takes less than `LEAST_MS` is called as often in a row as makes up for it, and the time of one is
+    told: a loop hides what a call takes on the host, as in use. `once` is about how long each takes, where that is known.
+    """
+    for call in calls.values():
+        for _ in range(warmups):
+            call()
+    about = {name: milliseconds(call) for name, call in calls.items()} if once is None else once
+    in_a_row = {name: max(1, min(MOST_IN_A_ROW, ceil(LEAST_MS / max(about[name], 1e-3)))) for name in calls}
+    times: dict[Key, list[float]] = {name: [] for name in calls}
+    for order in _orders(calls, repeats):
+        for name in order:
+            times[name].append(milliseconds(calls[name], in_a_row[name]))
+    return times
+
+
+def queued(calls: Mapping[Key, Call], repeats: int, in_a_row: int) -> dict[Key, list[float]]:
+    """Milliseconds on the device of one of so many calls in a row, in shuffled rounds: host time plays no part.
+
+    The calls are queued behind a kernel that holds the device until all are there. Those that wait for the device themselves cannot be
+    queued, and their time is the host's, too.
+    """
+    holds = dict.fromkeys(calls, FIRST_HOLD)
+    times: dict[Key, list[float]] = {name: [] for name in calls}
+    for order in _orders(calls, repeats):
+        for name in order:
+            ms, holds[name] = _queued(calls[name], in_a_row, holds[name])
+            times[name].append(ms / in_a_row)
+    return times
+
+
+def _orders(names: Iterable[Key], repeats: int) -> Iterator[list[Key]]:
+    """The names in an order of its own for every round, the same ones in every run."""
+    order, shuffled = list(names), random.Random(1)
+    for _ in range(repeats):
+        shuffled.shuffle(order)
+        yield order
+
+
+def _queued(call: Call, in_a_row: int, hold: float) -> tuple[float, float]:
+    """Milliseconds of all calls, and for how long the device had to be held."""
+    import cupy
+    import numpy as np
+
+    while True:
+        start, end = cupy.cuda.Event(), cupy.cuda.Event()
+        _holder()((1,), (1,), (np.int64(hold * CYCLES_PER_MS),))
+        start.record()
+        for _ in range(in_a_row):
+            call()
+        end.record()
+        in_time = not start.done
+        end.synchronize()
+        if in_time or hold >= LONGEST_HOLD:
+            return float(cupy.cuda.get_elapsed_time(start, end)), hold
+        hold *= 2
+
+
+@cache
+def _holder() -> Any:
+    import cupy
+
+    return cupy.RawKernel(HOLD, "hold")
+
+
+def median(values: Sequence[float]) -> float:
+    """The median."""
+    return statistics.median(values)
+
+
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
+    """The interval of a median between two order statistics, whatever the distribution: the narrowest of at least this confidence.
+
+    It lies k values from each end where 2 * sum of C(n, i) for i < k is at most (1 - confidence) * 2^n; with fewer than six values the
+    whole range, whose confidence is told, is all there is.
+    """
+    ordered, n = sorted(values), len(values)
+    tail, k = 1, 1  # how many of the 2^n ways to fall on either side leave fewer than k values below the median
+    while 2 * (tail + comb(n, k)) <= (1 - confidence) * 2**n:
+        tail, k = tail + comb(n, k), k + 1
+    return Interval(ordered[k - 1], ordered[n - k], max(0.0, 1 - 2 * tail / 2**n))

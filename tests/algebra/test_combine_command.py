@@ -1,0 +1,142 @@
+"""`bilinear combine`: what it prints, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bilinear import cli
+from bilinear.algebra.recipe import Recipe
+from bilinear.cli.combining import _written
+from bilinear.errors import BilinearError
+from bilinear.frontend import load, parse
+from bilinear.frontend.library import compose
+from bilinear.interchange import gather
+from bilinear.verify.scheme import prove_scheme
+
+
+@pytest.fixture(autouse=True)
+def _library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shipped schemes grow in number; these tests know two of them."""
+    known = [(name, load(name).scheme) for name in ("strassen", "winograd")]
+    monkeypatch.setattr(gather, "shipped_schemes", lambda: known)
+
+
+class Shell:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *words: object) -> tuple[int, str, str]:
+        self._monkeypatch.setattr(sys, "argv", ["bilinear", *map(str, words)])
+        status = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        return status, *self._capsys.readouterr()
+
+    def json(self, *words: object) -> Any:
+        status, out, err = self(*words, "--json")
+        assert status == 0, err
+        return json.loads(out)
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(monkeypatch, capsys)
+
+
+def test_a_recipe_is_printed_and_the_scheme_is_written_proved(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "best.bl"
+    status, out, err = shell("combine", "3,4,2", "-o", path)
+    assert (status, err) == (0, "")
+    assert out.splitlines() == [
+        "22 products in place of 24, exponent 2.9179, 36 additions = 8 on A + 8 on B + 20 on C",
+        "",
+        "  winograd (x) <1,2,1> (+m) <1,4,2>",
+        "",
+        "  <3,4,2;22> = (+m)",
+        "    <2,4,2;14> = (x)",
+        "      <2,2,2;7> = winograd",
+        "      <1,2,1;2> = <1,2,1>",
+        "    <1,4,2;8> = <1,4,2>",
+        "",
+        f"written to {path}; `bilinear verify {path}` proves it again",
+    ]
+    scheme = load(path).scheme
+    assert (scheme.name, scheme.format) == ("best_3_4_2", "<3,4,2;22>") and prove_scheme(scheme).holds
+    assert f"{scheme.additions} additions" in out
+    assert path.read_text().startswith("# 22 products in place of 24: winograd (x) <1,2,1> (+m) <1,4,2>\n")
+
+
+def test_json_and_the_table_of_all_formats(shell: Shell) -> None:
+    told = shell.json("combine", "4", "--all")
+    assert told["rank"] == 49 and told["classical"] == 64 and told["format"] == [4, 4, 4]
+    assert told["expression"] == "winograd (x) winograd" and told["additions"] == {"a": 44, "b": 44, "c": 77}
+    assert {tuple(f["format"]): f["rank"] for f in told["formats"]}[2, 2, 3] == 11
+    status, out, _ = shell("combine", "3", "--all")
+    assert status == 0 and "<2,2,3;11>         12" in out
+
+
+def test_more_schemes_from_files_and_folders(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "own.bl").write_text("scheme own <2,1,1;2> over Z/2\n  M1: 1 0 | 1 | 1 0\n  M2: 0 1 | 1 | 0 1\n")
+    (tmp_path / "two.bl").write_text("scheme a = <1,1,1>\nscheme b = strassen (x) <1,1,1>\n")
+    (tmp_path / "not a scheme.bl").write_text("schedule s of strassen\n  stage { C11 += A11*B11 }\n")
+    (tmp_path / "readme").write_text("words")
+    (tmp_path / "inner").mkdir()
+    status, _, err = shell("export", "laderman", "--to", "json", "-o", tmp_path / "inner" / "published.json")
+    assert status == 0, err
+    found = shell.json("combine", "3", tmp_path)
+    assert found["rank"] == 23 and found["expression"] == f'"{tmp_path}/inner/published.json"'
+    assert shell.json("combine", "2", tmp_path / "two.bl", "--name", "x")["expression"] == "winograd"
+    status, _, err = shell("combine", "2", tmp_path / "not a scheme.bl")
+    assert status == 1 and "error[E125]" in err
+    status, _, err = shell("combine", "2", tmp_path / "readme")
+    assert status == 1 and "error[E351]" in err
+
+
+def test_only_schemes_over_the_ring_are_used(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "near.bl"
+    path.write_text("scheme near <1,1,2;1> over Z/2\n  M1: 1 | 1 1 | 1 1\n")
+    assert shell.json("combine", "1,1,2", path)["rank"] == 2
+    status, _, err = shell("combine", "1,1,2", path, "--over", "Z/2")
+    assert status == 1 and "error[E301]: near is not a multiplication over Z/2" in err
+    for ring in ("Zz", ""):
+        status, _, err = shell("combine", "2", "--over", ring)
+        assert status == 1 and "error[E203]" in err
+
+
+def test_shapes_that_are_none(shell: Shell) -> None:
+    for shape, code in (("2,2", "E504"), ("0", "E504"), ("99", "E648"), ("1,1,9999999999", "E648")):
+        status, out, err = shell("combine", shape)
+        assert (status, out) == (1, "") and f"error[{code}]" in err
+
+
+def test_a_name_that_cannot_be_written_writes_nothing(shell: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "x.bl"
+    status, out, err = shell("combine", "2", "-o", path, "--name", "a b")
+    assert (status, out) == (1, "") and "error[E241]" in err and not path.exists()
+
+
+def test_long_sums_are_written_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheme = compose("winograd (x) winograd", "w").scheme
+    recipe = Recipe(4, 4, 4, 49, (44, 44, 77), text="winograd (x) winograd")
+    assert "S1 = " in _written(scheme, recipe)
+    monkeypatch.setattr(parse, "MOST_EQUATION_TEXT", 1500)
+    assert "M49:" in _written(scheme, recipe)
+    monkeypatch.setattr("bilinear.frontend.files.MOST_BYTES", 1500)
+    with pytest.raises(BilinearError, match=r"E641.*w <4,4,4;49> is too large to be written out"):
+        _written(scheme, recipe)
+
+
+def test_what_is_written_is_what_is_asked_for_elsewhere(shell: Shell, tmp_path: Path) -> None:
+    status, out, err = shell("verify", "strassen (+n) <2,2,1>")
+    assert status == 0 and "strassen_plus_n_2_2_1: proved" in out, err
+    status, out, err = shell("run", "winograd (x) <1,1,2>", "--shape", "32,32,32", "--device", "cpu")
+    assert status == 0 and "NO" not in out, err
+    status, _, err = shell("show", "strassen (+n) winogradd")
+    assert status == 1 and "did you mean winograd" in err

@@ -1,0 +1,314 @@
+"""`bilinear bench` on a pretended GPU: its table, its files, its pictures, and what it refuses."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from runtime.bench_gpu import Gpu, pretend
+
+from bilinear import cli
+from bilinear.ir.measurement import Benchmark, ErrorPoint, Interval, LaunchTime, LeftOut, Load, Measurement, Trust
+from bilinear.reporting import bench_plot
+from bilinear.reporting.bench_chart import error_charts, launch_bars, ratio_charts
+from bilinear.reporting.bench_page import bench_html
+from bilinear.reporting.bench_table import bench_table, grid_summary
+from bilinear.runtime import bench, bench_tasks
+
+TRUST = Trust(True, True, 1e-13, 1e-9)
+
+
+class Shell:
+    """Runs the command line in this process: status, output, errors."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *words: object) -> tuple[int, str, str]:
+        self._monkeypatch.setattr(sys, "argv", ["bilinear", "bench", *map(str, words)])
+        status = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        out, err = self._capsys.readouterr()
+        return status, out, err
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bench, "ERROR_SIZE", 64)
+    monkeypatch.setattr(bench, "MOST_ERROR_LEVELS", 1)
+    return Shell(monkeypatch, capsys)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    return pretend(monkeypatch)
+
+
+def row(size: int, ratio: float = 1.25, asked: str = "plan", dtype: str = "float64", inputs: str = "preserve") -> Measurement:
+    plan, shape, ms = ("winograd, 2 levels", (size, size, size), size**3 * 1e-8)
+    launches = (
+        LaunchTime("strip", f"{size} x 1 x {size}", ms / 10, flops=2 * size * size),
+        LaunchTime("sums", "A 16 to 40", ms / 5, bytes=size * size * 64),
+        LaunchTime("products", "49 of 64 x 64 x 64", ms * 0.7, flops=size**3),
+    )
+    return Measurement(
+        shape,
+        dtype,
+        asked,
+        inputs,
+        None if inputs == "preserve" else 0.0,
+        ("winograd", "winograd"),
+        plan,
+        "expand",
+        0,
+        size * size * 8,
+        ms * 1.1,
+        (ms,) * 7,
+        ms,
+        "cupy",
+        (("cupy", ms * ratio),),
+        ms * ratio,
+        ratio,
+        Interval(ratio - 0.02, ratio + 0.01, 0.984),
+        "event",
+        None,
+        TRUST,
+        Load(1755.0, 612.3, 64.0),
+        launches,
+    )
+
+
+def whole() -> Benchmark:
+    """Two element types, several sizes and cases, errors, and something left out."""
+    rows = [
+        row(size, 0.8 + 0.1 * i + 0.05 * j, asked, dtype, inputs)
+        for dtype in ("float64", "float32")
+        for i, size in enumerate((2048, 4096, 8192, 16384))
+        for j, (asked, inputs) in enumerate((("plan", "preserve"), ("plan", "restore"), ("msmes:2", "restore")))
+    ]
+    errors = [
+        ErrorPoint(name, level, dtype, 2048, 10.0 ** (level - 15) * (level > 0), 10.0 ** (2 * level - 12))
+        for dtype in ("float64", "float32")
+        for name in ("winograd", "msmes")
+        for level in range(4)
+    ]
+    left_out = (LeftOut("32768 float64", "MemoryError: <b>no room</b>"),)
+    return Benchmark("bench", {"gpu": "A <GPU>", "commit": "abc"}, ("bilinear", "bench"), tuple(rows), tuple(errors), left_out)
+
+
+def test_the_table_the_results_and_the_page_are_one_run(gpu: Gpu, shell: Shell, tmp_path: Path) -> None:
+    words = ("--sizes", "64", "--dtypes", "float64", "--algorithms", "plan,msmes:1", "--rounds", 2)
+    status, out, err = shell(*words, "--json", "a.json", "--html", tmp_path / "a.html")
+    assert status == 0 and not err
+    lines = out.splitlines()
+    assert lines[0].startswith("a pretended GPU, at most 1980 MHz, at most 700 W, driver 580.1, CuPy pretended")
+    header, rule, *rows = lines[2:8]
+    assert header.split()[:7] == ["shape", "dtype", "inputs", "budget", "plan", "N^2", "predicted"] and set(rule) == {"-", " "}
+    cells = [re.split(r"\s{2,}", line.strip()) for line in rows]
+    assert [(*r[2:5], *r[7:15]) for r in cells] == [
+        ("preserve", "-", "winograd, 1 level", "3.000", "6.000", "cupy", "2.000", "2.000..2.000", "2", "yes", "yes"),
+        ("restore", "0", "msmes, 1 level", "7.000", "6.000", "cupy", "0.857", "0.857..0.857", "2", "yes", "yes"),
+        ("preserve", "0", "library", "6.000", "6.000", "cupy", "1.000", "1.000..1.000", "2", "yes", "yes"),
+        ("restore", "-", "msmes, 1 level", "7.000", "6.000", "cupy", "0.857", "0.857..0.857", "2", "yes", "yes"),
+    ]
+    assert all(r[-2:] == ["1755", "612"] for r in cells) and "written to a.json, " in out
+    kept = json.loads((tmp_path / "a.json").read_text())
+    assert len(kept["rows"]) == 4 and len(kept["errors"]) == 4 and kept["command"][:3] == ["bilinear", "bench", "--sizes"]
+    assert str(tmp_path) not in json.dumps(kept), "no path of this machine"
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "every plan passed its checks" in page and page.count("<rect") == 3 + 7
+
+
+def test_the_results_are_those_that_the_tables_read(gpu: Gpu, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    import tables
+
+    assert shell("--sizes", "64", "--rounds", 1, "--json", "a.json")[0] == 0
+    text = tables.best(json.loads((tmp_path / "a.json").read_text()))
+    assert "| float64 | 64 | 6.00 ms | 2.00 (winograd, 1 level) | 0.86 (msmes, 1 level) | 1.00 (library) | yes |" in text
+    assert "| float32 | 64 |" in text
+
+
+def test_the_grid_is_summed_up_in_a_line(gpu: Gpu, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = (((64, 64, 64), "float64"), ((64, 3, 20), "float32"))
+    monkeypatch.setattr(bench_tasks, "grid", lambda: shapes)
+    monkeypatch.setattr(bench, "GRID", replace(bench.GRID, rounds=6, least_rounds=6))
+    status, out, _ = shell("--grid", "--json", "grid.json")
+    assert status == 0 and "2 shapes: median ratio 1.500, worst 64x3x20 float32 1.000" in out and "; 0 below 0.98; 0 wrong" in out
+    gpu.launch_ms = 2.2
+    _, out, _ = shell("--grid", "--dtypes", "float64")
+    assert "1 shapes: " in out and "1 below 0.98: 64 float64 0.909 (0.909..0.909, winograd, 1 level)" in out
+
+
+def test_only_an_interval_below_the_least_ratio_fails() -> None:
+    near = replace(row(4096, 0.975), interval=Interval(0.96, 0.985, 0.95))
+    below = replace(row(8192, 0.975), interval=Interval(0.97, 0.979, 0.95))
+    wrong = replace(row(2048), trust=Trust(True, True, 1.0, 0.1))
+    text = grid_summary([near, below, wrong])
+    assert "1 below 0.98: 8192" in text and "4096 float64" in text.split(";")[0] and text.endswith("1 wrong")
+    assert grid_summary([]) == "no shape was measured"
+
+
+def test_a_failed_check_is_an_error_after_the_table(gpu: Gpu, shell: Shell) -> None:
+    def damage(a: object, b: object, c: object) -> None:
+        c[0, 0] += 1  # type: ignore[index]
+
+    gpu.damage = damage
+    status, out, err = shell("--sizes", "64", "--dtypes", "float64", "--algorithms", "winograd:1", "--rounds", 1)
+    assert status == 1 and re.search(r"winograd, 1 level .* NO ", out)
+    assert "error[E685]: winograd, 1 level at 64x64x64, float64, failed its check" in err and "integers exact: False" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--sizes", "4x5"), "E681"),
+        (("--shapes-file", "missing.txt"), "E681"),
+        (("--algorithms", "msmes:0"), "E682"),
+        (("--grid", "--sizes", "512"), "E684"),
+        (("--grid", "--shapes-file", "x"), "E684"),
+        (("--dtypes", "int8"), "E503"),
+        (("--sizes", "64", "--json", "no/such/place.json"), "E612"),
+        (("--sizes", "64", "--html", "."), "E612"),
+        (("--rounds", "0"), "--rounds"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_at_once(gpu: Gpu, shell: Shell, words: tuple[str, ...], code: str) -> None:
+    status, out, err = shell(*words)
+    assert status == 1 and code in err and not out and not gpu.now
+
+
+def test_nothing_measured_is_an_error(gpu: Gpu, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*rest: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(bench, "_operands", no_room)
+    status, out, err = shell("--sizes", "64", "--dtypes", "float64")
+    assert status == 1 and "left out:\n  64x64x64 float64: MemoryError: no room" in out
+    assert "error[E686]: nothing was measured\n  note: 64x64x64 float64: MemoryError: no room" in err
+
+
+def test_without_a_gpu_it_is_said(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "why_no_gpu", lambda: "CuPy is not installed")
+    status, out, err = shell()
+    assert (status, out) == (1, "")
+    assert err == "error[E680]: a benchmark measures a GPU, and none is usable: CuPy is not installed\n  hint: run `bilinear doctor`\n"
+
+
+def test_without_matplotlib_a_png_is_refused_before_anything_runs(gpu: Gpu, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_plot, "find_spec", lambda name: None)
+    status, out, err = shell("--sizes", "64", "--png", "a.png")
+    assert status == 1 and not out and "error[E683]" in err and "bilinear[plot]" in err and not gpu.now
+
+
+def test_the_page_is_well_formed_and_loads_nothing() -> None:
+    result = whole()
+    page = bench_html(result)
+    assert "default-src 'none'" in page and not re.search(r"<script|<link|<img|\ssrc=|url\(|https?:", page)
+    assert "A &lt;GPU&gt;" in page and "<b>no room" not in page and "32768 float64: MemoryError: &lt;b&gt;" in page
+    drawings = [ET.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", page, re.S)]
+    labelled = [svg for svg in drawings if svg.get("role") == "img"]
+    assert len(labelled) == 2 + 2 + 2 and all(svg.get("aria-label") for svg in labelled)
+    assert all(svg.get("aria-label") or svg.get("aria-hidden") for svg in drawings)
+    failing = replace(result, rows=(replace(result.rows[0], trust=Trust(False, True, 1.0, 0.1)), *result.rows[1:]))
+    assert "1 failed a check" in bench_html(failing) and "every plan passed" not in bench_html(failing)
+    assert "0 plans beside" in bench_html(Benchmark("bench", {}, ())), "a run that was cut at once"
+
+
+def test_ratios_and_errors_stand_where_their_values_say() -> None:
+    result = whole()
+    charts = ratio_charts(result.rows)
+    assert [chart.title for chart in charts] == ["float64", "float32"]
+    names = ["memory unlimited", "nothing allocated, inputs restored", "msmes:2"]
+    for chart in charts:
+        assert [series.name for series in chart.series] == names and [tick.text for tick in chart.across] == [
+            "2048",
+            "4096",
+            "8192",
+            "16384",
+        ]
+        for series in chart.series:
+            x, y = [p.x for p in series.points], [p.y for p in series.points]
+            assert x == [tick.at for tick in chart.across] and y == sorted(y, reverse=True) and series.path.count("L") == 3
+        at = {tick.text: tick.at for tick in chart.down}
+        assert chart.level == at["1.00"] and chart.series[0].points[2].y == at["1.00"] and chart.series[0].points[3].y == at["1.10"]
+    for chart in error_charts(result.errors):
+        at = {tick.text: tick.at for tick in chart.down}
+        measured, bound, *_ = chart.series
+        assert [len(s.points) for s in (measured, bound)] == [3, 4], "no error at all is no point of a logarithm"
+        assert measured.points[0].y == at["-14"] and bound.points[-1].y == at["-6"] and bound.is_bound
+
+
+def test_launches_fill_a_bar_in_their_order() -> None:
+    bars = launch_bars(whole().rows)
+    assert [bar.title.split(":")[0] for bar in bars] == [f"winograd, 2 levels, 16384, {dtype}" for dtype in ("float64", "float32")]
+    for bar in bars:
+        assert [segment.kind for segment in bar.segments] == ["strip", "sums", "products"]
+        assert [segment.width for segment in bar.segments] == [92.0, 184.0, 644.0] and bar.segments[2].x == 276.0
+        assert [line[1:5:3] for line in bar.table[1:]] == [("strip", "10.0%"), ("sums", "20.0%"), ("products", "70.0%")]
+
+
+def test_a_page_of_many_shapes_draws_points(gpu: Gpu) -> None:
+    rows = [replace(row(10 * i + 1), shape=(i, 20, 7), asked="auto", launches=()) for i in range(1, 60)]
+    (chart,) = ratio_charts(rows)
+    (series,) = chart.series
+    assert len(series.points) == 59 and not series.path and len(chart.across) < 10
+    assert "59 plans" in bench_html(Benchmark("grid", {"gpu": "x"}, (), tuple(rows)))
+
+
+def test_the_table_tells_devices_without_a_tool() -> None:
+    bare = replace(row(64), load=Load(), predicted_ms=None, timing="device", budget=0.25)
+    text = bench_table(Benchmark("bench", {"gpu": "X"}, (), (bare,)))
+    assert text.startswith("X\n\n") and re.search(r"float64 +preserve +0.25 .* 1\.000 +- .*7\*.* -\s+-$", text.splitlines()[4])
+
+
+@pytest.mark.parametrize("result", [whole(), Benchmark("bench", {"gpu": None}, ()), replace(whole(), errors=(), rows=whole().rows[:1])])
+def test_a_png_is_drawn(result: Benchmark) -> None:
+    pytest.importorskip("matplotlib")
+    image = bench_plot.bench_png(result)
+    assert image.startswith(b"\x89PNG\r\n") and int.from_bytes(image[16:20], "big") >= 700
+
+
+def test_the_page_is_drawn_by_a_browser(tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    if browser is None:
+        pytest.skip("no browser")
+    (tmp_path / "page.html").write_text(bench_html(whole()), encoding="utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--window-size=1200,900"]
+    shot = tmp_path / "shot.png"
+    subprocess.run([browser, *options, f"--screenshot={shot}", str(tmp_path / "page.html")], capture_output=True, check=False, timeout=60)
+    assert shot.exists() and shot.stat().st_size > 20_000
+
+
+SCRIPTS = {"best": ("--sizes", "64", "--repeats", "1", "--pareto", "64:float32"), "grid": ("--part", "2/2")}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_scripts_keep_what_they_find(
+    script: str, gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    monkeypatch.setattr(bench_tasks, "grid", lambda: (((64, 64, 64), "float64"), ((64, 3, 20), "float32")))
+    monkeypatch.setattr(bench, "GRID", replace(bench.GRID, rounds=3, least_rounds=3))
+    monkeypatch.setattr(sys, "argv", [f"/somewhere/{script}.py", *SCRIPTS[script], "--json", str(tmp_path / "found.json")])
+    importlib.import_module(script).main()
+    kept, out = json.loads((tmp_path / "found.json").read_text()), capsys.readouterr().out
+    assert (kept["benchmark"], kept["command"][0]) == (script, f"{script}.py") and all(row["holds"] for row in kept["rows"])
+    if script == "best":
+        budgets = [row["budget"] for row in kept["rows"] if row["dtype"] == "float32"]
+        assert budgets == [None, 0.0, 0.0, 0.25, 1.0, 4.0, 0.25, 1.0, 4.0, None] and len(kept["rows"]) == 13
+        assert out.count("winograd, 1 level") > 4
+    else:
+        assert [row["shape"] for row in kept["rows"]] == [[64, 3, 20]] and "1 shapes: median ratio 1.000" in out

@@ -1,0 +1,148 @@
+"""`bilinear discover`: what it prints and writes, and with which status it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bilinear import cli
+from bilinear.cli import discovering
+from bilinear.discovery import search
+from bilinear.frontend import load
+from bilinear.verify.scheme import prove_scheme
+
+Shell = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(search, "ROUND", 2**14)  # short, so that what is reached in a short time does not hang on the machine
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["bilinear", "discover", *map(str, words)])
+        status = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def test_a_find_is_written_and_is_proved_again(shell: Shell) -> None:
+    status, out, err = shell("2,2,2", "--rank", 7, "--seed", 3)
+    assert status == 0 and err == ""
+    assert out.startswith("<2,2,2;7>: proved, ")
+    assert "written to walk_2x2x2_7_seed3.bl; `bilinear verify walk_2x2x2_7_seed3.bl` proves it again" in out
+    scheme = load("walk_2x2x2_7_seed3.bl").scheme
+    assert prove_scheme(scheme).holds and scheme.format == "<2,2,2;7>" and scheme.name == "walk_2x2x2_7_seed3"
+    assert scheme.citation.startswith("Found by `bilinear discover 2,2,2 --rank 7 --seed 3`")
+
+
+def test_the_same_seed_writes_the_same_file(shell: Shell) -> None:
+    texts = []
+    for name in ("one/mine.bl", "two/mine.bl"):
+        Path(name).parent.mkdir()
+        assert shell("2,2,3", "--rank", 11, "--seed", 8, "-o", name)[0] == 0
+        texts.append(Path(name).read_bytes())
+    assert texts[0] == texts[1] and texts[0].startswith(b"scheme mine <2,2,3;11>\n")
+
+
+def test_a_file_name_that_is_no_name_of_a_scheme_is_only_a_file_name(shell: Shell) -> None:
+    assert shell("2,2,2", "--rank", 7, "-o", "7 products.bl")[0] == 0
+    assert load("7 products.bl").scheme.name == "walk_2x2x2_7_seed0"
+
+
+def test_json(shell: Shell) -> None:
+    status, out, _ = shell("2", "--rank", 7, "--json", "-o", "x.bl")
+    facts = json.loads(out)
+    assert status == 0 and facts["format"] == "<2,2,2;7>" and facts["reached"] and facts["proved"] and facts["file"] == "x.bl"
+    assert (facts["seed"], facts["walkers"], facts["asked"], facts["rank"]) == (0, 8, 7, 7)
+    assert 0 < facts["steps"] <= facts["total_steps"] and facts["additions"] == load("x.bl").scheme.additions
+
+
+def test_a_rank_that_is_not_reached_writes_nothing(shell: Shell, tmp_path: Path) -> None:
+    status, out, err = shell("2,2,2", "--rank", 6, "--time", "0.8", "-o", "x.bl")
+    assert status == 1 and not list(tmp_path.iterdir())
+    assert "error[E663]: <2,2,2;6> was not found in --time 0.8: the best rank is 7" in err
+    assert "hint: give --best to write what was reached" in err
+    assert out.startswith("<2,2,2;7>: proved")
+
+
+def test_the_best_is_written_where_it_is_asked_for(shell: Shell) -> None:
+    status, out, err = shell("2,2,2", "--rank", 6, "--time", "0.8s", "--best", "--json")
+    facts = json.loads(out)
+    assert status == 1 and "E663" in err and "--best" not in err
+    assert not facts["reached"] and (facts["asked"], facts["rank"], facts["file"]) == (6, 7, "walk_2x2x2_7_seed0.bl")
+    text = Path("walk_2x2x2_7_seed0.bl").read_bytes()
+    assert shell("2,2,2", "--rank", 7)[0] == 0
+    assert Path("walk_2x2x2_7_seed0.bl").read_bytes() == text  # it names the command that finds it
+
+
+def test_nothing_below_the_classical_rank_is_said(shell: Shell, tmp_path: Path) -> None:
+    status, out, err = shell("1,2,2", "--rank", 3, "--time", "0.2", "--best", "--json")
+    assert status == 1 and "<1,2,2;3> was not found in --time 0.2: nothing is below the classical rank" in err
+    facts = json.loads(out)
+    assert facts["rank"] == 4 and not facts["proved"] and facts["file"] is facts["additions"] is None
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("best", [True, False])
+def test_ctrl_c_ends_with_what_was_reached(shell: Shell, monkeypatch: pytest.MonkeyPatch, best: bool) -> None:
+    @contextmanager
+    def interrupting() -> Iterator[Callable[[str, int, int], None]]:
+        def progress(text: str, done: int, of: int) -> None:
+            if text.startswith("<3,3,3>: rank 2") and not text.startswith("<3,3,3>: rank 27"):
+                os.kill(os.getpid(), signal.SIGINT)
+
+        yield progress
+
+    monkeypatch.setattr(discovering, "progress_bar", interrupting)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore it
+    try:
+        status, out, err = shell("3,3,3", "--rank", 15, "--json", *(["--best"] if best else []))
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    facts: Any = json.loads(out)
+    assert status == 130 and err == "" and 15 < facts["rank"] < 27
+    assert (facts["file"] is not None) == best
+    if best:
+        assert prove_scheme(load(facts["file"]).scheme).holds
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("2,2", "--rank", 7), "E504"),
+        (("2,2,2", "--rank", 8), "E660"),
+        (("2,2,2", "--rank", -1), "E660"),
+        (("9", "--rank", 500), "E661"),
+        (("2,2,2", "--rank", 7, "-o", "nowhere/x.bl"), "E612"),
+        (("2,2,2", "--rank", 7, "-o", "."), "E612"),
+        *((("2,2,2", "--rank", 7, "--time", time), "E664") for time in ("0", "soon", "-3", "nan", "1d", "", "9" * 20)),
+    ],
+)
+def test_what_means_nothing_is_refused_before_anything_is_done(shell: Shell, tmp_path: Path, words: tuple[object, ...], code: str) -> None:
+    status, out, err = shell(*words)
+    assert status == 1 and out == "" and f"error[{code}]" in err and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("60", 60), ("0.5", 0.5), ("90s", 90), ("5m", 300), ("2 h", 7200)])
+def test_times(text: str, seconds: float) -> None:
+    assert discovering._seconds(text) == seconds
+
+
+def test_without_numba(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    status, _, err = shell("2,2,2", "--rank", 7)
+    assert status == 1 and "error[E662]" in err and "hint: pip install 'bilinear[discover]'" in err

@@ -1,0 +1,209 @@
+"""The search: what it finds is proved and the same every time, and it ends when it should."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from discovery.flips import multiplication
+
+from bilinear.codegen.cache import default_cache
+from bilinear.discovery import engine, search
+from bilinear.discovery.search import Found, Task
+from bilinear.discovery.walker import BEST, classical_walker
+from bilinear.errors import BilinearError
+from bilinear.frontend import parse_source
+from bilinear.ir.printer import print_scheme
+from bilinear.ir.scheme import Scheme
+from bilinear.source import Source
+
+
+def discover(task: Task, seconds: float = 60, **options: Any) -> Found:
+    folder = default_cache().folder
+    return search.discover(task, seconds, folder=folder and folder / "discovery", **options)
+
+
+def scheme_of(found: Found) -> Scheme:
+    assert found.scheme is not None
+    return found.scheme
+
+
+def what(found: Found) -> tuple[Any, ...]:
+    """All of a find but the time that it took, and what the losers did in it."""
+    return found.scheme, found.rank, found.walker, found.steps
+
+
+def multiplies(scheme: Scheme) -> bool:
+    """The sum of the products, in Python's integers, beside the definition of the multiply."""
+    u, v, w = scheme.tables
+    total: dict[tuple[int, int, int], Any] = {}
+    for c, row in enumerate(w):
+        for p, z in row:
+            for a, x in u[p]:
+                for b, y in v[p]:
+                    total[a, b, c] = total.get((a, b, c), 0) + x * y * z
+    return {place: value for place, value in total.items() if value} == multiplication(scheme.m, scheme.k, scheme.n)
+
+
+@pytest.mark.parametrize(("blocks", "rank"), [((2, 2, 2), 7), ((2, 2, 3), 11), ((3, 2, 2), 11), ((2, 3, 3), 15)])
+def test_a_find_multiplies(blocks: tuple[int, int, int], rank: int) -> None:
+    found = discover(Task(blocks, rank, seed=1))
+    scheme = scheme_of(found)
+    assert found.reached and found.rank == scheme.rank == rank
+    assert multiplies(scheme)
+    assert all(c in (-1, 1) for table in scheme.tables for row in table for _, c in row)
+    assert all(row[0][1] == 1 for row in (*scheme.u.outputs, *scheme.v.outputs))
+    assert parse_source(Source("x.bl", print_scheme(scheme))).schemes == (scheme,)
+
+
+def test_what_does_not_multiply_is_refused() -> None:
+    walker = classical_walker(2, 2, 2, 0, 0)
+    with pytest.raises(BilinearError, match="E301"):
+        search._proved(Task((2, 2, 2), 7), search._Best(7, 0, 0, walker.best))
+
+
+def test_the_source_is_the_command_that_finds_it_again() -> None:
+    found = discover(Task((2, 2, 2), 7, seed=5, walkers=2))
+    command = "bilinear discover 2,2,2 --rank 7 --seed 5 --walkers 2"
+    assert scheme_of(found).citation == f"Found by `{command}`, a walk in the flip graph: walker {found.walker}, {found.steps} steps."
+
+
+def test_the_same_seed_finds_the_same_whatever_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "ROUND", 2**14)  # several rounds, and several winners in the last
+    task = Task((2, 3, 3), 15, seed=3)
+    finds = []
+    for threads in (1, 3, 8):
+        monkeypatch.setattr(search, "_cores", lambda threads=threads: threads)
+        finds.append(what(discover(task)))
+    assert len(set(finds)) == 1
+    assert finds[0][3] > 2**14
+    assert what(discover(Task((2, 3, 3), 15, seed=4))) not in finds
+
+
+@pytest.mark.parametrize("seconds", [60, 0.2])
+def test_the_lowest_number_wins_its_round(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Walker 0 is slow here, so that others reach the rank before it does, and before the time is over; its turn is waited for."""
+    plain = discover(Task((2, 2, 2), 7))
+    walk = search._Search._walk
+
+    def slow(self: Any, number: int) -> None:
+        time.sleep(0.6 if number == 0 else 0)
+        walk(self, number)
+
+    monkeypatch.setattr(search, "_cores", lambda: 8)
+    monkeypatch.setattr(search._Search, "_walk", slow)
+    assert what(discover(Task((2, 2, 2), 7), seconds)) == what(plain)
+    assert plain.walker == 0
+
+
+def test_a_lower_rank_than_was_asked_for_is_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walker of a higher number may have been halted on its way there, or not."""
+    task = Task((2, 2, 2), 7, walkers=3)
+    walkers = [classical_walker(2, 2, 2, 0, number) for number in range(3)]
+
+    def walk(walker: Any, steps: int, target: int, number: int, halt: Any) -> None:
+        walker.tally[BEST] = (8, 7, 6)[number]
+
+    monkeypatch.setattr(search, "_proved", lambda task, best: None)
+    found = search._Search(task, walkers, walk, lambda *_: None).run(60)
+    assert (found.walker, found.rank) == (1, 7)
+
+
+def test_what_is_reached_in_time_is_what_its_own_rank_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "ROUND", 2**13)
+    begin = time.monotonic()
+    found = discover(Task((3, 3, 3), 18, seed=2), 0.5)
+    assert time.monotonic() - begin < 20
+    assert not found.reached and not found.interrupted and 19 <= found.rank < 27
+    again = discover(Task((3, 3, 3), found.rank, seed=2))
+    assert what(again) == what(found) and multiplies(scheme_of(again))
+
+
+def test_vectors_need_all_their_products() -> None:
+    found = discover(Task((1, 2, 2), 3), 0.3)
+    assert not found.reached and found.scheme is None and found.rank == 4
+
+
+def test_time_that_is_over_cuts_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "ROUND", 2**40)
+    begin = time.monotonic()
+    found = discover(Task((3, 3, 3), 18), 0.3)
+    assert time.monotonic() - begin < 20
+    assert found.scheme is None and found.rank == 27 and found.total > 0  # an incomplete round brings nothing
+
+
+def test_an_interrupt_ends_with_what_was_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "ROUND", 2**13)
+    told: list[str] = []
+
+    def progress(text: str, done: int, of: int) -> None:
+        told.append(text)
+        if "rank 2" in text and "rank 27" not in text:
+            raise KeyboardInterrupt
+
+    found = discover(Task((3, 3, 3), 18), progress=progress)
+    assert found.interrupted and not found.reached
+    assert multiplies(scheme_of(found)) and found.rank < 27 and found.seconds < 30
+    assert told[0] == "compiling the walk (once)" and told[-1] == f"<3,3,3>: rank {found.rank}, looking for 18"
+
+
+@pytest.mark.parametrize(
+    ("task", "code", "message"),
+    [
+        (Task((2, 2, 2), 8), "E660", "rank 8 is nothing to look for in <2,2,2>: the classical scheme has rank 8"),
+        (Task((2, 2, 2), 0), "E660", "rank 0 is nothing to look for in <2,2,2>: it has no product"),
+        (Task((1, 1, 1), 1), "E660", "rank 1 is nothing to look for in <1,1,1>: the classical scheme has rank 1"),
+        (Task((9, 2, 9), 100), "E661", "<9,2,9> has 81 blocks in a matrix, and the walk has masks of 64 bits"),
+    ],
+)
+def test_what_cannot_be_looked_for_is_refused(task: Task, code: str, message: str) -> None:
+    with pytest.raises(BilinearError) as refused:
+        discover(task)
+    (diagnostic,) = refused.value.diagnostics
+    assert (diagnostic.code, diagnostic.message) == (code, message) and diagnostic.hints
+
+
+def test_the_widest_masks_have_their_64_blocks() -> None:
+    found = discover(Task((8, 8, 1), 60, walkers=1), 0.2)
+    assert not found.reached and found.scheme is None
+    last = classical_walker(8, 1, 8, 0, 0)
+    assert last.factors[2, 0, 63] == np.uint64(1) << np.uint64(63)
+
+
+def test_without_numba_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.raises(BilinearError) as refused:
+        engine.kernels(None)
+    (diagnostic,) = refused.value.diagnostics
+    assert diagnostic.code == "E662" and diagnostic.hints == ("pip install 'bilinear[discover]'",)
+
+
+def test_numba_is_not_imported_before_a_walk() -> None:
+    program = "import sys, bilinear, bilinear.cli.app, bilinear.cli.discovering, bilinear.discovery.search; print('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_compiled_code_is_kept_in_the_folder_that_is_named(tmp_path: Path) -> None:
+    """In a process of its own; one move is compiled, for that takes less time than the walk."""
+    program = """
+import sys
+from pathlib import Path
+from bilinear.discovery import engine
+from bilinear.discovery.walker import BEST, classical_walker
+folder = Path(sys.argv[1]) if sys.argv[1] else None
+engine.kernels(folder).below(classical_walker(2, 2, 2, 0, 0).random, 5)
+import numba
+print(repr(numba.config.CACHE_DIR))
+"""
+    before = set(Path(engine.__file__).parent.rglob("*.nb?"))
+    for folder in (str(tmp_path), ""):
+        done = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, check=True)
+        assert done.stdout == "''\n"  # numba's setting is for others, too, and is left as it was
+    assert {path.suffix for path in tmp_path.rglob("kernels.below*")} == {".nbi", ".nbc"}
+    assert set(Path(engine.__file__).parent.rglob("*.nb?")) == before == set()
+    assert [path.name for path in tmp_path.iterdir()] == [engine._version()]  # other sources, another folder
