@@ -15,9 +15,9 @@ from bilinear.planner.profiles import Outline, outline
 if TYPE_CHECKING:  # what reads and lowers is imported where it is needed: a plan from the table of outlines needs none of it
     from bilinear.frontend import Loaded
 
-SCHEMES = (("classical", 1), ("winograd", 4), ("strassen", 3), ("hopcroft_kerr", 2), ("laderman", 2))
+SCHEMES = (("classical", 1), ("winograd", 4), ("strassen", 3), ("hopcroft_kerr", 2), ("laderman", 2), ("alphatensor_424", 1))
 """Schemes that are weighed with a workspace, each to so many levels."""
-MIXED = (("laderman", "winograd"), ("hopcroft_kerr", "winograd"))
+MIXED = (("laderman", "winograd"), ("hopcroft_kerr", "winograd"), ("alphatensor_424", "winograd"))
 """Levels of different schemes that are weighed, the outermost first."""
 FASTEST = "winograd"
 """What runs below levels that save memory."""
