@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bilinear.ir.linear import Form, LinearMap, form
-from bilinear.ir.schedule import Block, BlockMap
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Stage
 
 
 @dataclass
@@ -136,6 +136,18 @@ def then(first: BlockMap, second: BlockMap) -> BlockMap:
 def relabel(block_map: BlockMap, rename: Callable[[Block], Block]) -> BlockMap:
     """The same map on other blocks."""
     return BlockMap(tuple(map(rename, block_map.sources)), tuple(map(rename, block_map.targets)), block_map.map)
+
+
+def relabel_stage(stage: Stage, rename: Callable[[Block], Block]) -> Stage:
+    """The same stage on other blocks."""
+    if isinstance(stage, LinearStage):
+        return replace(stage, maps=tuple(relabel(m, rename) for m in stage.maps), first=frozenset(map(rename, stage.first)))
+    return ProductStage(tuple(_relabelled(product, rename) for product in stage.products))
+
+
+def _relabelled(product: Product, rename: Callable[[Block], Block]) -> Product:
+    targets = tuple(replace(t, block=rename(t.block), plus=tuple((rename(b), c) for b, c in t.plus)) for t in product.targets)
+    return Product(rename(product.left), rename(product.right), targets)
 
 
 def components(block_map: BlockMap) -> tuple[BlockMap, ...]:

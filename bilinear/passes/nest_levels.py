@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from bilinear.analysis.block_maps import beside, relabel
+from bilinear.analysis.block_maps import beside, relabel, relabel_stage
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, exact
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
@@ -49,19 +49,8 @@ def _renamed(schedule: Schedule, level: int) -> Schedule:
     def rename(block: Block) -> Block:
         return replace(block, space=names.get(block.space, block.space))
 
-    stages: list[Stage] = []
-    for stage in schedule.stages:
-        if isinstance(stage, LinearStage):
-            stages.append(replace(stage, maps=tuple(relabel(m, rename) for m in stage.maps)))
-        else:
-            stages.append(ProductStage(tuple(_relabelled(p, rename) for p in stage.products)))
     workspaces = tuple(replace(space, name=names[space.name]) for space in schedule.workspaces)
-    return replace(schedule, stages=tuple(stages), workspaces=workspaces)
-
-
-def _relabelled(product: Product, rename: Callable[[Block], Block]) -> Product:
-    targets = tuple(replace(t, block=rename(t.block)) for t in product.targets)
-    return replace(product, left=rename(product.left), right=rename(product.right), targets=targets)
+    return replace(schedule, stages=tuple(relabel_stage(stage, rename) for stage in schedule.stages), workspaces=workspaces)
 
 
 def _nest(outer: Schedule, inner: Schedule, level: int) -> Schedule:

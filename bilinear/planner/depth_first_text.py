@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from bilinear.analysis.block_maps import relabel
+from bilinear.analysis.block_maps import relabel_stage
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import generator
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Space, Stage, Target
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, ProductStage, Result, Schedule, Space, Stage, Target
 from bilinear.planner.in_place_write import side_by_side
 from bilinear.planner.layout import Room, lifetimes, place, stage_uses
 
@@ -130,12 +130,5 @@ def _relabelled(stage: Stage, named: dict[Block, Block]) -> Stage:
     def new(block: Block) -> Block:
         return named.get(block, block)
 
-    if isinstance(stage, LinearStage):
-        return side_by_side(LinearStage(tuple(relabel(m, new) for m in stage.maps)))
-    return ProductStage(
-        tuple(Product(new(p.left), new(p.right), tuple(_moved(t, new(t.block)) for t in p.targets)) for p in stage.products)
-    )
-
-
-def _moved(target: Target, block: Block) -> Target:
-    return Target(block, target.coefficient, plus=tuple((block, c) for _, c in target.plus))
+    moved = relabel_stage(stage, new)
+    return side_by_side(moved) if isinstance(moved, LinearStage) else moved

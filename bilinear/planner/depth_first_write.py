@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 
-from bilinear.analysis.block_maps import relabel
+from bilinear.analysis.block_maps import relabel_stage
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, exact, rational
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
@@ -214,13 +214,5 @@ def write_moves(scheme: Scheme, factors: tuple[Factors, Factors], results: Resul
         return names.get(block, block)
 
     name = f"{scheme.name}-depth-first{'-adding' if accumulate else ''}"
-    placed = tuple(_renamed(stage, named) for stage in stages)
+    placed = tuple(relabel_stage(stage, named) for stage in stages)
     return Schedule(name, scheme.name, scheme.m, scheme.k, scheme.n, placed, workspaces, ring=scheme.ring, overwrites=not accumulate)
-
-
-def _renamed(stage: Stage, named: Callable[[Block], Block]) -> Stage:
-    if isinstance(stage, LinearStage):
-        return replace(stage, maps=tuple(relabel(m, named) for m in stage.maps))
-    (product,) = stage.products
-    (target,) = product.targets
-    return ProductStage((Product(named(product.left), named(product.right), (replace(target, block=named(target.block)),)),))
