@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
+from bilinear.ir.plan import TILES
 
 pytestmark = pytest.mark.gpu
 
@@ -81,6 +83,20 @@ def test_a_plan_of_different_levels_is_exact(levels: tuple[str, ...], inputs: st
     np.testing.assert_array_equal(c.get(), 3 * (left @ right))
     np.testing.assert_array_equal(a.get(), left)
     np.testing.assert_array_equal(b.get(), right)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("shape", SHAPES[:3])
+def test_every_tile_is_exact(shape: tuple[int, int, int], tile: int, dtype: str) -> None:
+    m, k, n = shape
+    x, y = integers((m, k), 1), integers((k, n), 2)
+    choice = bilinear.plan(m, k, n, dtype, device="h200", levels=("winograd",))
+    choice = replace(choice, candidates=(replace(choice.chosen, tile=tile), *choice.candidates[1:]))
+    for order in "CFS":
+        c = cupy().full((m, n), np.nan, dtype)
+        bilinear.matmul(on_gpu(x, dtype, order), on_gpu(y, dtype, order), c, plan=choice)
+        np.testing.assert_array_equal(c.get(), x @ y)
 
 
 def test_nothing_is_allocated_in_place_after_warm_up() -> None:
