@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -57,7 +58,16 @@ def examine() -> list[Finding]:
         _gpu(),
         _emulator(),
         _cache(),
+        _package("look for schemes", "numba", "discover"),
+        _package("draw benchmarks", "matplotlib", "plot"),
     ]
+
+
+def _package(what: str, name: str, extra: str) -> Finding:
+    """Whether an optional package is there; it is not imported, for that takes longer than all the rest."""
+    if find_spec(name) is None:
+        return Finding(what, False, f"{name} is not installed", f"pip install 'bilinear[{extra}]'")
+    return Finding(what, True, f"{name} {version(name)}")
 
 
 def _build() -> Finding:

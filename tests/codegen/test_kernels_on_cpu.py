@@ -97,6 +97,20 @@ def test_every_tile(tile: int, dtype: str, shape: tuple[int, int, int]) -> None:
     multiply("strassen", "preserve", 1, shape, dtype, tile=tile)
 
 
+@pytest.mark.parametrize("dtype", ELEMENTS)
+def test_all_tiles_give_the_same_bits(dtype: str) -> None:
+    """Sums of many terms that round: their order is that of the depth, whatever the tile."""
+    generator = np.random.default_rng(11)
+    a, b = generator.standard_normal((40, 300)).astype(dtype), generator.standard_normal((300, 36)).astype(dtype)
+    results = []
+    for tile in TILES:
+        c = np.full((40, 36), np.nan, dtype)
+        execute(EmulatedExecutor("ascending"), make_plan(plain().schedule, 40, 300, 36, a.itemsize, tile=tile), a, b, c, 1, 0)
+        results.append(c)
+    assert all(np.array_equal(results[0], other) for other in results[1:])
+    assert not np.array_equal(results[0], (a[:, ::-1] @ b[::-1]))
+
+
 @pytest.mark.parametrize("orders", ["CFC", "FCF", "FFF", "CCF", "SCC", "CSF", "SSS"])
 @pytest.mark.parametrize(("name", "inputs"), [("msmes", "restore"), ("strassen", "preserve")])
 def test_every_layout(name: str, inputs: str, orders: str) -> None:
