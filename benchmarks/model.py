@@ -66,7 +66,7 @@ WAYS: tuple[Way, ...] = (
     Way(("winograd_depth_first", "winograd", "winograd")),
     Way(("hopcroft_kerr",)),
     Way(("laderman",)),
-    *(Way(("msmes",) * levels, "restore") for levels in (1, 2)),
+    *(Way(("msmes",) * levels, "restore") for levels in (1, 2, 3)),
     *(Way(("winograd_in_place",) * levels, "restore") for levels in (1, 2)),
     Way(("winograd_in_place", "winograd"), "restore"),
 )
@@ -178,7 +178,7 @@ def tiled(ways: list[Way], shape: Shape) -> Iterator[tuple[Way, int]]:
     """Each way in the tiles that it is measured in: the small one only where a problem is small."""
     for way in ways:
         yield way, USUAL
-        if max(shape) <= LARGE_TILE_MOST or way.levels[-1] in ("classical", "winograd"):
+        if max(shape) <= LARGE_TILE_MOST or way.levels[-1] in ("classical", "winograd", "msmes"):
             yield way, LARGE
         if way.levels == ("classical",) and max(shape) <= SMALL_TILE_MOST:
             yield way, SMALL

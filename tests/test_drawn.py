@@ -1,0 +1,17 @@
+"""What is drawn from committed results is what they say: the README's tables, and the page on MSMES."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize("script", ["tables.py", "thesis.py"])
+def test_figures_are_those_of_the_results(script: str) -> None:
+    done = subprocess.run([sys.executable, ROOT / "benchmarks" / script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
