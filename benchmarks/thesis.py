@@ -1,6 +1,6 @@
 """Write the figures of docs/msmes.md from the points of the performance model: python benchmarks/thesis.py [--check]
 
-Where the time of MSMES goes by stage, beside table 3.2 of Krishnan (2021), and what its levels gain, beside the maxima of figures 3.7 and 3.8.
+Where the time of MSMES goes by stage, beside table 3.2 of Krishnan (2021), and what its levels gain, as in figures 3.7 and 3.8.
 """
 
 from __future__ import annotations
