@@ -26,9 +26,18 @@ _NUMBERS = (int, float)
 _PLAIN = (int, str, type(None))
 
 
+_SWITCH = "BILINEAR_USE_LIBRARY"
+# What `os.environ` keeps. Its own look takes through five functions, which is a third of the time of a call that other work has pushed out
+# of the caches.
+_kept_environment = getattr(os.environ, "_data", None)
+_kept_switch = os.fsencode(_SWITCH) if os.name == "posix" else _SWITCH
+
+
 def uses_library() -> bool:
     """Whether BILINEAR_USE_LIBRARY asks for the library's multiply everywhere."""
-    return os.environ.get("BILINEAR_USE_LIBRARY", "") not in ("", "0")
+    if _kept_environment is not None and _kept_switch not in _kept_environment:
+        return False
+    return os.environ.get(_SWITCH, "") not in ("", "0")
 
 
 def key_of(
