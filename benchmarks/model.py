@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
-from itertools import groupby, pairwise
+from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from bilinear.planner.model import ITEMSIZE, Profile, library_seconds, predict, 
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import Level, plain, prepare_levels
 from bilinear.planner.ways import Way, algorithm_named
+from bilinear.runtime.bench_timing import each_milliseconds
 
 Shape = tuple[int, int, int]
 LIBRARY = "library"
@@ -131,28 +132,17 @@ def build_all(ways: tuple[Way, ...], dtypes: list[str]) -> None:
 
 def stage_times(way: Way, tile: int, shape: Shape, a: Any, b: Any, c: Any) -> list[float]:
     """Milliseconds of each stage of the core, by events around every launch; the second of two runs."""
-    import cupy
-
     from bilinear.runtime.cuda_executor import CudaExecutor
     from bilinear.runtime.executor import allocate_workspace, lay_out
 
     plan, executor = plan_of(way, shape, str(a.dtype), tile), CudaExecutor()
     spaces = lay_out(plan, a, b, c, allocate_workspace(executor, plan, c))
     steps = executor.steps(plan, plan.schedule.stages, spaces, 1, 1 if plan.core_is_begun else 0)
-    times: list[float] = []
-    for _ in range(2):
-        events = [cupy.cuda.Event() for _ in range(len(steps) + 1)]
-        events[0].record()
-        for step, event in zip(steps, events[1:], strict=True):
-            step()
-            event.record()
-        events[-1].synchronize()
-        times = [cupy.cuda.get_elapsed_time(x, y) for x, y in pairwise(events)]
-    return times
+    return [each_milliseconds(steps) for _ in range(2)][1]
 
 
 def measure(shape: Shape, dtype: str, ways: list[Way], repeats: int) -> Iterator[dict[str, Any]]:
-    """The points of one shape and element type, timed interleaved; the library is the faster of CuPy's and PyTorch's multiply."""
+    """The points of one shape and element type, timed interleaved; the library is the fastest of those that are there."""
     import cupy
 
     cupy.get_default_memory_pool().free_all_blocks()
@@ -229,7 +219,8 @@ def print_stages(row: dict[str, Any], device: Device) -> None:
     way = way_of(row)
     assert way is not None
     plan = plan_of(way, tuple(row["shape"]), row["dtype"], row["tile"])
-    for work, ms, seconds in zip(profile(way).works, row["stages"], stage_seconds(profile(way), plan, row["dtype"], device), strict=True):
+    works = profile(way).works
+    for work, ms, seconds in zip(works, row["stages"], stage_seconds(works, plan, row["dtype"], device), strict=True):
         print(f"      {ms:9.3f} {seconds * 1e3:9.3f} {seconds * 1e3 / ms:6.2f}  {work}")
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from bilinear import __version__, frontend
+from bilinear.algebra.fold_bases import on_blocks
 from bilinear.codegen.output import output_files, write_folder
 from bilinear.codegen.program import Program, Progress, build_program, no_progress
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.interchange.importing import Imported, import_arrays, import_scheme
-from bilinear.interchange.writing import writable
 from bilinear.ir.plan import INPUTS
 from bilinear.ir.printer import print_scheme
 from bilinear.planner.prepare import Prepared, natural_inputs, plain, prepare
@@ -87,7 +87,7 @@ def import_table(
 
 def _in_the_language(imported: Imported) -> Algorithm:
     """An algorithm that was read from elsewhere, with the text that the language has for it."""
-    scheme = writable(imported.scheme)
+    scheme = on_blocks(imported.scheme)  # the language writes changes of basis from blocks to as many values
     file = f"{scheme.name}.bl"
     return Algorithm(scheme, None, Source(file, print_scheme(scheme)), Path(file))
 

@@ -11,37 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shell import Shell
 
 import bilinear
-from bilinear import cli
 from bilinear.codegen import nvrtc
 from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source
 from bilinear.source import Source
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
-
-
-class Shell:
-    """Runs the command line in this process: status, output, errors."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-
-    def __call__(self, *words: object) -> tuple[int, str, str]:
-        self._monkeypatch.setattr(sys, "argv", ["bilinear", *map(str, words)])
-        status = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        out, err = self._capsys.readouterr()
-        return status, out, err
-
-    def json(self, *words: object) -> Any:
-        status, out, err = self(*words, "--json")
-        assert status == 0, err
-        return json.loads(out)
 
 
 @pytest.fixture

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bilinear.algebra.classical import classical
 from bilinear.algebra.direct_sum import direct_sum
 from bilinear.algebra.tensor import tensor
-from bilinear.ir.scheme import Scheme
+from bilinear.ir.scheme import Scheme, exponent_of
 
 TENSOR = "(x)"
 Triple = tuple[int, int, int]
@@ -46,9 +45,8 @@ class Recipe:
 
     @property
     def exponent(self) -> float:
-        """3 log r / log mkn: n^exponent products where the scheme and its permutations recurse."""
-        volume = self.m * self.k * self.n
-        return 3 * math.log(self.rank) / math.log(volume) if volume > 1 else 3.0
+        """That of the time of a multiply by the scheme alone."""
+        return exponent_of(self.m, self.k, self.n, self.rank)
 
     @property
     def expression(self) -> str:

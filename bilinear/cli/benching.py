@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from bilinear.cli.options import progress_bar, read_dtypes, words
+from bilinear.cli.options import progress_bar, read_dtypes, read_seconds, words
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.measurement import Benchmark
 from bilinear.resources import write_file
@@ -26,7 +26,7 @@ def bench(
         str | None, typer.Option(help="What runs: plan (the planner's, under three limits), auto, NAME:LEVELS, OUTER+INNER.")
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of calls at most (default: 7; of the grid 25).")] = None,
-    time: Annotated[float | None, typer.Option(min=1, help="Begin with no further shape after so many seconds.")] = None,
+    time: Annotated[str, typer.Option(help="Begin with no further shape after so long: seconds, or 90s, 5m.")] = "",
     json_file: Annotated[Path | None, typer.Option("--json", help="Keep the results in a file, while they are found.")] = None,
     png: Annotated[Path | None, typer.Option("--png", help="Draw them (needs the extra plot).")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with pictures and the table.")] = None,
@@ -40,13 +40,14 @@ def bench(
 
     if sum((sizes is not None, shapes_file is not None, grid)) > 1:
         raise fail("E684", "--sizes, --shapes-file and --grid each say what is measured", "give one of them")
+    seconds = read_seconds(time) if time else None
     tasks = tasks_for(sizes or SIZES, shapes_file, grid, read_dtypes(dtypes), words(algorithms or ("auto" if grid else "plan")))
     measuring.require_gpu()
     if png is not None:
         require_matplotlib()
     _require_places(json_file, png, html)
 
-    effort = measuring.effort(grid, rounds, time)
+    effort = measuring.effort(grid, rounds, seconds)
     with progress_bar() as progress:
         device = measuring.described(tasks, progress)
         build_ahead(tasks, device, progress)

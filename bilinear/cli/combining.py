@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bilinear.cli.options import Json, progress_bar, read_shape
-from bilinear.errors import fail
+from bilinear.cli.options import Json, progress_bar, read_shape, spare
 from bilinear.resources import write_file
 
 if TYPE_CHECKING:
@@ -37,6 +36,8 @@ def combine(
 
     asked, ring = read_shape(shape), known_ring(over or " ")
     assert ring is not None, "it has a default"
+    for place in library or []:
+        spare(place, output)
     with progress_bar() as progress:
         entries = [*shipped_schemes(), *schemes_of(library or [], progress)]
         usable = [(text, scheme) for text, scheme in entries if lies_over(scheme, ring)]
@@ -71,21 +72,12 @@ def _made(recipe: Recipe, name: str) -> Scheme:
 
 
 def _written(scheme: Scheme, recipe: Recipe) -> str:
-    """A scheme in the language: with its named sums, or as a table where they are too long to be read again (E641)."""
-    from bilinear.algebra.maps import table_of
-    from bilinear.frontend.files import MOST_BYTES
-    from bilinear.frontend.parse import MOST_EQUATION_TEXT
-    from bilinear.ir.printer import print_scheme
+    """A scheme in the language, below its recipe."""
+    from bilinear.frontend.writing import readable_text
 
     head = f"# {recipe.rank} products in place of {recipe.m * recipe.k * recipe.n}: {recipe.expression}\n"
-    text = head + print_scheme(scheme)
-    if len(text) <= MOST_EQUATION_TEXT or not (scheme.u.steps or scheme.v.steps or scheme.w.steps):
-        return text
-    text = head + print_scheme(replace(scheme, u=table_of(scheme.u), v=table_of(scheme.v), w=table_of(scheme.w)))
-    if len(text) <= MOST_BYTES:
-        return text
     hint = f"write a file that says how it is made: scheme {scheme.name} = {recipe.expression}"
-    raise fail("E641", f"{scheme.name} {scheme.format} is too large to be written out", hint[:500])
+    return readable_text(scheme, head, hint=hint[:500])
 
 
 def _told(recipe: Recipe) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bilinear.cli.options import Json, progress_bar, read_shape
+from bilinear.cli.options import Json, progress_bar, read_seconds, read_shape
 from bilinear.errors import BilinearError, fail
 from bilinear.resources import write_file
 
@@ -35,7 +34,7 @@ def discover(
     from bilinear.discovery.search import Task, discover
 
     task = Task(read_shape(format), rank, seed, walkers)
-    seconds = _seconds(time)
+    seconds = read_seconds(time)
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         raise fail("E612", f"cannot write {output}: it is a folder, or is in none that exists", "choose another place")
     cache = default_cache().folder
@@ -47,14 +46,6 @@ def discover(
         raise KeyboardInterrupt
     if not found.reached:
         raise _not_reached(found, time, written)
-
-
-def _seconds(text: str) -> float:
-    """A time (E664)."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|m|h|)", text.strip())
-    if match is None or float(match[1]) == 0:
-        raise fail("E664", f"{text[:40]!r} is no time to search for", "give seconds, or a number with s, m or h behind it: 90s, 5m, 2h")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
 def _write(found: Found, output: Path | None) -> Path | None:

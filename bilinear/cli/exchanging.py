@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, progress_bar
+from bilinear.cli.options import Algorithm, Json, progress_bar, spare
 from bilinear.errors import fail
-from bilinear.resources import write_file
+from bilinear.resources import write_file, write_files
 
 if TYPE_CHECKING:
     from bilinear.interchange.importing import Imported
@@ -27,9 +27,9 @@ def import_(
     as_json: Json = False,
 ) -> None:
     """Read a published scheme, prove it, and write it in the language; of a folder, prove every file."""
+    from bilinear.algebra.fold_bases import on_blocks
+    from bilinear.frontend.writing import readable_text
     from bilinear.interchange.importing import Imported, import_file, known_ring
-    from bilinear.interchange.writing import writable
-    from bilinear.ir.printer import print_scheme
 
     if c not in ("", "rows", "columns"):
         raise fail("E507", f"--c {c!r} is no order of blocks", "give rows, or columns where C is transposed")
@@ -38,15 +38,14 @@ def import_(
             raise fail("E507", "a folder is read as it is", "name one of its files to choose how it is read")
         _folder(file, as_json)
         return
-    if output is not None and output.exists() and file.exists() and output.samefile(file):
-        raise fail("E612", f"cannot write {output}: it is the file that is read", "choose another place")
+    spare(file, output)
     result = import_file(file, format=format, ring=known_ring(ring), transposed=c == "columns" if c else None, entry=entry)
     if not isinstance(result, Imported):
         _other(file, result, output, as_json)
         return
     print(json.dumps(_facts(file, result), indent=1) if as_json else _told(file, result))
     if output is not None:
-        write_file(output, print_scheme(writable(result.scheme)))
+        write_file(output, readable_text(on_blocks(result.scheme)))
         if not as_json:
             print(f"written to {output}; `bilinear verify {output}` proves it again")
 
@@ -61,14 +60,19 @@ def export(
     from bilinear.interchange.exporting import export_files, what_is_lost
     from bilinear.verify.scheme import prove_scheme
 
-    scheme = load(algorithm).scheme
+    loaded = load(algorithm)
+    scheme = loaded.scheme
     prove_scheme(scheme).require()
+    contents = {}
     for name, data in export_files(scheme, to).items():
         path = Path(name) if output is None else output
         if output is not None and to == "sms":
             change = "-CoB" if "-CoB_" in name else "-ALT" if "-ALT_" in name else ""
             path = output.with_name(f"{output.name.removesuffix('.sms')}{change}{name[-6:]}")
-        write_file(path, data)
+        spare(loaded.source.name, path)
+        contents[path] = data
+    write_files(contents)
+    for path in contents:
         print(f"written to {path}")
     for lost in what_is_lost(scheme, to):
         print(f"note: {lost}")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bilinear.cli.options import Json, words
 from bilinear.errors import fail
-from bilinear.ir.ring import Ring
+
+if TYPE_CHECKING:
+    from bilinear.reporting.library import LibraryRow
 
 ANY = "*"
 MOST_DIGITS = 10
@@ -17,7 +21,7 @@ MOST_DIGITS = 10
 
 def list_algorithms(
     format: Annotated[str, typer.Option(help="Only schemes of these sizes, in any order: 3,4,5, or '2,3,*' with * for any.")] = "",
-    ring: Annotated[str, typer.Option(help=r"Only schemes with coefficients in this ring: Z, Z/2, Q, Q\[sqrt(3)].")] = "",
+    ring: Annotated[str, typer.Option(help=r"Only schemes with coefficients in this ring: Z, Z/2, Z\[1/2], Q, Q\[sqrt(3)].")] = "",
     max_rank: Annotated[int | None, typer.Option(min=1, help="Only schemes of at most so many products.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -27,7 +31,7 @@ def list_algorithms(
 
     sizes, over = _read_format(format), _read_ring(ring)
     rows = [row for row in library_rows() if row.has_sizes(sizes) and row.rank <= (max_rank or row.rank)]
-    rows = [row for row in rows if over is None or row.lies_in(over)]
+    rows = [row for row in rows if over(row)]
     if as_json:
         print(json.dumps([row.to_json() for row in rows], indent=1))
         return
@@ -51,10 +55,15 @@ def _read_format(text: str) -> tuple[int | None, int | None, int | None]:
     return sizes[0], sizes[1], sizes[2]
 
 
-def _read_ring(text: str) -> Ring | None:
-    """The ring to look for, if any (E203)."""
+def _read_ring(text: str) -> Callable[[LibraryRow], bool]:
+    """Whether a row lies in the ring to look for, if any (E203); Z[1/2] are the fractions of which Q makes no ring of its own here."""
     if not text:
-        return None
+        return lambda row: True
+    fractions = re.fullmatch(r"Z\[1/([1-9][0-9]{0,17})\]", "".join(text.split()))
+    if fractions:
+        inverted = int(fractions[1])
+        return lambda row: row.has_inverse(inverted)
     from bilinear.interchange.importing import known_ring
 
-    return known_ring(text)
+    ring = known_ring(text)
+    return lambda row: ring is None or row.lies_in(ring)

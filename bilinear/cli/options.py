@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from bilinear.errors import fail
 
-Algorithm = Annotated[str, typer.Argument(help="A .bl file, or the name of a shipped algorithm (see `bilinear list`).")]
+Algorithm = Annotated[
+    str, typer.Argument(help="A .bl file, a shipped algorithm (see `bilinear list`), or a composition: 'laderman (x) strassen'.")
+]
 Levels = Annotated[int, typer.Option(min=1, help="Levels of recursion.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Inputs = Annotated[str | None, typer.Option(help="preserve, restore or consume the inputs (default: what the algorithm is made for).")]
@@ -46,6 +50,20 @@ def read_shape(text: str) -> tuple[int, int, int]:
     if len(sizes) != 3 or min(sizes) < 1:
         raise fail("E504", f"{text!r} is no shape", "give m,k,n, or one number for all three, each at least 1")
     return sizes[0], sizes[1], sizes[2]
+
+
+def read_seconds(text: str) -> float:
+    """A time in seconds: `90`, `90s`, `1.5m`, `2h` (E664)."""
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|m|h|)", text.strip(), re.ASCII)
+    if match is None or float(match[1]) == 0:
+        raise fail("E664", f"{text[:40]!r} is no time", "give seconds, or a number with s, m or h behind it: 90s, 5m, 2h")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def spare(read: str | Path, output: Path | None) -> None:
+    """Refuse to write over the file that is read (E612); what is read may be no file."""
+    if output is not None and output.exists() and Path(read).exists() and output.samefile(read):
+        raise fail("E612", f"cannot write {output}: it is the file that is read", "choose another place")
 
 
 def check_inputs(inputs: str | None) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, progress_bar, read_shape
+from bilinear.cli.options import Algorithm, Json, progress_bar, read_seconds, read_shape, spare
 from bilinear.errors import fail
 from bilinear.ir.scheme import Scheme
 from bilinear.resources import write_file
@@ -25,7 +25,7 @@ def schedule(
     temporaries: Annotated[int, typer.Option(min=0, help="Blocks that may be allocated; in place, so many for A and for B.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Find C = A*B, with blocks of C as scratch; else C += A*B.")] = False,
     scratch: Annotated[str, typer.Option(help="With --overwrite, the operands whose sums blocks of C may hold (default: A, B).")] = "",
-    seconds: Annotated[float, typer.Option(min=0.1, help="End the search after so long, with the best so far.")] = 60.0,
+    time: Annotated[str, typer.Option(help="End the search after so long, with the best so far: seconds, or 90s, 5m.")] = "60",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the schedule to a .bl file (default: print it).")] = None,
 ) -> None:
     """Find a schedule for a scheme, and write it in the language."""
@@ -42,7 +42,10 @@ def schedule(
         raise fail("E557", f"an option has no meaning with {'--depth-first' if depth_first else '--in-place'}", "leave it out")
     if scratch and not overwrite:
         raise fail("E561", "--scratch says whose sums may stand in C, and C is not overwritten", "give --overwrite, too")
-    scheme = load(algorithm).scheme
+    seconds = read_seconds(time)
+    loaded = load(algorithm)
+    spare(loaded.source.name, output)
+    scheme = loaded.scheme
     proved(scheme)
     if depth_first:
         _write_found(*_depth_first(scheme, accumulate, directly, temporaries, seconds), output)

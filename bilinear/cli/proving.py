@@ -67,7 +67,7 @@ def compile(
 
 
 def verify(
-    algorithm: Annotated[str, typer.Argument(help="A .bl file, or the name of a shipped algorithm (see `bilinear list`).")] = "",
+    algorithm: Algorithm = "",
     levels: Levels = 1,
     inputs: Inputs = None,
     as_json: Json = False,

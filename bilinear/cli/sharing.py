@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, progress_bar
-from bilinear.errors import fail
+from bilinear.cli.options import Algorithm, Json, progress_bar, read_seconds, spare
 from bilinear.resources import write_file
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 def share(
     algorithm: Algorithm,
-    seconds: Annotated[float | None, typer.Option(min=0.1, help="Cut the search after so long (default: it ends by itself).")] = None,
+    time: Annotated[str, typer.Option(help="Cut the search after so long, 90s or 5m (default: it ends by itself).")] = "",
     seed: Annotated[int, typer.Option(help="Another seed, another search.")] = 0,
     work: Annotated[int | None, typer.Option(min=1, help="Sums that are weighed at most; the same work and seed give the same.")] = None,
     other_basis: Annotated[bool, typer.Option("--other-basis", help="Change the bases so that U, V and W have few terms, first.")] = False,
@@ -32,12 +31,12 @@ def share(
     from bilinear.algebra.basis_search import change_to_sparse_bases
     from bilinear.algebra.share_sums import WORK, share_sums
     from bilinear.frontend import load
-    from bilinear.ir.printer import print_scheme
+    from bilinear.frontend.writing import readable_text
     from bilinear.verify.scheme import prove_scheme
 
+    seconds = read_seconds(time) if time else math.inf
     loaded = load(algorithm)
-    if output is not None and output.exists() and loaded.path.exists() and output.samefile(loaded.path):
-        raise fail("E612", f"cannot write {output}: it is the file that is read", "choose another place")
+    spare(loaded.source.name, output)
     scheme = loaded.scheme
     prove_scheme(scheme).require()
     with progress_bar() as progress:
@@ -45,13 +44,13 @@ def share(
             change_to_sparse_bases(scheme, seed=seed) if other_basis else scheme,
             seed=seed,
             work=work or WORK,
-            seconds=seconds or math.inf,
+            seconds=seconds,
             progress=lambda state: progress(str(state), state.done, state.allowed),
         )
     prove_scheme(result.scheme).require()
-    print(json.dumps(_facts(scheme, result, seed), indent=1) if as_json else _told(scheme, result, seconds))
+    print(json.dumps(_facts(scheme, result, seed), indent=1) if as_json else _told(scheme, result, time))
     if output is not None:
-        write_file(output, print_scheme(result.scheme))
+        write_file(output, readable_text(result.scheme, with_sums=True))
         if not as_json:
             print(f"written to {output}; `bilinear verify {output}` proves it again")
 
@@ -88,7 +87,7 @@ def _facts(scheme: Scheme, result: Shared, seed: int) -> dict[str, object]:
     }
 
 
-def _told(scheme: Scheme, result: Shared, seconds: float | None) -> str:
+def _told(scheme: Scheme, result: Shared, time: str) -> str:
     from bilinear.reporting.table import aligned
 
     counts = _counts(scheme, result)
@@ -107,7 +106,5 @@ def _told(scheme: Scheme, result: Shared, seconds: float | None) -> str:
         changes = " + ".join(str(linear.additions) for linear in (bases.a, bases.b, bases.c))
         lines.append(f"changes of basis, once before and after all levels: {changes} additions on A, B and C")
     if result.was_cut:
-        lines.append(
-            f"cut after {seconds:g} s: another machine may find another program; --work {result.work} ends a search everywhere alike"
-        )
+        lines.append(f"cut by --time {time}: another machine may find another program; --work {result.work} ends a search everywhere alike")
     return "\n".join(lines).rstrip("\n")

@@ -94,9 +94,8 @@ def _check(task: Task) -> None:
         raise fail("E661", f"<{m},{k},{n}> has {largest} blocks in a matrix, and the walk has masks of {WIDTH} bits", "split the format")
     if not 1 <= task.rank < task.classical:
         reason = "it has no product" if task.rank < 1 else f"the classical scheme has rank {task.classical}"
-        raise fail(
-            "E660", f"rank {task.rank} is nothing to look for in <{m},{k},{n}>: {reason}", f"give one from 1 to {task.classical - 1}"
-        )
+        hint = f"give one from 1 to {task.classical - 1}" if task.classical > 1 else "give a larger format"
+        raise fail("E660", f"rank {task.rank} is nothing to look for in <{m},{k},{n}>: {reason}", hint)
 
 
 class _Best(NamedTuple):

@@ -9,6 +9,7 @@ from pathlib import Path
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.frontend.files import SUFFIX, read_source, shipped, split
 from bilinear.frontend.lower import Module, lower
+from bilinear.frontend.messages import COMPOSITION_HINT
 from bilinear.frontend.parse import parse_statements
 from bilinear.frontend.references import References
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
@@ -23,6 +24,8 @@ EXPRESSION = "<expression>"
 MOST_LETTERS = 4096
 """Characters of what an algorithm is asked for by."""
 _COMPOSED = re.compile(r"\([ \t]*(?:x|\+[ \t]*[mkn])[ \t]*\)|^\s*(?:rotate|transpose)\s*\(|^\s*<[0-9,\s]*>\s*$")
+_LIKE_COMPOSED = re.compile(r"\w\s*[(*\u2297]|\w\s+\S+\s+\w")
+"""What looks like a composition, though it has none of its operators."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def _find(asked: str) -> Path:
     name = asked.removesuffix(SUFFIX)
     if name in known:
         return known[name]
-    hint = did_you_mean(name, known) or f"shipped are {listed(known, 20)}"
+    hint = COMPOSITION_HINT if _LIKE_COMPOSED.search(name) else did_you_mean(name, known) or f"shipped are {listed(known, 20)}"
     raise fail("E121", f"{shown(asked, 200)} is neither a file nor a shipped algorithm", hint)
 
 

@@ -23,7 +23,7 @@ class Message:
 
 
 _SCHEME_HINT = "a header reads: scheme strassen <2,2,2;7>, and perhaps: over Z"
-_COMPOSITION_HINT = "a composition reads: scheme big = laderman (x) strassen; operators are (x), (+m), (+k), (+n); files stand in quotes"
+COMPOSITION_HINT = "a composition reads: scheme big = laderman (x) strassen; operators are (x), (+m), (+k), (+n); files stand in quotes"
 _SCHEDULE_HINT = "a header reads: schedule msmes of strassen: in-place, restores A B"
 
 MESSAGES = (
@@ -47,7 +47,7 @@ MESSAGES = (
         "E649",
         "a composition is not complete",
         "expected a scheme",
-        _COMPOSITION_HINT,
+        COMPOSITION_HINT,
         "scheme x = strassen (x)",
         accepts="FUNCTION",
     ),
@@ -55,7 +55,7 @@ MESSAGES = (
         "E649",
         "{found} in a composition",
         "expected an operator, or the end",
-        _COMPOSITION_HINT,
+        COMPOSITION_HINT,
         "scheme x = strassen strassen",
         accepts="TENSOR",
     ),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MOST_ERRORS = 20
 """Syntax errors reported in one run."""
-MOST_EQUATION_TEXT = 100_000
+MOST_EQUATION_TEXT = 300_000
 """Characters of equations and schedules in a file; tables, which are read faster, do not count."""
 MOST_ROWS = 30_000
 """Rows of tables in a file."""

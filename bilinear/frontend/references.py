@@ -49,12 +49,17 @@ class References:
     def _quoted(self, word: Word, reporter: Reporter) -> Path | None:
         """The file of a quoted path, which starts at the folder of this file."""
         asked, _ = split(word.text[1:-1])
+        place = self.path.parent / asked
         try:
-            place = self.path.parent / asked
-            if asked.endswith(SUFFIX) and place.is_file():
-                return place
+            is_there = place.is_file()
         except (OSError, ValueError):
-            pass
+            is_there = False
+        if is_there and place.suffix == SUFFIX:
+            return place
+        if is_there:
+            hint = f"`bilinear import` writes a published table to a {SUFFIX} file"
+            reporter.report("E221", f"{shown(asked, 200)} is no {SUFFIX} file", word.span, "not read here", hint=hint)
+            return None
         hint = f'write the path of a {SUFFIX} file, from here: "parts/mine{SUFFIX}", or "parts/mine{SUFFIX}:NAME" for one of its schemes'
         reporter.report("E221", f"there is no file {shown(asked, 200)}", word.span, "not found", hint=hint)
         return None

@@ -41,11 +41,9 @@ def read_npz(path: str | Path, entry: str = "", ring: Ring | None = None) -> Sch
     if (entry or not names) and entry not in names:
         raise fail("E354", f"{path} holds no scheme {entry[:40]!r}", f"it holds {', '.join(names[:20]) or 'nothing'}")
     name = entry or names[0]
-    tables = archive.arrays(name)
-    if len(tables) != 3:
-        raise fail("E353", f"{path}[{name}] holds {len(tables)} arrays, not U, V and W", "three arrays make a scheme")
+    u, v, w = archive.arrays(name)
     title = f"{Path(path).stem}_{name.replace(',', 'x')}"
-    return scheme_from_arrays(*tables, dims=_dims(name), ring=ring, transposed=True, name=title)
+    return scheme_from_arrays(u, v, w, dims=_dims(name), ring=ring, transposed=True, name=title)
 
 
 def _dims(name: str) -> Dims | None:

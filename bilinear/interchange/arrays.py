@@ -83,10 +83,10 @@ def _forms(table: Any, name: str) -> list[Form]:
 def exact_number(value: Any, name: str) -> Coefficient:
     """The exact number that is meant: a float is the simplest fraction that rounds to it. Raises `BilinearError` (E357)."""
     if isinstance(value, (bool, np.bool_, int, np.integer)):
-        return int(value)
-    if isinstance(value, Symbolic):
+        number = Fraction(int(value))
+    elif isinstance(value, Symbolic):
         return value
-    if isinstance(value, Fraction):
+    elif isinstance(value, Fraction):
         number = value
     elif isinstance(value, (complex, np.complexfloating)):
         real, imaginary = exact_number(value.real, name), exact_number(value.imag, name)
@@ -95,8 +95,9 @@ def exact_number(value: Any, name: str) -> Coefficient:
         number = _simplest(value)
     else:
         raise _no_number(value, name)
-    if max(abs(number.numerator), number.denominator).bit_length() > MOST_BITS:
-        raise _no_number(value, name)
+    bits = max(abs(number.numerator), number.denominator).bit_length()
+    if bits > MOST_BITS:
+        raise fail("E357", f"{name} holds a number of {bits} bits", f"numerators and denominators have at most {MOST_BITS}")
     return exact(number)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bilinear.algebra.fold_bases import fold_bases
 from bilinear.errors import fail
 from bilinear.interchange.write_fast_matmul import fast_matmul_files
 from bilinear.interchange.write_json import json_files
@@ -29,8 +30,9 @@ def what_is_lost(scheme: Scheme, form: str) -> tuple[str, ...]:
         lost.append("its changes of basis are written out: the tables are those of the ordinary basis")
     if any(linear.steps for linear in (scheme.u, scheme.v, scheme.w)) and form in ("sms", "npz"):
         lost.append("its named sums are written out")
-    nested = any(index >= linear.inputs for linear in (scheme.u, scheme.v, scheme.w) for step in linear.steps for index, _ in step)
-    if nested and form == "fast-matmul" and scheme.bases is None:
+    plain = fold_bases(scheme)
+    nested = any(index >= linear.inputs for linear in (plain.u, plain.v, plain.w) for step in linear.steps for index, _ in step)
+    if nested and form == "fast-matmul":
         lost.append("its named sums are written over the blocks alone")
     if form == "npz" and str(scheme.ring) != "Q":
         lost.append(f"an archive tells no ring: read it with --ring {scheme.ring}")

@@ -101,7 +101,7 @@ def require_partners(path: Path) -> str:
     """What the names of a plinopt file and its partners begin with. Raises `BilinearError` (E352) where one of them is not there."""
     found = stem_of(path)
     if found is None:
-        names = ", ".join(f"STEM_{letter}{path.suffix or '.sms'}" for letter in LETTERS)
+        names = ", ".join(f"STEM_{letter}{path.suffix if path.suffix in ('.sms', '.slp') else '.sms'}" for letter in LETTERS)
         raise fail("E352", f"{path} is one matrix; an algorithm has three", f"name them {names}, and give one of them")
     missing = missing_partners(path)
     if missing:

@@ -51,6 +51,8 @@ def import_file(
     """
     where = Path(path)
     form, how = format_of(where, format)
+    if entry and form.name != "npz":
+        raise fail("E354", f"{path} is no archive, and holds one scheme", "leave the entry out")
     if form.name in ("sms", "slp"):
         other = _other_map(where, form, ring)
         if other is not None:

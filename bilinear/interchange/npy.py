@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bilinear.errors import BilinearError, fail
-from bilinear.interchange.pickled_arrays import KINDS, MOST_ITEMS, PickledArray, pickled_array
+from bilinear.interchange.pickled_arrays import KINDS, MOST_DIMENSIONS, MOST_ITEMS, PickledArray, pickled_array
 
 MOST_ARCHIVE = 8 * 2**20
 """Bytes of an archive."""
@@ -51,7 +51,7 @@ class Archive:
         self.members = {info.filename.removesuffix(".npy"): info.filename for info in infos}
 
     def arrays(self, member: str) -> tuple[Array, ...]:
-        """The arrays of a member: the rows of one array, or the arrays that an array of objects holds (E353)."""
+        """The three arrays of a member: the rows of one array, or the arrays that an array of objects holds (E353)."""
         name = f"{self.name}[{member}]"
         try:
             with zipfile.ZipFile(self.path) as opened, opened.open(self.members[member]) as file:
@@ -69,14 +69,21 @@ def _arrays(data: bytes, name: str) -> tuple[Array, ...]:
         found = pickled_array(body, name)
         if not isinstance(found.data, list):
             raise _malformed(name, "it should hold an array of arrays")
+        _require_three(len(found.data), name)
         return tuple(_plain(item, name) for item in found.data)
     if code not in KINDS:
         raise _malformed(name, f"numbers of the type {code!r} are not read")
     whole = PickledArray(shape, code, order, fortran, body)
     if prod(shape) > MOST_ITEMS or len(body) != prod(shape) * int(code[1:]):
         raise _malformed(name, "it has not as many elements as its shape says")
-    array = _plain(whole, name)
-    return tuple(array) if array.ndim else (array,)
+    _require_three(shape[0] if shape else 1, name)
+    return tuple(_plain(whole, name))
+
+
+def _require_three(count: int, name: str) -> None:
+    """Refuse what is not U, V and W, before any of it is made."""
+    if count != 3:
+        raise fail("E353", f"{name} holds {count} array{'s' * (count != 1)}, not U, V and W", "three arrays make a scheme")
 
 
 def _header(data: bytes, name: str) -> tuple[str, str, bool, tuple[int, ...], bytes]:
@@ -91,7 +98,7 @@ def _header(data: bytes, name: str) -> tuple[str, str, bool, tuple[int, ...], by
             raise ValueError
         header = ast.literal_eval(data[start : start + size].decode("latin1").strip())
         descr, fortran, shape = header["descr"], header["fortran_order"], header["shape"]
-        if not isinstance(descr, str) or not all(type(n) is int and 0 <= n <= MOST_ITEMS for n in shape):
+        if not isinstance(descr, str) or len(shape) > MOST_DIMENSIONS or not all(type(n) is int and 0 <= n <= MOST_ITEMS for n in shape):
             raise ValueError
     except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
         raise _malformed(name, "its header is malformed") from None

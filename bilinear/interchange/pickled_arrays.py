@@ -20,6 +20,7 @@ MOST_NAME = 200
 """Letters of a name."""
 MOST_ITEMS = 2**22
 """Elements of an array."""
+MOST_DIMENSIONS = 3
 KINDS = {f"{kind}{size}" for kind, sizes in {"i": "1248", "u": "1248", "f": "248", "b": "1"}.items() for size in sizes} | {"c8", "c16"}
 """Element types that are read: integers, floats, complex numbers and truth values; `O` beside them holds arrays and numbers."""
 
@@ -58,7 +59,7 @@ def pickled_array(data: bytes, name: str) -> PickledArray:
 
     Raises `BilinearError`: E353 where it holds anything but arrays and numbers, breaks off, or is too large.
     """
-    machine = _Machine(name)
+    machine = _Machine(name, len(data))
     try:
         for count, (opcode, argument) in enumerate(_opcodes(BytesIO(data), machine)):
             if count > MOST_OPCODES:
@@ -91,8 +92,10 @@ def _opcodes(file: BytesIO, machine: _Machine) -> Iterator[tuple[str, Any]]:
 class _Machine:
     """The pickle machine over plain data."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, size: int) -> None:
         self.name = name
+        self.encodable = size
+        """Letters that may yet be written as bytes: no more than there are in the pickle, however often it refers to them."""
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
 
@@ -112,7 +115,7 @@ class _Machine:
             self.stack.append(_Name(argument))
         elif opcode == "STACK_GLOBAL":
             attribute, module = self.stack.pop(), self.stack.pop()
-            self.stack.append(_Name(f"{module} {attribute}"))
+            self.stack.append(_Name(f"{self._short(module)} {self._short(attribute)}"))
         elif opcode in ("EMPTY_LIST", "MARK"):
             self.stack.append([] if opcode == "EMPTY_LIST" else _MARK)
         elif opcode in ("TUPLE1", "TUPLE2", "TUPLE3"):
@@ -134,6 +137,12 @@ class _Machine:
             state = self.stack.pop()
             self._fill(self.stack[-1], state)
 
+    def _short(self, text: Any) -> str:
+        """A name, or the code of a type; a long one would be copied as often as the pickle refers to it."""
+        if not isinstance(text, str) or len(text) > MOST_NAME:
+            raise self.refused("its pickle names what is no name")
+        return text
+
     def _since_mark(self) -> list[Any]:
         items = []
         while (item := self.stack.pop()) is not _MARK:
@@ -151,12 +160,18 @@ class _Machine:
         if isinstance(called, _Name) and isinstance(arguments, tuple):
             if called.text in _RECONSTRUCT and arguments[:1] == (_Name("numpy ndarray"),):
                 return PickledArray()
-            if called.text == "numpy dtype" and arguments and isinstance(arguments[0], str):
-                return _Type(arguments[0].lstrip("<>=|"))
+            if called.text == "numpy dtype" and arguments:
+                return _Type(self._short(arguments[0]).lstrip("<>=|"))
             if called.text == "_codecs encode" and len(arguments) == 2 and isinstance(arguments[0], str) and arguments[1] == "latin1":
-                return arguments[0].encode("latin1")
+                return self._encoded(arguments[0])
         told = called.text if isinstance(called, _Name) else "what is no name"
         raise self.refused(f"its pickle calls {told[:80]!r}")
+
+    def _encoded(self, text: str) -> bytes:
+        self.encodable -= len(text)
+        if self.encodable < 0:
+            raise self.refused("its pickle writes the same bytes again and again")
+        return text.encode("latin1")
 
     def _fill(self, target: Any, state: Any) -> None:
         """The state of an element type, or of an array: version, shape, type, order, elements."""
@@ -169,7 +184,8 @@ class _Machine:
             raise self.refused("its pickle sets the state of what is no array")
 
     def _fill_array(self, target: PickledArray, shape: Any, kind: Any, fortran: Any, data: Any) -> None:
-        if not isinstance(shape, tuple) or not all(type(size) is int and 0 <= size <= MOST_ITEMS for size in shape):
+        sizes = isinstance(shape, tuple) and all(type(size) is int and 0 <= size <= MOST_ITEMS for size in shape)
+        if not sizes or len(shape) > MOST_DIMENSIONS:
             raise self.refused("an array has no shape")
         if not isinstance(kind, _Type) or kind.code not in KINDS | {"O8", "O"}:
             raise self.refused("an array is of a type that is not read", "integers, floats, and complex numbers are")

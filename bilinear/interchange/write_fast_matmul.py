@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from bilinear.interchange.writing import cannot_write, in_ordinary_basis, ring_comment, steps_over_inputs, transposed_rows
+from bilinear.algebra.fold_bases import fold_bases
+from bilinear.interchange.writing import cannot_write, ring_comment, steps_over_inputs, transposed_rows
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.scheme import Scheme
@@ -16,7 +17,8 @@ def fast_matmul_files(scheme: Scheme) -> dict[str, bytes]:
     Steps become substituted temporaries, each over the blocks alone; changes of basis are written out. Raises `BilinearError` (E355) where
     a coefficient is no polynomial in lambda with rational coefficients.
     """
-    u, v, w = in_ordinary_basis(scheme)
+    scheme = fold_bases(scheme)
+    u, v, w = scheme.u, scheme.v, scheme.w
     left = transposed_rows(u.outputs, u.inputs + len(u.steps))
     right = transposed_rows(v.outputs, v.inputs + len(v.steps))
     tables = [_table(scheme, left, scheme.rank), _table(scheme, right, scheme.rank), _table(scheme, w.outputs, w.inputs + len(w.steps))]

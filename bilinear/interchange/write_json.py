@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bilinear.interchange.writing import cannot_write, in_ordinary_basis, transposed_rows
+from bilinear.algebra.fold_bases import fold_bases
+from bilinear.interchange.writing import cannot_write, transposed_rows
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.scheme import Scheme
@@ -16,7 +17,8 @@ def json_files(scheme: Scheme) -> dict[str, bytes]:
 
     Raises `BilinearError` (E355) where a coefficient is no rational.
     """
-    u, v, w = in_ordinary_basis(scheme)
+    scheme = fold_bases(scheme)
+    u, v, w = scheme.u, scheme.v, scheme.w
     data: dict[str, Any] = {"n": [scheme.m, scheme.k, scheme.n], "m": scheme.rank, "z2": scheme.ring.modulus == 2}
     if str(scheme.ring) not in ("Q", "Z/2"):
         data["ring"] = str(scheme.ring)

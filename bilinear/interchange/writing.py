@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.linear import Form, LinearMap, substitute
 from bilinear.ir.number import Coefficient
 from bilinear.ir.scheme import Scheme
-
-
-def in_ordinary_basis(scheme: Scheme) -> tuple[LinearMap, LinearMap, LinearMap]:
-    """The maps of a scheme; its plain tables where it has changes of basis."""
-    if scheme.bases is None:
-        return scheme.u, scheme.v, scheme.w
-    u, v, w = scheme.tables
-    return LinearMap(scheme.m * scheme.k, u), LinearMap(scheme.k * scheme.n, v), LinearMap(scheme.rank, w)
-
-
-def writable(scheme: Scheme) -> Scheme:
-    """The scheme as the language can write it: in the ordinary basis where its changes of basis lead to more or fewer values."""
-    bases = scheme.bases
-    if bases is None or all(change.inputs == len(change.outputs) for change in (bases.a, bases.b, bases.c)):
-        return scheme
-    u, v, w = in_ordinary_basis(scheme)
-    return replace(scheme, u=u, v=v, w=w, bases=None)
 
 
 def steps_over_inputs(linear: LinearMap) -> tuple[Form, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -9,6 +10,11 @@ from bilinear.ir.linear import Form, LinearMap, substitute
 from bilinear.ir.number import Coefficient
 from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.source import Span
+
+
+def exponent_of(m: int, k: int, n: int, rank: int) -> float:
+    """3 log(rank) / log(mkn): multiplying N x N matrices takes N^exponent products where <m,k,n;rank> and its permutations recurse."""
+    return 3 * math.log(rank) / math.log(m * k * n) if m * k * n > 1 else 3.0
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from bilinear.ir.number import UNIT_ROUNDOFF
 from bilinear.ir.plan import TILES
 from bilinear.planner.choice import LIBRARY, Candidate, Choice, Problem
 from bilinear.planner.device import Device
-from bilinear.planner.model import ITEMSIZE, ProductWork, geometric_mean, library_seconds, predict, product_seconds
-from bilinear.planner.plan import make_plan
+from bilinear.planner.model import ITEMSIZE, ProductWork, fastest_tile, geometric_mean, library_seconds, product_seconds
+from bilinear.planner.plan import core_of, make_plan
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import MOST_PRODUCTS, Way, algorithm_named, authored, lowered, strategies, ways
 from bilinear.resources import implementation_sha256
@@ -42,9 +42,8 @@ def make_choice(problem: Problem, device: Device, explain: bool = False) -> Choi
     for least, way in sorted((weighed.least_ms(way), way) for way in ways(problem) if way.outline.products <= products):
         candidate = weighed.weigh(way, least, library if explain else best)
         (refused if candidate.why else able).append(candidate)
-        best = min(able, key=_by_time)
+        best = best if candidate.why else min(best, candidate, key=_by_time)
     able.sort(key=_by_time)
-    best = able[0]
     chosen = best if _gain(best, library) > LEAST_GAIN else library
     others = [replace(c, why=_why_lost(c, chosen, library)) for c in able if c is not chosen]
     first = replace(chosen, why=_why_chosen(chosen, library, best))
@@ -119,7 +118,8 @@ class _Weighing:
     def block(self, way: Way) -> tuple[int, int, int]:
         """The extents of the finest blocks; at least 1."""
         p, grid = self.problem, way.outline.profile
-        return max(1, p.m // grid.m), max(1, p.k // grid.k), max(1, p.n // grid.n)
+        m, k, n = core_of((grid.m, grid.k, grid.n), (p.m, p.k, p.n), ITEMSIZE[p.dtype])
+        return max(1, m // grid.m), max(1, k // grid.k), max(1, n // grid.n)
 
     def weigh(self, way: Way, least: float, best: Candidate) -> Candidate:
         """A candidate with its figures; `why` says why it cannot run, or that it is not worth a closer look."""
@@ -134,7 +134,7 @@ class _Weighing:
         """A candidate with its figures, in the tile that is fastest for it; `why` says why it cannot run."""
         p, own = self.problem, way.outline
         plan = make_plan(own.frame, p.m, p.k, p.n, ITEMSIZE[p.dtype], frozenset(p.column_major), own.lifetimes)
-        seconds, tile = min((predict(own.profile, replace(plan, tile=tile), p.dtype, self.device), tile) for tile in TILES)
+        seconds, tile = fastest_tile(own.profile, plan, p.dtype, self.device)
         workspace = plan.workspace_elements * ITEMSIZE[p.dtype]
         found = replace(_candidate(way), ms=seconds * 1e3, workspace=workspace, error=self.error(way), tile=tile)
         return replace(found, why=self.why_not(found))

@@ -86,6 +86,10 @@ class Device:
     float32: ElementRates
     float64: ElementRates
 
+    def __hash__(self) -> int:
+        """By a few fields: a plan is found again in microseconds, of which a hash of all tables would take half."""
+        return hash((self.name, self.bandwidth, self.launch))
+
     def rates(self, dtype: str) -> ElementRates:
         """The rates of an element type, `float32` or `float64`."""
         return {"float32": self.float32, "float64": self.float64}[dtype]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import cbrt, ceil
 
-from bilinear.ir.plan import USUAL, Plan, Strip
+from bilinear.ir.plan import TILES, USUAL, Plan, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
 from bilinear.planner.device import Device, TileRates, at
 
@@ -54,6 +56,11 @@ class Profile:
     works: tuple[Work, ...]
     scans: bool
 
+    @cached_property
+    def counts(self) -> Counter[Work]:
+        """How many stages are the same: a depth-first schedule has hundreds, of few kinds."""
+        return Counter(self.works)
+
 
 def profile_of(schedule: Schedule) -> Profile:
     """The counts of a lowered schedule; one work a stage, in order."""
@@ -77,27 +84,44 @@ def _products(stage: ProductStage) -> ProductWork:
 
 def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
     """Seconds that a plan takes with beta = 0: its strips, its stages, its launches, and the scan of inputs that it writes."""
+    return _beside_products(profile, plan, dtype, device) + _stages(ProductWork, profile, plan, dtype, device)
+
+
+def fastest_tile(profile: Profile, plan: Plan, dtype: str, device: Device) -> tuple[float, int]:
+    """Seconds that a plan takes in the tile that is fastest for it, and that tile."""
+    beside = _beside_products(profile, plan, dtype, device)
+    return min((beside + _stages(ProductWork, profile, replace(plan, tile=tile), dtype, device), tile) for tile in TILES)
+
+
+def _beside_products(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
+    """What a plan takes in any tile."""
     seconds = device.call * 1e-6
     size = geometric_mean(plan.m, plan.k, plan.n)
     for strip in plan.strips:
         seconds += strip_seconds(strip, dtype, device, size, is_aligned(plan.k, plan.n, dtype)) / device.rates(dtype).strip
-    if not plan.core[0]:
-        return seconds
-    if profile.scans:
+    if plan.core[0] and profile.scans:
         seconds += device.scan * 1e-6 + (plan.m * plan.k + plan.k * plan.n) * ITEMSIZE[dtype] / (device.bandwidth * 1e9)
-    return seconds + sum(stage_seconds(profile, plan, dtype, device))
+    return seconds + _stages(LinearWork, profile, plan, dtype, device)
+
+
+def _stages(kind: type[Work], profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
+    """All stages of a kind in the plan's core."""
+    works = [work for work in profile.counts if isinstance(work, kind)] if plan.core[0] else []
+    return sum(profile.counts[work] * one for work, one in zip(works, stage_seconds(works, plan, dtype, device), strict=True))
 
 
 def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned: bool) -> float:
-    """A thin product by peeling: the rest of the sum takes the traffic of C, the others take what products do."""
+    """A thin product by peeling: the rest of the sum takes its traffic, that of C above all, or its arithmetic; others are as products."""
     m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
     if strip.inner[0]:
-        return device.launch * 1e-6 + (m * k + k * n + 2 * m * n) * ITEMSIZE[dtype] / (device.bandwidth * 1e9)
+        moved = (m * k + k * n + 2 * m * n) * ITEMSIZE[dtype]
+        arithmetic = 2 * m * k * n / (at(device.rates(dtype).product, size) * 1e12)
+        return device.launch * 1e-6 + max(moved / (device.bandwidth * 1e9), arithmetic)
     return product_seconds(ProductWork(1, 0, 1), (m, k, n), dtype, device, size, aligned, tile=strip.tile)
 
 
-def stage_seconds(profile: Profile, plan: Plan, dtype: str, device: Device) -> tuple[float, ...]:
-    """Seconds of each stage of the plan's core, its launch included."""
+def stage_seconds(works: Iterable[Work], plan: Plan, dtype: str, device: Device) -> tuple[float, ...]:
+    """Seconds of each of some stages of the plan's core, its launch included."""
     size = geometric_mean(plan.m, plan.k, plan.n)
     own, blocks = is_aligned(plan.k, plan.n, dtype), is_aligned(*plan.block[1:], dtype)
     aligned, sums_aligned = own and blocks, blocks and (own or bool(plan.slots))  # few products are of blocks of A or B themselves
@@ -106,7 +130,7 @@ def stage_seconds(profile: Profile, plan: Plan, dtype: str, device: Device) -> t
         linear_seconds(work, plan.block, dtype, device, aligned)
         if isinstance(work, LinearWork)
         else product_seconds(work, plan.block, dtype, device, size, sums_aligned, results_aligned, plan.tile)
-        for work in profile.works
+        for work in works
     )
 
 

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 from bilinear.ir.plan import USUAL, Plan, Strip
 from bilinear.ir.schedule import Schedule
-from bilinear.planner.layout import Lifetimes, lay_out
+from bilinear.planner.layout import Extents, Lifetimes, lay_out
 
 if TYPE_CHECKING:  # a plan from the table of outlines needs no scheme
     from bilinear.ir.scheme import Scheme
 
 SMALLEST_BLOCK = 1024
 """`levels="auto"` splits while every block stays at least this large: below it one more level costs more than it saves."""
-
-
 SECTOR = 32
 """Bytes in which memory is read: blocks that are whole sectors wide, and that lie in a workspace, begin each row with one."""
 PEELED_FROM = 4096
 """Extents from which a few rows or columns more are peeled off for that: below, the strips cost as much as they save."""
+LEAST_SECTORS = 16
+"""Blocks that are narrower are not cut to whole sectors: what is left over would be a large part of them."""
 
 
 def make_plan(
@@ -31,20 +31,27 @@ def make_plan(
     alive: Lifetimes | None = None,
     tile: int = USUAL,
 ) -> Plan:
-    """The plan of an m x k by k x n multiply: the core is a multiple of the schedule's grid, strips take the rest.
-
-    It is the largest one, or, where all extents are large and there are several blocks, the largest whose blocks are whole sectors wide.
+    """The plan of an m x k by k x n multiply: `core_of` says what the schedule takes, strips take the rest.
 
     `tile` is what products run in on a GPU. `alive` are the lifetimes of the schedule's workspaces, where they are known already.
     """
-    grid = schedule.m, schedule.k, schedule.n
-    wide = max(1, SECTOR // itemsize) if min(m, k, n) >= PEELED_FROM and max(grid) > 1 else 1
-    m_core, k_core, n_core = (extent - extent % (parts * wide) for extent, parts in zip((m, k, n), grid, strict=True))
-    core = (m_core, k_core, n_core)
+    core = core_of((schedule.m, schedule.k, schedule.n), (m, k, n), itemsize)
     if 0 in core:
         core = (0, 0, 0)
     slots, elements = lay_out(schedule, core, itemsize, column_major, alive) if core[0] else ((), 0)
     return Plan(schedule, m, k, n, core, _peel(m, k, n, *core), slots, elements, column_major, tile)
+
+
+def core_of(grid: Extents, extents: Extents, itemsize: int) -> Extents:
+    """What a schedule of this grid takes of a multiply: the largest multiple of the grid, 0 where an extent is smaller.
+
+    Where all extents are large and there are several blocks, it is the largest one whose blocks are whole sectors wide.
+    """
+    (m, k, n), (rows, inner, columns), wide = extents, grid, max(1, SECTOR // itemsize)
+    narrow = min(m // rows, k // inner, n // columns) < LEAST_SECTORS * wide
+    if narrow or min(extents) < PEELED_FROM or max(grid) == 1:
+        wide = 1
+    return m - m % (rows * wide), k - k % (inner * wide), n - n % (columns * wide)
 
 
 def choose_levels(scheme: Scheme, m: int, k: int, n: int) -> int:

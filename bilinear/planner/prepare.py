@@ -162,6 +162,7 @@ def authored_schedule(scheme: Scheme, schedule: Schedule | None, inputs: str) ->
 class _Proved:
     """A level with its proofs."""
 
+    scheme: Scheme
     scheme_proof: SchemeProof
     authored: Schedule
     authored_proof: ScheduleProof
@@ -175,7 +176,7 @@ def _prove_level(level: Level, inputs: str) -> _Proved:
     if schedule is not None:  # also where another one runs: nobody is told that a wrong schedule is proved
         proved_schedule(mark_first_writes(schedule), scheme)
     authored = authored_schedule(scheme, schedule, inputs)
-    return _Proved(scheme_proof, authored, proved_schedule(mark_first_writes(authored), scheme))
+    return _Proved(scheme, scheme_proof, authored, proved_schedule(mark_first_writes(authored), scheme))
 
 
 def _lower_and_prove(levels: Sequence[_Proved], inputs: str) -> tuple[Schedule, ScheduleProof]:
@@ -188,7 +189,7 @@ def _lower_and_prove(levels: Sequence[_Proved], inputs: str) -> tuple[Schedule, 
             what = f"{name} cannot recurse" if outer is inner else f"{inner.authored.name} cannot run the products of {name}"
             raise fail("E408", f"{what}: {refused}", hint, span=outer.authored.span)
     lowered = lower_levels([level.authored for level in levels], inputs)
-    proof = prove_schedule(lowered)
+    proof = prove_schedule(lowered, levels[0].scheme)  # which matters where it is the only level
     proof.require()
     return lowered, proof
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ class Outline:
     workspaces: tuple[Space, ...]
     alive: tuple[int, ...]
 
-    @property
+    @cached_property
     def products(self) -> int:
         """How many block products there are."""
         return sum(work.products for work in self.profile.works if isinstance(work, ProductWork))

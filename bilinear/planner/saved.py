@@ -48,7 +48,7 @@ def plan_from_json(text: str, document: str) -> Choice:
         problem = value.pop("problem")
         problem["column_major"] = tuple(problem["column_major"])
         value["sha256"] = tuple((str(scheme), str(schedule)) for scheme, schedule in value["sha256"])
-        choice = Choice(problem=_record(Problem, problem), candidates=candidates, **value)
+        choice: Choice = _record(Choice, {**value, "problem": _record(Problem, problem), "candidates": candidates})
         _check(choice)
     except BilinearError:
         raise

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bilinear.ir.ring import Ring
+from bilinear.ir.scheme import exponent_of
 from bilinear.planner.profiles import algorithms_sha256
 from bilinear.resources import algorithms_folder
 from bilinear.verify.rings import factors
@@ -97,6 +98,10 @@ class LibraryRow:
         generator = Ring(self.ring).generator
         return generator in ("", ring.generator) and ring.holds(Fraction(1, self.denominator))
 
+    def has_inverse(self, number: int) -> bool:
+        """Whether all its coefficients are fractions whose denominators divide a power of a number."""
+        return not Ring(self.ring).generator and set(factors(self.denominator)) <= set(factors(number))
+
     def to_json(self) -> dict[str, Any]:
         """The row for machines."""
         return {**asdict(self), "format": self.format, "least_ring": self.least_ring, "strategies": self.strategies}
@@ -142,7 +147,7 @@ def _row(loaded: Loaded, schedules: tuple[ShippedSchedule, ...]) -> LibraryRow:
         scheme.k,
         scheme.n,
         scheme.rank,
-        _exponent(scheme),
+        round(exponent_of(scheme.m, scheme.k, scheme.n, scheme.rank), 6),
         str(scheme.ring),
         _denominator(scheme),
         sum(max(0, len(form) - 1) for table in scheme.tables for form in table),
@@ -163,12 +168,6 @@ def _row_of_json(entry: dict[str, Any]) -> LibraryRow:
 
 def _strategy(loaded: Loaded) -> str:
     return IN_PLACE if loaded.schedule is not None and loaded.schedule.runs_in_place else DEPTH_FIRST
-
-
-def _exponent(scheme: Scheme) -> float:
-    """Of the time of a multiply by this scheme alone: 3 log(rank) / log(mkn)."""
-    volume = scheme.m * scheme.k * scheme.n
-    return round(3 * math.log(scheme.rank) / math.log(volume), 6) if volume > 1 else 3.0
 
 
 def _denominator(scheme: Scheme) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ from bilinear.analysis.accuracy import growth_factor
 from bilinear.analysis.identity import scheme_hash
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, is_negative
-from bilinear.ir.scheme import Scheme, block_name
+from bilinear.ir.scheme import Scheme, block_name, exponent_of
 from bilinear.verify.scheme import SchemeProof
 from bilinear.verify.telling import told
 
@@ -89,7 +88,6 @@ class SchemeFacts:
 def scheme_facts(scheme: Scheme, proof: SchemeProof) -> SchemeFacts:
     """The facts of a scheme and its proof, which may have failed."""
     maps: tuple[LinearMap, ...] = (scheme.u, scheme.v, scheme.w)
-    volume = scheme.m * scheme.k * scheme.n
     tables = _tables(scheme)
     failing = tuple(FailingEquation(e.left, e.right, e.output, told(e.found), str(e.needed)) for e in proof.failures)
     return SchemeFacts(
@@ -105,7 +103,7 @@ def scheme_facts(scheme: Scheme, proof: SchemeProof) -> SchemeFacts:
         complete=proof.complete,
         additions=(scheme.u.additions, scheme.v.additions, scheme.w.additions),
         scalings=sum(linear.scalings for linear in maps),
-        exponent=3 * math.log(scheme.rank) / math.log(volume) if volume > 1 else 3.0,
+        exponent=exponent_of(scheme.m, scheme.k, scheme.n, scheme.rank),
         growth=_growth(scheme),
         bases=tuple(_basis_lines(scheme, tables)),
         subexpressions=tuple(_subexpressions(scheme, tables)),

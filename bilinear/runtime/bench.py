@@ -183,6 +183,8 @@ class _Bench:
         for name, why in wrong_libraries(libraries, *arrays).items():
             del libraries[name]
             yield LeftOut(f"{name} at {task}", f"no baseline: {why}")
+        if not libraries:
+            return
         distinct = {_what(case, choice): (case, choice) for case, choice in choices.items()}
         plans: dict[Any, Call] = {}
         trusts: dict[Any, Trust] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 from bilinear.ir.measurement import LaunchTime
@@ -11,7 +10,7 @@ from bilinear.ir.schedule import LinearStage, ProductStage, Stage
 from bilinear.planner.choice import Choice
 from bilinear.runtime import matmul
 from bilinear.runtime.arrays import kind_of
-from bilinear.runtime.bench_timing import median
+from bilinear.runtime.bench_timing import each_milliseconds, median
 from bilinear.runtime.decide import plan_for
 from bilinear.runtime.executor import allocate_workspace, parts_of
 from bilinear.runtime.fitted import chosen_recipe
@@ -24,20 +23,10 @@ def launch_times(choice: Choice, a: Any, b: Any, c: Any) -> tuple[LaunchTime, ..
     recipe = chosen_recipe(choice)
     if recipe is None:
         return ()
-    import cupy
-
     plan, executor = plan_for(recipe, a, b, c), matmul.make_executor(kind_of(a, b, c))
     buffer = allocate_workspace(executor, plan, c)
-    runs = []
     with executor.ready(plan, a, b, c, buffer, 1.0, 0.0) as steps:
-        for _ in range(1 + REPEATS):
-            events = [cupy.cuda.Event() for _ in range(len(steps) + 1)]
-            events[0].record()
-            for step, event in zip(steps, events[1:], strict=True):
-                step()
-                event.record()
-            events[-1].synchronize()
-            runs.append([float(cupy.cuda.get_elapsed_time(x, y)) for x, y in pairwise(events)])
+        runs = [each_milliseconds(steps) for _ in range(1 + REPEATS)]
     times = [median(values) for values in zip(*runs[1:], strict=True)]
     return tuple(_told(plan, part, ms, a.itemsize) for part, ms in zip(parts_of(plan), times, strict=True))
 

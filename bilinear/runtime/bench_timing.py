@@ -6,6 +6,7 @@ import random
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from math import ceil, comb
 from typing import Any, TypeVar
 
@@ -33,6 +34,19 @@ def milliseconds(call: Call, in_a_row: int = 1) -> float:
     end.record()
     end.synchronize()
     return float(cupy.cuda.get_elapsed_time(start, end)) / in_a_row
+
+
+def each_milliseconds(steps: Sequence[Call]) -> list[float]:
+    """Of steps that run one after the other, between two events each."""
+    import cupy
+
+    events = [cupy.cuda.Event() for _ in range(len(steps) + 1)]
+    events[0].record()
+    for step, event in zip(steps, events[1:], strict=True):
+        step()
+        event.record()
+    events[-1].synchronize()
+    return [float(cupy.cuda.get_elapsed_time(start, end)) for start, end in pairwise(events)]
 
 
 def interleaved(

@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
@@ -65,9 +65,10 @@ def examine() -> list[Finding]:
 
 def _package(what: str, name: str, extra: str) -> Finding:
     """Whether an optional package is there; it is not imported, for that takes longer than all the rest."""
-    if find_spec(name) is None:
+    try:
+        return Finding(what, True, f"{name} {version(name)}")
+    except PackageNotFoundError:
         return Finding(what, False, f"{name} is not installed", f"pip install 'bilinear[{extra}]'")
-    return Finding(what, True, f"{name} {version(name)}")
 
 
 def _build() -> Finding:

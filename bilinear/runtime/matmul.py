@@ -64,7 +64,8 @@ def matmul(
     is refused with the bytes that are needed. A result aside from `out`, as large as `out`, counts among these bytes: it is made where
     `out` has another dtype than the product or overlaps an operand, and where beta is not 0 and the schedule overwrites what it computes;
     it is not laid in a given array. Not counted are a fresh result, copies of operands of another dtype than the product, and buffers that
-    do not grow with the problem. `stream` is a CuPy stream (the current one by default).
+    do not grow with the problem. `stream` is a CuPy stream, or for PyTorch's tensors one of PyTorch; the default is the current one of the
+    library whose arrays these are. On another one, arrays are to be kept until it is through with them.
 
     `tolerance` says how far `restore` may move an element of `a` or `b`, relative to the largest magnitude of the finest block that it
     lies in. The magnitudes of all blocks are scanned first; where the drift bound of the schedule is above the tolerance for one of
@@ -83,7 +84,7 @@ def matmul(
             return result
     torch = torch_of(a, b, out) if key is None else None
     if torch is not None:
-        with surroundings(torch, stream, a, b, out):
+        with surroundings(torch, stream, a, b, out, workspace):
             left, right, target, buffer = (adopt_tensor(torch, x) for x in (a, b, out, workspace))
             asked: dict[str, Any] = {"alpha": alpha, "beta": beta, "algorithm": algorithm, "levels": levels, "inputs": inputs}
             result = matmul(left, right, target, workspace=buffer, tolerance=tolerance, plan=plan, **asked)

@@ -13,15 +13,18 @@ from bilinear.errors import fail
 
 def torch_of(*arrays: Any) -> Any:
     """PyTorch, where one of the operands is a tensor of its own on a GPU; else None. Nothing is imported."""
-    torch = sys.modules.get("torch")
-    if torch is None or not any(isinstance(x, torch.Tensor) and x.is_cuda for x in arrays):
+    kind = getattr(sys.modules.get("torch"), "Tensor", None)  # a thread may be importing it
+    if kind is None or not any(isinstance(x, kind) and x.is_cuda for x in arrays):
         return None
-    return torch
+    return sys.modules["torch"]
 
 
 @contextmanager
 def surroundings(torch: Any, stream: Any, *tensors: Any) -> Iterator[None]:
-    """The tensors' device, PyTorch's current stream unless another is given, and PyTorch's memory for CuPy's arrays."""
+    """The tensors' device, PyTorch's current stream unless another is given, and PyTorch's memory for CuPy's arrays.
+
+    A stream is PyTorch's or CuPy's. Tensors of several devices are refused (E511).
+    """
     import cupy
 
     devices = {x.device for x in tensors if isinstance(x, torch.Tensor)}
@@ -30,7 +33,8 @@ def surroundings(torch: Any, stream: Any, *tensors: Any) -> Iterator[None]:
             "E511", f"the operands live on different devices: {', '.join(sorted(map(str, devices)))}", "move them to one device first"
         )
     device = devices.pop()
-    own = _as_cupys(torch.cuda.current_stream(device).cuda_stream) if stream is None else stream
+    given = torch.cuda.current_stream(device) if stream is None else stream
+    own = _as_cupys(given.cuda_stream) if hasattr(given, "cuda_stream") else given
     with cupy.cuda.Device(device.index), own, cupy.cuda.using_allocator(_pool().malloc):
         yield
 
@@ -54,7 +58,11 @@ def _as_cupys(handle: int) -> Any:
 
 
 def adopt_tensor(torch: Any, array: Any) -> Any:
-    """A tensor as a CuPy array of the same memory; everything else as it is. Gradients are not recorded, so they are refused (E516)."""
+    """A tensor as a CuPy array of the same memory; everything else as it is.
+
+    Refused are gradients, which are not recorded (E516), and what is not what lies in memory (E517): sparse tensors, views that conjugate
+    or negate (PyTorch would export the latter without their sign), and element types that CuPy does not know.
+    """
     if not isinstance(array, torch.Tensor):
         return array
     if array.requires_grad and torch.is_grad_enabled():
@@ -63,7 +71,13 @@ def adopt_tensor(torch: Any, array: Any) -> Any:
         )
     import cupy
 
-    return cupy.from_dlpack(array.detach())
+    try:
+        if array.is_neg():
+            raise BufferError("it is a view that negates its memory")
+        return cupy.from_dlpack(array.detach())
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # of PyTorch and of CuPy, by version
+        hint = "give a dense tensor, of resolve_conj() and resolve_neg()"
+        raise fail("E517", f"a tensor cannot be multiplied as it lies in memory: {error}", hint) from None
 
 
 @cache

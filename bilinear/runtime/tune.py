@@ -18,6 +18,7 @@ from bilinear.planner.model import ITEMSIZE, Extents, LinearWork, Part, ProductW
 from bilinear.planner.plan import PEELED_FROM, make_plan
 from bilinear.planner.prepare import plain
 from bilinear.planner.ways import Way, lowered
+from bilinear.runtime.bench_timing import milliseconds
 from bilinear.runtime.matmul import matmul
 
 SIZES = (256, 512, 1024, 2048, 3072, 4096, 8192, 16384)
@@ -258,19 +259,8 @@ class GpuBench:
 
     def _seconds(self, call: Callable[[], Any], times: int) -> float:
         """Seconds of one of `times` calls in a row."""
-        import cupy
-
         call()
-        found = []
-        for _ in range(self.repeats):
-            start, end = cupy.cuda.Event(), cupy.cuda.Event()
-            start.record()
-            for _ in range(times):
-                call()
-            end.record()
-            end.synchronize()
-            found.append(cupy.cuda.get_elapsed_time(start, end) * 1e-3 / times)
-        return float(statistics.median(found))
+        return 1e-3 * statistics.median(milliseconds(call, times) for _ in range(self.repeats))
 
 
 def _operands(extents: Extents, dtype: str) -> tuple[Any, Any, Any]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bilinear.analysis.brent import products_of_coefficients
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.schedule import Schedule
+from bilinear.ir.scheme import Scheme
 from bilinear.verify.symbols import Symbols, Value
 
 TOO_LARGE = "E412"
 MOST_STATES = 50_000
 """Stages times blocks: a state of every block is kept for every stage."""
 MOST_WORK = 150_000
-"""Terms of values that are multiplied and added up."""
+"""Terms of values that are multiplied and added up; for a schedule of a large scheme as many as its proof, `WORK_OF_SCHEME` times."""
+WORK_OF_SCHEME = 4
+"""Expansion, products and recomposition take up to three times the products of coefficients that the proof of their scheme adds up."""
 MOST_BITS = 1600
 """Length of a coefficient, all its numbers together."""
 
@@ -20,10 +24,11 @@ MOST_BITS = 1600
 class Bounds:
     """The work of one run so far; what is too much is refused (E412)."""
 
-    def __init__(self, schedule: Schedule, symbols: Symbols) -> None:
+    def __init__(self, schedule: Schedule, symbols: Symbols, scheme: Scheme | None) -> None:
         self.schedule = schedule
         self.symbols = symbols
         self.work = 0
+        self.most_work = max(MOST_WORK, WORK_OF_SCHEME * products_of_coefficients(scheme) if scheme is not None else 0)
         states = len(schedule.stages) * sum(len(space.blocks) for space in schedule.spaces)
         if states > MOST_STATES:
             raise self._refused(f"its stages have {states} states of blocks, at most {MOST_STATES} are followed")
@@ -31,8 +36,8 @@ class Bounds:
     def count(self, terms: int) -> None:
         """Add the terms of a step that is about to be computed."""
         self.work += terms
-        if self.work > MOST_WORK:
-            raise self._refused(f"its steps add up more than {MOST_WORK} terms")
+        if self.work > self.most_work:
+            raise self._refused(f"its steps add up more than {self.most_work} terms")
 
     def require_short(self, values: Iterable[Value]) -> None:
         """Refuse coefficients that have grown out of bounds."""

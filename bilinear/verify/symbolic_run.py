@@ -40,7 +40,7 @@ class SymbolicRun:
         """For each block the stage and place of the last write, until something reads it."""
         self.wasted: list[tuple[int, Block, Span | None]] = []
         """Writes that nothing reads."""
-        self.bounds = Bounds(schedule, self.symbols) if schedule.levels == 1 else None
+        self.bounds = Bounds(schedule, self.symbols, scheme) if schedule.levels == 1 else None
 
     def run(self) -> None:
         """All stages; values that nobody reads are known afterwards."""

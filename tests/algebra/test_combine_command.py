@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from shell import Shell
 
-from bilinear import cli
 from bilinear.algebra.recipe import Recipe
 from bilinear.cli.combining import _written
 from bilinear.errors import BilinearError
-from bilinear.frontend import load, parse
+from bilinear.frontend import load, writing
 from bilinear.frontend.library import compose
 from bilinear.interchange import gather
 from bilinear.verify.scheme import prove_scheme
@@ -24,25 +21,6 @@ def _library(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shipped schemes grow in number; these tests know two of them."""
     known = [(name, load(name).scheme) for name in ("strassen", "winograd")]
     monkeypatch.setattr(gather, "shipped_schemes", lambda: known)
-
-
-class Shell:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-
-    def __call__(self, *words: object) -> tuple[int, str, str]:
-        self._monkeypatch.setattr(sys, "argv", ["bilinear", *map(str, words)])
-        status = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        return status, *self._capsys.readouterr()
-
-    def json(self, *words: object) -> Any:
-        status, out, err = self(*words, "--json")
-        assert status == 0, err
-        return json.loads(out)
 
 
 @pytest.fixture
@@ -126,9 +104,9 @@ def test_long_sums_are_written_as_a_table(monkeypatch: pytest.MonkeyPatch) -> No
     scheme = compose("winograd (x) winograd", "w").scheme
     recipe = Recipe(4, 4, 4, 49, (44, 44, 77), text="winograd (x) winograd")
     assert "S1 = " in _written(scheme, recipe)
-    monkeypatch.setattr(parse, "MOST_EQUATION_TEXT", 1500)
+    monkeypatch.setattr(writing, "MOST_EQUATION_TEXT", 1500)
     assert "M49:" in _written(scheme, recipe)
-    monkeypatch.setattr("bilinear.frontend.files.MOST_BYTES", 1500)
+    monkeypatch.setattr(writing, "MOST_BYTES", 1500)
     with pytest.raises(BilinearError, match=r"E641.*w <4,4,4;49> is too large to be written out"):
         _written(scheme, recipe)
 

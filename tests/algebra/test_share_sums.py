@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from published import FOLDER, needs_folder
+from shell import Shell
 
-from bilinear import cli
 from bilinear.algebra.share_greedy import most_common_pairs
 from bilinear.algebra.share_programs import tidied
 from bilinear.algebra.share_sums import Progress, Shared, share_sums
@@ -311,7 +311,7 @@ def test_the_greedy_guess_makes_every_row() -> None:
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "found.bl"
-    status, text, _ = shell(monkeypatch, capsys, "share", "laderman", "-o", output)
+    status, text, _ = Shell(monkeypatch, capsys)("share", "laderman", "-o", output)
     assert status == 0 and text.splitlines() == [
         "laderman <3,3,3;23>: proved",
         "",
@@ -330,7 +330,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_the_command_for_machines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    status, text, _ = shell(monkeypatch, capsys, "share", "bini", "--work", 2000, "--seed", 1, "--json")
+    status, text, _ = Shell(monkeypatch, capsys)("share", "bini", "--work", 2000, "--seed", 1, "--json")
     facts = json.loads(text)
     assert facts["work"] == share_sums(load("bini").scheme, work=2000, seed=1).work
     assert status == 0 and facts["verdict"] == "proved" and facts["seed"] == 1 and not facts["cut"]
@@ -343,10 +343,10 @@ def test_the_command_says_that_it_was_cut(monkeypatch: pytest.MonkeyPatch, capsy
         return Shared(scheme, (False, False, True), 77, True)
 
     monkeypatch.setattr("bilinear.algebra.share_sums.share_sums", cut)
-    status, text, _ = shell(monkeypatch, capsys, "share", "strassen", "--seconds", 2)
+    status, text, _ = Shell(monkeypatch, capsys)("share", "strassen", "--time", "2s")
     assert status == 0 and text.splitlines()[-2:] == [
         "sums and differences alone cannot do with fewer on C",
-        "cut after 2 s: another machine may find another program; --work 77 ends a search everywhere alike",
+        "cut by --time 2s: another machine may find another program; --work 77 ends a search everywhere alike",
     ]
 
 
@@ -354,20 +354,18 @@ def test_what_the_command_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     file = tmp_path / "own.bl"
     file.write_text(print_scheme(load("strassen").scheme))
     before = file.read_text()
-    status, _, error = shell(monkeypatch, capsys, "share", file, "-o", file)
+    status, _, error = Shell(monkeypatch, capsys)("share", file, "-o", file)
     assert status == 1 and error.startswith("error[E612]") and file.read_text() == before
     wrong = tmp_path / "wrong.bl"
     wrong.write_text(before.replace("M1:   1   0   0   1", "M1:   1   0   0   0"))
-    status, out, error = shell(monkeypatch, capsys, "share", wrong, "-o", tmp_path / "no.bl")
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # a composition is no file, also where one of its name is there
+        assert Shell(monkeypatch, capsys)("share", "strassen (x) <1,1,1>", "--work", 1, "-o", "strassen_x_1_1_1.bl")[0] == 0
+    with monkeypatch.context() as limits:
+        limits.setattr("bilinear.frontend.writing.MOST_EQUATION_TEXT", 100)
+        status, _, error = Shell(monkeypatch, capsys)("share", "winograd", "-o", "long.bl")
+        assert status == 1 and error.startswith("error[E641]: winograd <2,2,2;7> is too large") and not Path("long.bl").exists()
+    status, out, error = Shell(monkeypatch, capsys)("share", file, "--time", "soon")
+    assert status == 1 and error.startswith("error[E664]: 'soon' is no time") and not out
+    status, out, error = Shell(monkeypatch, capsys)("share", wrong, "-o", tmp_path / "no.bl")
     assert status == 1 and "E301" in error and not out and not (tmp_path / "no.bl").exists()
-
-
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["bilinear", *map(str, words)])
-    status = 0
-    try:
-        cli.main()
-    except SystemExit as stop:
-        status = int(stop.code or 0)
-    out, err = capsys.readouterr()
-    return status, out, err

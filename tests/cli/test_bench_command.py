@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 from runtime.bench_gpu import Gpu, pretend
+from shell import Shell
 
-from bilinear import cli
 from bilinear.ir.measurement import Benchmark, ErrorPoint, Interval, LaunchTime, LeftOut, Load, Measurement, Trust
 from bilinear.reporting import bench_plot
 from bilinear.reporting.bench_chart import error_charts, launch_bars, ratio_charts
@@ -26,29 +26,12 @@ from bilinear.runtime import bench, bench_tasks
 TRUST = Trust(True, True, 1e-13, 1e-9)
 
 
-class Shell:
-    """Runs the command line in this process: status, output, errors."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-
-    def __call__(self, *words: object) -> tuple[int, str, str]:
-        self._monkeypatch.setattr(sys, "argv", ["bilinear", "bench", *map(str, words)])
-        status = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        out, err = self._capsys.readouterr()
-        return status, out, err
-
-
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(bench, "ERROR_SIZE", 64)
     monkeypatch.setattr(bench, "MOST_ERROR_LEVELS", 1)
-    return Shell(monkeypatch, capsys)
+    return Shell(monkeypatch, capsys, "bench")
 
 
 @pytest.fixture

@@ -12,31 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shell import Shell
 
-from bilinear import cli
 from bilinear.cli import discovering
+from bilinear.cli.options import read_seconds
 from bilinear.discovery import search
 from bilinear.frontend import load
 from bilinear.verify.scheme import prove_scheme
-
-Shell = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(search, "ROUND", 2**14)  # short, so that what is reached in a short time does not hang on the machine
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["bilinear", "discover", *map(str, words)])
-        status = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        return status, *capsys.readouterr()
-
-    return run
+    return Shell(monkeypatch, capsys, "discover")
 
 
 def test_a_find_is_written_and_is_proved_again(shell: Shell) -> None:
@@ -139,7 +128,7 @@ def test_what_means_nothing_is_refused_before_anything_is_done(shell: Shell, tmp
 
 @pytest.mark.parametrize(("text", "seconds"), [("60", 60), ("0.5", 0.5), ("90s", 90), ("5m", 300), ("2 h", 7200)])
 def test_times(text: str, seconds: float) -> None:
-    assert discovering._seconds(text) == seconds
+    assert read_seconds(text) == seconds
 
 
 def test_without_numba(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,6 +103,7 @@ def test_other_files(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "one.bl").write_text(ONE.format(name="one"))
     (tmp_path / "parts" / "two.bl").write_text('scheme a = <1,1,2>\nscheme b = "../one.bl" (x) strassen\n')
+    (tmp_path / "table.json").write_text("{}")
     path = tmp_path / "whole.bl"
     path.write_text('scheme whole = one (x) "parts/two.bl:b" (+n) "one.bl" (x) <2,2,1>\n')
     assert load(path).scheme.format == "<2,2,3;11>"
@@ -111,6 +112,7 @@ def test_other_files(tmp_path: Path) -> None:
         ('"parts/two.bl:c"', "E222]: two.bl has no scheme 'c'"),
         ('"parts/three.bl"', "E221]: there is no file 'parts/three.bl'"),
         ('"parts"', "E221]: there is no file 'parts'"),
+        ('"table.json"', "E221]: 'table.json' is no .bl file"),
         ('"one.bl:two"', "E222]: one.bl has no scheme 'two'"),
         (f'"{"y" * 5000}.bl"', "E221]: there is no file 'yyy"),
     ):
@@ -169,6 +171,9 @@ def test_where_an_algorithm_is_asked_for(tmp_path: Path, monkeypatch: pytest.Mon
         "    |                                          ^^^^^^^ not known",
         "  hint: did you mean strassen?",
     ]
+    for text in ("strassen (y) winograd", "strassen x winograd", "strassen*winograd", "turn(strassen)"):
+        with pytest.raises(BilinearError, match=r"E121.*\n  hint: a composition reads: scheme big = laderman \(x\) strassen"):
+            load(text)
 
 
 HOSTILE = {

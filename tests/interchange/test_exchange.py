@@ -31,6 +31,7 @@ from bilinear.ir.number import Coefficient, generator
 from bilinear.ir.printer import print_scheme
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Bases, Scheme
+from bilinear.resources import write_files
 from bilinear.verify.scheme import prove_scheme
 
 SIGNS = {"Q": (), "Z": (), "Z/2": (), "Z/7": (), "Q[sqrt(3)]": ("sqrt(3)",), "Q[i]": ("i",), "Q[lambda]": ("lambda",)}
@@ -333,6 +334,7 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("import", ".", "--ring", "Q"), "E507"),
         (("import", "s_L.sms", "--ring", "Z/4"), "E203"),
         (("import", "s_L.sms", "--format", "xml"), "E351"),
+        (("import", "s_L.sms", "--entry", "2,2,2"), "E354"),
         (("import", "s_L.sms", "--ring", "Z/2", "--c", "columns"), "E356"),
         (("import", "s_L.sms", "-o", "s_L.sms"), "E612"),
         (("import", "alone_L.sms"), "E352"),
@@ -342,6 +344,7 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("import", "."), "E356"),
         (("export", "strassen", "--to", "xml"), "E351"),
         (("export", "strassen", "--to", "json", "-o", "none/x.json"), "E612"),
+        (("export", "same.bl", "--to", "json", "-o", "same.bl"), "E612"),
         (("export", "rooted.bl", "--to", "json"), "E355"),
         (("export", "rooted.bl", "--to", "npz"), "E355"),
     ],
@@ -353,6 +356,7 @@ def test_what_the_commands_refuse(words: tuple[str, ...], code: str, tmp_path: P
     for name in ("alone_L.sms", "alone.sms", *(f"x-CoB_{letter}.sms" for letter in "LRP")):
         (tmp_path / name).write_bytes((tmp_path / "s_L.sms").read_bytes())
     (tmp_path / "wrong").write_text("1\n#\n1\n#\n2\n")
+    (tmp_path / "same.bl").write_text(print_scheme(load("strassen").scheme))
     u, v, w = (LinearMap(1, (((0, c),),)) for c in (generator("sqrt(3)"), 1, generator("sqrt(3)") * Fraction(1, 3)))
     (tmp_path / "rooted.bl").write_text(print_scheme(Scheme("rooted", 1, 1, 1, u, v, w, ("M1",), Ring("Q[sqrt(3)]"))))
     status, told = run(*words)
@@ -380,3 +384,14 @@ def test_schemes_whose_bases_the_language_cannot_write(tmp_path: Path) -> None:
     assert status == 1 and "error[E355]" in told
     status, told = run("import", str(FOLDER / "plinopt" / "data" / "2o2o2_4_partSP_R.sms"))
     assert status == 1 and "error[E356]" in told and "a1*b0 + a2*b0 to c2" in told
+
+
+def test_of_files_that_belong_together_none_is_written_where_one_cannot_be(tmp_path: Path) -> None:
+    kept, folder = tmp_path / "a", tmp_path / "b"
+    kept.write_text("as it was")
+    folder.mkdir()
+    with pytest.raises(BilinearError, match="E612"):
+        write_files({kept: "new", tmp_path / "c": "new", folder: "new"})
+    assert kept.read_text() == "as it was" and sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
+    write_files({kept: "new", tmp_path / "c": b"new"})
+    assert kept.read_text() == (tmp_path / "c").read_text() == "new"

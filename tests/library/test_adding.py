@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from test_cli import Shell
+from shell import Shell
 
 from bilinear.frontend import load
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from test_cli import Shell
+from shell import Shell
 
 from bilinear.reporting.library import library_rows
 
@@ -41,6 +41,7 @@ def test_filters(shell: Shell) -> None:
     assert "strassen" in integer and not {"accurate_sqrt3", "accurate_halves", "bini"} & set(integer)
     assert "accurate_halves" in halves and "accurate_sqrt3" not in halves
     assert "accurate_sqrt3" in names(shell, "--ring", "Q[sqrt(3)]")
+    assert set(names(shell, "--ring", "Z[1/2]")) == set(halves) == set(integer) | {"accurate_halves", "smirnov_336", "dps_444"}
 
 
 def test_where_nothing_is_so(shell: Shell) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from oracle import scheme_computes
-from test_cli import Shell
+from shell import Shell
 
 from bilinear.frontend import load
 from bilinear.verify.scheme import prove_scheme

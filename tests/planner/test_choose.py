@@ -12,9 +12,11 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
+from bilinear.ir.plan import TILES
 from bilinear.planner.choice import Problem, pareto_front
-from bilinear.planner.choose import LEAST_GAIN, make_choice
+from bilinear.planner.choose import LEAST_GAIN, _Weighing, make_choice
 from bilinear.planner.device import load_device
+from bilinear.planner.model import predict
 from bilinear.planner.plan import make_plan
 from bilinear.planner.saved import plan_from_json, plan_json
 from bilinear.planner.ways import Way, lowered, ways
@@ -122,6 +124,29 @@ def test_the_same_is_chosen_every_time() -> None:
     assert make_choice(replace(LARGE, inputs="consume"), H200, explain=True) == first
 
 
+def test_a_candidate_runs_in_the_tile_that_is_predicted_to_be_fastest() -> None:
+    seen = set()
+    for n in (600, 2048, 16384):
+        for way in (Way(("classical",)), Way(("msmes",), "restore")):
+            found = _Weighing(Problem(n, n, n, "float32", "restore"), H200, explain=False).figures(way)
+            schedule, profile = lowered(way)
+            times = [predict(profile, make_plan(schedule, n, n, n, 4, tile=tile), "float32", H200) * 1e3 for tile in TILES]
+            assert found.ms == pytest.approx(min(times)) and times[found.tile] == min(times)
+            seen.add(found.tile)
+    assert seen == set(TILES)
+
+
+@pytest.mark.parametrize(("n", "dtype"), [(5136, "float32"), (6145, "float64"), (8200, "float64")])
+def test_products_alone_never_take_longer_than_the_plan(n: int, dtype: str) -> None:
+    """Also where blocks are cut to whole sectors, and to fewer tiles: what is chosen at a glance is what is chosen with all figures."""
+    problem = Problem(n, n, n, dtype, "restore")
+    weighing = _Weighing(problem, H200, explain=False)
+    for way in ways(problem):
+        assert weighing.least_ms(way) <= (weighing.figures(way).ms or 0.0), way
+    quick, whole = (make_choice(problem, H200, explain).chosen for explain in (False, True))
+    assert (quick.levels, quick.tile, quick.ms) == (whole.levels, whole.tile, whole.ms)
+
+
 def test_planning_is_quick() -> None:
     """Generous limits on what takes a millisecond and a few microseconds: lowering or proving at every shape would break them."""
     make_choice(LARGE, H200)
@@ -159,7 +184,12 @@ def _first(value: dict[str, Any]) -> dict[str, Any]:
         (lambda v: v["sha256"][0].__setitem__(0, "0" * 64), "E546"),
         (lambda v: v.update(implementation_sha256="0" * 64), "E546"),
         (lambda v: v["sha256"].pop(), "E545"),
-        (lambda v: v.update(format="x"), "E545"),
+        (lambda v: v.update(format="bilinear-plan/2"), "E545"),
+        (lambda v: v.pop("version"), "E545"),
+        (lambda v: _first(v).pop("tile"), "E545"),
+        (lambda v: _first(v).update(tile=3), "E545"),
+        (lambda v: _first(v).update(tile=True), "E545"),
+        (lambda v: _first(v).update(tile=1.0), "E545"),
         (lambda v: v.update(candidates=[]), "E545"),
         (lambda v: v.pop("problem"), "E545"),
         (lambda v: v.update(more=1), "E545"),

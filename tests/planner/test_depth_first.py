@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -15,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from oracle import computes
 from published import needs_folder, published
+from shell import Shell
 
-from bilinear import cli
 from bilinear.analysis.block_maps import relabel
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
@@ -322,12 +321,7 @@ def test_what_cannot_be_searched_is_told(call: Callable[[Scheme], object], code:
 
 
 def test_on_the_command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: FilePath) -> None:
-    def shell(*words: str) -> tuple[object, str, str]:
-        monkeypatch.setattr(sys, "argv", ["bilinear", *words])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        return stop.value.code or 0, *capsys.readouterr()
-
+    shell = Shell(monkeypatch, capsys)
     path = str(tmp_path / "found.bl")
     status, out, _ = shell("schedule", "winograd", "--depth-first", "-o", path)
     assert status == 0 and out.startswith("2 temporaries (no fewer are possible), 15 additions, 38 blocks moved\nwritten to ")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
 from oracle import computes
+from shell import Shell
 
-from bilinear import cli
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.ir.printer import print_schedule, print_scheme
@@ -167,27 +165,19 @@ def test_a_product_that_overwrites_and_adds_is_two_steps_of_one_stage() -> None:
 
 
 @pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    """The command line: status, and what it says."""
-
-    def run(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["bilinear", *words])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        return int(stop.value.code or 0), "".join(capsys.readouterr())
-
-    return run
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(monkeypatch, capsys)
 
 
-def test_the_command_line_writes_a_schedule_that_verify_proves(tmp_path: Path, shell: Callable[..., tuple[int, str]]) -> None:
+def test_the_command_line_writes_a_schedule_that_verify_proves(tmp_path: Path, shell: Shell) -> None:
     path = str(tmp_path / "found.bl")
-    asked = ("schedule", "winograd", "--in-place", "--overwrite", "--keep", "B", "--scratch", "B", "--seconds", "0.1", "-o", path)
+    asked = ("schedule", "winograd", "--in-place", "--overwrite", "--keep", "B", "--scratch", "B", "--time", "0.1", "-o", path)
     assert shell(*asked)[0] == 0
-    status, told = shell("verify", path)
+    status, told, _ = shell("verify", path)
     assert status == 0 and "winograd-overwriting: proved" in told and re.search(r"computes +C = A\*B\n", told)
     assert re.search(r"shapes +only problems with M = K\n", told)
 
 
-def test_scratch_without_overwriting_is_refused(shell: Callable[..., tuple[int, str]]) -> None:
-    status, told = shell("schedule", "winograd", "--in-place", "--scratch", "A")
+def test_scratch_without_overwriting_is_refused(shell: Shell) -> None:
+    status, _, told = shell("schedule", "winograd", "--in-place", "--scratch", "A")
     assert status == 1 and "error[E561]" in told

@@ -14,16 +14,19 @@ from bilinear.codegen.schedule_to_launches import TILES, schedule_to_launches
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.ir.kernel import LinearKernel, ProductKernel
+from bilinear.ir.plan import SMALL, Strip
 from bilinear.planner.device import at, device_named, load_device, parse_device, shipped_devices
 from bilinear.planner.model import (
     LinearWork,
     ProductWork,
+    geometric_mean,
     library_seconds,
     linear_seconds,
     predict,
     product_seconds,
     profile_of,
     stage_seconds,
+    strip_seconds,
     waves,
 )
 from bilinear.planner.plan import make_plan
@@ -117,10 +120,40 @@ def test_a_plan_is_its_strips_and_its_stages() -> None:
     schedule = prepare(loaded.scheme, None, 1, "preserve").schedule
     even, odd = (make_plan(schedule, n, n, n, 8) for n in (2048, 2049))
     seconds = predict(profile_of(schedule), even, "float64", H200)
-    assert seconds == pytest.approx(sum(stage_seconds(profile_of(schedule), even, "float64", H200)) + H200.call * 1e-6)
+    assert seconds == pytest.approx(sum(stage_seconds(profile_of(schedule).works, even, "float64", H200)) + H200.call * 1e-6)
     assert len(odd.strips) == 3 and predict(profile_of(schedule), odd, "float64", H200) > seconds
     tiny = make_plan(schedule, 1, 5, 5, 8)
     assert predict(profile_of(schedule), tiny, "float64", H200) > 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_without_alignment_slow_down_a_product(dtype: str) -> None:
+    device, n = replace(H200, launch=0.0, bandwidth=1e9), 4096
+    for number, own in enumerate(H200.rates(dtype).tiles):
+        times = [product_seconds(ProductWork(1, 0, 0), (n, n, n), dtype, device, n, aligned, tile=number) for aligned in (True, False)]
+        assert times[0] / times[1] == pytest.approx(own.unaligned)
+
+
+@pytest.mark.parametrize(("name", "inputs", "aligned"), [("winograd", "preserve", True), ("msmes", "restore", False)])
+def test_products_of_sums_read_a_workspace_whose_rows_are_aligned(name: str, inputs: str, aligned: bool) -> None:
+    loaded = load(name)
+    schedule = prepare(loaded.scheme, loaded.schedule, 1, inputs).schedule
+    plan, works = make_plan(schedule, 4097, 4097, 4097, 8, tile=SMALL), profile_of(schedule).works
+    assert plan.block == (2048, 2048, 2048) and bool(plan.slots) == aligned
+    for work, seconds in zip(works, stage_seconds(works, plan, "float64", H200), strict=True):
+        if isinstance(work, ProductWork):
+            assert seconds == product_seconds(work, plan.block, "float64", H200, geometric_mean(4097, 4097, 4097), aligned, False, SMALL)
+
+
+def test_the_rest_of_the_sum_takes_its_traffic_or_its_arithmetic() -> None:
+    m, depth, n = 8192, 127, 8192
+    device = replace(H200, launch=0.0)
+    for dtype, itemsize in (("float32", 4), ("float64", 8)):
+        traffic = {k: (m * k + k * n + 2 * m * n) * itemsize / (H200.bandwidth * 1e9) for k in (1, depth)}
+        arithmetic = 2 * m * depth * n / (at(H200.rates(dtype).product, m) * 1e12)
+        times = {k: strip_seconds(Strip((0, m), (m, m + k), (0, n)), dtype, device, m, True) for k in (1, depth)}
+        assert times == pytest.approx({1: traffic[1], depth: max(traffic[depth], arithmetic)})
+        assert arithmetic > traffic[depth]
 
 
 def test_the_library_is_bound_by_memory_where_one_extent_is_small() -> None:

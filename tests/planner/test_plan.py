@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bilinear.frontend import load
 from bilinear.ir.plan import Plan
 from bilinear.planner.layout import ALIGNMENT
-from bilinear.planner.plan import SMALLEST_BLOCK, choose_levels, make_plan
+from bilinear.planner.plan import PEELED_FROM, SMALLEST_BLOCK, choose_levels, core_of, make_plan
 from bilinear.planner.prepare import prepare
 from bilinear.runtime.executor import lay_out
 
@@ -45,6 +45,25 @@ def test_core_and_strips_cover_every_product_once(schedule: Any, m: int, k: int,
     assert (core == plan.core_is_begun).all(), "the core adds to C only where a strip has begun it"
     writes[: plan.core[0], : plan.core[2]] = 1
     assert (writes == 1).all()
+
+
+LARGE = st.integers(PEELED_FROM, 10_000)
+
+
+@given(schedule=st.sampled_from(SCHEDULES), m=LARGE, k=LARGE, n=LARGE, itemsize=st.sampled_from([4, 8, 16]))
+def test_blocks_of_large_cores_are_whole_sectors_and_the_largest_such(schedule: Any, m: int, k: int, n: int, itemsize: int) -> None:
+    plan = make_plan(schedule, m, k, n, itemsize)
+    assert all(extent * itemsize % 32 == 0 for extent in plan.block)
+    for extent, core, parts in zip((m, k, n), plan.core, (schedule.m, schedule.k, schedule.n), strict=True):
+        assert 0 <= extent - core < parts * 32 // itemsize
+
+
+def test_sectors_are_not_asked_for_where_they_cost_much() -> None:
+    assert core_of((4, 4, 4), (4095, 9999, 9999), 8) == (4092, 9996, 9996), "one extent is small"
+    assert core_of((1, 1, 1), (5001, 5001, 5001), 8) == (5001, 5001, 5001), "there is one block"
+    assert core_of((1, 1100, 1), (4097, 4098, 4099), 8) == (4097, 3300, 4099), "sectors would leave nothing"
+    assert core_of((1, 80, 1), (4097, 5119, 4099), 8) == (4097, 5040, 4099), "blocks are narrow"
+    assert core_of((2, 2, 2), (1, 5000, 5000), 8) == (0, 5000, 5000), "an extent is smaller than the grid"
 
 
 @given(schedule=st.sampled_from(SCHEDULES), m=SIDES, k=SIDES, n=SIDES, itemsize=st.sampled_from([4, 8, 16]), columns=COLUMNS)

@@ -97,6 +97,13 @@ def test_a_scheme_alone_has_no_schedule() -> None:
     assert "schedule" not in str(report) and "## Stages" not in report.markdown()
 
 
+def test_a_scheme_of_more_products_than_are_run_flat_is_proved_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bilinear.reporting.examine.MOST_PRODUCTS", 6)
+    report = examine(load("strassen"), 1, "preserve")
+    assert report.proved and not (report.schedules or report.lowered)
+    assert examine(load("msmes"), 1, "restore").lowered
+
+
 def test_a_refused_scheme_names_its_equations() -> None:
     report = refused_scheme()
     assert not report.proved and not json.loads(report.json())["proved"]

@@ -18,6 +18,7 @@ from codegen.emulated import address, c_type
 
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu
+from bilinear.ir.kernel import ProductKernel
 from bilinear.runtime import cuda_executor, repeat
 
 READERS: dict[str, Any] = {"double": ctypes.c_double, "float": ctypes.c_float}
@@ -97,7 +98,7 @@ class Device(nullcontext[None]):
 class Gpu:
     """What happened on it: launches (function, stream), multiplies by the library, contexts made; each launch is announced by number.
 
-    Of the scans that look for Inf and NaN the streams are kept apart. `allocate` is told the bytes of every fresh array, where it is set.
+    Of scans for Inf and NaN the streams are kept apart, of products the tiles. `allocate` is told the bytes of fresh arrays.
     """
 
     stream: int = 77
@@ -107,13 +108,17 @@ class Gpu:
     contexts: int = 0
     before_launch: Callable[[int], None] = lambda number: None
     allocate: Callable[[int], Any] | None = None
-    functions: dict[int, tuple[Module, str, list[str]]] = field(default_factory=dict)
+    functions: dict[int, tuple[Module, Any, list[str]]] = field(default_factory=dict)
+    tiles: list[Any] = field(default_factory=list)
 
     def launch(self, function: int, *rest: int) -> None:
         """`cuLaunchKernel`: grid, block, shared bytes, stream, and the address of the addresses of the arguments."""
         grid, block, (shared, stream, parameters, extra) = rest[:3], rest[3:6], rest[6:]
-        module, name, types = self.functions[function]
+        module, kernel, types = self.functions[function]
+        name = kernel.name
         assert extra == 0
+        if isinstance(kernel, ProductKernel):
+            self.tiles.append(kernel.tile)
         if name.startswith("scan"):
             self.scans.append(stream)
             grid = (2, 1, 1)  # it takes any; more would take longer here
@@ -128,7 +133,7 @@ class Gpu:
         """In place of a build by NVRTC."""
         module, types = compiled(kernel)
         handle = len(self.functions) + 1
-        self.functions[handle] = module, kernel.name, types
+        self.functions[handle] = module, kernel, types
         return SimpleNamespace(ptr=handle)
 
     def empty(self, shape: Any, dtype: Any = float) -> Array:

@@ -227,6 +227,12 @@ def test_the_fastest_library_that_multiplies_is_the_baseline(gpu: Gpu, monkeypat
     assert row.library == "fast" and dict(row.libraries) == {"slow": 8.0, "fast": 6.0} and row.library_ms == 6.0
 
 
+def test_without_a_baseline_nothing_is_timed(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "library_calls", lambda a, b, c: {"wrong": lambda: c.fill(0)})
+    (found,) = measure([Task((64, 64, 64), "float64", (Case(),))], SLOW_LIBRARY, Effort(launches=False))
+    assert isinstance(found, LeftOut) and found.what.startswith("wrong")
+
+
 def test_cublas_multiplies_the_transposed_matrices(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a `dgemm` of columns in NumPy."""
     memory: dict[int, Any] = {}
@@ -268,6 +274,25 @@ def test_what_cannot_be_measured_is_left_out_and_the_rest_goes_on(gpu: Gpu, monk
     monkeypatch.setattr(bench, "wrong_libraries", lambda *rest: {})
     left = next(measure([replace(huge, cases=(pinned("winograd:3"),))], SLOW_LIBRARY, Effort()))
     assert isinstance(left, LeftOut) and left.what == "winograd:3 at 60000x60000x60000 float64" and "workspace" in left.why
+
+
+def test_times_are_those_of_normal_data_also_behind_a_check_that_was_cut(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Integers draw less power."""
+    timed: list[Any] = []
+
+    def cut(call: Any, a: Any, b: Any, *rest: Any) -> Any:
+        fill_integers(a, b, np.random.default_rng(1))
+        raise MemoryError
+
+    monkeypatch.setattr(bench, "check", cut)
+
+    def watched(a: Any, b: Any, c: Any) -> None:
+        timed.append(a.copy())
+        gpu.matmul(a, b, c)
+
+    monkeypatch.setattr(bench, "library_calls", lambda *arrays: {"cupy": partial(watched, *arrays)})
+    list(measure([Task((64, 64, 64), "float64", (Case(),))], SLOW_LIBRARY, Effort(1, 1, launches=False)))
+    assert (timed[0] == timed[0].round()).all() and not any((a == a.round()).all() for a in timed[1:]) and len(timed) > 1
 
 
 def test_a_plan_without_room_is_left_out_alone(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

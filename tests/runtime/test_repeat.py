@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,8 +14,10 @@ import pytest
 from runtime.pretended_gpu import Array, Gpu, pretend
 
 import bilinear
+from bilinear.codegen import schedule_to_launches as lowering
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
+from bilinear.ir.plan import SMALL, TILES, USUAL
 from bilinear.runtime import auto, cuda_executor, decide, repeat
 from bilinear.runtime.kept import keep
 
@@ -49,6 +52,18 @@ def kept(gpu: Gpu, **options: Any) -> None:
     assert len(repeat._repeats) == 1
     gpu.launches.clear()
     gpu.library = 0
+
+
+def test_a_plan_runs_in_its_tile_and_strips_in_theirs(gpu: Gpu) -> None:
+    known, generator = lowering.TILES["double"], np.random.default_rng(5)
+    x, y = generator.integers(-4, 5, (17, 17)).astype(float), generator.integers(-4, 5, (17, 16)).astype(float)
+    for tile in TILES:
+        choice = bilinear.plan(17, 17, 16, device="h200", levels=("winograd",))
+        choice = replace(choice, candidates=(replace(choice.chosen, tile=tile), *choice.candidates[1:]))
+        for _ in range(2):  # found again the second time
+            gpu.tiles.clear()
+            np.testing.assert_array_equal(bilinear.matmul(Array(x.copy()), Array(y.copy()), plan=choice).host, x @ y)
+            assert gpu.tiles == [known[USUAL], known[SMALL], known[tile]], "the rest of the sum, a row, the core"
 
 
 def own_calls(call: Callable[[], object]) -> int:

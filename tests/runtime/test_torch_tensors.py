@@ -39,6 +39,10 @@ class Tensor:
     device: Place = field(default_factory=Place)
     requires_grad: bool = False
     is_cuda: bool = True
+    negates: bool = False
+
+    def is_neg(self) -> bool:
+        return self.negates
 
     def detach(self) -> Tensor:
         return replace(self, requires_grad=False)
@@ -121,6 +125,27 @@ def test_a_given_stream_is_used(gpu: Gpu) -> None:
     assert {stream for *_, stream in torch().allocated} == {5}
 
 
+def test_a_given_stream_of_pytorch_is_used(gpu: Gpu) -> None:
+    x, y, a, b = operands()
+    c = bilinear.matmul(a, b, stream=SimpleNamespace(cuda_stream=6), **WINOGRAD)
+    np.testing.assert_array_equal(c.array.host, x @ y)
+    assert {stream for _, stream in gpu.launches} == {stream for *_, stream in torch().allocated} == {6}
+
+
+@pytest.mark.parametrize("elsewhere", [{"device": Place(1)}, {"device": "cpu", "is_cuda": False}])
+def test_a_workspace_of_another_device_is_refused(gpu: Gpu, elsewhere: dict[str, Any]) -> None:
+    _, _, a, b = operands()
+    buffer = Tensor(Array(np.empty(1024)), **elsewhere)
+    with pytest.raises(BilinearError, match="E511"):
+        bilinear.matmul(a, b, workspace=buffer, **WINOGRAD)
+
+
+def test_a_module_that_is_still_being_imported_is_not_asked(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    x = np.arange(16.0).reshape(4, 4)
+    np.testing.assert_array_equal(bilinear.matmul(x, x), x @ x)
+
+
 def test_gradients_are_refused_where_they_would_be_recorded(gpu: Gpu) -> None:
     x, y, a, b = operands()
     asking = replace(a, requires_grad=True)
@@ -129,6 +154,22 @@ def test_gradients_are_refused_where_they_would_be_recorded(gpu: Gpu) -> None:
     assert "detach" in str(caught.value)
     torch().records = False
     np.testing.assert_array_equal(bilinear.matmul(asking, b, **WINOGRAD).array.host, x @ y)
+
+
+def test_what_is_not_what_lies_in_memory_is_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch hands out the memory of a view that negates as if there were no sign."""
+    _, _, a, b = operands()
+    with pytest.raises(BilinearError, match=r"E517.*negates"):
+        bilinear.matmul(replace(a, negates=True), b, **WINOGRAD)
+    with pytest.raises(BilinearError, match="E517"):
+        bilinear.matmul(a, b, replace(a, negates=True), **WINOGRAD)
+
+    def refuse(tensor: Tensor) -> Any:
+        raise BufferError("Can't export tensors with the conjugate bit set")
+
+    monkeypatch.setattr(sys.modules["cupy"], "from_dlpack", refuse)
+    with pytest.raises(BilinearError, match=r"E517.*conjugate bit"):
+        bilinear.matmul(a, b, **WINOGRAD)
 
 
 def test_tensors_of_two_devices_are_refused(gpu: Gpu) -> None:

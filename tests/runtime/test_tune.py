@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from runtime.bench_gpu import pretend
 
 from bilinear.ir.plan import USUAL
 from bilinear.ir.schedule import Schedule
@@ -21,7 +23,7 @@ from bilinear.planner.model import (
     stage_seconds,
 )
 from bilinear.planner.plan import make_plan
-from bilinear.runtime.tune import Facts, tune
+from bilinear.runtime.tune import Facts, GpuBench, tune
 
 H200 = load_device("h200")
 
@@ -53,13 +55,20 @@ class Pretended:
 
     def stages(self, schedule: Schedule, size: int, dtype: str, tile: int = USUAL) -> list[float]:
         plan = make_plan(schedule, size, size, size, ITEMSIZE[dtype], tile=tile)
-        return list(stage_seconds(profile_of(schedule), plan, dtype, self.device))
+        return list(stage_seconds(profile_of(schedule).works, plan, dtype, self.device))
 
     def copy(self, count: int) -> float:
         return 2 * count / (self.device.bandwidth * 1e9)
 
     def call(self) -> float:
         return (self.device.call + 3 * self.device.launch) * 1e-6
+
+
+def test_a_time_is_that_of_one_of_the_calls_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = pretend(monkeypatch)
+    monkeypatch.setattr(gpu, "zeros", np.zeros, raising=False)
+    assert GpuBench().library((8, 8, 8), "float64") == pytest.approx(gpu.library_ms * 1e-3)
+    assert gpu.now == pytest.approx((1 + 5 * 50) * gpu.library_ms)
 
 
 def test_tuning_finds_the_description_that_the_times_follow() -> None:
@@ -72,6 +81,7 @@ def test_tuning_finds_the_description_that_the_times_follow() -> None:
         known, measured = H200.rates(dtype), found.rates(dtype)
         for own, real in zip(measured.tiles, known.tiles, strict=True):
             assert (own.rows, own.columns, own.blocks) == (real.rows, real.columns, real.blocks)
+            assert own.unaligned == pytest.approx(real.unaligned, rel=0.05) and own.exposed == 1 / own.blocks
             assert own.lone == pytest.approx(real.lone, rel=0.1) and at(own.share, 4096) == pytest.approx(at(real.share, 4096), rel=0.1)
         for streams in (5, 20, 60):
             assert at(measured.streaming, streams) == pytest.approx(at(bench.device.rates(dtype).streaming, streams), rel=0.05)
