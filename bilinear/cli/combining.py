@@ -85,7 +85,8 @@ def _told(recipe: Recipe) -> str:
     volume = recipe.m * recipe.k * recipe.n
     a, b, c = recipe.additions
     known = f"exponent {recipe.exponent:.4f}, {a + b + c} additions = {a} on A + {b} on B + {c} on C"
-    return "\n".join([f"{recipe.rank} products in place of {volume}, {known}", f"\n  {recipe.expression}\n", *recipe.lines("  ")])
+    products = f"{recipe.rank} product{'s' * (recipe.rank != 1)}"
+    return "\n".join([f"{products} in place of {volume}, {known}", f"\n  {recipe.expression}\n", *recipe.lines("  ")])
 
 
 def _facts(recipe: Recipe) -> dict[str, Any]:
