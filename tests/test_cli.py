@@ -350,3 +350,20 @@ def test_a_plan_needs_no_gpu(shell: Shell) -> None:
     for budget in ("²", "9" * 5000, "-1"):
         status, _, err = shell("plan", "--shape", "64", "--device", "h200", "--workspace", budget)
         assert status == 1 and "error[E534]" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("combine", "2,2,3"),
+        ("share", "winograd"),
+        ("schedule", "winograd", "--in-place", "--time", "0.1"),
+        ("discover", "2,2,2", "--rank", 7),
+        ("export", "winograd", "--to", "json"),
+        ("new", "mine", "2,2,2"),
+    ],
+)
+@pytest.mark.parametrize("place", ["no/such/folder/x.bl", "n" * 300])
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(shell: Shell, words: tuple[object, ...], place: str) -> None:
+    status, out, err = shell(*words, "-o", place)
+    assert status == 1 and out == "" and err.startswith("error[E612]: cannot write ") and list(Path().iterdir()) == []

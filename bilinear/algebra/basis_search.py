@@ -19,6 +19,7 @@ from math import comb
 import numpy as np
 
 from bilinear.algebra.change_basis import inverse
+from bilinear.algebra.maps import transposed
 from bilinear.algebra.rings import INTEGERS, least_residue, maps_of, reciprocal, reduced
 from bilinear.algebra.share_values import magnitude
 from bilinear.algebra.tell import shortened
@@ -203,8 +204,4 @@ def _in(value: Coefficient, ring: Ring) -> Coefficient:
 
 def _turned(rows: Sequence[Form], number: int) -> tuple[Form, ...]:
     """The transposed matrix, of so many rows."""
-    columns: list[list[tuple[int, Coefficient]]] = [[] for _ in range(number)]
-    for place, row in enumerate(rows):
-        for i, c in row:
-            columns[i].append((place, c))
-    return tuple(form(column) for column in columns)
+    return transposed(LinearMap(number, tuple(rows))).outputs

@@ -8,7 +8,7 @@ from itertools import product
 
 from bilinear.algebra.direct_sum import AXES
 from bilinear.algebra.fold_bases import fold_bases
-from bilinear.algebra.permute import rotate, transpose
+from bilinear.algebra.permute import permutations
 from bilinear.algebra.recipe import TENSOR, Recipe, Triple
 from bilinear.errors import fail
 from bilinear.ir.scheme import Scheme
@@ -111,10 +111,9 @@ def _leaves(library: Iterable[tuple[str, Scheme]], largest: Triple) -> dict[Trip
 
 def _turned(text: str, scheme: Scheme) -> Iterator[tuple[str, Scheme]]:
     """The six permutations of a scheme with their expressions, those of fewer words first."""
-    one, two = rotate(scheme), rotate(rotate(scheme))
-    rotations = ((text, scheme), (f"rotate({text})", one), (f"rotate(rotate({text}))", two))
-    turned = ((f"transpose({expression})", transpose(rotated)) for expression, rotated in rotations)
-    yield from sorted((*rotations, *turned), key=lambda pair: pair[0].count("("))
+    rotations = (text, f"rotate({text})", f"rotate(rotate({text}))")
+    expressions = (*rotations, *(f"transpose({rotated})" for rotated in rotations))
+    yield from sorted(zip(expressions, permutations(scheme), strict=True), key=lambda pair: pair[0].count("("))
 
 
 def _resized(shape: Triple, axis: int, size: int) -> Triple:

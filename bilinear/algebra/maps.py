@@ -50,7 +50,7 @@ def kronecker(first: LinearMap, second: LinearMap) -> LinearMap:
 
     It runs as (first x I) and then (I x second), or the other way round, whichever has fewer additions.
     """
-    if kronecker_additions(first, second) == _additions_first_outermost(first, second):
+    if _additions_first_outermost(first, second) <= _additions_first_outermost(second, first):
         return _kronecker(first, second)
     swapped = _kronecker(second, first)
     read = [i * second.inputs + j for j in range(second.inputs) for i in range(first.inputs)]
@@ -58,12 +58,8 @@ def kronecker(first: LinearMap, second: LinearMap) -> LinearMap:
     return reordered(reading(swapped, read), [q * len(rows) + o for o in rows for q in range(len(second.outputs))])
 
 
-def kronecker_additions(first: LinearMap, second: LinearMap) -> int:
-    """The additions of the Kronecker product, before sums that turn out to be one and the same are joined."""
-    return min(_additions_first_outermost(first, second), _additions_first_outermost(second, first))
-
-
 def _additions_first_outermost(first: LinearMap, second: LinearMap) -> int:
+    """The additions of `_kronecker`, before sums that turn out to be one and the same are joined."""
     return first.additions * second.inputs + len(first.outputs) * second.additions
 
 

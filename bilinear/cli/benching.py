@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bilinear.cli.options import progress_bar, read_dtypes, read_seconds, words
+from bilinear.cli.options import progress_bar, read_dtypes, read_seconds, require_place, words
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.measurement import Benchmark
 from bilinear.resources import write_file
@@ -45,7 +44,7 @@ def bench(
     measuring.require_gpu()
     if png is not None:
         require_matplotlib()
-    _require_places(json_file, png, html)
+    require_place(json_file, png, html)
 
     effort = measuring.effort(grid, rounds, seconds)
     with progress_bar() as progress:
@@ -66,13 +65,6 @@ def bench(
     if written:
         print(f"\nwritten to {', '.join(written)}")
     _require_checks(result)
-
-
-def _require_places(*paths: Path | None) -> None:
-    """Refuse (E612) places that cannot be written, before anything is measured."""
-    for path in paths:
-        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
-            raise fail("E612", f"cannot write {path}", "choose another place")
 
 
 def _require_checks(result: Benchmark) -> None:

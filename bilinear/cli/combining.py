@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bilinear.cli.options import Json, progress_bar, read_shape, spare
+from bilinear.cli.options import Json, progress_bar, read_shape, require_place, spare
 from bilinear.resources import write_file
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def combine(
 
     asked, ring = read_shape(shape), known_ring(over or " ")
     assert ring is not None, "it has a default"
+    require_place(output)
     for place in library or []:
         spare(place, output)
     with progress_bar() as progress:
@@ -75,7 +76,8 @@ def _written(scheme: Scheme, recipe: Recipe) -> str:
     """A scheme in the language, below its recipe."""
     from bilinear.frontend.writing import readable_text
 
-    head = f"# {recipe.rank} products in place of {recipe.m * recipe.k * recipe.n}: {recipe.expression}\n"
+    expression = " ".join(recipe.expression.splitlines())  # the name of a file may have several lines, a comment has one
+    head = f"# {recipe.rank} products in place of {recipe.m * recipe.k * recipe.n}: {expression}\n"
     hint = f"write a file that says how it is made: scheme {scheme.name} = {recipe.expression}"
     return readable_text(scheme, head, hint=hint[:500])
 

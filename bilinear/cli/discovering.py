@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bilinear.cli.options import Json, progress_bar, read_seconds, read_shape
+from bilinear.cli.options import Json, progress_bar, read_seconds, read_shape, require_place
 from bilinear.errors import BilinearError, fail
 from bilinear.resources import write_file
 
@@ -35,8 +35,7 @@ def discover(
 
     task = Task(read_shape(format), rank, seed, walkers)
     seconds = read_seconds(time)
-    if output is not None and (output.is_dir() or not output.parent.is_dir()):
-        raise fail("E612", f"cannot write {output}: it is a folder, or is in none that exists", "choose another place")
+    require_place(output)
     cache = default_cache().folder
     with progress_bar() as progress:
         found = discover(task, seconds, folder=cache and cache / "discovery", progress=progress)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,9 +61,27 @@ def read_seconds(text: str) -> float:
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
+def require_place(*outputs: Path | None) -> None:
+    """Refuse (E612) a place where no file can be written, before the work that it is for."""
+    for output in outputs:
+        if output is not None and not _is_place(output):
+            raise fail("E612", f"cannot write {output}: it is a folder, or is in none that can be written to", "choose another place")
+
+
+def _is_place(path: Path) -> bool:
+    try:
+        is_special = path.exists() and not path.is_file() and not path.is_dir()  # such as a pipe
+        return is_special or (not path.is_dir() and path.parent.is_dir() and os.access(path.parent, os.W_OK))
+    except (OSError, ValueError):  # a name that is too long, or that no file can have
+        return False
+
+
 def spare(read: str | Path, output: Path | None) -> None:
-    """Refuse to write over the file that is read (E612); what is read may be no file."""
-    if output is not None and output.exists() and Path(read).exists() and output.samefile(read):
+    """Refuse a place where no file can be written, and to write over the file that is read (E612); what is read may be no file."""
+    require_place(output)
+    with suppress(OSError):  # what is read is no file, or there is none to write over yet
+        if output is None or not output.samefile(read):
+            return
         raise fail("E612", f"cannot write {output}: it is the file that is read", "choose another place")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import read_shape
+from bilinear.cli.options import read_shape, require_place
 from bilinear.errors import fail
 from bilinear.resources import write_file
 
@@ -38,6 +38,7 @@ def new(
     sizes = read_shape(format)
     path = output or Path(f"{name}.bl")
     text = starting_text(name, *sizes, rank)
+    require_place(path)
     if path.exists():
         raise fail("E672", f"{path} is there already", "choose another place with -o")
     write_file(path, text)
@@ -65,11 +66,12 @@ def starting_text(name: str, m: int, k: int, n: int, rank: int | None) -> str:
 
 def blank(name: str, m: int, k: int, n: int, rank: int) -> Scheme:
     """A scheme whose coefficients are all 0."""
+    from bilinear.algebra.tell import numbered
     from bilinear.ir.linear import LinearMap
     from bilinear.ir.scheme import Scheme
 
-    rows, products = ((),) * rank, tuple(f"M{number + 1}" for number in range(rank))
-    return Scheme(name, m, k, n, LinearMap(m * k, rows), LinearMap(k * n, rows), LinearMap(rank, ((),) * (m * n)), products)
+    rows = ((),) * rank
+    return Scheme(name, m, k, n, LinearMap(m * k, rows), LinearMap(k * n, rows), LinearMap(rank, ((),) * (m * n)), numbered(rank))
 
 
 def _check_rank(m: int, k: int, n: int, rank: int | None) -> None:

@@ -7,7 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.algebra.maps import transposed
+from bilinear.algebra.normalise_signs import normalise_signs
+from bilinear.algebra.tell import numbered
+from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.scheme import Scheme
 
 WIDTH = 64
@@ -56,21 +59,10 @@ def classical_walker(m: int, k: int, n: int, seed: int, number: int) -> Walker:
 
 def to_scheme(m: int, k: int, n: int, factors: NDArray[Any], rank: int, name: str, citation: str) -> Scheme:
     """The scheme of the first `rank` products; the first coefficient of each factor over A and over B is made positive."""
-    u, v, columns = [], [], []
-    for p in range(rank):
-        left, right, target = (_form(*(int(mask) for mask in factors[mode, :, p])) for mode in range(3))
-        signs = (left[0][1], right[0][1])
-        u.append(_scaled(left, signs[0]))
-        v.append(_scaled(right, signs[1]))
-        columns.append(_scaled(target, signs[0] * signs[1]))
-    w = [form((p, dict(column)[block]) for p, column in enumerate(columns) if block in dict(column)) for block in range(m * n)]
-    maps = (LinearMap(m * k, tuple(u)), LinearMap(k * n, tuple(v)), LinearMap(rank, tuple(w)))
-    return Scheme(name, m, k, n, *maps, tuple(f"M{p + 1}" for p in range(rank)), citation=citation)
+    rows = [tuple(_form(*map(int, factors[mode, :, p])) for p in range(rank)) for mode in range(3)]
+    u, v, of_c = (LinearMap(size, forms) for size, forms in zip((m * k, k * n, m * n), rows, strict=True))
+    return normalise_signs(Scheme(name, m, k, n, u, v, transposed(of_c), numbered(rank), citation=citation))
 
 
-def _form(plus: int, minus: int) -> tuple[tuple[int, int], ...]:
+def _form(plus: int, minus: int) -> Form:
     return tuple((i, 1 if plus >> i & 1 else -1) for i in range(WIDTH) if (plus | minus) >> i & 1)
-
-
-def _scaled(terms: tuple[tuple[int, int], ...], sign: int) -> Form:
-    return tuple((i, sign * c) for i, c in terms)

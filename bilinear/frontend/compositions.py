@@ -26,7 +26,7 @@ FindScheme = Callable[[Word, Reporter], Scheme | None]
 
 MOST_TERMS = 250_000
 """Terms of the sums of all that the compositions of a file make on their way."""
-_FORMAT = re.compile(r"<\s*([1-9][0-9]{0,3})\s*,\s*([1-9][0-9]{0,3})\s*,\s*([1-9][0-9]{0,3})\s*>")
+_FORMAT = re.compile(r"<\s*([1-9][0-9]{0,8})\s*,\s*([1-9][0-9]{0,8})\s*,\s*([1-9][0-9]{0,8})\s*>")
 
 
 class Composer:

@@ -12,6 +12,8 @@ from bilinear.version import __version__
 
 LIBRARY = "library"
 MOST_EXTENT = 2**31 - 1
+MOST_LEVELS = 20
+"""No plan has more: twenty levels of two products each would be a million."""
 
 
 @dataclass(frozen=True)

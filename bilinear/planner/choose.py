@@ -8,7 +8,7 @@ from functools import lru_cache
 from bilinear.errors import fail
 from bilinear.ir.number import UNIT_ROUNDOFF
 from bilinear.ir.plan import TILES
-from bilinear.planner.choice import LIBRARY, Candidate, Choice, Problem
+from bilinear.planner.choice import LIBRARY, MOST_LEVELS, Candidate, Choice, Problem
 from bilinear.planner.device import Device
 from bilinear.planner.model import ITEMSIZE, ProductWork, fastest_tile, geometric_mean, library_seconds, product_seconds
 from bilinear.planner.plan import core_of, make_plan
@@ -64,6 +64,8 @@ def pinned_choice(problem: Problem, device: Device, levels: tuple[str, ...]) -> 
     if unknown or not levels:
         what = f"{unknown[0]!r} is no shipped algorithm" if unknown else "no level is named"
         raise fail("E543", what, f"choose from {', '.join(shipped())}")
+    if len(levels) > MOST_LEVELS:
+        raise fail("E543", f"{len(levels)} levels are more than a plan has", f"name at most {MOST_LEVELS}")
     prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), problem.inputs)
     writes = any(authored(name, problem.inputs).writes_operands for name in levels)
     way, weighed = Way(levels, problem.inputs if writes else "preserve"), _Weighing(problem, device, explain=True)

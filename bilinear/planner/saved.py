@@ -9,14 +9,12 @@ from typing import Any
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.plan import TILES
-from bilinear.planner.choice import Candidate, Choice, Problem
+from bilinear.planner.choice import MOST_LEVELS, Candidate, Choice, Problem
 from bilinear.planner.ways import hashes
 from bilinear.resources import implementation_sha256, write_file
 from bilinear.version import __version__
 
 FORMAT = "bilinear-plan/3"
-MOST_LEVELS = 20
-"""No plan has more: twenty levels of two products each would be a million."""
 
 
 def plan_json(choice: Choice) -> str:

@@ -40,8 +40,7 @@ def plan(
     what may happen to A and B; `workspace` is the most bytes of it, "none" or "unlimited"; `accuracy` the largest
     max|C - A*B| / (max|A| max|B|) that the error bound may allow. With `explain`, error bounds are computed for every candidate. `levels`
     pins shipped algorithms, the outermost level first, instead of choosing: ("winograd_depth_first", "winograd"). With `accumulate` the
-    plan is for a beta that is not 0. Raises `BilinearError` (E408, E501, E513, E534,
-    E541 to E543).
+    plan is for a beta that is not 0. Raises `BilinearError` (E408, E501, E513, E534, E541 to E543).
     """
     budget, buffer = budget_and_buffer(workspace)
     budget = budget if buffer is None else int(buffer.nbytes)

@@ -28,6 +28,7 @@ from bilinear.runtime.decide import plan_for
 from bilinear.runtime.doctor import why_no_gpu
 from bilinear.runtime.fitted import chosen_recipe
 from bilinear.runtime.matmul import matmul
+from bilinear.runtime.repeat import uses_library
 from bilinear.runtime.tune import tune
 
 SHORT_MS = 0.05
@@ -75,7 +76,12 @@ def require_gpu() -> None:
 
 
 def described(tasks: Sequence[Task], progress: Progress = no_progress) -> Device:
-    """The description of the GPU here, measured now where none is known; a plain call of `matmul` would not see that one (E687)."""
+    """The description of the GPU here, measured now where none is known; a plain call of `matmul` would not see that one (E687).
+
+    With BILINEAR_USE_LIBRARY every plan would be the library's multiply under another name (E687).
+    """
+    if uses_library():
+        raise fail("E687", "BILINEAR_USE_LIBRARY makes everything the library's multiply: there is nothing to compare", "unset it")
     known = auto.current_device()
     if known is None and any(case.by_auto for task in tasks for case in task.cases):
         hint = "bilinear tune -o FILE, then BILINEAR_DEVICE=FILE"
@@ -109,12 +115,13 @@ def collect(
 ) -> Benchmark:
     """All that is found, as a benchmark of this machine; `tell` is called with each.
 
-    It is written to the file at the beginning, so that a wrong place is told at once, every half minute, and at the end, also where the
-    run is broken off.
+    It is written to the file every half minute and at the end, also where the run is broken off; where there is no file yet, at the
+    beginning too, so that a wrong place is told at once. What an earlier run wrote stays until something is found.
     """
     words = tuple(PurePath(word).name if word.startswith("/") else word for word in command)
     result = Benchmark(name, machine(), words)
-    save(result, file)
+    if file is not None and not file.exists():
+        save(result, file)
     saved = perf_counter()
     try:
         for one in found:
@@ -127,7 +134,8 @@ def collect(
                 save(result, file)
                 saved = perf_counter()
     finally:
-        save(result, file)
+        if result.rows or result.left_out:
+            save(result, file)
     return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from bilinear.runtime.bench_timing import Call
@@ -12,7 +12,7 @@ NOT_TRANSPOSED = 0
 
 
 def library_calls(a: Any, b: Any, c: Any) -> dict[str, Call]:
-    """c = a @ b by every library that is there: CuPy, cuBLAS without CuPy's detour, and PyTorch where it is installed.
+    """c = a @ b by every library that is installed: CuPy, cuBLAS without CuPy's detour, and PyTorch. One that fails does so when called.
 
     CuPy's own call computes FP64 in a mode that can be slower than `cublasDgemm`, so both are asked. CuPy has no bindings of cublasLt.
     """
@@ -20,9 +20,17 @@ def library_calls(a: Any, b: Any, c: Any) -> dict[str, Call]:
 
     calls: dict[str, Call] = {"cupy": lambda: cupy.matmul(a, b, out=c)}
     for name, make in (("cublas", _cublas), ("torch", _torch)):
-        with suppress(Exception):  # not installed, or not for this device: of many kinds
+        try:
             calls[name] = make(a, b, c)
+        except ImportError:
+            continue
+        except Exception as error:  # of many kinds; the call tells it, so that a weaker baseline is never silent
+            calls[name] = partial(_fail, error)
     return calls
+
+
+def _fail(error: Exception) -> None:
+    raise error
 
 
 def _cublas(a: Any, b: Any, c: Any) -> Call:

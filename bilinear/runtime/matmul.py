@@ -146,8 +146,8 @@ class _Request(NamedTuple):
         result = self.kind.module.empty(decision.problem.shape, decision.problem.dtype) if out is None else out
         try:
             self.by_schedule(decision.problem, decision.recipe, decision.plan, a, b, result)
-        except (BilinearError, MemoryError) as error:  # both are raised before anything is written
-            if not decision.is_automatic:
+        except (BilinearError, MemoryError) as error:  # raised before anything is written, but where A and B were consumed
+            if not decision.is_automatic or (isinstance(error, MemoryError) and decision.recipe.inputs == "consume"):
                 raise
             name = decision.recipe.loaded.scheme.name
             log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, name, error)
@@ -330,5 +330,6 @@ def _accumulate(out: Any, product: Any, beta: Any) -> None:
     if beta == 0:
         out[...] = product
         return
+    added = product.astype(out.dtype, copy=False)  # before the first write, for memory may be short
     out *= beta
-    out += product.astype(out.dtype, copy=False)
+    out += added

@@ -10,9 +10,10 @@ from shell import Shell
 from bilinear.algebra.recipe import Recipe
 from bilinear.cli.combining import _written
 from bilinear.errors import BilinearError
-from bilinear.frontend import load, writing
+from bilinear.frontend import load, parse_source, writing
 from bilinear.frontend.library import compose
 from bilinear.interchange import gather
+from bilinear.source import Source
 from bilinear.verify.scheme import prove_scheme
 
 
@@ -109,6 +110,12 @@ def test_long_sums_are_written_as_a_table(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(writing, "MOST_BYTES", 1500)
     with pytest.raises(BilinearError, match=r"E641.*w <4,4,4;49> is too large to be written out"):
         _written(scheme, recipe)
+
+
+def test_a_file_name_of_two_lines_stays_in_the_comment() -> None:
+    scheme = compose("winograd", "w").scheme
+    text = _written(scheme, Recipe(2, 2, 2, 7, (4, 4, 7), text='"a\nb.bl"', leaf=scheme))
+    assert parse_source(Source("x.bl", text)).schemes[0].tables == scheme.tables
 
 
 def test_what_is_written_is_what_is_asked_for_elsewhere(shell: Shell, tmp_path: Path) -> None:

@@ -197,6 +197,10 @@ def test_hostile_compositions_get_an_answer_soon(text: str) -> None:
     assert time.perf_counter() - begin < 6
 
 
+def test_a_format_that_is_too_large_is_called_so() -> None:
+    assert said("scheme y = <10000,1,1>") == ["x.bl:1:12: error[E641]: <10000,1,1;10000> is too large"]
+
+
 def test_the_work_of_a_file_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compositions, "MOST_TERMS", 900)
     text = "scheme a = strassen (x) strassen\nscheme b = a (x) <1,1,1>\nscheme c = b (x) <1,1,1>\n"

@@ -243,7 +243,7 @@ def test_pinned_levels_promise_what_they_do_and_come_back_from_files(tmp_path: P
         (("winograd",), "restore", "preserve"),
         (("winograd",) * 4, "preserve", "preserve"),
         (("winograd_in_place", "winograd"), "restore", "restore"),
-        (("classical",) * 6, "preserve", "preserve"),
+        (("classical",) * 20, "preserve", "preserve"),
     ):
         choice = bilinear.plan(4096, 4096, 4096, device="h200", inputs=inputs, levels=levels)
         assert (choice.chosen.levels, choice.chosen.inputs) == (levels, promised)
@@ -251,7 +251,7 @@ def test_pinned_levels_promise_what_they_do_and_come_back_from_files(tmp_path: P
         assert bilinear.load_plan(tmp_path / "plan.json") == choice
 
 
-@pytest.mark.parametrize("levels", [3, "winograd", (), ("nothing",)])
+@pytest.mark.parametrize("levels", [3, "winograd", (), ("nothing",), ("classical",) * 21])
 def test_levels_that_mean_nothing_are_refused(levels: Any) -> None:
     with pytest.raises(BilinearError, match="E543"):
         bilinear.plan(4096, 4096, 4096, device="h200", levels=levels)

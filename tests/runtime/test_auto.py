@@ -285,3 +285,21 @@ def test_choosing_again_costs_microseconds() -> None:
         for _ in range(1000):
             auto.choice_for(a, b, None, a.dtype, "preserve", None)
         assert (time.perf_counter() - start) / 1000 < 100e-6
+
+
+@pytest.mark.parametrize(("inputs", "falls_back"), [("restore", True), ("consume", False)])
+def test_the_library_never_multiplies_what_was_consumed(
+    ran: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, inputs: Any, falls_back: bool
+) -> None:
+    """Memory may end behind the schedule, where its result is converted: then A and B are no more what they were."""
+
+    def short(*_: Any) -> None:
+        raise MemoryError("behind the schedule")
+
+    monkeypatch.setattr(matmul._Request, "by_schedule", short)
+    a, b, wanted = operands()
+    if falls_back:
+        np.testing.assert_array_equal(bilinear.matmul(a, b, workspace="none", inputs=inputs), wanted)
+        return
+    with pytest.raises(MemoryError, match="behind the schedule"):
+        bilinear.matmul(a, b, workspace="none", inputs=inputs)

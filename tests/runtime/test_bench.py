@@ -259,6 +259,29 @@ def test_cublas_multiplies_the_transposed_matrices(gpu: Gpu, monkeypatch: pytest
     assert not wrong_libraries({"cublas": calls["cublas"]}, a, b, c)
 
 
+def test_a_library_that_cannot_be_set_up_says_so_when_called(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("no handle")
+
+    monkeypatch.setattr(bench_library, "_cublas", broken)
+    calls = bench_library.library_calls(*(np.empty((4, 4)) for _ in range(3)))
+    with pytest.raises(RuntimeError, match="no handle"):
+        calls["cublas"]()
+
+
+def test_what_was_found_before_stays_until_something_is_found(gpu: Gpu, tmp_path: Path) -> None:
+    file = tmp_path / "kept.json"
+    file.write_text("of an earlier run")
+
+    def nothing() -> Iterator[Measurement]:
+        raise KeyboardInterrupt
+        yield
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.collect(nothing(), "best", ["best.py"], file)
+    assert file.read_text() == "of an earlier run"
+
+
 def test_what_cannot_be_measured_is_left_out_and_the_rest_goes_on(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny, huge = Task((64, 64, 64), "float64", (Case(),)), Task((60_000, 60_000, 60_000), "float64", (pinned("winograd:3"),))
 
@@ -453,6 +476,13 @@ def test_auto_without_a_description_is_refused(gpu: Gpu, monkeypatch: pytest.Mon
     assert bench.described([Task((8, 8, 8), "float64")]) == "measured now"  # type: ignore[comparison-overlap]
     with pytest.raises(BilinearError, match="E687"):
         bench.described([Task((8, 8, 8), "float64", (AUTO,))])
+
+
+@pytest.mark.parametrize("case", [AUTO, Case(), pinned("msmes:1")])
+def test_the_library_under_the_name_of_a_plan_is_refused(case: Case, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BILINEAR_USE_LIBRARY", "1")
+    with pytest.raises(BilinearError, match=r"E687.*BILINEAR_USE_LIBRARY"):
+        bench.described([Task((8, 8, 8), "float64", (case,))])
 
 
 def test_kernels_are_built_ahead_each_once(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -244,10 +244,10 @@ def test_the_environment_is_asked_at_every_call(gpu: Gpu, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("kind", [str, Path])
 def test_a_file_is_read_at_every_call(kind: Any, gpu: Gpu, tmp_path: Path) -> None:
     file = kind(tmp_path / "own.bl")
-    for name, products in (("strassen", 7), ("winograd", 7)):
+    for seed, name in enumerate(("strassen", "winograd")):
         Path(file).write_bytes((Path(PACKAGE).parent / "algorithms" / f"{name}.bl").read_bytes())
         gpu.launches.clear()
-        (x, y, _), (a, b, c) = operands(products)
+        (x, y, _), (a, b, c) = operands(seed)
         np.testing.assert_array_equal(bilinear.matmul(a, b, c, algorithm=file, levels=1).host, x @ y)
         assert {launch[0].split("_")[0] for launch in gpu.launches} == {name}
     assert not repeat._repeats

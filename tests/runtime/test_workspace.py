@@ -12,6 +12,7 @@ from runtime.operands import integers
 
 import bilinear
 from bilinear.errors import BilinearError
+from bilinear.runtime import matmul
 
 
 def operands(dtype: str = "float64") -> tuple[Any, Any]:
@@ -111,6 +112,21 @@ def test_a_result_of_another_dtype_or_on_an_operand_counts_too() -> None:
         assert needed_beside_out(a, b, out, own, algorithm="strassen") == own + 2 * 60 * 60 * 8
         bilinear.matmul(a, b, out, algorithm="strassen", levels=1, workspace=own + 2 * 60 * 60 * 8)
         np.testing.assert_array_equal(out, wanted)
+
+
+class Short(np.ndarray):
+    """A product for whose conversion there is no memory."""
+
+    def astype(self, *_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+
+def test_memory_that_is_short_for_a_conversion_leaves_out() -> None:
+    """A library that stood in would scale it again."""
+    out = np.full((3, 3), 2.0)
+    with pytest.raises(MemoryError):
+        matmul._accumulate(out, np.ones((3, 3), np.float32).view(Short), 3.0)
+    assert (out == 2).all()
 
 
 def test_in_place_needs_none() -> None:
