@@ -99,6 +99,21 @@ def test_every_tile_is_exact(shape: tuple[int, int, int], tile: int, dtype: str)
         np.testing.assert_array_equal(c.get(), x @ y)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(4099, 4099, 4099), (6001, 7003, 5005)])
+def test_cores_of_whole_sectors_are_exact(shape: tuple[int, int, int], dtype: str) -> None:
+    m, k, n = shape
+    x, y = (integers(sides, 3).astype(dtype) for sides in ((m, k), (k, n)))
+    wanted = x @ y  # partial sums stay below 2**24, so the library on the CPU is exact, too
+    cases: tuple[tuple[str, Any, str], ...] = (("winograd", "preserve", "C"), ("winograd", "preserve", "F"), ("msmes", "restore", "C"))
+    for name, inputs, order in cases:
+        a, b, c = on_gpu(x, dtype, order), on_gpu(y, dtype, order), cupy().full((m, n), np.nan, dtype)
+        bilinear.matmul(a, b, c, algorithm=name, levels=2, inputs=inputs)
+        np.testing.assert_array_equal(c.get(), wanted)
+        np.testing.assert_array_equal(a.get(), x)
+        np.testing.assert_array_equal(b.get(), y)
+
+
 def test_nothing_is_allocated_in_place_after_warm_up() -> None:
     xp = cupy()
     a, b = (xp.random.default_rng(1).standard_normal((1500, 1500)) for _ in range(2))
