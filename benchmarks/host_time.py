@@ -1,7 +1,8 @@
 """Host time of a repeated `bilinear.matmul` on GPU arrays: what a call adds to its launches, and to the library's own multiply.
 
 On a GPU, 200 calls of one problem, with operands that alternate, are made without waiting for the device, small enough that the launch
-queue never fills up; the same launches, made ready beforehand, are issued as often. With `--pretend` no GPU is needed: CuPy's functions
+queue never fills up; the same launches, made ready beforehand, are issued as often. A cold call finds nothing of what it needs in the
+caches. With `--pretend` no GPU is needed: CuPy's functions
 are stubs that do nothing, so that what is left is the Python of a call. `--profile CASE` prints where a call spends its time.
 """
 
@@ -14,8 +15,9 @@ import gc
 import pstats
 import sys
 from collections.abc import Callable
+from copy import copy
 from functools import partial
-from itertools import count
+from itertools import count, zip_longest
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType, SimpleNamespace
@@ -25,6 +27,9 @@ from common import median, save
 
 CALLS = 200
 ROUNDS = 7
+COLD_CALLS = 41
+PUSHED_OUT = 2**26
+"""Bytes that are written between two cold calls, so that none of what a call uses is left in the caches of a core."""
 CASES: dict[str, dict[str, Any]] = {
     "levels=0": {"levels": 0},
     "auto (library)": {},
@@ -57,6 +62,20 @@ def microseconds(call: Callable[[int], object], wait: Callable[[], object]) -> f
     return median(times)
 
 
+def cold_microseconds(call: Callable[[int], object], wait: Callable[[], object]) -> float:
+    """Median of the host time of single calls, with other work and its memory between them."""
+    import numpy as np
+
+    other, times = np.zeros(PUSHED_OUT, np.uint8), []
+    for i in range(COLD_CALLS):
+        other += 1
+        wait()
+        start = perf_counter()
+        call(i)
+        times.append((perf_counter() - start) * 1e6)
+    return median(times)
+
+
 def prepared(options: dict[str, Any], a: Any, b: Any, c: Any) -> tuple[int, Callable[[int], object]]:
     """How many launches a case has, and a call that issues them, all made ready beforehand.
 
@@ -66,13 +85,15 @@ def prepared(options: dict[str, Any], a: Any, b: Any, c: Any) -> tuple[int, Call
 
     from bilinear.frontend import load
     from bilinear.runtime import cuda_executor
+    from bilinear.runtime.bench_library import library_calls
     from bilinear.runtime.bound import CELL
     from bilinear.runtime.decide import plan_for
     from bilinear.runtime.executor import allocate_workspace
     from bilinear.runtime.fitted import Recipe
 
     if "algorithm" not in options:
-        return 1, lambda i: cupy.matmul(a, b, out=c)
+        call = library_calls(a, b, c)["cublas"]
+        return 1, lambda _: call()
     executor = cuda_executor.CudaExecutor()
     plan = plan_for(Recipe((load(options["algorithm"]),), options["levels"], options.get("inputs", "preserve")), a, b, c)
     buffer = allocate_workspace(executor, plan, c)
@@ -108,10 +129,11 @@ def measure(name: str, size: int, dtype: str) -> dict[str, Any]:
     wait = cupy.cuda.get_current_stream().synchronize
     into = microseconds(lambda i: bilinear.matmul(*sets[i % 2], **options), wait)
     fresh = microseconds(lambda i: bilinear.matmul(*sets[i % 2][:2], **options), wait)
+    cold = cold_microseconds(lambda i: bilinear.matmul(*sets[i % 2], **options), wait)
     launches, launch = prepared(options, *sets[0])
     alone = microseconds(launch, wait)
     row = {"case": name, "dtype": dtype, "size": m, "launches": launches, "us": into, "us_fresh_out": fresh, "us_launches": alone}
-    return row | {"us_added": into - alone}
+    return row | {"us_added": into - alone, "us_cold": cold, "us_launches_cold": cold_microseconds(launch, wait)}
 
 
 def pretend() -> None:
@@ -136,6 +158,18 @@ def pretend() -> None:
             self.data = SimpleNamespace(ptr=next(addresses))
             self.flags = SimpleNamespace(c_contiguous=True)
 
+        def __getitem__(self, index: Any) -> Any:
+            part, own = copy(self), [one for one in (index if isinstance(index, tuple) else (index,)) if one is not Ellipsis]
+            whole: tuple[slice, ...] = tuple(one or slice(None) for _, one in zip_longest(self.shape, own))
+            part.shape = tuple(len(range(extent)[one]) for extent, one in zip(self.shape, whole, strict=True))
+            return part
+
+        @property
+        def T(self) -> Any:  # noqa: N802  # CuPy's name
+            turned = copy(self)
+            turned.shape, turned.strides = self.shape[::-1], self.strides[::-1]
+            return turned
+
         def fill(self, value: Any) -> None:
             pass
 
@@ -147,7 +181,7 @@ def pretend() -> None:
 
     memory = ctypes.create_string_buffer(8)
     stream = SimpleNamespace(ptr=0, synchronize=nothing)
-    device = SimpleNamespace(id=0, compute_capability="90")
+    device = SimpleNamespace(id=0, compute_capability="90", cublas_handle=1)
     properties = {"name": b"a pretended GPU"}
     runtime = SimpleNamespace(getDevice=lambda: 0, free=nothing, getDeviceProperties=lambda index: properties)
     cuda: Any = ModuleType("cupy.cuda")
@@ -156,7 +190,8 @@ def pretend() -> None:
     cuda.runtime, cuda.Device, cuda.get_current_stream = runtime, lambda *_: device, lambda: stream
     cupy: Any = ModuleType("cupy")
     cupy.cuda, cupy.ndarray, cupy.empty, cupy.ones, cupy.zeros, cupy.matmul = cuda, Array, Array, Array, Array, nothing
-    sys.modules |= {"cupy": cupy, "cupy.cuda": cuda}
+    libraries: Any = SimpleNamespace(cublas=SimpleNamespace(sgemm=nothing, dgemm=nothing))
+    sys.modules |= {"cupy": cupy, "cupy.cuda": cuda, "cupy_backends.cuda.libs": libraries}
 
     class Function:
         ptr = 1
@@ -187,9 +222,11 @@ def main() -> None:
         pstats.Stats(profile).sort_stats("tottime").print_stats(35)
         return
     rows = [measure(case, options.size, options.dtype) for case in options.cases.split(",")]
-    print(f"{'case':<18}{'launches':>9}{'call us':>9}{'no out':>9}{'launches':>10}{'added':>8}")
+    figures = {"us": "call us", "us_fresh_out": "no out", "us_launches": "launches", "us_added": "added"}
+    figures |= {"us_cold": "cold", "us_launches_cold": "launches"}
+    print(f"{'case':<18}{'launches':>9}" + "".join(f"{name:>10}" for name in figures.values()))
     for r in rows:
-        print(f"{r['case']:<18}{r['launches']:>9}{r['us']:>9.1f}{r['us_fresh_out']:>9.1f}{r['us_launches']:>10.1f}{r['us_added']:>8.1f}")
+        print(f"{r['case']:<18}{r['launches']:>9}" + "".join(f"{r[figure]:>10.1f}" for figure in figures))
     if not options.pretend or options.json:
         save("host_time", rows, options.json)
 

@@ -46,6 +46,9 @@ class Plan:
     """How one multiply of m x k by k x n runs: `core` is the part the schedule takes, `strips` the rest.
 
     `column_major` names the operands whose columns are contiguous; their workspaces follow them. `tile` is that of the core's products.
+
+    A plan may be for the first rows of a result alone (its first columns, where C lies by columns). Then `rest` computes the others
+    afterwards, m and n are the extents of what is computed first, and its workspaces lie in what `rest` will overwrite.
     """
 
     schedule: Schedule
@@ -58,6 +61,22 @@ class Plan:
     workspace_elements: int
     column_major: frozenset[str] = frozenset()
     tile: int = USUAL
+    rest: Plan | None = None
+
+    @property
+    def chain(self) -> tuple[Plan, ...]:
+        """The plan and those of the rest, in the order in which they run."""
+        return (self,) if self.rest is None else (self, *self.rest.chain)
+
+    @property
+    def allocated_elements(self) -> int:
+        """Elements of the buffer that is allocated: only the last plan of a chain has no rest to lay its workspaces in."""
+        return self.chain[-1].workspace_elements
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether C cannot be added to: a schedule overwrites it, or it holds workspaces."""
+        return self.rest is not None or self.schedule.overwrites
 
     @property
     def core_is_begun(self) -> bool:

@@ -21,8 +21,8 @@ class Problem:
     """What a plan is asked for: C (m x n) = A (m x k) * B (k x n), row-major but for those in `column_major` (sorted names).
 
     `inputs` is what the caller lets happen to A and B, `workspace` the most bytes (None: what the device has), `accuracy` the most that
-    max|C - A*B| / (max|A| max|B|) may be for any data (None: anything). With `accumulate` the product is added to beta times C. Raises
-    `BilinearError` (E543) for what means nothing.
+    max|C - A*B| / (max|A| max|B|) may be for any data (None: anything). With `accumulate` the product is added to beta times C. C
+    `has_gaps` where its elements do not lie one behind the other. Raises `BilinearError` (E543) for what means nothing.
     """
 
     m: int
@@ -34,6 +34,12 @@ class Problem:
     accuracy: float | None = None
     column_major: tuple[str, ...] = ()
     accumulate: bool = False
+    has_gaps: bool = False
+
+    @property
+    def lends(self) -> bool:
+        """Whether a part of C that is not computed yet can hold temporaries."""
+        return not (self.accumulate or self.has_gaps)
 
     def __post_init__(self) -> None:
         extents = (self.m, self.k, self.n)
@@ -52,6 +58,16 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class Part:
+    """So many rows of C (columns, where it lies by columns), and what computes them: the fields are those of a candidate."""
+
+    extent: int
+    levels: tuple[str, ...]
+    inputs: str
+    tile: int
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A way to run a problem.
 
@@ -60,6 +76,9 @@ class Candidate:
 
     `ms` is the predicted time (None: not worth predicting), `workspace` exact bytes, `error` the bound that always holds of
     max|C - A*B| / (max|A| max|B|) (None where nobody asked), `why` the reason why it was chosen or lost, `tile` that of its products.
+
+    With a `rest` all that is said of the first rows of C (columns, where it lies by columns), as many as the rest leaves; its parts
+    compute the others, one after the other, and until then what is not computed yet holds the temporaries.
     """
 
     levels: tuple[str, ...]
@@ -70,15 +89,27 @@ class Candidate:
     error: float | None = None
     why: str = ""
     tile: int = USUAL
+    rest: tuple[Part, ...] = ()
 
     @property
     def name(self) -> str:
         """The candidate for readers."""
-        runs = [(name, len(list(same))) for name, same in groupby(self.levels)]
-        if len(runs) == 1:
-            (name, count) = runs[0]
-            return f"{name}, {count} level{'s' * (count > 1)}"
-        return ", then ".join(name if count == 1 else f"{count} x {name}" for name, count in runs) or LIBRARY
+        return "; ".join(name_of(part.levels) for part in self.parts)
+
+    @property
+    def parts(self) -> tuple[Candidate | Part, ...]:
+        """What computes C, one after the other: this, then the parts of the rest."""
+        return self, *self.rest
+
+    @property
+    def all_levels(self) -> tuple[str, ...]:
+        """The algorithm of each level of each part."""
+        return tuple(name for part in self.parts for name in part.levels)
+
+    @property
+    def promise(self) -> str:
+        """What becomes of the inputs, all parts together."""
+        return next((part.inputs for part in self.parts if part.inputs != "preserve"), "preserve")
 
     @property
     def is_library(self) -> bool:
@@ -110,6 +141,15 @@ class Choice:
     def is_library(self) -> bool:
         """Whether the library's multiply runs."""
         return self.chosen.is_library
+
+
+def name_of(levels: tuple[str, ...]) -> str:
+    """Levels for readers."""
+    runs = [(name, len(list(same))) for name, same in groupby(levels)]
+    if len(runs) == 1:
+        (name, count) = runs[0]
+        return f"{name}, {count} level{'s' * (count > 1)}"
+    return ", then ".join(name if count == 1 else f"{count} x {name}" for name, count in runs) or LIBRARY
 
 
 def pareto_front(choice: Choice) -> tuple[Candidate, ...]:

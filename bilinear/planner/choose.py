@@ -8,11 +8,11 @@ from functools import lru_cache
 from bilinear.errors import fail
 from bilinear.ir.number import UNIT_ROUNDOFF
 from bilinear.ir.plan import TILES
+from bilinear.planner.borrow import Borrowing
 from bilinear.planner.choice import LIBRARY, MOST_LEVELS, Candidate, Choice, Problem
 from bilinear.planner.device import Device
 from bilinear.planner.model import ITEMSIZE, ProductWork, fastest_tile, geometric_mean, library_seconds, product_seconds
 from bilinear.planner.plan import core_of, make_plan
-from bilinear.planner.profiles import outline
 from bilinear.planner.ways import MOST_PRODUCTS, Way, algorithm_named, authored, lowered, strategies, ways
 from bilinear.resources import implementation_sha256
 
@@ -43,12 +43,15 @@ def make_choice(problem: Problem, device: Device, explain: bool = False) -> Choi
         candidate = weighed.weigh(way, least, library if explain else best)
         (refused if candidate.why else able).append(candidate)
         best = best if candidate.why else min(best, candidate, key=_by_time)
+    borrowed = weighed.borrowed() if any(candidate.workspace for candidate in refused) else None
+    if borrowed is not None:
+        (refused if borrowed.why else able).append(borrowed)
+        best = best if borrowed.why else min(best, borrowed, key=_by_time)
     able.sort(key=_by_time)
     chosen = best if _gain(best, library) > LEAST_GAIN else library
     others = [replace(c, why=_why_lost(c, chosen, library)) for c in able if c is not chosen]
     first = replace(chosen, why=_why_chosen(chosen, library, best))
-    sha256 = () if chosen is library else outline(chosen.levels, chosen.inputs).sha256
-    return Choice(problem, device.name, (first, *others, *refused), sha256, implementation_sha256())
+    return Choice(problem, device.name, (first, *others, *refused), _hashes(chosen), implementation_sha256())
 
 
 def pinned_choice(problem: Problem, device: Device, levels: tuple[str, ...]) -> Choice:
@@ -79,14 +82,22 @@ def pinned_choice(problem: Problem, device: Device, levels: tuple[str, ...]) -> 
     return Choice(problem, device.name, (first, library), way.outline.sha256, implementation_sha256())
 
 
+def _hashes(chosen: Candidate) -> tuple[tuple[str, str], ...]:
+    """Of every level of every part."""
+    return tuple(one for part in chosen.parts if part.levels for one in Way(part.levels, part.inputs).outline.sha256)
+
+
 @lru_cache(maxsize=256)
-def _error(way: Way, inner: int, roundoff: float) -> float:
-    """The bound of a way: of the tables where one scheme is expanded, which covers any fusing, else of the schedule as it runs."""
+def way_error(way: Way, inner: int, roundoff: float) -> float:
+    """The bound that always holds of max|C - A*B| / (max|A| max|B|).
+
+    That of the tables where one scheme is expanded, which covers any fusing, else of the schedule as it runs.
+    """
     from bilinear.analysis.accuracy import error_bound, run_error_bound
 
     if set(strategies(way)) == {"expand"} and len(set(way.levels)) == 1:
-        return error_bound(algorithm_named(way.levels[0]).scheme, len(way.levels), inner, roundoff).product
-    return run_error_bound(lowered(way)[0], inner, roundoff).product
+        return roundoff * error_bound(algorithm_named(way.levels[0]).scheme, len(way.levels), inner, roundoff).product
+    return roundoff * run_error_bound(lowered(way)[0], inner, roundoff).product
 
 
 @dataclass(frozen=True)
@@ -141,11 +152,19 @@ class _Weighing:
         found = replace(_candidate(way), ms=seconds * 1e3, workspace=workspace, error=self.error(way), tile=tile)
         return replace(found, why=self.why_not(found))
 
+    def borrowed(self) -> Candidate | None:
+        """What computes C in parts, with temporaries in C itself; `why` says why it cannot run."""
+        found = Borrowing(self.problem, self.device, LEAST_BLOCK).best()
+        if found is None:
+            return None
+        errors = [self.error(Way(part.levels, part.inputs)) for part in found.parts]
+        found = replace(found, error=max((error for error in errors if error is not None), default=None))
+        return replace(found, why=self.why_not(found))
+
     def error(self, way: Way) -> float | None:
-        u = UNIT_ROUNDOFF[self.problem.dtype]
         if self.problem.accuracy is None and not self.explain:
             return None
-        return _error(way, self.problem.k, u) * u
+        return way_error(way, self.problem.k, UNIT_ROUNDOFF[self.problem.dtype])
 
     def why_not(self, found: Candidate) -> str:
         """Why a candidate may not run, empty where it may."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from bilinear.errors import fail
 from bilinear.ir.plan import USUAL, Plan, Strip
 from bilinear.ir.schedule import Schedule
 from bilinear.planner.layout import Extents, Lifetimes, lay_out
@@ -40,6 +42,19 @@ def make_plan(
         core = (0, 0, 0)
     slots, elements = lay_out(schedule, core, itemsize, column_major, alive) if core[0] else ((), 0)
     return Plan(schedule, m, k, n, core, _peel(m, k, n, *core), slots, elements, column_major, tile)
+
+
+def borrowing(first: Plan, rest: Plan) -> Plan:
+    """One plan for the first rows of C (columns, where it lies by columns) and for the rest, in whose memory the first has its workspaces.
+
+    Both are for the same inner extent and the same other extent of C, whose elements must lie without gaps. Raises `BilinearError` (E543)
+    for what is not that.
+    """
+    cut_columns = "C" in first.column_major
+    same = (first.m, first.k) == (rest.m, rest.k) if cut_columns else (first.k, first.n) == (rest.k, rest.n)
+    if not same or first.rest is not None or first.workspace_elements > sum(x.m * x.n for x in rest.chain):
+        raise fail("E543", "these parts are not those of one multiply, or one needs more memory than those after it have", "plan again")
+    return replace(first, rest=rest)
 
 
 def core_of(grid: Extents, extents: Extents, itemsize: int) -> Extents:

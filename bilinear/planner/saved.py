@@ -9,12 +9,12 @@ from typing import Any
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.plan import TILES
-from bilinear.planner.choice import MOST_LEVELS, Candidate, Choice, Problem
+from bilinear.planner.choice import MOST_LEVELS, Candidate, Choice, Part, Problem
 from bilinear.planner.ways import hashes
 from bilinear.resources import implementation_sha256, write_file
 from bilinear.version import __version__
 
-FORMAT = "bilinear-plan/3"
+FORMAT = "bilinear-plan/4"
 
 
 def plan_json(choice: Choice) -> str:
@@ -42,7 +42,7 @@ def plan_from_json(text: str, document: str) -> Choice:
         value = json.loads(text)
         if value.pop("format") != FORMAT:
             raise ValueError(f"its format is not {FORMAT!r}")
-        candidates = tuple(_record(Candidate, {**c, "levels": tuple(c["levels"])}) for c in value.pop("candidates"))
+        candidates = tuple(_candidate(c) for c in value.pop("candidates"))
         problem = value.pop("problem")
         problem["column_major"] = tuple(problem["column_major"])
         value["sha256"] = tuple((str(scheme), str(schedule)) for scheme, schedule in value["sha256"])
@@ -56,6 +56,12 @@ def plan_from_json(text: str, document: str) -> Choice:
     return choice
 
 
+def _candidate(value: dict[str, Any]) -> Candidate:
+    rest = tuple(_record(Part, {**part, "levels": tuple(part["levels"])}) for part in value["rest"])
+    candidate: Candidate = _record(Candidate, {**value, "levels": tuple(value["levels"]), "rest": rest})
+    return candidate
+
+
 def _record(kind: Any, value: dict[str, Any]) -> Any:
     """A frozen record of exactly the fields that it has."""
     missing = {field.name for field in fields(kind)} - set(value)
@@ -66,22 +72,28 @@ def _record(kind: Any, value: dict[str, Any]) -> Any:
 
 def _check(choice: Choice) -> None:
     """What running relies on."""
-    chosen = choice.chosen
-    if not all(isinstance(text, str) for text in (*chosen.levels, chosen.inputs, choice.version, choice.implementation_sha256)):
+    chosen, p = choice.chosen, choice.problem
+    if not all(isinstance(text, str) for text in (*chosen.all_levels, choice.version, choice.implementation_sha256)):
         raise ValueError("a field has the wrong type")
-    if type(chosen.tile) is not int or chosen.tile not in TILES:
-        raise ValueError(f"there is no tile {chosen.tile!r}")
-    if not len(choice.sha256) == len(chosen.levels) <= MOST_LEVELS or not all(name.isidentifier() for name in chosen.levels):
+    for part in chosen.parts:
+        if type(part.tile) is not int or part.tile not in TILES:
+            raise ValueError(f"there is no tile {part.tile!r}")
+        if part.inputs not in ("preserve", p.inputs):
+            raise ValueError("its promise of the inputs is not the problem's")
+        if len(part.levels) > MOST_LEVELS or (chosen.rest and not part.levels):
+            raise ValueError("its first candidate makes no sense")
+    if len(choice.sha256) != len(chosen.all_levels) or not all(name.isidentifier() for name in chosen.all_levels):
         raise ValueError("its first candidate makes no sense")
-    if chosen.inputs not in ("preserve", choice.problem.inputs):
-        raise ValueError("its promise of the inputs is not the problem's")
+    extents = [part.extent for part in chosen.rest]
+    if not all(type(extent) is int and extent > 0 for extent in extents) or sum(extents) >= (p.n if "C" in p.column_major else p.m):
+        raise ValueError("its parts are not those of the result")
 
 
 def _check_same(choice: Choice, document: str) -> None:
     again = "plan again with this version"
     if choice.version != __version__:
         raise fail("E546", f"{document} was planned by version {choice.version}, this is {__version__}", again)
-    for name, then, now in zip(choice.chosen.levels, choice.sha256, hashes(choice.chosen.levels), strict=True):
+    for name, then, now in zip(choice.chosen.all_levels, choice.sha256, hashes(choice.chosen.all_levels), strict=True):
         if now != then:
             raise fail("E546", f"{name} is not what it was when {document} was planned", again)
     if choice.chosen.levels and choice.implementation_sha256 != implementation_sha256():

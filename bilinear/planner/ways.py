@@ -15,12 +15,27 @@ from bilinear.planner.profiles import Outline, outline
 if TYPE_CHECKING:  # what reads and lowers is imported where it is needed: a plan from the table of outlines needs none of it
     from bilinear.frontend import Loaded
 
-SCHEMES = (("classical", 1), ("winograd", 4), ("strassen", 3), ("hopcroft_kerr", 2), ("laderman", 2), ("alphatensor_424", 1))
+SCHEMES = (
+    ("classical", 1),
+    ("winograd", 4),
+    ("strassen", 3),
+    ("hopcroft_kerr", 2),
+    ("laderman", 2),
+    ("alphatensor_424", 1),
+    ("dps_444", 1),
+)
 """Schemes that are weighed with a workspace, each to so many levels."""
-MIXED = (("laderman", "winograd"), ("hopcroft_kerr", "winograd"), ("alphatensor_424", "winograd"))
+MIXED = (
+    ("laderman", "winograd"),
+    ("hopcroft_kerr", "winograd"),
+    ("alphatensor_424", "winograd"),
+    ("winograd", "dps_444"),
+)
 """Levels of different schemes that are weighed, the outermost first."""
 FASTEST = "winograd"
 """What runs below levels that save memory."""
+FEWEST = "dps_444"
+"""Two levels in one, of fewer products, that run below those, too."""
 RECURSE = ("winograd_depth_first",)
 """Depth-first schedules, of few temporaries, for the outer levels."""
 IN_PLACE = ("winograd_in_place", "msmes")
@@ -53,10 +68,11 @@ def ways(problem: Problem) -> tuple[Way, ...]:
 
 
 def _above(name: str) -> Iterator[tuple[str, ...]]:
-    """One or more of three levels of an algorithm, above none or more of the fastest."""
+    """One or more of three levels of an algorithm, above none or more of the fastest; and one above the one of the fewest products."""
     for levels in range(1, 4):
         for outer in range(1, levels + 1):
             yield (name,) * outer + (FASTEST,) * (levels - outer)
+    yield name, FEWEST
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ from bilinear.planner.choice import Choice, Problem
 from bilinear.planner.choose import make_choice, pinned_choice
 from bilinear.planner.device import Device, device_named, load_device
 from bilinear.planner.model import ITEMSIZE
-from bilinear.runtime.safety import shares_memory
+from bilinear.runtime.safety import has_gaps, shares_memory
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -108,7 +108,9 @@ def choice_for(a: Any, b: Any, out: Any, dtype: Any, inputs: str, budget: int | 
     if device is None:
         return None
     by_column = tuple(name for name, x in (("A", a), ("B", b), ("C", out)) if x is not None and is_by_column(x))
-    problem = Problem(a.shape[-2], a.shape[-1], b.shape[-1], str(dtype), inputs, budget, None, by_column, accumulate)
+    problem = Problem(
+        a.shape[-2], a.shape[-1], b.shape[-1], str(dtype), inputs, budget, None, by_column, accumulate, out is not None and has_gaps(out)
+    )
     return _logged(problem, device)
 
 
@@ -148,7 +150,7 @@ def check_plan_options(plan: Choice, algorithm: Any, levels: Any, inputs: str) -
     """Refuse options that a plan has already settled (E544)."""
     if not isinstance(plan, Choice):
         raise fail("E544", f"plan is a {type(plan).__name__}, not what bilinear.plan gives", "make one with bilinear.plan or load_plan")
-    if algorithm != "auto" or levels != "auto" or inputs not in ("preserve", plan.chosen.inputs):
+    if algorithm != "auto" or levels != "auto" or inputs not in ("preserve", plan.chosen.promise):
         raise fail("E544", "a plan has its own algorithm, levels and promise of the inputs", "leave these options out")
 
 

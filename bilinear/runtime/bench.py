@@ -164,7 +164,7 @@ def errors_by_level(dtypes: Iterable[str], device: Device, progress: Progress = 
                 case = pinned(f"{name}:{levels}") if levels else Case()
                 choice = choose(Task((size,) * 3, dtype), case, device) if levels else None
                 call = partial(matmul, a, b, c, plan=choice) if choice else partial(matmul, a, b, c, levels=0)
-                bound = bound_of(choice, size, dtype, device)
+                bound = bound_of(choice, size, dtype)
                 trust = check(call, a, b, c, case.inputs, bound, True)
                 yield ErrorPoint(name, levels, dtype, size, trust.error, bound)
 
@@ -216,9 +216,9 @@ class _Bench:
     def trust(self, call: Call, choice: Choice, a: Any, b: Any, c: Any) -> Trust:
         """The checks of a plan."""
         recipe = chosen_recipe(choice)
-        is_integral = recipe is None or integer_range(plan_for(recipe, a, b, c).schedule) is not None
-        bound = bound_of(choice, self.task.shape[1], self.task.dtype, self.device)
-        return check(call, a, b, c, choice.chosen.inputs, bound, is_integral)
+        is_integral = recipe is None or all(integer_range(own.schedule) is not None for own in plan_for(recipe, a, b, c).chain)
+        bound = bound_of(choice, self.task.shape[1], self.task.dtype)
+        return check(call, a, b, c, choice.chosen.promise, bound, is_integral)
 
     def times(self, libraries: Mapping[str, Call], plans: Mapping[Any, Call]) -> _Times:
         """All calls, interleaved."""
@@ -291,7 +291,7 @@ def _row(
 
 def _what(case: Case, choice: Choice) -> tuple[Any, ...]:
     """What runs: equal for cases that come to the same."""
-    return choice.chosen.levels, choice.chosen.inputs, choice.chosen.tile, case.by_auto
+    return choice.chosen.levels, choice.chosen.inputs, choice.chosen.tile, choice.chosen.rest, case.by_auto
 
 
 def _operands(shape: Shape, dtype: str) -> tuple[Any, Any, Any]:

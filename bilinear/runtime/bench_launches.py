@@ -12,7 +12,7 @@ from bilinear.runtime import matmul
 from bilinear.runtime.arrays import kind_of
 from bilinear.runtime.bench_timing import each_milliseconds, median
 from bilinear.runtime.decide import plan_for
-from bilinear.runtime.executor import allocate_workspace, parts_of
+from bilinear.runtime.executor import allocate_workspace, parts_of, pieces_of
 from bilinear.runtime.fitted import chosen_recipe
 
 REPEATS = 3
@@ -25,10 +25,13 @@ def launch_times(choice: Choice, a: Any, b: Any, c: Any) -> tuple[LaunchTime, ..
         return ()
     plan, executor = plan_for(recipe, a, b, c), matmul.make_executor(kind_of(a, b, c))
     buffer = allocate_workspace(executor, plan, c)
-    with executor.ready(plan, a, b, c, buffer, 1.0, 0.0) as steps:
-        runs = [each_milliseconds(steps) for _ in range(1 + REPEATS)]
-    times = [median(values) for values in zip(*runs[1:], strict=True)]
-    return tuple(_told(plan, part, ms, a.itemsize) for part, ms in zip(parts_of(plan), times, strict=True))
+    found: list[LaunchTime] = []
+    for own, arrays in pieces_of(plan, a, b, c, buffer):
+        with executor.ready(own, *arrays, 1.0, 0.0) as steps:
+            runs = [each_milliseconds(steps) for _ in range(1 + REPEATS)]
+        times = [median(values) for values in zip(*runs[1:], strict=True)]
+        found += [_told(own, part, ms, a.itemsize) for part, ms in zip(parts_of(own), times, strict=True)]
+    return tuple(found)
 
 
 def _told(plan: Plan, part: Strip | Stage, ms: float, itemsize: int) -> LaunchTime:

@@ -41,11 +41,12 @@ def _cublas(a: Any, b: Any, c: Any) -> Call:
 
     multiply = {"float64": cublas.dgemm, "float32": cublas.sgemm}[str(a.dtype)]
     (m, k), n, handle = a.shape, b.shape[1], cupy.cuda.Device().cublas_handle
-    one, zero = np.ones(1, a.dtype), np.zeros(1, a.dtype)
+    factors = np.array([1, 0], a.dtype)
+    one, zero = (factors[i:].ctypes.data for i in range(2))
 
-    def call() -> None:
+    def call(_: Any = factors) -> None:  # which keeps them
         left, right = (b.data.ptr, n), (a.data.ptr, k)
-        multiply(handle, NOT_TRANSPOSED, NOT_TRANSPOSED, n, m, k, one.ctypes.data, *left, *right, zero.ctypes.data, c.data.ptr, n)
+        multiply(handle, NOT_TRANSPOSED, NOT_TRANSPOSED, n, m, k, one, *left, *right, zero, c.data.ptr, n)
 
     return call
 

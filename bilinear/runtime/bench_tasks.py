@@ -16,10 +16,11 @@ from bilinear.ir.measurement import Shape
 from bilinear.ir.number import UNIT_ROUNDOFF
 from bilinear.ir.plan import SMALL, USUAL
 from bilinear.planner.choice import Choice
+from bilinear.planner.choose import way_error
 from bilinear.planner.device import Device
 from bilinear.planner.model import ITEMSIZE
 from bilinear.planner.prepare import Level, natural_inputs, plain, prepare_levels
-from bilinear.planner.ways import algorithm_named
+from bilinear.planner.ways import Way, algorithm_named
 from bilinear.runtime import auto
 from bilinear.runtime.bench_shapes import grid, read_shapes_file, read_sizes
 
@@ -99,15 +100,14 @@ def choose(task: Task, case: Case, device: Device) -> Choice:
     return auto.plan(m, k, n, task.dtype, device=device, inputs=case.inputs, workspace=budget, levels=case.levels or None)
 
 
-def bound_of(choice: Choice | None, inner: int, dtype: str, device: Device) -> float:
+def bound_of(choice: Choice | None, inner: int, dtype: str) -> float:
     """The bound that always holds of what is chosen, which a choice knows only where it was asked for."""
     if choice is None or choice.is_library:
         return classical_bound(inner, UNIT_ROUNDOFF[dtype]) * UNIT_ROUNDOFF[dtype]
-    chosen, problem = choice.chosen, choice.problem
+    chosen = choice.chosen
     if chosen.error is not None:
         return chosen.error
-    limits = {"inputs": chosen.inputs, "levels": chosen.levels}
-    return auto.plan(problem.m, problem.k, problem.n, dtype, device=device, **limits).chosen.error or 0.0  # type: ignore[arg-type]
+    return max(way_error(Way(part.levels, part.inputs), inner, UNIT_ROUNDOFF[dtype]) for part in chosen.parts)
 
 
 def build_ahead(tasks: Sequence[Task], device: Device, progress: Progress = no_progress) -> None:
@@ -122,7 +122,7 @@ def build_ahead(tasks: Sequence[Task], device: Device, progress: Progress = no_p
         for case in task.cases:
             with suppress(BilinearError):  # what cannot run is told when it is to be measured
                 chosen = choose(task, case, device).chosen
-                needed.add((chosen.levels, chosen.inputs, task.dtype, chosen.tile))
+                needed |= {(part.levels, part.inputs, task.dtype, part.tile) for part in chosen.parts}
     slow_first = sorted((way for way in needed if way[0]), key=lambda way: -len(way[0]))
     cores = os.cpu_count() or 1
     if min(cores, len(slow_first)) < WORTH_A_POOL:

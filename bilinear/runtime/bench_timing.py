@@ -16,6 +16,8 @@ Call = Callable[[], object]
 Key = TypeVar("Key")
 
 LEAST_MS, MOST_IN_A_ROW = 2.0, 100
+AHEAD_MS = 20.0
+"""Calls that take less are timed behind one of their kind."""
 FIRST_HOLD, LONGEST_HOLD = 1.0, 64.0
 """Milliseconds for which the device is held while calls are queued."""
 CYCLES_PER_MS = 2_500_000
@@ -23,11 +25,16 @@ CYCLES_PER_MS = 2_500_000
 HOLD = """extern "C" __global__ void hold(long long cycles) { for (long long start = clock64(); clock64() - start < cycles; ); }"""
 
 
-def milliseconds(call: Call, in_a_row: int = 1) -> float:
-    """Between two events around so many calls in a row, on the current CuPy stream, which is idle before: the time of one of them."""
+def milliseconds(call: Call, in_a_row: int = 1, ahead: int = 0) -> float:
+    """Between two events around so many calls in a row, on the current CuPy stream, which is idle before: the time of one of them.
+
+    So many more come first, are not waited for, and are not timed.
+    """
     import cupy
 
     start, end = cupy.cuda.Event(), cupy.cuda.Event()
+    for _ in range(ahead):
+        call()
     start.record()
     for _ in range(in_a_row):
         call()
@@ -56,7 +63,9 @@ def interleaved(
 
     A call that draws much power leaves the next one a lower clock, for as long as some calls take: in a fixed order who comes after whom
     decides a tenth of the time. What takes less than `LEAST_MS` is called as often in a row as makes up for it, and the time of one is
-    told: a loop hides what a call takes on the host, as in use. `once` is about how long each takes, where that is known.
+    told: a loop hides what a call takes on the host, as in use. What takes less than `AHEAD_MS` begins behind one call of its kind that is
+    not timed, as in a loop, too: else the host, which is cold after other calls, would count for a tenth of a millisecond. `once` is about
+    how long each takes, where that is known.
     """
     for call in calls.values():
         for _ in range(warmups):
@@ -66,7 +75,7 @@ def interleaved(
     times: dict[Key, list[float]] = {name: [] for name in calls}
     for order in _orders(calls, repeats):
         for name in order:
-            times[name].append(milliseconds(calls[name], in_a_row[name]))
+            times[name].append(milliseconds(calls[name], in_a_row[name], int(about[name] < AHEAD_MS)))
     return times
 
 

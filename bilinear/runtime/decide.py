@@ -128,7 +128,8 @@ def _is_converted(problem: ArrayProblem, a: Any, b: Any, out: Any) -> bool:
 
 
 def _plan(recipe: Recipe, a: Any, b: Any, out: Any) -> Plan:
-    check_promise(recipe.loaded.scheme, recipe.loaded.schedule, recipe.inputs)
+    writing = recipe.writing
+    check_promise(writing.loaded.scheme, writing.loaded.schedule, writing.inputs)
     return plan_for(recipe, a, b, out)
 
 

@@ -62,8 +62,39 @@ def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, 
     that never writes A and B, leaves as it is, with that list as its note.
     """
     buffer = allocate_workspace(executor, plan, c) if workspace is None else workspace
-    ready = executor.ready(plan, a, b, c, buffer, alpha, beta)
-    run_parts(executor, plan, parts_of(plan), (a, b, c, buffer), ready)
+    pieces = pieces_of(plan, a, b, c, buffer)
+    ready = [executor.ready(own, *arrays, alpha, beta) for own, arrays in pieces]
+    for (own, arrays), steps in zip(pieces, ready, strict=True):
+        run_parts(executor, own, parts_of(own), arrays, steps)
+
+
+def pieces_of(plan: Plan, a: Any, b: Any, c: Any, buffer: Any) -> list[tuple[Plan, Arrays]]:
+    """Each plan of a chain with its operands, and with its workspace: what the next ones will overwrite, the buffer for the last."""
+    pieces: list[tuple[Plan, Arrays]] = []
+    by_column = "C" in plan.column_major
+    for own, (left, right) in operands_of(plan, a, b):
+        now, c = (c[:, : own.n], c[:, own.n :]) if by_column else (c[: own.m], c[own.m :])
+        pieces.append((own, (left, right, now, buffer if own.rest is None else _lent(own, c.T if by_column else c))))
+    return pieces
+
+
+def operands_of(plan: Plan, a: Any, b: Any) -> list[tuple[Plan, tuple[Any, Any]]]:
+    """Each plan of a chain with its rows of A, and with its columns of B; these may be batches."""
+    found: list[tuple[Plan, tuple[Any, Any]]] = []
+    for own in plan.chain:
+        if "C" in plan.column_major:
+            left, right, b = a, b[..., : own.n], b[..., own.n :]
+        else:
+            left, right, a = a[..., : own.m, :], b, a[..., own.m :, :]
+        found.append((own, (left, right)))
+    return found
+
+
+def _lent(plan: Plan, later: Any) -> Any:
+    """The workspace of a plan in a part of C that is computed later."""
+    if not later.flags.c_contiguous:
+        raise ValueError("C has gaps, and cannot hold workspaces")
+    return later.reshape(-1)[: plan.workspace_elements]
 
 
 def run_parts(executor: Executor, plan: Plan, parts: Parts, arrays: Arrays, ready: AbstractContextManager[Sequence[Step]]) -> None:
@@ -86,7 +117,11 @@ def run_parts(executor: Executor, plan: Plan, parts: Parts, arrays: Arrays, read
 
 
 def allocate_workspace(executor: Executor, plan: Plan, like: Any) -> Any:
-    """The one buffer of all workspaces of a plan, or None where it has none; a `MemoryError` says how much was asked for."""
+    """The one buffer of all workspaces of a plan, or None where it has none; a `MemoryError` says how much was asked for.
+
+    Of a chain it is that of its last plan.
+    """
+    plan = plan.chain[-1]
     if not plan.slots:
         return None
     size = plan.workspace_elements * like.dtype.itemsize
@@ -243,6 +278,7 @@ class _Run:
 
     def _written(self, part: Strip | Stage) -> tuple[str, ...]:
         """The names of what a strip or a stage writes of A, B and C: blocks, or a range of C beyond its blocks."""
+        lent = () if self.plan.rest is None or isinstance(part, Strip) else ("what of C is computed later",)
         if isinstance(part, Strip) and part.inner[0] == 0:
             return (f"C[{part.rows[0]}:{part.rows[1]}, {part.columns[0]}:{part.columns[1]}]",)
         if isinstance(part, Strip):
@@ -251,4 +287,4 @@ class _Run:
             blocks = [target for block_map in part.maps for target in block_map.targets]
         else:
             blocks = [target.block for product in part.products for target in product.targets]
-        return tuple(dict.fromkeys(str(block) for block in blocks if block.space in ("A", "B", "C")))
+        return (*dict.fromkeys(str(block) for block in blocks if block.space in ("A", "B", "C")), *lent)

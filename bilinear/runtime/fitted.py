@@ -8,8 +8,8 @@ from typing import Any
 
 from bilinear.frontend import Loaded
 from bilinear.ir.plan import USUAL, Plan
-from bilinear.planner.choice import Choice
-from bilinear.planner.plan import choose_levels, make_plan
+from bilinear.planner.choice import Candidate, Choice, Part
+from bilinear.planner.plan import borrowing, choose_levels, make_plan
 from bilinear.planner.prepare import Level, prepare, prepare_levels
 from bilinear.planner.rings import coefficients_of, require_elements
 from bilinear.planner.ways import algorithm_named
@@ -34,13 +34,26 @@ class Same:
 class Recipe:
     """What shall run: the algorithm of each level, the outermost first, and the promise of what becomes of A and B.
 
-    An algorithm alone runs `levels` levels, a number or `auto`. `tile` is that of the products on a GPU.
+    An algorithm alone runs `levels` levels, a number or `auto`. `tile` is that of the products on a GPU. With a `rest` it is for all but
+    the last `left` rows of C (columns, where it lies by columns), which the rest computes afterwards.
     """
 
     algorithms: tuple[Loaded, ...]
     levels: int | str
     inputs: str
     tile: int = USUAL
+    rest: Recipe | None = None
+    left: int = 0
+
+    @property
+    def promise(self) -> str:
+        """What becomes of A and B, all parts together."""
+        return self.inputs if self.rest is None or self.inputs != "preserve" else self.rest.promise
+
+    @property
+    def writing(self) -> Recipe:
+        """The part that writes A and B, the last one where none does."""
+        return self if self.rest is None or self.inputs != "preserve" else self.rest.writing
 
     @property
     def loaded(self) -> Loaded:
@@ -52,9 +65,15 @@ def chosen_recipe(choice: Choice) -> Recipe | None:
     """What a choice chose, None for the library's multiply."""
     if choice.is_library:
         return None
-    names = choice.chosen.levels
-    same = names[:1] if len(set(names)) == 1 else names
-    return Recipe(tuple(map(algorithm_named, same)), len(names), choice.chosen.inputs, choice.chosen.tile)
+    recipe, left = None, 0
+    for part in reversed(choice.chosen.rest):
+        recipe, left = _recipe(part, recipe, left), left + part.extent
+    return _recipe(choice.chosen, recipe, left)
+
+
+def _recipe(part: Candidate | Part, rest: Recipe | None, left: int) -> Recipe:
+    same = part.levels[:1] if len(set(part.levels)) == 1 else part.levels
+    return Recipe(tuple(map(algorithm_named, same)), len(part.levels), part.inputs, part.tile, rest, left)
 
 
 def fitted_plan(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, by_column: frozenset[str] = frozenset()) -> Plan:
@@ -63,7 +82,16 @@ def fitted_plan(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, by_co
     `by_column` names the operands whose columns are contiguous. Raises `BilinearError` where a proof fails or the dtype cannot hold a
     coefficient.
     """
-    return _fitted(tuple(map(Same, recipe.algorithms)), recipe.levels, recipe.inputs, extents, dtype, by_column, recipe.tile)
+    m, k, n = extents
+    left = recipe.left
+    own, later = ((m, k, n - left), (m, k, left)) if "C" in by_column else ((m - left, k, n), (left, k, n))
+    first = _fitted(tuple(map(Same, recipe.algorithms)), recipe.levels, recipe.inputs, own, dtype, by_column, recipe.tile)
+    return first if recipe.rest is None else _joined(Same(first), Same(fitted_plan(recipe.rest, later, dtype, by_column)))
+
+
+@lru_cache(maxsize=256)
+def _joined(first: Same, rest: Same) -> Plan:
+    return borrowing(first.what, rest.what)
 
 
 @lru_cache(maxsize=256)

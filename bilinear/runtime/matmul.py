@@ -21,12 +21,13 @@ from bilinear.runtime import auto
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
 from bilinear.runtime.auto import budget_and_buffer, check_plan_options, over_budget
 from bilinear.runtime.decide import Asked, Decision, decide, plan_for
-from bilinear.runtime.executor import Executor, allocate_workspace, execute
+from bilinear.runtime.executor import Executor, allocate_workspace, execute, operands_of
 from bilinear.runtime.fitted import Recipe, Same
+from bilinear.runtime.library import multiply_of
 from bilinear.runtime.magnitudes import check_tolerance, check_tolerance_option
 from bilinear.runtime.problem import ArrayProblem, factor
-from bilinear.runtime.repeat import Key, LibraryRepeat, PlanRepeat, Reaches, keep_repeat, key_of, repeated, uses_library
-from bilinear.runtime.safety import check_writable_inputs, is_writable, shares_memory
+from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlanRepeat, Reaches, keep_repeat, key_of, repeated, uses_library
+from bilinear.runtime.safety import check_writable_inputs, has_gaps, is_writable, shares_memory
 from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
@@ -76,10 +77,13 @@ def matmul(
     workspace cannot be had, and `StageError` where a stage failed.
     """
     key = key_of(a, b, out, alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan)
-    repeat = None if key is None else repeated(key)
+    repeat = repeated(key)
     if repeat is not None:
-        with _NO_STREAM if stream is None else stream:
+        if stream is None:
             result = repeat.run(a, b, out, alpha, beta)
+        else:
+            with stream:
+                result = repeat.run(a, b, out, alpha, beta)
         if result is not None:
             return result
     torch = torch_of(a, b, out) if key is None else None
@@ -147,7 +151,7 @@ class _Request(NamedTuple):
         try:
             self.by_schedule(decision.problem, decision.recipe, decision.plan, a, b, result)
         except (BilinearError, MemoryError) as error:  # raised before anything is written, but where A and B were consumed
-            if not decision.is_automatic or (isinstance(error, MemoryError) and decision.recipe.inputs == "consume"):
+            if not decision.is_automatic or (isinstance(error, MemoryError) and decision.recipe.promise == "consume"):
                 raise
             name = decision.recipe.loaded.scheme.name
             log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, name, error)
@@ -162,10 +166,12 @@ class _Request(NamedTuple):
             return
         problem, recipe, plan = decision.problem, decision.recipe, decision.plan
         if recipe is None:
-            keep_repeat(self.key, LibraryRepeat(self.kind.module, problem, Reaches(a, b, out)))
-        elif plan is not None and a.ndim == b.ndim == out.ndim == 2 and not (plan.schedule.overwrites and self.beta != 0):
+            multiply, known = multiply_of(a, b, out) if self.alpha != 0 else None, (self.kind.module, problem, Reaches(a, b, out))
+            keep_repeat(self.key, CupyRepeat(*known) if multiply is None else LibraryRepeat(*known, multiply))
+        elif plan is not None and a.ndim == b.ndim == out.ndim == 2 and self.runs_in(plan, out):
             executor = _cuda_executor()
-            keep_repeat(self.key, PlanRepeat(executor, problem, plan, recipe.inputs, executor.bind(plan, a, b, out), Reaches(a, b, out)))
+            bound = executor.bind(plan, a, b, out) if plan.rest is None else None
+            keep_repeat(self.key, PlanRepeat(executor, problem, plan, recipe.promise, bound, Reaches(a, b, out)))
 
     def asked(self) -> Asked:
         """What decides, beside the operands, what runs."""
@@ -191,7 +197,10 @@ class _Request(NamedTuple):
             return np.matmul(a, b, out=out)
         out = xp.empty(problem.shape, problem.dtype) if out is None else out
         alpha, beta = self.factors(problem, out)
-        if self.alpha == 0:
+        multiply = multiply_of(a, b, out) if self.kind.on_gpu and self.alpha != 0 and not touches else None
+        if multiply is not None:
+            multiply(a.data.ptr, b.data.ptr, out.data.ptr, alpha, beta)
+        elif self.alpha == 0:
             out[...] = 0 if self.beta == 0 else out * beta
         elif self.alpha == 1 and self.beta == 0 and not touches:
             xp.matmul(a, b, out=out)
@@ -208,17 +217,17 @@ class _Request(NamedTuple):
         alpha, beta = self.factors(problem, out)
         executor = make_executor(self.kind)
         left, right, target = _as_matrices(a, b, out)
-        if recipe.inputs != "preserve":
+        if recipe.promise != "preserve":
             self.check_in_place(executor, recipe, left, right, target)
-        if plan is not None and not (plan.schedule.overwrites and self.beta != 0):
+        if plan is not None and self.runs_in(plan, target):
             self.check_budget(plan, target.dtype.itemsize)
             self.run_all(executor, plan, left, right, target, alpha, beta)
             return
         xp, dtype = self.kind.module, problem.dtype
         left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
         aside = target.dtype != dtype or _touches(target, left, right)
-        if not aside and target.size and self.beta != 0:
-            aside = plan_for(recipe, left, right, target).schedule.overwrites
+        if not aside and target.size:
+            aside = not self.runs_in(plan_for(recipe, left, right, target), target)
         plan = plan_for(recipe, left, right, None if aside else target) if target.size else None
         if plan is not None:
             self.check_budget(plan, dtype.itemsize, target.size if aside else 0)
@@ -228,16 +237,20 @@ class _Request(NamedTuple):
         if aside:
             _accumulate(target, result, beta)
 
+    def runs_in(self, plan: Plan, target: Any) -> bool:
+        """Whether a plan can compute a result where it is to be: some overwrite it, and some hold temporaries in it, without gaps."""
+        return not (plan.overwrites and self.beta != 0) and (plan.rest is None or not has_gaps(target))
+
     def check_budget(self, plan: Plan, itemsize: int, aside: int = 0) -> None:
         """Refuse (E535) a plan whose workspace, with so many elements of a result aside from `out`, is more than is allowed."""
-        needed = (plan.workspace_elements + aside) * itemsize
+        needed = (plan.allocated_elements + aside) * itemsize
         log.debug("%s: workspace of %d bytes", plan.schedule.name, needed)
         if self.budget is not None and needed > self.budget:
             raise over_budget(plan.schedule.name + (", with a result aside from out," if aside else ""), needed, self.budget)
 
     def run_all(self, executor: Executor, plan: Plan, left: Any, right: Any, result: Any, alpha: Any, beta: Any) -> None:
         """The same plan, in the same workspace, for every matrix of the batch."""
-        own = self.workspace is None or not plan.slots
+        own = self.workspace is None or not plan.allocated_elements
         workspace = allocate_workspace(executor, plan, result) if own else self.given_workspace(plan, left, right, result)
         if left.ndim == right.ndim == result.ndim == 2:
             execute(executor, plan, left, right, result, alpha, beta, workspace)
@@ -247,25 +260,26 @@ class _Request(NamedTuple):
 
     def given_workspace(self, plan: Plan, left: Any, right: Any, result: Any) -> Any:
         """The caller's buffer as elements of the result's type; refused (E529) where it cannot serve."""
-        buffer, needed = self.workspace, plan.workspace_elements * result.dtype.itemsize
+        buffer, needed = self.workspace, plan.allocated_elements * result.dtype.itemsize
         if not isinstance(buffer, self.kind.module.ndarray) or buffer.ndim != 1 or not buffer.flags.c_contiguous or not is_writable(buffer):
             message = "workspace is no writable, contiguous, one-dimensional array of the operands' kind"
             raise fail("E529", message, f"give one of {needed} bytes")
         if buffer.dtype != result.dtype and (buffer.dtype.hasobject or result.dtype.hasobject):
             message = f"workspace holds {buffer.dtype}, and what it has to hold is {result.dtype}"
-            raise fail("E529", message, f"give {plan.workspace_elements} elements of {result.dtype}")
+            raise fail("E529", message, f"give {plan.allocated_elements} elements of {result.dtype}")
         if buffer.nbytes < needed or any(shares_memory(buffer, x) for x in (left, right, result)):
             raise fail("E529", f"workspace has {buffer.nbytes} bytes, {needed} are needed, apart from a, b and out", "give a larger buffer")
         return buffer if buffer.dtype == result.dtype else buffer.view(np.uint8)[:needed].view(result.dtype)
 
     def check_in_place(self, executor: Executor, recipe: Recipe, left: Any, right: Any, target: Any) -> None:
-        check_promise(recipe.loaded.scheme, recipe.loaded.schedule, recipe.inputs)
+        writing = recipe.writing
+        check_promise(writing.loaded.scheme, writing.loaded.schedule, writing.inputs)
         if not left.dtype == right.dtype == target.dtype or not left.dtype.isnative:
-            message = f"inputs={recipe.inputs!r} runs in the caller's arrays, so a, b and out must have one dtype, in native byte order"
+            message = f"inputs={writing.inputs!r} runs in the caller's arrays, so a, b and out must have one dtype, in native byte order"
             raise fail("E526", message, "convert them first, or use inputs='preserve'")
-        if recipe.inputs == "consume" and not left.shape[:-2] == right.shape[:-2] == target.shape[:-2]:
+        if writing.inputs == "consume" and not left.shape[:-2] == right.shape[:-2] == target.shape[:-2]:
             raise fail("E527", "inputs='consume' cannot use one matrix for several of a batch", "use inputs='restore'")
-        check_writable_inputs(executor, left, right, target, recipe.inputs)
+        check_writable_inputs(executor, left, right, target, writing.inputs)
         if self.tolerance is not None:
             self.check_drift(executor, recipe, left, right, target)
 
@@ -273,10 +287,10 @@ class _Request(NamedTuple):
         """Refuse a multiply that may move the operands farther than the tolerance (E533)."""
         if not target.size:
             return
-        plan = plan_for(recipe, left, right, target)
         products = prod(target.shape[:-2])
         calls = products // max(1, prod(left.shape[:-2])), products // max(1, prod(right.shape[:-2]))
-        check_tolerance(executor, plan, (left, right), calls, float(self.tolerance or 0))
+        for plan, operands in operands_of(plan_for(recipe, left, right, target), left, right):
+            check_tolerance(executor, plan, operands, calls, float(self.tolerance or 0))
 
 
 def _as_matrices(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:

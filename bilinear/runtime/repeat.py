@@ -7,11 +7,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from bilinear.ir.plan import Plan
-from bilinear.runtime import auto
 from bilinear.runtime.bound import Bound
-from bilinear.runtime.executor import parts_of, run_parts
+from bilinear.runtime.executor import execute, parts_of, run_parts
 from bilinear.runtime.fitted import Same
 from bilinear.runtime.kept import keep
+from bilinear.runtime.library import Multiply
 from bilinear.runtime.problem import ArrayProblem, factor
 from bilinear.runtime.safety import reach
 
@@ -26,18 +26,16 @@ _NUMBERS = (int, float)
 _PLAIN = (int, str, type(None))
 
 
-_SWITCH = "BILINEAR_USE_LIBRARY"
 # What `os.environ` keeps. Its own look takes through five functions, which is a third of the time of a call that other work has pushed out
 # of the caches.
-_kept_environment = getattr(os.environ, "_data", None)
-_kept_switch = os.fsencode(_SWITCH) if os.name == "posix" else _SWITCH
+_environment: Any = getattr(os.environ, "_data", os.environ)
+_as_kept = os.fsencode if os.name == "posix" and _environment is not os.environ else str
+_SWITCH, _DEVICE, _OFF = _as_kept("BILINEAR_USE_LIBRARY"), _as_kept("BILINEAR_DEVICE"), (_as_kept(""), _as_kept("0"))
 
 
 def uses_library() -> bool:
     """Whether BILINEAR_USE_LIBRARY asks for the library's multiply everywhere."""
-    if _kept_environment is not None and _kept_switch not in _kept_environment:
-        return False
-    return os.environ.get(_SWITCH, "") not in ("", "0")
+    return _environment.get(_SWITCH, _OFF[0]) not in _OFF
 
 
 def key_of(
@@ -46,43 +44,69 @@ def key_of(
     """What a call is found again by: all that decides what runs and whether it may; None for what is looked at anew each time.
 
     That is all but CuPy's own arrays, with options of the plainest types, so that what is equal is the same. Values and addresses play
-    no part, and of the factors only whether they are 0. A name that meant a shipped algorithm goes on to mean it.
+    no part, and of the factors only whether they are 0. A name that meant a shipped algorithm goes on to mean it. What describes the
+    device follows from its number and BILINEAR_DEVICE.
     """
     cupy = sys.modules.get("cupy")
-    if cupy is None or not (type(a) is type(b) is cupy.ndarray) or (out is not None and type(out) is not cupy.ndarray):
+    if cupy is None or not type(a) is type(b) is cupy.ndarray or (out is not None and type(out) is not cupy.ndarray):
         return None
     if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS or type(levels) not in _PLAIN or type(workspace) not in _PLAIN:
         return None
-    if tolerance is not None or type(inputs) is not str or uses_library():
+    if tolerance is not None or type(inputs) is not str or (_SWITCH in _environment and uses_library()):
         return None
-    device: Any = cupy.cuda.runtime.getDevice()
     if type(algorithm) is not str:
         algorithm = Same(algorithm)
-    elif algorithm == levels == "auto":
-        device = device, Same(auto.current_device())
-    given = None if out is None else (out.shape, out.strides, out.dtype)
-    own = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, given
-    return own, algorithm, levels, inputs, workspace, None if plan is None else Same(plan), device, alpha != 0, beta != 0
+    if plan is not None:
+        plan = Same(plan)
+    shape, strides, dtype = (None, None, None) if out is None else (out.shape, out.strides, out.dtype)
+    operands = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype
+    device, named = cupy.cuda.runtime.getDevice(), _environment.get(_DEVICE)
+    return operands, shape, strides, dtype, algorithm, levels, inputs, workspace, plan, alpha != 0, beta != 0, device, named
 
 
 class Reaches:
-    """How far two operands and a result of known layouts reach before and behind their first elements."""
+    """Between which distances of their first elements two operands and a result of known layouts may have bytes in common."""
 
-    def __init__(self, *arrays: Any) -> None:
-        self._left, self._right, self._target = (reach(x.shape, x.strides, x.itemsize) for x in arrays)
+    def __init__(self, left: Any, right: Any, target: Any) -> None:
+        self._left, self._right, self._operands = _near(left, target), _near(right, target), _near(left, right)
 
     def may_overlap(self, left: int, right: int, target: int, writes_inputs: bool) -> bool:
-        """Whether what is written and another array may have bytes in common, at these addresses; no target is a fresh one."""
-        left_low, left_high = left + self._left[0], left + self._left[1]
-        right_low, right_high = right + self._right[0], right + self._right[1]
-        if writes_inputs and left_low < right_high and right_low < left_high:
+        """Whether what is written and another array may overlap, at these addresses; no target is a fresh one."""
+        if target and (self._left[0] < left - target < self._left[1] or self._right[0] < right - target < self._right[1]):
             return True
-        low, high = target + self._target[0], target + self._target[1]
-        return target != 0 and ((left_low < high and low < left_high) or (right_low < high and low < right_high))
+        return writes_inputs and self._operands[0] < left - right < self._operands[1]
+
+
+def _near(x: Any, y: Any) -> tuple[int, int]:
+    (x_low, x_high), (y_low, y_high) = (reach(array.shape, array.strides, array.itemsize) for array in (x, y))
+    return y_low - x_high, y_high - x_low
 
 
 class LibraryRepeat:
-    """The library's multiply of arrays of known layouts."""
+    """The library's multiply of matrices of known layouts on one device."""
+
+    def __init__(self, module: Any, problem: ArrayProblem, reaches: Reaches, multiply: Multiply) -> None:
+        self._empty = module.empty
+        self._shape, self._dtype = problem.shape, problem.dtype
+        self._reaches = reaches
+        self._multiply = multiply
+
+    def run(self, a: Any, b: Any, out: Any, alpha: Any, beta: Any) -> Any:
+        """alpha * a @ b + beta * out; None, with nothing written, where arrays may overlap."""
+        left, right = a.data.ptr, b.data.ptr
+        if out is None:
+            out = self._empty(self._shape, self._dtype)
+            target = out.data.ptr
+        else:
+            target = out.data.ptr
+            if self._reaches.may_overlap(left, right, target, False):
+                return None
+        self._multiply(left, right, target, alpha, beta)
+        return out
+
+
+class CupyRepeat:
+    """`cupy.matmul` of arrays of known layouts."""
 
     def __init__(self, module: Any, problem: ArrayProblem, reaches: Reaches) -> None:
         self._module = module
@@ -104,7 +128,10 @@ class LibraryRepeat:
 class PlanRepeat:
     """A plan for three matrices of its own type and of known layouts, on one device."""
 
-    def __init__(self, executor: CudaExecutor, problem: ArrayProblem, plan: Plan, inputs: str, bound: Bound, reaches: Reaches) -> None:
+    def __init__(
+        self, executor: CudaExecutor, problem: ArrayProblem, plan: Plan, inputs: str, bound: Bound | None, reaches: Reaches
+    ) -> None:
+        """`bound` are the plan's launches; None for a chain, whose are found plan by plan."""
         self._executor = executor
         self._problem = problem
         self._plan = plan
@@ -124,26 +151,30 @@ class PlanRepeat:
         if self._reaches.may_overlap(left, right, target, self._writes_inputs) or (self._scans and not executor.is_finite(a, b)):
             return None
         try:
-            buffer = executor.allocate(plan.workspace_elements, a) if plan.slots else None
+            buffer = executor.allocate(plan.allocated_elements, a) if plan.allocated_elements else None
             if out is None:
                 out = executor.empty(self._problem.shape, a)
                 target = out.data.ptr
         except MemoryError:
             return None
+        factors = factor("alpha", alpha, dtype), factor("beta", beta, dtype)
+        if self._bound is None:
+            execute(executor, plan, a, b, out, *factors, buffer)
+            return out
         bases = left, right, target, 0 if buffer is None else buffer.data.ptr
-        ready = self._bound.ready(bases, factor("alpha", alpha, dtype), factor("beta", beta, dtype), executor.stream())
+        ready = self._bound.ready(bases, *factors, executor.stream())
         run_parts(executor, plan, self._parts, (a, b, out, buffer), ready)
         return out
 
 
-Repeat = PlanRepeat | LibraryRepeat
+Repeat = PlanRepeat | LibraryRepeat | CupyRepeat
 
 _repeats: dict[Key, Repeat] = {}
 
 
-def repeated(key: Key) -> Repeat | None:
+def repeated(key: Key | None) -> Repeat | None:
     """The call that was kept with this key."""
-    return _repeats.get(key)
+    return None if key is None else _repeats.get(key)
 
 
 def keep_repeat(key: Key, repeat: Repeat) -> None:

@@ -54,6 +54,12 @@ def shares_memory(x: Any, y: Any) -> bool:
     return x_low < y_high and y_low < x_high and x.size > 0 and y.size > 0 and not _beside_each_other(x, y)
 
 
+def has_gaps(matrix: Any) -> bool:
+    """Whether the elements of a matrix, or of each of a batch, do not lie one behind the other, row by row or column by column."""
+    (m, n), strides, size = matrix.shape[-2:], matrix.strides[-2:], matrix.itemsize
+    return tuple(strides) not in ((n * size, size), (size, m * size))
+
+
 def _address(array: Any) -> int:
     return int(array.__array_interface__["data"][0]) if isinstance(array, np.ndarray) else int(array.data.ptr)
 

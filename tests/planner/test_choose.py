@@ -79,9 +79,30 @@ def test_a_budget_is_kept_to_the_byte(dtype: str) -> None:
 
 
 def test_without_workspace_only_what_allocates_nothing_runs() -> None:
-    assert make_choice(replace(LARGE, workspace=0), H200).chosen.levels in ((), ("classical",))
-    in_place = make_choice(replace(LARGE, workspace=0, inputs="restore"), H200)
-    assert in_place.chosen.workspace == 0
+    for problem in (LARGE, replace(LARGE, inputs="restore"), replace(LARGE, accumulate=True), replace(LARGE, has_gaps=True)):
+        chosen = make_choice(replace(problem, workspace=0), H200).chosen
+        assert chosen.workspace == 0
+        assert not chosen.rest or problem.lends
+
+
+@pytest.mark.parametrize("by_column", [(), ("C",)])
+@pytest.mark.parametrize("shape", [(16384, 16384, 16384), (20000, 9000, 12345), (12345, 9000, 20000), (9001, 8009, 8191)])
+def test_temporaries_fit_into_what_is_computed_later(shape: tuple[int, int, int], by_column: tuple[str, ...]) -> None:
+    m, k, n = shape
+    chosen = make_choice(Problem(m, k, n, workspace=0, column_major=by_column), H200).chosen
+    assert chosen.rest, "all of these are faster so"
+    assert chosen.ms == min(
+        c.ms for c in make_choice(Problem(m, k, n, workspace=0, column_major=by_column), H200, True).candidates if c.ms and c.workspace == 0
+    )
+    own, across = (n, m) if by_column else (m, n)
+    left = own
+    extents = [own - sum(part.extent for part in chosen.rest), *(part.extent for part in chosen.rest)]
+    for extent, part in zip(extents, chosen.parts, strict=True):
+        left -= extent
+        problem = (m, k, extent) if by_column else (extent, k, n)
+        plan = make_plan(lowered(Way(part.levels, part.inputs))[0], *problem, 8, frozenset(by_column))
+        assert plan.workspace_elements <= left * across
+    assert left == 0
 
 
 def test_a_device_without_memory_runs_nothing_that_does_not_fit() -> None:

@@ -8,18 +8,19 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from codegen.emulated import address, c_type
+from runtime.blas import gemm
 
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu
 from bilinear.ir.kernel import ProductKernel
-from bilinear.runtime import cuda_executor, repeat
+from bilinear.runtime import cuda_executor, library, repeat
 
 READERS: dict[str, Any] = {"double": ctypes.c_double, "float": ctypes.c_float}
 
@@ -88,23 +89,29 @@ class PinnedMemory:
 
 
 class Device(nullcontext[None]):
-    """The only device there is."""
+    """The only device there is; each thread has a handle of its own."""
 
     id = 0
     compute_capability = "90"
+
+    @property
+    def cublas_handle(self) -> int:
+        return threading.get_ident()
 
 
 @dataclass
 class Gpu:
     """What happened on it: launches (function, stream), multiplies by the library, contexts made; each launch is announced by number.
 
-    Of scans for Inf and NaN the streams are kept apart, of products the tiles. `allocate` is told the bytes of fresh arrays.
+    The library's multiplies by cuBLAS are kept: `s` or `d`, the stream, the arguments but for the handle. Of scans for Inf and NaN the
+    streams are kept apart, of products the tiles. `allocate` is told the bytes of fresh arrays.
     """
 
     stream: int = 77
     launches: list[tuple[str, int]] = field(default_factory=list)
     scans: list[int] = field(default_factory=list)
     library: int = 0
+    by_cublas: list[tuple[Any, ...]] = field(default_factory=list)
     contexts: int = 0
     before_launch: Callable[[int], None] = lambda number: None
     allocate: Callable[[int], Any] | None = None
@@ -159,6 +166,13 @@ class Gpu:
         np.matmul(a.host, b.host, out=out.host)
         return out
 
+    def gemm(self, kind: str, handle: int, *arguments: int) -> None:
+        """`cublasSgemm` and `cublasDgemm`."""
+        assert handle == threading.get_ident()
+        self.library += 1
+        self.by_cublas.append((kind, self.stream, *arguments))
+        gemm(kind, *arguments)
+
 
 @cache
 def compiled(kernel: Any) -> tuple[Module, list[str]]:
@@ -187,10 +201,14 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cupy.asarray = lambda array: array
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
+    cublas = SimpleNamespace(sgemm=partial(gpu.gemm, "s"), dgemm=partial(gpu.gemm, "d"))
+    monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs", SimpleNamespace(cublas=cublas))
+    monkeypatch.delenv("CUPY_TF32", raising=False)
     monkeypatch.setattr(cuda_executor, "_function", gpu.function)
     for kept in ("_functions", "_bounds"):
         monkeypatch.setattr(cuda_executor, kept, {})
     monkeypatch.setattr(repeat, "_repeats", {})
+    monkeypatch.setattr(library, "_handles", library._Handles())
     monkeypatch.setattr(cuda_executor, "_thread", threading.local())
     monkeypatch.setattr(cuda_executor, "_idle_flags", [])
     for cached in (cuda_executor._scan, cuda_executor._scanner):

@@ -160,11 +160,12 @@ def test_every_round_has_an_order_of_its_own(gpu: Gpu) -> None:
     calls = {name: partial(call, name) for name in "abc"}
     assert interleaved(calls, 20, 0).keys() == calls.keys()
     assert made[:3] == ["a", "b", "c"], "how long each takes"
-    rounds = ["".join(made[3 + i : 6 + i]) for i in range(0, 60, 3)]
+    assert made[3::2] == made[4::2], "each behind one of its kind"
+    rounds = ["".join(made[3 + i : 9 + i : 2]) for i in range(0, 120, 6)]
     assert all(sorted(order) == ["a", "b", "c"] for order in rounds) and len(set(rounds)) == 6
     made.clear()
     interleaved(calls, 20, 0)
-    assert rounds == ["".join(made[3 + i : 6 + i]) for i in range(0, 60, 3)]
+    assert rounds == ["".join(made[3 + i : 9 + i : 2]) for i in range(0, 120, 6)]
 
 
 def test_short_calls_are_made_in_a_row(gpu: Gpu) -> None:
@@ -179,10 +180,25 @@ def test_short_calls_are_made_in_a_row(gpu: Gpu) -> None:
 
     calls = {"short": call("short", 0.3), "long": call("long", 2.5), "tiny": call("tiny", 1e-4)}
     assert {name: pytest.approx([ms, ms]) for name, ms in (("short", 0.3), ("long", 2.5), ("tiny", 1e-4))} == interleaved(calls, 2, 0)
-    assert Counter(made) == {"short": 1 + 2 * 7, "long": 1 + 2, "tiny": 1 + 2 * MOST_IN_A_ROW}
+    assert Counter(made) == {"short": 1 + 2 * 8, "long": 1 + 2 * 2, "tiny": 1 + 2 * (1 + MOST_IN_A_ROW)}
     made.clear()
     interleaved(calls, 1, 2, {"short": 1.0, "long": 1.0, "tiny": 9.0})
-    assert Counter(made) == {"short": 2 + 2, "long": 2 + 2, "tiny": 2 + 1}
+    assert Counter(made) == {"short": 2 + 3, "long": 2 + 3, "tiny": 2 + 2}
+
+
+def test_short_calls_begin_behind_one_of_their_kind_that_is_not_timed(gpu: Gpu) -> None:
+    """A call is slow where another one was made before it; long ones are timed as they come."""
+    last: list[str] = []
+
+    def call(name: str, ms: float) -> None:
+        gpu.now += ms if last[-1:] == [name] else ms + 0.1
+        last.append(name)
+
+    calls = {name: partial(call, name, ms) for name, ms in (("short", 3.0), ("almost", 19.5), ("long", 20.0))}
+    found = interleaved(calls, 9, 0)
+    assert found["short"] == pytest.approx([3.0] * 9) and found["almost"] == pytest.approx([19.5] * 9)
+    assert max(found["long"]) == pytest.approx(20.1)
+    assert Counter(last) == {"short": 1 + 9 * 2, "almost": 1 + 9 * 2, "long": 1 + 9}
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 6, 7, 9, 20, 25])

@@ -253,8 +253,10 @@ def test_plans_and_the_model_decide_as_before(gpu: Gpu, monkeypatch: pytest.Monk
         (x, y, _), (a, b, c) = operands(6, EVEN)
         plan = make_choice(Problem(*EVEN), slow_library)
         assert not plan.is_library
-        for device, given, runs in ((None, None, 0), (h200, None, 0), (slow_library, None, 1), (None, plan, 1), (None, None, 0)):
-            monkeypatch.setattr(auto, "current_device", lambda device=device: device)
+        known = {"": None, "h200": h200, "slow": slow_library}
+        monkeypatch.setattr(auto, "_described", lambda named, index: known[named])
+        for name, given, runs in (("", None, 0), ("h200", None, 0), ("slow", None, 1), ("", plan, 1), ("", None, 0)):
+            monkeypatch.setenv("BILINEAR_DEVICE", name)
             for _ in range(2):
                 gpu.launches.clear()
                 gpu.library = 0

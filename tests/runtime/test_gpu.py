@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.ir.plan import TILES
+from bilinear.ir.plan import LARGE, TILES, USUAL
+from bilinear.planner.choice import Part
+from bilinear.runtime.library import multiply_of
 
 pytestmark = pytest.mark.gpu
 
@@ -112,6 +116,50 @@ def test_cores_of_whole_sectors_are_exact(shape: tuple[int, int, int], dtype: st
         np.testing.assert_array_equal(c.get(), wanted)
         np.testing.assert_array_equal(a.get(), x)
         np.testing.assert_array_equal(b.get(), y)
+
+
+def test_matrices_of_more_than_2_to_the_31_elements() -> None:
+    """One after the other, for each needs tens of gigabytes."""
+    xp = cupy()
+    cases: tuple[tuple[str, Any], ...] = (("classical", "preserve"), ("winograd", "preserve"), ("msmes", "restore"))
+    for m, k, n in ((46400, 8, 46400), (46400, 46400, 8), (8, 46400, 46400)):
+        x, y = (np.random.default_rng(seed).integers(-1, 2, sides, "int8") for seed, sides in enumerate(((m, k), (k, n))))
+        a, b, c = xp.asarray(x).astype("float32"), xp.asarray(y).astype("float32"), xp.empty((m, n), "float32")
+        assert max(a.size, b.size, c.size) > 2**31
+        for name, inputs in cases:
+            c.fill(np.nan)
+            bilinear.matmul(a, b, c, algorithm=name, levels=1, inputs=inputs)
+            rows, columns = [0, m // 2 - 1, m // 2, m - 1], [0, n // 2 - 1, n // 2, n - 1]
+            np.testing.assert_array_equal(c[rows].get(), x[rows].astype("float32") @ y.astype("float32"))
+            np.testing.assert_array_equal(c[:, columns].get(), x.astype("float32") @ y[:, columns].astype("float32"))
+            assert not bool(xp.isnan(c).any())
+        del a, b, c
+        xp.get_default_memory_pool().free_all_blocks()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("inputs", ["preserve", "restore"])
+@pytest.mark.parametrize("order", "CF")
+def test_temporaries_in_what_is_computed_later(order: str, inputs: Any, dtype: str) -> None:
+    m, k, n = 2100, 1500, 2304
+    x, y = (integers(sides, 4).astype(dtype) for sides in ((m, k), (k, n)))
+    plan = chained(m, k, n, dtype, inputs)
+    for _ in range(2):
+        a, b, c = (on_gpu(one, dtype, order) for one in (x, y, np.full((m, n), np.nan)))
+        before = cupy().get_default_memory_pool().total_bytes()
+        bilinear.matmul(a, b, c, plan=plan, workspace="none")
+        assert cupy().get_default_memory_pool().total_bytes() == before
+        np.testing.assert_array_equal(c.get(), x @ y)
+        np.testing.assert_array_equal(a.get(), x)
+        np.testing.assert_array_equal(b.get(), y)
+
+
+def chained(m: int, k: int, n: int, dtype: str, inputs: str) -> Any:
+    """A plan whose first rows have their temporaries in those that are computed later."""
+    known = bilinear.plan(m, k, n, dtype, device="h200", levels=("winograd_depth_first", "winograd_depth_first"))
+    last = Part(700, ("msmes",), inputs, LARGE) if inputs == "restore" else Part(700, ("classical",), inputs, LARGE)
+    first = replace(known.chosen, workspace=0, rest=(Part(400, ("winograd_depth_first",), "preserve", USUAL), last))
+    return replace(known, problem=replace(known.problem, inputs=inputs), candidates=(first,))
 
 
 def test_nothing_is_allocated_in_place_after_warm_up() -> None:
@@ -227,3 +275,70 @@ def test_an_output_folder_runs_without_us(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, str(example), str(tmp_path / "built")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "without" not in done.stderr
+
+
+def by_cublas(x: Any, dtype: str, order: str) -> Any:
+    """A device copy in row or column order, or in one of them with NaN between two rows or two columns, in the middle of other memory."""
+    if order in "CF":
+        return cupy().array(x, dtype, order=order)
+    rows, columns = x.shape
+    memory = cupy().full((rows + 2, columns + 5) if order == "c" else (rows + 5, columns + 2), np.nan, dtype, order=order.upper())
+    view = memory[1 : rows + 1, 2 : columns + 2]
+    view[...] = cupy().asarray(x)
+    return view
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(256, 256, 256), (129, 250, 67), (300, 1, 200), (1, 300, 200), (300, 200, 1), (1, 300, 1), (1, 1, 1)])
+def test_the_librarys_multiply_is_exact_in_every_layout(shape: tuple[int, int, int], dtype: str) -> None:
+    """In one call, first and repeated; gaps stay NaN, and with beta = 0 C is not read."""
+    m, k, n = shape
+    whole = [integers(sides, number) for number, sides in enumerate(((m, k), (k, n), (m, n)))]
+    for orders in product("CFcf", repeat=3):
+        for alpha, beta in ((1, 0), (1, 0), (-0.5, 3), (0, 2)):
+            a, b, c = (by_cublas(x, dtype, order) for x, order in zip(whole, orders, strict=True))
+            assert multiply_of(a, b, c) is not None
+            if beta == 0:
+                c[...] = np.nan
+            assert bilinear.matmul(a, b, c, alpha=alpha, beta=beta, levels=0) is c
+            np.testing.assert_array_equal(c.get(), alpha * (whole[0] @ whole[1]) + beta * whole[2])
+            np.testing.assert_array_equal(a.get(), whole[0])
+            np.testing.assert_array_equal(b.get(), whole[1])
+            for x in (a, b, c):
+                assert x.base is None or int(cupy().isnan(x.base).sum()) == x.base.size - x.size
+        a, b = (by_cublas(x, dtype, order) for x, order in zip(whole, orders, strict=False))
+        np.testing.assert_array_equal(bilinear.matmul(a, b, alpha=2, levels=0).get(), 2 * (whole[0] @ whole[1]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_librarys_multiply_is_as_precise_as_its_type(dtype: str) -> None:
+    """Products of numbers of 24 bits are wrong in TF32, which has 11."""
+    x = np.random.default_rng(5).standard_normal((512, 512)).astype(dtype)
+    a = cupy().asarray(x)
+    wanted = x.astype("float64") @ x.astype("float64")
+    error = np.abs(bilinear.matmul(a, a, levels=0).get() - wanted).max() / np.abs(wanted).max()
+    assert error < 64 * np.finfo(dtype).eps
+
+
+def test_the_librarys_multiply_runs_on_the_current_stream_of_each_thread() -> None:
+    xp = cupy()
+    wanted = integers((1024, 1024), 1)
+
+    def multiply(_: int) -> bool:
+        stream = xp.cuda.Stream(non_blocking=True)
+        with stream:
+            a, b, c = xp.zeros((1024, 1024)), xp.asarray(wanted, "float64"), xp.empty((1024, 1024))
+            identity = xp.eye(1024)
+            for _ in range(50):
+                xp.copyto(a, identity * 3)  # the stream is busy: what does not wait for it multiplies zeros
+            bilinear.matmul(a, b, c, levels=0)
+            doubled = c * 2
+        d = xp.empty((1024, 1024))
+        stream.synchronize()
+        bilinear.matmul(a, b, d, levels=0, stream=stream)
+        stream.synchronize()
+        return bool((doubled.get() == 6 * wanted).all() and (d.get() == 3 * wanted).all())
+
+    assert multiply(0)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(multiply, range(8)))

@@ -1,0 +1,106 @@
+"""Borrow: compute C in parts, the temporaries of each in those rows of C (columns, where it lies by columns) that are computed later.
+
+One level of a depth-first schedule needs a quarter of A's part and a quarter of B as temporaries: with the same extents everywhere three
+fifths of C can be computed so, then an eighth, and the rest without temporaries. Nothing is allocated, and A and B are never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from bilinear.ir.plan import Plan
+from bilinear.planner.choice import Candidate, Part, Problem
+from bilinear.planner.device import Device
+from bilinear.planner.model import ITEMSIZE, fastest_tile
+from bilinear.planner.plan import make_plan
+from bilinear.planner.ways import FASTEST, RECURSE, Way
+
+HEADS = (*(Way((name,) * levels) for name in RECURSE for levels in (1, 2, 3)), Way((RECURSE[0], FASTEST)))
+"""Ways whose temporaries are weighed in C."""
+LAST = (Way(("classical",)),)
+LAST_IN_PLACE = tuple(Way(("msmes",) * levels, "restore") for levels in (1, 2))
+"""What may compute the last rows, where nothing is left to lend."""
+STEP = 128
+"""Rows of a finest block come in multiples of the largest tile's."""
+MOST_PARTS = 3
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """Parts of a multiply that run one after the other."""
+
+    seconds: float
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Borrowing:
+    """The fastest chain for one problem on one device; blocks have at least `least` rows and columns."""
+
+    problem: Problem
+    device: Device
+    least: int
+
+    def best(self) -> Candidate | None:
+        """The chain as a candidate without a workspace, None where no part of C can be lent."""
+        found = [chain for chain in self._chains(self._whole, MOST_PARTS) if len(chain.parts) > 1]
+        if not found or not self.problem.lends:
+            return None
+        chain = min(found, key=lambda chain: chain.seconds)
+        first, *rest = chain.parts
+        return Candidate(first.levels, first.inputs, "borrow", chain.seconds * 1e3, 0, tile=first.tile, rest=tuple(rest))
+
+    def _chains(self, extent: int, parts: int) -> list[_Chain]:
+        """The fastest chain of each first way for the last rows, with so many parts at most."""
+        found = [self._timed(way, extent) for way in self._last]
+        for way in HEADS if parts > 1 else ():
+            own = self._lent(way, extent)
+            if own:
+                head, tail = self._timed(way, own), min(self._chains(extent - own, parts - 1), key=lambda chain: chain.seconds)
+                found.append(_Chain(head.seconds + tail.seconds, head.parts + tail.parts))
+        return found
+
+    @cached_property
+    def _last(self) -> Sequence[Way]:
+        return LAST + (
+            tuple(replace(way, inputs=self.problem.inputs) for way in LAST_IN_PLACE) if self.problem.inputs != "preserve" else ()
+        )
+
+    @cached_property
+    def _by_columns(self) -> bool:
+        return "C" in self.problem.column_major
+
+    @property
+    def _whole(self) -> int:
+        return self.problem.n if self._by_columns else self.problem.m
+
+    def _lent(self, way: Way, extent: int) -> int:
+        """The most of the last `extent` rows that a way can compute while its temporaries fit into the others; 0 where none."""
+        grid = way.outline.profile
+        step = STEP * (grid.n if self._by_columns else grid.m)
+        across = self.problem.m if self._by_columns else self.problem.n
+        blocks = (self.problem.k // grid.k, across // (grid.m if self._by_columns else grid.n))
+        fitting = _largest(
+            lambda count: self._plan(way, count * step).workspace_elements <= (extent - count * step) * across, extent // step
+        )
+        return fitting * step if min(*blocks, fitting * STEP) >= self.least else 0
+
+    def _plan(self, way: Way, extent: int) -> Plan:
+        p, own = self.problem, way.outline
+        m, n = (p.m, extent) if self._by_columns else (extent, p.n)
+        return make_plan(own.frame, m, p.k, n, ITEMSIZE[p.dtype], frozenset(p.column_major), own.lifetimes)
+
+    def _timed(self, way: Way, extent: int) -> _Chain:
+        seconds, tile = fastest_tile(way.outline.profile, self._plan(way, extent), self.problem.dtype, self.device)
+        return _Chain(seconds, (Part(extent, way.levels, way.inputs, tile),))
+
+
+def _largest(holds: Callable[[int], bool], most: int) -> int:
+    """The largest count up to `most` for which something holds that holds for all smaller ones; 0 where it does for none."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low

@@ -1,0 +1,133 @@
+"""The library's multiply of matrices on a GPU: `cublasSgemm` or `cublasDgemm`, called with what the layouts of the matrices come to.
+
+`cupy.matmul` copies operands with gaps, wants C by rows and without gaps, and has neither alpha nor beta. It calls `cublasGemmEx`, which is
+slower than these for some shapes, and what it finds out at every call takes longer than small products.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import local
+from typing import Any
+
+from bilinear.runtime.problem import factor
+
+MOST = 2**31 - 1
+"""Of extents and leading distances, which are ints."""
+NOT_TRANSPOSED, TRANSPOSED = 0, 1
+"""`CUBLAS_OP_N` and `CUBLAS_OP_T`."""
+
+Multiply = Callable[[int, int, int, Any, Any], None]
+"""C = alpha * A * B + beta * C on CuPy's current stream, by the addresses of A, B and C, and the factors. With beta = 0 C is not read."""
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """How BLAS, which knows columns alone, is asked for a product: of m x k by k x n, each operand as it lies or transposed.
+
+    With `swaps` it is that of the transposed matrices, B before A, because the rows of C are contiguous.
+    """
+
+    swaps: bool
+    operations: tuple[int, int]
+    extents: tuple[int, int, int]
+    """m, n, k."""
+    leading: tuple[int, int, int]
+    """How many elements the columns of the first operand, the second and the result are apart."""
+
+
+def gemm_of(a: Any, b: Any, c: Any) -> Gemm | None:
+    """One call of BLAS that multiplies matrices of these layouts; None where there is none, or nothing to multiply.
+
+    Either the rows or the columns of each must be contiguous. What can be taken for both is taken for what needs no transposition.
+    """
+    if not a.ndim == b.ndim == c.ndim == 2 or not all(0 < extent <= MOST for extent in (*a.shape, *b.shape)):
+        return None
+    swaps = _leading(c.T) is not None
+    left, right, result = (b.T, a.T, c.T) if swaps else (a, b, c)
+    first, second, apart = _operand(left), _operand(right), _leading(result)
+    if first is None or second is None or apart is None:
+        return None
+    extents = left.shape[0], right.shape[1], left.shape[1]
+    return Gemm(swaps, (first[0], second[0]), extents, (first[1], second[1], apart))
+
+
+def _operand(x: Any) -> tuple[int, int] | None:
+    """Whether a matrix must be transposed to have contiguous columns, and how far those are apart."""
+    for operation, matrix in ((NOT_TRANSPOSED, x), (TRANSPOSED, x.T)):
+        apart = _leading(matrix)
+        if apart is not None:
+            return operation, apart
+    return None
+
+
+def _leading(x: Any) -> int | None:
+    """How many elements the columns of a matrix are apart; None where they are not contiguous, or overlap.
+
+    The stride of an extent of 1 says nothing.
+    """
+    (rows, columns), (down, along) = x.shape, x.strides
+    if rows > 1 and down != x.itemsize:
+        return None
+    apart, rest = divmod(along, x.itemsize) if columns > 1 else (rows, 0)
+    return apart if rest == 0 and rows <= apart <= MOST else None
+
+
+def multiply_of(a: Any, b: Any, c: Any) -> Multiply | None:
+    """The multiply of CuPy's own matrices of these layouts on the current device; None for what is left to `cupy.matmul`.
+
+    That is what `gemm_of` leaves, other types than float32 and float64, and float32 where CuPy is told to round it to TF32.
+    """
+    cupy = sys.modules.get("cupy")
+    if cupy is None or not type(a) is type(b) is type(c) is cupy.ndarray:
+        return None
+    if not a.dtype == b.dtype == c.dtype or a.dtype.char not in "fd":
+        return None
+    if a.dtype.char == "f" and os.environ.get("CUPY_TF32", "0") not in ("", "0"):
+        return None
+    gemm = gemm_of(a, b, c)
+    return None if gemm is None else _bound(gemm, a.dtype, cupy.cuda.runtime.getDevice())
+
+
+def _bound(gemm: Gemm, dtype: Any, device: int) -> Multiply:
+    """The multiply with all found once that depends on layouts. CuPy's binding takes its current stream.
+
+    The factors of a call are its own, and read before it returns: CuPy's handles take pointers of the host.
+    """
+    from cupy_backends.cuda.libs import cublas
+
+    call, number = (cublas.sgemm, ctypes.c_float) if dtype.char == "f" else (cublas.dgemm, ctypes.c_double)
+    pair, size = number * 2, ctypes.sizeof(number)
+    plain = pair(1, 0)
+    swaps, (first, second), (m, n, k), (lda, ldb, ldc) = gemm.swaps, gemm.operations, gemm.extents, gemm.leading
+
+    def multiply(a: int, b: int, c: int, alpha: Any, beta: Any) -> None:
+        factors = plain if alpha == 1 and beta == 0 else pair(factor("alpha", alpha, dtype), factor("beta", beta, dtype))
+        address = ctypes.addressof(factors)
+        handle = _handles.of.get(device) or _new_handle(device)
+        if swaps:
+            a, b = b, a
+        call(handle, first, second, m, n, k, address, a, lda, b, ldb, address + size, c, ldc)
+
+    return multiply
+
+
+class _Handles(local):
+    """cuBLAS's handles of a thread by device, which CuPy makes and keeps as long as the thread lives."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, int] = {}
+
+
+_handles = _Handles()
+
+
+def _new_handle(device: int) -> int:
+    import cupy
+
+    handle = _handles.of[device] = int(cupy.cuda.Device(device).cublas_handle)
+    return handle

@@ -1,0 +1,152 @@
+"""Parts of C whose temporaries lie in what is computed later: exact, nothing allocated, A and B as promised."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from runtime.operands import integers
+from runtime.pretended_gpu import Array, pretend
+
+import bilinear
+from bilinear.errors import BilinearError, StageError
+from bilinear.planner.choice import Choice, Part
+from bilinear.planner.saved import load_plan, plan_json, save_plan
+from bilinear.runtime import auto, decide, numpy_executor, repeat
+
+DEPTH_FIRST = ("winograd_depth_first",)
+CHAINS: dict[str, tuple[int, tuple[Part, ...]]] = {
+    "one level": (1, (Part(30, ("classical",), "preserve", 0),)),
+    "two levels, then one": (2, (Part(11, DEPTH_FIRST, "preserve", 0), Part(23, ("classical",), "preserve", 1))),
+    "the last one in place": (1, (Part(30, ("msmes",), "restore", 0),)),
+}
+SQUARE = (64, 64, 64)
+SHAPES = [SQUARE, (67, 62, 66), (66, 63, 67), (68, 24, 65)]
+
+
+def chain(shape: tuple[int, int, int], name: str, **limits: Any) -> Choice:
+    """A pinned plan with the parts of this name; so small a problem is never planned that way."""
+    levels, rest = CHAINS[name]
+    inputs = rest[-1].inputs
+    known = bilinear.plan(*shape, "float64", device="h200", levels=DEPTH_FIRST * levels)
+    first = replace(known.chosen, workspace=0, rest=rest, strategy="borrow")
+    sha256 = tuple(one for part in first.parts for one in pinned(part.levels, part.inputs, shape).sha256)
+    return replace(known, problem=replace(known.problem, inputs=inputs, **limits), candidates=(first,), sha256=sha256)
+
+
+def pinned(levels: tuple[str, ...], inputs: str, shape: tuple[int, int, int]) -> Choice:
+    return bilinear.plan(*shape, "float64", device="h200", levels=levels, inputs=inputs)
+
+
+def operands(shape: tuple[int, int, int], orders: str) -> tuple[Any, Any, Any]:
+    m, k, n = shape
+    generator = np.random.default_rng(m + k + n)
+    whole: Any = integers(generator, (m, k)), integers(generator, (k, n)), np.full((m, n), np.nan)
+    a, b, c = (np.asarray(x, order=order) for x, order in zip(whole, orders, strict=True))  # type: ignore[call-overload]
+    return a, b, c
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", CHAINS)
+def test_every_chain_is_exact_and_allocates_nothing(name: str, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numpy_executor.NumpyExecutor, "allocate", None)  # of a workspace there is no need
+    for orders in map("".join, product("CF", repeat=3)):
+        a, b, c = operands(shape, orders)
+        wanted, kept = 3 * (a @ b), (a.copy(), b.copy())
+        bilinear.matmul(a, b, c, alpha=3, plan=chain(shape, name), workspace="none")
+        np.testing.assert_array_equal(c, wanted)
+        np.testing.assert_array_equal(a, kept[0])
+        np.testing.assert_array_equal(b, kept[1])
+        np.testing.assert_array_equal(bilinear.matmul(a, b, plan=chain(shape, name)), a @ b)
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_it_is_found_again_on_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "current_device", lambda: None)
+    decide._decisions.clear()
+    pretend(monkeypatch)
+    plan = chain(SQUARE, name)
+    for orders in ("CCC", "FCF"):
+        for _ in range(2):
+            a, b, c = operands(SQUARE, orders)
+            wanted = 3 * (a @ b)
+            left, right = Array(a.copy(order="K")), Array(b.copy(order="K"))
+            bilinear.matmul(left, right, Array(c), alpha=3, plan=plan, workspace="none")
+            np.testing.assert_array_equal(c, wanted)
+            np.testing.assert_array_equal(left.host, a)
+            np.testing.assert_array_equal(right.host, b)
+    assert len(repeat._repeats) == 2
+    decide._decisions.clear()
+
+
+def test_a_batch_is_computed_matrix_by_matrix() -> None:
+    shape, generator = (64, 40, 66), np.random.default_rng(1)
+    a, b = integers(generator, (3, 64, 40)), integers(generator, (40, 66))
+    np.testing.assert_array_equal(bilinear.matmul(a, b, plan=chain(shape, "two levels, then one")), a @ b)
+    with pytest.raises(BilinearError, match="E533"):
+        bilinear.matmul(a / 3, b, plan=chain(shape, "the last one in place"), tolerance=0)
+
+
+@pytest.mark.parametrize("beta", [0, 2])
+def test_what_cannot_lend_is_computed_aside(beta: int) -> None:
+    """A result with gaps must not be written between its rows, and one that is added to holds what is needed."""
+    shape = SQUARE
+    a, b, _ = operands(shape, "CCC")
+    wide = np.full((64, 70), 7.0)
+    c, plan = (wide[:, :64] if beta == 0 else np.full((64, 64), 7.0)), chain(shape, "one level")
+    wanted = a @ b + beta * 7
+    with pytest.raises(BilinearError, match="E535"):
+        bilinear.matmul(a, b, c, beta=beta, plan=plan, workspace="none")
+    assert (wide == 7).all()
+    assert (c == 7).all()
+    bilinear.matmul(a, b, c, beta=beta, plan=plan)
+    np.testing.assert_array_equal(c, wanted)
+    assert (wide[:, 64:] == 7).all()
+
+
+def test_what_is_lent_is_told_to_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = SQUARE
+    a, b, c = operands(shape, "CCC")
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise FloatingPointError("broken")
+
+    monkeypatch.setattr(np, "matmul", broken)
+    with pytest.raises(StageError) as caught:
+        bilinear.matmul(a, b, c, plan=chain(shape, "one level"))
+    assert "what of C is computed later" in str(caught.value)
+
+
+def test_a_chain_is_kept_in_a_file(tmp_path: Path) -> None:
+    plan = chain(SQUARE, "two levels, then one")
+    save_plan(plan, tmp_path / "plan.json")
+    assert load_plan(tmp_path / "plan.json") == plan
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"extent": 0}, "E545"),
+        ({"extent": 64}, "E545"),
+        ({"extent": True}, "E545"),
+        ({"extent": 2**70}, "E545"),
+        ({"tile": 9}, "E545"),
+        ({"levels": []}, "E545"),
+        ({"inputs": "consume"}, "E545"),
+        ({"levels": ["strassen"]}, "E546"),
+        ({"extent": 2}, "E543"),  # too few rows to hold the temporaries
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused(change: dict[str, Any], code: str, tmp_path: Path) -> None:
+    value = json.loads(plan_json(chain(SQUARE, "one level")))
+    value["candidates"][0]["rest"][0] |= change
+    (tmp_path / "plan.json").write_text(json.dumps(value), encoding="utf-8")
+    a, b, c = operands(SQUARE, "CCC")
+    with pytest.raises(BilinearError, match=code):
+        bilinear.matmul(a, b, c, plan=load_plan(tmp_path / "plan.json"))
+    assert np.isnan(c).all()
