@@ -62,8 +62,8 @@ WAYS: tuple[Way, ...] = (
     Way(("classical",)),
     *(Way(("winograd",) * levels) for levels in (1, 2, 3, 4)),
     Way(("winograd_depth_first",)),
+    Way(("winograd_depth_first", "winograd_depth_first")),
     Way(("winograd_depth_first", "winograd")),
-    Way(("winograd_depth_first", "winograd_depth_first", "winograd")),
     Way(("winograd_depth_first", "winograd", "winograd")),
     Way(("winograd_depth_first", "dps_444")),
     Way(("dps_444",)),
@@ -71,7 +71,7 @@ WAYS: tuple[Way, ...] = (
     Way(("hopcroft_kerr",)),
     Way(("laderman",)),
     *(Way(("msmes",) * levels, "restore") for levels in (1, 2, 3)),
-    *(Way(("winograd_in_place",) * levels, "restore") for levels in (1, 2)),
+    Way(("winograd_in_place",), "restore"),
     Way(("winograd_in_place", "winograd"), "restore"),
 )
 

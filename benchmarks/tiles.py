@@ -21,8 +21,8 @@ from bilinear.runtime.executor import execute
 CANDIDATES: dict[str, list[SimtTile | MmaTile]] = {
     "float64": [
         *lowering.TILES["double"],
-        MmaTile(128, 64, 16, 2, 2, 3, blocks=2),
-        MmaTile(64, 64, 32, 2, 2, 2, blocks=3),
+        MmaTile(128, 64, 16, 2, 2, 4, blocks=2),
+        MmaTile(64, 64, 16, 2, 2, 3, blocks=3),
     ],
     "float32": [
         *lowering.TILES["float"],

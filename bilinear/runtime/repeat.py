@@ -136,6 +136,7 @@ class PlanRepeat:
         self._problem = problem
         self._plan = plan
         self._parts = parts_of(plan)
+        self._elements = plan.allocated_elements
         self._bound = bound
         self._reaches = reaches
         self._writes_inputs = inputs != "preserve"
@@ -151,7 +152,7 @@ class PlanRepeat:
         if self._reaches.may_overlap(left, right, target, self._writes_inputs) or (self._scans and not executor.is_finite(a, b)):
             return None
         try:
-            buffer = executor.allocate(plan.allocated_elements, a) if plan.allocated_elements else None
+            buffer = executor.allocate(self._elements, a) if self._elements else None
             if out is None:
                 out = executor.empty(self._problem.shape, a)
                 target = out.data.ptr

@@ -6,8 +6,8 @@ typedef REAL Real;
 typedef double Real;
 #endif
 typedef long long Index;
-constexpr int TILE_M = 64, TILE_N = 64, TILE_K = 16, THREADS = 128;
-constexpr int STAGES = 3;    // slices of depth TILE_K that are under way at once
+constexpr int TILE_M = 64, TILE_N = 64, TILE_K = 32, THREADS = 128;
+constexpr int STAGES = 2;    // slices of depth TILE_K that are under way at once
 constexpr int LANES = 2;     // elements of a copy of 16 bytes
 constexpr int BAND = 8;      // rows of tiles that are walked down before the next column: their operands stay in the L2 cache
 
@@ -317,7 +317,7 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
 extern "C" __global__ void __launch_bounds__(128, 3)
 hopcroft_kerr_expand_l1_product_f64(Real* S, Index S_rs, Index S_cs, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* T, Index T_rs, Index T_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
 {
-    extern __shared__ __align__(16) unsigned char memory[];    // 49152 bytes
+    extern __shared__ __align__(16) unsigned char memory[];    // 65536 bytes
     Real* const shared = reinterpret_cast<Real*>(memory);
     const Product product = PRODUCTS[first + blockIdx.y];
     const Index a_rs = product.left_space == 0 ? S_rs : A_rs, a_cs = product.left_space == 0 ? S_cs : A_cs;

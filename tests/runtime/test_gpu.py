@@ -306,7 +306,7 @@ def test_the_librarys_multiply_is_exact_in_every_layout(shape: tuple[int, int, i
             np.testing.assert_array_equal(b.get(), whole[1])
             for x in (a, b, c):
                 assert x.base is None or int(cupy().isnan(x.base).sum()) == x.base.size - x.size
-        a, b = (by_cublas(x, dtype, order) for x, order in zip(whole, orders, strict=False))
+        a, b = (by_cublas(x, dtype, order) for x, order in zip(whole[:2], orders[:2], strict=True))
         np.testing.assert_array_equal(bilinear.matmul(a, b, alpha=2, levels=0).get(), 2 * (whole[0] @ whole[1]))
 
 
