@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -34,6 +35,7 @@ from bilinear.runtime.bench_timing import each_milliseconds
 
 Shape = tuple[int, int, int]
 LIBRARY = "library"
+SETTLE_MS = 20.0
 LARGE_TILE_MOST, SMALL_TILE_MOST = 8192, 2560
 """Largest extents at which all ways are measured in the large tile, too, and at which the kernel alone is in the small one."""
 
@@ -91,8 +93,8 @@ def plan_of(way: Way, shape: Shape, dtype: str, tile: int) -> Plan:
     return make_plan(lowered(way), *shape, ITEMSIZE[dtype], tile=tile)
 
 
-def ways_for(shape: Shape, ways: tuple[Way, ...]) -> Iterator[Way]:
-    for way in ways:
+def ways_for(shape: Shape) -> Iterator[Way]:
+    for way in WAYS:
         schedule = lowered(way)
         if min(shape[0] // schedule.m, shape[1] // schedule.k, shape[2] // schedule.n) >= LEAST_BLOCK:
             yield way
@@ -144,7 +146,7 @@ def stage_times(way: Way, tile: int, shape: Shape, a: Any, b: Any, c: Any) -> li
     return [each_milliseconds(steps) for _ in range(2)][1]
 
 
-def measure(shape: Shape, dtype: str, ways: list[Way], repeats: int) -> Iterator[dict[str, Any]]:
+def measure(shape: Shape, dtype: str, tiled: list[tuple[Way, int]], repeats: int) -> Iterator[dict[str, Any]]:
     """The points of one shape and element type, timed interleaved; the library is the fastest of those that are there."""
     import cupy
 
@@ -154,22 +156,28 @@ def measure(shape: Shape, dtype: str, ways: list[Way], repeats: int) -> Iterator
     a, b = generator.standard_normal((m, k), dtype=dtype), generator.standard_normal((k, n), dtype=dtype)
     c = cupy.empty((m, n), dtype)
     calls: dict[Any, Any] = dict(classical(a, b, c))
-    for way, tile in tiled(ways, shape):
+    for way, tile in tiled:
         choice = bilinear.plan(m, k, n, dtype, device="h200", inputs=way.inputs, levels=way.levels)
         choice = replace(choice, candidates=(replace(choice.chosen, tile=tile), *choice.candidates[1:]))
         calls[way, tile] = partial(bilinear.matmul, a, b, c, plan=choice)
-    times: dict[Any, float] = {name: median(values) for name, values in interleaved(calls, repeats).items()}
+    times: dict[Any, float] = {name: median(values) for name, values in interleaved(calls, repeats, settle_ms=SETTLE_MS).items()}
     common = {"shape": shape, "dtype": dtype, "held_out": shape in HELD_OUT}
     libraries = {name: times.pop(name) for name in list(times) if isinstance(name, str)}
     yield {**common, "levels": (), "inputs": "preserve", "ms": min(libraries.values()), **libraries, **gpu_state()}
-    for way, tile in tiled(ways, shape):
+    for way, tile in tiled:
         stages = [round(ms, 5) for ms in stage_times(way, tile, shape, a, b, c)]
         yield {**common, "levels": way.levels, "inputs": way.inputs, "tile": tile, "ms": times[way, tile], "stages": stages}
 
 
-def tiled(ways: list[Way], shape: Shape) -> Iterator[tuple[Way, int]]:
+def worth_timing(shape: Shape, dtype: str, device: Device, near: float) -> list[tuple[Way, int]]:
+    """Ways and their tiles that are predicted to take at most `near` times as long as the fastest one."""
+    times = {(way, tile): predict(profile(way), plan_of(way, shape, dtype, tile), dtype, device) for way, tile in tiled(shape)}
+    return [one for one, seconds in times.items() if seconds <= near * min(times.values())]
+
+
+def tiled(shape: Shape) -> Iterator[tuple[Way, int]]:
     """Each way in the tiles that it is measured in: the small one only where a problem is small."""
-    for way in ways:
+    for way in ways_for(shape):
         yield way, USUAL
         if max(shape) <= LARGE_TILE_MOST or way.levels[-1] in ("classical", "winograd", "msmes"):
             yield way, LARGE
@@ -177,13 +185,13 @@ def tiled(ways: list[Way], shape: Shape) -> Iterator[tuple[Way, int]]:
             yield way, SMALL
 
 
-def measure_all(shapes: tuple[Shape, ...], dtypes: list[str], ways: tuple[Way, ...], repeats: int) -> list[dict[str, Any]]:
-    build_all(ways, dtypes)
+def measure_all(shapes: tuple[Shape, ...], dtypes: list[str], device: Device, near: float, repeats: int) -> list[dict[str, Any]]:
+    build_all(WAYS, dtypes)
     rows: list[dict[str, Any]] = []
     for dtype in dtypes:
         for shape in shapes:
             try:
-                found = list(measure(shape, dtype, list(ways_for(shape, ways)), repeats))
+                found = list(measure(shape, dtype, worth_timing(shape, dtype, device, near), repeats))
             except Exception as error:  # the other points are worth keeping
                 print(f"{dtype} {shape}: {type(error).__name__}: {error}", flush=True)
                 continue
@@ -252,17 +260,19 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--part", choices=("calibration", "held-out", "all"), default="all")
     parser.add_argument("--device", default="h200")
+    parser.add_argument("--near", type=float, default=math.inf, help="time what is predicted to take at most so many times the best")
     parser.add_argument("--stages", action="store_true", help="print every stage beside its prediction")
     parser.add_argument("--json", type=Path, help="where the points are kept")
     parser.add_argument("--evaluate", type=Path, help="points measured before")
     options = parser.parse_args()
     shapes = {"calibration": CALIBRATION, "held-out": HELD_OUT, "all": CALIBRATION + HELD_OUT}[options.part]
+    device = load_device(options.device)
     if options.evaluate:
         rows = json.loads(options.evaluate.read_text())["rows"]
     else:
-        rows = measure_all(shapes, options.dtypes.split(","), WAYS, options.repeats)
+        rows = measure_all(shapes, options.dtypes.split(","), device, options.near, options.repeats)
         save("model", rows, options.json)
-    evaluate(rows, load_device(options.device), options.stages)
+    evaluate(rows, device, options.stages)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ Key = TypeVar("Key")
 LEAST_MS, MOST_IN_A_ROW = 2.0, 100
 AHEAD_MS = 20.0
 """Calls that take less are timed behind one of their kind."""
+LONG_MS = 100.0
+"""Calls that take longer settle by themselves."""
 FIRST_HOLD, LONGEST_HOLD = 1.0, 64.0
 """Milliseconds for which the device is held while calls are queued."""
 CYCLES_PER_MS = 2_500_000
@@ -57,7 +59,7 @@ def each_milliseconds(steps: Sequence[Call]) -> list[float]:
 
 
 def interleaved(
-    calls: Mapping[Key, Call], repeats: int, warmups: int = 1, once: Mapping[Key, float] | None = None
+    calls: Mapping[Key, Call], repeats: int, warmups: int = 1, once: Mapping[Key, float] | None = None, settle_ms: float = 0.0
 ) -> dict[Key, list[float]]:
     """Milliseconds of each call on the current CuPy stream, in rounds, each in an order of its own.
 
@@ -66,17 +68,26 @@ def interleaved(
     told: a loop hides what a call takes on the host, as in use. What takes less than `AHEAD_MS` begins behind one call of its kind that is
     not timed, as in a loop, too: else the host, which is cold after other calls, would count for a tenth of a millisecond. `once` is about
     how long each takes, where that is known.
+
+    Where power limits the clock, a tenth still depends on what ran in the tens of milliseconds before. With `settle_ms` so much of the
+    same call comes first, and so much is timed.
     """
     for call in calls.values():
         for _ in range(warmups):
             call()
     about = {name: milliseconds(call) for name, call in calls.items()} if once is None else once
-    in_a_row = {name: max(1, min(MOST_IN_A_ROW, ceil(LEAST_MS / max(about[name], 1e-3)))) for name in calls}
+    in_a_row = {name: _count(max(LEAST_MS, settle_ms), about[name]) for name in calls}
+    ahead = {name: _count(settle_ms, about[name]) if about[name] < (LONG_MS if settle_ms else AHEAD_MS) else 0 for name in calls}
     times: dict[Key, list[float]] = {name: [] for name in calls}
     for order in _orders(calls, repeats):
         for name in order:
-            times[name].append(milliseconds(calls[name], in_a_row[name], int(about[name] < AHEAD_MS)))
+            times[name].append(milliseconds(calls[name], in_a_row[name], ahead[name]))
     return times
+
+
+def _count(ms: float, each: float) -> int:
+    """How many calls make up for so long, within reason."""
+    return max(1, min(MOST_IN_A_ROW, ceil(ms / max(each, 1e-3))))
 
 
 def queued(calls: Mapping[Key, Call], repeats: int, in_a_row: int) -> dict[Key, list[float]]:

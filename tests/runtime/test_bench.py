@@ -201,6 +201,26 @@ def test_short_calls_begin_behind_one_of_their_kind_that_is_not_timed(gpu: Gpu) 
     assert Counter(last) == {"short": 1 + 9 * 2, "almost": 1 + 9 * 2, "long": 1 + 9}
 
 
+def test_calls_that_settle_come_so_long_before_and_are_timed_so_long(gpu: Gpu) -> None:
+    """The clock of the pretended device falls for 20 ms after each change."""
+    since: dict[str, float] = {}
+
+    def call(name: str, ms: float) -> None:
+        if name not in since:
+            since.clear()
+            since[name] = gpu.now
+        gpu.now += ms if gpu.now - since[name] >= 20 else ms * 0.9
+        made.append(name)
+
+    made: list[str] = []
+    calls = {name: partial(call, name, ms) for name, ms in (("short", 4.0), ("middle", 30.0), ("long", 120.0))}
+    found = interleaved(calls, 9, 0, {"short": 4.0, "middle": 30.0, "long": 120.0}, settle_ms=20.0)
+    assert found["middle"] == pytest.approx([30.0] * 9)
+    assert min(found["short"]) > 0.97 * 4, "five calls of 3.6 take not quite as long"
+    assert min(found["long"]) == pytest.approx(108.0)
+    assert Counter(made) == {"short": 9 * (5 + 5), "middle": 9 * (1 + 1), "long": 9}
+
+
 @pytest.mark.parametrize("n", [1, 2, 5, 6, 7, 9, 20, 25])
 def test_the_interval_of_a_median_is_the_narrowest_of_its_confidence(n: int) -> None:
     """By counting: of n values each is below the median with one half, and the interval misses it where too few lie on one side."""
