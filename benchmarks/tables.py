@@ -91,7 +91,7 @@ def written(readme: str) -> str:
     """The README with its speed section drawn anew."""
     head, rest = readme.split(BEGIN)
     tail = rest.split(END)[1]
-    found, points = (json.loads((RESULTS / name).read_text()) for name in ("best-h200.json", "model-h200.json"))
+    found, points = (json.loads((RESULTS / name).read_text()) for name in ("best-h200.json", "model-all-h200.json"))
     body = f"{best(found)}\n\n{pareto(found)}\n\n{grid(points)}"
     return f"{head}{BEGIN}\n{body}\n{END}{tail}"
 

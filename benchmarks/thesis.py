@@ -13,7 +13,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "msmes.md"
-RESULTS = ROOT / "benchmarks" / "results" / "model-h200.json"
+RESULTS = ROOT / "benchmarks" / "results" / "model-all-h200.json"
 BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
 STAGES = ("sums before", "4 products", "sums between", "3 products", "sums after")
 LAUNCHES = (slice(0, 1), slice(1, 3), slice(3, 4), slice(4, 6), slice(6, 7))

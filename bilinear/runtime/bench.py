@@ -47,7 +47,8 @@ MOST_ERROR_LEVELS = 3
 class Effort:
     """How long is measured: rounds at most and at least, milliseconds of all rounds of a problem, seconds of the run (None: no limit).
 
-    `watch` is how many seconds an answer of the driver on clock and power counts; `launches` asks for the time of every launch.
+    `watch` is how many seconds an answer of the driver on clock and power counts; `launches` asks for the time of every launch;
+    `settle_ms` is what `interleaved` says.
     """
 
     rounds: int = 7
@@ -56,9 +57,10 @@ class Effort:
     seconds: float | None = None
     watch: float = 0.0
     launches: bool = True
+    settle_ms: float = 20.0
 
 
-GRID = Effort(25, 7, 1_000.0, watch=15.0, launches=False)
+GRID = Effort(25, 7, 1_000.0, watch=15.0, launches=False, settle_ms=0.0)
 """Of the 200 shapes: in a few minutes all of them, each often enough for an interval."""
 
 
@@ -228,7 +230,7 @@ class _Bench:
         on_device = queued(calls, rounds, IN_A_ROW) if max(once.values()) < QUEUED_MS else {}
         if on_device and min(median(on_device[name]) for name in libraries) < SHORT_MS:
             return _Times(tuple(libraries), "device", on_device, on_device)
-        return _Times(tuple(libraries), "event", interleaved(calls, rounds, 0, once), on_device)
+        return _Times(tuple(libraries), "event", interleaved(calls, rounds, 0, once, self.effort.settle_ms), on_device)
 
     def launches(self, choice: Choice, a: Any, b: Any, c: Any) -> tuple[LaunchTime, ...]:
         """The launches of a plan, where they are asked for; without them where memory ends, for the times are known already."""

@@ -104,7 +104,7 @@ WRONG_SOURCES: list[tuple[str, Callable[[str], str], str, str]] = [
     (PRODUCT, replaced(r"begins \? beta : Real\(0\)", "begins ? beta * beta * beta * beta : Real(0)"), "E623", "C"),
     (PRODUCT, replaced(r"one = keep == Real\(0\) \?", "one = false ?"), "E623", "C"),
     (PRODUCT, replaced(r"bool inside = e < inside_a && depth_a \+ x < deep", "bool inside = true"), "E62", ""),
-    (PRODUCT, replaced(r"TILE_K = 16", "TILE_K = 64"), "E624", "a kernel fails"),
+    (PRODUCT, replaced(r"TILE_K = 32", "TILE_K = 128"), "E624", "a kernel fails"),
     (PLAIN, replaced(r"alpha \* to\.coefficient", "to.coefficient"), "E623", "C"),
     (PLAIN, replaced(r"return;$", "return; undeclared();"), "E624", "src/plain_l1_product_f64.cu cannot be compiled over a prime field"),
     (PLAIN, replaced(r"alpha \* to\.coefficient", "Real(2.5) * alpha"), "skipped", ""),
