@@ -29,12 +29,21 @@ SHARED = ("launch", "call", "scan")
 OWN = ("accumulating", "epilogue", "scattered_epilogue", "strip", "scattered")
 OF_TILES = ("start", "lone", "unaligned", "exposed")
 SHARES = frozenset(("unaligned", "accumulating", "scattered_epilogue", "strip", "scattered", "lone", "exposed"))
-SHARE_KEYS = (3000.0, 8192.0, 16384.0)
-KEYS = (1500.0, 3000.0, 5000.0, 8192.0, 16384.0)
+SHARE_KEYS = (1000.0, 2000.0, 4000.0, 8000.0)
+KEYS = (1000.0, 1500.0, 2000.0, 3000.0, 5000.0, 8192.0, 16384.0)
 STREAMS = (3, 7, 11, 16, 24, 32, 56, 93, 220, 400)
 SHARE_OF_WORST = 0.1
 LEAST_LINEAR = 0.05
 """Linear launches shorter than this, in milliseconds, tell of launching and not of memory."""
+
+
+def together(files: list[Path]) -> list[dict[str, Any]]:
+    """The rows of all files; of those for the same thing the first."""
+    found: dict[Any, dict[str, Any]] = {}
+    for file in files:
+        for row in json.loads(file.read_text())["rows"]:
+            found.setdefault((tuple(row["shape"]), row["dtype"], tuple(row["levels"]), row["inputs"], row.get("tile")), row)
+    return list(found.values())
 
 
 def points(rows: list[dict[str, Any]]) -> Iterator[Point]:
@@ -92,7 +101,7 @@ def moves(device: Device) -> Iterator[tuple[Callable[[Device], float], Callable[
                 lambda d, v, t=dtype, n=name: _with(d, t, replace(d.rates(t), **{n: min(v, 1.0) if n in SHARES else v})),  # type: ignore[misc]
             )
         for i, own in enumerate(device.rates(dtype).tiles):
-            for j in range(len(own.share) if i != USUAL else 0):
+            for j in range(1 if i == USUAL else 0, len(own.share)):  # the first of the usual tile is what the others are relative to
                 yield (
                     (lambda d, t=dtype, i=i, j=j: d.rates(t).tiles[i].share[j][1]),  # type: ignore[misc]
                     lambda d, v, t=dtype, i=i, j=j: _with_tile(d, t, i, "share", _at(d.rates(t).tiles[i].share, j, v)),  # type: ignore[misc]
@@ -144,20 +153,21 @@ def fit(device: Device, found: list[Point]) -> Device:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("points", type=Path)
+    parser.add_argument("points", type=Path, nargs="+", help="of what several files hold, that of the first")
     parser.add_argument("--device", default="h200", help="where the search begins")
     parser.add_argument("--output", "-o", type=Path, required=True)
     options = parser.parse_args()
-    rows = [row for row in json.loads(options.points.read_text())["rows"] if not row["held_out"]]
+    rows = [row for row in together(options.points) if not row["held_out"]]
     device = load_device(options.device)
     found = list(points(rows))
     for dtype in ITEMSIZE:
         table, uneven = library(rows, device, dtype)
         rates = replace(device.rates(dtype), streaming=streaming(rows, device, dtype), library=table, library_unaligned=uneven)
         large = tuple((key, at(rates.tiles[LARGE].share, key)) for key in SHARE_KEYS)
-        shares = ((1.0, 1.0),), large, ((1.0, at(rates.tiles[SMALL].share, 1.0)),)
+        usual = tuple((key, 1.0) for key in SHARE_KEYS)
+        shares = usual, large, ((1.0, at(rates.tiles[SMALL].share, 1.0)),)
         tiles = tuple(replace(own, share=share) for own, share in zip(rates.tiles, shares, strict=True))
-        device = _with(device, dtype, replace(rates, tiles=tiles, product=tuple((key, max(v for _, v in rates.product)) for key in KEYS)))
+        device = _with(device, dtype, replace(rates, tiles=tiles, product=tuple((key, at(rates.product, key)) for key in KEYS)))
     write_file(options.output, fit(device, found).json())
 
 

@@ -25,7 +25,7 @@ import bilinear
 from bilinear.codegen.program import build_program
 from bilinear.ir.plan import LARGE, SMALL, TILES, USUAL, Plan
 from bilinear.ir.schedule import Schedule
-from bilinear.planner.choose import LEAST_BLOCK, LEAST_GAIN
+from bilinear.planner.choose import LEAST_BLOCK, least_gain
 from bilinear.planner.device import Device, load_device
 from bilinear.planner.model import ITEMSIZE, Profile, library_seconds, predict, profile_of, stage_seconds
 from bilinear.planner.plan import make_plan
@@ -236,10 +236,10 @@ def print_stages(row: dict[str, Any], device: Device) -> None:
 
 
 def picked(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the planner would run of the measured points of a problem: the fastest predicted one, if it gains enough over the library."""
-    best = min(rows, key=lambda row: float(row["predicted"]))
+    """What the planner would run of the measured points of a problem: the fastest predicted one that gains enough over the library."""
     library = next(row for row in rows if not row["levels"])
-    return best if best["predicted"] < (1 - LEAST_GAIN) * library["predicted"] else library
+    worth = [row for row in rows if row["predicted"] < (1 - least_gain(tuple(row["levels"]))) * library["predicted"]]
+    return min(worth, key=lambda row: float(row["predicted"]), default=library)
 
 
 def summary(rows: list[dict[str, Any]]) -> str:

@@ -19,8 +19,10 @@ from bilinear.resources import implementation_sha256
 MANY_PRODUCTS = 1_000
 """More than many in one flat schedule take seconds to prove and to compile: they are weighed where a multiply takes `LONG_MS`."""
 LONG_MS = 100.0
-LEAST_GAIN = 0.03
+LEAST_GAIN = 0.04
 """The library's multiply runs unless a plan is predicted to be faster by more than this part: the model is no better."""
+LEAST_GAIN_ALONE = 0.1
+"""The same of the product kernel alone: it does what the library does, and on the same operands is seldom so much faster."""
 LEAST_BLOCK = 512
 """Plans with a block that is smaller in some extent are not weighed."""
 MEMORY_SHARE = 0.9
@@ -42,16 +44,20 @@ def make_choice(problem: Problem, device: Device, explain: bool = False) -> Choi
     for least, way in sorted((weighed.least_ms(way), way) for way in ways(problem) if way.outline.products <= products):
         candidate = weighed.weigh(way, least, library if explain else best)
         (refused if candidate.why else able).append(candidate)
-        best = best if candidate.why else min(best, candidate, key=_by_time)
+        best = min(best, candidate, key=_by_time) if _is_worth_it(candidate, library) else best
     borrowed = weighed.borrowed() if any(candidate.workspace for candidate in refused) else None
     if borrowed is not None:
         (refused if borrowed.why else able).append(borrowed)
-        best = best if borrowed.why else min(best, borrowed, key=_by_time)
     able.sort(key=_by_time)
-    chosen = best if _gain(best, library) > LEAST_GAIN else library
+    chosen = next((candidate for candidate in able if _is_worth_it(candidate, library)), library)
     others = [replace(c, why=_why_lost(c, chosen, library)) for c in able if c is not chosen]
-    first = replace(chosen, why=_why_chosen(chosen, library, best))
+    first = replace(chosen, why=_why_chosen(chosen, library, able[0]))
     return Choice(problem, device.name, (first, *others, *refused), _hashes(chosen), implementation_sha256())
+
+
+def least_gain(levels: tuple[str, ...]) -> float:
+    """What levels have to gain over the library's multiply to be chosen."""
+    return LEAST_GAIN_ALONE if levels == ("classical",) else LEAST_GAIN
 
 
 def pinned_choice(problem: Problem, device: Device, levels: tuple[str, ...]) -> Choice:
@@ -195,14 +201,19 @@ def _gain(candidate: Candidate, library: Candidate) -> float:
     return 1 - (candidate.ms or 0.0) / (library.ms or 1.0)
 
 
+def _is_worth_it(candidate: Candidate, library: Candidate) -> bool:
+    """Whether a candidate can run, and gains enough."""
+    return not candidate.why and _gain(candidate, library) > least_gain(candidate.levels)
+
+
 def _why_lost(candidate: Candidate, chosen: Candidate, library: Candidate) -> str:
     off = (candidate.ms or 0.0) / (chosen.ms or 1.0) - 1
     if off < 0:
-        return f"gains {_gain(candidate, library):.1%}, and less than {LEAST_GAIN:.0%} is within the model's error"
+        return f"gains {_gain(candidate, library):.1%}, and less than {least_gain(candidate.levels):.0%} is within the model's error"
     return f"{off:.1%} slower"
 
 
 def _why_chosen(chosen: Candidate, library: Candidate, best: Candidate) -> str:
     if chosen is not library:
         return f"chosen: {(library.ms or 0.0) / (chosen.ms or 1.0):.2f} times as fast as the library"
-    return "chosen: nothing is faster" if best is library else f"chosen: nothing gains more than {LEAST_GAIN:.0%}"
+    return "chosen: nothing is faster" if best is library else "chosen: nothing gains enough"

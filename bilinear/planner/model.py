@@ -163,9 +163,8 @@ def product_seconds(
     own = rates.tiles[tile]
     bm, bk, bn = block
     tiles = work.products * ceil(bm / own.rows) * ceil(bn / own.columns)
-    rate = (
-        at(rates.product, size) * at(own.share, size) * 1e12 * (1 if aligned else own.unaligned) * (rates.accumulating if work.read else 1)
-    )
+    rate = at(rates.product, size) * at(own.share, geometric_mean(bm, bk, bn)) * 1e12
+    rate *= (1 if aligned else own.unaligned) * (rates.accumulating if work.read else 1)
     wave = device.processors * own.blocks * 2 * own.rows * own.columns * (bk + own.start) / rate
     visits = work.read + work.written
     results = own.exposed * visits * bm * bn * itemsize / (rates.epilogue * 1e9 * (1 if results_aligned else rates.scattered_epilogue))

@@ -60,7 +60,7 @@ class Effort:
     settle_ms: float = 20.0
 
 
-GRID = Effort(25, 7, 1_000.0, watch=15.0, launches=False, settle_ms=0.0)
+GRID = Effort(25, 7, 700.0, watch=15.0, launches=False, settle_ms=0.0)
 """Of the 200 shapes: in a few minutes all of them, each often enough for an interval."""
 
 
