@@ -1,7 +1,7 @@
 """`matmul` with `auto` beside the library on 200 shapes, powers of two, primes, odd, tall and wide, 1 to 20000 a side.
 
 The time of a short call is that on the device, of others that between events, host time included; a shape fails where the confidence
-interval of its ratio lies below 0.98. Every result is checked in the same run. The rows are saved every half minute, for a run can be cut.
+interval of its ratio lies below 0.98. Every result is checked in the same run. The rows are saved every few seconds, for a run can be cut.
 `--part 2/4` measures the second quarter of the shapes, every fourth one.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ COLUMNS = (
     (("restore", 0.0), "nothing allocated, inputs restored"),
     (("preserve", 0.0), "nothing allocated, inputs untouched"),
 )
+LEAST_RATIO = 0.98
 BYTES = {"float32": 4, "float64": 8}
 
 
@@ -79,6 +81,23 @@ def grid(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def shapes(result: dict[str, Any]) -> str:
+    """`auto` on all kinds of shapes: how the ratio is spread where the library was chosen, and where a plan was."""
+    rows = result["rows"]
+    failed = sum(row["ratio_high"] < LEAST_RATIO for row in rows)
+    lines = [
+        f"`matmul` with `auto` on {len(rows)} shapes of all kinds, 1 to 20000 a side, both types, {_source(result)}: at {failed} of them it is below "
+        f"{LEAST_RATIO:g} of the fastest library.",
+        "",
+        "| chosen | shapes | lowest ratio | median | highest | exact, restored, within the bound |",
+        "|---|--:|--:|--:|--:|---|",
+    ]
+    for name, own in (("the library", [r for r in rows if not r["levels"]]), ("a plan", [r for r in rows if r["levels"]])):
+        ratios = [row["ratio"] for row in own]
+        lines.append(f"| {name} | {len(own)} | {min(ratios):.2f} | {statistics.median(ratios):.2f} | {max(ratios):.2f} | {_held(own)} |")
+    return "\n".join(lines)
+
+
 def _source(result: dict[str, Any]) -> str:
     return f"{result['machine']['gpu']}, commit {result['machine']['commit']}"
 
@@ -91,8 +110,9 @@ def written(readme: str) -> str:
     """The README with its speed section drawn anew."""
     head, rest = readme.split(BEGIN)
     tail = rest.split(END)[1]
-    found, points = (json.loads((RESULTS / name).read_text()) for name in ("best-h200.json", "model-all-h200.json"))
-    body = f"{best(found)}\n\n{pareto(found)}\n\n{grid(points)}"
+    names = "best-h200.json", "best-32768-h200.json", "grid-h200.json", "model-all-h200.json"
+    found, largest, many, points = (json.loads((RESULTS / name).read_text()) for name in names)
+    body = "\n\n".join((best(found), best(largest), shapes(many), pareto(found), grid(points)))
     return f"{head}{BEGIN}\n{body}\n{END}{tail}"
 
 

@@ -26,8 +26,8 @@ class TileRates:
     """What a device does with one tile of the product kernel: `rows` x `columns` of a result, computed by one block of threads.
 
     `blocks` of them fit on a multiprocessor. `start` is what beginning and ending a tile costs, in steps of the inner dimension, `lone`
-    the speed of a multiprocessor with a single block, relative to a full one, `share` the rate of a full device by the size of the whole
-    multiply, relative to `product`, `unaligned` its speed where rows do not start at multiples of 16 bytes, and `exposed` the part of the
+    the speed of a multiprocessor with a single block, relative to a full one, `share` the rate of a full device by the size of a block,
+    relative to `product`, `unaligned` its speed where rows do not start at multiples of 16 bytes, and `exposed` the part of the
     epilogue that no other block's arithmetic hides.
     """
 

@@ -36,7 +36,7 @@ SHORT_MS = 0.05
 QUEUED_MS = 1.0
 """Calls that the library does in less are timed on the device, too."""
 IN_A_ROW = 20
-SAVE_EVERY = 30.0
+SAVE_EVERY = 5.0
 """Seconds after which what was found is saved: a run can be cut."""
 ERROR_SIZE = 2048
 ERROR_WAYS = ("winograd", "msmes")
@@ -117,7 +117,7 @@ def collect(
 ) -> Benchmark:
     """All that is found, as a benchmark of this machine; `tell` is called with each.
 
-    It is written to the file every half minute and at the end, also where the run is broken off; where there is no file yet, at the
+    It is written to the file every few seconds and at the end, also where the run is broken off; where there is no file yet, at the
     beginning too, so that a wrong place is told at once. What an earlier run wrote stays until something is found.
     """
     words = tuple(PurePath(word).name if word.startswith("/") else word for word in command)
