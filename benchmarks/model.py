@@ -25,7 +25,8 @@ import bilinear
 from bilinear.codegen.program import build_program
 from bilinear.ir.plan import LARGE, SMALL, TILES, USUAL, Plan
 from bilinear.ir.schedule import Schedule
-from bilinear.planner.choose import LEAST_BLOCK, least_gain
+from bilinear.planner.choice import Problem
+from bilinear.planner.choose import LEAST_BLOCK, make_choice
 from bilinear.planner.device import Device, load_device
 from bilinear.planner.model import ITEMSIZE, Profile, library_seconds, predict, profile_of, stage_seconds
 from bilinear.planner.plan import make_plan
@@ -60,6 +61,15 @@ HELD_OUT: tuple[Shape, ...] = (
     (10000, 6000, 14000),
     (6001, 7003, 5005),
 )
+FRESH: tuple[Shape, ...] = (
+    (3500, 3500, 3500),
+    (4500, 9000, 4500),
+    (9000, 9000, 9000),
+    (14000, 14000, 14000),
+    (12000, 3000, 9000),
+    (2816, 11264, 5632),
+)
+"""Held out, too, and younger than the model."""
 WAYS: tuple[Way, ...] = (
     Way(("classical",)),
     *(Way(("winograd",) * levels) for levels in (1, 2, 3, 4)),
@@ -161,7 +171,7 @@ def measure(shape: Shape, dtype: str, tiled: list[tuple[Way, int]], repeats: int
         choice = replace(choice, candidates=(replace(choice.chosen, tile=tile), *choice.candidates[1:]))
         calls[way, tile] = partial(bilinear.matmul, a, b, c, plan=choice)
     times: dict[Any, float] = {name: median(values) for name, values in interleaved(calls, repeats, settle_ms=SETTLE_MS).items()}
-    common = {"shape": shape, "dtype": dtype, "held_out": shape in HELD_OUT}
+    common = {"shape": shape, "dtype": dtype, "held_out": shape not in CALIBRATION}
     libraries = {name: times.pop(name) for name in list(times) if isinstance(name, str)}
     yield {**common, "levels": (), "inputs": "preserve", "ms": min(libraries.values()), **libraries, **gpu_state()}
     for way, tile in tiled:
@@ -170,9 +180,16 @@ def measure(shape: Shape, dtype: str, tiled: list[tuple[Way, int]], repeats: int
 
 
 def worth_timing(shape: Shape, dtype: str, device: Device, near: float) -> list[tuple[Way, int]]:
-    """Ways and their tiles that are predicted to take at most `near` times as long as the fastest one."""
+    """Ways and their tiles that are predicted to take at most `near` times as long as the fastest one, and what the planner runs."""
     times = {(way, tile): predict(profile(way), plan_of(way, shape, dtype, tile), dtype, device) for way, tile in tiled(shape)}
-    return [one for one, seconds in times.items() if seconds <= near * min(times.values())]
+    near_ones = [one for one, seconds in times.items() if seconds <= near * min(times.values())]
+    return list(dict.fromkeys((*near_ones, *(one for one in (chosen(shape, dtype, device),) if one is not None))))
+
+
+def chosen(shape: Shape, dtype: str, device: Device) -> tuple[Way, int] | None:
+    """What the planner runs where memory is unlimited and the inputs are preserved; None for the library."""
+    found = make_choice(Problem(*shape, dtype), device).chosen
+    return None if found.is_library else (Way(found.levels, found.inputs), found.tile)
 
 
 def tiled(shape: Shape) -> Iterator[tuple[Way, int]]:
@@ -186,7 +203,8 @@ def tiled(shape: Shape) -> Iterator[tuple[Way, int]]:
 
 
 def measure_all(shapes: tuple[Shape, ...], dtypes: list[str], device: Device, near: float, repeats: int) -> list[dict[str, Any]]:
-    build_all(WAYS, dtypes)
+    picks = (chosen(shape, dtype, device) for shape in shapes for dtype in dtypes)
+    build_all(tuple(dict.fromkeys((*WAYS, *(pick[0] for pick in picks if pick is not None)))), dtypes)
     rows: list[dict[str, Any]] = []
     for dtype in dtypes:
         for shape in shapes:
@@ -223,7 +241,7 @@ def evaluate(rows: list[dict[str, Any]], device: Device, stages: bool) -> None:
     for held_out in (False, True):
         part = [row for row in rows if row["held_out"] == held_out]
         if part:
-            print(f"{'held out' if held_out else 'calibration'}: {summary(part)}")
+            print(f"{'held out' if held_out else 'calibration'}: {summary(part, device)}")
 
 
 def print_stages(row: dict[str, Any], device: Device) -> None:
@@ -235,37 +253,38 @@ def print_stages(row: dict[str, Any], device: Device) -> None:
         print(f"      {ms:9.3f} {seconds * 1e3:9.3f} {seconds * 1e3 / ms:6.2f}  {work}")
 
 
-def picked(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the planner would run of the measured points of a problem: the fastest predicted one that gains enough over the library."""
-    library = next(row for row in rows if not row["levels"])
-    worth = [row for row in rows if row["predicted"] < (1 - least_gain(tuple(row["levels"]))) * library["predicted"]]
-    return min(worth, key=lambda row: float(row["predicted"]), default=library)
+def picked(rows: list[dict[str, Any]], device: Device) -> dict[str, Any] | None:
+    """The measured point of what the planner runs for a problem; None where that was not measured."""
+    m, k, n = rows[0]["shape"]
+    known = chosen((m, k, n), rows[0]["dtype"], device)
+    return next((row for row in rows if (way_of(row), row.get("tile")) == (known or (None, None))), None)
 
 
-def summary(rows: list[dict[str, Any]]) -> str:
+def summary(rows: list[dict[str, Any]], device: Device) -> str:
     errors = sorted(abs(row["predicted"] / row["ms"] - 1) for row in rows)
     problems: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
         problems.setdefault((tuple(row["shape"]), row["dtype"]), []).append(row)
-    losses = [picked(p)["ms"] / min(r["ms"] for r in p) - 1 for p in problems.values()]
-    good = sum(loss <= 0.05 for loss in losses)
+    picks = [(picked(found, device), min(row["ms"] for row in found if row["inputs"] == "preserve")) for found in problems.values()]
+    losses = [own["ms"] / best - 1 for own, best in picks if own is not None]
+    good, unknown = sum(loss <= 0.05 for loss in losses), len(picks) - len(losses)
     off = f"median {statistics.median(errors):.1%}, 90 % {errors[int(0.9 * len(errors))]:.1%}, worst {errors[-1]:.1%}"
-    picks = f"within 5 % of the best measured at {good} of {len(losses)} problems, worst {max(losses):.1%}"
-    return f"{len(rows)} points; error: {off}; pick: {picks}"
+    told = f"within 5 % of the best measured at {good} of {len(losses)} problems, worst {max(losses, default=0.0):.1%}"
+    return f"{len(rows)} points; error: {off}; pick: {told}; not measured at {unknown}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtypes", default="float64,float32")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--part", choices=("calibration", "held-out", "all"), default="all")
+    parser.add_argument("--part", choices=("calibration", "held-out", "fresh", "all"), default="all")
     parser.add_argument("--device", default="h200")
     parser.add_argument("--near", type=float, default=math.inf, help="time what is predicted to take at most so many times the best")
     parser.add_argument("--stages", action="store_true", help="print every stage beside its prediction")
     parser.add_argument("--json", type=Path, help="where the points are kept")
     parser.add_argument("--evaluate", type=Path, help="points measured before")
     options = parser.parse_args()
-    shapes = {"calibration": CALIBRATION, "held-out": HELD_OUT, "all": CALIBRATION + HELD_OUT}[options.part]
+    shapes = {"calibration": CALIBRATION, "held-out": HELD_OUT, "fresh": FRESH, "all": CALIBRATION + HELD_OUT + FRESH}[options.part]
     device = load_device(options.device)
     if options.evaluate:
         rows = json.loads(options.evaluate.read_text())["rows"]

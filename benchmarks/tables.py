@@ -69,7 +69,7 @@ def grid(result: dict[str, Any]) -> str:
     columns = [("classical",), *((name,) * levels for name, _ in GRID for levels in (1, 2, 3, 4))]
     columns = [c for c in columns if any(key[2:] == c for key in times)]
     lines = [
-        f"Time of the library over ours at sizes of the model's grid, in the fastest tile, not checked in that run, {_source(result)}",
+        f"Time of the library over ours at sizes of the model's grid, in the fastest tile, not checked and not settled in that run, {_source(result)}",
         "",
         f"| dtype | N | library | {' | '.join(f'`{c[0]}`, {len(c)}' for c in columns)} |",
         "|---|--:|--:|" + "--:|" * len(columns),
@@ -86,8 +86,8 @@ def shapes(result: dict[str, Any]) -> str:
     rows = result["rows"]
     failed = sum(row["ratio_high"] < LEAST_RATIO for row in rows)
     lines = [
-        f"`matmul` with `auto` on {len(rows)} shapes of all kinds, 1 to 20000 a side, both types, {_source(result)}: at {failed} of them it is below "
-        f"{LEAST_RATIO:g} of the fastest library.",
+        f"`matmul` with `auto` on {len(rows)} shapes of all kinds, 1 to 20000 a side, both types, {_source(result)}: "
+        f"at {failed} of them it is below {LEAST_RATIO:g} of the fastest library.",
         "",
         "| chosen | shapes | lowest ratio | median | highest | exact, restored, within the bound |",
         "|---|--:|--:|--:|--:|---|",

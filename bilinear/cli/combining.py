@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from bilinear.resources import write_file
 
 if TYPE_CHECKING:
     from bilinear.algebra.recipe import Recipe, Triple
+    from bilinear.errors import BilinearError
     from bilinear.ir.scheme import Scheme
 
 
@@ -40,7 +42,7 @@ def combine(
     for place in library or []:
         spare(place, output)
     with progress_bar() as progress:
-        entries = [*shipped_schemes(), *schemes_of(library or [], progress)]
+        entries = [*shipped_schemes(), *schemes_of(library or [], progress, _tell)]
         usable = [(text, scheme) for text, scheme in entries if lies_over(scheme, ring)]
         best = best_recipes(asked, usable, lambda done, of: progress("formats", done, of))
         for scheme in _parts(best.values() if every else [best[asked]]):
@@ -56,6 +58,11 @@ def combine(
         write_file(output, text)
         if not as_json:
             print(f"\nwritten to {output}; `bilinear verify {output}` proves it again")
+
+
+def _tell(path: Path, error: BilinearError) -> None:
+    """What is passed over in a folder."""
+    print(f"{path} is passed over: {error.diagnostics[0].message} ({error.diagnostics[0].code})", file=sys.stderr)
 
 
 def _parts(recipes: Iterable[Recipe]) -> list[Scheme]:

@@ -19,10 +19,11 @@ def readable_text(scheme: Scheme, head: str = "", *, with_sums: bool = False, hi
     """
     has_sums = any(linear.steps for linear in (scheme.u, scheme.v, scheme.w))
     text, most = head + print_scheme(scheme), MOST_EQUATION_TEXT if has_sums else MOST_BYTES
-    if len(text) <= most:
+    size = len(text.encode())
+    if len(text) <= most and size <= MOST_BYTES:
         return text
     if has_sums and not with_sums:
         table = replace(scheme, u=table_of(scheme.u), v=table_of(scheme.v), w=table_of(scheme.w))
         return readable_text(table, head, hint=hint)
-    note = f"{len(text)} characters; at most {most} are read"
+    note = f"{len(text)} characters, {size} bytes; at most {most} are read"
     raise fail("E641", f"{scheme.name} {scheme.format} is too large to be written out", hint, notes=(note,))

@@ -14,6 +14,8 @@ from bilinear.interchange.plinopt import stem_of
 from bilinear.ir.scheme import Scheme
 
 MOST_FILES = 10_000
+NO_SCHEME = "E125"
+"""A file with schedules alone."""
 
 Entry = tuple[str, Scheme]
 """A scheme and what it is called in an expression of the language: a shipped name, or its file in quotes."""
@@ -29,10 +31,15 @@ def shipped_schemes() -> list[Entry]:
     return found
 
 
-def schemes_of(places: Iterable[Path], progress: Progress = lambda what, done, of: None) -> list[Entry]:
+def schemes_of(
+    places: Iterable[Path],
+    progress: Progress = lambda what, done, of: None,
+    tell: Callable[[Path, BilinearError], None] = lambda path, error: None,
+) -> list[Entry]:
     """The schemes of files and folders, by path; published tables are proved as they are read.
 
-    A file that holds no scheme is an error where it was named itself (what the readers raise), and passed over in a folder.
+    A file that holds no scheme is an error where it was named itself (what the readers raise), and passed over in a folder; one in the
+    language, which was meant to hold one, is told of.
     """
     found: list[Entry] = []
     for place in places:
@@ -44,8 +51,9 @@ def schemes_of(places: Iterable[Path], progress: Progress = lambda what, done, o
             progress(path.name, number, len(paths))
             try:
                 found += _of_file(path)
-            except BilinearError:
-                continue
+            except BilinearError as error:
+                if path.suffix == SUFFIX and error.diagnostics[0].code != NO_SCHEME:
+                    tell(path, error)
     return found
 
 
@@ -53,7 +61,7 @@ def _of_file(path: Path) -> list[Entry]:
     if path.suffix == SUFFIX:
         schemes = schemes_in(path)
         if not schemes:
-            raise fail("E125", f"{path} holds no scheme", "a schedule is made of a scheme: name the file of that")
+            raise fail(NO_SCHEME, f"{path} holds no scheme", "a schedule is made of a scheme: name the file of that")
         return [(f'"{path}"' if len(schemes) == 1 else f'"{path}:{scheme.name}"', scheme) for scheme in schemes]
     return list(_published(path))
 

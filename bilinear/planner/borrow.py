@@ -37,11 +37,12 @@ class _Chain:
 
 @dataclass(frozen=True)
 class Borrowing:
-    """The fastest chain for one problem on one device; blocks have at least `least` rows and columns."""
+    """The fastest chain for one problem on one device, of ways that are `allowed`; blocks have at least `least` rows and columns."""
 
     problem: Problem
     device: Device
     least: int
+    allowed: Callable[[Way], bool] = lambda way: True
 
     def best(self) -> Candidate | None:
         """The chain as a candidate without a workspace, None where no part of C can be lent."""
@@ -55,7 +56,7 @@ class Borrowing:
     def _chains(self, extent: int, parts: int) -> list[_Chain]:
         """The fastest chain of each first way for the last rows, with so many parts at most."""
         found = [self._timed(way, extent) for way in self._last]
-        for way in HEADS if parts > 1 else ():
+        for way in self._heads if parts > 1 and found else ():
             own = self._lent(way, extent)
             if own:
                 head, tail = self._timed(way, own), min(self._chains(extent - own, parts - 1), key=lambda chain: chain.seconds)
@@ -63,10 +64,13 @@ class Borrowing:
         return found
 
     @cached_property
+    def _heads(self) -> Sequence[Way]:
+        return tuple(filter(self.allowed, HEADS))
+
+    @cached_property
     def _last(self) -> Sequence[Way]:
-        return LAST + (
-            tuple(replace(way, inputs=self.problem.inputs) for way in LAST_IN_PLACE) if self.problem.inputs != "preserve" else ()
-        )
+        in_place = LAST_IN_PLACE if self.problem.inputs != "preserve" else ()
+        return tuple(filter(self.allowed, (*LAST, *(replace(way, inputs=self.problem.inputs) for way in in_place))))
 
     @cached_property
     def _by_columns(self) -> bool:

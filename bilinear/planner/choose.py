@@ -160,12 +160,17 @@ class _Weighing:
 
     def borrowed(self) -> Candidate | None:
         """What computes C in parts, with temporaries in C itself; `why` says why it cannot run."""
-        found = Borrowing(self.problem, self.device, LEAST_BLOCK).best()
+        found = Borrowing(self.problem, self.device, LEAST_BLOCK, self.is_accurate).best()
         if found is None:
             return None
         errors = [self.error(Way(part.levels, part.inputs)) for part in found.parts]
         found = replace(found, error=max((error for error in errors if error is not None), default=None))
         return replace(found, why=self.why_not(found))
+
+    def is_accurate(self, way: Way) -> bool:
+        """Whether the bound of a way is within what is allowed."""
+        allowed = self.problem.accuracy
+        return allowed is None or (self.error(way) or 0.0) <= allowed
 
     def error(self, way: Way) -> float | None:
         if self.problem.accuracy is None and not self.explain:

@@ -50,9 +50,10 @@ def borrowing(first: Plan, rest: Plan) -> Plan:
     Both are for the same inner extent and the same other extent of C, whose elements must lie without gaps. Raises `BilinearError` (E543)
     for what is not that.
     """
-    cut_columns = "C" in first.column_major
+    cut_columns, later = "C" in first.column_major, sum(x.m * x.n for x in rest.chain)
+    plans = first, *rest.chain
     same = (first.m, first.k) == (rest.m, rest.k) if cut_columns else (first.k, first.n) == (rest.k, rest.n)
-    if not same or first.rest is not None or first.workspace_elements > sum(x.m * x.n for x in rest.chain):
+    if not same or first.rest is not None or min(min(x.m, x.k, x.n) for x in plans) < 1 or first.workspace_elements > later:
         raise fail("E543", "these parts are not those of one multiply, or one needs more memory than those after it have", "plan again")
     return replace(first, rest=rest)
 

@@ -80,6 +80,8 @@ def _check(choice: Choice) -> None:
             raise ValueError(f"there is no tile {part.tile!r}")
         if part.inputs not in ("preserve", p.inputs):
             raise ValueError("its promise of the inputs is not the problem's")
+        if part is not chosen.parts[-1] and part.inputs != "preserve":
+            raise ValueError("a part that is not the last one writes the inputs")
         if len(part.levels) > MOST_LEVELS or (chosen.rest and not part.levels):
             raise ValueError("its first candidate makes no sense")
     if len(choice.sha256) != len(chosen.all_levels) or not all(name.isidentifier() for name in chosen.all_levels):

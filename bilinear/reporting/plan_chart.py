@@ -162,7 +162,7 @@ def _is_refused(candidate: Candidate) -> bool:
 
 
 def _title(c: Candidate) -> str:
-    return f"{c.name} ({c.strategy}, {c.inputs}): {c.ms:.4g} ms, {c.workspace or 0} bytes of workspace; {c.why}"
+    return f"{c.name} ({c.strategy}, {c.promise}): {c.ms:.4g} ms, {c.workspace or 0} bytes of workspace; {c.why}"
 
 
 def _spot(point: Point) -> Box:

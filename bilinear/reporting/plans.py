@@ -55,7 +55,7 @@ def _row(c: Candidate, choice: Choice) -> tuple[str, ...]:
     ms = "-" if c.ms is None else f"{c.ms:.3f}"
     rate = "-" if not c.ms else f"{2 * p.m * p.k * p.n / c.ms * 1e-9:.1f}"
     workspace = "-" if c.workspace is None else _bytes(c.workspace)
-    return c.name, c.inputs, c.strategy, ms, rate, workspace, "-" if c.error is None else f"{c.error:.1e}", c.why
+    return c.name, c.promise, c.strategy, ms, rate, workspace, "-" if c.error is None else f"{c.error:.1e}", c.why
 
 
 def _bytes(count: int) -> str:

@@ -14,7 +14,7 @@ from bilinear.planner.choice import Choice, Problem
 from bilinear.planner.choose import make_choice, pinned_choice
 from bilinear.planner.device import Device, device_named, load_device
 from bilinear.planner.model import ITEMSIZE
-from bilinear.runtime.safety import has_gaps, shares_memory
+from bilinear.runtime.safety import has_gaps, is_by_column, shares_memory
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -121,11 +121,6 @@ def _logged(problem: Problem, device: Device) -> Choice:
     shape, chosen = f"{problem.m} x {problem.k} x {problem.n}", choice.chosen
     _log().info("auto, %s of %s on %s: %s (%s)", shape, problem.dtype, device.name, chosen.name, chosen.why)
     return choice
-
-
-def is_by_column(x: Any) -> bool:
-    """Whether the columns of a matrix, or of a batch of them, are contiguous."""
-    return bool(x.strides[-2] == x.itemsize != x.strides[-1])
 
 
 def budget_and_buffer(workspace: Any) -> tuple[int | None, Any]:

@@ -270,7 +270,7 @@ def _row(
         asked=case.asked,
         inputs=case.inputs,
         budget=case.budget,
-        levels=chosen.levels,
+        levels=chosen.all_levels,
         plan=chosen.name,
         strategy=chosen.strategy,
         tile=chosen.tile,

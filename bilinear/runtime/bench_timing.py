@@ -18,8 +18,9 @@ Key = TypeVar("Key")
 LEAST_MS, MOST_IN_A_ROW = 2.0, 100
 AHEAD_MS = 20.0
 """Calls that take less are timed behind one of their kind."""
-LONG_MS = 100.0
+LONG_MS = 500.0
 """Calls that take longer settle by themselves."""
+MOST_SETTLING = 2000
 FIRST_HOLD, LONGEST_HOLD = 1.0, 64.0
 """Milliseconds for which the device is held while calls are queued."""
 CYCLES_PER_MS = 2_500_000
@@ -70,14 +71,16 @@ def interleaved(
     how long each takes, where that is known.
 
     Where power limits the clock, a tenth still depends on what ran in the tens of milliseconds before. With `settle_ms` so much of the
-    same call comes first, and so much is timed.
+    same call comes first, and so much is timed, whole calls each (`MOST_SETTLING` at most); what takes longer than `LONG_MS` is timed as it
+    comes.
     """
     for call in calls.values():
         for _ in range(warmups):
             call()
     about = {name: milliseconds(call) for name, call in calls.items()} if once is None else once
-    in_a_row = {name: _count(max(LEAST_MS, settle_ms), about[name]) for name in calls}
-    ahead = {name: _count(settle_ms, about[name]) if about[name] < (LONG_MS if settle_ms else AHEAD_MS) else 0 for name in calls}
+    least, most, long = (settle_ms, MOST_SETTLING, LONG_MS) if settle_ms else (LEAST_MS, MOST_IN_A_ROW, AHEAD_MS)
+    in_a_row = {name: _count(least, about[name], most) for name in calls}
+    ahead = {name: _count(settle_ms, about[name], most) if about[name] < long else 0 for name in calls}
     times: dict[Key, list[float]] = {name: [] for name in calls}
     for order in _orders(calls, repeats):
         for name in order:
@@ -85,9 +88,9 @@ def interleaved(
     return times
 
 
-def _count(ms: float, each: float) -> int:
-    """How many calls make up for so long, within reason."""
-    return max(1, min(MOST_IN_A_ROW, ceil(ms / max(each, 1e-3))))
+def _count(ms: float, each: float, most: int) -> int:
+    """How many calls make up for so long."""
+    return max(1, min(most, ceil(ms / max(each, 1e-3))))
 
 
 def queued(calls: Mapping[Key, Call], repeats: int, in_a_row: int) -> dict[Key, list[float]]:

@@ -12,10 +12,11 @@ from bilinear.errors import BilinearError
 from bilinear.ir.plan import Plan
 from bilinear.planner.choice import Choice
 from bilinear.planner.prepare import check_promise
-from bilinear.runtime.auto import check_plan_fits, choice_for, is_by_column
+from bilinear.runtime.auto import check_plan_fits, choice_for
 from bilinear.runtime.fitted import Recipe, Same, chosen_recipe, fitted_plan
 from bilinear.runtime.kept import keep
 from bilinear.runtime.problem import ArrayProblem, fit
+from bilinear.runtime.safety import is_by_column
 
 log = logging.getLogger("bilinear")
 
@@ -85,7 +86,7 @@ def _decide(asked: Asked, a: Any, b: Any, out: Any, touches: bool) -> Decision:
         return Decision(problem, None)
     is_automatic = asked.device is not None
     try:
-        plan = None if touches or _is_converted(problem, a, b, out) else _plan(recipe, a, b, out)
+        plan = None if touches or not recipe.suits(out) or _is_converted(problem, a, b, out) else _plan(recipe, a, b, out)
     except BilinearError as error:
         if not is_automatic:
             raise
@@ -134,7 +135,9 @@ def _plan(recipe: Recipe, a: Any, b: Any, out: Any) -> Plan:
 
 
 def plan_for(recipe: Recipe, a: Any, b: Any, out: Any) -> Plan:
-    """The plan of a recipe for matrices, or batches of them, of one type; `out` None is a fresh result."""
-    spaces = (("A", a), ("B", b), ("C", out))
+    """The plan of a recipe for matrices, or batches of them, of one type; `out` None, or one that does not suit, is a fresh result."""
+    spaces = (("A", a), ("B", b), ("C", out if recipe.rest is None else None))
     by_column = frozenset(name for name, x in spaces if x is not None and is_by_column(x))
+    if recipe.rest is not None and recipe.by_columns:
+        by_column |= {"C"}
     return fitted_plan(recipe, (a.shape[-2], a.shape[-1], b.shape[-1]), a.dtype, by_column)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import accumulate
 from types import FrameType
 from typing import Any, Protocol
 
@@ -64,8 +65,46 @@ def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, 
     buffer = allocate_workspace(executor, plan, c) if workspace is None else workspace
     pieces = pieces_of(plan, a, b, c, buffer)
     ready = [executor.ready(own, *arrays, alpha, beta) for own, arrays in pieces]
-    for (own, arrays), steps in zip(pieces, ready, strict=True):
-        run_parts(executor, own, parts_of(own), arrays, steps)
+    for (own, arrays), steps, place in zip(pieces, ready, _places(plan), strict=True):
+        run_parts(executor, own, parts_of(own), arrays, steps, place)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the blocks of a plan of a chain lie: in rows `start` to `stop` of C and of A; with `by_columns` in columns of C and of B.
+
+    Its workspaces lie behind them, up to `end`.
+    """
+
+    start: int
+    stop: int
+    end: int
+    by_columns: bool
+
+    def told(self, changed: Iterable[str], undefined: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What is changed and what is undefined, by names of blocks of this plan, as what it is of the caller's matrices."""
+        changed, undefined = list(changed), list(undefined)
+        earlier = [self._range("C", 0, self.start)] if self.start else []
+        behind = [self._range("C", self.start, self.end)] if self.start or any(name[0] == "C" for name in (*changed, *undefined)) else []
+        return (*earlier, *self._operands(changed)), (*behind, *self._operands(undefined))
+
+    def _operands(self, names: Iterable[str]) -> Iterator[str]:
+        cut = "B" if self.by_columns else "A"
+        for name in names:
+            if name[0] != "C":
+                yield f"{name} of {self._range(cut, self.start, self.stop)}" if name[0] == cut else name
+
+    def _range(self, matrix: str, start: int, stop: int) -> str:
+        return f"{matrix}[:, {start}:{stop}]" if self.by_columns else f"{matrix}[{start}:{stop}, :]"
+
+
+def _places(plan: Plan) -> list[Place | None]:
+    """The place of each plan of a chain; none where there is only one."""
+    if plan.rest is None:
+        return [None]
+    by_columns = "C" in plan.column_major
+    ends = list(accumulate(own.n if by_columns else own.m for own in plan.chain))
+    return [Place(start, stop, ends[-1], by_columns) for start, stop in zip((0, *ends), ends, strict=False)]
 
 
 def pieces_of(plan: Plan, a: Any, b: Any, c: Any, buffer: Any) -> list[tuple[Plan, Arrays]]:
@@ -97,22 +136,24 @@ def _lent(plan: Plan, later: Any) -> Any:
     return later.reshape(-1)[: plan.workspace_elements]
 
 
-def run_parts(executor: Executor, plan: Plan, parts: Parts, arrays: Arrays, ready: AbstractContextManager[Sequence[Step]]) -> None:
-    """Run the parts of a plan that an executor has made ready for these arrays, as `execute` promises."""
+def run_parts(
+    executor: Executor, plan: Plan, parts: Parts, arrays: Arrays, ready: AbstractContextManager[Sequence[Step]], place: Place | None = None
+) -> None:
+    """Run the parts of a plan that an executor has made ready for these arrays, as `execute` promises; `place` is that in a chain."""
     with ready as steps, _DeferredInterrupt() if plan.schedule.writes_operands else _NOT_DEFERRED as deliver_interrupt:
         for number, (part, step) in enumerate(zip(parts, steps, strict=True)):
             try:
                 step()
             except Exception as error:
-                raise _Run(executor, plan, arrays, parts[:number]).recover(part, error) from error
+                raise _Run(executor, plan, arrays, parts[:number], place).recover(part, error) from error
             except BaseException as error:
-                error.add_note(str(_Run(executor, plan, arrays, parts[:number]).recover(part, error)))
+                error.add_note(str(_Run(executor, plan, arrays, parts[:number], place).recover(part, error)))
                 raise
             try:
                 deliver_interrupt()
             except BaseException as stop:
                 if number + 1 < len(parts):
-                    _Run(executor, plan, arrays, parts[: number + 1]).go_back(stop)
+                    _Run(executor, plan, arrays, parts[: number + 1], place).go_back(stop)
                 raise
 
 
@@ -240,6 +281,7 @@ class _Run:
     plan: Plan
     arrays: Arrays
     done: Parts
+    place: Place | None = None
 
     def go_back(self, stop: BaseException) -> None:
         """Before an interrupt leaves: bring A and B back; what cannot be brought back becomes a note of the exception."""
@@ -247,7 +289,8 @@ class _Run:
             self.undo()
         except Exception as error:
             changed = dict.fromkeys(name for part in self.done for name in self._written(part))
-            stop.add_note(f"A and B could not be restored: {error}; changed: {', '.join(changed)}")
+            told = changed if self.place is None else (name for names in self.place.told(changed, ()) for name in names)
+            stop.add_note(f"A and B could not be restored: {error}; changed: {', '.join(told)}")
 
     def undo(self) -> None:
         """Run the inverses of what the linear stages that have run did to A and B, last first; all are found before the first runs."""
@@ -274,11 +317,12 @@ class _Run:
             else:
                 message += "; A and B are restored"
                 changed = dict.fromkeys(name for name in changed if not _are_operands((name,)))
-        return StageError(message, tuple(name for name in changed if name not in undefined), undefined)
+        remaining = tuple(name for name in changed if name not in undefined)
+        return StageError(message, *((remaining, undefined) if self.place is None else self.place.told(remaining, undefined)))
 
     def _written(self, part: Strip | Stage) -> tuple[str, ...]:
         """The names of what a strip or a stage writes of A, B and C: blocks, or a range of C beyond its blocks."""
-        lent = () if self.plan.rest is None or isinstance(part, Strip) else ("what of C is computed later",)
+        lent = () if self.plan.rest is None or isinstance(part, Strip) else ("C",)
         if isinstance(part, Strip) and part.inner[0] == 0:
             return (f"C[{part.rows[0]}:{part.rows[1]}, {part.columns[0]}:{part.columns[1]}]",)
         if isinstance(part, Strip):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.plan import USUAL, Plan
 from bilinear.planner.choice import Candidate, Choice, Part
@@ -13,6 +14,7 @@ from bilinear.planner.plan import borrowing, choose_levels, make_plan
 from bilinear.planner.prepare import Level, prepare, prepare_levels
 from bilinear.planner.rings import coefficients_of, require_elements
 from bilinear.planner.ways import algorithm_named
+from bilinear.runtime.safety import has_gaps, is_by_column
 
 
 class Same:
@@ -35,7 +37,7 @@ class Recipe:
     """What shall run: the algorithm of each level, the outermost first, and the promise of what becomes of A and B.
 
     An algorithm alone runs `levels` levels, a number or `auto`. `tile` is that of the products on a GPU. With a `rest` it is for all but
-    the last `left` rows of C (columns, where it lies by columns), which the rest computes afterwards.
+    the last `left` rows of C, or columns where C lies `by_columns`, which the rest computes afterwards.
     """
 
     algorithms: tuple[Loaded, ...]
@@ -44,6 +46,13 @@ class Recipe:
     tile: int = USUAL
     rest: Recipe | None = None
     left: int = 0
+    by_columns: bool = False
+
+    def suits(self, out: Any) -> bool:
+        """Whether a result may be computed in `out` (None: a fresh one): parts hold temporaries in it as it was planned to lie."""
+        if self.rest is None:
+            return True
+        return not self.by_columns if out is None else not has_gaps(out) and is_by_column(out) == self.by_columns
 
     @property
     def promise(self) -> str:
@@ -65,24 +74,26 @@ def chosen_recipe(choice: Choice) -> Recipe | None:
     """What a choice chose, None for the library's multiply."""
     if choice.is_library:
         return None
-    recipe, left = None, 0
+    recipe, left, by_columns = None, 0, "C" in choice.problem.column_major
     for part in reversed(choice.chosen.rest):
-        recipe, left = _recipe(part, recipe, left), left + part.extent
-    return _recipe(choice.chosen, recipe, left)
+        recipe, left = _recipe(part, recipe, left, by_columns), left + part.extent
+    return _recipe(choice.chosen, recipe, left, by_columns)
 
 
-def _recipe(part: Candidate | Part, rest: Recipe | None, left: int) -> Recipe:
+def _recipe(part: Candidate | Part, rest: Recipe | None, left: int, by_columns: bool) -> Recipe:
     same = part.levels[:1] if len(set(part.levels)) == 1 else part.levels
-    return Recipe(tuple(map(algorithm_named, same)), len(part.levels), part.inputs, part.tile, rest, left)
+    return Recipe(tuple(map(algorithm_named, same)), len(part.levels), part.inputs, part.tile, rest, left, by_columns)
 
 
 def fitted_plan(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, by_column: frozenset[str] = frozenset()) -> Plan:
     """The plan of a recipe for an m x k by k x n multiply of a NumPy dtype, proved and fit for the dtype's numbers.
 
-    `by_column` names the operands whose columns are contiguous. Raises `BilinearError` where a proof fails or the dtype cannot hold a
-    coefficient.
+    `by_column` names the operands whose columns are contiguous. Raises `BilinearError` where a proof fails, the dtype cannot hold a
+    coefficient, or parts are not those of this multiply (E543).
     """
     m, k, n = extents
+    if not 0 <= recipe.left < (n if "C" in by_column else m):
+        raise fail("E543", f"parts of {recipe.left} and more are not those of a multiply of {m} x {k} by {k} x {n}", "plan again")
     left = recipe.left
     own, later = ((m, k, n - left), (m, k, left)) if "C" in by_column else ((m - left, k, n), (left, k, n))
     first = _fitted(tuple(map(Same, recipe.algorithms)), recipe.levels, recipe.inputs, own, dtype, by_column, recipe.tile)

@@ -82,8 +82,8 @@ def _leading(x: Any) -> int | None:
 def multiply_of(a: Any, b: Any, c: Any) -> Multiply | None:
     """The multiply of CuPy's own matrices of these layouts on the current device; None for what is left to `cupy.matmul`.
 
-    That is what `gemm_of` leaves, a row by a column of medium length, other types than float32 and float64, and float32 where CuPy is told
-    to round it to TF32.
+    That is what `gemm_of` leaves, a row by a column of medium length, other types than float32 and float64, and float32 where
+    the environment's CUPY_TF32 asks for TF32.
     """
     cupy = sys.modules.get("cupy")
     if cupy is None or not type(a) is type(b) is type(c) is cupy.ndarray:

@@ -27,7 +27,7 @@ from bilinear.runtime.library import multiply_of
 from bilinear.runtime.magnitudes import check_tolerance, check_tolerance_option
 from bilinear.runtime.problem import ArrayProblem, factor
 from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlanRepeat, Reaches, keep_repeat, key_of, repeated, uses_library
-from bilinear.runtime.safety import check_writable_inputs, has_gaps, is_writable, shares_memory
+from bilinear.runtime.safety import check_writable_inputs, is_writable, shares_memory
 from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
@@ -60,7 +60,7 @@ def matmul(
     the library's multiply. `levels` is the number of recursion levels; 0 is the library's multiply. `inputs` promises what happens to `a`
     and `b`: `preserve` never writes them, `restore` may write them and brings them back to rounding, `consume` leaves them undefined; the
     last two need an in-place schedule. With alpha = 0 the operands are not read, with beta = 0 `out` is not read. alpha is a number of the
-    product's type, beta of the type of `out`. `workspace` is the most bytes that the plan may allocate, "none" or "unlimited" (the
+    product's type, beta of the type of `out`; what rounds to 0 there may count as 0. `workspace` is the most bytes that the plan may allocate, "none" or "unlimited" (the
     default), or a one-dimensional array to be used in place of a fresh allocation, whose memory a first touch makes slow; what does not fit
     is refused with the bytes that are needed. A result aside from `out`, as large as `out`, counts among these bytes: it is made where
     `out` has another dtype than the product or overlaps an operand, and where beta is not 0 and the schedule overwrites what it computes;
@@ -145,7 +145,8 @@ class _Request(NamedTuple):
         decision = decide(asked, a, b, out, touches)
         if decision.recipe is None:
             result = self.by_library(decision.problem, a, b, out, touches)
-            self.keep(decision, a, b, result)
+            if not touches:  # where arrays overlap, nothing else was asked for
+                self.keep(decision, a, b, result)
             return result
         result = self.kind.module.empty(decision.problem.shape, decision.problem.dtype) if out is None else out
         try:
@@ -168,7 +169,7 @@ class _Request(NamedTuple):
         if recipe is None:
             multiply, known = multiply_of(a, b, out) if self.alpha != 0 else None, (self.kind.module, problem, Reaches(a, b, out))
             keep_repeat(self.key, CupyRepeat(*known) if multiply is None else LibraryRepeat(*known, multiply))
-        elif plan is not None and a.ndim == b.ndim == out.ndim == 2 and self.runs_in(plan, out):
+        elif plan is not None and a.ndim == b.ndim == out.ndim == 2 and self.adds_with(plan):
             executor = _cuda_executor()
             bound = executor.bind(plan, a, b, out) if plan.rest is None else None
             keep_repeat(self.key, PlanRepeat(executor, problem, plan, recipe.promise, bound, Reaches(a, b, out)))
@@ -219,27 +220,27 @@ class _Request(NamedTuple):
         left, right, target = _as_matrices(a, b, out)
         if recipe.promise != "preserve":
             self.check_in_place(executor, recipe, left, right, target)
-        if plan is not None and self.runs_in(plan, target):
+        if plan is not None and self.adds_with(plan):
             self.check_budget(plan, target.dtype.itemsize)
             self.run_all(executor, plan, left, right, target, alpha, beta)
             return
         xp, dtype = self.kind.module, problem.dtype
         left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
-        aside = target.dtype != dtype or _touches(target, left, right)
+        aside = target.dtype != dtype or _touches(target, left, right) or not recipe.suits(target)
         if not aside and target.size:
-            aside = not self.runs_in(plan_for(recipe, left, right, target), target)
+            aside = not self.adds_with(plan_for(recipe, left, right, target))
         plan = plan_for(recipe, left, right, None if aside else target) if target.size else None
         if plan is not None:
             self.check_budget(plan, dtype.itemsize, target.size if aside else 0)
-        result = xp.empty(target.shape, dtype) if aside else target
+        result = target if not aside else _fresh(xp, target.shape, dtype, plan is not None and "C" in plan.column_major)
         if plan is not None:
             self.run_all(executor, plan, left, right, result, alpha, 0 if aside else beta)
         if aside:
             _accumulate(target, result, beta)
 
-    def runs_in(self, plan: Plan, target: Any) -> bool:
-        """Whether a plan can compute a result where it is to be: some overwrite it, and some hold temporaries in it, without gaps."""
-        return not (plan.overwrites and self.beta != 0) and (plan.rest is None or not has_gaps(target))
+    def adds_with(self, plan: Plan) -> bool:
+        """Whether a plan can add to a result where that is asked for: some overwrite it."""
+        return not (plan.overwrites and self.beta != 0)
 
     def check_budget(self, plan: Plan, itemsize: int, aside: int = 0) -> None:
         """Refuse (E535) a plan whose workspace, with so many elements of a result aside from `out`, is more than is allowed."""
@@ -291,6 +292,11 @@ class _Request(NamedTuple):
         calls = products // max(1, prod(left.shape[:-2])), products // max(1, prod(right.shape[:-2]))
         for plan, operands in operands_of(plan_for(recipe, left, right, target), left, right):
             check_tolerance(executor, plan, operands, calls, float(self.tolerance or 0))
+
+
+def _fresh(xp: Any, shape: tuple[int, ...], dtype: Any, by_columns: bool) -> Any:
+    """A matrix, or a batch of them, by rows or by columns."""
+    return xp.empty((*shape[:-2], shape[-1], shape[-2]), dtype).swapaxes(-1, -2) if by_columns else xp.empty(shape, dtype)
 
 
 def _as_matrices(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:

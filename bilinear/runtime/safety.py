@@ -54,6 +54,11 @@ def shares_memory(x: Any, y: Any) -> bool:
     return x_low < y_high and y_low < x_high and x.size > 0 and y.size > 0 and not _beside_each_other(x, y)
 
 
+def is_by_column(x: Any) -> bool:
+    """Whether the columns of a matrix, or of a batch of them, are contiguous."""
+    return bool(x.strides[-2] == x.itemsize != x.strides[-1])
+
+
 def has_gaps(matrix: Any) -> bool:
     """Whether the elements of a matrix, or of each of a batch, do not lie one behind the other, row by row or column by column."""
     (m, n), strides, size = matrix.shape[-2:], matrix.strides[-2:], matrix.itemsize

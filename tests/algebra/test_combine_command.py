@@ -78,6 +78,25 @@ def test_more_schemes_from_files_and_folders(shell: Shell, tmp_path: Path) -> No
     assert status == 1 and "error[E351]" in err
 
 
+def test_a_broken_file_of_a_folder_is_told_of_and_the_others_are_used(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "broken.bl").write_text("scheme broken <2,2,2;7>\n  M1 = A11 *\n")
+    (tmp_path / "notes.txt").write_text("nothing of the kind")
+    (tmp_path / "order.bl").write_text("schedule s of strassen: in-place\n  stage { A11 += A12 }\n")
+    status, out, err = shell("combine", "2", tmp_path)
+    assert status == 0 and out.startswith("7 products")
+    assert err.startswith(f"{tmp_path / 'broken.bl'} is passed over: ") and err.count("passed over") == 1
+
+
+def test_the_size_of_a_file_is_that_of_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheme, head = load("strassen").scheme, "# \N{GREEK SMALL LETTER OMEGA} of Strassen\n"
+    text = writing.readable_text(scheme, head)
+    monkeypatch.setattr(writing, "MOST_BYTES", len(text))
+    with pytest.raises(BilinearError, match="E641"):
+        writing.readable_text(scheme, head)
+    monkeypatch.setattr(writing, "MOST_BYTES", len(text) + 1)
+    assert writing.readable_text(scheme, head) == text
+
+
 def test_only_schemes_over_the_ring_are_used(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "near.bl"
     path.write_text("scheme near <1,1,2;1> over Z/2\n  M1: 1 | 1 1 | 1 1\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -125,6 +126,23 @@ def test_temporaries_fit_into_what_is_computed_later(shape: tuple[int, int, int]
 def test_a_device_without_memory_runs_nothing_that_does_not_fit() -> None:
     small = replace(H200, memory=7 * 2**30)  # the operands take six
     assert make_choice(LARGE, small).chosen.workspace == 0
+
+
+def test_parts_of_more_levels_give_way_to_fewer_where_accuracy_asks_for_it() -> None:
+    free = make_choice(replace(LARGE, workspace=0), H200, explain=True)
+    best = next(c for c in free.candidates if c.strategy == "borrow")
+    assert best.error is not None and len(best.levels) > 1
+    stricter = make_choice(replace(LARGE, workspace=0, accuracy=best.error * 0.99), H200, explain=True)
+    (other,) = (c for c in stricter.candidates if c.strategy == "borrow")
+    assert other.error is not None and other.error < best.error and not other.why.startswith("its error bound")
+
+
+def test_a_table_tells_what_all_parts_do_to_the_inputs() -> None:
+    found = Borrowing(replace(LARGE, inputs="restore", workspace=0), H200, 512).best()
+    assert found is not None and (found.inputs, found.promise) == ("preserve", "restore")
+    known = make_choice(replace(LARGE, inputs="restore", workspace=0), H200)
+    table = plan_table(replace(known, candidates=(found, *known.candidates[1:])))
+    assert re.search(rf"{re.escape(found.name)} +restore +borrow ", table)
 
 
 def test_an_accuracy_is_kept_by_the_bound() -> None:

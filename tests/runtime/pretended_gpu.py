@@ -60,8 +60,10 @@ class Array:
         self.host += other.host
         return self
 
-    def __rmul__(self, factor: Any) -> Array:
+    def __mul__(self, factor: Any) -> Array:
         return Array(factor * self.host)
+
+    __rmul__ = __mul__
 
     def __int__(self) -> int:
         return int(self.host)
@@ -74,6 +76,9 @@ class Array:
 
     def reshape(self, *shape: int) -> Array:
         return Array(self.host.reshape(*shape))
+
+    def swapaxes(self, x: int, y: int) -> Array:
+        return Array(self.host.swapaxes(x, y))
 
     @property
     def T(self) -> Array:  # NumPy's name

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -58,7 +60,8 @@ def test_every_chain_is_exact_and_allocates_nothing(name: str, shape: tuple[int,
     for orders in map("".join, product("CF", repeat=3)):
         a, b, c = operands(shape, orders)
         wanted, kept = 3 * (a @ b), (a.copy(), b.copy())
-        bilinear.matmul(a, b, c, alpha=3, plan=chain(shape, name), workspace="none")
+        plan = chain(shape, name, column_major=("C",) if orders[2] == "F" else ())
+        bilinear.matmul(a, b, c, alpha=3, plan=plan, workspace="none")
         np.testing.assert_array_equal(c, wanted)
         np.testing.assert_array_equal(a, kept[0])
         np.testing.assert_array_equal(b, kept[1])
@@ -70,8 +73,8 @@ def test_it_is_found_again_on_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(auto, "current_device", lambda: None)
     decide._decisions.clear()
     pretend(monkeypatch)
-    plan = chain(SQUARE, name)
     for orders in ("CCC", "FCF"):
+        plan = chain(SQUARE, name, column_major=("C",) if orders[2] == "F" else ())
         for _ in range(2):
             a, b, c = operands(SQUARE, orders)
             wanted = 3 * (a @ b)
@@ -90,6 +93,39 @@ def test_a_batch_is_computed_matrix_by_matrix() -> None:
     np.testing.assert_array_equal(bilinear.matmul(a, b, plan=chain(shape, "two levels, then one")), a @ b)
     with pytest.raises(BilinearError, match="E533"):
         bilinear.matmul(a / 3, b, plan=chain(shape, "the last one in place"), tolerance=0)
+
+
+@pytest.mark.parametrize("shape", [(256, 64, 32), (40, 64, 300), (64, 64, 64), (48, 64, 80)])
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_a_result_in_the_other_order_is_computed_aside(on_gpu: bool, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was planned as rows is never taken for columns: nothing beside the result is written, whatever the extents are."""
+    monkeypatch.setattr(auto, "current_device", lambda: None)
+    decide._decisions.clear()
+    if on_gpu:
+        pretend(monkeypatch)
+    m, _, n = shape
+    known = bilinear.plan(*shape, "float64", device="h200", levels=DEPTH_FIRST)
+    by_rows, by_columns = (
+        replace(
+            known,
+            problem=replace(known.problem, column_major=order),
+            candidates=(replace(known.chosen, workspace=0, rest=(Part(left, ("classical",), "preserve", 0),)),),
+        )
+        for order, left in (((), m - 2), (("C",), n - 2))
+    )
+    a, b, _ = operands(shape, "CCC")
+    for plan, order in ((by_rows, "F"), (by_columns, "C")):
+        memory = np.full(3 * m * n, 7.0)
+        c = memory[m * n : 2 * m * n].reshape((m, n), order=order)  # type: ignore[call-overload]
+        given = tuple(map(Array, (a.copy(), b.copy(), c))) if on_gpu else (a, b, c)
+        with pytest.raises(BilinearError, match="E535"):
+            bilinear.matmul(*given, plan=plan, workspace="none")
+        for _ in range(2):
+            c[...] = np.nan
+            bilinear.matmul(*given, plan=plan)
+            np.testing.assert_array_equal(c, a @ b)
+        assert (memory[: m * n] == 7).all() and (memory[2 * m * n :] == 7).all()
+    decide._decisions.clear()
 
 
 @pytest.mark.parametrize("beta", [0, 2])
@@ -119,7 +155,47 @@ def test_what_is_lent_is_told_to_be_changed(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(np, "matmul", broken)
     with pytest.raises(StageError) as caught:
         bilinear.matmul(a, b, c, plan=chain(shape, "one level"))
-    assert "what of C is computed later" in str(caught.value)
+    assert (caught.value.changed, caught.value.undefined) == ((), ("C[0:64, :]",))
+
+
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("name", CHAINS)
+def test_what_an_error_lists_is_what_has_changed(name: str, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every step of every part: rows of C that are not told of are as they were, and so are A and B but for blocks that are told of."""
+    plan = chain(SQUARE, name, column_major=("C",) if order == "F" else ())
+    steps, left = numpy_executor.NumpyExecutor.steps, [0]
+
+    def failing(self: Any, *arguments: Any) -> Any:
+        return [partial(run, step) for step in steps(self, *arguments)]
+
+    def run(step: Any) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise FloatingPointError("broken")
+        step()
+
+    monkeypatch.setattr(numpy_executor.NumpyExecutor, "steps", failing)
+    told = set()
+    for number in range(1, 200):
+        a, b, c = operands(SQUARE, f"CC{order}")
+        c[...] = 5
+        kept, left[0] = (a.copy(), b.copy()), number
+        try:
+            bilinear.matmul(a, b, c, plan=plan)
+        except StageError as error:
+            names = (*error.changed, *error.undefined)
+        else:
+            break
+        told.add(names)
+        spared = np.ones(64, bool)
+        for span in (one for one in names if one[0] == "C"):
+            low, high = re.findall(r"\d+", span)
+            spared[int(low) : int(high)] = False
+        assert ((c if order == "C" else c.T)[spared] == 5).all(), names
+        for matrix, before, letter in ((a, kept[0], "A"), (b, kept[1], "B")):
+            if not any(one[0] == letter for one in names):
+                np.testing.assert_array_equal(matrix, before)
+    assert len(told) > 1 and number > 10, "all steps are tried"
 
 
 def test_a_chain_is_kept_in_a_file(tmp_path: Path) -> None:
@@ -150,3 +226,12 @@ def test_a_file_that_makes_no_sense_is_refused(change: dict[str, Any], code: str
     with pytest.raises(BilinearError, match=code):
         bilinear.matmul(a, b, c, plan=load_plan(tmp_path / "plan.json"))
     assert np.isnan(c).all()
+
+
+def test_only_the_last_part_of_a_file_writes_the_inputs(tmp_path: Path) -> None:
+    """What an earlier one consumes the later ones still need."""
+    plan = chain(SQUARE, "the last one in place")
+    first, rest = replace(plan.chosen, inputs="restore"), plan.chosen.rest
+    save_plan(replace(plan, candidates=(replace(first, rest=rest),)), tmp_path / "plan.json")
+    with pytest.raises(BilinearError, match="a part that is not the last one writes the inputs"):
+        load_plan(tmp_path / "plan.json")

@@ -151,6 +151,24 @@ def test_out_that_now_overlaps_an_operand(options: dict[str, Any], gpu: Gpu) -> 
     np.testing.assert_array_equal(wide[1:], x @ y)
 
 
+def test_a_call_whose_arrays_overlap_decides_nothing_for_others(gpu: Gpu) -> None:
+    """With a description `auto` has plans for these layouts, but none where `out` is an operand."""
+    (x, y, _), (a, b, c) = operands(3)
+    bilinear.matmul(a, b, a)
+    np.testing.assert_array_equal(a.host, x @ y)
+    assert not repeat._repeats
+    bilinear.matmul(Array(x.copy()), b, c)
+    assert len(repeat._repeats) == 1
+
+
+def test_alpha_0_scales_what_is_there(gpu: Gpu) -> None:
+    (*_, z), (a, b, c) = operands(4)
+    a.host[...] = np.nan
+    for factor in (2, 4):
+        bilinear.matmul(a, b, c, alpha=0, beta=2, levels=0)
+        np.testing.assert_array_equal(c.host, factor * z)
+
+
 @pytest.mark.parametrize("inputs", ["restore", "consume"])
 def test_operands_that_now_overlap_are_refused(inputs: Any, gpu: Gpu) -> None:
     kept(gpu, **IN_PLACE, inputs=inputs)
