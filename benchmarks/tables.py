@@ -69,7 +69,8 @@ def grid(result: dict[str, Any]) -> str:
     columns = [("classical",), *((name,) * levels for name, _ in GRID for levels in (1, 2, 3, 4))]
     columns = [c for c in columns if any(key[2:] == c for key in times)]
     lines = [
-        f"Time of the library over ours at sizes of the model's grid, in the fastest tile, not checked and not settled in that run, {_source(result)}",
+        f"Time of the library over ours at sizes of the model's grid, in the fastest tile, not checked and not settled in that run, "
+        f"{_source(result)}",
         "",
         f"| dtype | N | library | {' | '.join(f'`{c[0]}`, {len(c)}' for c in columns)} |",
         "|---|--:|--:|" + "--:|" * len(columns),

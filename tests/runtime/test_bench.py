@@ -438,9 +438,9 @@ def test_what_is_found_is_kept_also_where_the_run_is_broken_off(gpu: Gpu, tmp_pa
     assert wanted.items() <= found.items() and found["error"] <= found["bound"] and len(found["launches"]) == 7
 
 
-def test_what_is_found_is_saved_every_half_minute(gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_found_is_saved_every_few_seconds(gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saves: list[int] = []
-    clock = iter([0.0, 10.0, 31.0, 31.0, 40.0, 70.0, 70.0])
+    clock = iter([0.0, 2.0, 6.0, 6.0, 8.0, 14.0, 14.0])
     monkeypatch.setattr(bench, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(bench, "save", lambda result, file: saves.append(len(result.left_out)))
     collect((LeftOut(str(i), "") for i in range(4)), "bench", [], tmp_path / "x")
