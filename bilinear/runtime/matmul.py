@@ -63,11 +63,11 @@ def matmul(
     product's type, beta of the type of `out`; what rounds to 0 there may count as 0. `workspace` is the most bytes that the plan may
     allocate, "none" or "unlimited" (the default), or a one-dimensional array to be used in place of a fresh allocation, whose memory a
     first touch makes slow; what does not fit is refused with the bytes that are needed. A result aside from `out`, as large as `out`,
-    counts among these bytes: it is made where `out` has another dtype than the product or overlaps an operand, where beta is not 0 and
-    the schedule overwrites what it computes, and where `out` does not lie as a plan of parts was made for; it is not laid in a given array. Not counted are a fresh result, copies of operands of another
-    dtype than the product, and buffers that do not grow with the problem. `stream` is a CuPy stream, or for PyTorch's tensors one of
-    PyTorch; the default is the current one of the library whose arrays these are. On another one, arrays are to be kept until it is through
-    with them.
+    counts among these bytes: it is made where `out` has another dtype than the product or overlaps an operand, where beta is not 0 and the
+    schedule overwrites what it computes, and where `out` does not lie as a plan of parts was made for; it is not laid in a given array. Not
+    counted are a fresh result, copies of operands of another dtype than the product, and buffers that do not grow with the problem.
+    `stream` is a CuPy stream, or for PyTorch's tensors one of PyTorch; the default is the current one of the library whose arrays these
+    are. On another one, arrays are to be kept until it is through with them.
 
     `tolerance` says how far `restore` may move an element of `a` or `b`, relative to the largest magnitude of the finest block that it
     lies in. The magnitudes of all blocks are scanned first; where the drift bound of the schedule is above the tolerance for one of
