@@ -11,8 +11,9 @@ from bilinear.planner.choice import Choice
 from bilinear.runtime import matmul
 from bilinear.runtime.arrays import kind_of
 from bilinear.runtime.bench_timing import each_milliseconds, median
+from bilinear.runtime.chain import pieces_of
 from bilinear.runtime.decide import plan_for
-from bilinear.runtime.executor import allocate_workspace, parts_of, pieces_of
+from bilinear.runtime.executor import allocate_workspace, parts_of
 from bilinear.runtime.fitted import chosen_recipe
 
 REPEATS = 3

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import accumulate
 from types import FrameType
 from typing import Any, Protocol
 
@@ -16,12 +15,11 @@ from bilinear.ir.plan import Plan, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import plain
+from bilinear.runtime.chain import Arrays, Lines, lines_of, pieces_of
 from bilinear.verify.inverse import invert_stage
 
 Step = Callable[[], None]
 Parts = tuple[Strip | Stage, ...]
-Arrays = tuple[Any, Any, Any, Any]
-"""A, B, C, and the workspace."""
 
 # The module under `signal`: what wraps it looks for every handler in an enumeration, which takes longer than a launch.
 _handlers: Any = getattr(signal, "_signal", signal)
@@ -65,95 +63,28 @@ def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, 
     buffer = allocate_workspace(executor, plan, c) if workspace is None else workspace
     pieces = pieces_of(plan, a, b, c, buffer)
     ready = [executor.ready(own, *arrays, alpha, beta) for own, arrays in pieces]
-    for (own, arrays), steps, place in zip(pieces, ready, _places(plan), strict=True):
-        run_parts(executor, own, parts_of(own), arrays, steps, place)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the blocks of a plan of a chain lie: in rows `start` to `stop` of C and of A; with `by_columns` in columns of C and of B.
-
-    Its workspaces lie behind them, up to `end`.
-    """
-
-    start: int
-    stop: int
-    end: int
-    by_columns: bool
-
-    def told(self, changed: Iterable[str], undefined: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What is changed and what is undefined, by names of blocks of this plan, as what it is of the caller's matrices."""
-        changed, undefined = list(changed), list(undefined)
-        earlier = [self._range("C", 0, self.start)] if self.start else []
-        behind = [self._range("C", self.start, self.end)] if self.start or any(name[0] == "C" for name in (*changed, *undefined)) else []
-        return (*earlier, *self._operands(changed)), (*behind, *self._operands(undefined))
-
-    def _operands(self, names: Iterable[str]) -> Iterator[str]:
-        cut = "B" if self.by_columns else "A"
-        for name in names:
-            if name[0] != "C":
-                yield f"{name} of {self._range(cut, self.start, self.stop)}" if name[0] == cut else name
-
-    def _range(self, matrix: str, start: int, stop: int) -> str:
-        return f"{matrix}[:, {start}:{stop}]" if self.by_columns else f"{matrix}[{start}:{stop}, :]"
-
-
-def _places(plan: Plan) -> list[Place | None]:
-    """The place of each plan of a chain; none where there is only one."""
-    if plan.rest is None:
-        return [None]
-    by_columns = "C" in plan.column_major
-    ends = list(accumulate(own.n if by_columns else own.m for own in plan.chain))
-    return [Place(start, stop, ends[-1], by_columns) for start, stop in zip((0, *ends), ends, strict=False)]
-
-
-def pieces_of(plan: Plan, a: Any, b: Any, c: Any, buffer: Any) -> list[tuple[Plan, Arrays]]:
-    """Each plan of a chain with its operands, and with its workspace: what the next ones will overwrite, the buffer for the last."""
-    pieces: list[tuple[Plan, Arrays]] = []
-    by_column = "C" in plan.column_major
-    for own, (left, right) in operands_of(plan, a, b):
-        now, c = (c[:, : own.n], c[:, own.n :]) if by_column else (c[: own.m], c[own.m :])
-        pieces.append((own, (left, right, now, buffer if own.rest is None else _lent(own, c.T if by_column else c))))
-    return pieces
-
-
-def operands_of(plan: Plan, a: Any, b: Any) -> list[tuple[Plan, tuple[Any, Any]]]:
-    """Each plan of a chain with its rows of A, and with its columns of B; these may be batches."""
-    found: list[tuple[Plan, tuple[Any, Any]]] = []
-    for own in plan.chain:
-        if "C" in plan.column_major:
-            left, right, b = a, b[..., : own.n], b[..., own.n :]
-        else:
-            left, right, a = a[..., : own.m, :], b, a[..., own.m :, :]
-        found.append((own, (left, right)))
-    return found
-
-
-def _lent(plan: Plan, later: Any) -> Any:
-    """The workspace of a plan in a part of C that is computed later."""
-    if not later.flags.c_contiguous:
-        raise ValueError("C has gaps, and cannot hold workspaces")
-    return later.reshape(-1)[: plan.workspace_elements]
+    for (own, arrays), steps, lines in zip(pieces, ready, lines_of(plan), strict=True):
+        run_parts(executor, own, parts_of(own), arrays, steps, lines)
 
 
 def run_parts(
-    executor: Executor, plan: Plan, parts: Parts, arrays: Arrays, ready: AbstractContextManager[Sequence[Step]], place: Place | None = None
+    executor: Executor, plan: Plan, parts: Parts, arrays: Arrays, ready: AbstractContextManager[Sequence[Step]], lines: Lines | None = None
 ) -> None:
-    """Run the parts of a plan that an executor has made ready for these arrays, as `execute` promises; `place` is that in a chain."""
+    """Run the parts of a plan that an executor has made ready for these arrays, as `execute` promises; `lines` are its own in a chain."""
     with ready as steps, _DeferredInterrupt() if plan.schedule.writes_operands else _NOT_DEFERRED as deliver_interrupt:
         for number, (part, step) in enumerate(zip(parts, steps, strict=True)):
             try:
                 step()
             except Exception as error:
-                raise _Run(executor, plan, arrays, parts[:number], place).recover(part, error) from error
+                raise _Run(executor, plan, arrays, parts[:number], lines).recover(part, error) from error
             except BaseException as error:
-                error.add_note(str(_Run(executor, plan, arrays, parts[:number], place).recover(part, error)))
+                error.add_note(str(_Run(executor, plan, arrays, parts[:number], lines).recover(part, error)))
                 raise
             try:
                 deliver_interrupt()
             except BaseException as stop:
                 if number + 1 < len(parts):
-                    _Run(executor, plan, arrays, parts[: number + 1], place).go_back(stop)
+                    _Run(executor, plan, arrays, parts[: number + 1], lines).go_back(stop)
                 raise
 
 
@@ -281,7 +212,7 @@ class _Run:
     plan: Plan
     arrays: Arrays
     done: Parts
-    place: Place | None = None
+    lines: Lines | None = None
 
     def go_back(self, stop: BaseException) -> None:
         """Before an interrupt leaves: bring A and B back; what cannot be brought back becomes a note of the exception."""
@@ -289,7 +220,7 @@ class _Run:
             self.undo()
         except Exception as error:
             changed = dict.fromkeys(name for part in self.done for name in self._written(part))
-            told = changed if self.place is None else (name for names in self.place.told(changed, ()) for name in names)
+            told = changed if self.lines is None else (name for names in self.lines.told(changed, ()) for name in names)
             stop.add_note(f"A and B could not be restored: {error}; changed: {', '.join(told)}")
 
     def undo(self) -> None:
@@ -318,7 +249,7 @@ class _Run:
                 message += "; A and B are restored"
                 changed = dict.fromkeys(name for name in changed if not _are_operands((name,)))
         remaining = tuple(name for name in changed if name not in undefined)
-        return StageError(message, *((remaining, undefined) if self.place is None else self.place.told(remaining, undefined)))
+        return StageError(message, *((remaining, undefined) if self.lines is None else self.lines.told(remaining, undefined)))
 
     def _written(self, part: Strip | Stage) -> tuple[str, ...]:
         """The names of what a strip or a stage writes of A, B and C: blocks, or a range of C beyond its blocks."""

@@ -20,8 +20,9 @@ from bilinear.planner.ways import algorithm_named
 from bilinear.runtime import auto
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
 from bilinear.runtime.auto import budget_and_buffer, check_plan_options, over_budget
+from bilinear.runtime.chain import operands_of
 from bilinear.runtime.decide import Asked, Decision, decide, plan_for
-from bilinear.runtime.executor import Executor, allocate_workspace, execute, operands_of
+from bilinear.runtime.executor import Executor, allocate_workspace, execute
 from bilinear.runtime.fitted import Recipe, Same
 from bilinear.runtime.library import multiply_of
 from bilinear.runtime.magnitudes import check_tolerance, check_tolerance_option
