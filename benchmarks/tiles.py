@@ -20,12 +20,12 @@ from bilinear.runtime.executor import execute
 
 CANDIDATES: dict[str, list[SimtTile | MmaTile]] = {
     "float64": [
-        *lowering.TILES["double"],
+        *lowering.KERNEL_TILES["double"],
         MmaTile(128, 64, 16, 2, 2, 4, blocks=2),
         MmaTile(64, 64, 16, 2, 2, 3, blocks=3),
     ],
     "float32": [
-        *lowering.TILES["float"],
+        *lowering.KERNEL_TILES["float"],
         SimtTile(128, 128, 16, 2, 2, 3, blocks=2),
         SimtTile(64, 64, 16, 2, 2, 3, blocks=4),
     ],
@@ -34,7 +34,7 @@ CANDIDATES: dict[str, list[SimtTile | MmaTile]] = {
 
 def steps(tile: SimtTile | MmaTile, dtype: str, a: Any, b: Any, c: Any) -> Any:
     """The launch of a plain product with this tile, built now."""
-    lowering.TILES[{"float64": "double", "float32": "float"}[dtype]] = (tile,) * len(TILES)
+    lowering.KERNEL_TILES[{"float64": "double", "float32": "float"}[dtype]] = (tile,) * len(TILES)
     cuda_executor._functions.clear()
     schedule = plain().schedule
     plan = make_plan(schedule, a.shape[0], a.shape[1], b.shape[1], a.itemsize)

@@ -29,7 +29,7 @@ from bilinear.ir.kernel import (
 from bilinear.ir.plan import USUAL
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
 
-TILES: dict[str, tuple[SimtTile | MmaTile, ...]] = {
+KERNEL_TILES: dict[str, tuple[SimtTile | MmaTile, ...]] = {
     "float": (
         SimtTile(m=64, n=128, k=16, m_warps=2, n_warps=2, stages=3, blocks=3),
         SimtTile(m=128, n=256, k=16, m_warps=2, n_warps=4, stages=3, blocks=1),
@@ -79,7 +79,7 @@ def schedule_to_launches(schedule: Schedule, element: str, tile: int = USUAL) ->
         for number, (parts, table) in enumerate(linear.items(), 1)
     }
     if products:
-        kernels[None] = _product_kernel(schedule, products, f"{stem}_product_{suffix}", element, TILES[element][tile])
+        kernels[None] = _product_kernel(schedule, products, f"{stem}_product_{suffix}", element, KERNEL_TILES[element][tile])
     return tuple(Launch(kernels[key], first, Grid(_tilings(kernels[key]), count)) for key, first, count in ranges)
 
 

@@ -9,7 +9,7 @@ from math import isqrt
 from typing import Any, Protocol
 
 from bilinear.codegen.program import ELEMENTS, Progress, no_progress
-from bilinear.codegen.schedule_to_launches import TILES
+from bilinear.codegen.schedule_to_launches import KERNEL_TILES
 from bilinear.errors import fail
 from bilinear.ir.plan import LARGE, SMALL, USUAL
 from bilinear.ir.schedule import Schedule
@@ -91,7 +91,9 @@ def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device
 
 def _start_of(dtype: str) -> ElementRates:
     """The tiles, and rates that are yet to be measured."""
-    tiles = tuple(TileRates(tile.m, tile.n, tile.blocks, 0.0, 0.5, ((1.0, 1.0),), 1.0, 1 / tile.blocks) for tile in TILES[ELEMENTS[dtype]])
+    tiles = tuple(
+        TileRates(tile.m, tile.n, tile.blocks, 0.0, 0.5, ((1.0, 1.0),), 1.0, 1 / tile.blocks) for tile in KERNEL_TILES[ELEMENTS[dtype]]
+    )
     flat = ((1.0, UNKNOWN),)
     none = {"accumulating": 1.0, "epilogue": FREE, "scattered_epilogue": 1.0, "strip": 1.0}
     more = {"scattered": 1.0, "streaming": flat, "product": flat, "library": flat, "library_unaligned": 1.0}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bilinear.codegen.schedule_to_launches import TILES, schedule_to_launches
+from bilinear.codegen.schedule_to_launches import KERNEL_TILES, schedule_to_launches
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.ir.kernel import LinearKernel, ProductKernel
@@ -62,7 +62,7 @@ def test_the_counts_are_those_of_the_launches(name: str, inputs: str, levels: in
 def test_the_tiles_of_the_description_are_those_of_the_kernels() -> None:
     for dtype, element in (("float32", "float"), ("float64", "double")):
         described = [(own.rows, own.columns, own.blocks) for own in H200.rates(dtype).tiles]
-        assert described == [(tile.m, tile.n, tile.blocks) for tile in TILES[element]]
+        assert described == [(tile.m, tile.n, tile.blocks) for tile in KERNEL_TILES[element]]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -17,15 +17,19 @@ import numpy as np
 import pytest
 from runtime.bench_gpu import SLOW_LIBRARY, Gpu, Timed, pretend
 
+import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.measurement import Benchmark, LeftOut, Load, Measurement
-from bilinear.runtime import auto, bench, bench_library, bench_machine
+from bilinear.ir.schedule import Schedule
+from bilinear.planner.prepare import plain
+from bilinear.runtime import auto, bench, bench_library, bench_machine, bench_tasks
 from bilinear.runtime.bench import Effort, collect, measure
 from bilinear.runtime.bench_check import check, fill_integers, wrong_libraries
 from bilinear.runtime.bench_launches import launch_times
 from bilinear.runtime.bench_shapes import FAMILIES, LARGEST_SIDE, MOST_FLOPS, grid, read_shapes_file, read_sizes
 from bilinear.runtime.bench_tasks import AUTO, PLANNED, Case, Task, build_ahead, choose, pinned, tasks_for
 from bilinear.runtime.bench_timing import LONGEST_HOLD, MOST_IN_A_ROW, interleaved, median_interval, queued
+from bilinear.runtime.fitted import chosen_recipe, fitted_plan
 from bilinear.runtime.matmul import matmul
 
 SMALL = (64, 65, 64)
@@ -445,6 +449,23 @@ def test_what_is_found_is_saved_every_few_seconds(gpu: Gpu, tmp_path: Path, monk
     monkeypatch.setattr(bench, "save", lambda result, file: saves.append(len(result.left_out)))
     collect((LeftOut(str(i), "") for i in range(4)), "bench", [], tmp_path / "x")
     assert saves == [0, 2, 4, 4]
+
+
+@pytest.mark.parametrize(
+    "levels", [("winograd",), ("winograd", "winograd"), ("winograd", "dps_444"), ("winograd_depth_first", "winograd"), ("msmes", "msmes")]
+)
+def test_what_is_built_ahead_is_what_runs(levels: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[tuple[Schedule, int]] = []
+    monkeypatch.setattr(bench_tasks, "build_program", lambda schedule, dtype, architectures, tile: built.append((schedule, tile)))
+    inputs = "restore" if "msmes" in levels else "preserve"
+    choice = bilinear.plan(2048, 2048, 2048, "float64", device="h200", inputs=inputs, levels=levels)
+    recipe = chosen_recipe(choice)
+    assert recipe is not None
+    bench_tasks._build((levels, inputs, "float64", choice.chosen.tile), "sm_90")
+    runs = fitted_plan(recipe, (2049, 2048, 2048), np.dtype("float64"))
+    assert (runs.schedule, runs.tile) in built
+    strips = {(plain().schedule, strip.tile) for strip in runs.strips}
+    assert strips and strips <= set(built)
 
 
 def test_the_grid_is_two_hundred_shapes_of_every_kind() -> None:

@@ -143,7 +143,7 @@ def test_matrices_of_more_than_2_to_the_31_elements() -> None:
 def test_temporaries_in_what_is_computed_later(order: str, inputs: Any, dtype: str) -> None:
     m, k, n = 2100, 1500, 2304
     x, y = (integers(sides, 4).astype(dtype) for sides in ((m, k), (k, n)))
-    plan = chained(m, k, n, dtype, inputs)
+    plan = chained(m, k, n, dtype, inputs, order)
     for _ in range(2):
         a, b, c = (on_gpu(one, dtype, order) for one in (x, y, np.full((m, n), np.nan)))
         before = cupy().get_default_memory_pool().total_bytes()
@@ -154,12 +154,13 @@ def test_temporaries_in_what_is_computed_later(order: str, inputs: Any, dtype: s
         np.testing.assert_array_equal(b.get(), y)
 
 
-def chained(m: int, k: int, n: int, dtype: str, inputs: str) -> Any:
+def chained(m: int, k: int, n: int, dtype: str, inputs: str, order: str) -> Any:
     """A plan whose first rows have their temporaries in those that are computed later."""
     known = bilinear.plan(m, k, n, dtype, device="h200", levels=("winograd_depth_first", "winograd_depth_first"))
     last = Part(700, ("msmes",), inputs, LARGE) if inputs == "restore" else Part(700, ("classical",), inputs, LARGE)
     first = replace(known.chosen, workspace=0, rest=(Part(400, ("winograd_depth_first",), "preserve", USUAL), last))
-    return replace(known, problem=replace(known.problem, inputs=inputs), candidates=(first,))
+    by_column = ("C",) if order == "F" else ()
+    return replace(known, problem=replace(known.problem, inputs=inputs, column_major=by_column), candidates=(first,))
 
 
 def test_nothing_is_allocated_in_place_after_warm_up() -> None:

@@ -57,7 +57,7 @@ def kept(gpu: Gpu, **options: Any) -> None:
 
 
 def test_a_plan_runs_in_its_tile_and_strips_in_theirs(gpu: Gpu) -> None:
-    known, generator = lowering.TILES["double"], np.random.default_rng(5)
+    known, generator = lowering.KERNEL_TILES["double"], np.random.default_rng(5)
     x, y = generator.integers(-4, 5, (17, 17)).astype(float), generator.integers(-4, 5, (17, 16)).astype(float)
     for tile in TILES:
         choice = bilinear.plan(17, 17, 16, device="h200", levels=("winograd",))
