@@ -72,8 +72,8 @@ class Candidate:
     """A way to run a problem.
 
     `levels` names the algorithm of each level, the outermost first (none: the library's multiply), `strategy` says how each runs: `expand`
-    (all sums, all products, all results), `recurse` (one product at a time, few temporaries) or `inplace` (sums in A and B themselves); with
-    a `rest` it is `borrow` (temporaries in what is computed later).
+    (all sums, all products, all results), `recurse` (one product at a time, few temporaries) or `inplace` (sums in A and B themselves).
+    With a `rest` it is `borrow` (temporaries in what is computed later).
 
     `ms` is the predicted time (None: not worth predicting), `workspace` exact bytes, `error` the bound that always holds of
     max|C - A*B| / (max|A| max|B|) (None where nobody asked), `why` the reason why it was chosen or lost, `tile` that of its products.
