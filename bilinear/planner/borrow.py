@@ -46,8 +46,8 @@ class Borrowing:
 
     def best(self) -> Candidate | None:
         """The chain as a candidate without a workspace, None where no part of C can be lent."""
-        found = [chain for chain in self._chains(self._whole, MOST_PARTS) if len(chain.parts) > 1]
-        if not found or not self.problem.lends:
+        found = [chain for chain in self._chains(self._whole, MOST_PARTS) if len(chain.parts) > 1] if self.problem.lends else []
+        if not found:
             return None
         chain = min(found, key=lambda chain: chain.seconds)
         first, *rest = chain.parts

@@ -20,7 +20,7 @@ from runtime.blas import gemm
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu
 from bilinear.ir.kernel import ProductKernel
-from bilinear.runtime import cuda_executor, library, repeat
+from bilinear.runtime import auto, cuda_executor, decide, library, repeat
 
 READERS: dict[str, Any] = {"double": ctypes.c_double, "float": ctypes.c_float}
 
@@ -219,3 +219,12 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     for cached in (cuda_executor._scan, cuda_executor._scanner):
         cached.cache_clear()
     return gpu
+
+
+@contextmanager
+def undescribed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    """The same, with no description: `auto` is the library's multiply. What was decided elsewhere is forgotten, and so is what is here."""
+    decide._decisions.clear()
+    monkeypatch.setattr(auto, "current_device", lambda: None)
+    yield pretend(monkeypatch)
+    decide._decisions.clear()

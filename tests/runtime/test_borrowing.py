@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -12,14 +13,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from runtime.built_folders import needs_emulator
 from runtime.operands import integers
-from runtime.pretended_gpu import Array, pretend
+from runtime.pretended_gpu import Array, undescribed
 
 import bilinear
 from bilinear.errors import BilinearError, StageError
 from bilinear.planner.choice import Choice, Part
 from bilinear.planner.saved import load_plan, plan_json, save_plan
-from bilinear.runtime import auto, decide, numpy_executor, repeat
+from bilinear.runtime import numpy_executor, repeat
 
 DEPTH_FIRST = ("winograd_depth_first",)
 CHAINS: dict[str, tuple[int, tuple[Part, ...]]] = {
@@ -68,23 +70,21 @@ def test_every_chain_is_exact_and_allocates_nothing(name: str, shape: tuple[int,
         np.testing.assert_array_equal(bilinear.matmul(a, b, plan=chain(shape, name)), a @ b)
 
 
+@needs_emulator
 @pytest.mark.parametrize("name", CHAINS)
 def test_it_is_found_again_on_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "current_device", lambda: None)
-    decide._decisions.clear()
-    pretend(monkeypatch)
-    for orders in ("CCC", "FCF"):
-        plan = chain(SQUARE, name, column_major=("C",) if orders[2] == "F" else ())
-        for _ in range(2):
-            a, b, c = operands(SQUARE, orders)
-            wanted = 3 * (a @ b)
-            left, right = Array(a.copy(order="K")), Array(b.copy(order="K"))
-            bilinear.matmul(left, right, Array(c), alpha=3, plan=plan, workspace="none")
-            np.testing.assert_array_equal(c, wanted)
-            np.testing.assert_array_equal(left.host, a)
-            np.testing.assert_array_equal(right.host, b)
-    assert len(repeat._repeats) == 2
-    decide._decisions.clear()
+    with undescribed(monkeypatch):
+        for orders in ("CCC", "FCF"):
+            plan = chain(SQUARE, name, column_major=("C",) if orders[2] == "F" else ())
+            for _ in range(2):
+                a, b, c = operands(SQUARE, orders)
+                wanted = 3 * (a @ b)
+                left, right = Array(a.copy(order="K")), Array(b.copy(order="K"))
+                bilinear.matmul(left, right, Array(c), alpha=3, plan=plan, workspace="none")
+                np.testing.assert_array_equal(c, wanted)
+                np.testing.assert_array_equal(left.host, a)
+                np.testing.assert_array_equal(right.host, b)
+        assert len(repeat._repeats) == 2
 
 
 def test_a_batch_is_computed_matrix_by_matrix() -> None:
@@ -96,13 +96,10 @@ def test_a_batch_is_computed_matrix_by_matrix() -> None:
 
 
 @pytest.mark.parametrize("shape", [(256, 64, 32), (40, 64, 300), (64, 64, 64), (48, 64, 80)])
-@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("on_gpu", [False, pytest.param(True, marks=needs_emulator)])
 def test_a_result_in_the_other_order_is_computed_aside(on_gpu: bool, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """What was planned as rows is never taken for columns: nothing beside the result is written, whatever the extents are."""
-    monkeypatch.setattr(auto, "current_device", lambda: None)
-    decide._decisions.clear()
-    if on_gpu:
-        pretend(monkeypatch)
+    surroundings = undescribed(monkeypatch) if on_gpu else nullcontext()
     m, _, n = shape
     known = bilinear.plan(*shape, "float64", device="h200", levels=DEPTH_FIRST)
     by_rows, by_columns = (
@@ -114,18 +111,18 @@ def test_a_result_in_the_other_order_is_computed_aside(on_gpu: bool, shape: tupl
         for order, left in (((), m - 2), (("C",), n - 2))
     )
     a, b, _ = operands(shape, "CCC")
-    for plan, order in ((by_rows, "F"), (by_columns, "C")):
-        memory = np.full(3 * m * n, 7.0)
-        c = memory[m * n : 2 * m * n].reshape((m, n), order=order)  # type: ignore[call-overload]
-        given = tuple(map(Array, (a.copy(), b.copy(), c))) if on_gpu else (a, b, c)
-        with pytest.raises(BilinearError, match="E535"):
-            bilinear.matmul(*given, plan=plan, workspace="none")
-        for _ in range(2):
-            c[...] = np.nan
-            bilinear.matmul(*given, plan=plan)
-            np.testing.assert_array_equal(c, a @ b)
-        assert (memory[: m * n] == 7).all() and (memory[2 * m * n :] == 7).all()
-    decide._decisions.clear()
+    with surroundings:
+        for plan, order in ((by_rows, "F"), (by_columns, "C")):
+            memory = np.full(3 * m * n, 7.0)
+            c = memory[m * n : 2 * m * n].reshape((m, n), order=order)  # type: ignore[call-overload]
+            given = tuple(map(Array, (a.copy(), b.copy(), c))) if on_gpu else (a, b, c)
+            with pytest.raises(BilinearError, match="E535"):
+                bilinear.matmul(*given, plan=plan, workspace="none")
+            for _ in range(2):
+                c[...] = np.nan
+                bilinear.matmul(*given, plan=plan)
+                np.testing.assert_array_equal(c, a @ b)
+            assert (memory[: m * n] == 7).all() and (memory[2 * m * n :] == 7).all()
 
 
 @pytest.mark.parametrize("beta", [0, 2])

@@ -15,15 +15,13 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
 from runtime.blas import gemm
-from runtime.pretended_gpu import Array, Gpu, pretend
+from runtime.built_folders import needs_emulator
+from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
-from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
-from bilinear.runtime import auto, decide
-from bilinear.runtime.library import MOST, NOT_TRANSPOSED, TRANSPOSED, Gemm, gemm_of
+from bilinear.runtime.library import DOTS, MOST, NOT_TRANSPOSED, TRANSPOSED, Gemm, gemm_of
 
-needs_pretended_gpu = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 LAYOUTS = list(product("CF", (0, 3)))
 """In row or in column order, and how many elements lie between two rows or two columns."""
 OUTSIDE = -77
@@ -127,10 +125,8 @@ def test_extents_that_are_no_ints_or_nothing_are_left_to_cupy() -> None:
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    decide._decisions.clear()
-    monkeypatch.setattr(auto, "current_device", lambda: None)
-    yield pretend(monkeypatch)
-    decide._decisions.clear()
+    with undescribed(monkeypatch) as found:
+        yield found
 
 
 def operands(seed: int, dtype: str = "float64", orders: Any = "CCC") -> tuple[list[Any], list[Array]]:
@@ -139,7 +135,7 @@ def operands(seed: int, dtype: str = "float64", orders: Any = "CCC") -> tuple[li
     return whole, [Array(np.array(x, order=order)) for x, order in zip(whole, orders, strict=True)]
 
 
-@needs_pretended_gpu
+@needs_emulator
 @pytest.mark.parametrize(("dtype", "kind"), [("float32", "s"), ("float64", "d")])
 @pytest.mark.parametrize("orders", ["CCC", "FCF", "CFC", "FFF"])
 def test_first_and_repeated_calls_ask_for_the_same(orders: Any, dtype: str, kind: str, gpu: Gpu) -> None:
@@ -159,7 +155,7 @@ def test_first_and_repeated_calls_ask_for_the_same(orders: Any, dtype: str, kind
     assert len(asked) == 1
 
 
-@needs_pretended_gpu
+@needs_emulator
 def test_a_fresh_result_is_computed_by_the_same_call(gpu: Gpu) -> None:
     for seed in range(3):
         (x, y, _), (a, b, _) = operands(seed)
@@ -167,7 +163,17 @@ def test_a_fresh_result_is_computed_by_the_same_call(gpu: Gpu) -> None:
     assert len(gpu.by_cublas) == gpu.library == 3
 
 
-@needs_pretended_gpu
+@needs_emulator
+def test_a_row_by_a_column_of_medium_length_is_left_to_cupy(gpu: Gpu) -> None:
+    for length, direct in ((1, True), (DOTS[0] - 1, True), (DOTS[0], False), (DOTS[-1], False), (DOTS[-1] + 1, True)):
+        x, y = np.ones((1, length)), np.full((length, 1), 2.0)
+        gpu.by_cublas.clear()
+        for _ in range(2):
+            assert bilinear.matmul(Array(x), Array(y)).host == [[2 * length]]
+        assert len(gpu.by_cublas) == 2 * direct
+
+
+@needs_emulator
 def test_what_cupy_multiplies_as_before(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other types and mixed ones, batches, gaps both ways, a result that overlaps or has another type; and TF32 where CuPy is told so."""
     whole, (a, b, c) = operands(1)
@@ -192,7 +198,7 @@ def test_what_cupy_multiplies_as_before(gpu: Gpu, monkeypatch: pytest.MonkeyPatc
     assert len(gpu.by_cublas) == 1, "float64 knows no TF32"
 
 
-@needs_pretended_gpu
+@needs_emulator
 def test_blocks_of_one_matrix_beside_each_other_are_multiplied_directly(gpu: Gpu) -> None:
     """Their bytes mingle, so a repeat looks twice; and B's gaps stay what they are."""
     (x, y, z), _ = operands(4)
@@ -205,7 +211,7 @@ def test_blocks_of_one_matrix_beside_each_other_are_multiplied_directly(gpu: Gpu
     assert len(gpu.by_cublas) == 2
 
 
-@needs_pretended_gpu
+@needs_emulator
 @pytest.mark.parametrize("options", [{"alpha": 1j}, {"beta": 2j}, {"alpha": "2"}])
 def test_factors_that_are_no_numbers_of_the_type_are_refused(options: dict[str, Any], gpu: Gpu) -> None:
     _, (a, b, c) = operands(1)
@@ -216,7 +222,7 @@ def test_factors_that_are_no_numbers_of_the_type_are_refused(options: dict[str, 
     assert len(gpu.by_cublas) == 2
 
 
-@needs_pretended_gpu
+@needs_emulator
 def test_with_alpha_0_nothing_is_multiplied(gpu: Gpu) -> None:
     _, (a, b, c) = operands(1)
     for _ in range(2):
@@ -225,7 +231,7 @@ def test_with_alpha_0_nothing_is_multiplied(gpu: Gpu) -> None:
     assert not gpu.library
 
 
-@needs_pretended_gpu
+@needs_emulator
 def test_each_thread_has_its_own_handle_and_streams_are_entered(gpu: Gpu) -> None:
     """The pretended library refuses the handle of another thread."""
     found: list[Any] = []
@@ -244,7 +250,7 @@ def test_each_thread_has_its_own_handle_and_streams_are_entered(gpu: Gpu) -> Non
     assert [stream for _, stream, *_ in gpu.by_cublas] == [0, 10, 1, 11, 2, 12, 3, 13]
 
 
-@needs_pretended_gpu
+@needs_emulator
 def test_another_device_has_its_own_handle(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = sys.modules["cupy"].cuda
     handles: list[int] = []

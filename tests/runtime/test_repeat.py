@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.lib.array_utils import byte_bounds
-from runtime.pretended_gpu import Array, Gpu, pretend
+from runtime.built_folders import needs_emulator
+from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
 from bilinear.codegen import schedule_to_launches as lowering
-from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.ir.plan import SMALL, TILES, USUAL
-from bilinear.runtime import auto, cuda_executor, decide, repeat
+from bilinear.runtime import cuda_executor, repeat
 from bilinear.runtime.kept import keep
 
-pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
+pytestmark = needs_emulator
 
 PACKAGE = str(Path(bilinear.__file__).parent)
 WINOGRAD: dict[str, Any] = {"algorithm": "winograd", "levels": 1}
@@ -32,10 +32,8 @@ IN_PLACE: dict[str, Any] = {"algorithm": "msmes", "levels": 1}
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    decide._decisions.clear()
-    monkeypatch.setattr(auto, "current_device", lambda: None)
-    yield pretend(monkeypatch)
-    decide._decisions.clear()
+    with undescribed(monkeypatch) as found:
+        yield found
 
 
 def operands(seed: int, n: int = 16) -> tuple[list[Any], list[Array]]:
