@@ -17,6 +17,7 @@ from functools import cache, partial
 from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from common import classical, gpu_state, interleaved, median, save
@@ -37,6 +38,7 @@ from bilinear.runtime.bench_timing import each_milliseconds
 Shape = tuple[int, int, int]
 LIBRARY = "library"
 SETTLE_MS = 20.0
+SAVE_SECONDS = 20.0
 LARGE_TILE_MOST, SMALL_TILE_MOST = 8192, 2560
 """Largest extents at which all ways are measured in the large tile, too, and at which the kernel alone is in the small one."""
 
@@ -202,10 +204,14 @@ def tiled(shape: Shape) -> Iterator[tuple[Way, int]]:
             yield way, SMALL
 
 
-def measure_all(shapes: tuple[Shape, ...], dtypes: list[str], device: Device, near: float, repeats: int) -> list[dict[str, Any]]:
+def measure_all(
+    shapes: tuple[Shape, ...], dtypes: list[str], device: Device, near: float, repeats: int, path: Path | None
+) -> list[dict[str, Any]]:
+    """All points, saved now and then where there is a file for them: a run can be cut."""
     picks = (chosen(shape, dtype, device) for shape in shapes for dtype in dtypes)
     build_all(tuple(dict.fromkeys((*WAYS, *(pick[0] for pick in picks if pick is not None)))), dtypes)
     rows: list[dict[str, Any]] = []
+    saved = monotonic()
     for dtype in dtypes:
         for shape in shapes:
             try:
@@ -215,6 +221,10 @@ def measure_all(shapes: tuple[Shape, ...], dtypes: list[str], device: Device, ne
                 continue
             print(dtype, shape, "  ".join(f"{name_of(r)} {r['ms']:.3f}" for r in found), flush=True)
             rows += found
+            if path is not None and monotonic() > saved + SAVE_SECONDS:
+                save("model", rows, path)
+                saved = monotonic()
+    save("model", rows, path)
     return rows
 
 
@@ -289,8 +299,7 @@ def main() -> None:
     if options.evaluate:
         rows = json.loads(options.evaluate.read_text())["rows"]
     else:
-        rows = measure_all(shapes, options.dtypes.split(","), device, options.near, options.repeats)
-        save("model", rows, options.json)
+        rows = measure_all(shapes, options.dtypes.split(","), device, options.near, options.repeats, options.json)
     evaluate(rows, device, options.stages)
 
 

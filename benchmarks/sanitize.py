@@ -1,15 +1,23 @@
-"""Small multiplies on the GPU through every template variant, to be run under `compute-sanitizer --tool memcheck` and `racecheck`."""
+"""Small multiplies on the GPU through every template variant, to be run under `compute-sanitizer`, a tool at a time:
+
+compute-sanitizer --tool memcheck|racecheck|synccheck|initcheck python benchmarks/sanitize.py [--quick]
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import cupy
 import numpy as np
 
 import bilinear
+from bilinear.ir.plan import TILES
 
-CASES: tuple[tuple[str, Any, int], ...] = (
+NAMED: tuple[tuple[str, Any, int], ...] = (
     ("msmes", "restore", 1),
     ("msmes", "restore", 2),
     ("msmes", "consume", 1),
@@ -18,24 +26,39 @@ CASES: tuple[tuple[str, Any, int], ...] = (
     ("laderman", "preserve", 1),
     ("hopcroft_kerr", "preserve", 1),
 )
+TILED: tuple[tuple[tuple[str, ...], str], ...] = ((("classical",), "preserve"), (("winograd",), "preserve"), (("msmes",), "restore"))
 SHAPES = ((64, 48, 80), (131, 257, 143))
+Shape = tuple[int, int, int]
+
+
+def cases(shape: Shape, dtype: str, quick: bool) -> Iterator[tuple[str, str, Callable[..., Any]]]:
+    """A name, what may happen to the inputs, and the multiply: by named algorithms, and by plans in each of the tiles."""
+    for levels, inputs in TILED:
+        choice = bilinear.plan(*shape, dtype, device="h200", inputs=inputs, levels=levels, accumulate=True)
+        for tile in TILES:
+            candidates = (replace(choice.chosen, tile=tile), *choice.candidates[1:])
+            yield f"{levels[0]}, tile {tile}", inputs, partial(bilinear.matmul, plan=replace(choice, candidates=candidates))
+    for name, inputs, count in () if quick else NAMED:
+        yield f"{name}, {count} level(s)", inputs, partial(bilinear.matmul, algorithm=name, levels=count, inputs=inputs)
 
 
 def main() -> None:
+    quick = "--quick" in sys.argv
     wrong = 0
-    for algorithm, inputs, levels in CASES:
-        for m, k, n in SHAPES:
-            for dtype in ("float64", "float32"):
+    for shape in SHAPES:
+        m, k, n = shape
+        for dtype in ("float64", "float32"):
+            for name, inputs, multiply in cases(shape, dtype, quick):
                 for order in ("C", "F"):
                     generator = np.random.default_rng(1)
-                    whole = [generator.integers(-4, 5, shape) for shape in ((m, k), (k, n), (m, n))]
+                    whole = [generator.integers(-4, 5, sides) for sides in ((m, k), (k, n), (m, n))]
                     a, b, c = (cupy.array(x, dtype, order=order) for x in whole)
-                    bilinear.matmul(a, b, c, alpha=2, beta=-1, algorithm=algorithm, levels=levels, inputs=inputs)
+                    multiply(a, b, c, alpha=2, beta=-1)
                     exact = np.array_equal(c.get(), 2 * (whole[0] @ whole[1]) - whole[2])
                     restored = inputs == "consume" or (np.array_equal(a.get(), whole[0]) and np.array_equal(b.get(), whole[1]))
                     wrong += not (exact and restored)
                     if not (exact and restored):
-                        print(f"WRONG {algorithm} {inputs} levels {levels} {m}x{k}x{n} {dtype} {order}")
+                        print(f"WRONG {name} {inputs} {m}x{k}x{n} {dtype} {order}")
     print("all exact and restored" if not wrong else f"{wrong} wrong")
 
 

@@ -12,14 +12,15 @@ NOT_TRANSPOSED = 0
 
 
 def library_calls(a: Any, b: Any, c: Any) -> dict[str, Call]:
-    """c = a @ b by every library that is installed: CuPy, cuBLAS without CuPy's detour, and PyTorch. One that fails does so when called.
+    """c = a @ b by every library that is installed: CuPy, cuBLAS without CuPy's detour, PyTorch, and cublasLt by way of PyTorch.
 
-    CuPy's own call computes FP64 in a mode that can be slower than `cublasDgemm`, so both are asked. CuPy has no bindings of cublasLt.
+    One that fails does so when called. CuPy's own call computes FP64 in a mode that can be slower than `cublasDgemm`, so both are asked.
+    CuPy has no bindings of cublasLt; PyTorch takes cuBLAS where cublasLt refuses a problem.
     """
     import cupy
 
     calls: dict[str, Call] = {"cupy": lambda: cupy.matmul(a, b, out=c)}
-    for name, make in (("cublas", _cublas), ("torch", _torch)):
+    for name, make in (("cublas", _cublas), ("torch", _torch), ("cublaslt", partial(_torch, library="cublaslt"))):
         try:
             calls[name] = make(a, b, c)
         except ImportError:
@@ -51,10 +52,21 @@ def _cublas(a: Any, b: Any, c: Any) -> Call:
     return call
 
 
-def _torch(a: Any, b: Any, c: Any) -> Call:
-    """`torch.mm` without TF32. Both libraries are on the default stream, so that CuPy's events see what PyTorch launches."""
+def _torch(a: Any, b: Any, c: Any, library: str = "cublas") -> Call:
+    """`torch.mm` without TF32, by this library of the two that PyTorch knows.
+
+    All libraries are on the default stream, so that CuPy's events see what PyTorch launches.
+    """
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = False
     x, y, z = torch.from_dlpack(a), torch.from_dlpack(b), torch.from_dlpack(c)
-    return lambda: torch.mm(x, y, out=z)
+    prefer = torch.backends.cuda.preferred_blas_library
+
+    def call() -> None:
+        before = prefer()  # of the process, which gets it back
+        prefer(library)
+        torch.mm(x, y, out=z)
+        prefer(before)
+
+    return call

@@ -299,6 +299,30 @@ def test_cublas_multiplies_the_transposed_matrices(gpu: Gpu, monkeypatch: pytest
     assert not wrong_libraries({"cublas": calls["cublas"]}, a, b, c)
 
 
+def test_pytorch_is_asked_by_both_of_its_libraries(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    preferred, asked = ["its own"], []
+
+    def prefer(name: str | None = None) -> str:
+        preferred.append(name or preferred[-1])
+        return preferred[-1]
+
+    def mm(a: Any, b: Any, out: Any) -> None:
+        asked.append(preferred[-1])
+        np.matmul(a, b, out=out)
+
+    cuda = SimpleNamespace(matmul=SimpleNamespace(allow_tf32=True), preferred_blas_library=prefer)
+    torch = SimpleNamespace(backends=SimpleNamespace(cuda=cuda), from_dlpack=lambda array: array, mm=mm)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    a, b, c = (np.empty(shape) for shape in ((5, 3), (3, 4), (5, 4)))
+    calls = bench_library.library_calls(a, b, c)
+    for name in ("torch", "cublaslt"):
+        assert not wrong_libraries({name: calls[name]}, a, b, c)
+        assert preferred[-1] == "its own"
+    assert set(asked[: len(asked) // 2]) == {"cublas"}
+    assert set(asked[len(asked) // 2 :]) == {"cublaslt"}
+    assert not cuda.matmul.allow_tf32
+
+
 def test_a_library_that_cannot_be_set_up_says_so_when_called(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> Any:
         raise RuntimeError("no handle")

@@ -272,6 +272,17 @@ def test_the_images_compute_exactly_on_a_gpu(name: str, levels: int, tmp_path: P
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("name", ["msmes", "winograd"])
+def test_what_older_devices_run_computes_exactly_on_this_one(name: str, tmp_path: Path) -> None:
+    """PTX of sm_80, whose matrix instructions are others, for the driver to finish."""
+    bilinear.compile(name, levels=1, output=tmp_path / "built", architectures=("compute_80",))
+    check: BuiltCheck = verify_built(tmp_path / "built")
+    check.require()
+    rows = [row for row in check.rows if row.where == "GPU, compute_80"]
+    assert {row.dtype for row in rows} == {"float32", "float64"} and {row.verdict for row in rows} == {"passed"}
+
+
+@pytest.mark.gpu
 def test_a_wrong_image_of_a_right_source_is_found_on_a_gpu(tmp_path: Path) -> None:
     folder = gpu_folder(tmp_path / "built", "msmes", 1)
     manifest = json.loads((folder / "manifest.json").read_text())
