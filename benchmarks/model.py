@@ -248,10 +248,14 @@ def evaluate(rows: list[dict[str, Any]], device: Device, stages: bool) -> None:
         print(f"{row['dtype']} {shape:>18} {name:>34} {row['ms']:9.3f} {row['predicted']:9.3f} {off:+7.1%}{'  held out' * row['held_out']}")
         if stages and "stages" in row:
             print_stages(row, device)
-    for held_out in (False, True):
-        part = [row for row in rows if row["held_out"] == held_out]
+    parts = {
+        "calibration": [row for row in rows if not row["held_out"]],
+        "held out": [row for row in rows if row["held_out"]],
+        "of these, younger than the model": [row for row in rows if tuple(row["shape"]) in FRESH],
+    }
+    for name, part in parts.items():
         if part:
-            print(f"{'held out' if held_out else 'calibration'}: {summary(part, device)}")
+            print(f"{name}: {summary(part, device)}")
 
 
 def print_stages(row: dict[str, Any], device: Device) -> None:

@@ -20,7 +20,7 @@ from runtime.blas import gemm
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu
 from bilinear.ir.kernel import ProductKernel
-from bilinear.runtime import auto, cuda_executor, decide, library, repeat
+from bilinear.runtime import auto, cublas_lt, cuda_executor, decide, library, repeat
 
 READERS: dict[str, Any] = {"double": ctypes.c_double, "float": ctypes.c_float}
 
@@ -109,7 +109,7 @@ class Gpu:
     """What happened on it: launches (function, stream), multiplies by the library, contexts made; each launch is announced by number.
 
     The library's multiplies by cuBLAS are kept: `s` or `d`, the stream, the arguments but for the handle. Of scans for Inf and NaN the
-    streams are kept apart, of products the tiles. `allocate` is told the bytes of fresh arrays.
+    streams are kept apart, of products the tiles. `allocate` is told the bytes of fresh arrays. `lt` is cublasLt, where there is one.
     """
 
     stream: int = 77
@@ -122,6 +122,7 @@ class Gpu:
     allocate: Callable[[int], Any] | None = None
     functions: dict[int, tuple[Module, Any, list[str]]] = field(default_factory=dict)
     tiles: list[Any] = field(default_factory=list)
+    lt: Any = None
 
     def launch(self, function: int, *rest: int) -> None:
         """`cuLaunchKernel`: grid, block, shared bytes, stream, and the address of the addresses of the arguments."""
@@ -208,6 +209,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
     cublas = SimpleNamespace(sgemm=partial(gpu.gemm, "s"), dgemm=partial(gpu.gemm, "d"))
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs", SimpleNamespace(cublas=cublas))
+    monkeypatch.setattr(cublas_lt, "_library", lambda: gpu.lt)
+    cublas_lt.launch_of.cache_clear()
     monkeypatch.delenv("CUPY_TF32", raising=False)
     monkeypatch.setattr(cuda_executor, "_function", gpu.function)
     for kept in ("_functions", "_bounds"):

@@ -17,7 +17,8 @@ import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.plan import LARGE, TILES, USUAL
 from bilinear.planner.choice import Part
-from bilinear.runtime.library import multiply_of
+from bilinear.runtime.cublas_lt import launch_of
+from bilinear.runtime.library import SHORT_SUM, WIDE, gemm_of, multiply_of
 
 pytestmark = pytest.mark.gpu
 
@@ -312,13 +313,28 @@ def test_the_librarys_multiply_is_exact_in_every_layout(shape: tuple[int, int, i
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_librarys_multiply_is_as_precise_as_its_type(dtype: str) -> None:
+@pytest.mark.parametrize("inner", [SHORT_SUM, 512])
+def test_the_librarys_multiply_is_as_precise_as_its_type(inner: int, dtype: str) -> None:
     """Products of numbers of 24 bits are wrong in TF32, which has 11."""
-    x = np.random.default_rng(5).standard_normal((512, 512)).astype(dtype)
+    x = np.random.default_rng(5).standard_normal((512, inner)).astype(dtype)
     a = cupy().asarray(x)
-    wanted = x.astype("float64") @ x.astype("float64")
-    error = np.abs(bilinear.matmul(a, a, levels=0).get() - wanted).max() / np.abs(wanted).max()
+    wanted = x.astype("float64") @ x.T.astype("float64")
+    error = np.abs(bilinear.matmul(a, a.T, levels=0).get() - wanted).max() / np.abs(wanted).max()
     assert error < 64 * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (18153, 46, 2), (2, 17, 9999), (513, SHORT_SUM, 511), (WIDE + 1, 777, WIDE + 3)])
+def test_cublaslt_has_a_kernel_for_what_suits_it(shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    x, y = integers((m, k), 1), integers((k, n), 2)
+    a, b = (cupy().asarray(z, dtype="float32") for z in (x, y))
+    c = cupy().full((m, n), np.nan, "float32")
+    gemm = gemm_of(a, b, c)
+    assert gemm is not None and gemm.suits_lt(a.dtype) and launch_of(gemm, "f", cupy().cuda.runtime.getDevice()) is not None
+    for _ in range(2):
+        bilinear.matmul(a, b, c, levels=0)
+        np.testing.assert_array_equal(c.get(), x @ y)
+        c[...] = np.nan
 
 
 def test_the_librarys_multiply_runs_on_the_current_stream_of_each_thread() -> None:

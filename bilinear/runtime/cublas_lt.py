@@ -1,0 +1,131 @@
+"""cublasLt by its C interface, which CuPy does not bind: one product of known layouts, whose kernel is looked up once, without a workspace.
+
+For some problems it has kernels that `cublasSgemm` does not choose (`Gemm.suits_lt`). Numbers are those of `cublasLt.h`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import weakref
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bilinear.runtime.library import Gemm
+
+log = logging.getLogger("bilinear")
+
+COMPUTE, ELEMENT = {"f": 68, "d": 70}, {"f": 0, "d": 1}
+"""`CUBLAS_COMPUTE_32F` and `_64F`, which round to no narrower type, and `CUDA_R_32F` and `_64F`; by the character of a NumPy type."""
+OPERATIONS = 3, 4
+"""`CUBLASLT_MATMUL_DESC_TRANSA` and `TRANSB`."""
+ALIGNMENTS = 5, 6, 7, 8
+"""`CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES`, and those of B, C and D."""
+ALIGNMENT = 16
+"""Bytes of which the addresses of the matrices must be multiples, so that kernels may read as much at once."""
+ALGORITHM_BYTES, RESULT_BYTES = 64, 96
+"""Of a `cublasLtMatmulHeuristicResult_t`, which begins with its `cublasLtMatmulAlgo_t`."""
+MULTIPLY = (*(ctypes.c_void_p,) * 14, ctypes.c_size_t, ctypes.c_void_p)
+"""What `cublasLtMatmul` takes: the size is that of the workspace, and the stream comes last."""
+MOST_KEPT = 256
+
+Launch = Callable[[int, int, int, int, int, int, int], int]
+"""(handle, first operand, second, result, address of alpha, of beta, stream) to a status, 0 where all is well."""
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def launch_of(gemm: Gemm, kind: str, device: int) -> Launch | None:
+    """The call that multiplies matrices of a layout on the current device, which is `device`; None where cublasLt has none.
+
+    `kind` is the character of the element type. A handle of cuBLAS is one of cublasLt, too.
+    """
+    library = _library()
+    if library is None:
+        return None
+    import cupy
+
+    try:
+        return _Product(library, gemm, kind, int(cupy.cuda.Device(device).cublas_handle)).launch
+    except _RefusedError as refused:
+        log.debug("cublasLt has no kernel for %s: %s", gemm, refused)
+        return None
+
+
+class _RefusedError(Exception):
+    """Why cublasLt does not do what it is asked."""
+
+
+class _Product:
+    """The descriptors of one product, which live as long as it, and the kernel that cublasLt proposes."""
+
+    def __init__(self, library: Any, gemm: Gemm, kind: str, handle: int) -> None:
+        (m, n, k), element = gemm.extents, ELEMENT[kind]
+        shapes = [(k, m) if gemm.operations[0] else (m, k), (n, k) if gemm.operations[1] else (k, n), (m, n)]
+        made: list[tuple[Any, Any]] = []
+        weakref.finalize(self, _destroy, made).atexit = False
+        self._multiply = library.cublasLtMatmul
+        self._product = _made(library, "MatmulDesc", made, ctypes.c_int(COMPUTE[kind]), ctypes.c_int(element))
+        for attribute, operation in zip(OPERATIONS, gemm.operations, strict=True):
+            _set(library.cublasLtMatmulDescSetAttribute, self._product, attribute, ctypes.c_int(operation))
+        self._layouts = [
+            _made(library, "MatrixLayout", made, ctypes.c_int(element), *map(ctypes.c_uint64, shape), ctypes.c_int64(leading))
+            for shape, leading in zip(shapes, gemm.leading, strict=True)
+        ]
+        preference = _made(library, "MatmulPreference", made)
+        for attribute in ALIGNMENTS:
+            _set(library.cublasLtMatmulPreferenceSetAttribute, preference, attribute, ctypes.c_uint32(ALIGNMENT))
+        self._algorithm, found = ctypes.create_string_buffer(RESULT_BYTES), ctypes.c_int(0)
+        first, second, result = self._layouts
+        asked = (ctypes.c_void_p(handle), self._product, first, second, result, result, preference, 1)
+        _check(library.cublasLtMatmulAlgoGetHeuristic(*asked, self._algorithm, ctypes.byref(found)))
+        if not found.value:
+            raise _RefusedError("none found")
+
+    def launch(self, handle: int, a: int, b: int, c: int, alpha: int, beta: int, stream: int) -> int:
+        """The result is read and written in place; the factors are read before this returns."""
+        first, second, result = self._layouts
+        operands = alpha, a, first, b, second, beta, c, result, c, result
+        status: int = self._multiply(handle, self._product, *operands, self._algorithm, None, 0, stream)
+        return status
+
+
+def _made(library: Any, kind: str, made: list[tuple[Any, Any]], *arguments: Any) -> ctypes.c_void_p:
+    """A descriptor of this kind, noted among those that are to be destroyed."""
+    descriptor = ctypes.c_void_p()
+    _check(getattr(library, f"cublasLt{kind}Create")(ctypes.byref(descriptor), *arguments))
+    made.append((getattr(library, f"cublasLt{kind}Destroy"), descriptor))
+    return descriptor
+
+
+def _destroy(made: list[tuple[Any, Any]]) -> None:
+    for destroy, descriptor in reversed(made):
+        destroy(descriptor)
+
+
+def _set(setter: Any, descriptor: Any, attribute: int, value: Any) -> None:
+    _check(setter(descriptor, attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value))))
+
+
+def _check(status: int) -> None:
+    if status:
+        raise _RefusedError(f"status {status}")
+
+
+@cache
+def _library() -> Any:
+    """cublasLt of the release that CuPy's cuBLAS is of, which has loaded it; None where it cannot be found by its name."""
+    import cupy
+    from cupy_backends.cuda.libs import cublas
+
+    major = cublas.getVersion(cupy.cuda.Device().cublas_handle) // 10000
+    for name in (f"libcublasLt.so.{major}", f"cublasLt64_{major}.dll"):
+        try:
+            library = ctypes.CDLL(name)
+        except OSError:
+            continue
+        library.cublasLtMatmul.argtypes = MULTIPLY
+        return library
+    log.info("cublasLt %d cannot be found: cuBLAS runs what it would have run", major)
+    return None

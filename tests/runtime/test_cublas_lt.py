@@ -1,0 +1,228 @@
+"""cublasLt by its C interface: a pretended one that keeps its descriptors, on integers in ordinary memory."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from runtime.blas import gemm
+from runtime.built_folders import needs_emulator
+from runtime.pretended_gpu import Array, Gpu, undescribed
+
+import bilinear
+from bilinear.runtime import cublas_lt, repeat
+from bilinear.runtime.library import SHORT_SUM, WIDE, gemm_of
+
+REFUSED = 15
+"""`CUBLAS_STATUS_NOT_SUPPORTED`."""
+KERNEL = b"kernel"
+
+
+class PretendedLt:
+    """Descriptors by number, and products by NumPy; what a caller must not ask for fails. A function that is in `refusing` refuses."""
+
+    def __init__(self) -> None:
+        self.descriptors: dict[int, list[Any]] = {}
+        self.made = 0
+        self.asked: list[tuple[Any, ...]] = []
+        self.refusing = ""
+        self.finds = 1
+        for kind in ("MatmulDesc", "MatrixLayout", "MatmulPreference"):
+            setattr(self, f"cublasLt{kind}Create", lambda place, *values, kind=kind: self._make(kind, place, values))
+            setattr(self, f"cublasLt{kind}Destroy", lambda descriptor: self.descriptors.pop(descriptor.value) and 0)
+        self.cublasLtMatmulPreferenceSetAttribute = self.cublasLtMatmulDescSetAttribute
+
+    def _make(self, kind: str, place: Any, values: tuple[Any, ...]) -> int:
+        if self.refusing == kind:
+            return REFUSED
+        self.made += 1
+        self.descriptors[self.made] = [value.value for value in values]
+        place._obj.value = self.made
+        return 0
+
+    def cublasLtMatmulDescSetAttribute(self, descriptor: Any, attribute: int, value: Any, size: Any) -> int:
+        assert size.value == ctypes.sizeof(value._obj) == 4
+        self.descriptors[descriptor.value].append((attribute, value._obj.value))
+        return 0
+
+    def cublasLtMatmulAlgoGetHeuristic(self, handle: Any, *rest: Any) -> int:
+        *descriptors, count, result, found = rest
+        assert handle.value == threading.get_ident() and count == 1 and len(result) == 96
+        assert self.descriptors[descriptors[-1].value] == [(5, 16), (6, 16), (7, 16), (8, 16)]
+        result[: len(KERNEL)] = KERNEL
+        found._obj.value = self.finds
+        return 0
+
+    def cublasLtMatmul(self, handle: int, product: Any, alpha: int, *rest: Any) -> int:
+        a, first, b, second, beta, c, read, written, layout, kernel, workspace, size, stream = rest
+        assert handle == threading.get_ident() and kernel[: len(KERNEL)] == KERNEL and (workspace, size) == (None, 0)
+        assert c == written and read is layout and all(address % 16 == 0 for address in (a, b, c))
+        if self.refusing == "Matmul":
+            return REFUSED
+        compute, scale, (transa, of_a), (transb, of_b) = self.descriptors[product.value]
+        assert (compute, scale, transa, transb) == (68, 0, 3, 4)
+        (*left, lda), (*right, ldb), (*result, ldc) = (self.descriptors[x.value] for x in (first, second, layout))
+        (type_a, rows_a, columns_a), (type_b, rows_b, columns_b), (type_c, m, n) = left, right, result
+        k = rows_a if of_a else columns_a
+        assert (type_a, type_b, type_c) == (0, 0, 0)
+        assert (rows_a, columns_a, rows_b, columns_b) == ((k, m) if of_a else (m, k)) + ((n, k) if of_b else (k, n))
+        self.asked.append((stream, m, n, k))
+        gemm("s", of_a, of_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+        return 0
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    with undescribed(monkeypatch) as found:
+        found.lt = PretendedLt()
+        yield found
+
+
+def operands(seed: int, dtype: str = "float32", orders: Any = "CCC", k: int = 3) -> tuple[list[Any], list[Array]]:
+    generator = np.random.default_rng(seed)
+    whole = [generator.integers(-4, 5, shape).astype(dtype) for shape in ((5, k), (k, 4), (5, 4))]
+    return whole, [Array(np.array(x, order=order)) for x, order in zip(whole, orders, strict=True)]
+
+
+def check(whole: list[Any], arrays: list[Array], alpha: float = 1, beta: float = 0) -> None:
+    (x, y, z), (a, b, c) = whole, arrays
+    if beta == 0:
+        c.host[...] = np.nan
+    bilinear.matmul(a, b, c, alpha=alpha, beta=beta)
+    np.testing.assert_array_equal(c.host, alpha * (x @ y) + beta * z)
+
+
+@needs_emulator
+@pytest.mark.parametrize("orders", ["CCC", "FCF", "CFC", "FFF", "CCF", "FFC"])
+def test_short_sums_of_float32_are_its_own(orders: Any, gpu: Gpu) -> None:
+    """First and repeated, with factors, on the current stream; one product is described once."""
+    for seed, (alpha, beta) in enumerate([(1, 0), (1, 0), (2.5, 0), (1, -0.5), (-1, 2)]):
+        with gpu.using(stream=seed):
+            check(*operands(seed, orders=orders), alpha, beta)
+    assert [stream for stream, *_ in gpu.lt.asked] == [0, 1, 2, 3, 4]
+    assert not gpu.by_cublas and gpu.lt.made == 5
+
+
+def test_which_problems_suit() -> None:
+    def suits(m: int, k: int, n: int, dtype: str = "float32") -> bool:
+        x = np.zeros(1, dtype)
+        a, b, c = (np.broadcast_to(x, (1, 1)) for _ in range(3))
+        found = gemm_of(a, b, c)
+        assert found is not None
+        return type(found)(found.swaps, found.operations, (m, n, k), found.leading).suits_lt(np.dtype(dtype))
+
+    assert suits(9000, SHORT_SUM, 2) and not suits(9000, SHORT_SUM + 1, 2)
+    assert suits(WIDE, 9000, WIDE) and not suits(WIDE - 1, 9000, 9000) and not suits(9000, 9000, WIDE - 1)
+    assert not suits(8, 8, 8, "float64") and not suits(9000, 9000, 9000, "float64")
+
+
+@needs_emulator
+def test_all_else_goes_to_cublas(gpu: Gpu) -> None:
+    check(*operands(1, "float64"))
+    check(*operands(1, k=SHORT_SUM + 1))
+    assert len(gpu.by_cublas) == 2 and not gpu.lt.made
+
+
+@needs_emulator
+def test_matrices_at_odd_addresses_go_to_cublas(gpu: Gpu) -> None:
+    whole, _ = operands(2)
+    for odd in range(3):
+        arrays = []
+        for number, x in enumerate(whole):
+            memory = np.zeros(x.size + 8, np.float32)
+            start = -memory.ctypes.data % 16 // 4 + (number == odd)
+            arrays.append(Array(memory[start : start + x.size].reshape(x.shape)))
+            arrays[-1].host[...] = x
+        check(whole, arrays)
+    assert len(gpu.by_cublas) == 3 and not gpu.lt.asked
+
+
+@needs_emulator
+@pytest.mark.parametrize("refusing", ["MatmulDesc", "MatrixLayout", "MatmulPreference", "nothing is found", "Matmul"])
+def test_what_it_refuses_goes_to_cublas(refusing: str, gpu: Gpu) -> None:
+    if refusing == "nothing is found":
+        gpu.lt.finds = 0
+    else:
+        gpu.lt.refusing = refusing
+    for seed in range(3):
+        check(*operands(seed))
+    assert len(gpu.by_cublas) == 3 and not gpu.lt.asked
+    if refusing != "Matmul":
+        gc.collect()
+        assert not gpu.lt.descriptors, "what was made before the refusal is destroyed"
+
+
+@needs_emulator
+def test_descriptors_live_as_long_as_their_product(gpu: Gpu) -> None:
+    check(*operands(1))
+    assert len(gpu.lt.descriptors) == 5
+    cublas_lt.launch_of.cache_clear()
+    check(*operands(2))  # the repeat still has it
+    assert len(gpu.lt.descriptors) == 5
+    repeat._repeats.clear()
+    gc.collect()
+    assert not gpu.lt.descriptors
+
+
+@needs_emulator
+def test_every_thread_may_use_it(gpu: Gpu) -> None:
+    """The pretended library refuses the handle of another thread."""
+    failed: list[BaseException] = []
+
+    def multiply(seed: int) -> None:
+        try:
+            check(*operands(seed))
+        except BaseException as error:
+            failed.append(error)
+
+    for seed in range(4):
+        thread = threading.Thread(target=multiply, args=(seed,))
+        thread.start()
+        thread.join()
+    assert not failed and len(gpu.lt.asked) == 4 and gpu.lt.made == 5
+
+
+@needs_emulator
+def test_without_the_library_cublas_runs_and_a_line_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    finding = cublas_lt._library
+    with undescribed(monkeypatch) as gpu:
+        cublas = sys.modules["cupy_backends.cuda.libs"].cublas
+        cublas.getVersion = lambda handle: 990100
+        monkeypatch.setattr(cublas_lt, "_library", finding)
+        finding.cache_clear()
+        with caplog.at_level(logging.INFO, "bilinear"):
+            for seed in range(2):
+                check(*operands(seed))
+            check(*operands(3, k=4))
+        finding.cache_clear()
+    assert len(gpu.by_cublas) == 3
+    assert [record.message for record in caplog.records if "cublasLt" in record.message] == [
+        "cublasLt 99 cannot be found: cuBLAS runs what it would have run"
+    ]
+
+
+@needs_emulator
+def test_the_library_is_told_what_its_multiply_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without types ctypes would pass addresses as ints of 32 bits."""
+    finding = cublas_lt._library
+    with undescribed(monkeypatch):
+        sys.modules["cupy_backends.cuda.libs"].cublas.getVersion = lambda handle: 130100
+        names: list[str] = []
+
+        def load(name: str) -> Any:
+            names.append(name)
+            return SimpleNamespace(cublasLtMatmul=SimpleNamespace())
+
+        monkeypatch.setattr(ctypes, "CDLL", load)
+        finding.cache_clear()
+        library = finding()
+        finding.cache_clear()
+    assert names == ["libcublasLt.so.13"] and len(library.cublasLtMatmul.argtypes) == 16
