@@ -27,7 +27,10 @@ CANDIDATES: dict[str, list[SimtTile | MmaTile]] = {
     "float32": [
         *lowering.KERNEL_TILES["float"],
         SimtTile(128, 128, 16, 2, 2, 3, blocks=2),
-        SimtTile(64, 64, 16, 2, 2, 3, blocks=4),
+        MmaTile(128, 128, 32, 2, 4, 3, blocks=1),
+        MmaTile(128, 128, 32, 2, 4, 2, blocks=1),
+        MmaTile(128, 64, 32, 2, 2, 3, blocks=2),
+        MmaTile(64, 64, 32, 2, 2, 3, blocks=3),
     ],
 }
 

@@ -21,7 +21,7 @@ MOST = 2**31 - 1
 """Of extents and leading distances, which are ints."""
 DOTS = range(1024, 2**20)
 """Lengths of vectors whose product `cupy.matmul` computes sooner: of 11,040 doubles in 9 microseconds instead of 34 on an H200."""
-SHORT_SUM, WIDE = 256, 3000
+SHORT_SUM, WIDE = 256, 2800
 """In float32 cublasLt multiplies sooner where sums are at most so short (18153 x 46 x 2 in 6 microseconds instead of 25 on an H200), or the
 rows and columns of C at least so long (up to 1.08 times faster, or slower by 1 %). Elsewhere it may take four times as long."""
 NOT_TRANSPOSED, TRANSPOSED = 0, 1

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from codegen.emulated import EmulatedExecutor, address, c_types
+from codegen.emulated import EmulatedExecutor, address, c_types, emulated_launches
 
+from bilinear.codegen import schedule_to_launches as lowering
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.emulator import ORDERS, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 from bilinear.frontend import load
-from bilinear.ir.kernel import ProductKernel, ScanKernel
+from bilinear.ir.kernel import Launch, MmaTile, ProductKernel, ScanKernel
 from bilinear.ir.plan import TILES, USUAL
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import plain, prepare
@@ -113,6 +115,40 @@ def test_all_tiles_give_the_same_bits(dtype: str) -> None:
     assert 0 < off < most, "terms that round, each of them once"
 
 
+@pytest.fixture
+def floats_as_doubles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Floats on the matrix units, which multiply doubles."""
+    tiles = MmaTile(64, 64, 32, 2, 2, 2, blocks=3), MmaTile(128, 128, 32, 2, 4, 3, blocks=1), MmaTile(32, 32, 32, 2, 1, 3, blocks=4)
+    monkeypatch.setitem(lowering.KERNEL_TILES, "float", tiles)
+    emulated_launches.cache_clear()
+    yield
+    emulated_launches.cache_clear()
+
+
+@pytest.mark.usefixtures("floats_as_doubles")
+@pytest.mark.parametrize("shape", [(276, 90, 528), (271, 45, 263)])
+@pytest.mark.parametrize("tile", TILES)
+def test_floats_on_the_matrix_units(tile: int, shape: tuple[int, int, int]) -> None:
+    multiply("strassen", "preserve", 1, shape, "float32", tile=tile)
+
+
+@pytest.mark.usefixtures("floats_as_doubles")
+@pytest.mark.parametrize("order", ORDERS)
+def test_floats_on_the_matrix_units_in_every_order_of_threads(order: Order) -> None:
+    multiply("msmes", "restore", 1, (271, 45, 263), "float32", order=order, orders="FCF")
+
+
+@pytest.mark.usefixtures("floats_as_doubles")
+@pytest.mark.parametrize("tile", TILES)
+def test_sums_of_floats_on_the_matrix_units_are_rounded_once(tile: int) -> None:
+    generator = np.random.default_rng(11)
+    a, b = generator.standard_normal((40, 300)).astype("float32"), generator.standard_normal((300, 36)).astype("float32")
+    c = np.full((40, 36), np.nan, "float32")
+    execute(EmulatedExecutor("ascending"), make_plan(plain().schedule, 40, 300, 36, a.itemsize, tile=tile), a, b, c, 1, 0)
+    exact = a.astype(np.longdouble) @ b.astype(np.longdouble)
+    assert (abs(c - exact) <= np.spacing(abs(c)) * 0.5001).all()
+
+
 @pytest.mark.parametrize("orders", ["CFC", "FCF", "FFF", "CCF", "SCC", "CSF", "SSS"])
 @pytest.mark.parametrize(("name", "inputs"), [("msmes", "restore"), ("strassen", "preserve")])
 def test_every_layout(name: str, inputs: str, orders: str) -> None:
@@ -131,7 +167,16 @@ def test_small_and_empty_extents(name: str, inputs: str, shape: tuple[int, int, 
 @pytest.mark.parametrize("element", ["float", "double"])
 def test_deleting_any_barrier_is_caught(element: str, tile: int) -> None:
     """A product of several slices of depth, with one barrier removed, must go wrong in some order of threads."""
-    (launch,) = schedule_to_launches(plain().schedule, element, tile)
+    check_barriers(*schedule_to_launches(plain().schedule, element, tile), element)
+
+
+@pytest.mark.usefixtures("floats_as_doubles")
+@pytest.mark.parametrize("tile", TILES)
+def test_deleting_any_barrier_of_floats_on_the_matrix_units_is_caught(tile: int) -> None:
+    check_barriers(*schedule_to_launches(plain().schedule, "float", tile), "float")
+
+
+def check_barriers(launch: Launch, element: str) -> None:
     kernel = launch.kernel
     assert isinstance(kernel, ProductKernel)
     dtype = {"float": np.float32, "double": np.float64}[element]
