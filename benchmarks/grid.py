@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from math import prod
 from pathlib import Path
 
 from common import need_gpu, tell
 
 from bilinear.reporting.bench_table import grid_summary
 from bilinear.runtime.bench import GRID, collect, described, effort, measure
-from bilinear.runtime.bench_tasks import build_ahead, tasks_for
+from bilinear.runtime.bench_tasks import build_ahead, choose, tasks_for
 
 
 def main() -> None:
@@ -23,11 +24,15 @@ def main() -> None:
     parser.add_argument("--part", default="1/1", help="which part of the shapes, as 2/4")
     parser.add_argument("--seconds", type=float, help="begin with no further shape after so long")
     parser.add_argument("--json", type=Path, help="where the results go")
+    parser.add_argument("--dtypes", default="float64,float32")
+    parser.add_argument("--library", action="store_true", help="only where `auto` is the library's multiply, small problems first")
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
-    tasks = tasks_for("", None, True, ("float64", "float32"), ("auto",))[part - 1 :: parts]
+    tasks = tasks_for("", None, True, options.dtypes.split(","), ("auto",))[part - 1 :: parts]
     need_gpu()
     device = described(tasks)
+    if options.library:
+        tasks = tuple(sorted((t for t in tasks if choose(t, t.cases[0], device).is_library), key=lambda task: prod(task.shape)))
     print(f"{len(tasks)} shapes, at most {GRID.rounds} rounds each", flush=True)
     build_ahead(tasks, device)
     result = collect(measure(tasks, device, effort(True, None, options.seconds)), "grid", sys.argv, options.json, tell)

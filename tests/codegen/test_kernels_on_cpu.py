@@ -167,13 +167,15 @@ def test_small_and_empty_extents(name: str, inputs: str, shape: tuple[int, int, 
 @pytest.mark.parametrize("element", ["float", "double"])
 def test_deleting_any_barrier_is_caught(element: str, tile: int) -> None:
     """A product of several slices of depth, with one barrier removed, must go wrong in some order of threads."""
-    check_barriers(*schedule_to_launches(plain().schedule, element, tile), element)
+    (launch,) = schedule_to_launches(plain().schedule, element, tile)
+    check_barriers(launch, element)
 
 
 @pytest.mark.usefixtures("floats_as_doubles")
 @pytest.mark.parametrize("tile", TILES)
 def test_deleting_any_barrier_of_floats_on_the_matrix_units_is_caught(tile: int) -> None:
-    check_barriers(*schedule_to_launches(plain().schedule, "float", tile), "float")
+    (launch,) = schedule_to_launches(plain().schedule, "float", tile)
+    check_barriers(launch, "float")
 
 
 def check_barriers(launch: Launch, element: str) -> None:
