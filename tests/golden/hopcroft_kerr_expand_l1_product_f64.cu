@@ -50,11 +50,19 @@ __device__ const Destination DESTINATIONS[15] = {
     { 0, 14, 0, 1, Real(1) },
 };
 
-// Slices in shared memory: A by rows, B by depth, in pairs whose places are exchanged so that no access of a warp meets a bank twice.
+// Slices in shared memory: A by rows, B by depth, in chunks of 16 bytes whose places are exchanged so that no access of a warp meets a bank
+// twice.
 constexpr int CHUNK_A = LANES, SLICE_A = TILE_M * TILE_K, SLICE_B = TILE_K * TILE_N;
-constexpr int PERIOD_A = 2, PERIOD_B = 8;
-__device__ __forceinline__ int slot_a(int row, int depth) { return row * TILE_K + 2 * (depth / 2 ^ 4 * (row & 1)) + depth % 2; }
-__device__ __forceinline__ int slot_b(int depth, int column) { return depth * TILE_N + 2 * (column / 2 ^ 2 * (depth / 2 & 3)) + column % 2; }
+constexpr int PERIOD_A = LANES, PERIOD_B = 8;
+static_assert(TILE_K % (8 * LANES) == 0 && TILE_N % (8 * LANES) == 0, "there are too few chunks to exchange");
+__device__ __forceinline__ int slot_a(int row, int depth)
+{
+    return row * TILE_K + LANES * (depth / LANES ^ 8 / LANES * (row & (LANES - 1))) + depth % LANES;
+}
+__device__ __forceinline__ int slot_b(int depth, int column)
+{
+    return depth * TILE_N + LANES * (column / LANES ^ 2 * (depth / 2 & 3)) + column % LANES;
+}
 
 // How threads share the copying of a slice: each takes CHUNK_A elements of A along its depth, and LANES elements of B along its rows. The
 // places of its copies repeat after PERIOD_A rows of A and PERIOD_B depths of B, but for a distance that is known here.
@@ -117,18 +125,25 @@ __device__ __forceinline__ bool in_lanes(const Real* base, Index row, Index colu
 
 constexpr int WARPS_N = 2, WARP_M = TILE_M / 2, WARP_N = TILE_N / WARPS_N;
 constexpr int STEP_K = 8, STEPS = TILE_K / STEP_K;
-constexpr int TALL = WARP_M / 8, WIDE = WARP_N / 16;    // matrix instructions of a warp along m and n
+constexpr int TALL = WARP_M / 8, WIDE = WARP_N / (8 * LANES), PAIRS = LANES / 2;    // matrix instructions of a warp along m and n
+
+// The matrix units multiply doubles. Floats are exact in them, and so are their products.
+#ifdef REAL
+typedef REAL Sum;
+#else
+typedef double Sum;
+#endif
+struct alignas(2 * sizeof(Real)) Pair { Real element[2]; };
 
 // sum (16 x 8) += left (16 x 8) * right (8 x 8), one matrix unit instruction of a warp. With g = lane / 4 and t = lane % 4 a lane holds
 // left(g, t), left(g + 8, t), left(g, t + 4), left(g + 8, t + 4), right(t, g), right(t + 4, g), and the sums (g, 2t), (g, 2t + 1),
 // (g + 8, 2t), (g + 8, 2t + 1).
-__device__ __forceinline__ void multiply_add(Real (&sum)[4], const Lanes (&left)[2], const Lanes& right)
+__device__ __forceinline__ void multiply_add(Sum (&sum)[4], const Sum (&left)[4], const Sum (&right)[2])
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 { %0, %1, %2, %3 }, { %4, %5, %6, %7 }, { %8, %9 }, { %0, %1, %2, %3 };"
         : "+d"(sum[0]), "+d"(sum[1]), "+d"(sum[2]), "+d"(sum[3])
-        : "d"(left[0].element[0]), "d"(left[0].element[1]), "d"(left[1].element[0]), "d"(left[1].element[1]),
-          "d"(right.element[0]), "d"(right.element[1]));
+        : "d"(left[0]), "d"(left[1]), "d"(left[2]), "d"(left[3]), "d"(right[0]), "d"(right[1]));
 #elif defined(__CUDA_ARCH__)
     // Before sm_90 the same in four quarters: the lanes hold what they hold above.
     #pragma unroll
@@ -136,14 +151,14 @@ __device__ __forceinline__ void multiply_add(Real (&sum)[4], const Lanes (&left)
         #pragma unroll
         for (int q = 0; q < 2; ++q)
             asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 { %0, %1 }, { %2 }, { %3 }, { %0, %1 };"
-                : "+d"(sum[2 * q]), "+d"(sum[2 * q + 1]) : "d"(left[h].element[q]), "d"(right.element[h]));
+                : "+d"(sum[2 * q]), "+d"(sum[2 * q + 1]) : "d"(left[2 * h + q]), "d"(right[h]));
     }
 #else
     // The portable body: lanes show their operands to the warp through shared memory.
-    __shared__ Real shown[THREADS][6];
+    __shared__ Sum shown[THREADS][6];
     const int thread = threadIdx.x, warp = thread - thread % 32, g = thread % 32 / 4, t = thread % 4;
-    for (int e = 0; e < 4; ++e) shown[thread][e] = left[e / 2].element[e % 2];
-    for (int h = 0; h < 2; ++h) shown[thread][4 + h] = right.element[h];
+    for (int e = 0; e < 4; ++e) shown[thread][e] = left[e];
+    for (int h = 0; h < 2; ++h) shown[thread][4 + h] = right[h];
     __syncwarp();
     for (int p = 0; p < STEP_K; ++p)
         for (int e = 0; e < 4; ++e)
@@ -214,29 +229,39 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
     #pragma unroll
     for (int s = 0; s < STAGES - 1; ++s) fetch(s);
 
-    // The instruction's left operand are columns of B and its right one rows of A, so that both are read 16 bytes at a time: of a step's
-    // depths lane t takes 2t and 2t + 1, and of 16 columns lane g takes 2g and 2g + 1.
+    // The instruction's left operand are columns of B and its right one rows of A, so that B is read 16 bytes at a time and two depths of A
+    // together: of a step's depths lane t takes 2t and 2t + 1, and of the columns of a chunk for each lane g takes its own.
     const int lane = thread % 32, group = lane / 4, member = lane % 4;
     const int warp_row = thread / 32 / WARPS_N * WARP_M, warp_column = thread / 32 % WARPS_N * WARP_N;
-    Real sum[TALL][WIDE][4] = {};
-    Lanes left[2][TALL], right[2][WIDE][2];
+    Sum sum[TALL][WIDE][PAIRS][4] = {};
+    Pair left[2][TALL];
+    Lanes right[2][WIDE][2];
     auto load = [&](int half, const Real* slice, int step) {
         #pragma unroll
         for (int s = 0; s < WIDE; ++s) {
             #pragma unroll
             for (int h = 0; h < 2; ++h)
                 right[half][s][h] = *reinterpret_cast<const Lanes*>(
-                    &slice[SLICE_A + slot_b(step * STEP_K + 2 * member + h, warp_column + s * 16 + 2 * group)]);
+                    &slice[SLICE_A + slot_b(step * STEP_K + 2 * member + h, warp_column + (s * 8 + group) * LANES)]);
         }
         #pragma unroll
         for (int r = 0; r < TALL; ++r)
-            left[half][r] = *reinterpret_cast<const Lanes*>(&slice[slot_a(warp_row + r * 8 + group, step * STEP_K + 2 * member)]);
+            left[half][r] = *reinterpret_cast<const Pair*>(&slice[slot_a(warp_row + r * 8 + group, step * STEP_K + 2 * member)]);
     };
     auto multiply = [&](int half) {
         #pragma unroll
         for (int r = 0; r < TALL; ++r) {
+            const Sum row[2] = { Sum(left[half][r].element[0]), Sum(left[half][r].element[1]) };
             #pragma unroll
-            for (int s = 0; s < WIDE; ++s) multiply_add(sum[r][s], right[half][s], left[half][r]);
+            for (int s = 0; s < WIDE; ++s) {
+                #pragma unroll
+                for (int p = 0; p < PAIRS; ++p) {
+                    const Lanes (&chunk)[2] = right[half][s];
+                    const Sum columns_of[4] = { Sum(chunk[0].element[2 * p]), Sum(chunk[0].element[2 * p + 1]),
+                        Sum(chunk[1].element[2 * p]), Sum(chunk[1].element[2 * p + 1]) };
+                    multiply_add(sum[r][s][p], columns_of, row);
+                }
+            }
         }
     };
 
@@ -268,8 +293,13 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
     // What a thread has summed up, in pieces of LANES neighbours of a row.
     constexpr int PIECES = TALL * WIDE * 2, TOGETHER = PIECES % 8 == 0 ? 8 : 2;
     auto row_of = [&](int p) { return warp_row + p / (2 * WIDE) * 8 + 2 * member + p % 2; };
-    auto column_of = [&](int p) { return warp_column + p / 2 % WIDE * 16 + 2 * group; };
-    auto piece = [&](int p) { return Lanes{ { sum[p / (2 * WIDE)][p / 2 % WIDE][p % 2], sum[p / (2 * WIDE)][p / 2 % WIDE][2 + p % 2] } }; };
+    auto column_of = [&](int p) { return warp_column + (p / 2 % WIDE * 8 + group) * LANES; };
+    auto piece = [&](int p) {
+        Lanes found;
+        #pragma unroll
+        for (int x = 0; x < LANES; ++x) found.element[x] = Real(sum[p / (2 * WIDE)][p / 2 % WIDE][x / 2][x % 2 * 2 + p % 2]);
+        return found;
+    };
     static_assert(PIECES % TOGETHER == 0, "pieces are left over");
     for (int d = product.first; d < product.first + product.count; ++d) {
         const Destination to = DESTINATIONS[d];
