@@ -123,7 +123,7 @@ def written(readme: str) -> str:
             best(found),
             best(largest),
             shapes(many, "of all kinds"),
-            shapes(thin, "of these at which it is the library's multiply, the smallest first"),
+            shapes(thin, "of those at which it is the library's multiply (the smallest, 32 more were not reached)"),
             pareto(found),
             grid(points),
         )

@@ -20,7 +20,7 @@ def library_calls(a: Any, b: Any, c: Any) -> dict[str, Call]:
     import cupy
 
     calls: dict[str, Call] = {"cupy": lambda: cupy.matmul(a, b, out=c)}
-    for name, make in (("cublas", _cublas), ("torch", _torch), ("cublaslt", partial(_torch, library="cublaslt"))):
+    for name, make in (("cublas", _cublas), ("torch", _torch), ("cublaslt", _cublaslt)):
         try:
             calls[name] = make(a, b, c)
         except ImportError:
@@ -52,21 +52,27 @@ def _cublas(a: Any, b: Any, c: Any) -> Call:
     return call
 
 
-def _torch(a: Any, b: Any, c: Any, library: str = "cublas") -> Call:
-    """`torch.mm` without TF32, by this library of the two that PyTorch knows.
-
-    All libraries are on the default stream, so that CuPy's events see what PyTorch launches.
-    """
+def _torch(a: Any, b: Any, c: Any) -> Call:
+    """`torch.mm` without TF32. All libraries are on the default stream, so that CuPy's events see what PyTorch launches."""
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = False
     x, y, z = torch.from_dlpack(a), torch.from_dlpack(b), torch.from_dlpack(c)
-    prefer = torch.backends.cuda.preferred_blas_library
+    return lambda: torch.mm(x, y, out=z)
+
+
+def _cublaslt(a: Any, b: Any, c: Any) -> Call:
+    """`torch.mm` where PyTorch prefers cublasLt; the process gets its own preference back."""
+    import torch
+
+    multiply, prefer = _torch(a, b, c), torch.backends.cuda.preferred_blas_library
 
     def call() -> None:
-        before = prefer()  # of the process, which gets it back
-        prefer(library)
-        torch.mm(x, y, out=z)
-        prefer(before)
+        before = prefer()
+        try:
+            prefer("cublaslt")
+            multiply()
+        finally:
+            prefer(before)
 
     return call

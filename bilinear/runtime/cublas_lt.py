@@ -1,12 +1,13 @@
 """cublasLt by its C interface, which CuPy does not bind: one product of known layouts, whose kernel is looked up once, without a workspace.
 
-For some problems it has kernels that `cublasSgemm` does not choose (`Gemm.suits_lt`). Numbers are those of `cublasLt.h`.
+For some problems it has kernels that `cublasSgemm` does not choose (`library.SHORT_SUM`). Numbers are those of `cublasLt.h`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import logging
+import sys
 import weakref
 from collections.abc import Callable
 from functools import cache, lru_cache
@@ -25,29 +26,26 @@ ALIGNMENTS = 5, 6, 7, 8
 """`CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES`, and those of B, C and D."""
 ALIGNMENT = 16
 """Bytes of which the addresses of the matrices must be multiples, so that kernels may read as much at once."""
-ALGORITHM_BYTES, RESULT_BYTES = 64, 96
-"""Of a `cublasLtMatmulHeuristicResult_t`, which begins with its `cublasLtMatmulAlgo_t`."""
+RESULT_BYTES, STATE = 96, slice(72, 76)
+"""Of a `cublasLtMatmulHeuristicResult_t`, which begins with its `cublasLtMatmulAlgo_t`, and of its `state` in it."""
 MULTIPLY = (*(ctypes.c_void_p,) * 14, ctypes.c_size_t, ctypes.c_void_p)
 """What `cublasLtMatmul` takes: the size is that of the workspace, and the stream comes last."""
 MOST_KEPT = 256
 
-Launch = Callable[[int, int, int, int, int, int, int], int]
-"""(handle, first operand, second, result, address of alpha, of beta, stream) to a status, 0 where all is well."""
+Launch = Callable[[int, int, int, int, int, int, int], bool]
+"""(handle, first operand, second, result, address of alpha, of beta, stream) to whether it is launched; else nothing happened."""
 
 
-@lru_cache(maxsize=MOST_KEPT)
 def launch_of(gemm: Gemm, kind: str, device: int) -> Launch | None:
     """The call that multiplies matrices of a layout on the current device, which is `device`; None where cublasLt has none.
 
-    `kind` is the character of the element type. A handle of cuBLAS is one of cublasLt, too.
+    `kind` is the character of the element type. A refusal is not kept: the next call may be luckier.
     """
     library = _library()
     if library is None:
         return None
-    import cupy
-
     try:
-        return _Product(library, gemm, kind, int(cupy.cuda.Device(device).cublas_handle)).launch
+        return _product(library, gemm, kind, device).launch
     except _RefusedError as refused:
         log.debug("cublasLt has no kernel for %s: %s", gemm, refused)
         return None
@@ -66,9 +64,9 @@ class _Product:
         made: list[tuple[Any, Any]] = []
         weakref.finalize(self, _destroy, made).atexit = False
         self._multiply = library.cublasLtMatmul
-        self._product = _made(library, "MatmulDesc", made, ctypes.c_int(COMPUTE[kind]), ctypes.c_int(element))
+        self._descriptor = _made(library, "MatmulDesc", made, ctypes.c_int(COMPUTE[kind]), ctypes.c_int(element))
         for attribute, operation in zip(OPERATIONS, gemm.operations, strict=True):
-            _set(library.cublasLtMatmulDescSetAttribute, self._product, attribute, ctypes.c_int(operation))
+            _set(library.cublasLtMatmulDescSetAttribute, self._descriptor, attribute, ctypes.c_int(operation))
         self._layouts = [
             _made(library, "MatrixLayout", made, ctypes.c_int(element), *map(ctypes.c_uint64, shape), ctypes.c_int64(leading))
             for shape, leading in zip(shapes, gemm.leading, strict=True)
@@ -78,17 +76,28 @@ class _Product:
             _set(library.cublasLtMatmulPreferenceSetAttribute, preference, attribute, ctypes.c_uint32(ALIGNMENT))
         self._algorithm, found = ctypes.create_string_buffer(RESULT_BYTES), ctypes.c_int(0)
         first, second, result = self._layouts
-        asked = (ctypes.c_void_p(handle), self._product, first, second, result, result, preference, 1)
+        asked = (ctypes.c_void_p(handle), self._descriptor, first, second, result, result, preference, 1)
         _check(library.cublasLtMatmulAlgoGetHeuristic(*asked, self._algorithm, ctypes.byref(found)))
         if not found.value:
             raise _RefusedError("none found")
+        _check(int.from_bytes(self._algorithm.raw[STATE], sys.byteorder))
 
-    def launch(self, handle: int, a: int, b: int, c: int, alpha: int, beta: int, stream: int) -> int:
+    def launch(self, handle: int, a: int, b: int, c: int, alpha: int, beta: int, stream: int) -> bool:
         """The result is read and written in place; the factors are read before this returns."""
         first, second, result = self._layouts
         operands = alpha, a, first, b, second, beta, c, result, c, result
-        status: int = self._multiply(handle, self._product, *operands, self._algorithm, None, 0, stream)
-        return status
+        status = self._multiply(handle, self._descriptor, *operands, self._algorithm, None, 0, stream)
+        if status:
+            log.debug("cublasLt does not run what it proposed: status %d", status)
+        return not status
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _product(library: Any, gemm: Gemm, kind: str, device: int) -> _Product:
+    """A handle of cuBLAS is one of cublasLt, too."""
+    import cupy
+
+    return _Product(library, gemm, kind, int(cupy.cuda.Device(device).cublas_handle))
 
 
 def _made(library: Any, kind: str, made: list[tuple[Any, Any]], *arguments: Any) -> ctypes.c_void_p:

@@ -21,9 +21,9 @@ MOST = 2**31 - 1
 """Of extents and leading distances, which are ints."""
 DOTS = range(1024, 2**20)
 """Lengths of vectors whose product `cupy.matmul` computes sooner: of 11,040 doubles in 9 microseconds instead of 34 on an H200."""
-SHORT_SUM, WIDE = 256, 2800
-"""In float32 cublasLt multiplies sooner where sums are at most so short (18153 x 46 x 2 in 6 microseconds instead of 25 on an H200), or the
-rows and columns of C at least so long (up to 1.08 times faster, or slower by 1 %). Elsewhere it may take four times as long."""
+SHORT_SUM = 256
+"""In float32 cublasLt multiplies sooner where sums have at most so many terms: 18153 x 46 x 2 in 7 microseconds instead of 25 on an H200,
+and nothing in `benchmarks/grid.py` is slower by more than 3 %. Elsewhere it may take four times as long."""
 NOT_TRANSPOSED, TRANSPOSED = 0, 1
 """`CUBLAS_OP_N` and `CUBLAS_OP_T`."""
 
@@ -47,8 +47,7 @@ class Gemm:
 
     def suits_lt(self, dtype: Any) -> bool:
         """Whether cublasLt is asked first."""
-        m, n, k = self.extents
-        return dtype.char == "f" and (k <= SHORT_SUM or min(m, n) >= WIDE)
+        return dtype.char == "f" and self.extents[2] <= SHORT_SUM
 
 
 def gemm_of(a: Any, b: Any, c: Any) -> Gemm | None:
@@ -111,7 +110,7 @@ def _bound(gemm: Gemm, dtype: Any, device: int) -> Multiply:
     """The multiply with all found once that depends on layouts. CuPy's binding takes its current stream.
 
     The factors of a call are its own, and read before it returns: CuPy's handles take pointers of the host. What cublasLt refuses, and
-    matrices at odd addresses, go to cuBLAS.
+    matrices at addresses that are no multiples of 16, go to cuBLAS.
     """
     import cupy
     from cupy_backends.cuda.libs import cublas
@@ -128,7 +127,7 @@ def _bound(gemm: Gemm, dtype: Any, device: int) -> Multiply:
         handle = _handles.of.get(device) or _new_handle(device)
         if swaps:
             a, b = b, a
-        if lt is not None and (a | b | c) % ALIGNMENT == 0 and lt(handle, a, b, c, address, address + size, current().ptr) == 0:
+        if lt is not None and (a | b | c) % ALIGNMENT == 0 and lt(handle, a, b, c, address, address + size, current().ptr):
             return
         call(handle, first, second, m, n, k, address, a, lda, b, ldb, address + size, c, ldc)
 

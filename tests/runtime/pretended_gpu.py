@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -210,7 +210,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cublas = SimpleNamespace(sgemm=partial(gpu.gemm, "s"), dgemm=partial(gpu.gemm, "d"))
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs", SimpleNamespace(cublas=cublas))
     monkeypatch.setattr(cublas_lt, "_library", lambda: gpu.lt)
-    cublas_lt.launch_of.cache_clear()
+    monkeypatch.setattr(cublas_lt, "_product", lru_cache(cublas_lt._product.__wrapped__))
     monkeypatch.delenv("CUPY_TF32", raising=False)
     monkeypatch.setattr(cuda_executor, "_function", gpu.function)
     for kept in ("_functions", "_bounds"):

@@ -300,7 +300,8 @@ def test_cublas_multiplies_the_transposed_matrices(gpu: Gpu, monkeypatch: pytest
 
 
 def test_pytorch_is_asked_by_both_of_its_libraries(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    preferred, asked = ["its own"], []
+    preferred: list[str] = ["its own"]
+    asked: list[str] = []
 
     def prefer(name: str | None = None) -> str:
         preferred.append(name or preferred[-1])
@@ -318,9 +319,17 @@ def test_pytorch_is_asked_by_both_of_its_libraries(gpu: Gpu, monkeypatch: pytest
     for name in ("torch", "cublaslt"):
         assert not wrong_libraries({name: calls[name]}, a, b, c)
         assert preferred[-1] == "its own"
-    assert set(asked[: len(asked) // 2]) == {"cublas"}
+    assert set(asked[: len(asked) // 2]) == {"its own"}
     assert set(asked[len(asked) // 2 :]) == {"cublaslt"}
     assert not cuda.matmul.allow_tf32
+
+    def failing(*_: Any, **__: Any) -> None:
+        raise RuntimeError("out of memory")
+
+    torch.mm = failing
+    with pytest.raises(RuntimeError, match="out of memory"):
+        bench_library.library_calls(a, b, c)["cublaslt"]()
+    assert preferred[-1] == "its own"
 
 
 def test_a_library_that_cannot_be_set_up_says_so_when_called(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
