@@ -116,7 +116,7 @@ class SimtTile(Tile):
 
 @dataclass(frozen=True)
 class MmaTile(Tile):
-    """Multiply on the matrix units for doubles, in instructions of 16 x 8 x 8: floats as doubles, so that sums are rounded once."""
+    """Multiply on the matrix units for doubles, in instructions of 16 x 8 x 8; floats as doubles, the sum of a product rounded once."""
 
     template: str = field(default="product_mma.cu.j2", init=False)
 

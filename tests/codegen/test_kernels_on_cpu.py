@@ -12,9 +12,9 @@ from codegen.emulated import EmulatedExecutor, address, c_types, emulated_launch
 from bilinear.codegen import schedule_to_launches as lowering
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
-from bilinear.emulator import ORDERS, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
+from bilinear.emulator import ORDERS, CompileError, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 from bilinear.frontend import load
-from bilinear.ir.kernel import Launch, MmaTile, ProductKernel, ScanKernel
+from bilinear.ir.kernel import Launch, MmaTile, ProductKernel, ScanKernel, SimtTile
 from bilinear.ir.plan import TILES, USUAL
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import plain, prepare
@@ -224,3 +224,22 @@ def test_the_scan_finds_what_is_not_finite(element: str, value: float) -> None:
             strides = [stride // x.itemsize for stride in x.strides]
             module.launch(kernel.name, (4, 1, 1), (256, 1, 1), [address(x), *strides, *x.shape, address(found)])
             assert bool(found) == (not np.isfinite(value))
+
+
+WRONG_TILES: list[tuple[str, MmaTile | SimtTile]] = [
+    ("float", MmaTile(32, 32, 32, 2, 2, 2, blocks=1)),
+    ("double", MmaTile(32, 32, 32, 8, 1, 2, blocks=1)),
+    ("double", MmaTile(40, 64, 32, 2, 2, 2, blocks=1)),
+    ("double", MmaTile(64, 64, 32, 2, 2, 1, blocks=1)),
+    ("float", MmaTile(64, 64, 16, 2, 2, 2, blocks=1)),
+    ("float", SimtTile(64, 128, 16, 2, 2, 1, blocks=1)),
+    ("float", SimtTile(24, 128, 16, 2, 2, 3, blocks=1)),
+]
+
+
+@pytest.mark.parametrize(("element", "tile"), WRONG_TILES, ids=str)
+def test_tiles_that_would_be_wrong_are_not_compiled(element: str, tile: MmaTile | SimtTile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(lowering.KERNEL_TILES, element, (tile,) * len(TILES))
+    (launch,) = schedule_to_launches(plain().schedule, element)
+    with pytest.raises(CompileError, match=r"static assertion|static_assert"):
+        compile_on_cpu(render(launch.kernel), {launch.kernel.name: c_types(launch.kernel)})

@@ -9,6 +9,7 @@ typedef long long Index;
 constexpr int TILE_M = 64, TILE_N = 64, TILE_K = 32, THREADS = 128;
 constexpr int STAGES = 2;    // slices of depth TILE_K that are under way at once
 constexpr int LANES = 2;     // elements of a copy of 16 bytes
+static_assert(STAGES > 1, "a slice would be filled while it is read");
 constexpr int BAND = 8;      // rows of tiles that are walked down before the next column: their operands stay in the L2 cache
 
 struct Product { int left_space, left_row, left_column, right_space, right_row, right_column, first, count; };
@@ -39,8 +40,8 @@ __device__ const Destination DESTINATIONS[12] = {
     { 0, 0, 0, 0, Real(1) },
 };
 
-// Slices in shared memory: A by rows, B by depth, in chunks of 16 bytes whose places are exchanged so that no access of a warp meets a bank
-// twice.
+// Slices in shared memory: A by rows, B by depth, in chunks of 16 bytes whose places are exchanged so that no read of a warp, and no copy of
+// whole chunks, meets a bank twice: LANES rows of A are read at once, 8 / LANES chunks of each, and two chunks of B from each of four depths.
 constexpr int CHUNK_A = LANES, SLICE_A = TILE_M * TILE_K, SLICE_B = TILE_K * TILE_N;
 constexpr int PERIOD_A = LANES, PERIOD_B = 8;
 static_assert(TILE_K % (8 * LANES) == 0 && TILE_N % (8 * LANES) == 0, "there are too few chunks to exchange");
@@ -113,8 +114,11 @@ __device__ __forceinline__ bool in_lanes(const Real* base, Index row, Index colu
 }
 
 constexpr int WARPS_N = 2, WARP_M = TILE_M / 2, WARP_N = TILE_N / WARPS_N;
-constexpr int STEP_K = 8, STEPS = TILE_K / STEP_K;
-constexpr int TALL = WARP_M / 8, WIDE = WARP_N / (8 * LANES), PAIRS = LANES / 2;    // matrix instructions of a warp along m and n
+constexpr int STEP_K = 8, STEPS = TILE_K / STEP_K, REPEATS = LANES;    // steps after which places in a row of A repeat, but for a distance
+// Matrix instructions of a warp: TALL along m; along n WIDE chunks of a lane, each for as many instructions as it has pairs of columns.
+constexpr int TALL = WARP_M / 8, WIDE = WARP_N / (8 * LANES), PAIRS = LANES / 2;
+static_assert(WARP_M % 8 == 0 && WARP_N % (8 * LANES) == 0, "a warp has no whole number of instructions");
+static_assert(TILE_M == WARP_M * 2 && TILE_N == WARP_N * WARPS_N, "warps do not cover the tile");
 
 // The matrix units multiply doubles. Floats are exact in them, and so are their products.
 #ifdef REAL
@@ -219,23 +223,28 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
     for (int s = 0; s < STAGES - 1; ++s) fetch(s);
 
     // The instruction's left operand are columns of B and its right one rows of A, so that B is read 16 bytes at a time and two depths of A
-    // together: of a step's depths lane t takes 2t and 2t + 1, and of the columns of a chunk for each lane g takes its own.
+    // together: of a step's depths lane t takes 2t and 2t + 1, and of every 8 * LANES columns lane g takes the g-th chunk.
     const int lane = thread % 32, group = lane / 4, member = lane % 4;
     const int warp_row = thread / 32 / WARPS_N * WARP_M, warp_column = thread / 32 % WARPS_N * WARP_N;
     Sum sum[TALL][WIDE][PAIRS][4] = {};
     Pair left[2][TALL];
     Lanes right[2][WIDE][2];
+    int first_a[REPEATS];
+    #pragma unroll
+    for (int e = 0; e < REPEATS; ++e) first_a[e] = slot_a(warp_row + group, e * STEP_K + 2 * member);
+    const int first_b = SLICE_A + slot_b(2 * member, warp_column + group * LANES);
     auto load = [&](int half, const Real* slice, int step) {
+        const Real* const from_a = slice + first_a[step % REPEATS];
+        const Real* const from_b = slice + first_b;    // what follows is known here, and stands in the instructions
         #pragma unroll
         for (int s = 0; s < WIDE; ++s) {
             #pragma unroll
             for (int h = 0; h < 2; ++h)
-                right[half][s][h] = *reinterpret_cast<const Lanes*>(
-                    &slice[SLICE_A + slot_b(step * STEP_K + 2 * member + h, warp_column + (s * 8 + group) * LANES)]);
+                right[half][s][h] = *reinterpret_cast<const Lanes*>(&from_b[slot_b(step * STEP_K + h, 0) + s * 8 * LANES]);
         }
         #pragma unroll
         for (int r = 0; r < TALL; ++r)
-            left[half][r] = *reinterpret_cast<const Pair*>(&slice[slot_a(warp_row + r * 8 + group, step * STEP_K + 2 * member)]);
+            left[half][r] = *reinterpret_cast<const Pair*>(&from_a[r * 8 * TILE_K + (step / REPEATS) * REPEATS * STEP_K]);
     };
     auto multiply = [&](int half) {
         #pragma unroll

@@ -9,6 +9,7 @@ typedef long long Index;
 constexpr int TILE_M = 64, TILE_N = 128, TILE_K = 16, THREADS = 128;
 constexpr int STAGES = 3;    // slices of depth TILE_K that are under way at once
 constexpr int LANES = 4;     // elements of a copy of 16 bytes
+static_assert(STAGES > 1, "a slice would be filled while it is read");
 constexpr int BAND = 8;      // rows of tiles that are walked down before the next column: their operands stay in the L2 cache
 
 struct Product { int left_space, left_row, left_column, right_space, right_row, right_column, first, count; };
@@ -103,6 +104,8 @@ constexpr int WARPS_N = 2, WARP_M = TILE_M / 2, WARP_N = TILE_N / WARPS_N;
 constexpr int LANES_M = 4, LANES_N = 8;                                                             // lanes of a warp
 constexpr int TALL = WARP_M / (LANES * LANES_M), WIDE = WARP_N / (LANES * LANES_N);                 // reads of a thread
 constexpr int ROWS = TALL * LANES, COLUMNS = WIDE * LANES, STEPS = TILE_K;
+static_assert(TILE_M == WARP_M * 2 && WARP_M == ROWS * LANES_M, "warps do not cover the rows of the tile");
+static_assert(TILE_N == WARP_N * WARPS_N && WARP_N == COLUMNS * LANES_N, "warps do not cover the columns of the tile");
 
 // One tile of the result of one product, a (bm x bk) * b (bk x bn); ALIGNED operands are copied 16 bytes at a time.
 template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
