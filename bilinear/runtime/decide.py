@@ -27,7 +27,8 @@ MOST_DECISIONS = 1024
 class Asked(NamedTuple):
     """What a caller asks for beside the operands. Algorithm, plan and device are compared by identity.
 
-    No `algorithm` and no `plan` is the library's multiply, or what the model chooses where there is a `device`.
+    No `algorithm` and no `plan` is the library's multiply, or what the model chooses where there is a `device`; of a named algorithm it
+    chooses the tile alone.
     """
 
     algorithm: Same | None
@@ -41,6 +42,11 @@ class Asked(NamedTuple):
     accumulates: bool
     """Whether beta is not 0."""
     on_gpu: bool
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether what runs is left to the model."""
+        return self.algorithm is None and self.plan is None and self.device is not None
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ def _decide(asked: Asked, a: Any, b: Any, out: Any, touches: bool) -> Decision:
     if recipe is None or reason is not None:
         log.debug("matmul %s by %s of %s: the library's multiply (%s)", a.shape, b.shape, problem.dtype, reason)
         return Decision(problem, None)
-    is_automatic = asked.device is not None
+    is_automatic = asked.is_automatic
     try:
         plan = None if touches or not recipe.suits(out) or _is_converted(problem, a, b, out) else _plan(recipe, a, b, out)
     except BilinearError as error:
@@ -97,12 +103,12 @@ def _decide(asked: Asked, a: Any, b: Any, out: Any, touches: bool) -> Decision:
 
 def _recipe(asked: Asked, a: Any, b: Any, out: Any, problem: ArrayProblem) -> Recipe | None:
     if asked.algorithm is not None:
-        return Recipe((asked.algorithm.what,), asked.levels, asked.inputs)
+        return Recipe((asked.algorithm.what,), asked.levels, asked.inputs, device=asked.device)
     choice: Choice | None = None
     if asked.plan is not None:
         choice = asked.plan.what
         check_plan_fits(asked.plan.what, a, b, problem.dtype)
-    elif asked.device is not None:
+    elif asked.is_automatic:
         choice = choice_for(a, b, out, problem.dtype, asked.inputs, asked.budget, asked.accumulates)
     return None if choice is None else chosen_recipe(choice)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -10,6 +10,7 @@ from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.plan import USUAL, Plan
 from bilinear.planner.choice import Candidate, Choice, Part
+from bilinear.planner.model import fastest_tile, profile_of
 from bilinear.planner.plan import borrowing, choose_levels, make_plan
 from bilinear.planner.prepare import Level, prepare, prepare_levels
 from bilinear.planner.rings import coefficients_of, require_elements
@@ -36,8 +37,9 @@ class Same:
 class Recipe:
     """What shall run: the algorithm of each level, the outermost first, and the promise of what becomes of A and B.
 
-    An algorithm alone runs `levels` levels, a number or `auto`. `tile` is that of the products on a GPU. With a `rest` it is for all but
-    the last `left` rows of C, or columns where C lies `by_columns`, which the rest computes afterwards.
+    An algorithm alone runs `levels` levels, a number or `auto`. `tile` is that of the products on a GPU, or with a `device`, a description
+    of one, what the model finds fastest on it. With a `rest` it is for all but the last `left` rows of C, or columns where C lies
+    `by_columns`, which the rest computes afterwards.
     """
 
     algorithms: tuple[Loaded, ...]
@@ -47,6 +49,7 @@ class Recipe:
     rest: Recipe | None = None
     left: int = 0
     by_columns: bool = False
+    device: Same | None = None
 
     def suits(self, out: Any) -> bool:
         """Whether a result may be computed in `out` (None: a fresh one): parts hold temporaries in it as it was planned to lie."""
@@ -96,7 +99,8 @@ def fitted_plan(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, by_co
         raise fail("E543", f"parts of {recipe.left} and more are not those of a multiply of {m} x {k} by {k} x {n}", "plan again")
     left = recipe.left
     own, later = ((m, k, n - left), (m, k, left)) if "C" in by_column else ((m - left, k, n), (left, k, n))
-    first = _fitted(tuple(map(Same, recipe.algorithms)), recipe.levels, recipe.inputs, own, dtype, by_column, recipe.tile)
+    same = tuple(map(Same, recipe.algorithms))
+    first = _fitted(same, recipe.levels, recipe.inputs, own, dtype, by_column, recipe.tile, recipe.device)
     return first if recipe.rest is None else _joined(Same(first), Same(fitted_plan(recipe.rest, later, dtype, by_column)))
 
 
@@ -114,10 +118,14 @@ def _fitted(
     dtype: Any,
     by_column: frozenset[str],
     tile: int,
+    device: Same | None,
 ) -> Plan:
     each = tuple(Level(same.what.scheme, same.what.schedule) for same in algorithms)
     scheme, own = each[0].scheme, each[0].schedule
     depth = max(1, choose_levels(scheme, *extents)) if levels == "auto" else int(levels)
     schedule = prepare(scheme, own, depth, inputs).schedule if len(each) == 1 else prepare_levels(each, inputs)
     require_elements(scheme.name, coefficients_of(schedule), str(dtype), dtype.kind)
-    return make_plan(schedule, *extents, dtype.itemsize, by_column, tile=tile)
+    plan = make_plan(schedule, *extents, dtype.itemsize, by_column, tile=tile)
+    if device is None:
+        return plan
+    return replace(plan, tile=fastest_tile(profile_of(schedule), plan, str(dtype), device.what)[1])

@@ -184,11 +184,13 @@ class _Request(NamedTuple):
         budget = self.budget if self.workspace is None else getattr(self.workspace, "nbytes", 0)
         if self.plan is not None:
             return Asked(None, 0, self.inputs, budget, Same(self.plan), None, *rest)
-        if self.algorithm == "auto":
-            device = auto.current_device() if self.kind.on_gpu and self.levels == "auto" else None
-            return Asked(None, 0, self.inputs, budget, None, None if device is None else Same(device), *rest)
+        is_auto = self.algorithm == "auto"
+        found = auto.current_device() if self.kind.on_gpu and (self.levels == "auto" if is_auto else self.levels != 0) else None
+        device = None if found is None else Same(found)
+        if is_auto:
+            return Asked(None, 0, self.inputs, budget, None, device, *rest)
         loaded = self.algorithm if isinstance(self.algorithm, Loaded) else _named(str(self.algorithm))
-        return Asked(None if self.levels == 0 else Same(loaded), self.levels, self.inputs, budget, None, None, *rest)
+        return Asked(None if self.levels == 0 else Same(loaded), self.levels, self.inputs, budget, None, device, *rest)
 
     def factors(self, problem: ArrayProblem, out: Any) -> tuple[Any, Any]:
         """alpha as a number of the product's type, beta of the type of `out`."""

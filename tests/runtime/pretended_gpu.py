@@ -187,7 +187,7 @@ def compiled(kernel: Any) -> tuple[Module, list[str]]:
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
-    """Until the test ends, arrays of the class `Array` are CuPy's."""
+    """Until the test ends, arrays of the class `Array` are CuPy's, on a GPU that is not described."""
     gpu = Gpu()
     device = Device()
     free = lambda pointer: setattr(gpu, "contexts", gpu.contexts + 1)  # noqa: E731
@@ -211,6 +211,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs", SimpleNamespace(cublas=cublas))
     monkeypatch.setattr(cublas_lt, "_library", lambda: gpu.lt)
     monkeypatch.setattr(cublas_lt, "_product", lru_cache(cublas_lt._product.__wrapped__))
+    monkeypatch.setattr(auto, "_described", lambda named, index: None)
     monkeypatch.delenv("CUPY_TF32", raising=False)
     monkeypatch.setattr(cuda_executor, "_function", gpu.function)
     for kept in ("_functions", "_bounds"):
@@ -226,8 +227,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 @contextmanager
 def undescribed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    """The same, with no description: `auto` is the library's multiply. What was decided elsewhere is forgotten, and so is what is here."""
+    """The same for `auto`, which is the library's multiply. What was decided elsewhere is forgotten, and so is what is decided here."""
     decide._decisions.clear()
-    monkeypatch.setattr(auto, "current_device", lambda: None)
     yield pretend(monkeypatch)
     decide._decisions.clear()

@@ -15,6 +15,7 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
+from bilinear.ir.plan import LARGE, TILES, USUAL
 from bilinear.planner import choose, ways
 from bilinear.planner.choice import Choice, Problem
 from bilinear.planner.choose import make_choice
@@ -81,6 +82,36 @@ def test_auto_runs_what_the_model_chooses(ran: list[tuple[str, int]], dtype: str
     np.testing.assert_array_equal(bilinear.matmul(a, b), wanted)
     chosen = make_choice(Problem(N, N, N + 2, dtype), SLOW_LIBRARY).chosen
     assert not chosen.is_library and (chosen.levels[0], len(chosen.levels)) in ran
+
+
+def fast_in(tile: int) -> Device:
+    """A device on which this tile has ten times the speed of the others."""
+    rates = [replace(H200.float64.tiles[USUAL], share=((1.0, 10.0 if number == tile else 1.0),)) for number in TILES]
+    return replace(H200, float64=replace(H200.float64, tiles=tuple(rates)))
+
+
+def test_a_named_algorithm_runs_in_the_fastest_tile(ran: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a device that is described; elsewhere in the usual one, and so does what was planned to."""
+    tiles: list[int] = []
+
+    class Telling(Counting):
+        def steps(self, plan: Any, *rest: Any) -> Any:
+            tiles.append(plan.tile)
+            return super().steps(plan, *rest)
+
+    monkeypatch.setattr(matmul, "make_executor", lambda kind: Telling(ran))
+    a, b = integers(N, N), integers(N, N)
+    for tile, device in ((USUAL, None), *((tile, fast_in(tile)) for tile in TILES), (USUAL, None)):
+        monkeypatch.setattr(auto, "current_device", lambda device=device: device)
+        for options in ({"algorithm": "strassen"}, {"algorithm": "msmes", "inputs": "restore"}):
+            np.testing.assert_array_equal(bilinear.matmul(a, b, **options), a @ b)  # type: ignore[arg-type]
+            assert set(tiles) == {tile}
+            tiles.clear()
+    chosen = make_choice(Problem(N, N, N), fast_in(USUAL))
+    assert chosen.chosen.tile == USUAL
+    monkeypatch.setattr(auto, "current_device", lambda: fast_in(LARGE))
+    np.testing.assert_array_equal(bilinear.matmul(a, b, plan=chosen), a @ b)
+    assert set(tiles) == {USUAL}
 
 
 def test_auto_takes_out_alpha_beta_and_batches(ran: list[tuple[str, int]]) -> None:
