@@ -22,6 +22,8 @@ CANDIDATES: dict[str, list[SimtTile | MmaTile]] = {
     "float64": [
         *lowering.KERNEL_TILES["double"],
         MmaTile(128, 64, 16, 2, 2, 4, blocks=2),
+        MmaTile(128, 64, 32, 2, 2, 2, blocks=2),
+        MmaTile(128, 128, 32, 2, 4, 3, blocks=1),
         MmaTile(64, 64, 16, 2, 2, 3, blocks=3),
     ],
     "float32": [
