@@ -85,6 +85,8 @@ def grid(result: dict[str, Any]) -> str:
 def shapes(result: dict[str, Any], of: str) -> str:
     """`auto` on all kinds of shapes: how the ratio is spread where the library was chosen, and where a plan was."""
     rows = result["rows"]
+    if result["left_out"]:
+        of += f" ({len(result['left_out'])} more were not reached)"
     failed = sum(row["ratio_high"] < LEAST_RATIO for row in rows)
     lines = [
         f"`matmul` with `auto` on {len(rows)} shapes {of}, 1 to 20000 a side, both types, {_source(result)}: "
@@ -123,7 +125,7 @@ def written(readme: str) -> str:
             best(found),
             best(largest),
             shapes(many, "of all kinds"),
-            shapes(thin, "of those at which it is the library's multiply (the smallest, 32 more were not reached)"),
+            shapes(thin, "of those at which it is the library's multiply, small ones first"),
             pareto(found),
             grid(points),
         )

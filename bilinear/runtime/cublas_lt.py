@@ -1,4 +1,4 @@
-"""cublasLt by its C interface, which CuPy does not bind: one product of known layouts, whose kernel is looked up once, without a workspace.
+"""cublasLt by its C interface, which CuPy does not bind: a float32 product of known layouts, its kernel looked up once, no workspace.
 
 For some problems it has kernels that `cublasSgemm` does not choose (`library.SHORT_SUM`). Numbers are those of `cublasLt.h`.
 """
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bilinear")
 
-COMPUTE, ELEMENT = {"f": 68, "d": 70}, {"f": 0, "d": 1}
-"""`CUBLAS_COMPUTE_32F` and `_64F`, which round to no narrower type, and `CUDA_R_32F` and `_64F`; by the character of a NumPy type."""
+COMPUTE, ELEMENT = 68, 0
+"""`CUBLAS_COMPUTE_32F`, which rounds to no narrower type, and `CUDA_R_32F`."""
 OPERATIONS = 3, 4
 """`CUBLASLT_MATMUL_DESC_TRANSA` and `TRANSB`."""
 ALIGNMENTS = 5, 6, 7, 8
@@ -36,16 +36,16 @@ Launch = Callable[[int, int, int, int, int, int, int], bool]
 """(handle, first operand, second, result, address of alpha, of beta, stream) to whether it is launched; else nothing happened."""
 
 
-def launch_of(gemm: Gemm, kind: str, device: int) -> Launch | None:
-    """The call that multiplies matrices of a layout on the current device, which is `device`; None where cublasLt has none.
+def launch_of(gemm: Gemm, device: int) -> Launch | None:
+    """The call that multiplies float32 matrices of a layout on the current device, which is `device`; None where cublasLt has none.
 
-    `kind` is the character of the element type. A refusal is not kept: the next call may be luckier.
+    A refusal is not kept: the next call may be luckier.
     """
     library = _library()
     if library is None:
         return None
     try:
-        return _product(library, gemm, kind, device).launch
+        return _product(library, gemm, device).launch
     except _RefusedError as refused:
         log.debug("cublasLt has no kernel for %s: %s", gemm, refused)
         return None
@@ -58,17 +58,17 @@ class _RefusedError(Exception):
 class _Product:
     """The descriptors of one product, which live as long as it, and the kernel that cublasLt proposes."""
 
-    def __init__(self, library: Any, gemm: Gemm, kind: str, handle: int) -> None:
-        (m, n, k), element = gemm.extents, ELEMENT[kind]
+    def __init__(self, library: Any, gemm: Gemm, handle: int) -> None:
+        m, n, k = gemm.extents
         shapes = [(k, m) if gemm.operations[0] else (m, k), (n, k) if gemm.operations[1] else (k, n), (m, n)]
         made: list[tuple[Any, Any]] = []
         weakref.finalize(self, _destroy, made).atexit = False
         self._multiply = library.cublasLtMatmul
-        self._descriptor = _made(library, "MatmulDesc", made, ctypes.c_int(COMPUTE[kind]), ctypes.c_int(element))
+        self._descriptor = _made(library, "MatmulDesc", made, ctypes.c_int(COMPUTE), ctypes.c_int(ELEMENT))
         for attribute, operation in zip(OPERATIONS, gemm.operations, strict=True):
             _set(library.cublasLtMatmulDescSetAttribute, self._descriptor, attribute, ctypes.c_int(operation))
         self._layouts = [
-            _made(library, "MatrixLayout", made, ctypes.c_int(element), *map(ctypes.c_uint64, shape), ctypes.c_int64(leading))
+            _made(library, "MatrixLayout", made, ctypes.c_int(ELEMENT), *map(ctypes.c_uint64, shape), ctypes.c_int64(leading))
             for shape, leading in zip(shapes, gemm.leading, strict=True)
         ]
         preference = _made(library, "MatmulPreference", made)
@@ -93,11 +93,11 @@ class _Product:
 
 
 @lru_cache(maxsize=MOST_KEPT)
-def _product(library: Any, gemm: Gemm, kind: str, device: int) -> _Product:
+def _product(library: Any, gemm: Gemm, device: int) -> _Product:
     """A handle of cuBLAS is one of cublasLt, too."""
     import cupy
 
-    return _Product(library, gemm, kind, int(cupy.cuda.Device(device).cublas_handle))
+    return _Product(library, gemm, int(cupy.cuda.Device(device).cublas_handle))
 
 
 def _made(library: Any, kind: str, made: list[tuple[Any, Any]], *arguments: Any) -> ctypes.c_void_p:

@@ -23,7 +23,7 @@ DOTS = range(1024, 2**20)
 """Lengths of vectors whose product `cupy.matmul` computes sooner: of 11,040 doubles in 9 microseconds instead of 34 on an H200."""
 SHORT_SUM = 256
 """In float32 cublasLt multiplies sooner where sums have at most so many terms: 18153 x 46 x 2 in 7 microseconds instead of 25 on an H200,
-and nothing in `benchmarks/grid.py` is slower by more than 3 %. Elsewhere it may take four times as long."""
+and none of 37 such shapes of `benchmarks/grid.py` is slower by more than 2 %. Elsewhere it may take four times as long."""
 NOT_TRANSPOSED, TRANSPOSED = 0, 1
 """`CUBLAS_OP_N` and `CUBLAS_OP_T`."""
 
@@ -118,7 +118,7 @@ def _bound(gemm: Gemm, dtype: Any, device: int) -> Multiply:
     call, number = (cublas.sgemm, ctypes.c_float) if dtype.char == "f" else (cublas.dgemm, ctypes.c_double)
     pair, size = number * 2, ctypes.sizeof(number)
     plain = pair(1, 0)
-    lt, current = launch_of(gemm, dtype.char, device) if gemm.suits_lt(dtype) else None, cupy.cuda.get_current_stream
+    lt, current = launch_of(gemm, device) if gemm.suits_lt(dtype) else None, cupy.cuda.get_current_stream
     swaps, (first, second), (m, n, k), (lda, ldb, ldc) = gemm.swaps, gemm.operations, gemm.extents, gemm.leading
 
     def multiply(a: int, b: int, c: int, alpha: Any, beta: Any) -> None:

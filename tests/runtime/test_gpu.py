@@ -331,7 +331,7 @@ def test_cublaslt_runs_what_suits_it(shape: tuple[int, int, int]) -> None:
     c = cupy().full((m, n), np.nan, "float32")
     gemm = gemm_of(a, b, c)
     assert gemm is not None and gemm.suits_lt(a.dtype)
-    launch = launch_of(gemm, "f", cupy().cuda.runtime.getDevice())
+    launch = launch_of(gemm, cupy().cuda.runtime.getDevice())
     factors = np.array([1, 0], "float32")
     addresses = (b.data.ptr, a.data.ptr) if gemm.swaps else (a.data.ptr, b.data.ptr)
     handle, one = int(cupy().cuda.Device().cublas_handle), factors.ctypes.data
