@@ -18,8 +18,8 @@ from typing import Any
 
 from model import plan_of, profile, way_of
 
-from bilinear.ir.plan import LARGE, SMALL, USUAL, Plan
-from bilinear.planner.device import Device, ElementRates, Table, at, load_device
+from bilinear.ir.plan import SIZES, SMALL, USUAL, Plan
+from bilinear.planner.device import Device, ElementRates, Table, TileRates, at, load_device
 from bilinear.planner.model import ITEMSIZE, LinearWork, Profile, is_aligned, predict
 from bilinear.resources import write_file
 
@@ -133,6 +133,12 @@ def _at(table: Table, i: int, value: float) -> Table:
     return (*table[:i], (table[i][0], value), *table[i + 1 :])
 
 
+def _share_of(own: TileRates, number: int) -> Table:
+    """Where the search for the rates of a tile begins: at its own by the size of a block, or one for all where it is small."""
+    keys = (1.0,) if number % len(SIZES) == SMALL else SHARE_KEYS
+    return tuple((key, 1.0 if number == USUAL else at(own.share, key)) for key in keys)
+
+
 def fit(device: Device, found: list[Point]) -> Device:
     best = off(device, found)
     for step in (0.3, 0.15, 0.08, 0.04, 0.02, 0.01):
@@ -163,10 +169,7 @@ def main() -> None:
     for dtype in ITEMSIZE:
         table, uneven = library(rows, device, dtype)
         rates = replace(device.rates(dtype), streaming=streaming(rows, device, dtype), library=table, library_unaligned=uneven)
-        large = tuple((key, at(rates.tiles[LARGE].share, key)) for key in SHARE_KEYS)
-        usual = tuple((key, 1.0) for key in SHARE_KEYS)
-        shares = usual, large, ((1.0, at(rates.tiles[SMALL].share, 1.0)),)
-        tiles = tuple(replace(own, share=share) for own, share in zip(rates.tiles, shares, strict=True))
+        tiles = tuple(replace(own, share=_share_of(own, number)) for number, own in enumerate(rates.tiles))
         device = _with(device, dtype, replace(rates, tiles=tiles, product=tuple((key, at(rates.product, key)) for key in KEYS)))
     write_file(options.output, fit(device, found).json())
 

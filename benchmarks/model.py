@@ -24,7 +24,7 @@ from common import classical, gpu_state, interleaved, median, save
 
 import bilinear
 from bilinear.codegen.program import build_program
-from bilinear.ir.plan import LARGE, SMALL, TILES, USUAL, Plan
+from bilinear.ir.plan import IN_DOUBLES, LARGE, SIZES, SMALL, USUAL, Plan
 from bilinear.ir.schedule import Schedule
 from bilinear.planner.choice import Problem
 from bilinear.planner.choose import LEAST_BLOCK, make_choice
@@ -39,6 +39,8 @@ Shape = tuple[int, int, int]
 LIBRARY = "library"
 SETTLE_MS = 20.0
 SAVE_SECONDS = 20.0
+FIRST = {"float32": IN_DOUBLES, "float64": USUAL}
+"""Of the tiles of each element type those that are measured begin here: an H200 multiplies doubles as fast as floats."""
 LARGE_TILE_MOST, SMALL_TILE_MOST = 8192, 2560
 """Largest extents at which all ways are measured in the large tile, too, and at which the kernel alone is in the small one."""
 
@@ -136,13 +138,13 @@ def build_all(ways: tuple[Way, ...], dtypes: list[str]) -> None:
     architecture = f"sm_{cupy.cuda.Device().compute_capability}"
     slow_first = sorted(ways, key=lambda way: -len(way.levels))
     tasks: list[tuple[Way | None, str, str, int]] = [
-        (way, dtype, architecture, tile)
+        (way, dtype, architecture, FIRST[dtype] + size)
         for way in slow_first
         for dtype in dtypes
-        for tile in TILES
-        if tile != SMALL or len(way.levels) == 1
+        for size in SIZES
+        if size != SMALL or len(way.levels) == 1
     ]
-    tasks += [(None, dtype, architecture, SMALL) for dtype in dtypes]
+    tasks += [(None, dtype, architecture, FIRST[dtype] + SMALL) for dtype in dtypes]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         list(pool.map(build, tasks))
 
@@ -183,7 +185,7 @@ def measure(shape: Shape, dtype: str, tiled: list[tuple[Way, int]], repeats: int
 
 def worth_timing(shape: Shape, dtype: str, device: Device, near: float) -> list[tuple[Way, int]]:
     """Ways and their tiles that are predicted to take at most `near` times as long as the fastest one, and what the planner runs."""
-    times = {(way, tile): predict(profile(way), plan_of(way, shape, dtype, tile), dtype, device) for way, tile in tiled(shape)}
+    times = {(way, tile): predict(profile(way), plan_of(way, shape, dtype, tile), dtype, device) for way, tile in tiled(shape, dtype)}
     near_ones = [one for one, seconds in times.items() if seconds <= near * min(times.values())]
     return list(dict.fromkeys((*near_ones, *(one for one in (chosen(shape, dtype, device),) if one is not None))))
 
@@ -194,14 +196,14 @@ def chosen(shape: Shape, dtype: str, device: Device) -> tuple[Way, int] | None:
     return None if found.is_library else (Way(found.levels, found.inputs), found.tile)
 
 
-def tiled(shape: Shape) -> Iterator[tuple[Way, int]]:
+def tiled(shape: Shape, dtype: str) -> Iterator[tuple[Way, int]]:
     """Each way in the tiles that it is measured in: the small one only where a problem is small."""
     for way in ways_for(shape):
-        yield way, USUAL
+        yield way, FIRST[dtype] + USUAL
         if max(shape) <= LARGE_TILE_MOST or way.levels[-1] in ("classical", "winograd", "msmes"):
-            yield way, LARGE
+            yield way, FIRST[dtype] + LARGE
         if way.levels == ("classical",) and max(shape) <= SMALL_TILE_MOST:
-            yield way, SMALL
+            yield way, FIRST[dtype] + SMALL
 
 
 def measure_all(

@@ -35,7 +35,7 @@ def cases(shape: Shape, dtype: str, quick: bool) -> Iterator[tuple[str, str, Cal
     """A name, what may happen to the inputs, and the multiply: by named algorithms, and by plans in each of the tiles."""
     for levels, inputs in TILED:
         choice = bilinear.plan(*shape, dtype, device="h200", inputs=inputs, levels=levels, accumulate=True)
-        for tile in TILES:
+        for tile in TILES[dtype]:
             candidates = (replace(choice.chosen, tile=tile), *choice.candidates[1:])
             yield f"{levels[0]}, tile {tile}", inputs, partial(bilinear.matmul, plan=replace(choice, candidates=candidates))
     for name, inputs, count in () if quick else NAMED:

@@ -12,7 +12,6 @@ from common import classical, gpu_state, interleaved, median, save
 from bilinear.codegen import schedule_to_launches as lowering
 from bilinear.errors import BilinearError
 from bilinear.ir.kernel import MmaTile, SimtTile
-from bilinear.ir.plan import TILES
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import plain
 from bilinear.runtime import cuda_executor
@@ -39,7 +38,7 @@ CANDIDATES: dict[str, list[SimtTile | MmaTile]] = {
 
 def steps(tile: SimtTile | MmaTile, dtype: str, a: Any, b: Any, c: Any) -> Any:
     """The launch of a plain product with this tile, built now."""
-    lowering.KERNEL_TILES[{"float64": "double", "float32": "float"}[dtype]] = (tile,) * len(TILES)
+    lowering.KERNEL_TILES[{"float64": "double", "float32": "float"}[dtype]] = (tile,)
     cuda_executor._functions.clear()
     schedule = plain().schedule
     plan = make_plan(schedule, a.shape[0], a.shape[1], b.shape[1], a.itemsize)

@@ -34,14 +34,17 @@ KERNEL_TILES: dict[str, tuple[SimtTile | MmaTile, ...]] = {
         SimtTile(m=64, n=128, k=16, m_warps=2, n_warps=2, stages=3, blocks=3),
         SimtTile(m=128, n=256, k=16, m_warps=2, n_warps=4, stages=3, blocks=1),
         SimtTile(m=32, n=64, k=32, m_warps=1, n_warps=2, stages=3, blocks=6),
+        MmaTile(m=64, n=64, k=32, m_warps=2, n_warps=2, stages=3, blocks=3),
+        MmaTile(m=128, n=128, k=32, m_warps=2, n_warps=4, stages=2, blocks=1),
+        MmaTile(m=32, n=32, k=32, m_warps=2, n_warps=1, stages=3, blocks=8),
     ),
     "double": (
         MmaTile(m=64, n=64, k=32, m_warps=2, n_warps=2, stages=2, blocks=3),
-        MmaTile(m=128, n=128, k=32, m_warps=2, n_warps=4, stages=2, blocks=1),
+        MmaTile(m=128, n=64, k=32, m_warps=2, n_warps=2, stages=2, blocks=2),
         MmaTile(m=32, n=32, k=32, m_warps=2, n_warps=2, stages=3, blocks=4),
     ),
 }
-"""By element: the usual, the large and the small tile, as plans number them."""
+"""By element: the usual, the large and the small tile, as plans number them; for floats on their own units, and on those for doubles."""
 EXTENTS = {"A": ("bm", "bk"), "B": ("bk", "bn"), "C": ("bm", "bn")}
 LINEAR_THREADS = (32, 8)
 Place = tuple[int, ...]

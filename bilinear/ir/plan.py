@@ -6,8 +6,12 @@ from dataclasses import dataclass
 
 from bilinear.ir.schedule import Schedule
 
-TILES = USUAL, LARGE, SMALL = range(3)
+SIZES = USUAL, LARGE, SMALL = range(3)
 """Tiles of the product kernel, by how much of a result a block of threads computes: a plan says which one its products run in."""
+IN_DOUBLES = len(SIZES)
+"""Added to a size, the tile for float32 whose products run on the matrix units for doubles, for devices where those are as fast."""
+TILES = {"float32": (*SIZES, *(IN_DOUBLES + size for size in SIZES)), "float64": SIZES}
+"""By element type, the numbers of all tiles."""
 
 INPUTS = ("preserve", "restore", "consume")
 """What a multiply may do to A and B: never write them, write them and bring them back, or leave them undefined."""
@@ -35,10 +39,9 @@ class Strip:
     inner: tuple[int, int]
     columns: tuple[int, int]
 
-    @property
-    def tile(self) -> int:
-        """The tile that it runs in: few rows or columns fill a small one; the rest of the sum has as many as the core."""
-        return USUAL if self.inner[0] else SMALL
+    def tile(self, core: int) -> int:
+        """The tile that it runs in, beside a core in this one: few rows or columns fill a small one, the rest of the sum has as many."""
+        return core - core % len(SIZES) + (USUAL if self.inner[0] else SMALL)
 
 
 @dataclass(frozen=True)

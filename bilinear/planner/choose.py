@@ -132,7 +132,7 @@ class _Weighing:
         p = self.problem
         size = geometric_mean(p.m, p.k, p.n)
         alone, block = ProductWork(way.outline.products, 0, 0), self.block(way)
-        return min(product_seconds(alone, block, p.dtype, self.device, size, tile=tile) for tile in TILES) * 1e3
+        return min(product_seconds(alone, block, p.dtype, self.device, size, tile=tile) for tile in TILES[p.dtype]) * 1e3
 
     def block(self, way: Way) -> tuple[int, int, int]:
         """The extents of the finest blocks; at least 1."""

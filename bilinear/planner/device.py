@@ -6,7 +6,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from math import isfinite, log
 from pathlib import Path
@@ -16,7 +16,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.plan import TILES
 from bilinear.resources import devices_folder
 
-FORMAT = "bilinear-device/2"
+FORMAT = "bilinear-device/3"
 Table = tuple[tuple[float, float], ...]
 """(key, value) pairs with rising positive keys; between keys the logarithm of the key interpolates, beyond them the last value holds."""
 
@@ -200,13 +200,14 @@ def _table(reader: _Reader, value: Any, name: str) -> Table:
     return table
 
 
-def _tiles(reader: _Reader, value: Any, name: str) -> tuple[TileRates, ...]:
-    reader.check(isinstance(value, list) and len(value) == len(TILES), f"{name} is no list of {len(TILES)} tiles")
+def _tiles(count: int, reader: _Reader, value: Any, name: str) -> tuple[TileRates, ...]:
+    reader.check(isinstance(value, list) and len(value) == count, f"{name} is no list of {count} tiles")
     return tuple(TileRates(**{key: reader.field(own, key, read) for key, read in _TILE.items()}) for own in value)
 
 
 def _rates(reader: _Reader, value: Any, name: str) -> ElementRates:
-    facts: dict[str, Any] = {key: reader.field(value, key, read) for key, read in _RATES.items()}
+    readers: dict[str, Callable[[_Reader, Any, str], Any]] = {"tiles": partial(_tiles, len(TILES[name])), **_RATES}
+    facts: dict[str, Any] = {key: reader.field(value, key, read) for key, read in readers.items()}
     return ElementRates(**facts)
 
 
@@ -221,7 +222,6 @@ _TILE: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "exposed": _share,
 }
 _RATES: dict[str, Callable[[_Reader, Any, str], Any]] = {
-    "tiles": _tiles,
     "accumulating": _share,
     "epilogue": _positive,
     "scattered_epilogue": _share,

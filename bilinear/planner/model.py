@@ -84,24 +84,28 @@ def _products(stage: ProductStage) -> ProductWork:
 
 def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
     """Seconds that a plan takes with beta = 0: its strips, its stages, its launches, and the scan of inputs that it writes."""
-    return _beside_products(profile, plan, dtype, device) + _stages(ProductWork, profile, plan, dtype, device)
+    return _beside_products(profile, plan, dtype, device) + _in_a_tile(profile, plan, dtype, device)
 
 
 def fastest_tile(profile: Profile, plan: Plan, dtype: str, device: Device) -> tuple[float, int]:
     """Seconds that a plan takes in the tile that is fastest for it, and that tile."""
     beside = _beside_products(profile, plan, dtype, device)
-    return min((beside + _stages(ProductWork, profile, replace(plan, tile=tile), dtype, device), tile) for tile in TILES)
+    return min((beside + _in_a_tile(profile, replace(plan, tile=tile), dtype, device), tile) for tile in TILES[dtype])
 
 
 def _beside_products(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
     """What a plan takes in any tile."""
     seconds = device.call * 1e-6
-    size = geometric_mean(plan.m, plan.k, plan.n)
-    for strip in plan.strips:
-        seconds += strip_seconds(strip, dtype, device, size, is_aligned(plan.k, plan.n, dtype)) / device.rates(dtype).strip
     if plan.core[0] and profile.scans:
         seconds += device.scan * 1e-6 + (plan.m * plan.k + plan.k * plan.n) * ITEMSIZE[dtype] / (device.bandwidth * 1e9)
     return seconds + _stages(LinearWork, profile, plan, dtype, device)
+
+
+def _in_a_tile(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
+    """The products of a plan's strips and of its core."""
+    size, aligned = geometric_mean(plan.m, plan.k, plan.n), is_aligned(plan.k, plan.n, dtype)
+    strips = sum(strip_seconds(strip, dtype, device, size, aligned, plan.tile) for strip in plan.strips)
+    return strips / device.rates(dtype).strip + _stages(ProductWork, profile, plan, dtype, device)
 
 
 def _stages(kind: type[Work], profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
@@ -110,14 +114,17 @@ def _stages(kind: type[Work], profile: Profile, plan: Plan, dtype: str, device: 
     return sum(profile.counts[work] * one for work, one in zip(works, stage_seconds(works, plan, dtype, device), strict=True))
 
 
-def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned: bool) -> float:
-    """A thin product by peeling: the rest of the sum takes its traffic, that of C above all, or its arithmetic; others are as products."""
+def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned: bool, tile: int = USUAL) -> float:
+    """A thin product by peeling, beside a core in a tile.
+
+    The rest of the sum takes its traffic, that of C above all, or its arithmetic; others are as products.
+    """
     m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
     if strip.inner[0]:
         moved = (m * k + k * n + 2 * m * n) * ITEMSIZE[dtype]
         arithmetic = 2 * m * k * n / (at(device.rates(dtype).product, size) * 1e12)
         return device.launch * 1e-6 + max(moved / (device.bandwidth * 1e9), arithmetic)
-    return product_seconds(ProductWork(1, 0, 1), (m, k, n), dtype, device, size, aligned, tile=strip.tile)
+    return product_seconds(ProductWork(1, 0, 1), (m, k, n), dtype, device, size, aligned, tile=strip.tile(tile))
 
 
 def stage_seconds(works: Iterable[Work], plan: Plan, dtype: str, device: Device) -> tuple[float, ...]:

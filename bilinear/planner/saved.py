@@ -76,7 +76,7 @@ def _check(choice: Choice) -> None:
     if not all(isinstance(text, str) for text in (*chosen.all_levels, choice.version, choice.implementation_sha256)):
         raise ValueError("a field has the wrong type")
     for part in chosen.parts:
-        if type(part.tile) is not int or part.tile not in TILES:
+        if type(part.tile) is not int or part.tile not in TILES[p.dtype]:
             raise ValueError(f"there is no tile {part.tile!r}")
         if part.inputs not in ("preserve", p.inputs):
             raise ValueError("its promise of the inputs is not the problem's")

@@ -14,7 +14,7 @@ from bilinear.codegen.program import Progress, build_program, no_progress
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.measurement import Shape
 from bilinear.ir.number import UNIT_ROUNDOFF
-from bilinear.ir.plan import SMALL, USUAL
+from bilinear.ir.plan import SIZES, SMALL, USUAL
 from bilinear.planner.choice import Choice
 from bilinear.planner.choose import way_error
 from bilinear.planner.device import Device
@@ -139,5 +139,5 @@ def _build(way: tuple[tuple[str, ...], str, str, int], architecture: str) -> Non
     with suppress(BilinearError):
         each = tuple(Level(known.scheme, known.schedule) for known in map(algorithm_named, levels))
         build_program(prepare_levels(each, inputs), dtype, [architecture], tile=tile)
-        for thin in (USUAL, SMALL):  # strips
-            build_program(plain().schedule, dtype, [architecture], tile=thin)
+        for size in (USUAL, SMALL):  # strips
+            build_program(plain().schedule, dtype, [architecture], tile=tile - tile % len(SIZES) + size)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Any, Protocol
 
@@ -127,9 +128,9 @@ def ready_on_views(
     adds = 1 if plan.core_is_begun else beta
     core = executor.steps(plan, stages, lay_out(plan, a, b, c, buffer), alpha, beta if ends_with_strip(plan) else adds)
     if not ends_with_strip(plan):
-        return nullcontext([_strip(executor, strip, a, b, c, alpha, beta) for strip in plan.strips] + core)
-    rest, *strips = plan.strips
-    return nullcontext([*(_strip(executor, s, a, b, c, alpha, beta) for s in strips), *core, _strip(executor, rest, a, b, c, alpha, 1)])
+        return nullcontext([_strip(executor, plan, strip, a, b, c, alpha, beta) for strip in plan.strips] + core)
+    rest, *strips = (partial(_strip, executor, plan, strip, a, b, c, alpha) for strip in plan.strips)
+    return nullcontext([*(strip(beta) for strip in strips), *core, rest(1)])
 
 
 def ends_with_strip(plan: Plan) -> bool:
@@ -147,19 +148,19 @@ def parts_of(plan: Plan) -> Parts:
     return (*plan.strips[late:], *stages, *plan.strips[:late])
 
 
-def _strip(executor: Executor, strip: Strip, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> Step:
+def _strip(executor: Executor, plan: Plan, strip: Strip, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> Step:
     rows, inner, columns = slice(*strip.rows), slice(*strip.inner), slice(*strip.columns)
-    thin = strip_plan(strip, c.dtype.itemsize)
+    thin = strip_plan(strip, c.dtype.itemsize, plan.tile)
     spaces = {"A": a[rows, inner], "B": b[inner, columns], "C": c[rows, columns]}
     (step,) = executor.steps(thin, thin.schedule.stages, spaces, alpha, beta)
     return step
 
 
-def strip_plan(strip: Strip, itemsize: int) -> Plan:
-    """A thin product that peeling left over, as a plan of the plain schedule."""
+def strip_plan(strip: Strip, itemsize: int, tile: int) -> Plan:
+    """A thin product that peeling left over, beside a core in this tile, as a plan of the plain schedule."""
     schedule = plain().schedule
     m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
-    return Plan(schedule, m, k, n, (m, k, n), (), (), 0) if k == 0 else make_plan(schedule, m, k, n, itemsize, tile=strip.tile)
+    return Plan(schedule, m, k, n, (m, k, n), (), (), 0) if k == 0 else make_plan(schedule, m, k, n, itemsize, tile=strip.tile(tile))
 
 
 def _nothing() -> None:

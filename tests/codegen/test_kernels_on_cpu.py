@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from codegen.emulated import EmulatedExecutor, address, c_types, emulated_launches
+from codegen.emulated import EmulatedExecutor, address, c_types
 
 from bilinear.codegen import schedule_to_launches as lowering
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.emulator import ORDERS, CompileError, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 from bilinear.frontend import load
-from bilinear.ir.kernel import Launch, MmaTile, ProductKernel, ScanKernel, SimtTile
-from bilinear.ir.plan import TILES, USUAL
+from bilinear.ir.kernel import MmaTile, ProductKernel, ScanKernel, SimtTile
+from bilinear.ir.plan import IN_DOUBLES, SIZES, TILES, USUAL
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import plain, prepare
 from bilinear.runtime.executor import execute
@@ -37,6 +36,8 @@ ALGORITHMS = [
     ("hopcroft_kerr", "preserve", 1),
 ]
 ELEMENTS = ["float32", "float64"]
+ELEMENT_OF = {"float32": "float", "float64": "double"}
+ALL_TILES = [(dtype, tile) for dtype in ELEMENTS for tile in TILES[dtype]]
 CASES = [(*algorithm, dtype) for algorithm in ALGORITHMS for dtype in ELEMENTS if algorithm[2] < 3 or dtype == "float64"]
 
 
@@ -92,20 +93,19 @@ def test_several_tiles_in_every_order_of_threads(name: str, inputs: str, dtype: 
 
 
 @pytest.mark.parametrize("shape", [(276, 90, 528), (271, 45, 263)])
-@pytest.mark.parametrize("dtype", ELEMENTS)
-@pytest.mark.parametrize("tile", TILES)
-def test_every_tile(tile: int, dtype: str, shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
+def test_every_tile(dtype: str, tile: int, shape: tuple[int, int, int]) -> None:
     """Several of each, in whole lanes and not, with strips in the small one."""
     multiply("strassen", "preserve", 1, shape, dtype, tile=tile)
 
 
-@pytest.mark.parametrize("dtype", ELEMENTS)
-def test_all_tiles_give_the_same_bits(dtype: str) -> None:
+@pytest.mark.parametrize(("dtype", "first"), [("float32", USUAL), ("float32", IN_DOUBLES), ("float64", USUAL)])
+def test_tiles_of_all_sizes_give_the_same_bits(dtype: str, first: int) -> None:
     """Sums of many terms that round: their order is that of the depth, whatever the tile."""
     generator = np.random.default_rng(11)
     a, b = generator.standard_normal((40, 300)).astype(dtype), generator.standard_normal((300, 36)).astype(dtype)
     results = []
-    for tile in TILES:
+    for tile in (first + size for size in SIZES):
         c = np.full((40, 36), np.nan, dtype)
         execute(EmulatedExecutor("ascending"), make_plan(plain().schedule, 40, 300, 36, a.itemsize, tile=tile), a, b, c, 1, 0)
         results.append(c)
@@ -115,31 +115,12 @@ def test_all_tiles_give_the_same_bits(dtype: str) -> None:
     assert 0 < off < most, "terms that round, each of them once"
 
 
-@pytest.fixture
-def floats_as_doubles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Floats on the matrix units, which multiply doubles."""
-    tiles = MmaTile(64, 64, 32, 2, 2, 2, blocks=3), MmaTile(128, 128, 32, 2, 4, 3, blocks=1), MmaTile(32, 32, 32, 2, 1, 3, blocks=4)
-    monkeypatch.setitem(lowering.KERNEL_TILES, "float", tiles)
-    emulated_launches.cache_clear()
-    yield
-    emulated_launches.cache_clear()
-
-
-@pytest.mark.usefixtures("floats_as_doubles")
-@pytest.mark.parametrize("shape", [(276, 90, 528), (271, 45, 263)])
-@pytest.mark.parametrize("tile", TILES)
-def test_floats_on_the_matrix_units(tile: int, shape: tuple[int, int, int]) -> None:
-    multiply("strassen", "preserve", 1, shape, "float32", tile=tile)
-
-
-@pytest.mark.usefixtures("floats_as_doubles")
 @pytest.mark.parametrize("order", ORDERS)
 def test_floats_on_the_matrix_units_in_every_order_of_threads(order: Order) -> None:
-    multiply("msmes", "restore", 1, (271, 45, 263), "float32", order=order, orders="FCF")
+    multiply("msmes", "restore", 1, (271, 45, 263), "float32", order=order, orders="FCF", tile=IN_DOUBLES)
 
 
-@pytest.mark.usefixtures("floats_as_doubles")
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("tile", TILES["float32"][IN_DOUBLES:])
 def test_sums_of_floats_on_the_matrix_units_are_rounded_once(tile: int) -> None:
     generator = np.random.default_rng(11)
     a, b = generator.standard_normal((40, 300)).astype("float32"), generator.standard_normal((300, 36)).astype("float32")
@@ -163,25 +144,12 @@ def test_small_and_empty_extents(name: str, inputs: str, shape: tuple[int, int, 
     multiply(name, inputs, 1, shape, "float64", beta=0)
 
 
-@pytest.mark.parametrize("tile", TILES)
-@pytest.mark.parametrize("element", ["float", "double"])
-def test_deleting_any_barrier_is_caught(element: str, tile: int) -> None:
+@pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
+def test_deleting_any_barrier_is_caught(dtype: str, tile: int) -> None:
     """A product of several slices of depth, with one barrier removed, must go wrong in some order of threads."""
-    (launch,) = schedule_to_launches(plain().schedule, element, tile)
-    check_barriers(launch, element)
-
-
-@pytest.mark.usefixtures("floats_as_doubles")
-@pytest.mark.parametrize("tile", TILES)
-def test_deleting_any_barrier_of_floats_on_the_matrix_units_is_caught(tile: int) -> None:
-    (launch,) = schedule_to_launches(plain().schedule, "float", tile)
-    check_barriers(launch, "float")
-
-
-def check_barriers(launch: Launch, element: str) -> None:
+    (launch,) = schedule_to_launches(plain().schedule, ELEMENT_OF[dtype], tile)
     kernel = launch.kernel
     assert isinstance(kernel, ProductKernel)
-    dtype = {"float": np.float32, "double": np.float64}[element]
     generator = np.random.default_rng(3)
     a, b = generator.integers(-4, 5, (32, 120)), generator.integers(-4, 5, (120, 32))
     x, y = a.astype(dtype), b.astype(dtype)
@@ -239,7 +207,7 @@ WRONG_TILES: list[tuple[str, MmaTile | SimtTile]] = [
 
 @pytest.mark.parametrize(("element", "tile"), WRONG_TILES, ids=str)
 def test_tiles_that_would_be_wrong_are_not_compiled(element: str, tile: MmaTile | SimtTile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(lowering.KERNEL_TILES, element, (tile,) * len(TILES))
+    monkeypatch.setitem(lowering.KERNEL_TILES, element, (tile,))
     (launch,) = schedule_to_launches(plain().schedule, element)
     with pytest.raises(CompileError, match=r"static assertion|static_assert"):
         compile_on_cpu(render(launch.kernel), {launch.kernel.name: c_types(launch.kernel)})

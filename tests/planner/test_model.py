@@ -180,7 +180,7 @@ def test_devices_are_found_by_short_name_file_and_full_name(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "x"}, "its format is not 'bilinear-device/2'"),
+        ({"format": "x"}, "its format is not 'bilinear-device/3'"),
         ({"processors": 0}, "processors is no positive number"),
         ({"processors": 1.5}, "processors is no whole number"),
         ({"bandwidth": "fast"}, "bandwidth is no positive number"),
@@ -189,8 +189,8 @@ def test_devices_are_found_by_short_name_file_and_full_name(tmp_path: Path) -> N
         ({"float32": {**RATES, "streaming": []}}, "streaming is no list of pairs"),
         ({"float32": {**RATES, "streaming": [[2, 1], [1, 1]]}}, "the keys of streaming do not rise"),
         ({"float32": {}}, "tiles is missing"),
-        ({"float32": {**RATES, "tiles": RATES["tiles"][:2]}}, "tiles is no list of 3 tiles"),
-        ({"float32": {**RATES, "tiles": [{**RATES["tiles"][0], "lone": 2}] * 3}}, "lone is above 1"),
+        ({"float32": {**RATES, "tiles": RATES["tiles"][:2]}}, "tiles is no list of 6 tiles"),
+        ({"float32": {**RATES, "tiles": [{**RATES["tiles"][0], "lone": 2}] * 6}}, "lone is above 1"),
         ({"float32": 3}, "an object is missing"),
         ({"name": ""}, "name is no short text"),
     ],

@@ -15,7 +15,7 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.ir.plan import LARGE, TILES, USUAL
+from bilinear.ir.plan import LARGE, SIZES, USUAL
 from bilinear.planner import choose, ways
 from bilinear.planner.choice import Choice, Problem
 from bilinear.planner.choose import make_choice
@@ -86,7 +86,7 @@ def test_auto_runs_what_the_model_chooses(ran: list[tuple[str, int]], dtype: str
 
 def fast_in(tile: int) -> Device:
     """A device on which this tile has ten times the speed of the others."""
-    rates = [replace(H200.float64.tiles[USUAL], share=((1.0, 10.0 if number == tile else 1.0),)) for number in TILES]
+    rates = [replace(H200.float64.tiles[USUAL], share=((1.0, 10.0 if number == tile else 1.0),)) for number in SIZES]
     return replace(H200, float64=replace(H200.float64, tiles=tuple(rates)))
 
 
@@ -101,7 +101,7 @@ def test_a_named_algorithm_runs_in_the_fastest_tile(ran: list[tuple[str, int]], 
 
     monkeypatch.setattr(matmul, "make_executor", lambda kind: Telling(ran))
     a, b = integers(N, N), integers(N, N)
-    for tile, device in ((USUAL, None), *((tile, fast_in(tile)) for tile in TILES), (USUAL, None)):
+    for tile, device in ((USUAL, None), *((tile, fast_in(tile)) for tile in SIZES), (USUAL, None)):
         monkeypatch.setattr(auto, "current_device", lambda device=device: device)
         for options in ({"algorithm": "strassen"}, {"algorithm": "msmes", "inputs": "restore"}):
             np.testing.assert_array_equal(bilinear.matmul(a, b, **options), a @ b)  # type: ignore[arg-type]

@@ -55,11 +55,11 @@ def test_an_error_in_the_last_strip_leaves_the_operands(inputs: Any, monkeypatch
     """Where they are consumed too: the inverses of the stages that have run bring them back."""
     strip = executor._strip
 
-    def broken(backend: Any, part: Strip, *rest: Any) -> Any:
+    def broken(backend: Any, plan: Any, part: Strip, *rest: Any) -> Any:
         def fail() -> None:
             raise FloatingPointError("broken")
 
-        return fail if part.inner[0] else strip(backend, part, *rest)
+        return fail if part.inner[0] else strip(backend, plan, part, *rest)
 
     monkeypatch.setattr(executor, "_strip", broken)
     a, b, c = operands((9, 11, 13))

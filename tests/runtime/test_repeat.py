@@ -19,7 +19,7 @@ from runtime.pretended_gpu import Array, Gpu, undescribed
 import bilinear
 from bilinear.codegen import schedule_to_launches as lowering
 from bilinear.errors import BilinearError
-from bilinear.ir.plan import SMALL, TILES, USUAL
+from bilinear.ir.plan import SIZES, SMALL, USUAL
 from bilinear.runtime import cuda_executor, repeat
 from bilinear.runtime.kept import keep
 
@@ -57,7 +57,7 @@ def kept(gpu: Gpu, **options: Any) -> None:
 def test_a_plan_runs_in_its_tile_and_strips_in_theirs(gpu: Gpu) -> None:
     known, generator = lowering.KERNEL_TILES["double"], np.random.default_rng(5)
     x, y = generator.integers(-4, 5, (17, 17)).astype(float), generator.integers(-4, 5, (17, 16)).astype(float)
-    for tile in TILES:
+    for tile in SIZES:
         choice = bilinear.plan(17, 17, 16, device="h200", levels=("winograd",))
         choice = replace(choice, candidates=(replace(choice.chosen, tile=tile), *choice.candidates[1:]))
         for _ in range(2):  # found again the second time
