@@ -35,12 +35,12 @@ KERNEL_TILES: dict[str, tuple[SimtTile | MmaTile, ...]] = {
         SimtTile(m=128, n=256, k=16, m_warps=2, n_warps=4, stages=3, blocks=1),
         SimtTile(m=32, n=64, k=32, m_warps=1, n_warps=2, stages=3, blocks=6),
         MmaTile(m=64, n=64, k=32, m_warps=2, n_warps=2, stages=3, blocks=3),
-        MmaTile(m=128, n=128, k=32, m_warps=2, n_warps=4, stages=2, blocks=1),
+        MmaTile(m=64, n=128, k=32, m_warps=2, n_warps=2, stages=3, blocks=2),
         MmaTile(m=32, n=32, k=32, m_warps=2, n_warps=1, stages=3, blocks=8),
     ),
     "double": (
         MmaTile(m=64, n=64, k=32, m_warps=2, n_warps=2, stages=2, blocks=3),
-        MmaTile(m=128, n=64, k=32, m_warps=2, n_warps=2, stages=2, blocks=2),
+        MmaTile(m=128, n=128, k=32, m_warps=4, n_warps=2, stages=2, blocks=1),
         MmaTile(m=32, n=32, k=32, m_warps=2, n_warps=2, stages=3, blocks=4),
     ),
 }
