@@ -94,25 +94,6 @@ struct Copies {
 #endif
 };
 
-// What is written once, or read again long after, is the first to leave the cache, where the operands of many tiles shall stay.
-__device__ __forceinline__ Lanes read_passing(const Real* from)
-{
-#ifdef __CUDA_ARCH__
-    const int4 bits = __ldcs(reinterpret_cast<const int4*>(from));
-    return *reinterpret_cast<const Lanes*>(&bits);
-#else
-    return *reinterpret_cast<const Lanes*>(from);
-#endif
-}
-__device__ __forceinline__ void write_passing(Real* to, const Lanes& value)
-{
-#ifdef __CUDA_ARCH__
-    __stcs(reinterpret_cast<int4*>(to), *reinterpret_cast<const int4*>(&value));
-#else
-    *reinterpret_cast<Lanes*>(to) = value;
-#endif
-}
-
 // Whether rows of this distance begin at multiples of 16 bytes, with neighbours side by side.
 __device__ __forceinline__ bool in_lanes(const Real* base, Index row, Index column)
 {
@@ -266,7 +247,7 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
                 #pragma unroll
                 for (int p = 0; p < TOGETHER; ++p) {
                     const int i = row_of(begin + p), j = column_of(begin + p);
-                    if (i < rows && j < columns) old[p] = read_passing(c + i * c_rs + j * c_cs);
+                    if (i < rows && j < columns) old[p] = *reinterpret_cast<const Lanes*>(c + i * c_rs + j * c_cs);
                 }
             }
             #pragma unroll
@@ -279,7 +260,7 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
                     #pragma unroll
                     for (int x = 0; x < LANES; ++x)
                         old[p].element[x] = keep == Real(0) ? factor * value.element[x] : keep * old[p].element[x] + factor * value.element[x];
-                    write_passing(at, old[p]);
+                    *reinterpret_cast<Lanes*>(at) = old[p];
                     continue;
                 }
                 #pragma unroll
