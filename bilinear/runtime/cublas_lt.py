@@ -1,6 +1,7 @@
-"""cublasLt by its C interface, which CuPy does not bind: a float32 product of known layouts, its kernel looked up once, no workspace.
+"""cublasLt by its C interface, which CuPy does not bind: a product of known layouts, its kernel looked up once.
 
-For some problems it has kernels that `cublasSgemm` does not choose (`library.SHORT_SUM`). Numbers are those of `cublasLt.h`.
+For some problems it has kernels that `cublasSgemm` and `cublasDgemm` do not choose (`library.Gemm.suits_lt`): they split sums too often,
+with tens of MiB for what is split. Numbers are those of `cublasLt.h`.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("bilinear")
 
-COMPUTE, ELEMENT = 68, 0
-"""`CUBLAS_COMPUTE_32F`, which rounds to no narrower type, and `CUDA_R_32F`."""
+TYPES = {"f": (68, 0), "d": (70, 1)}
+"""By element: `CUBLAS_COMPUTE_32F`, which rounds to no narrower type, and `CUDA_R_32F`; `CUBLAS_COMPUTE_64F` and `CUDA_R_64F`."""
+WORKSPACE, MOST_WORKSPACE = 1, 2**20
+"""`CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`, and what is allowed: PyTorch allows as much, and its times come out the same."""
 OPERATIONS = 3, 4
 """`CUBLASLT_MATMUL_DESC_TRANSA` and `TRANSB`."""
 ALIGNMENTS = 5, 6, 7, 8
 """`CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES`, and those of B, C and D."""
 ALIGNMENT = 16
 """Bytes of which the addresses of the matrices must be multiples, so that kernels may read as much at once."""
-RESULT_BYTES, STATE = 96, slice(72, 76)
-"""Of a `cublasLtMatmulHeuristicResult_t`, which begins with its `cublasLtMatmulAlgo_t`, and of its `state` in it."""
+RESULT_BYTES, NEEDED, STATE = 96, slice(64, 72), slice(72, 76)
+"""Of a `cublasLtMatmulHeuristicResult_t`, which begins with its `cublasLtMatmulAlgo_t`, of its `workspaceSize`, and of its `state`."""
 MULTIPLY = (*(ctypes.c_void_p,) * 14, ctypes.c_size_t, ctypes.c_void_p)
 """What `cublasLtMatmul` takes: the size is that of the workspace, and the stream comes last."""
 MOST_KEPT = 256
@@ -36,8 +39,8 @@ Launch = Callable[[int, int, int, int, int, int, int], bool]
 """(handle, first operand, second, result, address of alpha, of beta, stream) to whether it is launched; else nothing happened."""
 
 
-def launch_of(gemm: Gemm, device: int) -> Launch | None:
-    """The call that multiplies float32 matrices of a layout on the current device, which is `device`; None where cublasLt has none.
+def launch_of(gemm: Gemm, dtype: Any, device: int) -> Launch | None:
+    """The call that multiplies float32 or float64 matrices of a layout on the current device, `device`; None where cublasLt has none.
 
     A refusal is not kept: the next call may be luckier.
     """
@@ -45,7 +48,7 @@ def launch_of(gemm: Gemm, device: int) -> Launch | None:
     if library is None:
         return None
     try:
-        return _product(library, gemm, device).launch
+        return _product(library, gemm, dtype.char, device).launch
     except _RefusedError as refused:
         log.debug("cublasLt has no kernel for %s: %s", gemm, refused)
         return None
@@ -58,20 +61,21 @@ class _RefusedError(Exception):
 class _Product:
     """The descriptors of one product, which live as long as it, and the kernel that cublasLt proposes."""
 
-    def __init__(self, library: Any, gemm: Gemm, handle: int) -> None:
-        m, n, k = gemm.extents
+    def __init__(self, library: Any, gemm: Gemm, kind: str, handle: int) -> None:
+        (compute, element), (m, n, k) = TYPES[kind], gemm.extents
         shapes = [(k, m) if gemm.operations[0] else (m, k), (n, k) if gemm.operations[1] else (k, n), (m, n)]
         made: list[tuple[Any, Any]] = []
         weakref.finalize(self, _destroy, made).atexit = False
         self._multiply = library.cublasLtMatmul
-        self._descriptor = _made(library, "MatmulDesc", made, ctypes.c_int(COMPUTE), ctypes.c_int(ELEMENT))
+        self._descriptor = _made(library, "MatmulDesc", made, ctypes.c_int(compute), ctypes.c_int(element))
         for attribute, operation in zip(OPERATIONS, gemm.operations, strict=True):
             _set(library.cublasLtMatmulDescSetAttribute, self._descriptor, attribute, ctypes.c_int(operation))
         self._layouts = [
-            _made(library, "MatrixLayout", made, ctypes.c_int(ELEMENT), *map(ctypes.c_uint64, shape), ctypes.c_int64(leading))
+            _made(library, "MatrixLayout", made, ctypes.c_int(element), *map(ctypes.c_uint64, shape), ctypes.c_int64(leading))
             for shape, leading in zip(shapes, gemm.leading, strict=True)
         ]
         preference = _made(library, "MatmulPreference", made)
+        _set(library.cublasLtMatmulPreferenceSetAttribute, preference, WORKSPACE, ctypes.c_uint64(MOST_WORKSPACE))
         for attribute in ALIGNMENTS:
             _set(library.cublasLtMatmulPreferenceSetAttribute, preference, attribute, ctypes.c_uint32(ALIGNMENT))
         self._algorithm, found = ctypes.create_string_buffer(RESULT_BYTES), ctypes.c_int(0)
@@ -81,23 +85,40 @@ class _Product:
         if not found.value:
             raise _RefusedError("none found")
         _check(int.from_bytes(self._algorithm.raw[STATE], sys.byteorder))
+        self._needed = int.from_bytes(self._algorithm.raw[NEEDED], sys.byteorder)
 
     def launch(self, handle: int, a: int, b: int, c: int, alpha: int, beta: int, stream: int) -> bool:
-        """The result is read and written in place; the factors are read before this returns."""
+        """The result is read and written in place; the factors are read before this returns.
+
+        What is split lies in memory of the stream, which others get after this only in its order.
+        """
         first, second, result = self._layouts
         operands = alpha, a, first, b, second, beta, c, result, c, result
-        status = self._multiply(handle, self._descriptor, *operands, self._algorithm, None, 0, stream)
+        try:
+            memory = _memory(self._needed) if self._needed else None
+        except MemoryError as error:
+            log.debug("cublasLt gets no %d bytes: %s", self._needed, error)
+            return False
+        workspace = None if memory is None else memory.ptr
+        status = self._multiply(handle, self._descriptor, *operands, self._algorithm, workspace, self._needed, stream)
         if status:
             log.debug("cublasLt does not run what it proposed: status %d", status)
         return not status
 
 
 @lru_cache(maxsize=MOST_KEPT)
-def _product(library: Any, gemm: Gemm, device: int) -> _Product:
+def _product(library: Any, gemm: Gemm, kind: str, device: int) -> _Product:
     """A handle of cuBLAS is one of cublasLt, too."""
     import cupy
 
-    return _Product(library, gemm, int(cupy.cuda.Device(device).cublas_handle))
+    return _Product(library, gemm, kind, int(cupy.cuda.Device(device).cublas_handle))
+
+
+def _memory(count: int) -> Any:
+    """So many bytes from the pool that CuPy takes memory from, which keeps those of each stream apart."""
+    import cupy
+
+    return cupy.cuda.alloc(count)
 
 
 def _made(library: Any, kind: str, made: list[tuple[Any, Any]], *arguments: Any) -> ctypes.c_void_p:

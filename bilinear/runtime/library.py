@@ -14,16 +14,22 @@ from dataclasses import dataclass
 from threading import local
 from typing import Any
 
-from bilinear.runtime.cublas_lt import ALIGNMENT, launch_of
+from bilinear.runtime.cublas_lt import ALIGNMENT, Launch, launch_of
 from bilinear.runtime.problem import factor
 
 MOST = 2**31 - 1
 """Of extents and leading distances, which are ints."""
 DOTS = range(1024, 2**20)
-"""Lengths of vectors whose product `cupy.matmul` computes sooner: of 11,040 doubles in 9 microseconds instead of 34 on an H200."""
+"""Lengths of vectors whose product others than cuBLAS compute sooner: of 11,040 doubles `cupy.matmul` in 9 microseconds instead of 34 on an
+H200, of 6,164 cublasLt in 6 instead of 8."""
 SHORT_SUM = 256
-"""In float32 cublasLt multiplies sooner where sums have at most so many terms: 18153 x 46 x 2 in 7 microseconds instead of 25 on an H200,
-and none of 37 such shapes of `benchmarks/grid.py` is slower by more than 2 %. Elsewhere it may take four times as long."""
+"""In float32 cublasLt multiplies sooner where sums have at most so many terms: 18153 x 46 x 2 in 6 microseconds instead of 25 on an H200,
+and none of 47 such shapes is slower by more than 2 % (benchmarks/NOTES.md). Elsewhere it may take four times as long."""
+MANY, MEDIUM_SUM = 128, 512
+"""In float64 it does so where rows do not begin at multiples of 16 bytes, of results with so many rows and columns, for sums of at most so
+many terms: 17844 x 21 x 7000 in 483 microseconds instead of 607, and none of 25 such shapes is slower by more than 2 %."""
+FEW, LONG = 4, 10000
+"""And where a result has so few columns (rows, if those are contiguous), and more of the other than this: 13622 x 10 x 4 in 4 for 6."""
 NOT_TRANSPOSED, TRANSPOSED = 0, 1
 """`CUBLAS_OP_N` and `CUBLAS_OP_T`."""
 
@@ -47,7 +53,17 @@ class Gemm:
 
     def suits_lt(self, dtype: Any) -> bool:
         """Whether cublasLt is asked first."""
-        return dtype.char == "f" and self.extents[2] <= SHORT_SUM
+        m, n, k = self.extents
+        if dtype.char == "f":
+            return k <= SHORT_SUM
+        is_uneven = any(apart % 2 for apart in self.leading)
+        return (is_uneven and min(m, n) >= MANY and k <= MEDIUM_SUM) or (m <= FEW and n > LONG) or self.is_dot
+
+    @property
+    def is_dot(self) -> bool:
+        """Whether it is a row by a column of medium length."""
+        m, n, k = self.extents
+        return m == n == 1 and k in DOTS
 
 
 def gemm_of(a: Any, b: Any, c: Any) -> Gemm | None:
@@ -90,8 +106,8 @@ def _leading(x: Any) -> int | None:
 def multiply_of(a: Any, b: Any, c: Any) -> Multiply | None:
     """The multiply of CuPy's own matrices of these layouts on the current device; None for what is left to `cupy.matmul`.
 
-    That is what `gemm_of` leaves, a row by a column of medium length, other types than float32 and float64, and float32 where
-    the environment's CUPY_TF32 asks for TF32.
+    That is what `gemm_of` leaves, a row by a column of medium length that cublasLt does not take, other types than float32 and float64, and
+    float32 where the environment's CUPY_TF32 asks for TF32.
     """
     cupy = sys.modules.get("cupy")
     if cupy is None or not type(a) is type(b) is type(c) is cupy.ndarray:
@@ -100,13 +116,14 @@ def multiply_of(a: Any, b: Any, c: Any) -> Multiply | None:
         return None
     if a.dtype.char == "f" and os.environ.get("CUPY_TF32", "0") not in ("", "0"):
         return None
-    if a.shape[0] == b.shape[1] == 1 and a.shape[1] in DOTS:
+    gemm, device = gemm_of(a, b, c), cupy.cuda.runtime.getDevice()
+    if gemm is None:
         return None
-    gemm = gemm_of(a, b, c)
-    return None if gemm is None else _bound(gemm, a.dtype, cupy.cuda.runtime.getDevice())
+    lt = launch_of(gemm, a.dtype, device) if gemm.suits_lt(a.dtype) else None
+    return None if gemm.is_dot and lt is None else _bound(gemm, a.dtype, device, lt)
 
 
-def _bound(gemm: Gemm, dtype: Any, device: int) -> Multiply:
+def _bound(gemm: Gemm, dtype: Any, device: int, lt: Launch | None) -> Multiply:
     """The multiply with all found once that depends on layouts. CuPy's binding takes its current stream.
 
     The factors of a call are its own, and read before it returns: CuPy's handles take pointers of the host. What cublasLt refuses, and
@@ -118,7 +135,7 @@ def _bound(gemm: Gemm, dtype: Any, device: int) -> Multiply:
     call, number = (cublas.sgemm, ctypes.c_float) if dtype.char == "f" else (cublas.dgemm, ctypes.c_double)
     pair, size = number * 2, ctypes.sizeof(number)
     plain = pair(1, 0)
-    lt, current = launch_of(gemm, device) if gemm.suits_lt(dtype) else None, cupy.cuda.get_current_stream
+    current = cupy.cuda.get_current_stream
     swaps, (first, second), (m, n, k), (lda, ldb, ldc) = gemm.swaps, gemm.operations, gemm.extents, gemm.leading
 
     def multiply(a: int, b: int, c: int, alpha: Any, beta: Any) -> None:

@@ -182,7 +182,7 @@ def test_the_same_is_chosen_every_time() -> None:
 
 def test_a_candidate_runs_in_the_tile_that_is_predicted_to_be_fastest() -> None:
     seen = set()
-    for n in (600, 2048, 16384):
+    for n in (600, 1024, 2048, 16384):
         for way in (Way(("classical",)), Way(("msmes",), "restore")):
             found = _Weighing(Problem(n, n, n, "float32", "restore"), H200, explain=False).figures(way)
             schedule, profile = lowered(way)

@@ -109,8 +109,11 @@ class Gpu:
     """What happened on it: launches (function, stream), multiplies by the library, contexts made; each launch is announced by number.
 
     The library's multiplies by cuBLAS are kept: `s` or `d`, the stream, the arguments but for the handle. Of scans for Inf and NaN the
-    streams are kept apart, of products the tiles. `allocate` is told the bytes of fresh arrays. `lt` is cublasLt, where there is one.
+    streams are kept apart, of products the tiles. `allocate` is told the bytes of fresh arrays. `lt` is cublasLt, where there is one, and
+    `taken` the bytes of its workspaces, all of which begin at `WORKSPACE`.
     """
+
+    WORKSPACE = 0x7000
 
     stream: int = 77
     launches: list[tuple[str, int]] = field(default_factory=list)
@@ -123,6 +126,7 @@ class Gpu:
     functions: dict[int, tuple[Module, Any, list[str]]] = field(default_factory=dict)
     tiles: list[Any] = field(default_factory=list)
     lt: Any = None
+    taken: list[int] = field(default_factory=list)
 
     def launch(self, function: int, *rest: int) -> None:
         """`cuLaunchKernel`: grid, block, shared bytes, stream, and the address of the addresses of the arguments."""
@@ -154,6 +158,11 @@ class Gpu:
         if self.allocate is not None:
             self.allocate(array.nbytes)
         return array
+
+    def take(self, count: int) -> Any:
+        """`cupy.cuda.alloc`."""
+        self.taken.append(count)
+        return SimpleNamespace(ptr=self.WORKSPACE)
 
     @contextmanager
     def using(self, **values: Any) -> Iterator[None]:
@@ -196,6 +205,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cuda.runtime = SimpleNamespace(getDevice=lambda: 0, free=free)
     cuda.Device = lambda *_: device
     cuda.alloc_pinned_memory = PinnedMemory
+    cuda.alloc = gpu.take
     cuda.get_current_stream = lambda: SimpleNamespace(ptr=gpu.stream, synchronize=lambda: None)
     cupy: Any = ModuleType("cupy")
     cupy.cuda, cupy.ndarray, cupy.matmul = cuda, Array, gpu.matmul

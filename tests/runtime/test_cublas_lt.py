@@ -19,7 +19,7 @@ from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
 from bilinear.runtime import cublas_lt, repeat
-from bilinear.runtime.library import SHORT_SUM, Gemm
+from bilinear.runtime.library import DOTS, FEW, LONG, MEDIUM_SUM, SHORT_SUM, Gemm
 
 REFUSED = 15
 """`CUBLAS_STATUS_NOT_SUPPORTED`."""
@@ -41,6 +41,8 @@ class PretendedLt:
         self.asked: list[tuple[Any, ...]] = []
         self.refusing = ""
         self.finds = 1
+        self.needs = 0
+        self.workspaces: list[int | None] = []
         for kind in TYPES:
             setattr(self, f"cublasLt{kind}Create", lambda place, *values, kind=kind: self._make(kind, place, values))
             setattr(self, f"cublasLt{kind}Destroy", lambda descriptor: self.descriptors.pop(descriptor.value) and 0)
@@ -56,7 +58,7 @@ class PretendedLt:
         return 0
 
     def cublasLtMatmulDescSetAttribute(self, descriptor: Any, attribute: int, value: Any, size: Any) -> int:
-        assert size.value == ctypes.sizeof(value._obj) == 4
+        assert size.value == ctypes.sizeof(value._obj) == (8 if attribute == 1 else 4)
         self.descriptors[descriptor.value].append((attribute, value._obj.value))
         return 0
 
@@ -64,9 +66,10 @@ class PretendedLt:
         *descriptors, count, result, found = rest
         product, first, second, read, written, preference = descriptors
         assert handle.value == threading.get_ident() and count == 1 and len(result) == 96 and read is written
-        assert self.descriptors[preference.value] == [(5, 16), (6, 16), (7, 16), (8, 16)]
+        assert self.descriptors[preference.value] == [(1, 2**20), (5, 16), (6, 16), (7, 16), (8, 16)]
         self._sizes(product, first, second, written)
         result[: len(KERNEL)] = KERNEL
+        result[64:72] = self.needs.to_bytes(8, sys.byteorder)
         result[72] = REFUSED if self.refusing == "state" else 0
         found._obj.value = self.finds
         return 0
@@ -76,23 +79,26 @@ class PretendedLt:
     ) -> tuple[tuple[int, int], tuple[int, int, int], tuple[int, int, int]]:
         """Whether each operand is transposed, m, n, k, and leading distances of what fits together."""
         compute, scale, (transa, of_a), (transb, of_b) = self.descriptors[product.value]
-        assert (compute, scale, transa, transb) == (68, 0, 3, 4)
+        assert (compute, scale) in ((68, 0), (70, 1)) and (transa, transb) == (3, 4)
         (*left, lda), (*right, ldb), (*result, ldc) = (self.descriptors[x.value] for x in (first, second, layout))
         (type_a, rows_a, columns_a), (type_b, rows_b, columns_b), (type_c, m, n) = left, right, result
         k = rows_a if of_a else columns_a
-        assert (type_a, type_b, type_c) == (0, 0, 0)
+        assert type_a == type_b == type_c == scale
         assert (rows_a, columns_a, rows_b, columns_b) == ((k, m) if of_a else (m, k)) + ((n, k) if of_b else (k, n))
         return (of_a, of_b), (m, n, k), (lda, ldb, ldc)
 
     def cublasLtMatmul(self, handle: int, product: Any, alpha: int, *rest: Any) -> int:
         a, first, b, second, beta, c, read, written, layout, kernel, workspace, size, stream = rest
-        assert handle == threading.get_ident() and kernel[: len(KERNEL)] == KERNEL and (workspace, size) == (None, 0)
+        assert handle == threading.get_ident() and kernel[: len(KERNEL)] == KERNEL
+        assert size == self.needs and (workspace is None) == (size == 0)
+        self.workspaces.append(workspace)
         assert c == written and read is layout and all(address % 16 == 0 for address in (a, b, c))
         if self.refusing == "Matmul":
             return REFUSED
         operations, (m, n, k), (lda, ldb, ldc) = self._sizes(product, first, second, layout)
         self.asked.append((stream, m, n, k))
-        gemm("s", *operations, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+        kind = "sd"[self.descriptors[product.value][1]]
+        gemm(kind, *operations, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
         return 0
 
 
@@ -129,11 +135,44 @@ def test_short_sums_of_float32_are_its_own(orders: Any, gpu: Gpu) -> None:
 
 
 def test_which_problems_suit() -> None:
-    def suits(m: int, k: int, n: int, dtype: str = "float32") -> bool:
-        return Gemm(False, (0, 0), (m, n, k), (m, k, m)).suits_lt(np.dtype(dtype))
+    """Of doubles those with rows that begin at odd multiples of 8 bytes, of medium sums; few columns and many rows; and long dots."""
 
-    assert suits(9000, SHORT_SUM, 2) and suits(1, 1, 1) and not suits(9000, SHORT_SUM + 1, 2)
-    assert not suits(8, 8, 8, "float64")
+    def suits(m: int, k: int, n: int, dtype: str = "float64") -> bool:
+        return Gemm(True, (0, 0), (n, m, k), (n, k, n)).suits_lt(np.dtype(dtype))
+
+    assert suits(9000, SHORT_SUM, 2, "float32") and suits(1, 1, 1, "float32") and not suits(9000, SHORT_SUM + 1, 2, "float32")
+    assert suits(17844, 21, 7000) and suits(363, 363, 363) and suits(128, MEDIUM_SUM, 129) and not suits(17844, 20, 7000)
+    assert not suits(128, MEDIUM_SUM + 1, 129) and not suits(127, 21, 4000) and not suits(4000, 21, 127)
+    assert suits(LONG + 1, 2, FEW) and not suits(LONG, 2, FEW) and not suits(LONG + 1, 2, FEW + 2) and not suits(FEW, 2, 2 * LONG)
+    assert suits(1, DOTS[0], 1) and suits(1, DOTS[-1], 1) and not suits(1, DOTS[0] - 1, 1) and not suits(8, 8, 8)
+
+
+@needs_emulator
+def test_doubles_that_suit_are_its_own(gpu: Gpu) -> None:
+    generator = np.random.default_rng(3)
+    x, y = generator.integers(-4, 5, (130, 7)).astype(float), generator.integers(-4, 5, (7, 131)).astype(float)
+    for alpha, beta in ((1, 0), (2.5, 0), (1, -0.5)):
+        c = Array(generator.integers(-4, 5, (130, 131)).astype(float))
+        wanted = alpha * (x @ y) + beta * c.host
+        bilinear.matmul(Array(x.copy()), Array(y.copy()), c, alpha=alpha, beta=beta)
+        np.testing.assert_array_equal(c.host, wanted)
+    assert len(gpu.lt.asked) == 3 and not gpu.by_cublas
+
+
+@needs_emulator
+def test_what_is_split_lies_in_memory_of_the_pool(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much as the proposed kernel needs, taken at each call; without it cuBLAS runs."""
+    gpu.lt.needs = 4096
+    for seed in range(2):
+        check(*operands(seed))
+    assert gpu.taken == [4096, 4096] and gpu.lt.workspaces == [gpu.WORKSPACE] * 2
+
+    def full(count: int) -> Any:
+        raise MemoryError("full")
+
+    monkeypatch.setattr(cublas_lt, "_memory", full)
+    check(*operands(2))
+    assert len(gpu.lt.asked) == 2 and len(gpu.by_cublas) == 1
 
 
 @needs_emulator

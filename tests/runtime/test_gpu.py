@@ -322,19 +322,23 @@ def test_the_librarys_multiply_is_as_precise_as_its_type(inner: int, dtype: str)
     assert error < 64 * np.finfo(dtype).eps
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (18153, 46, 2), (2, 17, 9999), (513, SHORT_SUM, 511)])
-def test_cublaslt_runs_what_suits_it(shape: tuple[int, int, int]) -> None:
+FLOATS = [(1, 1, 1), (18153, 46, 2), (2, 17, 9999), (513, SHORT_SUM, 511), (25, 249, 43)]
+DOUBLES = [(17844, 21, 700), (363, 363, 363), (13622, 10, 4), (1, 6164, 1), (1, 2**20 - 1, 1)]
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [*((s, "float32") for s in FLOATS), *((s, "float64") for s in DOUBLES)])
+def test_cublaslt_runs_what_suits_it(shape: tuple[int, int, int], dtype: str) -> None:
     m, k, n = shape
     x, y = integers((m, k), 1), integers((k, n), 2)
-    a, b = (cupy().asarray(z, dtype="float32") for z in (x, y))
-    c = cupy().full((m, n), np.nan, "float32")
+    a, b = (cupy().asarray(z, dtype=dtype) for z in (x, y))
+    c = cupy().full((m, n), np.nan, dtype)
     gemm = gemm_of(a, b, c)
     assert gemm is not None and gemm.suits_lt(a.dtype)
-    launch = launch_of(gemm, cupy().cuda.runtime.getDevice())
-    factors = np.array([1, 0], "float32")
+    launch = launch_of(gemm, a.dtype, cupy().cuda.runtime.getDevice())
+    factors = np.array([1, 0], dtype)
     addresses = (b.data.ptr, a.data.ptr) if gemm.swaps else (a.data.ptr, b.data.ptr)
     handle, one = int(cupy().cuda.Device().cublas_handle), factors.ctypes.data
-    assert launch is not None and launch(handle, *addresses, c.data.ptr, one, one + 4, 0)
+    assert launch is not None and launch(handle, *addresses, c.data.ptr, one, one + a.itemsize, 0)
     np.testing.assert_array_equal(c.get(), x @ y)
     for _ in range(2):
         c[...] = np.nan
