@@ -19,17 +19,15 @@ from bilinear.runtime.problem import factor
 
 MOST = 2**31 - 1
 """Of extents and leading distances, which are ints."""
-DOTS = range(1024, 2**20)
-"""Lengths of vectors whose product others than cuBLAS compute sooner: of 11,040 doubles `cupy.matmul` in 9 microseconds instead of 34 on an
-H200, of 6,164 cublasLt in 6 instead of 8."""
-SHORT_SUM = 256
-"""In float32 cublasLt multiplies sooner where sums have at most so many terms: 18153 x 46 x 2 in 6 microseconds instead of 25 on an H200,
-and none of 47 such shapes is slower by more than 2 % (benchmarks/NOTES.md). Elsewhere it may take four times as long."""
-MANY, MEDIUM_SUM = 128, 512
-"""In float64 it does so where rows do not begin at multiples of 16 bytes, of results with so many rows and columns, for sums of at most so
-many terms: 17844 x 21 x 7000 in 483 microseconds instead of 607, and none of 25 such shapes is slower by more than 2 %."""
+DOTS = range(1024, 2**15)
+"""Lengths of vectors whose product others than cuBLAS compute sooner, mostly: on an H200 of 16,384 doubles cublasLt in 5.6 microseconds and
+`cupy.matmul` in 8.4 for 33, of as many floats `cupy.matmul` in 8 for 12."""
+SHORT_SUM, MEDIUM_SUM, MANY = 256, 512, 128
+"""cublasLt multiplies sooner for float32 where sums have at most `SHORT_SUM` terms, and for both types where rows do not begin at multiples
+of 16 bytes, up to `MEDIUM_SUM` terms, for results with at least `MANY` rows and columns: 18153 x 46 x 2 floats in 6 microseconds for 25 on an
+H200, 17844 x 21 x 7000 doubles in 483 for 607. No such shape of `benchmarks/cublas_lt.py` takes 2 % longer; others take four times as long."""
 FEW, LONG = 4, 10000
-"""And where a result has so few columns (rows, if those are contiguous), and more of the other than this: 13622 x 10 x 4 in 4 for 6."""
+"""So it does for doubles where a result has so few columns (or rows, if those are contiguous) and more than so many of the others."""
 NOT_TRANSPOSED, TRANSPOSED = 0, 1
 """`CUBLAS_OP_N` and `CUBLAS_OP_T`."""
 
@@ -54,10 +52,10 @@ class Gemm:
     def suits_lt(self, dtype: Any) -> bool:
         """Whether cublasLt is asked first."""
         m, n, k = self.extents
-        if dtype.char == "f":
-            return k <= SHORT_SUM
-        is_uneven = any(apart % 2 for apart in self.leading)
-        return (is_uneven and min(m, n) >= MANY and k <= MEDIUM_SUM) or (m <= FEW and n > LONG) or self.is_dot
+        is_uneven = any(apart * dtype.itemsize % ALIGNMENT for apart in self.leading)
+        if is_uneven and min(m, n) >= MANY and k <= MEDIUM_SUM:
+            return True
+        return k <= SHORT_SUM if dtype.char == "f" else (m <= FEW and n > LONG) or self.is_dot
 
     @property
     def is_dot(self) -> bool:

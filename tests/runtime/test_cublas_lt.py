@@ -141,6 +141,7 @@ def test_which_problems_suit() -> None:
         return Gemm(True, (0, 0), (n, m, k), (n, k, n)).suits_lt(np.dtype(dtype))
 
     assert suits(9000, SHORT_SUM, 2, "float32") and suits(1, 1, 1, "float32") and not suits(9000, SHORT_SUM + 1, 2, "float32")
+    assert suits(401, 333, 5003, "float32") and suits(401, 332, 5002, "float32") and not suits(401, 332, 5004, "float32")
     assert suits(17844, 21, 7000) and suits(363, 363, 363) and suits(128, MEDIUM_SUM, 129) and not suits(17844, 20, 7000)
     assert not suits(128, MEDIUM_SUM + 1, 129) and not suits(127, 21, 4000) and not suits(4000, 21, 127)
     assert suits(LONG + 1, 2, FEW) and not suits(LONG, 2, FEW) and not suits(LONG + 1, 2, FEW + 2) and not suits(FEW, 2, 2 * LONG)
