@@ -1,4 +1,8 @@
-"""Tiles of the plain product on a GPU: time of each candidate beside the library's, on integer-valued data that must come out exact."""
+"""Tiles of the product kernel on a GPU: the products of schedules, and all their launches, in each candidate beside the library.
+
+Every schedule runs once on integers in each tile, which must come out exact; then its launches are timed on normal data. Such runs are kept in
+`results/tiles-h200.json`, some with other texts of the kernel, which are named there.
+"""
 
 from __future__ import annotations
 
@@ -11,73 +15,102 @@ from common import classical, gpu_state, interleaved, median, save
 
 from bilinear.codegen import schedule_to_launches as lowering
 from bilinear.errors import BilinearError
-from bilinear.ir.kernel import MmaTile, SimtTile
+from bilinear.frontend import load
+from bilinear.ir.kernel import MmaTile, SimtTile, Tile
+from bilinear.ir.plan import USUAL
+from bilinear.ir.schedule import ProductStage, Schedule
 from bilinear.planner.plan import make_plan
-from bilinear.planner.prepare import plain
+from bilinear.planner.prepare import natural_inputs, plain, prepare
 from bilinear.runtime import cuda_executor
-from bilinear.runtime.executor import execute
+from bilinear.runtime.executor import allocate_workspace, execute, lay_out
 
-CANDIDATES: dict[str, list[SimtTile | MmaTile]] = {
-    "float64": [
-        *lowering.KERNEL_TILES["double"],
-        MmaTile(128, 64, 16, 2, 2, 4, blocks=2),
+MORE: dict[str, tuple[SimtTile | MmaTile, ...]] = {
+    "float64": (
         MmaTile(128, 64, 32, 2, 2, 2, blocks=2),
-        MmaTile(128, 128, 32, 2, 4, 3, blocks=1),
-        MmaTile(64, 64, 16, 2, 2, 3, blocks=3),
-    ],
-    "float32": [
-        *lowering.KERNEL_TILES["float"],
-        SimtTile(128, 128, 16, 2, 2, 3, blocks=2),
-        MmaTile(128, 128, 32, 2, 4, 3, blocks=1),
         MmaTile(128, 128, 32, 2, 4, 2, blocks=1),
+        MmaTile(128, 128, 16, 2, 4, 4, blocks=1),
+    ),
+    "float32": (
         MmaTile(128, 64, 32, 2, 2, 3, blocks=2),
-        MmaTile(64, 64, 32, 2, 2, 3, blocks=3),
-    ],
+        MmaTile(128, 128, 32, 2, 4, 2, blocks=1),
+        MmaTile(32, 64, 32, 2, 2, 3, blocks=4),
+    ),
 }
+"""Candidates beside the tiles that plans name."""
+ELEMENTS = {"float64": "double", "float32": "float"}
 
 
-def steps(tile: SimtTile | MmaTile, dtype: str, a: Any, b: Any, c: Any) -> Any:
-    """The launch of a plain product with this tile, built now."""
-    lowering.KERNEL_TILES[{"float64": "double", "float32": "float"}[dtype]] = (tile,)
+def schedule_of(case: str) -> Schedule:
+    """`winograd:3` as the proved schedule of so many levels; `classical` as the plain product."""
+    name, _, levels = case.partition(":")
+    if name == "classical":
+        return plain().schedule
+    loaded = load(name)
+    return prepare(loaded.scheme, loaded.schedule, int(levels or 1), natural_inputs(loaded.schedule)).schedule
+
+
+def in_tile(tile: Tile, schedule: Schedule, whole: tuple[Any, Any], drawn: tuple[Any, Any], wanted: Any) -> tuple[Any, Any, bool]:
+    """The product launches and all launches with this tile, and whether integers came out exact; A and B hold normal data afterwards."""
+    (dtype, size), c = (str(wanted.dtype), wanted.shape[0]), cupy.empty_like(wanted)
+    lowering.KERNEL_TILES[ELEMENTS[dtype]] = (tile,)  # type: ignore[assignment]  # the only one
     cuda_executor._functions.clear()
-    schedule = plain().schedule
-    plan = make_plan(schedule, a.shape[0], a.shape[1], b.shape[1], a.itemsize)
-    executor = cuda_executor.CudaExecutor()
+    cuda_executor._bounds.clear()
+    a, b = (x.copy() for x in whole)
+    executor, plan = cuda_executor.CudaExecutor(), make_plan(schedule, size, size, size, c.itemsize, tile=USUAL)
+    workspace = allocate_workspace(executor, plan, c)
     c[...] = cupy.nan
-    execute(executor, plan, a, b, c, 1, 0)
-    (step,) = executor.steps(plan, schedule.stages, {"A": a, "B": b, "C": c}, 1, 0)
-    return step
+    execute(executor, plan, a, b, c, 1, 0, workspace)
+    exact = bool((c == wanted).all())
+    a[...], b[...] = drawn
+    steps = executor.steps(plan, schedule.stages, lay_out(plan, a, b, c, workspace), 1, 0)
+    products = [step for step, stage in zip(steps, schedule.stages, strict=True) if isinstance(stage, ProductStage)]
+    return (lambda: [step() for step in products]), (lambda: [step() for step in steps]), exact
+
+
+def measure(case: str, dtype: str, size: int, repeats: int, settle_ms: float) -> list[dict[str, Any]]:
+    """The rows of one schedule, element type and size."""
+    schedule, generator = schedule_of(case), cupy.random.default_rng(1)
+    x, y = (generator.integers(-2, 3, (size, size)).astype(dtype) for _ in range(2))
+    a, b = (generator.standard_normal((size, size), dtype=dtype) for _ in range(2))
+    wanted = cupy.matmul(x, y)
+    calls: dict[Any, Any] = {("library", name): call for name, call in classical(a, b, cupy.empty_like(wanted)).items()}
+    exact: dict[str, bool] = {}
+    for tile in dict.fromkeys((*TILES[dtype], *MORE[dtype])):
+        try:
+            products, launches, exact[str(tile)] = in_tile(tile, schedule, (x, y), (a, b), wanted)
+        except BilinearError as error:
+            print(f"{tile}: {error.diagnostics[0].notes[-1:]}")
+            continue
+        calls |= {("products", str(tile)): products, ("all launches", str(tile)): launches}
+    inner = size // schedule.m
+    flops = {"products": 2 * inner**3 * sum(len(s.products) for s in schedule.stages if isinstance(s, ProductStage))}
+    rows = []
+    for (timed, name), values in interleaved(calls, repeats, settle_ms=settle_ms).items():
+        rate = flops.get(timed, 2 * size**3) / median(values) / 1e9
+        rows.append({"dtype": dtype, "case": case, "size": size, "timed": timed, "tile": name, "ms": median(values), "tflop_s": rate})
+        rows[-1]["exact"] = exact.get(name)
+        print(f"{dtype} {case:<12} {size:>6} {timed:<12} {median(values):9.3f} ms {rate:6.1f} TFLOP/s  {exact.get(name)!s:>5}  {name}")
+    print(gpu_state(), flush=True)
+    return rows
+
+
+TILES = {dtype: lowering.KERNEL_TILES[element] for dtype, element in ELEMENTS.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", default="classical,winograd:2,winograd:3,msmes:2")
+    parser.add_argument("--dtypes", default="float64,float32")
     parser.add_argument("--sizes", default="4096,8192")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--settle-ms", type=float, default=20.0)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    for dtype, tiles in CANDIDATES.items():
+    for dtype in options.dtypes.split(","):
         for size in map(int, options.sizes.split(",")):
-            generator = cupy.random.default_rng(1)
-            a, b = (generator.integers(-4, 5, (size, size)).astype(dtype) for _ in range(2))
-            wanted = cupy.matmul(a, b)
-            c = cupy.empty_like(wanted)
-            calls, exact = classical(a, b, cupy.empty_like(c)), {}
-            for tile in tiles:
-                try:
-                    calls[str(tile)] = steps(tile, dtype, a, b, c)
-                except BilinearError as error:
-                    print(f"{tile}: {error.diagnostics[0].notes[-1:]}")
-                    continue
-                exact[str(tile)] = bool((c == wanted).all())
-            a[...], b[...] = (generator.standard_normal((size, size), dtype=dtype) for _ in range(2))
-            times = {name: median(values) for name, values in interleaved(calls, options.repeats).items()}
-            library = min(time for name, time in times.items() if name not in exact)
-            for name, ms in times.items():
-                rows.append({"dtype": dtype, "size": size, "tile": name, "ms": ms, "ratio": library / ms, "exact": exact.get(name)})
-                rate = 2e-9 * size**3 / ms
-                print(f"{dtype} {size:>6} {ms:9.3f} ms  {rate:6.1f} TFLOP/s  {library / ms:6.3f}  {exact.get(name)!s:>5}  {name}")
-            print(gpu_state(), flush=True)
+            for case in options.cases.split(","):
+                rows += measure(case, dtype, size, options.repeats, options.settle_ms)
     save("tiles", rows, options.json)
 
 
