@@ -1,7 +1,7 @@
 """Tiles of the product kernel on a GPU: the products of schedules, and all their launches, in each candidate beside the library.
 
-Every schedule runs once on integers in each tile, which must come out exact; then its launches are timed on normal data. Such runs are kept in
-`results/tiles-h200.json`, some with other texts of the kernel, which are named there.
+Every schedule runs once on integers in each tile, which must come out exact; then its launches are timed on normal data. Such runs, some
+with other texts of the kernel, which are named there, are kept in `results/tiles-h200.json`.
 """
 
 from __future__ import annotations
