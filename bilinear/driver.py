@@ -14,7 +14,7 @@ from bilinear.codegen.program import Program, Progress, build_program, no_progre
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.interchange.importing import Imported, import_arrays, import_scheme
-from bilinear.ir.plan import INPUTS
+from bilinear.ir.plan import IN_DOUBLES, INPUTS, USUAL
 from bilinear.ir.printer import print_scheme
 from bilinear.planner.prepare import Prepared, natural_inputs, plain, prepare
 from bilinear.planner.rings import coefficients_of, require_elements
@@ -24,6 +24,8 @@ from bilinear.runtime.matmul import matmul
 from bilinear.source import Source
 
 ARCHITECTURES = ("sm_80", "sm_90", "compute_90")
+FLOATS = {"own": USUAL, "doubles": IN_DOUBLES}
+"""The units that products of floats run on, and the tile there."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,12 @@ class Compiled:
     inputs: str
     programs: tuple[Program, ...]
     report: Report
+    floats: str = "own"
 
     def write(self, folder: str | Path) -> None:
         """Write a folder that stands alone: sources, images, manifest and report; all of it, or nothing where that fails (E611)."""
         dtypes, architectures = [p.dtype for p in self.programs], [built.architecture for built in self.programs[0].built[0]]
-        remainders = [build_program(plain().schedule, dtype, architectures) for dtype in dtypes]
+        remainders = [build_program(plain().schedule, dtype, architectures, tile=_tile(dtype, self.floats)) for dtype in dtypes]
         files = output_files(self.loaded.scheme, self.inputs, self.programs, remainders, __version__)
         views = {"report.json": self.report.json(), "report.md": self.report.markdown(), "report.html": self.report.html()}
         views["certificate.json"] = certificate_for(self.prepared)
@@ -112,26 +115,58 @@ def compile(
     inputs: str | None = None,
     output: str | Path | None = None,
     progress: Progress = no_progress,
+    floats: str = "own",
 ) -> Compiled:
     """Compile an algorithm to CUDA kernels; no GPU is needed.
 
     `architectures` are `sm_NN` (a cubin each) or `compute_NN` (PTX for newer chips); `inputs` is `preserve`, `restore` or `consume` (by
-    default what the algorithm is made for). With `output`, a folder is written that stands alone: sources, images, manifest and report;
+    default what the algorithm is made for). Products of `floats` run on their `own` units, or on the matrix units for `doubles`, which
+    are faster where they are as many, as on an H200. With `output`, a folder is written that stands alone: sources, images, manifest and
+    report; nothing is written where anything fails. Raises `BilinearError`.
+    """
+    loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
+    inputs = inputs or natural_inputs(loaded.schedule)
+    _check(levels, inputs)
+    return examine(loaded, levels, inputs)  # verify
+
+
+def compile(
+    algorithm: str | Path | Loaded,
+    *,
+    levels: int = 1,
+    dtypes: Sequence[str] = DTYPES,
+    architectures: Sequence[str] = ARCHITECTURES,
+    inputs: str | None = None,
+    output: str | Path | None = None,
+    progress: Progress = no_progress,
+    floats: str = "own",
+) -> Compiled:
+    """Compile an algorithm to CUDA kernels; no GPU is needed.
+
+    `architectures` are `sm_NN` (a cubin each) or `compute_NN` (PTX for newer chips); `inputs` is `preserve`, `restore` or `consume` (by
+    default what the algorithm is made for). Products of `floats` run on their `own` units, or on the matrix units for `doubles`, which
+    are faster where they are as many, as on an H200. With `output`, a folder is written that stands alone: sources, images, manifest and report;
     nothing is written where anything fails. Raises `BilinearError`.
     """
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded.schedule)
-    _check(levels, inputs, dtypes, architectures)
+    _check(levels, inputs, dtypes, architectures, floats)
     prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)  # verify, schedule, verify what came out
     require_elements(loaded.scheme.name, coefficients_of(prepared.schedule), " and ".join(dtypes), "f")
-    programs = tuple(build_program(prepared.schedule, d, architectures, progress) for d in dtypes)  # lower, render, build
-    compiled = Compiled(loaded, prepared, inputs, programs, report_of(loaded, prepared, inputs, programs))
+    programs = tuple(build_program(prepared.schedule, d, architectures, progress, _tile(d, floats)) for d in dtypes)  # lower, render, build
+    compiled = Compiled(loaded, prepared, inputs, programs, report_of(loaded, prepared, inputs, programs), floats)
     if output is not None:
         compiled.write(output)
     return compiled
 
 
-def _check(levels: int, inputs: str, dtypes: Sequence[str] = DTYPES, architectures: Sequence[str] = ARCHITECTURES) -> None:
+def _tile(dtype: str, floats: str) -> int:
+    return FLOATS[floats] if dtype == "float32" else USUAL
+
+
+def _check(
+    levels: int, inputs: str, dtypes: Sequence[str] = DTYPES, architectures: Sequence[str] = ARCHITECTURES, floats: str = "own"
+) -> None:
     """Refuse options that mean nothing (E502, E503, E513, E603)."""
     if not isinstance(levels, int) or isinstance(levels, bool) or levels < 1:
         raise fail("E502", f"levels={levels!r} is not a number of levels", "give an integer of at least 1")
@@ -141,3 +176,5 @@ def _check(levels: int, inputs: str, dtypes: Sequence[str] = DTYPES, architectur
         raise fail("E503", f"no kernels for dtypes={dtypes!r}", f"give a list of {' and '.join(DTYPES)}, or of one of them")
     if isinstance(architectures, str) or not architectures:
         raise fail("E603", f"architectures={architectures!r} names nothing to build for", "give a list such as ['sm_90', 'compute_90']")
+    if floats not in FLOATS:
+        raise fail("E503", f"no kernels for floats={floats!r}", f"choose one of {', '.join(FLOATS)}")

@@ -39,6 +39,7 @@ def compile(
     arch: Annotated[str, typer.Option(help="Architectures: sm_NN (cubin) or compute_NN (PTX).")] = "sm_80,sm_90,compute_90",
     inputs: Inputs = None,
     shape: Shape = "515,387,259",
+    floats: Annotated[str, typer.Option(help="Units for products of floats: own, or doubles (matrix units; faster on an H200).")] = "own",
     as_json: Json = False,
 ) -> None:
     """Prove an algorithm, compile it to CUDA kernels, and check the multiply on real input."""
@@ -48,7 +49,9 @@ def compile(
     dtypes, size = read_dtypes(dtype), read_shape(shape)
     check_inputs(inputs)
     with progress_bar() as progress:
-        compiled = driver.compile(algorithm, levels=levels, dtypes=dtypes, architectures=words(arch), inputs=inputs, progress=progress)
+        compiled = driver.compile(
+            algorithm, levels=levels, dtypes=dtypes, architectures=words(arch), inputs=inputs, progress=progress, floats=floats
+        )
         checks = []
         for device in devices():
             for number, one in enumerate(dtypes):

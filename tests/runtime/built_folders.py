@@ -17,6 +17,7 @@ from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, Diagnostic
+from bilinear.ir.plan import USUAL
 from bilinear.ir.schedule import Schedule
 from bilinear.planner.prepare import natural_inputs, plain, prepare
 from bilinear.runtime.verify_built import verify_built
@@ -26,9 +27,9 @@ ELEMENTS = {"float64": "double", "float32": "float"}
 FIRST = "msmes_l1_linear1_f64"
 
 
-def program(schedule: Schedule, dtype: str) -> Program:
+def program(schedule: Schedule, dtype: str, tile: int = USUAL) -> Program:
     """A program without images, which needs no CUDA compiler."""
-    launches = schedule_to_launches(schedule, ELEMENTS[dtype])
+    launches = schedule_to_launches(schedule, ELEMENTS[dtype], tile)
     kernels = distinct_kernels(launches)
     return Program(schedule, dtype, launches, kernels, tuple(map(render, kernels)), tuple(() for _ in kernels))
 
@@ -40,13 +41,14 @@ def written(
     inputs: str = "",
     dtypes: tuple[str, ...] = ("float64", "float32"),
     levels: int = 1,
+    tile: int = USUAL,
 ) -> Path:
     """An output folder without images."""
     loaded = frontend.load(algorithm)
     inputs = inputs or natural_inputs(loaded.schedule)
     schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
     monkeypatch.setattr(output, "compiler_version", lambda: "none")
-    programs, rests = ([program(s, dtype) for dtype in dtypes] for s in (schedule, plain().schedule))
+    programs, rests = ([program(s, dtype, tile) for dtype in dtypes] for s in (schedule, plain().schedule))
     output.write_folder(folder, output.output_files(loaded.scheme, inputs, programs, rests, "0"))
     return folder
 

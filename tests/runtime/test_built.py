@@ -19,6 +19,7 @@ from bilinear.codegen import nvrtc
 from bilinear.codegen.program import no_progress
 from bilinear.emulator import compile_on_cpu
 from bilinear.errors import Diagnostic
+from bilinear.ir.plan import IN_DOUBLES
 from bilinear.runtime import built_identity, built_images
 from bilinear.runtime.built import BuiltLaunch, BuiltProgram, read_folder
 from bilinear.runtime.built_identity import Case, chance
@@ -51,6 +52,16 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------------ what is right passes
+
+
+@needs_emulator
+@pytest.mark.usefixtures("tiny")
+def test_kernels_of_floats_on_the_units_for_doubles_are_identities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = written(tmp_path / "built", "msmes", monkeypatch, dtypes=("float32",), tile=IN_DOUBLES)
+    verify_built(folder, seed=1).require()
+    assert all(
+        "f64.f64.f64.f64" in (folder / "src" / f"{name}.cu").read_text() for name in ("msmes_l1_product_f32", "plain_l1_product_f32")
+    )
 
 
 @needs_emulator
