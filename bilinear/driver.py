@@ -126,30 +126,6 @@ def compile(
     """
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded.schedule)
-    _check(levels, inputs)
-    return examine(loaded, levels, inputs)  # verify
-
-
-def compile(
-    algorithm: str | Path | Loaded,
-    *,
-    levels: int = 1,
-    dtypes: Sequence[str] = DTYPES,
-    architectures: Sequence[str] = ARCHITECTURES,
-    inputs: str | None = None,
-    output: str | Path | None = None,
-    progress: Progress = no_progress,
-    floats: str = "own",
-) -> Compiled:
-    """Compile an algorithm to CUDA kernels; no GPU is needed.
-
-    `architectures` are `sm_NN` (a cubin each) or `compute_NN` (PTX for newer chips); `inputs` is `preserve`, `restore` or `consume` (by
-    default what the algorithm is made for). Products of `floats` run on their `own` units, or on the matrix units for `doubles`, which
-    are faster where they are as many, as on an H200. With `output`, a folder is written that stands alone: sources, images, manifest and report;
-    nothing is written where anything fails. Raises `BilinearError`.
-    """
-    loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
-    inputs = inputs or natural_inputs(loaded.schedule)
     _check(levels, inputs, dtypes, architectures, floats)
     prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)  # verify, schedule, verify what came out
     require_elements(loaded.scheme.name, coefficients_of(prepared.schedule), " and ".join(dtypes), "f")
