@@ -28,6 +28,7 @@ Point = tuple[str, float, Profile, Plan]
 SHARED = ("launch", "call", "scan")
 OWN = ("accumulating", "epilogue", "scattered_epilogue", "strip", "scattered")
 OF_TILES = ("start", "lone", "unaligned", "exposed")
+"""Of the small tiles `unaligned` is left as it is: no core with uneven rows is measured in them, and strips tell of `strip` as well."""
 SHARES = frozenset(("unaligned", "accumulating", "scattered_epilogue", "strip", "scattered", "lone", "exposed"))
 SHARE_KEYS = (1000.0, 2000.0, 4000.0)
 KEYS = (1000.0, 1500.0, 2000.0, 3000.0, 5000.0, 8192.0, 16384.0)
@@ -110,7 +111,7 @@ def moves(device: Device) -> Iterator[tuple[Callable[[Device], float], Callable[
                     lambda d, v, t=dtype, i=i, j=j: _with_tile(d, t, i, "share", _at(d.rates(t).tiles[i].share, j, v)),  # type: ignore[misc]
                 )
             for name in OF_TILES:
-                if not (own.blocks == 1 and name in ("lone", "exposed")):
+                if not (own.blocks == 1 and name in ("lone", "exposed")) and not (i % len(SIZES) == SMALL and name == "unaligned"):
                     yield (
                         (lambda d, t=dtype, i=i, n=name: getattr(d.rates(t).tiles[i], n)),  # type: ignore[misc]
                         lambda d, v, t=dtype, i=i, n=name: _with_tile(d, t, i, n, min(v, 1.0) if n in SHARES else v),  # type: ignore[misc]

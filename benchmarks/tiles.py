@@ -52,7 +52,7 @@ def schedule_of(case: str) -> Schedule:
 def in_tile(tile: Tile, schedule: Schedule, whole: tuple[Any, Any], drawn: tuple[Any, Any], wanted: Any) -> tuple[Any, Any, bool]:
     """The product launches and all launches with this tile, and whether integers came out exact; A and B hold normal data afterwards."""
     (dtype, size), c = (str(wanted.dtype), wanted.shape[0]), cupy.empty_like(wanted)
-    lowering.KERNEL_TILES[ELEMENTS[dtype]] = (tile,)  # type: ignore[assignment]  # the only one
+    lowering.KERNEL_TILES[ELEMENTS[dtype]] = (tile,) * len(TILES[dtype])  # type: ignore[assignment]  # strips run in it, too
     cuda_executor._functions.clear()
     cuda_executor._bounds.clear()
     a, b = (x.copy() for x in whole)

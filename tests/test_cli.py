@@ -177,6 +177,17 @@ def test_options_that_mean_nothing_are_refused_from_python_too(options: dict[str
 
 
 @needs_nvrtc
+@pytest.mark.parametrize("floats", ["own", "doubles"])
+def test_products_of_floats_run_on_the_units_that_are_asked_for(floats: str, shell: Shell, tmp_path: Path) -> None:
+    """The products of the schedule, and those of what is left where the grid does not divide a matrix."""
+    status, out, _ = shell("compile", "strassen", "-o", tmp_path / "out", "--arch", "sm_90", "--floats", floats, "--shape", "33")
+    assert status == 0, out
+    on_doubles = {path.stem for path in (tmp_path / "out" / "src").glob("*.cu") if "mma.sync" in path.read_text()}
+    of_floats = {"plain_l1_product_f32", "strassen_expand_l1_product_f32"}
+    assert on_doubles == {"plain_l1_product_f64", "strassen_expand_l1_product_f64"} | (of_floats if floats == "doubles" else set())
+
+
+@needs_nvrtc
 def test_a_folder_that_holds_something_else_is_left_alone(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     status, _, err = shell("compile", "strassen", "-o", tmp_path, "--arch", "sm_90", "--dtype", "float32")

@@ -114,7 +114,7 @@ def _stages(kind: type[Work], profile: Profile, plan: Plan, dtype: str, device: 
     return sum(profile.counts[work] * one for work, one in zip(works, stage_seconds(works, plan, dtype, device), strict=True))
 
 
-def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned: bool, tile: int = USUAL) -> float:
+def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned: bool, tile: int) -> float:
     """A thin product by peeling, beside a core in a tile.
 
     The rest of the sum takes its traffic, that of C above all, or its arithmetic; others are as products.

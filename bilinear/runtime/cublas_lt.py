@@ -1,7 +1,7 @@
 """cublasLt by its C interface, which CuPy does not bind: a product of known layouts, its kernel looked up once.
 
-For some problems it has kernels that `cublasSgemm` and `cublasDgemm` do not choose (`library.Gemm.suits_lt`): they split sums too often,
-with tens of MiB for what is split. Numbers are those of `cublasLt.h`.
+For some problems it has kernels that `cublasSgemm` and `cublasDgemm` do not choose (`library.Gemm.suits_lt`): it
+splits sums where they do not, or not where they do, as it seems. Numbers are those of `cublasLt.h`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ log = logging.getLogger("bilinear")
 TYPES = {"f": (68, 0), "d": (70, 1)}
 """By element: `CUBLAS_COMPUTE_32F`, which rounds to no narrower type, and `CUDA_R_32F`; `CUBLAS_COMPUTE_64F` and `CUDA_R_64F`."""
 WORKSPACE, MOST_WORKSPACE = 1, 2**20
-"""`CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`, and what is allowed: PyTorch allows as much, and its times come out the same."""
+"""`CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`, and what is allowed. With so much PyTorch's cublasLt takes the same times; with 32 MiB it
+proposes what cuBLAS runs."""
 OPERATIONS = 3, 4
 """`CUBLASLT_MATMUL_DESC_TRANSA` and `TRANSB`."""
 ALIGNMENTS = 5, 6, 7, 8
@@ -95,7 +96,7 @@ class _Product:
         first, second, result = self._layouts
         operands = alpha, a, first, b, second, beta, c, result, c, result
         try:
-            memory = _memory(self._needed) if self._needed else None
+            memory = _memory(self._needed, stream) if self._needed else None
         except MemoryError as error:
             log.debug("cublasLt gets no %d bytes: %s", self._needed, error)
             return False
@@ -114,10 +115,15 @@ def _product(library: Any, gemm: Gemm, kind: str, device: int) -> _Product:
     return _Product(library, gemm, kind, int(cupy.cuda.Device(device).cublas_handle))
 
 
-def _memory(count: int) -> Any:
-    """So many bytes from the pool that CuPy takes memory from, which keeps those of each stream apart."""
+def _memory(count: int, stream: int) -> Any:
+    """So many bytes from the pool that CuPy takes memory from, which keeps those of each stream apart.
+
+    A stream that is captured gets none (`MemoryError`): its graph would write there when they belong to others.
+    """
     import cupy
 
+    if cupy.cuda.runtime.streamIsCapturing(stream):
+        raise MemoryError("the stream is being captured")
     return cupy.cuda.alloc(count)
 
 

@@ -21,14 +21,14 @@ MOST = 2**31 - 1
 """Of extents and leading distances, which are ints."""
 DOTS = range(1024, 2**15)
 """Lengths of vectors whose product others than cuBLAS compute sooner, mostly: on an H200 of 16,384 doubles cublasLt in 5.6 microseconds and
-`cupy.matmul` in 8.4 for 33, of as many floats `cupy.matmul` in 8 for 12."""
+`cupy.matmul` in 8.4 for 33, of as many floats `cupy.matmul` in 8 for 12. Doubles at addresses that are no multiples of 16 take the 33."""
 SHORT_SUM, MEDIUM_SUM, MANY = 256, 512, 128
 """cublasLt multiplies sooner for float32 where sums have at most `SHORT_SUM` terms, and for both types where rows do not begin at multiples
 of 16 bytes, up to `MEDIUM_SUM` terms, for results with at least `MANY` rows and columns: 18153 x 46 x 2 floats in 6 microseconds for 25 on
 an H200, 17844 x 21 x 7000 doubles in 483 for 607. Of 92 such shapes of `benchmarks/cublas_lt.py` 42 gain, and none takes 2 % longer; others
 take up to four times as long."""
 FEW, LONG = 4, 10000
-"""So it does for doubles where a result has so few columns (or rows, if those are contiguous) and more than so many of the others."""
+"""So it does for doubles where a result whose rows are contiguous has so few columns and more than so many rows, or the other way round."""
 NOT_TRANSPOSED, TRANSPOSED = 0, 1
 """`CUBLAS_OP_N` and `CUBLAS_OP_T`."""
 

@@ -178,7 +178,7 @@ def _shares(bench: Bench, device: Device, dtype: str, way: Way, size: int) -> li
 def _epilogue(bench: Bench, device: Device, dtype: str, aligned_rate: float | None = None) -> float:
     """GB/s at which blocks that products go to are read and written: the median over stages that visibly take longer than arithmetic.
 
-    In the large tile, for which least is hidden. One block a product, aligned, is part of what a tile costs at its start. With the rate
+    In the large tile, for which nothing is hidden. One block a product, aligned, is part of what a tile costs at its start. With the rate
     of aligned blocks, that of others is found.
     """
     schedule, profile = lowered(ADDING)
@@ -186,11 +186,11 @@ def _epilogue(bench: Bench, device: Device, dtype: str, aligned_rate: float | No
     size = STREAMED_SIZE if aligned else PEELED_FROM - schedule.m  # blocks with an odd number of columns
     block = (size // schedule.m,) * 3
     bare = replace(device, launch=0.0, bandwidth=1e12)
-    exposed, rates = device.rates(dtype).tiles[LARGE].exposed, []
+    rates = []
     for work, seconds in zip(profile.works, bench.stages(schedule, size, dtype, LARGE), strict=True):
         if isinstance(work, ProductWork):
             arithmetic = product_seconds(replace(work, read=0, written=0), block, dtype, bare, size, aligned, tile=LARGE)
-            beyond, gigabytes = seconds - device.launch * 1e-6 - arithmetic, exposed * 1e-9 * block[0] * block[2] * ITEMSIZE[dtype]
+            beyond, gigabytes = seconds - device.launch * 1e-6 - arithmetic, 1e-9 * block[0] * block[2] * ITEMSIZE[dtype]
             visits = work.read + work.written - (work.products if aligned_rate is None else 0)
             paid = 0.0 if aligned_rate is None else work.products * gigabytes / aligned_rate
             if beyond > 0.05 * arithmetic:

@@ -14,7 +14,7 @@ from bilinear.codegen.schedule_to_launches import KERNEL_TILES, schedule_to_laun
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.ir.kernel import LinearKernel, ProductKernel
-from bilinear.ir.plan import SMALL, Strip
+from bilinear.ir.plan import SMALL, USUAL, Strip
 from bilinear.planner.device import at, device_named, load_device, parse_device, shipped_devices
 from bilinear.planner.model import (
     LinearWork,
@@ -151,7 +151,7 @@ def test_the_rest_of_the_sum_takes_its_traffic_or_its_arithmetic() -> None:
     for dtype, itemsize in (("float32", 4), ("float64", 8)):
         traffic = {k: (m * k + k * n + 2 * m * n) * itemsize / (H200.bandwidth * 1e9) for k in (1, depth)}
         arithmetic = 2 * m * depth * n / (at(H200.rates(dtype).product, m) * 1e12)
-        times = {k: strip_seconds(Strip((0, m), (m, m + k), (0, n)), dtype, device, m, True) for k in (1, depth)}
+        times = {k: strip_seconds(Strip((0, m), (m, m + k), (0, n)), dtype, device, m, True, USUAL) for k in (1, depth)}
         assert times == pytest.approx({1: traffic[1], depth: max(traffic[depth], arithmetic)})
         assert arithmetic > traffic[depth]
 

@@ -127,6 +127,7 @@ class Gpu:
     tiles: list[Any] = field(default_factory=list)
     lt: Any = None
     taken: list[int] = field(default_factory=list)
+    is_capturing: bool = False
 
     def launch(self, function: int, *rest: int) -> None:
         """`cuLaunchKernel`: grid, block, shared bytes, stream, and the address of the addresses of the arguments."""
@@ -202,7 +203,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     free = lambda pointer: setattr(gpu, "contexts", gpu.contexts + 1)  # noqa: E731
     cuda: Any = ModuleType("cupy.cuda")
     cuda.driver = SimpleNamespace(launchKernel=gpu.launch)
-    cuda.runtime = SimpleNamespace(getDevice=lambda: 0, free=free)
+    cuda.runtime = SimpleNamespace(getDevice=lambda: 0, free=free, streamIsCapturing=lambda stream: gpu.is_capturing)
     cuda.Device = lambda *_: device
     cuda.alloc_pinned_memory = PinnedMemory
     cuda.alloc = gpu.take

@@ -19,7 +19,7 @@ from runtime.pretended_gpu import Array, Gpu, undescribed
 import bilinear
 from bilinear.codegen import schedule_to_launches as lowering
 from bilinear.errors import BilinearError
-from bilinear.ir.plan import SIZES, SMALL, USUAL
+from bilinear.ir.plan import IN_DOUBLES, SIZES, SMALL, USUAL
 from bilinear.runtime import cuda_executor, repeat
 from bilinear.runtime.kept import keep
 
@@ -54,12 +54,13 @@ def kept(gpu: Gpu, **options: Any) -> None:
     gpu.library = 0
 
 
-def test_a_plan_runs_in_its_tile_and_strips_in_theirs(gpu: Gpu) -> None:
-    known, generator = lowering.KERNEL_TILES["double"], np.random.default_rng(5)
-    x, y = generator.integers(-4, 5, (17, 17)).astype(float), generator.integers(-4, 5, (17, 16)).astype(float)
+@pytest.mark.parametrize(("dtype", "first"), [("float64", 0), ("float32", 0), ("float32", IN_DOUBLES)])
+def test_a_plan_runs_in_its_tile_and_strips_in_theirs(dtype: str, first: int, gpu: Gpu) -> None:
+    known, generator = lowering.KERNEL_TILES[cuda_executor.ELEMENTS[np.dtype(dtype).str[1:]]][first:], np.random.default_rng(5)
+    x, y = generator.integers(-4, 5, (17, 17)).astype(dtype), generator.integers(-4, 5, (17, 16)).astype(dtype)
     for tile in SIZES:
-        choice = bilinear.plan(17, 17, 16, device="h200", levels=("winograd",))
-        choice = replace(choice, candidates=(replace(choice.chosen, tile=tile), *choice.candidates[1:]))
+        choice = bilinear.plan(17, 17, 16, dtype, device="h200", levels=("winograd",))
+        choice = replace(choice, candidates=(replace(choice.chosen, tile=first + tile), *choice.candidates[1:]))
         for _ in range(2):  # found again the second time
             gpu.tiles.clear()
             np.testing.assert_array_equal(bilinear.matmul(Array(x.copy()), Array(y.copy()), plan=choice).host, x @ y)
