@@ -1,7 +1,7 @@
 """Tiles of the product kernel on a GPU: the products of schedules, and all their launches, in each candidate beside the library.
 
-Every schedule runs once on integers in each tile, which must come out exact; then its launches are timed on normal data. Such runs, some
-with other texts of the kernel, which are named there, are kept in `results/tiles-h200.json`.
+Every schedule runs once on integers in each tile, which must come out exact; then its launches are timed on normal data.
+`results/tiles-h200.json` keeps runs of an earlier form of this script, some with other texts of the kernel, which are named there.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ MORE: dict[str, tuple[SimtTile | MmaTile, ...]] = {
 }
 """Candidates beside the tiles that plans name."""
 ELEMENTS = {"float64": "double", "float32": "float"}
+TILES = {dtype: lowering.KERNEL_TILES[element] for dtype, element in ELEMENTS.items()}
+"""Those that plans name, before candidates take their place."""
 
 
 def schedule_of(case: str) -> Schedule:
@@ -92,9 +94,6 @@ def measure(case: str, dtype: str, size: int, repeats: int, settle_ms: float) ->
         print(f"{dtype} {case:<12} {size:>6} {timed:<12} {median(values):9.3f} ms {rate:6.1f} TFLOP/s  {exact.get(name)!s:>5}  {name}")
     print(gpu_state(), flush=True)
     return rows
-
-
-TILES = {dtype: lowering.KERNEL_TILES[element] for dtype, element in ELEMENTS.items()}
 
 
 def main() -> None:

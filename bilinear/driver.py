@@ -152,5 +152,5 @@ def _check(
         raise fail("E503", f"no kernels for dtypes={dtypes!r}", f"give a list of {' and '.join(DTYPES)}, or of one of them")
     if isinstance(architectures, str) or not architectures:
         raise fail("E603", f"architectures={architectures!r} names nothing to build for", "give a list such as ['sm_90', 'compute_90']")
-    if floats not in FLOATS:
+    if floats not in tuple(FLOATS):
         raise fail("E503", f"no kernels for floats={floats!r}", f"choose one of {', '.join(FLOATS)}")

@@ -13,6 +13,12 @@ IN_DOUBLES = len(SIZES)
 TILES = {"float32": (*SIZES, *(IN_DOUBLES + size for size in SIZES)), "float64": SIZES}
 """By element type, the numbers of all tiles."""
 
+
+def tile_beside(tile: int, size: int) -> int:
+    """The tile of a size on the units of another tile."""
+    return tile - tile % len(SIZES) + size
+
+
 INPUTS = ("preserve", "restore", "consume")
 """What a multiply may do to A and B: never write them, write them and bring them back, or leave them undefined."""
 
@@ -41,7 +47,7 @@ class Strip:
 
     def tile(self, core: int) -> int:
         """The tile that it runs in, beside a core in this one: few rows or columns fill a small one, the rest of the sum has as many."""
-        return core - core % len(SIZES) + (USUAL if self.inner[0] else SMALL)
+        return tile_beside(core, USUAL if self.inner[0] else SMALL)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from bilinear.codegen.program import Progress, build_program, no_progress
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.measurement import Shape
 from bilinear.ir.number import UNIT_ROUNDOFF
-from bilinear.ir.plan import SIZES, SMALL, USUAL
+from bilinear.ir.plan import SMALL, USUAL, tile_beside
 from bilinear.planner.choice import Choice
 from bilinear.planner.choose import way_error
 from bilinear.planner.device import Device
@@ -140,4 +140,4 @@ def _build(way: tuple[tuple[str, ...], str, str, int], architecture: str) -> Non
         each = tuple(Level(known.scheme, known.schedule) for known in map(algorithm_named, levels))
         build_program(prepare_levels(each, inputs), dtype, [architecture], tile=tile)
         for size in (USUAL, SMALL):  # strips
-            build_program(plain().schedule, dtype, [architecture], tile=tile - tile % len(SIZES) + size)
+            build_program(plain().schedule, dtype, [architecture], tile=tile_beside(tile, size))

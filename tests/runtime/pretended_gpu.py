@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -104,6 +105,13 @@ class Device(nullcontext[None]):
         return threading.get_ident()
 
 
+class Memory:
+    """What `cupy.cuda.alloc` gives: it belongs to others once nobody keeps it."""
+
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+
 @dataclass
 class Gpu:
     """What happened on it: launches (function, stream), multiplies by the library, contexts made; each launch is announced by number.
@@ -128,6 +136,7 @@ class Gpu:
     lt: Any = None
     taken: list[int] = field(default_factory=list)
     is_capturing: bool = False
+    last_taken: Callable[[], Any] = lambda: None
 
     def launch(self, function: int, *rest: int) -> None:
         """`cuLaunchKernel`: grid, block, shared bytes, stream, and the address of the addresses of the arguments."""
@@ -163,7 +172,13 @@ class Gpu:
     def take(self, count: int) -> Any:
         """`cupy.cuda.alloc`."""
         self.taken.append(count)
-        return SimpleNamespace(ptr=self.WORKSPACE)
+        memory = Memory(self.WORKSPACE)
+        self.last_taken = weakref.ref(memory)
+        return memory
+
+    def holds(self) -> bool:
+        """Whether the last memory that was taken is kept."""
+        return self.last_taken() is not None
 
     @contextmanager
     def using(self, **values: Any) -> Iterator[None]:

@@ -7,7 +7,7 @@ import gc
 import logging
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,6 +43,7 @@ class PretendedLt:
         self.finds = 1
         self.needs = 0
         self.workspaces: list[int | None] = []
+        self.holds: Callable[[], bool] = lambda: False
         for kind in TYPES:
             setattr(self, f"cublasLt{kind}Create", lambda place, *values, kind=kind: self._make(kind, place, values))
             setattr(self, f"cublasLt{kind}Destroy", lambda descriptor: self.descriptors.pop(descriptor.value) and 0)
@@ -91,6 +92,7 @@ class PretendedLt:
         a, first, b, second, beta, c, read, written, layout, kernel, workspace, size, stream = rest
         assert handle == threading.get_ident() and kernel[: len(KERNEL)] == KERNEL
         assert size == self.needs and (workspace is None) == (size == 0)
+        assert workspace is None or self.holds(), "memory that another may have by now"
         self.workspaces.append(workspace)
         assert c == written and read is layout and all(address % 16 == 0 for address in (a, b, c))
         if self.refusing == "Matmul":
@@ -163,7 +165,7 @@ def test_doubles_that_suit_are_its_own(gpu: Gpu) -> None:
 @needs_emulator
 def test_what_is_split_lies_in_memory_of_the_pool(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """As much as the proposed kernel needs, taken at each call; without it cuBLAS runs."""
-    gpu.lt.needs = 4096
+    gpu.lt.needs, gpu.lt.holds = 4096, gpu.holds
     for seed in range(2):
         check(*operands(seed))
     assert gpu.taken == [4096, 4096] and gpu.lt.workspaces == [gpu.WORKSPACE] * 2
