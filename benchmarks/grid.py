@@ -2,7 +2,7 @@
 
 The time of a short call is that on the device, of others that between events, host time included; a shape fails where the confidence
 interval of its ratio lies below 0.98. Every result is checked in the same run. The rows are saved every few seconds, for a run can be cut.
-`--part 2/4` measures the second quarter of the shapes, every fourth one.
+`--part 2/4` measures the second quarter of the shapes, every fourth one; `--fresh` 200 others, which no rule was made for.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from common import need_gpu, tell
 
 from bilinear.reporting.bench_table import grid_summary
 from bilinear.runtime.bench import GRID, collect, described, effort, measure
-from bilinear.runtime.bench_tasks import build_ahead, choose, tasks_for
+from bilinear.runtime.bench_shapes import grid
+from bilinear.runtime.bench_tasks import AUTO, Task, build_ahead, choose
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", default="1/1", help="which part of the shapes, as 2/4")
+    parser.add_argument("--fresh", action="store_true", help="other shapes")
     parser.add_argument("--seconds", type=float, help="begin with no further shape after so long")
     parser.add_argument("--json", type=Path, help="where the results go")
     parser.add_argument("--dtypes", default="float64,float32")
     parser.add_argument("--library", action="store_true", help="only where `auto` is the library's multiply, small problems first")
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
-    tasks = tasks_for("", None, True, options.dtypes.split(","), ("auto",))[part - 1 :: parts]
+    dtypes = options.dtypes.split(",")
+    tasks = tuple(Task(shape, dtype, (AUTO,)) for shape, dtype in grid(options.fresh) if dtype in dtypes)[part - 1 :: parts]
     need_gpu()
     device = described(tasks)
     if options.library:

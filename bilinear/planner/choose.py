@@ -11,9 +11,9 @@ from bilinear.ir.plan import TILES
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.choice import LIBRARY, MOST_LEVELS, Candidate, Choice, Problem
 from bilinear.planner.device import Device
-from bilinear.planner.model import ITEMSIZE, ProductWork, fastest_tile, geometric_mean, library_seconds, product_seconds
+from bilinear.planner.model import ITEMSIZE, ProductWork, fastest_tile, geometric_mean, is_aligned, library_seconds, product_seconds
 from bilinear.planner.plan import core_of, make_plan
-from bilinear.planner.ways import MOST_PRODUCTS, Way, algorithm_named, authored, lowered, strategies, ways
+from bilinear.planner.ways import MOST_PRODUCTS, PLAIN, Way, algorithm_named, authored, lowered, strategies, ways
 from bilinear.resources import implementation_sha256
 
 MANY_PRODUCTS = 1_000
@@ -21,10 +21,12 @@ MANY_PRODUCTS = 1_000
 LONG_MS = 100.0
 LEAST_GAIN = 0.04
 """The library's multiply runs unless a plan is predicted to be faster by more than this part: the model is no better."""
-LEAST_GAIN_ALONE = 0.1
+LEAST_GAIN_PLAIN = 0.1
 """The same of the product kernel alone: it does what the library does, and on the same operands is seldom so much faster."""
 LEAST_BLOCK = 512
 """Plans with a block that is smaller in some extent are not weighed."""
+LEAST_PLAIN_BLOCK = 17, 64, 17
+"""But for plain ones where rows begin at multiples of 16 bytes: results of more than half a small tile in both extents."""
 MEMORY_SHARE = 0.9
 """What part of the device's memory operands and workspace may fill where no budget is given."""
 
@@ -57,7 +59,7 @@ def make_choice(problem: Problem, device: Device, explain: bool = False) -> Choi
 
 def least_gain(levels: tuple[str, ...]) -> float:
     """What levels have to gain over the library's multiply to be chosen."""
-    return LEAST_GAIN_ALONE if levels == ("classical",) else LEAST_GAIN
+    return LEAST_GAIN_PLAIN if set(levels) <= set(PLAIN) else LEAST_GAIN
 
 
 def pinned_choice(problem: Problem, device: Device, levels: tuple[str, ...]) -> Choice:
@@ -143,11 +145,18 @@ class _Weighing:
     def weigh(self, way: Way, least: float, best: Candidate) -> Candidate:
         """A candidate with its figures; `why` says why it cannot run, or that it is not worth a closer look."""
         block = self.block(way)
-        if min(block) < LEAST_BLOCK:
+        if not self.is_large(way, block):
             return replace(_candidate(way), why=f"blocks of {'x'.join(map(str, block))} are too small")
         if least >= (best.ms or 0.0):
             return replace(_candidate(way), why=f"its products alone take {least:.3g} ms, {best.name} {best.ms:.3g}")
         return self.figures(way)
+
+    def is_large(self, way: Way, block: tuple[int, int, int]) -> bool:
+        """Whether the model is any good for a way with blocks of these extents."""
+        p = self.problem
+        if not set(way.levels) <= set(PLAIN) or p.column_major or not is_aligned(p.k, p.n, p.dtype):
+            return min(block) >= LEAST_BLOCK
+        return all(extent >= least for extent, least in zip(block, LEAST_PLAIN_BLOCK, strict=True))
 
     def figures(self, way: Way) -> Candidate:
         """A candidate with its figures, in the tile that is fastest for it; `why` says why it cannot run."""

@@ -15,8 +15,11 @@ from bilinear.planner.profiles import Outline, outline
 if TYPE_CHECKING:  # what reads and lowers is imported where it is needed: a plan from the table of outlines needs none of it
     from bilinear.frontend import Loaded
 
+PLAIN = ("classical", "split_k")
+"""What does the arithmetic of the library's multiply: the product kernel alone, and sums in parts that are computed beside each other."""
 SCHEMES = (
     ("classical", 1),
+    ("split_k", 6),
     ("winograd", 4),
     ("strassen", 3),
     ("hopcroft_kerr", 2),

@@ -17,6 +17,8 @@ MOST_FLOPS = 9e12
 """Of a multiply of the grid: 0.2 s at 50 TFLOP/s, so that a run takes minutes."""
 FAMILIES = (13, 27, 13, 27, 13, 27, 20, 20, 20, 20)
 """How many shapes of the grid are powers of two (cubes, others), primes, odd, tall (m, k), wide (k, m)."""
+FRESH = 20
+"""Where the points of the other grid begin, in thousands."""
 ROOT = 1.2207440846057596
 """The real root of x^4 = x + 1. Multiples of its powers below 1 fill the cube evenly: M. Roberts, The unreasonable effectiveness of
 quasirandom sequences (2018)."""
@@ -62,18 +64,18 @@ def _no_shape(word: str, span: Span | None = None) -> BilinearError:
     return fail("E681", f"{word!r} is no shape", "write N for square matrices, or MxKxN", span=span)
 
 
-def grid() -> tuple[tuple[Shape, str], ...]:
+def grid(fresh: bool = False) -> tuple[tuple[Shape, str], ...]:
     """200 shapes from 1 to 20000 a side, each with an element type, always the same: powers of two, primes, odd, tall, wide, 40 of each.
 
-    A third of the first three families are cubes. Tall are m x k by k x n with a large m or a large k beside two small sides, wide have
-    one small side. What takes too long is passed over.
+    Those of the `fresh` grid are others, but for a few small cubes. A third of the first three families are cubes. Tall are m x k by k x n
+    with a large m or a large k beside two small sides, wide have one small side. What takes too long is passed over.
     """
-    primes = _primes(LARGEST_SIDE)
+    primes, begin = _primes(LARGEST_SIDE), FRESH if fresh else 0
     families: list[Iterator[Shape]] = []
     for number, rounded in enumerate((_power, lambda u: min(primes, key=lambda p: abs(p - _side(u))), lambda u: _side(u) - 1 | 1)):
-        families += [_spread(3 * number, rounded), _spread(3 * number + 1, rounded, rounded, rounded)]
-    families += [_spread(9, _large, _small, _small), _spread(10, _small, _large, _small)]
-    families += [_spread(11, _large, _small, _large), _spread(12, _small, _large, _large)]
+        families += [_spread(begin + 3 * number, rounded), _spread(begin + 3 * number + 1, rounded, rounded, rounded)]
+    families += [_spread(begin + 9, _large, _small, _small), _spread(begin + 10, _small, _large, _small)]
+    families += [_spread(begin + 11, _large, _small, _large), _spread(begin + 12, _small, _large, _large)]
     known: set[Shape] = set()
     shapes = [shape for number, family in enumerate(families) for shape in islice(_new(family, known), FAMILIES[number])]
     return tuple((shape, DTYPES[i % 2]) for i, shape in enumerate(shapes))

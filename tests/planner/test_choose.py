@@ -16,7 +16,7 @@ from bilinear.errors import BilinearError
 from bilinear.ir.plan import IN_DOUBLES, SIZES, TILES
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.choice import Problem, pareto_front
-from bilinear.planner.choose import LEAST_GAIN, LEAST_GAIN_ALONE, _Weighing, make_choice
+from bilinear.planner.choose import LEAST_GAIN, LEAST_GAIN_PLAIN, _Weighing, make_choice
 from bilinear.planner.device import load_device
 from bilinear.planner.model import predict
 from bilinear.planner.plan import make_plan
@@ -68,7 +68,7 @@ def test_the_kernel_alone_must_gain_more() -> None:
             library = next(c for c in explained.candidates if c.is_library)
             gains = {c.name: 1 - (c.ms or 0) / (library.ms or 1) for c in explained.candidates if c.ms}
             chosen, alone = explained.chosen, gains["classical, 1 level"]
-            assert chosen.levels != ("classical",) or alone > LEAST_GAIN_ALONE
+            assert chosen.levels != ("classical",) or alone > LEAST_GAIN_PLAIN
             assert chosen.is_library or gains[chosen.name] > LEAST_GAIN
             assert make_choice(Problem(size, size, size, dtype), H200).chosen.name == chosen.name, "however much is computed"
             found["alone"] += chosen.levels == ("classical",)
