@@ -121,8 +121,9 @@ class MmaTile(Tile):
     template: str = field(default="product_mma.cu.j2", init=False)
 
     def slice_elements(self, lanes: int) -> int:
-        """Elements of a slice of both operands in shared memory."""
-        return self.k * (self.m + self.n)
+        """Elements of a slice of both operands in shared memory; rows of floats, which may begin anywhere, are `lanes` longer."""
+        longer = lanes if lanes > 2 else 0
+        return self.m * (self.k + longer) + self.k * (self.n + longer)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -128,6 +128,26 @@ def test_sums_of_floats_on_the_matrix_units_are_rounded_once(tile: int) -> None:
     execute(EmulatedExecutor("ascending"), make_plan(plain().schedule, 40, 300, 36, a.itemsize, tile=tile), a, b, c, 1, 0)
     exact = a.astype(np.longdouble) @ b.astype(np.longdouble)
     assert (abs(c - exact) <= np.spacing(abs(c)) * 0.5001).all()
+
+
+@pytest.mark.parametrize("at", ["start", "end"])
+@pytest.mark.parametrize("late", range(4))
+@pytest.mark.parametrize("tile", TILES["float32"][IN_DOUBLES:])
+def test_rows_that_begin_anywhere(tile: int, late: int, at: Literal["start", "end"]) -> None:
+    """Views whose first rows begin so many elements after a multiple of 16 bytes, and others elsewhere; beside them is NaN."""
+    (m, k, n), generator = (70, 77, 133), np.random.default_rng(late)
+    whole = [generator.integers(-4, 5, shape) for shape in ((m, k), (k, n))]
+    for longer in range(1, 5):
+        views = []
+        for values in whole:
+            rows, columns = values.shape
+            wide = np.full((rows, late + columns + longer), np.nan, "float32")
+            wide[:, late : late + columns] = values
+            views.append(guarded(wide.ravel()[: wide.size - longer], at))
+            views[-1] = np.lib.stride_tricks.as_strided(views[-1][late:], values.shape, wide.strides)
+        c = np.full((m, n), np.nan, "float32")
+        execute(EmulatedExecutor("ascending"), make_plan(plain().schedule, m, k, n, 4, tile=tile), *views, c, 1, 0)
+        np.testing.assert_array_equal(c, whole[0] @ whole[1])
 
 
 @pytest.mark.parametrize("orders", ["CFC", "FCF", "FFF", "CCF", "SCC", "CSF", "SSS"])

@@ -15,6 +15,7 @@ constexpr int BAND = 8;      // rows of tiles that are walked down before the ne
 struct Product { int left_space, left_row, left_column, right_space, right_row, right_column, first, count; };
 struct Destination { int space, row, column, first; Real coefficient; };
 struct alignas(16) Lanes { Real element[LANES]; };
+enum class Rows { ANY, UNEVEN, EVEN };    // of operands: with any strides; neighbours side by side; that, and at multiples of 16 bytes
 
 __device__ const Product PRODUCTS[15] = {
     { 0, 0, 0, 0, 1, 0, 0, 1 },
@@ -53,15 +54,21 @@ __device__ const Destination DESTINATIONS[15] = {
 
 // Slices in shared memory: A by rows, B by depth, in chunks of 16 bytes whose places are exchanged so that no read of a warp, and no copy of
 // whole chunks, meets a bank twice: LANES rows of A are read at once, 8 / LANES chunks of each, and two chunks of B from each of four depths.
-constexpr int CHUNK_A = LANES, SLICE_A = TILE_M * TILE_K, SLICE_B = TILE_K * TILE_N;
+// Rows of floats that begin anywhere are a chunk longer, and lie in their order, for elements are read one by one. A double is half a chunk:
+// those are copied one by one instead.
+constexpr bool TAKES_UNEVEN = LANES > 2;
+constexpr int LONGER = TAKES_UNEVEN ? LANES : 0;
+constexpr int CHUNK_A = LANES, SLICE_A = TILE_M * (TILE_K + LONGER), SLICE_B = TILE_K * (TILE_N + LONGER);
 constexpr int PERIOD_A = LANES, PERIOD_B = 8;
 static_assert(TILE_K % (8 * LANES) == 0 && TILE_N % (8 * LANES) == 0, "there are too few chunks to exchange");
-__device__ __forceinline__ int slot_a(int row, int depth)
+template <Rows ROWS_ARE> __device__ __forceinline__ int slot_a(int row, int depth)
 {
+    if (ROWS_ARE == Rows::UNEVEN) return row * (TILE_K + LONGER) + depth;
     return row * TILE_K + LANES * (depth / LANES ^ 8 / LANES * (row & (LANES - 1))) + depth % LANES;
 }
-__device__ __forceinline__ int slot_b(int depth, int column)
+template <Rows ROWS_ARE> __device__ __forceinline__ int slot_b(int depth, int column)
 {
+    if (ROWS_ARE == Rows::UNEVEN) return depth * (TILE_N + LONGER) + column;
     return depth * TILE_N + LANES * (column / LANES ^ 2 * (depth / 2 & 3)) + column % LANES;
 }
 
@@ -84,27 +91,28 @@ inline Place place_of(Real* memory) { return memory; }
 inline Place behind(Place place, int elements) { return place + elements; }
 #endif
 
-// Copies from global to shared memory, in groups that land in their order when they are waited for; what lies outside becomes zero.
+// Copies from global to shared memory, in groups that land in their order when they are waited for. Of COUNT elements those from `inside` on
+// become zero, and `unread` first ones are never looked at: they lie before a row, in the 16 bytes that it begins in.
 struct Copies {
 #ifdef __CUDA_ARCH__
-    template <int COUNT> __device__ __forceinline__ void start(Place to, const Real* from, bool inside)
+    template <int COUNT> __device__ __forceinline__ void start(Place to, const Real* from, int inside, int)
     {
-        const int bytes = inside ? int(sizeof(Real)) * COUNT : 0;
+        const int bytes = int(sizeof(Real)) * inside;
         if (COUNT == LANES) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
         else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" :: "r"(to), "l"(from), "n"(sizeof(Real)), "r"(bytes) : "memory");
     }
     __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
     __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory"); }
 #else
-    static constexpr int MOST = LOADS_A * CHUNK_A + LOADS_B * LANES;
+    static constexpr int MOST = LOADS_A * (CHUNK_A + LANES) + LOADS_B * 2 * LANES;
     Real* targets[STAGES][MOST];
     Real values[STAGES][MOST];
     int counts[STAGES] = {}, newest = 0;
-    template <int COUNT> void start(Place to, const Real* from, bool inside)
+    template <int COUNT> void start(Place to, const Real* from, int inside, int unread)
     {
         for (int x = 0; x < COUNT; ++x) {
             targets[newest][counts[newest]] = to + x;
-            values[newest][counts[newest]++] = inside ? from[x] : Real(0);
+            values[newest][counts[newest]++] = x < unread ? Real(NAN) : x < inside ? from[x] : Real(0);
         }
     }
     void commit() { newest = (newest + 1) % STAGES; }
@@ -117,6 +125,16 @@ struct Copies {
     }
 #endif
 };
+
+// How many elements after a multiple of 16 bytes this one lies.
+__device__ __forceinline__ int past_lanes(const Real* element) { return int(reinterpret_cast<unsigned long long>(element) % sizeof(Lanes) / sizeof(Real)); }
+
+// How many of COUNT elements lie inside, where `left` more of the row do, if it is one at all: even rows end with whole copies.
+template <Rows ROWS_ARE, int COUNT> __device__ __forceinline__ int inside(bool is_row, int left)
+{
+    if (ROWS_ARE != Rows::UNEVEN) return is_row && left > 0 ? COUNT : 0;
+    return !is_row || left < 0 ? 0 : left < COUNT ? left : COUNT;
+}
 
 // Whether rows of this distance begin at multiples of 16 bytes, with neighbours side by side.
 __device__ __forceinline__ bool in_lanes(const Real* base, Index row, Index column)
@@ -138,6 +156,16 @@ typedef REAL Sum;
 typedef double Sum;
 #endif
 struct alignas(2 * sizeof(Real)) Pair { Real element[2]; };
+
+// Neighbours in shared memory, at once where they begin at a multiple of their size.
+template <Rows ROWS_ARE, typename Neighbours> __device__ __forceinline__ void read(Neighbours& found, const Real* from)
+{
+    if (ROWS_ARE != Rows::UNEVEN) found = *reinterpret_cast<const Neighbours*>(from);
+    else {
+        #pragma unroll
+        for (int x = 0; x < int(sizeof(Neighbours) / sizeof(Real)); ++x) found.element[x] = from[x];
+    }
+}
 
 // sum (16 x 8) += left (16 x 8) * right (8 x 8), one matrix unit instruction of a warp. With g = lane / 4 and t = lane % 4 a lane holds
 // left(g, t), left(g + 8, t), left(g, t + 4), left(g + 8, t + 4), right(t, g), right(t + 4, g), and the sums (g, 2t), (g, 2t + 1),
@@ -171,12 +199,14 @@ __device__ __forceinline__ void multiply_add(Sum (&sum)[4], const Sum (&left)[4]
 #endif
 }
 
-// One tile of the result of one product, a (bm x bk) * b (bk x bn); ALIGNED operands are copied 16 bytes at a time.
-template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
+// One tile of the result of one product, a (bm x bk) * b (bk x bn). Rows whose neighbours lie side by side are copied 16 bytes at a time; an
+// uneven one from the multiple of 16 bytes before it, so that it begins as much later in shared memory, too, and takes one copy more.
+template <Rows ROWS_ARE> __device__ __forceinline__ void multiply_tile(
     const Product& product, const Real* a, Index a_rs, Index a_cs, const Real* b, Index b_rs, Index b_cs, Real* shared,
     Real* S, Index S_rs, Index S_cs, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* T, Index T_rs, Index T_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
 {
-    constexpr int COPIED_A = ALIGNED ? CHUNK_A : 1, COPIED_B = ALIGNED ? LANES : 1;
+    constexpr bool UNEVEN = ROWS_ARE == Rows::UNEVEN;
+    constexpr int COPIED_A = ROWS_ARE == Rows::ANY ? 1 : CHUNK_A, COPIED_B = ROWS_ARE == Rows::ANY ? 1 : LANES;
     const int thread = threadIdx.x;
     const unsigned tiles_m = unsigned((bm + TILE_M - 1) / TILE_M), tiles_n = unsigned((bn + TILE_N - 1) / TILE_N);
     const unsigned tile = blockIdx.x;
@@ -191,14 +221,17 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
     const int row_a = thread / CHUNKS_A, depth_a = thread % CHUNKS_A * CHUNK_A, depth_b = thread / CHUNKS_B, column_b = thread % CHUNKS_B * LANES;
     const Real* next_a = a + (tile_row + row_a) * a_rs + depth_a * a_cs;
     const Real* next_b = b + depth_b * b_rs + (tile_column + column_b) * b_cs;
+    const int late_a = UNEVEN ? past_lanes(next_a) : 0, late_b = UNEVEN ? past_lanes(next_b) : 0;    // HOP_A and HOP_B rows on as much
+    next_a -= late_a;
+    next_b -= late_b;
     const int slices = int((bk + TILE_K - 1) / TILE_K), last = int(bk - Index(slices - 1) * TILE_K);
     const int inside_a = (rows - row_a + HOP_A - 1) / HOP_A;    // how many of its rows lie inside
     const Index hop_a = HOP_A * a_rs, hop_b = HOP_B * b_rs;
     Place place_a[PLACES_A], place_b[PLACES_B];
     #pragma unroll
-    for (int e = 0; e < PLACES_A; ++e) place_a[e] = place_of(&shared[slot_a(row_a + e * HOP_A, depth_a)]);
+    for (int e = 0; e < PLACES_A; ++e) place_a[e] = place_of(&shared[slot_a<ROWS_ARE>(row_a + e * HOP_A, depth_a)]);
     #pragma unroll
-    for (int e = 0; e < PLACES_B; ++e) place_b[e] = place_of(&shared[SLICE_A + slot_b(depth_b + e * HOP_B, column_b)]);
+    for (int e = 0; e < PLACES_B; ++e) place_b[e] = place_of(&shared[SLICE_A + slot_b<ROWS_ARE>(depth_b + e * HOP_B, column_b)]);
     int fetched = 0;
     Copies copies;
     auto fetch = [&](int stage) {
@@ -208,22 +241,22 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
             const Real* from = next_a;
             #pragma unroll
             for (int e = 0; e < LOADS_A; ++e, from += hop_a) {
-                const Place to = behind(place_a[e % PLACES_A], slice);
+                const Place to = behind(place_a[e % PLACES_A], slice + slot_a<ROWS_ARE>(e / PLACES_A * PLACES_A * HOP_A, 0));
                 #pragma unroll
-                for (int x = 0; x < CHUNK_A; x += COPIED_A) {
-                    const bool inside = e < inside_a && depth_a + x < deep;
-                    copies.start<COPIED_A>(behind(to, slot_a(e / PLACES_A * PLACES_A * HOP_A, 0) + x), from + x * a_cs, inside);
-                }
+                for (int x = 0; x < CHUNK_A; x += COPIED_A)
+                    copies.start<COPIED_A>(behind(to, x), from + x * a_cs, inside<ROWS_ARE, COPIED_A>(e < inside_a, deep + late_a - depth_a - x), depth_a ? 0 : late_a);
+                if (UNEVEN && depth_a == 0)
+                    copies.start<LANES>(behind(to, TILE_K), from + TILE_K, inside<ROWS_ARE, LANES>(e < inside_a, deep + late_a - TILE_K), 0);
             }
             from = next_b;
             #pragma unroll
             for (int e = 0; e < LOADS_B; ++e, from += hop_b) {
-                const Place to = behind(place_b[e % PLACES_B], slice);
+                const Place to = behind(place_b[e % PLACES_B], slice + slot_b<ROWS_ARE>(e / PLACES_B * PLACES_B * HOP_B, 0));
                 #pragma unroll
-                for (int x = 0; x < LANES; x += COPIED_B) {
-                    const bool inside = e * HOP_B < deep - depth_b && column_b + x < columns;
-                    copies.start<COPIED_B>(behind(to, slot_b(e / PLACES_B * PLACES_B * HOP_B, 0) + x), from + x * b_cs, inside);
-                }
+                for (int x = 0; x < LANES; x += COPIED_B)
+                    copies.start<COPIED_B>(behind(to, x), from + x * b_cs, inside<ROWS_ARE, COPIED_B>(e * HOP_B < deep - depth_b, columns + late_b - column_b - x), column_b ? 0 : late_b);
+                if (UNEVEN && column_b == 0)
+                    copies.start<LANES>(behind(to, TILE_N), from + TILE_N, inside<ROWS_ARE, LANES>(e * HOP_B < deep - depth_b, columns + late_b - TILE_N), 0);
             }
             next_a += TILE_K * a_cs;
             next_b += TILE_K * b_rs;
@@ -240,22 +273,26 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
     Sum sum[TALL][WIDE][PAIRS][4] = {};
     Pair left[2][TALL];
     Lanes right[2][WIDE][2];
-    int first_a[REPEATS];
+    // A row of A is as late as that 8 rows before, and a depth of B as that 8 before.
+    static_assert(!TAKES_UNEVEN || (HOP_A % LANES == 0 && HOP_B % LANES == 0 && TILE_K % LANES == 0), "a thread's rows are not equally late");
+    int first_a[REPEATS], first_b[2];
     #pragma unroll
-    for (int e = 0; e < REPEATS; ++e) first_a[e] = slot_a(warp_row + group, e * STEP_K + 2 * member);
-    const int first_b = SLICE_A + slot_b(2 * member, warp_column + group * LANES);
+    for (int e = 0; e < REPEATS; ++e)
+        first_a[e] = slot_a<ROWS_ARE>(warp_row + group, e * STEP_K + 2 * member) + (UNEVEN ? past_lanes(a + (tile_row + warp_row + group) * a_rs) : 0);
+    #pragma unroll
+    for (int h = 0; h < 2; ++h)
+        first_b[h] = SLICE_A + slot_b<ROWS_ARE>(2 * member, warp_column + group * LANES) + (UNEVEN ? past_lanes(b + (2 * member + h) * b_rs + tile_column) : 0);
     auto load = [&](int half, const Real* slice, int step) {
         const Real* const from_a = slice + first_a[step % REPEATS];
-        const Real* const from_b = slice + first_b;    // what follows is known here, and stands in the instructions
         #pragma unroll
         for (int s = 0; s < WIDE; ++s) {
             #pragma unroll
-            for (int h = 0; h < 2; ++h)
-                right[half][s][h] = *reinterpret_cast<const Lanes*>(&from_b[slot_b(step * STEP_K + h, 0) + s * 8 * LANES]);
+            for (int h = 0; h < 2; ++h)    // what is added is known here, and stands in the instructions
+                read<ROWS_ARE>(right[half][s][h], slice + first_b[h] + slot_b<ROWS_ARE>(step * STEP_K + h, 0) + s * 8 * LANES);
         }
         #pragma unroll
         for (int r = 0; r < TALL; ++r)
-            left[half][r] = *reinterpret_cast<const Pair*>(&from_a[r * 8 * TILE_K + (step / REPEATS) * REPEATS * STEP_K]);
+            read<ROWS_ARE>(left[half][r], from_a + slot_a<ROWS_ARE>(r * 8, 0) + (step / REPEATS) * REPEATS * STEP_K);
     };
     auto multiply = [&](int half) {
         #pragma unroll
@@ -364,6 +401,10 @@ hopcroft_kerr_expand_l1_product_f64(Real* S, Index S_rs, Index S_cs, Real* A, In
     const Real* const a = (product.left_space == 0 ? S : A) + product.left_row * bm * a_rs + product.left_column * bk * a_cs;
     const Real* const b = (product.right_space == 0 ? B : T) + product.right_row * bk * b_rs + product.right_column * bn * b_cs;
     const bool left_aligned = CHUNK_A == 1 ? a_cs == 1 : bk % CHUNK_A == 0 && in_lanes(a, a_rs, a_cs);
-    if (left_aligned && bn % LANES == 0 && in_lanes(b, b_rs, b_cs)) multiply_tile<true>(product, a, a_rs, 1, b, b_rs, 1, shared, S, S_rs, S_cs, A, A_rs, A_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
-    else multiply_tile<false>(product, a, a_rs, a_cs, b, b_rs, b_cs, shared, S, S_rs, S_cs, A, A_rs, A_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
+    if (left_aligned && bn % LANES == 0 && in_lanes(b, b_rs, b_cs))
+        multiply_tile<Rows::EVEN>(product, a, a_rs, 1, b, b_rs, 1, shared, S, S_rs, S_cs, A, A_rs, A_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
+    else if (TAKES_UNEVEN && a_cs == 1 && b_cs == 1)
+        multiply_tile<TAKES_UNEVEN ? Rows::UNEVEN : Rows::ANY>(product, a, a_rs, 1, b, b_rs, 1, shared, S, S_rs, S_cs, A, A_rs, A_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
+    else
+        multiply_tile<Rows::ANY>(product, a, a_rs, a_cs, b, b_rs, b_cs, shared, S, S_rs, S_cs, A, A_rs, A_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
 }

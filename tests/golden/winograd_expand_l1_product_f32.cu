@@ -15,6 +15,7 @@ constexpr int BAND = 8;      // rows of tiles that are walked down before the ne
 struct Product { int left_space, left_row, left_column, right_space, right_row, right_column, first, count; };
 struct Destination { int space, row, column, first; Real coefficient; };
 struct alignas(16) Lanes { Real element[LANES]; };
+enum class Rows { ANY, UNEVEN, EVEN };    // of operands: with any strides; neighbours side by side; that, and at multiples of 16 bytes
 
 __device__ const Product PRODUCTS[7] = {
     { 0, 0, 0, 0, 0, 0, 0, 1 },
@@ -38,8 +39,9 @@ __device__ const Destination DESTINATIONS[7] = {
 // Slices in shared memory, both by depth, so that a thread reads neighbours; the rows of A are LANES longer, which spreads its copies.
 constexpr int CHUNK_A = 1, PITCH_A = TILE_M + LANES, SLICE_A = TILE_K * PITCH_A, SLICE_B = TILE_K * TILE_N;
 constexpr int PERIOD_A = 1, PERIOD_B = 1;
-__device__ __forceinline__ int slot_a(int row, int depth) { return depth * PITCH_A + row; }
-__device__ __forceinline__ int slot_b(int depth, int column) { return depth * TILE_N + column; }
+constexpr bool TAKES_UNEVEN = false;    // what is copied element by element anyway
+template <Rows> __device__ __forceinline__ int slot_a(int row, int depth) { return depth * PITCH_A + row; }
+template <Rows> __device__ __forceinline__ int slot_b(int depth, int column) { return depth * TILE_N + column; }
 
 // How threads share the copying of a slice: each takes CHUNK_A elements of A along its depth, and LANES elements of B along its rows. The
 // places of its copies repeat after PERIOD_A rows of A and PERIOD_B depths of B, but for a distance that is known here.
@@ -60,27 +62,28 @@ inline Place place_of(Real* memory) { return memory; }
 inline Place behind(Place place, int elements) { return place + elements; }
 #endif
 
-// Copies from global to shared memory, in groups that land in their order when they are waited for; what lies outside becomes zero.
+// Copies from global to shared memory, in groups that land in their order when they are waited for. Of COUNT elements those from `inside` on
+// become zero, and `unread` first ones are never looked at: they lie before a row, in the 16 bytes that it begins in.
 struct Copies {
 #ifdef __CUDA_ARCH__
-    template <int COUNT> __device__ __forceinline__ void start(Place to, const Real* from, bool inside)
+    template <int COUNT> __device__ __forceinline__ void start(Place to, const Real* from, int inside, int)
     {
-        const int bytes = inside ? int(sizeof(Real)) * COUNT : 0;
+        const int bytes = int(sizeof(Real)) * inside;
         if (COUNT == LANES) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
         else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" :: "r"(to), "l"(from), "n"(sizeof(Real)), "r"(bytes) : "memory");
     }
     __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
     __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory"); }
 #else
-    static constexpr int MOST = LOADS_A * CHUNK_A + LOADS_B * LANES;
+    static constexpr int MOST = LOADS_A * (CHUNK_A + LANES) + LOADS_B * 2 * LANES;
     Real* targets[STAGES][MOST];
     Real values[STAGES][MOST];
     int counts[STAGES] = {}, newest = 0;
-    template <int COUNT> void start(Place to, const Real* from, bool inside)
+    template <int COUNT> void start(Place to, const Real* from, int inside, int unread)
     {
         for (int x = 0; x < COUNT; ++x) {
             targets[newest][counts[newest]] = to + x;
-            values[newest][counts[newest]++] = inside ? from[x] : Real(0);
+            values[newest][counts[newest]++] = x < unread ? Real(NAN) : x < inside ? from[x] : Real(0);
         }
     }
     void commit() { newest = (newest + 1) % STAGES; }
@@ -93,6 +96,16 @@ struct Copies {
     }
 #endif
 };
+
+// How many elements after a multiple of 16 bytes this one lies.
+__device__ __forceinline__ int past_lanes(const Real* element) { return int(reinterpret_cast<unsigned long long>(element) % sizeof(Lanes) / sizeof(Real)); }
+
+// How many of COUNT elements lie inside, where `left` more of the row do, if it is one at all: even rows end with whole copies.
+template <Rows ROWS_ARE, int COUNT> __device__ __forceinline__ int inside(bool is_row, int left)
+{
+    if (ROWS_ARE != Rows::UNEVEN) return is_row && left > 0 ? COUNT : 0;
+    return !is_row || left < 0 ? 0 : left < COUNT ? left : COUNT;
+}
 
 // Whether rows of this distance begin at multiples of 16 bytes, with neighbours side by side.
 __device__ __forceinline__ bool in_lanes(const Real* base, Index row, Index column)
@@ -107,12 +120,14 @@ constexpr int ROWS = TALL * LANES, COLUMNS = WIDE * LANES, STEPS = TILE_K;
 static_assert(TILE_M == WARP_M * 2 && WARP_M == ROWS * LANES_M, "warps do not cover the rows of the tile");
 static_assert(TILE_N == WARP_N * WARPS_N && WARP_N == COLUMNS * LANES_N, "warps do not cover the columns of the tile");
 
-// One tile of the result of one product, a (bm x bk) * b (bk x bn); ALIGNED operands are copied 16 bytes at a time.
-template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
+// One tile of the result of one product, a (bm x bk) * b (bk x bn). Rows whose neighbours lie side by side are copied 16 bytes at a time; an
+// uneven one from the multiple of 16 bytes before it, so that it begins as much later in shared memory, too, and takes one copy more.
+template <Rows ROWS_ARE> __device__ __forceinline__ void multiply_tile(
     const Product& product, const Real* a, Index a_rs, Index a_cs, const Real* b, Index b_rs, Index b_cs, Real* shared,
     Real* A, Index A_rs, Index A_cs, Real* S, Index S_rs, Index S_cs, Real* B, Index B_rs, Index B_cs, Real* T, Index T_rs, Index T_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
 {
-    constexpr int COPIED_A = ALIGNED ? CHUNK_A : 1, COPIED_B = ALIGNED ? LANES : 1;
+    constexpr bool UNEVEN = ROWS_ARE == Rows::UNEVEN;
+    constexpr int COPIED_A = ROWS_ARE == Rows::ANY ? 1 : CHUNK_A, COPIED_B = ROWS_ARE == Rows::ANY ? 1 : LANES;
     const int thread = threadIdx.x;
     const unsigned tiles_m = unsigned((bm + TILE_M - 1) / TILE_M), tiles_n = unsigned((bn + TILE_N - 1) / TILE_N);
     const unsigned tile = blockIdx.x;
@@ -127,14 +142,17 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
     const int row_a = thread / CHUNKS_A, depth_a = thread % CHUNKS_A * CHUNK_A, depth_b = thread / CHUNKS_B, column_b = thread % CHUNKS_B * LANES;
     const Real* next_a = a + (tile_row + row_a) * a_rs + depth_a * a_cs;
     const Real* next_b = b + depth_b * b_rs + (tile_column + column_b) * b_cs;
+    const int late_a = UNEVEN ? past_lanes(next_a) : 0, late_b = UNEVEN ? past_lanes(next_b) : 0;    // HOP_A and HOP_B rows on as much
+    next_a -= late_a;
+    next_b -= late_b;
     const int slices = int((bk + TILE_K - 1) / TILE_K), last = int(bk - Index(slices - 1) * TILE_K);
     const int inside_a = (rows - row_a + HOP_A - 1) / HOP_A;    // how many of its rows lie inside
     const Index hop_a = HOP_A * a_rs, hop_b = HOP_B * b_rs;
     Place place_a[PLACES_A], place_b[PLACES_B];
     #pragma unroll
-    for (int e = 0; e < PLACES_A; ++e) place_a[e] = place_of(&shared[slot_a(row_a + e * HOP_A, depth_a)]);
+    for (int e = 0; e < PLACES_A; ++e) place_a[e] = place_of(&shared[slot_a<ROWS_ARE>(row_a + e * HOP_A, depth_a)]);
     #pragma unroll
-    for (int e = 0; e < PLACES_B; ++e) place_b[e] = place_of(&shared[SLICE_A + slot_b(depth_b + e * HOP_B, column_b)]);
+    for (int e = 0; e < PLACES_B; ++e) place_b[e] = place_of(&shared[SLICE_A + slot_b<ROWS_ARE>(depth_b + e * HOP_B, column_b)]);
     int fetched = 0;
     Copies copies;
     auto fetch = [&](int stage) {
@@ -144,22 +162,22 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
             const Real* from = next_a;
             #pragma unroll
             for (int e = 0; e < LOADS_A; ++e, from += hop_a) {
-                const Place to = behind(place_a[e % PLACES_A], slice);
+                const Place to = behind(place_a[e % PLACES_A], slice + slot_a<ROWS_ARE>(e / PLACES_A * PLACES_A * HOP_A, 0));
                 #pragma unroll
-                for (int x = 0; x < CHUNK_A; x += COPIED_A) {
-                    const bool inside = e < inside_a && depth_a + x < deep;
-                    copies.start<COPIED_A>(behind(to, slot_a(e / PLACES_A * PLACES_A * HOP_A, 0) + x), from + x * a_cs, inside);
-                }
+                for (int x = 0; x < CHUNK_A; x += COPIED_A)
+                    copies.start<COPIED_A>(behind(to, x), from + x * a_cs, inside<ROWS_ARE, COPIED_A>(e < inside_a, deep + late_a - depth_a - x), depth_a ? 0 : late_a);
+                if (UNEVEN && depth_a == 0)
+                    copies.start<LANES>(behind(to, TILE_K), from + TILE_K, inside<ROWS_ARE, LANES>(e < inside_a, deep + late_a - TILE_K), 0);
             }
             from = next_b;
             #pragma unroll
             for (int e = 0; e < LOADS_B; ++e, from += hop_b) {
-                const Place to = behind(place_b[e % PLACES_B], slice);
+                const Place to = behind(place_b[e % PLACES_B], slice + slot_b<ROWS_ARE>(e / PLACES_B * PLACES_B * HOP_B, 0));
                 #pragma unroll
-                for (int x = 0; x < LANES; x += COPIED_B) {
-                    const bool inside = e * HOP_B < deep - depth_b && column_b + x < columns;
-                    copies.start<COPIED_B>(behind(to, slot_b(e / PLACES_B * PLACES_B * HOP_B, 0) + x), from + x * b_cs, inside);
-                }
+                for (int x = 0; x < LANES; x += COPIED_B)
+                    copies.start<COPIED_B>(behind(to, x), from + x * b_cs, inside<ROWS_ARE, COPIED_B>(e * HOP_B < deep - depth_b, columns + late_b - column_b - x), column_b ? 0 : late_b);
+                if (UNEVEN && column_b == 0)
+                    copies.start<LANES>(behind(to, TILE_N), from + TILE_N, inside<ROWS_ARE, LANES>(e * HOP_B < deep - depth_b, columns + late_b - TILE_N), 0);
             }
             next_a += TILE_K * a_cs;
             next_b += TILE_K * b_rs;
@@ -178,9 +196,9 @@ template <bool ALIGNED> __device__ __forceinline__ void multiply_tile(
         const Real* const from_a = slice + first_a;
         const Real* const from_b = slice + first_b;    // what follows is known here, and stands in the instructions
         #pragma unroll
-        for (int q = 0; q < TALL; ++q) left[half][q] = *reinterpret_cast<const Lanes*>(&from_a[slot_a(q * LANES_M * LANES, step)]);
+        for (int q = 0; q < TALL; ++q) left[half][q] = *reinterpret_cast<const Lanes*>(&from_a[slot_a<ROWS_ARE>(q * LANES_M * LANES, step)]);
         #pragma unroll
-        for (int q = 0; q < WIDE; ++q) right[half][q] = *reinterpret_cast<const Lanes*>(&from_b[slot_b(step, q * LANES_N * LANES)]);
+        for (int q = 0; q < WIDE; ++q) right[half][q] = *reinterpret_cast<const Lanes*>(&from_b[slot_b<ROWS_ARE>(step, q * LANES_N * LANES)]);
     };
     auto multiply = [&](int half) {
         // Row by row, back and forth: neighbours share an operand, or the multiprocessor waits for three registers instead of two.
@@ -285,6 +303,10 @@ winograd_expand_l1_product_f32(Real* A, Index A_rs, Index A_cs, Real* S, Index S
     const Real* const a = (product.left_space == 0 ? A : S) + product.left_row * bm * a_rs + product.left_column * bk * a_cs;
     const Real* const b = (product.right_space == 0 ? B : T) + product.right_row * bk * b_rs + product.right_column * bn * b_cs;
     const bool left_aligned = CHUNK_A == 1 ? a_cs == 1 : bk % CHUNK_A == 0 && in_lanes(a, a_rs, a_cs);
-    if (left_aligned && bn % LANES == 0 && in_lanes(b, b_rs, b_cs)) multiply_tile<true>(product, a, a_rs, 1, b, b_rs, 1, shared, A, A_rs, A_cs, S, S_rs, S_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
-    else multiply_tile<false>(product, a, a_rs, a_cs, b, b_rs, b_cs, shared, A, A_rs, A_cs, S, S_rs, S_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
+    if (left_aligned && bn % LANES == 0 && in_lanes(b, b_rs, b_cs))
+        multiply_tile<Rows::EVEN>(product, a, a_rs, 1, b, b_rs, 1, shared, A, A_rs, A_cs, S, S_rs, S_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
+    else if (TAKES_UNEVEN && a_cs == 1 && b_cs == 1)
+        multiply_tile<TAKES_UNEVEN ? Rows::UNEVEN : Rows::ANY>(product, a, a_rs, 1, b, b_rs, 1, shared, A, A_rs, A_cs, S, S_rs, S_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
+    else
+        multiply_tile<Rows::ANY>(product, a, a_rs, a_cs, b, b_rs, b_cs, shared, A, A_rs, A_cs, S, S_rs, S_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
 }
