@@ -146,7 +146,7 @@ def test_rows_that_begin_anywhere(tile: int, late: int, at: Literal["start", "en
             views.append(guarded(wide.ravel()[: wide.size - longer], at))
             views[-1] = np.lib.stride_tricks.as_strided(views[-1][late:], values.shape, wide.strides)
         c = np.full((m, n), np.nan, "float32")
-        execute(EmulatedExecutor("ascending"), make_plan(plain().schedule, m, k, n, 4, tile=tile), *views, c, 1, 0)
+        execute(EmulatedExecutor("ascending"), make_plan(plain().schedule, m, k, n, 4, tile=tile), views[0], views[1], c, 1, 0)
         np.testing.assert_array_equal(c, whole[0] @ whole[1])
 
 
