@@ -21,7 +21,7 @@ MANY_PRODUCTS = 1_000
 LONG_MS = 100.0
 LEAST_GAIN = 0.04
 """The library's multiply runs unless a plan is predicted to be faster by more than this part: the model is no better."""
-LEAST_GAIN_PLAIN = 0.1
+LEAST_GAIN_PLAIN = 0.08
 """The same of the product kernel alone: it does what the library does, and on the same operands is seldom so much faster."""
 LEAST_BLOCK = 512
 """Plans with a block that is smaller in some extent are not weighed."""

@@ -22,14 +22,13 @@ MOST = 2**31 - 1
 DOTS = range(1024, 2**15)
 """Lengths of vectors whose product others than cuBLAS compute sooner, mostly: on an H200 of 16,384 doubles cublasLt in 5.6 microseconds and
 `cupy.matmul` in 8.4 for 33, of as many floats `cupy.matmul` in 8 for 12. Doubles at addresses that are no multiples of 16 take the 33."""
-SHORT_SUM, MEDIUM_SUM, MANY, MANY_RESULTS = 256, 512, 128, 500_000
-"""cublasLt multiplies sooner for float32 where sums have at most `SHORT_SUM` terms, and where rows do not begin at multiples of 16
-bytes, up to `MEDIUM_SUM` terms: for floats with at least `MANY_RESULTS` results, for doubles with at least `MANY` rows and columns. On an
-H200 18153 x 46 x 2 floats take 6 microseconds for 25, 17844 x 21 x 7000 doubles 483 for 607; others take up to four times as long."""
+SHORT_SUM, MEDIUM_SUM, MANY, MANY_RESULTS, MOST_EVEN = 256, 512, 128, 500_000, 2_000_000
+"""cublasLt multiplies sooner for float32 where sums have at most `SHORT_SUM` terms, but for more than `MOST_EVEN` results where all rows
+begin at multiples of 16 bytes; where they do not, up to `MEDIUM_SUM` terms, for floats with at least `MANY_RESULTS` results, for doubles
+with at least `MANY` rows and columns. On an H200 18153 x 46 x 2 floats take 6 microseconds for 25, 17844 x 21 x 7000 doubles 483 for 607;
+others take up to four times as long."""
 FEW, LONG = 4, 10000
 """So it does for doubles where a result whose rows are contiguous has so few columns and more than so many rows, or the other way round."""
-SOME, WIDE, DEEP = range(8, 33), 7000, 2000
-"""And where it has so many rows, at least `WIDE` columns, and sums of at least `DEEP` terms."""
 NOT_TRANSPOSED, TRANSPOSED = 0, 1
 """`CUBLAS_OP_N` and `CUBLAS_OP_T`."""
 
@@ -54,11 +53,12 @@ class Gemm:
     def suits_lt(self, dtype: Any) -> bool:
         """Whether cublasLt is asked first."""
         m, n, k = self.extents
-        is_uneven = k <= MEDIUM_SUM and any(apart * dtype.itemsize % ALIGNMENT for apart in self.leading)
-        if dtype.char == "f":
-            return k <= SHORT_SUM or (is_uneven and m * n >= MANY_RESULTS)
-        is_wide = n in SOME and m >= WIDE and k >= DEEP
-        return (is_uneven and min(m, n) >= MANY) or (m <= FEW and n > LONG) or is_wide or self.is_dot
+        is_uneven = any(apart * dtype.itemsize % ALIGNMENT for apart in self.leading)
+        if dtype.char == "d":
+            return (is_uneven and min(m, n) >= MANY and k <= MEDIUM_SUM) or (m <= FEW and n > LONG) or self.is_dot
+        if k <= SHORT_SUM:
+            return is_uneven or m * n <= MOST_EVEN
+        return is_uneven and k <= MEDIUM_SUM and m * n >= MANY_RESULTS
 
     @property
     def is_dot(self) -> bool:

@@ -157,13 +157,13 @@ typedef double Sum;
 #endif
 struct alignas(2 * sizeof(Real)) Pair { Real element[2]; };
 
-// Neighbours in shared memory, at once where they begin at a multiple of their size.
-template <Rows ROWS_ARE, typename Neighbours> __device__ __forceinline__ void read(Neighbours& found, const Real* from)
+// Elements in shared memory that are so many APART, neighbours at once where they begin at a multiple of their size.
+template <bool AT_ONCE, int APART, typename Elements> __device__ __forceinline__ void read(Elements& found, const Real* from)
 {
-    if (ROWS_ARE != Rows::UNEVEN) found = *reinterpret_cast<const Neighbours*>(from);
+    if (AT_ONCE) found = *reinterpret_cast<const Elements*>(from);
     else {
         #pragma unroll
-        for (int x = 0; x < int(sizeof(Neighbours) / sizeof(Real)); ++x) found.element[x] = from[x];
+        for (int x = 0; x < int(sizeof(Elements) / sizeof(Real)); ++x) found.element[x] = from[x * APART];
     }
 }
 
@@ -267,7 +267,9 @@ template <Rows ROWS_ARE> __device__ __forceinline__ void multiply_tile(
     for (int s = 0; s < STAGES - 1; ++s) fetch(s);
 
     // The instruction's left operand are columns of B and its right one rows of A, so that B is read 16 bytes at a time and two depths of A
-    // together: of a step's depths lane t takes 2t and 2t + 1, and of every 8 * LANES columns lane g takes the g-th chunk.
+    // together: of a step's depths lane t takes 2t and 2t + 1, and of every 8 * LANES columns lane g takes the g-th chunk; of uneven rows,
+    // whose elements are read one by one, it takes every eighth column, so that the lanes read neighbours.
+    constexpr int APART = UNEVEN ? 8 : 1;
     const int lane = thread % 32, group = lane / 4, member = lane % 4;
     const int warp_row = thread / 32 / WARPS_N * WARP_M, warp_column = thread / 32 % WARPS_N * WARP_N;
     Sum sum[TALL][WIDE][PAIRS][4] = {};
@@ -281,18 +283,18 @@ template <Rows ROWS_ARE> __device__ __forceinline__ void multiply_tile(
         first_a[e] = slot_a<ROWS_ARE>(warp_row + group, e * STEP_K + 2 * member) + (UNEVEN ? past_lanes(a + (tile_row + warp_row + group) * a_rs) : 0);
     #pragma unroll
     for (int h = 0; h < 2; ++h)
-        first_b[h] = SLICE_A + slot_b<ROWS_ARE>(2 * member, warp_column + group * LANES) + (UNEVEN ? past_lanes(b + (2 * member + h) * b_rs + tile_column) : 0);
+        first_b[h] = SLICE_A + slot_b<ROWS_ARE>(2 * member, warp_column + group * (UNEVEN ? 1 : LANES)) + (UNEVEN ? past_lanes(b + (2 * member + h) * b_rs + tile_column) : 0);
     auto load = [&](int half, const Real* slice, int step) {
         const Real* const from_a = slice + first_a[step % REPEATS];
         #pragma unroll
         for (int s = 0; s < WIDE; ++s) {
             #pragma unroll
             for (int h = 0; h < 2; ++h)    // what is added is known here, and stands in the instructions
-                read<ROWS_ARE>(right[half][s][h], slice + first_b[h] + slot_b<ROWS_ARE>(step * STEP_K + h, 0) + s * 8 * LANES);
+                read<!UNEVEN, APART>(right[half][s][h], slice + first_b[h] + slot_b<ROWS_ARE>(step * STEP_K + h, 0) + s * 8 * LANES);
         }
         #pragma unroll
         for (int r = 0; r < TALL; ++r)
-            read<ROWS_ARE>(left[half][r], from_a + slot_a<ROWS_ARE>(r * 8, 0) + (step / REPEATS) * REPEATS * STEP_K);
+            read<!UNEVEN, 1>(left[half][r], from_a + slot_a<ROWS_ARE>(r * 8, 0) + (step / REPEATS) * REPEATS * STEP_K);
     };
     auto multiply = [&](int half) {
         #pragma unroll
@@ -336,10 +338,10 @@ template <Rows ROWS_ARE> __device__ __forceinline__ void multiply_tile(
         }
     }
 
-    // What a thread has summed up, in pieces of LANES neighbours of a row.
+    // What a thread has summed up, in pieces of LANES elements of a row, each so many columns APART.
     constexpr int PIECES = TALL * WIDE * 2, TOGETHER = PIECES % 8 == 0 ? 8 : 2;
     auto row_of = [&](int p) { return warp_row + p / (2 * WIDE) * 8 + 2 * member + p % 2; };
-    auto column_of = [&](int p) { return warp_column + (p / 2 % WIDE * 8 + group) * LANES; };
+    auto column_of = [&](int p) { return warp_column + p / 2 % WIDE * 8 * LANES + group * (UNEVEN ? 1 : LANES); };
     auto piece = [&](int p) {
         Lanes found;
         #pragma unroll
@@ -354,36 +356,39 @@ template <Rows ROWS_ARE> __device__ __forceinline__ void multiply_tile(
         Real* const c = (M) + (to.row * bm + tile_row) * c_rs + (to.column * bn + tile_column) * c_cs;
         const Real factor = alpha * to.coefficient;
         const Real keep = !to.first ? Real(1) : begins ? beta : Real(0);
-        const bool vector = columns % LANES == 0 && in_lanes(c, c_rs, c_cs);
+        const bool vector = APART == 1 && columns % LANES == 0 && in_lanes(c, c_rs, c_cs);
         // The old values of a few pieces are asked for before the first of them is needed: one by one they would be waited for one by one.
         #pragma unroll
         for (int begin = 0; begin < PIECES; begin += TOGETHER) {
-            Lanes old[TOGETHER] = {};
-            if (vector && keep != Real(0)) {
+            Lanes value[TOGETHER] = {};
+            if (keep != Real(0)) {
                 #pragma unroll
                 for (int p = 0; p < TOGETHER; ++p) {
                     const int i = row_of(begin + p), j = column_of(begin + p);
-                    if (i < rows && j < columns) old[p] = *reinterpret_cast<const Lanes*>(c + i * c_rs + j * c_cs);
+                    const Real* const at = c + i * c_rs + j * c_cs;
+                    if (i >= rows || j >= columns) continue;
+                    if (vector) value[p] = *reinterpret_cast<const Lanes*>(at);
+                    else {
+                        #pragma unroll
+                        for (int x = 0; x < LANES; ++x)
+                            if (j + x * APART < columns) value[p].element[x] = at[x * APART * c_cs];
+                    }
                 }
             }
             #pragma unroll
             for (int p = 0; p < TOGETHER; ++p) {
                 const int i = row_of(begin + p), j = column_of(begin + p);
-                if (i >= rows || j >= columns) continue;
                 Real* const at = c + i * c_rs + j * c_cs;
-                const Lanes value = piece(begin + p);
-                if (vector) {
+                const Lanes own = piece(begin + p);
+                #pragma unroll
+                for (int x = 0; x < LANES; ++x)
+                    value[p].element[x] = keep == Real(0) ? factor * own.element[x] : keep * value[p].element[x] + factor * own.element[x];
+                if (i >= rows || j >= columns) continue;
+                if (vector) *reinterpret_cast<Lanes*>(at) = value[p];
+                else {
                     #pragma unroll
                     for (int x = 0; x < LANES; ++x)
-                        old[p].element[x] = keep == Real(0) ? factor * value.element[x] : keep * old[p].element[x] + factor * value.element[x];
-                    *reinterpret_cast<Lanes*>(at) = old[p];
-                    continue;
-                }
-                #pragma unroll
-                for (int x = 0; x < LANES; ++x) {
-                    if (j + x >= columns) continue;
-                    Real* const one = at + x * c_cs;
-                    *one = keep == Real(0) ? factor * value.element[x] : keep * *one + factor * value.element[x];
+                        if (j + x * APART < columns) at[x * APART * c_cs] = value[p].element[x];
                 }
             }
         }

@@ -237,9 +237,9 @@ template <Rows ROWS_ARE> __device__ __forceinline__ void multiply_tile(
         }
     }
 
-    // What a thread has summed up, in pieces of LANES neighbours of a row.
+    // What a thread has summed up, in pieces of LANES elements of a row, each so many columns APART.
     // More at once, and sums are kept in such registers that two operands of many a multiply-add lie in one bank.
-    constexpr int PIECES = ROWS * WIDE, TOGETHER = 4;
+    constexpr int PIECES = ROWS * WIDE, TOGETHER = 4, APART = 1;
     auto row_of = [&](int p) { return warp_row + (p / WIDE / LANES * LANES_M + m_lane) * LANES + p / WIDE % LANES; };
     auto column_of = [&](int p) { return warp_column + (p % WIDE * LANES_N + n_lane) * LANES; };
     auto piece = [&](int p) {
@@ -256,36 +256,39 @@ template <Rows ROWS_ARE> __device__ __forceinline__ void multiply_tile(
         Real* const c = (M) + (to.row * bm + tile_row) * c_rs + (to.column * bn + tile_column) * c_cs;
         const Real factor = alpha * to.coefficient;
         const Real keep = !to.first ? Real(1) : begins ? beta : Real(0);
-        const bool vector = columns % LANES == 0 && in_lanes(c, c_rs, c_cs);
+        const bool vector = APART == 1 && columns % LANES == 0 && in_lanes(c, c_rs, c_cs);
         // The old values of a few pieces are asked for before the first of them is needed: one by one they would be waited for one by one.
         #pragma unroll
         for (int begin = 0; begin < PIECES; begin += TOGETHER) {
-            Lanes old[TOGETHER] = {};
-            if (vector && keep != Real(0)) {
+            Lanes value[TOGETHER] = {};
+            if (keep != Real(0)) {
                 #pragma unroll
                 for (int p = 0; p < TOGETHER; ++p) {
                     const int i = row_of(begin + p), j = column_of(begin + p);
-                    if (i < rows && j < columns) old[p] = *reinterpret_cast<const Lanes*>(c + i * c_rs + j * c_cs);
+                    const Real* const at = c + i * c_rs + j * c_cs;
+                    if (i >= rows || j >= columns) continue;
+                    if (vector) value[p] = *reinterpret_cast<const Lanes*>(at);
+                    else {
+                        #pragma unroll
+                        for (int x = 0; x < LANES; ++x)
+                            if (j + x * APART < columns) value[p].element[x] = at[x * APART * c_cs];
+                    }
                 }
             }
             #pragma unroll
             for (int p = 0; p < TOGETHER; ++p) {
                 const int i = row_of(begin + p), j = column_of(begin + p);
-                if (i >= rows || j >= columns) continue;
                 Real* const at = c + i * c_rs + j * c_cs;
-                const Lanes value = piece(begin + p);
-                if (vector) {
+                const Lanes own = piece(begin + p);
+                #pragma unroll
+                for (int x = 0; x < LANES; ++x)
+                    value[p].element[x] = keep == Real(0) ? factor * own.element[x] : keep * value[p].element[x] + factor * own.element[x];
+                if (i >= rows || j >= columns) continue;
+                if (vector) *reinterpret_cast<Lanes*>(at) = value[p];
+                else {
                     #pragma unroll
                     for (int x = 0; x < LANES; ++x)
-                        old[p].element[x] = keep == Real(0) ? factor * value.element[x] : keep * old[p].element[x] + factor * value.element[x];
-                    *reinterpret_cast<Lanes*>(at) = old[p];
-                    continue;
-                }
-                #pragma unroll
-                for (int x = 0; x < LANES; ++x) {
-                    if (j + x >= columns) continue;
-                    Real* const one = at + x * c_cs;
-                    *one = keep == Real(0) ? factor * value.element[x] : keep * *one + factor * value.element[x];
+                        if (j + x * APART < columns) at[x * APART * c_cs] = value[p].element[x];
                 }
             }
         }

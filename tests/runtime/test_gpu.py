@@ -103,6 +103,24 @@ def test_every_tile_is_exact(shape: tuple[int, int, int], tile: int, dtype: str)
         np.testing.assert_array_equal(c.get(), x @ y)
 
 
+@pytest.mark.parametrize(("dtype", "tile"), [(dtype, tile) for dtype in TILES for tile in TILES[dtype]])
+def test_rows_that_begin_anywhere_are_exact(tile: int, dtype: str) -> None:
+    """Views in NaN whose rows begin at any multiple of an element, of several tiles and slices; the result lies in one, too."""
+    m, k, n = 300, 129, 261
+    x, y = integers((m, k), 1), integers((k, n), 2)
+    choice = bilinear.plan(m, k, n, dtype, device="h200", levels=("classical",), accumulate=True)
+    choice = replace(choice, candidates=(replace(choice.chosen, tile=tile), *choice.candidates[1:]))
+    for late in range(4):
+        for longer in range(4):
+            wide = [cupy().full((rows, late + columns + longer), np.nan, dtype) for rows, columns in ((m, k), (k, n), (m, n))]
+            a, b, c = (w[:, late : w.shape[1] - longer] for w in wide)
+            a[...], b[...], c[...] = cupy().asarray(x), cupy().asarray(y), 1
+            bilinear.matmul(a, b, c, beta=-1, plan=choice)
+            np.testing.assert_array_equal(c.get(), x @ y - 1)
+            outside = wide[2].size - int(cupy().isnan(wide[2]).sum())
+            assert outside == m * n, "nothing beside the result is written"
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(4099, 4099, 4099), (6001, 7003, 5005)])
 def test_cores_of_whole_sectors_are_exact(shape: tuple[int, int, int], dtype: str) -> None:
