@@ -63,7 +63,7 @@ inline Place behind(Place place, int elements) { return place + elements; }
 #endif
 
 // Copies from global to shared memory, in groups that land in their order when they are waited for. Of COUNT elements those from `inside` on
-// become zero, and `unread` first ones are never looked at: they lie before a row, in the 16 bytes that it begins in.
+// become zero; the `unread` first ones, which lie before a row in the 16 bytes that it begins in, may become anything.
 struct Copies {
 #ifdef __CUDA_ARCH__
     template <int COUNT> __device__ __forceinline__ void start(Place to, const Real* from, int inside, int)
@@ -83,7 +83,7 @@ struct Copies {
     {
         for (int x = 0; x < COUNT; ++x) {
             targets[newest][counts[newest]] = to + x;
-            values[newest][counts[newest]++] = x < unread ? Real(NAN) : x < inside ? from[x] : Real(0);
+            values[newest][counts[newest]++] = x < unread ? Real(1) : x < inside ? from[x] : Real(0);    // wrong, if it is read
         }
     }
     void commit() { newest = (newest + 1) % STAGES; }
