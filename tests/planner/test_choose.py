@@ -21,7 +21,7 @@ from bilinear.planner.device import load_device
 from bilinear.planner.model import predict
 from bilinear.planner.plan import make_plan
 from bilinear.planner.saved import plan_from_json, plan_json
-from bilinear.planner.ways import Way, lowered, ways
+from bilinear.planner.ways import PLAIN, Way, lowered, ways
 from bilinear.reporting.plans import pareto_table, plan_table
 
 H200 = load_device("h200")
@@ -74,6 +74,23 @@ def test_the_kernel_alone_must_gain_more() -> None:
             found["alone"] += chosen.levels == ("classical",)
             found["beside"] += chosen.levels != ("classical",) and alone > LEAST_GAIN
     assert all(found.values()), found
+
+
+def test_a_plain_product_of_small_blocks_is_weighed_where_its_rows_are_even() -> None:
+    """Down to results of more than half a small tile; fast schemes are not."""
+    problem = Problem(128, 256, 4096, "float32")
+    assert make_choice(problem, H200).chosen.levels == ("classical",)
+    others = [replace(problem, k=255), replace(problem, n=4095), replace(problem, column_major=("A",)), replace(problem, m=16)]
+    assert all(make_choice(other, H200).is_library for other in others)
+    explained = make_choice(problem, H200, explain=True)
+    assert all("too small" in c.why for c in explained.candidates if c.levels and not set(c.levels) <= set(PLAIN))
+
+
+@pytest.mark.parametrize(("shape", "levels"), [((32, 4096, 4096), 2), ((256, 8192, 512), 3), ((4096, 64, 4096), 0)])
+def test_long_sums_of_few_results_are_computed_in_parts(shape: tuple[int, int, int], levels: int) -> None:
+    chosen = make_choice(Problem(*shape, "float32"), H200).chosen
+    assert chosen.levels.count("split_k") == levels
+    assert make_choice(Problem(*shape, "float32", workspace=0), H200).chosen.levels in ((), ("classical",)), "parts need memory"
 
 
 def test_nothing_writes_inputs_that_are_to_be_preserved() -> None:
