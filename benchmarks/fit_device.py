@@ -108,18 +108,18 @@ def moves(device: Device) -> Iterator[tuple[Callable[[Device], float], Callable[
             for j in range(1 if i == USUAL else 0, len(own.share)):  # the first of the usual tile is what the others are relative to
                 yield (
                     (lambda d, t=dtype, i=i, j=j: d.rates(t).tiles[i].share[j][1]),  # type: ignore[misc]
-                    lambda d, v, t=dtype, i=i, j=j: _with_tile(d, t, i, "share", _at(d.rates(t).tiles[i].share, j, v)),  # type: ignore[misc]
+                    lambda d, v, t=dtype, i=i, j=j: with_tile(d, t, i, "share", with_value(d.rates(t).tiles[i].share, j, v)),  # type: ignore[misc]
                 )
             for name in OF_TILES:
                 if not (own.blocks == 1 and name in ("lone", "exposed")) and not (i % len(SIZES) == SMALL and name == "unaligned"):
                     yield (
                         (lambda d, t=dtype, i=i, n=name: getattr(d.rates(t).tiles[i], n)),  # type: ignore[misc]
-                        lambda d, v, t=dtype, i=i, n=name: _with_tile(d, t, i, n, min(v, 1.0) if n in SHARES else v),  # type: ignore[misc]
+                        lambda d, v, t=dtype, i=i, n=name: with_tile(d, t, i, n, min(v, 1.0) if n in SHARES else v),  # type: ignore[misc]
                     )
         for i in range(len(KEYS)):
             yield (
                 (lambda d, t=dtype, i=i: d.rates(t).product[i][1]),  # type: ignore[misc]
-                lambda d, v, t=dtype, i=i: _with(d, t, replace(d.rates(t), product=_at(d.rates(t).product, i, v))),  # type: ignore[misc]
+                lambda d, v, t=dtype, i=i: _with(d, t, replace(d.rates(t), product=with_value(d.rates(t).product, i, v))),  # type: ignore[misc]
             )
 
 
@@ -127,13 +127,13 @@ def _with(device: Device, dtype: str, rates: ElementRates) -> Device:
     return replace(device, **{dtype: rates})  # type: ignore[arg-type]  # the field of this name
 
 
-def _with_tile(device: Device, dtype: str, number: int, name: str, value: Any) -> Device:
+def with_tile(device: Device, dtype: str, number: int, name: str, value: Any) -> Device:
     rates = device.rates(dtype)
     tiles = tuple(replace(own, **{name: value}) if i == number else own for i, own in enumerate(rates.tiles))
     return _with(device, dtype, replace(rates, tiles=tiles))
 
 
-def _at(table: Table, i: int, value: float) -> Table:
+def with_value(table: Table, i: int, value: float) -> Table:
     return (*table[:i], (table[i][0], value), *table[i + 1 :])
 
 

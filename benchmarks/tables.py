@@ -57,14 +57,14 @@ def pareto(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def shapes(result: dict[str, Any]) -> str:
+def shapes(result: dict[str, Any], kind: str = "") -> str:
     """`auto` on all kinds of shapes: how the ratio is spread where the library was chosen, and where a plan was; and where it is slower."""
     rows = result["rows"]
     failed = [row for row in rows if row["ratio_high"] < LEAST_RATIO]
     cut = f" ({len(result['left_out'])} more were not reached)" if result["left_out"] else ""
     told = ", ".join(f"{'x'.join(map(str, row['shape']))} {row['dtype']} ({row['ratio']:.2f})" for row in failed)
     lines = [
-        f"`matmul` with `auto` on {len(rows)} shapes of all kinds{cut}, 1 to 20000 a side, both types, {_source(result)}: "
+        f"`matmul` with `auto` on {len(rows)} {kind}shapes of all kinds{cut}, 1 to 20000 a side, both types, {_source(result)}: "
         f"at {len(failed)} of them it is below {LEAST_RATIO:g} of the fastest of {_libraries(result)}{': ' + told if failed else ''}.",
         "",
         "| chosen | shapes | lowest ratio | median | highest | exact, restored, within the bound |",
@@ -93,10 +93,9 @@ def written(readme: str) -> str:
     """The README with its speed section drawn anew."""
     head, rest = readme.split(BEGIN)
     tail = rest.split(END)[1]
-    found, largest, many = (
-        json.loads((RESULTS / name).read_text()) for name in ("best-h200.json", "best-32768-h200.json", "grid-h200.json")
-    )
-    body = "\n\n".join((best(found), best(largest), shapes(many), pareto(found)))
+    names = "best-h200.json", "best-32768-h200.json", "grid-h200.json", "grid-fresh-h200.json"
+    found, largest, many, fresh = (json.loads((RESULTS / name).read_text()) for name in names)
+    body = "\n\n".join((best(found), best(largest), shapes(many), shapes(fresh, "other "), pareto(found)))
     return f"{head}{BEGIN}\n{body}\n{END}{tail}"
 
 

@@ -19,7 +19,7 @@ from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
 from bilinear.runtime import cublas_lt, repeat
-from bilinear.runtime.library import DOTS, FEW, LONG, MEDIUM_SUM, MOST_EVEN, SHORT_SUM, Gemm
+from bilinear.runtime.library import DEEP, DOTS, FEW, LONG, MEDIUM_SUM, MOST_EVEN, SHORT_SUM, SOME, WIDE, Gemm
 
 REFUSED = 15
 """`CUBLAS_STATUS_NOT_SUPPORTED`."""
@@ -137,7 +137,7 @@ def test_short_sums_of_float32_are_its_own(orders: Any, gpu: Gpu) -> None:
 
 
 def test_which_problems_suit() -> None:
-    """Of doubles those with rows that begin at odd multiples of 8 bytes, of medium sums; few columns and many rows; and long dots."""
+    """Of doubles those with rows that begin at odd multiples of 8 bytes, of medium sums; few columns and many rows; wide; and long dots."""
 
     def suits(m: int, k: int, n: int, dtype: str = "float64") -> bool:
         return Gemm(True, (0, 0), (n, m, k), (n, k, n)).suits_lt(np.dtype(dtype))
@@ -147,6 +147,8 @@ def test_which_problems_suit() -> None:
     assert suits(13649, 419, 47, "float32") and not suits(139, 364, 195, "float32") and not suits(5003, 513, 5003, "float32")
     assert suits(1000, SHORT_SUM, MOST_EVEN // 1000, "float32") and not suits(1001, SHORT_SUM, MOST_EVEN // 1000, "float32")
     assert suits(1001, SHORT_SUM, MOST_EVEN // 1000 + 1, "float32")
+    assert all(suits(m, DEEP, WIDE) for m in SOME) and not suits(16, DEEP, WIDE, "float32")
+    assert not any((suits(SOME[0] - 1, DEEP, WIDE), suits(SOME[-1] + 1, DEEP, WIDE), suits(16, DEEP - 2, WIDE), suits(16, DEEP, WIDE - 2)))
     assert suits(17844, 21, 7000) and suits(363, 363, 363) and suits(128, MEDIUM_SUM, 129) and not suits(17844, 20, 7000)
     assert not suits(128, MEDIUM_SUM + 1, 129) and not suits(127, 21, 4000) and not suits(4000, 21, 127)
     assert suits(LONG + 1, 2, FEW) and not suits(LONG, 2, FEW) and not suits(LONG + 1, 2, FEW + 2) and not suits(FEW, 2, 2 * LONG)
