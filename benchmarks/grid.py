@@ -15,8 +15,8 @@ from pathlib import Path
 from common import need_gpu, tell
 
 from bilinear.reporting.bench_table import grid_summary
+from bilinear.runtime import bench_shapes
 from bilinear.runtime.bench import GRID, collect, described, effort, measure
-from bilinear.runtime.bench_shapes import grid
 from bilinear.runtime.bench_tasks import AUTO, Task, build_ahead, choose
 
 
@@ -31,7 +31,7 @@ def main() -> None:
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
     dtypes = options.dtypes.split(",")
-    tasks = tuple(Task(shape, dtype, (AUTO,)) for shape, dtype in grid(options.fresh) if dtype in dtypes)[part - 1 :: parts]
+    tasks = tuple(Task(shape, dtype, (AUTO,)) for shape, dtype in bench_shapes.grid(options.fresh) if dtype in dtypes)[part - 1 :: parts]
     need_gpu()
     device = described(tasks)
     if options.library:

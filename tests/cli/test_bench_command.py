@@ -21,7 +21,7 @@ from bilinear.reporting import bench_plot
 from bilinear.reporting.bench_chart import error_charts, launch_bars, ratio_charts
 from bilinear.reporting.bench_page import bench_html
 from bilinear.reporting.bench_table import bench_table, grid_summary
-from bilinear.runtime import bench, bench_tasks
+from bilinear.runtime import bench, bench_shapes, bench_tasks
 
 TRUST = Trust(True, True, 1e-13, 1e-9)
 
@@ -283,7 +283,7 @@ def test_the_scripts_keep_what_they_find(
     script: str, gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    monkeypatch.setattr(bench_tasks, "grid", lambda: (((64, 64, 64), "float64"), ((64, 3, 20), "float32")))
+    monkeypatch.setattr(bench_shapes, "grid", lambda fresh: (((64, 64, 64), "float64"), ((64, 3, 20), "float32")))
     monkeypatch.setattr(bench, "GRID", replace(bench.GRID, rounds=3, least_rounds=3))
     monkeypatch.setattr(sys, "argv", [f"/somewhere/{script}.py", *SCRIPTS[script], "--json", str(tmp_path / "found.json")])
     importlib.import_module(script).main()
