@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
+import bilinear
 from bilinear.errors import BilinearError
-from bilinear.ir.measurement import LeftOut, Measurement
+from bilinear.ir.measurement import LeftOut, Measurement, Shape
+from bilinear.planner.choice import Choice
 from bilinear.reporting.bench_table import bench_row
 from bilinear.runtime.bench import require_gpu
 from bilinear.runtime.bench_library import library_calls
 from bilinear.runtime.bench_machine import gpu_state, machine
-from bilinear.runtime.bench_timing import Call, interleaved, median
+from bilinear.runtime.bench_timing import Call, interleaved, median, queued
 
-__all__ = ["Call", "classical", "gpu_state", "interleaved", "machine", "median", "need_gpu", "save", "tell"]
+__all__ = [
+    "Call",
+    "classical",
+    "gpu_state",
+    "interleaved",
+    "machine",
+    "median",
+    "need_gpu",
+    "on_device",
+    "pinned",
+    "save",
+    "tell",
+    "tell_row",
+]
+LIBRARIES = ("cupy", "cublas", "torch", "cublaslt")
 
 
 def save(name: str, rows: list[dict[str, Any]], path: Path | None) -> None:
@@ -40,6 +59,47 @@ def classical(a: Any, b: Any, c: Any) -> dict[str, Call]:
         else:
             found[name] = call
     return found
+
+
+def pinned(shape: Shape, dtype: str, levels: tuple[str, ...], tiles: Iterable[int]) -> dict[str, Choice]:
+    """The plan of these levels in each of the tiles, by name."""
+    choice = bilinear.plan(*shape, dtype, device="h200", levels=levels)
+    own, *others = choice.candidates
+    return {f"{own.name}, tile {tile}": replace(choice, candidates=(replace(own, tile=tile), *others)) for tile in tiles}
+
+
+def on_device(shape: Shape, dtype: str, plans: Mapping[str, Choice], rounds: int, in_a_row: int) -> dict[str, Any]:
+    """A row of results: microseconds of the libraries, of `auto` and of the plans on the device alone, and what `auto` is.
+
+    All must come out exact on integers, into NaN; the times are those of normal data. Calls are queued, so that no time of the host counts.
+    """
+    import cupy
+
+    m, k, n = shape
+    generator = cupy.random.default_rng(1)
+    a, b = generator.integers(-2, 3, (m, k)).astype(dtype), generator.integers(-2, 3, (k, n)).astype(dtype)
+    c, wanted = cupy.empty((m, n), dtype), cupy.matmul(a.astype("float64"), b.astype("float64"))
+    calls: dict[str, Call] = {**classical(a, b, c), "auto": partial(bilinear.matmul, a, b, c)}
+    calls |= {name: partial(bilinear.matmul, a, b, c, plan=choice) for name, choice in plans.items()}
+    exact = True
+    for call in calls.values():
+        c[...] = cupy.nan
+        call()
+        exact &= bool((c == wanted).all())
+    del wanted
+    a[...], b[...] = (generator.standard_normal(x.shape, dtype=dtype) for x in (a, b))
+    times = {name: round(1e3 * median(values), 2) for name, values in queued(calls, rounds, in_a_row).items()}
+    chosen = bilinear.plan(m, k, n, dtype, device="h200").chosen
+    auto = chosen.name if chosen.is_library else f"{chosen.name}, tile {chosen.tile}"
+    ratio = min(us for name, us in times.items() if name in LIBRARIES) / times["auto"]
+    return {"shape": shape, "dtype": dtype, "us": times, "auto": auto, "ratio": round(ratio, 3), "exact": exact}
+
+
+def tell_row(row: dict[str, Any]) -> None:
+    """Print a line for a row of `on_device`: how `auto` does, and the two fastest."""
+    best = sorted((us, name) for name, us in row["us"].items() if name != "auto")[:2]
+    shape = "x".join(map(str, row["shape"]))
+    print(row["dtype"], shape, f"{row['ratio']:.2f} {row['auto']}; fastest", best, "" if row["exact"] else "WRONG", flush=True)
 
 
 def need_gpu() -> None:

@@ -128,12 +128,14 @@ def _with(device: Device, dtype: str, rates: ElementRates) -> Device:
 
 
 def with_tile(device: Device, dtype: str, number: int, name: str, value: Any) -> Device:
+    """The device with another rate of a tile."""
     rates = device.rates(dtype)
     tiles = tuple(replace(own, **{name: value}) if i == number else own for i, own in enumerate(rates.tiles))
     return _with(device, dtype, replace(rates, tiles=tiles))
 
 
 def with_value(table: Table, i: int, value: float) -> Table:
+    """The table with another value of its i-th key."""
     return (*table[:i], (table[i][0], value), *table[i + 1 :])
 
 

@@ -2,7 +2,8 @@
 
 The time of a short call is that on the device, of others that between events, host time included; a shape fails where the confidence
 interval of its ratio lies below 0.98. Every result is checked in the same run. The rows are saved every few seconds, for a run can be cut.
-`--part 2/4` measures the second quarter of the shapes, every fourth one; `--fresh` 200 others, which no rule was made for.
+`--part 2/4` measures the second quarter of the shapes, every fourth one; `--fresh` others, so
+that rules are not judged by the shapes they were made on.
 """
 
 from __future__ import annotations

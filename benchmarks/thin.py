@@ -2,38 +2,32 @@
 
 Shapes are drawn evenly by the logarithm of their sides, the same ones for a seed: of floats those whose rows begin at multiples of 16
 bytes, which the kernel is weighed for down to 17 rows and columns, and of doubles wide ones, which `library.Gemm.suits_lt` is about.
-Integers must come out exact, into NaN. Calls are queued (`bench_timing.queued`), so that no time of the host counts.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-from dataclasses import replace
-from functools import partial
 from math import exp, log, prod
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import cupy
-from common import classical, median, save
+from common import on_device, pinned, save, tell_row
 
-import bilinear
 from bilinear.ir.measurement import Shape
 from bilinear.ir.plan import IN_DOUBLES, SIZES
 from bilinear.planner.choose import LEAST_PLAIN_BLOCK
-from bilinear.runtime.bench_timing import queued
 
 FAMILIES = {"float32": 80, "float64": 20}
 MULTIPLE = 4
 """Elements of 16 bytes."""
 LEAST, MOST = 2e5, 1e10
 """Multiplications of a product of floats."""
-TILES = {"float32": tuple(IN_DOUBLES + size for size in SIZES), "float64": ()}
+TILES = tuple(IN_DOUBLES + size for size in SIZES)
 PARTS = 4
 """Levels of `split_k` that are timed at most, each of which halves the sums."""
-IN_A_ROW, ROUNDS = 10, 7
+ROUNDS, IN_A_ROW = 7, 10
 
 
 def drawn(seed: int, dtype: str) -> list[Shape]:
@@ -54,44 +48,15 @@ def drawn(seed: int, dtype: str) -> list[Shape]:
     return found
 
 
-def ways(shape: Shape, dtype: str) -> dict[str, Any]:
-    """The plans of the kernel alone, in each tile, with sums whole and in parts."""
-    found = {}
-    for levels in (("classical",), *(("split_k",) * parts for parts in range(1, PARTS + 1))):
-        if levels == ("classical",) or shape[1] >> len(levels) >= LEAST_PLAIN_BLOCK[1]:
-            choice = bilinear.plan(*shape, dtype, device="h200", levels=levels)
-            for tile in TILES[dtype]:
-                pinned = replace(choice, candidates=(replace(choice.chosen, tile=tile), *choice.candidates[1:]))
-                found[f"{choice.chosen.name}, tile {tile}"] = pinned
-    return found
-
-
 def measure(shape: Shape, dtype: str) -> dict[str, Any]:
-    """Microseconds by call, what `auto` is, and whether all came out exact."""
-    m, k, n = shape
-    generator = cupy.random.default_rng(1)
-    a, b = generator.integers(-2, 3, (m, k)).astype(dtype), generator.integers(-2, 3, (k, n)).astype(dtype)
-    c, wanted = cupy.empty((m, n), dtype), cupy.matmul(a.astype("float64"), b.astype("float64"))
-    calls: dict[str, Any] = {**classical(a, b, c), "auto": partial(bilinear.matmul, a, b, c)}
-    calls |= {name: partial(bilinear.matmul, a, b, c, plan=choice) for name, choice in ways(shape, dtype).items()}
-    exact = True
-    for call in calls.values():
-        c[...] = cupy.nan
-        call()
-        exact &= bool((c == wanted).all())
-    draw = partial(generator.standard_normal, dtype=dtype)
-    a[...], b[...] = draw(a.shape), draw(b.shape)
-    times = {name: round(1e3 * median(values), 2) for name, values in queued(calls, ROUNDS, IN_A_ROW).items()}
-    chosen = bilinear.plan(m, k, n, dtype, device="h200").chosen
-    library = min(us for name, us in times.items() if name in ("cupy", "cublas", "torch", "cublaslt"))
-    return {
-        "shape": shape,
-        "dtype": dtype,
-        "us": times,
-        "auto": chosen.name if chosen.is_library else f"{chosen.name}, tile {chosen.tile}",
-        "ratio": round(library / times["auto"], 3),
-        "exact": exact,
-    }
+    """A row of results: of doubles without plans, for none is weighed there."""
+    plans: dict[str, Any] = {}
+    if dtype in LEAST_PLAIN_BLOCK:
+        plans |= pinned(shape, dtype, ("classical",), TILES)
+        for parts in range(1, PARTS + 1):
+            if shape[1] >> parts >= LEAST_PLAIN_BLOCK[dtype][1]:
+                plans |= pinned(shape, dtype, ("split_k",) * parts, TILES)
+    return on_device(shape, dtype, plans, ROUNDS, IN_A_ROW)
 
 
 def main() -> None:
@@ -105,10 +70,8 @@ def main() -> None:
         if options.seconds is not None and monotonic() - start > options.seconds:
             print("stopped", flush=True)
             break
-        rows.append(row := measure(shape, dtype))
-        best = sorted((us, name) for name, us in row["us"].items() if name != "auto")[:2]
-        wrong = "" if row["exact"] else "WRONG"
-        print(dtype, "x".join(map(str, shape)), f"{row['ratio']:.2f} {row['auto']}; best", best, wrong, flush=True)
+        rows.append(measure(shape, dtype))
+        tell_row(rows[-1])
     save("thin", rows, options.json)
 
 

@@ -22,7 +22,8 @@ class Problem:
 
     `inputs` is what the caller lets happen to A and B, `workspace` the most bytes (None: what the device has), `accuracy` the most that
     max|C - A*B| / (max|A| max|B|) may be for any data (None: anything). With `accumulate` the product is added to beta times C. C
-    `has_gaps` where its elements do not lie one behind the other. Raises `BilinearError` (E543) for what means nothing.
+    `has_gaps` where its elements do not lie one behind the other. A problem `lies_evenly` unless there are several of each matrix, or rows
+    of one are apart by other than multiples of 16 bytes. Raises `BilinearError` (E543) for what means nothing.
     """
 
     m: int
@@ -35,6 +36,7 @@ class Problem:
     column_major: tuple[str, ...] = ()
     accumulate: bool = False
     has_gaps: bool = False
+    lies_evenly: bool = True
 
     @property
     def lends(self) -> bool:

@@ -22,11 +22,13 @@ LONG_MS = 100.0
 LEAST_GAIN = 0.04
 """The library's multiply runs unless a plan is predicted to be faster by more than this part: the model is no better."""
 LEAST_GAIN_PLAIN = 0.08
-"""The same of the product kernel alone: it does what the library does, and on the same operands is seldom so much faster."""
+"""The same of the product kernel, with sums whole or in parts: it does what the library does, and on the same operands is seldom so much
+faster."""
 LEAST_BLOCK = 512
 """Plans with a block that is smaller in some extent are not weighed."""
-LEAST_PLAIN_BLOCK = 17, 64, 17
-"""But for plain ones where rows begin at multiples of 16 bytes: results of more than half a small tile in both extents."""
+LEAST_PLAIN_BLOCK = {"float32": (17, 64, 17)}
+"""But for plain ones of one matrix each, whose rows begin at multiples of 16 bytes: results of more than half a small tile in both extents,
+and sums that a tile is not begun for in vain. No double ones that were measured are ahead there."""
 MEMORY_SHARE = 0.9
 """What part of the device's memory operands and workspace may fill where no budget is given."""
 
@@ -154,9 +156,10 @@ class _Weighing:
     def is_large(self, way: Way, block: tuple[int, int, int]) -> bool:
         """Whether the model is any good for a way with blocks of these extents."""
         p = self.problem
-        if not set(way.levels) <= set(PLAIN) or p.column_major or not is_aligned(p.k, p.n, p.dtype):
+        least, is_even = LEAST_PLAIN_BLOCK.get(p.dtype), p.lies_evenly and not p.column_major and is_aligned(p.k, p.n, p.dtype)
+        if least is None or not is_even or not set(way.levels) <= set(PLAIN):
             return min(block) >= LEAST_BLOCK
-        return all(extent >= least for extent, least in zip(block, LEAST_PLAIN_BLOCK, strict=True))
+        return all(extent >= most for extent, most in zip(block, least, strict=True))
 
     def figures(self, way: Way) -> Candidate:
         """A candidate with its figures, in the tile that is fastest for it; `why` says why it cannot run."""

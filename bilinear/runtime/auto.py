@@ -14,7 +14,7 @@ from bilinear.planner.choice import Choice, Problem
 from bilinear.planner.choose import make_choice, pinned_choice
 from bilinear.planner.device import Device, device_named, load_device
 from bilinear.planner.model import ITEMSIZE
-from bilinear.runtime.safety import has_gaps, is_by_column, shares_memory
+from bilinear.runtime.safety import has_gaps, is_by_column, lies_evenly, shares_memory
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -108,9 +108,8 @@ def choice_for(a: Any, b: Any, out: Any, dtype: Any, inputs: str, budget: int | 
     if device is None:
         return None
     by_column = tuple(name for name, x in (("A", a), ("B", b), ("C", out)) if x is not None and is_by_column(x))
-    problem = Problem(
-        a.shape[-2], a.shape[-1], b.shape[-1], str(dtype), inputs, budget, None, by_column, accumulate, out is not None and has_gaps(out)
-    )
+    gaps, even = out is not None and has_gaps(out), all(lies_evenly(x) for x in (a, b, out) if x is not None)
+    problem = Problem(a.shape[-2], a.shape[-1], b.shape[-1], str(dtype), inputs, budget, None, by_column, accumulate, gaps, even)
     return _logged(problem, device)
 
 

@@ -67,7 +67,7 @@ def _no_shape(word: str, span: Span | None = None) -> BilinearError:
 def grid(fresh: bool = False) -> tuple[tuple[Shape, str], ...]:
     """200 shapes from 1 to 20000 a side, each with an element type, always the same: powers of two, primes, odd, tall, wide, 40 of each.
 
-    Those of the `fresh` grid are others, but for a few small cubes. A third of the first three families are cubes. Tall are m x k by k x n
+    Those of the `fresh` grid are others, but for 13 cubes. A third of the first three families are cubes. Tall are m x k by k x n
     with a large m or a large k beside two small sides, wide have one small side. What takes too long is passed over.
     """
     primes, begin = _primes(LARGEST_SIDE), FRESH if fresh else 0

@@ -23,10 +23,10 @@ DOTS = range(1024, 2**15)
 """Lengths of vectors whose product others than cuBLAS compute sooner, mostly: on an H200 of 16,384 doubles cublasLt in 5.6 microseconds and
 `cupy.matmul` in 8.4 for 33, of as many floats `cupy.matmul` in 8 for 12. Doubles at addresses that are no multiples of 16 take the 33."""
 SHORT_SUM, MEDIUM_SUM, MANY, MANY_RESULTS, MOST_EVEN = 256, 512, 128, 500_000, 2_000_000
-"""cublasLt multiplies sooner for float32 where sums have at most `SHORT_SUM` terms, but for more than `MOST_EVEN` results where all rows
-begin at multiples of 16 bytes; where they do not, up to `MEDIUM_SUM` terms, for floats with at least `MANY_RESULTS` results, for doubles
-with at least `MANY` rows and columns. On an H200 18153 x 46 x 2 floats take 6 microseconds for 25, 17844 x 21 x 7000 doubles 483 for 607;
-others take up to four times as long."""
+"""cublasLt mostly multiplies sooner for float32 where sums have at most `SHORT_SUM` terms; not so where all rows begin at multiples of 16
+bytes and there are more than `MOST_EVEN` results. Where rows do not, it does so up to `MEDIUM_SUM` terms: for floats with at least
+`MANY_RESULTS` results, for doubles with at least `MANY` rows and columns. On an H200 it takes 6 microseconds for 25 at 18153 x 46 x 2
+floats, and 483 for 607 at 17844 x 21 x 7000 doubles; where none of this holds it takes up to four times as long."""
 FEW, LONG = 4, 10000
 """So it does for doubles where a result whose rows are contiguous has so few columns and more than so many rows, or the other way round."""
 SOME, WIDE, DEEP = range(8, 33), 7000, 2000

@@ -65,6 +65,11 @@ def has_gaps(matrix: Any) -> bool:
     return tuple(strides) not in ((n * size, size), (size, m * size))
 
 
+def lies_evenly(matrix: Any) -> bool:
+    """Whether it is one matrix, whose rows are apart by a multiple of 16 bytes."""
+    return bool(matrix.ndim == 2 and matrix.strides[0] % 16 == 0)
+
+
 def _address(array: Any) -> int:
     return int(array.__array_interface__["data"][0]) if isinstance(array, np.ndarray) else int(array.data.ptr)
 

@@ -11,6 +11,7 @@ import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from runtime.bench_gpu import Gpu, pretend
@@ -273,6 +274,29 @@ def test_the_page_is_drawn_by_a_browser(tmp_path: Path) -> None:
     shot = tmp_path / "shot.png"
     subprocess.run([browser, *options, f"--screenshot={shot}", str(tmp_path / "page.html")], capture_output=True, check=False, timeout=60)
     assert shot.exists() and shot.stat().st_size > 20_000
+
+
+@pytest.mark.parametrize("script", ["thin", "uneven"])
+def test_the_scripts_of_short_calls_find_plans_exact(
+    script: str, gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    module = importlib.import_module(script)
+    small: dict[str, dict[str, Any]] = {
+        "thin": {"FAMILIES": {"float32": 1, "float64": 1}, "LEAST": 1e4, "MOST": 1e6},
+        "uneven": {"EVEN": (), "UNEVEN": ((65, 67, 33),)},
+    }
+    for name, value in small[script].items():
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(module, "drawn", lambda seed, dtype: [(40, 128, 24)], raising=False)
+    monkeypatch.setattr(sys, "argv", [f"{script}.py", "--json", str(tmp_path / "found.json")])
+    module.main()
+    rows = json.loads((tmp_path / "found.json").read_text())["rows"]
+    assert all(row["exact"] for row in rows) and {row["auto"] for row in rows} == {"library"}
+    names = {name for row in rows for name in row["us"]}
+    assert {"cupy", "auto"} < names and {"classical, 1 level, tile 3", "classical, 1 level, tile 5"} < names
+    assert ("split_k, 1 level, tile 4" in names) == (script == "thin")
+    assert "library; fastest" in capsys.readouterr().out
 
 
 SCRIPTS = {"best": ("--sizes", "64", "--repeats", "1", "--pareto", "64:float32"), "grid": ("--part", "2/2")}

@@ -81,6 +81,7 @@ def test_a_plain_product_of_small_blocks_is_weighed_where_its_rows_are_even() ->
     problem = Problem(128, 256, 4096, "float32")
     assert make_choice(problem, H200).chosen.levels == ("classical",)
     others = [replace(problem, k=255), replace(problem, n=4095), replace(problem, column_major=("A",)), replace(problem, m=16)]
+    others += [replace(problem, lies_evenly=False), replace(problem, dtype="float64")]
     assert all(make_choice(other, H200).is_library for other in others)
     explained = make_choice(problem, H200, explain=True)
     assert all("too small" in c.why for c in explained.candidates if c.levels and not set(c.levels) <= set(PLAIN))

@@ -114,6 +114,21 @@ def test_a_named_algorithm_runs_in_the_fastest_tile(ran: list[tuple[str, int]], 
     assert set(tiles) == {USUAL}
 
 
+def test_small_blocks_are_for_one_matrix_each_of_even_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is one call of the library, and rows of views may begin anywhere: the library runs where one even matrix has a plan."""
+    monkeypatch.setattr(auto, "current_device", lambda: H200)
+    a, b, out = (np.zeros(shape, "float32") for shape in ((32, 4096), (4096, 4096), (32, 4096)))
+    wide = np.zeros((4096, 4097), "float32")
+
+    def plan(x: Any, y: Any, c: Any = None) -> tuple[str, ...]:
+        choice = auto.choice_for(x, y, c, np.dtype("float32"), "preserve", None)
+        assert choice is not None
+        return choice.chosen.levels
+
+    assert plan(a, b) == plan(a, b, out) == ("split_k", "split_k")
+    assert plan(np.stack([a, a]), b) == plan(a, wide[:, :4096]) == plan(a, b, wide[:32, :4096]) == ()
+
+
 def test_auto_takes_out_alpha_beta_and_batches(ran: list[tuple[str, int]]) -> None:
     a, b, _ = operands()
     out = integers(3, N, N + 2)
