@@ -135,14 +135,22 @@ def plan(
         print("\n" + pareto_table(choice))
 
 
-def tune(output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to a file (default: print it).")] = None) -> None:
-    """Measure the GPU here, and describe it for the planner."""
+def tune(
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to a file.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep it for GPUs like this one under this driver: `auto` uses it.")] = False,
+) -> None:
+    """Measure the GPU here, and describe it for the planner (default: print it)."""
+    from bilinear.runtime.tune import driver_version
     from bilinear.runtime.tune import tune as measure
+    from bilinear.runtime.tuned import keep_description
 
     with progress_bar() as progress:
-        text = measure(progress).json()
+        device = measure(progress)
+    if keep:
+        print(f"kept in {keep_description(device, driver_version())}: `auto` uses it on every {device.name} under this driver")
     if output is None:
-        print(text, end="")
+        if not keep:
+            print(device.json(), end="")
         return
-    write_file(output, text)
+    write_file(output, device.json())
     print(f"written to {output}; BILINEAR_DEVICE={output} makes `auto` use it")

@@ -15,6 +15,7 @@ from bilinear.planner.choose import make_choice, pinned_choice
 from bilinear.planner.device import Device, device_named, load_device
 from bilinear.planner.model import ITEMSIZE
 from bilinear.runtime.safety import has_gaps, is_by_column, lies_evenly, shares_memory
+from bilinear.runtime.tuned import kept_description
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -72,7 +73,7 @@ def _dtype_name(dtype: Any) -> str:
 
 
 def current_device() -> Device | None:
-    """The description of the current GPU: what BILINEAR_DEVICE names, else a shipped one of its name, else None."""
+    """The description of the current GPU: what BILINEAR_DEVICE names, else what `bilinear tune` kept, else a shipped one, else None."""
     try:
         import cupy
 
@@ -92,9 +93,9 @@ def _described(named: str, index: int) -> Device | None:
     import cupy
 
     name = cupy.cuda.runtime.getDeviceProperties(index)["name"].decode()
-    device = device_named(name)
+    device = kept_description(name, int(cupy.cuda.runtime.driverGetVersion())) or device_named(name)
     if device is None:
-        _log().info("no description of %s: auto is the library's multiply; `bilinear tune` writes one, BILINEAR_DEVICE names it", name)
+        _log().info("no description of %s: auto is the library's multiply; `bilinear tune --keep` makes one", name)
     return device
 
 

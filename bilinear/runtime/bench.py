@@ -86,7 +86,7 @@ def described(tasks: Sequence[Task], progress: Progress = no_progress) -> Device
         raise fail("E687", "BILINEAR_USE_LIBRARY makes everything the library's multiply: there is nothing to compare", "unset it")
     known = auto.current_device()
     if known is None and any(case.by_auto for task in tasks for case in task.cases):
-        hint = "bilinear tune -o FILE, then BILINEAR_DEVICE=FILE"
+        hint = "bilinear tune --keep"
         raise fail("E687", "without a description of this GPU `auto` is the library's multiply: there is nothing to compare", hint)
     return known or tune(progress)
 
