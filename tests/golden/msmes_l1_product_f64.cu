@@ -206,7 +206,8 @@ template <Rows ROWS_ARE> __device__ __forceinline__ void multiply_tile(
     const int rows = bm - tile_row < TILE_M ? int(bm - tile_row) : TILE_M;
     const int columns = bn - tile_column < TILE_N ? int(bn - tile_column) : TILE_N;
 
-    // A slice is copied by all threads. Nothing is read outside of the operands, whose last slice and last tiles may be smaller.
+    // A slice is copied by all threads. Nothing is read outside of the operands, whose last slice and last tiles may be smaller, but for what
+    // shares its 16 bytes with the begin of a row: memory is allocated at multiples of 16 bytes, so that this is allocated, too.
     const int row_a = thread / CHUNKS_A, depth_a = thread % CHUNKS_A * CHUNK_A, depth_b = thread / CHUNKS_B, column_b = thread % CHUNKS_B * LANES;
     const Real* next_a = a + (tile_row + row_a) * a_rs + depth_a * a_cs;
     const Real* next_b = b + depth_b * b_rs + (tile_column + column_b) * b_cs;
