@@ -15,7 +15,6 @@ from bilinear.planner.choose import make_choice, pinned_choice
 from bilinear.planner.device import Device, device_named, load_device
 from bilinear.planner.model import ITEMSIZE
 from bilinear.runtime.safety import has_gaps, is_by_column, lies_evenly, shares_memory
-from bilinear.runtime.tuned import kept_description
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -91,6 +90,8 @@ def _described(named: str, index: int) -> Device | None:
     if index < 0:
         return None
     import cupy
+
+    from bilinear.runtime.tuned import kept_description  # with what finds folders, of which a plan for a named device needs none
 
     name = cupy.cuda.runtime.getDeviceProperties(index)["name"].decode()
     device = kept_description(name, int(cupy.cuda.runtime.driverGetVersion())) or device_named(name)
