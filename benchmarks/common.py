@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
@@ -22,6 +22,7 @@ from bilinear.runtime.bench_timing import Call, interleaved, median, queued
 
 __all__ = [
     "Call",
+    "beside_libraries",
     "classical",
     "gpu_state",
     "interleaved",
@@ -69,9 +70,25 @@ def pinned(shape: Shape, dtype: str, levels: tuple[str, ...], tiles: Iterable[in
 
 
 def on_device(shape: Shape, dtype: str, plans: Mapping[str, Choice], rounds: int, in_a_row: int) -> dict[str, Any]:
-    """A row of results: microseconds of the libraries, of `auto` and of the plans on the device alone, and what `auto` is.
+    """A row of results: microseconds of the libraries, of `auto` and of the plans on the device alone, and what `auto` is."""
 
-    All must come out exact on integers, into NaN; the times are those of normal data. Calls are queued, so that no time of the host counts.
+    def calls(a: Any, b: Any, c: Any) -> dict[str, Call]:
+        own = {name: partial(bilinear.matmul, a, b, c, plan=choice) for name, choice in plans.items()}
+        return {"auto": partial(bilinear.matmul, a, b, c), **own}
+
+    row = beside_libraries(shape, dtype, calls, rounds, in_a_row)
+    chosen, times = bilinear.plan(*shape, dtype, device="h200").chosen, row["us"]
+    auto = chosen.name if chosen.is_library else f"{chosen.name}, tile {chosen.tile}"
+    ratio = min(us for name, us in times.items() if name in LIBRARIES) / times["auto"]
+    return {**row, "auto": auto, "ratio": round(ratio, 3)}
+
+
+def beside_libraries(
+    shape: Shape, dtype: str, calls_of: Callable[[Any, Any, Any], Mapping[str, Call]], rounds: int, in_a_row: int
+) -> dict[str, Any]:
+    """Microseconds on the device alone of the libraries and of calls that compute C of A and B, and whether all are exact.
+
+    They must be on integers, into NaN; the times are those of normal data. Calls are queued, so that no time of the host counts.
     """
     import cupy
 
@@ -79,8 +96,7 @@ def on_device(shape: Shape, dtype: str, plans: Mapping[str, Choice], rounds: int
     generator = cupy.random.default_rng(1)
     a, b = generator.integers(-2, 3, (m, k)).astype(dtype), generator.integers(-2, 3, (k, n)).astype(dtype)
     c, wanted = cupy.empty((m, n), dtype), cupy.matmul(a.astype("float64"), b.astype("float64"))
-    calls: dict[str, Call] = {**classical(a, b, c), "auto": partial(bilinear.matmul, a, b, c)}
-    calls |= {name: partial(bilinear.matmul, a, b, c, plan=choice) for name, choice in plans.items()}
+    calls = {**classical(a, b, c), **calls_of(a, b, c)}
     exact = True
     for call in calls.values():
         c[...] = cupy.nan
@@ -89,10 +105,7 @@ def on_device(shape: Shape, dtype: str, plans: Mapping[str, Choice], rounds: int
     del wanted
     a[...], b[...] = (generator.standard_normal(x.shape, dtype=dtype) for x in (a, b))
     times = {name: round(1e3 * median(values), 2) for name, values in queued(calls, rounds, in_a_row).items()}
-    chosen = bilinear.plan(m, k, n, dtype, device="h200").chosen
-    auto = chosen.name if chosen.is_library else f"{chosen.name}, tile {chosen.tile}"
-    ratio = min(us for name, us in times.items() if name in LIBRARIES) / times["auto"]
-    return {"shape": shape, "dtype": dtype, "us": times, "auto": auto, "ratio": round(ratio, 3), "exact": exact}
+    return {"shape": shape, "dtype": dtype, "us": times, "exact": exact}
 
 
 def tell_row(row: dict[str, Any]) -> None:

@@ -1,24 +1,21 @@
 """Where cublasLt is worth asking: the calls of cuBLAS and of cublasLt that `auto` may make, beside the libraries, on the device alone.
 
-The shapes are those of the grid whose products are not large, and some more that the rules of `library.Gemm.suits_lt` are about. Integers
-must come out exact, into NaN. No GPU time is lost on the host: calls are queued (`bench_timing.queued`).
+The shapes are those of the grid whose products are not large, and some more that the rules of `library.Gemm.suits_lt` are about.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-from functools import partial
 from math import prod
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import cupy
-from common import classical, median, save
+from common import Call, beside_libraries, save
 
 from bilinear.runtime.bench_shapes import grid
-from bilinear.runtime.bench_timing import queued
 from bilinear.runtime.cublas_lt import launch_of
 from bilinear.runtime.library import gemm_of
 
@@ -32,12 +29,12 @@ MORE = (
 IN_A_ROW, ROUNDS = 10, 5
 
 
-def by_lt(a: Any, b: Any, c: Any) -> Any:
-    """The product by cublasLt; None where it has no kernel."""
+def by_lt(a: Any, b: Any, c: Any) -> dict[str, Call]:
+    """The product by our own call of cublasLt; nothing where that has no kernel."""
     gemm = gemm_of(a, b, c)
     launch = None if gemm is None else launch_of(gemm, a.dtype, cupy.cuda.runtime.getDevice())
     if gemm is None or launch is None:
-        return None
+        return {}
     factors = (({"f": ctypes.c_float, "d": ctypes.c_double}[a.dtype.char]) * 2)(1, 0)
     first, second = (b, a) if gemm.swaps else (a, b)
     one = ctypes.addressof(factors)
@@ -48,28 +45,7 @@ def by_lt(a: Any, b: Any, c: Any) -> Any:
         if not launch(handle, *addresses):
             raise RuntimeError("cublasLt does not run what it proposed")
 
-    return call
-
-
-def measure(shape: tuple[int, int, int], dtype: str) -> dict[str, Any]:
-    """Microseconds by call; whether all are exact."""
-    m, k, n = shape
-    generator = cupy.random.default_rng(1)
-    a, b = generator.integers(-4, 5, (m, k)).astype(dtype), generator.integers(-4, 5, (k, n)).astype(dtype)
-    c, wanted = cupy.empty((m, n), dtype), cupy.matmul(a.astype("float64"), b.astype("float64"))
-    calls = classical(a, b, c)
-    own = by_lt(a, b, c)
-    if own is not None:
-        calls["ours"] = own
-    exact = True
-    for call in calls.values():
-        c[...] = cupy.nan
-        call()
-        exact &= bool((c == wanted).all())
-    draw = partial(generator.standard_normal, dtype=dtype)
-    a[...], b[...] = draw(a.shape), draw(b.shape)
-    times = {name: round(1e3 * median(values), 2) for name, values in queued(calls, ROUNDS, IN_A_ROW).items()}
-    return {"shape": shape, "dtype": dtype, "us": times, "exact": exact}
+    return {"ours": call}
 
 
 def main() -> None:
@@ -82,7 +58,7 @@ def main() -> None:
     for shape, dtype in sorted(problems, key=lambda problem: prod(problem[0])):
         if options.seconds is not None and monotonic() - start > options.seconds:
             break
-        rows.append(measure(shape, dtype))
+        rows.append(beside_libraries(shape, dtype, by_lt, ROUNDS, IN_A_ROW))
         print(dtype, "x".join(map(str, shape)), rows[-1]["us"], "" if rows[-1]["exact"] else "WRONG", flush=True)
     save("cublas_lt", rows, options.json)
 

@@ -11,7 +11,7 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,11 @@ from bilinear.resources import write_file
 
 Point = tuple[str, float, Profile, Plan]
 """Element type, milliseconds, and what was run."""
+What = tuple[str, int | None, str]
+"""A rate: its element type, or none; its tile, or none; its name."""
 SHARED = ("launch", "call", "scan")
 OWN = ("accumulating", "epilogue", "scattered_epilogue", "strip", "scattered")
 OF_TILES = ("start", "lone", "unaligned", "exposed")
-"""Of the small tiles `unaligned` is left as it is: no core with uneven rows is measured in them, and strips tell of `strip` as well."""
 SHARES = frozenset(("unaligned", "accumulating", "scattered_epilogue", "strip", "scattered", "lone", "exposed"))
 SHARE_KEYS = (1000.0, 2000.0, 4000.0)
 KEYS = (1000.0, 1500.0, 2000.0, 3000.0, 5000.0, 8192.0, 16384.0)
@@ -54,10 +55,21 @@ def points(rows: list[dict[str, Any]]) -> Iterator[Point]:
             yield row["dtype"], row["ms"], profile(way), plan_of(way, tuple(row["shape"]), row["dtype"], row["tile"])
 
 
-def off(device: Device, found: list[Point]) -> float:
-    """The mean of |log(predicted / measured)|, and a share of the worst."""
-    errors = [abs(math.log(predict(work, plan, dtype, device) * 1e3 / ms)) for dtype, ms, work, plan in found]
-    return statistics.fmean(errors) + SHARE_OF_WORST * max(errors)
+def errors(device: Device, found: Sequence[Point]) -> list[float]:
+    """|log(predicted / measured)| of each point."""
+    return [abs(math.log(predict(work, plan, dtype, device) * 1e3 / ms)) for dtype, ms, work, plan in found]
+
+
+def off(device: Device, found: Sequence[Point]) -> float:
+    """The mean error, and a share of the worst."""
+    of_points = errors(device, found)
+    return statistics.fmean(of_points) + SHARE_OF_WORST * max(of_points)
+
+
+def is_told(what: What) -> bool:
+    """Whether whole multiplies tell of a rate: no core with uneven rows is measured in a small tile, and strips tell of `strip` as well."""
+    _, tile, name = what
+    return name != "unaligned" or tile is None or tile % len(SIZES) != SMALL
 
 
 def streaming(rows: list[dict[str, Any]], device: Device, dtype: str) -> Table:
@@ -94,32 +106,36 @@ def library(rows: list[dict[str, Any]], device: Device, dtype: str) -> tuple[Tab
     return small + table, round(min(1.0, statistics.median(uneven) / max(x for _, x in table if x)), 2) if uneven else 1.0
 
 
-def moves(device: Device) -> Iterator[tuple[Callable[[Device], float], Callable[[Device, float], Device]]]:
-    """Each rate that is fitted: how it is read, and a device with another value of it."""
+def moves(device: Device) -> Iterator[tuple[What, Callable[[Device], float], Callable[[Device, float], Device]]]:
+    """Each rate that can be fitted: what it is, how it is read, and a device with another value of it."""
     for name in SHARED:
-        yield (lambda d, n=name: getattr(d, n)), (lambda d, v, n=name: replace(d, **{n: v}))  # type: ignore[misc]
+        yield ("", None, name), (lambda d, n=name: getattr(d, n)), (lambda d, v, n=name: replace(d, **{n: v}))  # type: ignore[misc]
     for dtype in ITEMSIZE:
         for name in OWN:
             yield (
+                (dtype, None, name),
                 (lambda d, t=dtype, n=name: getattr(d.rates(t), n)),  # type: ignore[misc]
                 lambda d, v, t=dtype, n=name: _with(d, t, replace(d.rates(t), **{n: min(v, 1.0) if n in SHARES else v})),  # type: ignore[misc]
             )
         for i, own in enumerate(device.rates(dtype).tiles):
             for j in range(1 if i == USUAL else 0, len(own.share)):  # the first of the usual tile is what the others are relative to
                 yield (
+                    (dtype, i, "share"),
                     (lambda d, t=dtype, i=i, j=j: d.rates(t).tiles[i].share[j][1]),  # type: ignore[misc]
-                    lambda d, v, t=dtype, i=i, j=j: with_tile(d, t, i, "share", with_value(d.rates(t).tiles[i].share, j, v)),  # type: ignore[misc]
+                    lambda d, v, t=dtype, i=i, j=j: _with_tile(d, t, i, "share", _at(d.rates(t).tiles[i].share, j, v)),  # type: ignore[misc]
                 )
             for name in OF_TILES:
-                if not (own.blocks == 1 and name in ("lone", "exposed")) and not (i % len(SIZES) == SMALL and name == "unaligned"):
+                if not (own.blocks == 1 and name in ("lone", "exposed")):
                     yield (
+                        (dtype, i, name),
                         (lambda d, t=dtype, i=i, n=name: getattr(d.rates(t).tiles[i], n)),  # type: ignore[misc]
-                        lambda d, v, t=dtype, i=i, n=name: with_tile(d, t, i, n, min(v, 1.0) if n in SHARES else v),  # type: ignore[misc]
+                        lambda d, v, t=dtype, i=i, n=name: _with_tile(d, t, i, n, min(v, 1.0) if n in SHARES else v),  # type: ignore[misc]
                     )
         for i in range(len(KEYS)):
             yield (
+                (dtype, None, "product"),
                 (lambda d, t=dtype, i=i: d.rates(t).product[i][1]),  # type: ignore[misc]
-                lambda d, v, t=dtype, i=i: _with(d, t, replace(d.rates(t), product=with_value(d.rates(t).product, i, v))),  # type: ignore[misc]
+                lambda d, v, t=dtype, i=i: _with(d, t, replace(d.rates(t), product=_at(d.rates(t).product, i, v))),  # type: ignore[misc]
             )
 
 
@@ -127,15 +143,13 @@ def _with(device: Device, dtype: str, rates: ElementRates) -> Device:
     return replace(device, **{dtype: rates})  # type: ignore[arg-type]  # the field of this name
 
 
-def with_tile(device: Device, dtype: str, number: int, name: str, value: Any) -> Device:
-    """The device with another rate of a tile."""
+def _with_tile(device: Device, dtype: str, number: int, name: str, value: Any) -> Device:
     rates = device.rates(dtype)
     tiles = tuple(replace(own, **{name: value}) if i == number else own for i, own in enumerate(rates.tiles))
     return _with(device, dtype, replace(rates, tiles=tiles))
 
 
-def with_value(table: Table, i: int, value: float) -> Table:
-    """The table with another value of its i-th key."""
+def _at(table: Table, i: int, value: float) -> Table:
     return (*table[:i], (table[i][0], value), *table[i + 1 :])
 
 
@@ -145,15 +159,16 @@ def _share_of(own: TileRates, number: int) -> Table:
     return tuple((key, 1.0 if number == USUAL else at(own.share, key)) for key in keys)
 
 
-def fit(device: Device, found: list[Point]) -> Device:
-    best = off(device, found)
+def fit(device: Device, off: Callable[[Device], float], wanted: Callable[[What], bool]) -> Device:
+    """The device with the wanted rates that make the error least, as far as single moves find it."""
+    best = off(device)
     for step in (0.3, 0.15, 0.08, 0.04, 0.02, 0.01):
         for _ in range(4):
             before = best
-            for read, write in moves(device):
-                for factor in (1 + step, 1 / (1 + step)):
+            for what, read, write in moves(device):
+                for factor in (1 + step, 1 / (1 + step)) if wanted(what) else ():
                     tried = write(device, float(f"{read(device) * factor:.4g}"))
-                    now = off(tried, found)
+                    now = off(tried)
                     if now < best:
                         device, best = tried, now
                         break
@@ -177,7 +192,7 @@ def main() -> None:
         rates = replace(device.rates(dtype), streaming=streaming(rows, device, dtype), library=table, library_unaligned=uneven)
         tiles = tuple(replace(own, share=_share_of(own, number)) for number, own in enumerate(rates.tiles))
         device = _with(device, dtype, replace(rates, tiles=tiles, product=tuple((key, at(rates.product, key)) for key in KEYS)))
-    write_file(options.output, fit(device, found).json())
+    write_file(options.output, fit(device, lambda d: off(d, found), is_told).json())
 
 
 if __name__ == "__main__":

@@ -9,87 +9,42 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import fit_device
-from fit_device import OF_TILES, Point, together
+from fit_device import OF_TILES, Point, What, errors, fit, together
 from model import plan_of, profile
 
-from bilinear.ir.plan import IN_DOUBLES, SIZES
+from bilinear.ir.plan import IN_DOUBLES
 from bilinear.planner.device import Device, load_device
-from bilinear.planner.model import is_aligned, predict
+from bilinear.planner.model import is_aligned
 from bilinear.planner.ways import Way
 from bilinear.resources import write_file
 
 NAME = re.compile(r"(\w+), (\d) levels?, tile (\d)")
-Move = tuple[Callable[[Device], float], Callable[[Device, float], Device]]
+OF_THIN, OF_UNEVEN = (*OF_TILES, "share", "accumulating", "epilogue", "strip"), ("unaligned", "scattered", "scattered_epilogue")
+"""The rates that each run tells of."""
 OFTEN, WORST = 1.5, 0.1
 """How much more the mean error at the points of `model.py` counts than that at thin products, and the worst error of either."""
 
 
 def points(file: Path) -> Iterator[Point]:
-    """The plans that were timed, by their names; the libraries and `auto` have none."""
+    """The plans for floats that were timed, by their names; the libraries and `auto` have none."""
     for row in json.loads(file.read_text())["rows"]:
         for name, us in row["us"].items():
             told = NAME.fullmatch(name)
-            if told is not None:
+            if told is not None and row["dtype"] == "float32":
                 way, tile = Way((told[1],) * int(told[2])), int(told[3])
                 yield row["dtype"], us * 1e-3, profile(way), plan_of(way, tuple(row["shape"]), row["dtype"], tile)
 
 
-def errors(device: Device, found: Sequence[Point]) -> list[float]:
-    """|log(predicted / measured)| of each point."""
-    return [abs(math.log(predict(work, plan, dtype, device) * 1e3 / ms)) for dtype, ms, work, plan in found]
-
-
-def moves(device: Device, names: tuple[str, ...], shared: tuple[str, ...]) -> Iterator[Move]:
-    """The rates of these names, of each tile on the units for doubles and of all."""
-    known = {f"{name} {tile}": (tile, name) for tile in range(IN_DOUBLES, IN_DOUBLES + len(SIZES)) for name in names}
-    for tile, name in known.values():
-        if name == "share":
-            for j in range(len(device.float32.tiles[tile].share)):
-                yield (
-                    (lambda d, i=tile, j=j: d.float32.tiles[i].share[j][1]),  # type: ignore[misc]
-                    lambda d, v, i=tile, j=j: fit_device.with_tile(  # type: ignore[misc]
-                        d, "float32", i, "share", fit_device.with_value(d.float32.tiles[i].share, j, v)
-                    ),
-                )
-            continue
-        yield (
-            (lambda d, i=tile, n=name: getattr(d.float32.tiles[i], n)),  # type: ignore[misc]
-            lambda d, v, i=tile, n=name: fit_device.with_tile(  # type: ignore[misc]
-                d, "float32", i, n, min(v, 1.0) if n in fit_device.SHARES else v
-            ),
-        )
-    for name in shared:
-        yield (
-            (lambda d, n=name: getattr(d.float32, n)),  # type: ignore[misc]
-            lambda d, v, n=name: replace(d, float32=replace(d.float32, **{n: min(v, 1.0) if n in fit_device.SHARES else v})),  # type: ignore[misc]
-        )
-
-
-def fit(device: Device, off: Callable[[Device], float], names: tuple[str, ...], shared: tuple[str, ...]) -> Device:
-    """The device with the rates that make the error least, as far as single moves find it."""
-    best = off(device)
-    for step in (0.3, 0.15, 0.08, 0.04, 0.02):
-        for _ in range(3):
-            before = best
-            for read, write in moves(device, names, shared):
-                for factor in (1 + step, 1 / (1 + step)):
-                    tried = write(device, float(f"{read(device) * factor:.4g}"))
-                    now = off(tried)
-                    if now < best:
-                        device, best = tried, now
-                        break
-            if before - best < 0.002:
-                break
-        print(f"step {step}: {best:.4f}", flush=True)
-    return device
+def is_of(what: What, names: tuple[str, ...]) -> bool:
+    """Whether it is a rate of these names, of floats in all tiles or in one on the units for doubles."""
+    dtype, tile, name = what
+    return dtype == "float32" and name in names and (tile is None or tile >= IN_DOUBLES)
 
 
 def main() -> None:
@@ -102,18 +57,14 @@ def main() -> None:
     options = parser.parse_args()
     known = [p for p in fit_device.points([r for r in together(options.model) if not r["held_out"]]) if p[0] == "float32"]
     known = [p for p in known if is_aligned(p[3].k, p[3].n, p[0])]
-    thin, uneven = [point for file in options.thin for point in points(file) if point[0] == "float32"], list(points(options.uneven))
+    thin, uneven = [point for file in options.thin for point in points(file)], list(points(options.uneven))
 
     def off(device: Device) -> float:
         of_known, of_thin = errors(device, known), errors(device, thin)
         return OFTEN * statistics.fmean(of_known) + statistics.fmean(of_thin) + WORST * max(of_known) + WORST / 4 * max(of_thin)
 
-    def off_uneven(device: Device) -> float:
-        found = errors(device, uneven)
-        return statistics.fmean(found) + WORST * max(found)
-
-    device = fit(load_device(options.device), off, (*OF_TILES, "share"), ("accumulating", "epilogue", "strip"))
-    device = fit(device, off_uneven, ("unaligned",), ("scattered", "scattered_epilogue"))
+    device = fit(load_device(options.device), off, lambda what: is_of(what, OF_THIN))
+    device = fit(device, lambda d: fit_device.off(d, uneven), lambda what: is_of(what, OF_UNEVEN))
     for name, found in (("model.py", known), ("thin.py", thin), ("uneven.py", uneven)):
         off_by = sorted(errors(device, found))
         told = f"median {statistics.median(off_by):.1%}, 90 % below {off_by[int(0.9 * len(off_by))]:.1%}, worst {off_by[-1]:.1%}"

@@ -140,9 +140,8 @@ def tune(
     keep: Annotated[bool, typer.Option("--keep", help="Keep it for GPUs like this one under this driver: `auto` uses it.")] = False,
 ) -> None:
     """Measure the GPU here, and describe it for the planner (default: print it)."""
-    from bilinear.runtime.tune import driver_version
     from bilinear.runtime.tune import tune as measure
-    from bilinear.runtime.tuned import keep_description
+    from bilinear.runtime.tuned import driver_version, keep_description
 
     with progress_bar() as progress:
         device = measure(progress)

@@ -156,10 +156,11 @@ class _Weighing:
     def is_large(self, way: Way, block: tuple[int, int, int]) -> bool:
         """Whether the model is any good for a way with blocks of these extents."""
         p = self.problem
-        least, is_even = LEAST_PLAIN_BLOCK.get(p.dtype), p.lies_evenly and not p.column_major and is_aligned(p.k, p.n, p.dtype)
-        if least is None or not is_even or not set(way.levels) <= set(PLAIN):
-            return min(block) >= LEAST_BLOCK
-        return all(extent >= most for extent, most in zip(block, least, strict=True))
+        is_even = p.lies_evenly and not p.column_major and is_aligned(p.k, p.n, p.dtype)
+        least = (LEAST_BLOCK,) * 3
+        if is_even and set(way.levels) <= set(PLAIN):
+            least = LEAST_PLAIN_BLOCK.get(p.dtype, least)
+        return all(extent >= enough for extent, enough in zip(block, least, strict=True))
 
     def figures(self, way: Way) -> Candidate:
         """A candidate with its figures, in the tile that is fastest for it; `why` says why it cannot run."""

@@ -14,7 +14,7 @@ from bilinear.planner.ways import hashes
 from bilinear.resources import implementation_sha256, write_file
 from bilinear.version import __version__
 
-FORMAT = "bilinear-plan/4"
+FORMAT = "bilinear-plan/5"
 
 
 def plan_json(choice: Choice) -> str:

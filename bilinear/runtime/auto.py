@@ -91,10 +91,13 @@ def _described(named: str, index: int) -> Device | None:
         return None
     import cupy
 
-    from bilinear.runtime.tuned import kept_description  # with what finds folders, of which a plan for a named device needs none
+    from bilinear.runtime.tuned import (  # with what finds folders, of which a plan for a named device needs none
+        driver_version,
+        kept_description,
+    )
 
     name = cupy.cuda.runtime.getDeviceProperties(index)["name"].decode()
-    device = kept_description(name, int(cupy.cuda.runtime.driverGetVersion())) or device_named(name)
+    device = kept_description(name, driver_version()) or device_named(name)
     if device is None:
         _log().info("no description of %s: auto is the library's multiply; `bilinear tune --keep` makes one", name)
     return device

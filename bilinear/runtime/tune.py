@@ -89,13 +89,6 @@ def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device
     return replace(device, call=max(1.0, bench.call() * 1e6 - 3 * launch), scan=2 * launch + 10)
 
 
-def driver_version() -> int:
-    """The version of the GPU's driver, as 13000 for CUDA 13.0."""
-    import cupy
-
-    return int(cupy.cuda.runtime.driverGetVersion())
-
-
 def _start_of(dtype: str) -> ElementRates:
     """The tiles, and rates that are yet to be measured."""
     tiles = tuple(

@@ -7,14 +7,22 @@ import re
 from pathlib import Path
 
 from bilinear.errors import BilinearError, fail
-from bilinear.planner.device import Device, load_device
+from bilinear.planner.device import Device, parse_device
 from bilinear.resources import write_file
 
 log = logging.getLogger("bilinear")
+ELSEWHERE = "bilinear tune -o FILE, then BILINEAR_DEVICE=FILE"
+
+
+def driver_version() -> int:
+    """The version of the GPU's driver, as 13000 for CUDA 13.0."""
+    import cupy
+
+    return int(cupy.cuda.runtime.driverGetVersion())
 
 
 def kept_at(name: str, driver: int) -> Path | None:
-    """The file for a GPU of this name under this driver, a number such as 13000 for CUDA 13.0; None where there is no home folder."""
+    """The file for a GPU of this name under this driver; None where there is no home folder."""
     from platformdirs import user_data_path
 
     try:
@@ -29,23 +37,25 @@ def keep_description(device: Device, driver: int) -> Path:
     """Keep a description for GPUs of its name under this driver, and say where. Raises `BilinearError` (E612) where that fails."""
     path = kept_at(device.name, driver)
     if path is None:
-        raise fail("E612", "there is no home folder to keep a description in", "bilinear tune -o FILE, then BILINEAR_DEVICE=FILE")
+        raise fail("E612", "there is no home folder to keep a description in", ELSEWHERE)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise fail("E612", f"cannot write {path}: {error.strerror or error}", "bilinear tune -o FILE, then BILINEAR_DEVICE=FILE") from None
+        raise fail("E612", f"cannot write {path}: {error.strerror or error}", ELSEWHERE) from None
     write_file(path, device.json())
     return path
 
 
 def kept_description(name: str, driver: int) -> Device | None:
-    """What is kept for GPUs of this name under this driver; None where nothing is, or where it is not what this version reads."""
+    """What is kept for GPUs of this name under this driver; None where nothing is. What cannot be read is told, and not used."""
     path = kept_at(name, driver)
-    if path is None or not path.is_file():
+    if path is None:
         return None
     try:
-        device = load_device(str(path))
-    except BilinearError as error:
+        device = parse_device(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, BilinearError) as error:
         log.warning("a description is not used: %s", error)
         return None
     return device if device.name == name else None

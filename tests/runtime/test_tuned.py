@@ -67,6 +67,14 @@ def test_what_cannot_be_read_is_told_and_not_used(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING, "bilinear"):
         assert kept_description(MINE.name, 13000) is None
     assert "a description is not used" in caplog.text and "E542" in caplog.text
+    caplog.clear()
+    path = kept_at(MINE.name, 13000)
+    assert path is not None
+    path.unlink()
+    path.mkdir()  # which no user reads as a file, not even root
+    with caplog.at_level(logging.WARNING, "bilinear"):
+        assert kept_description(MINE.name, 13000) is None
+    assert "a description is not used" in caplog.text
 
 
 def test_a_place_that_cannot_be_written_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
