@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bilinear import __version__
-from bilinear.cli import benching, combining, discovering, exchanging, listing, planning, proving, running, sharing, starting
+from bilinear.cli import benching, combining, discovering, exchanging, listing, planning, proving, running, sharing, starting, tuning
 from bilinear.errors import BilinearError, StageError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Fast matrix multiplication, proved.")
@@ -21,7 +21,7 @@ app.command()(running.show)
 app.command()(combining.combine)
 app.command()(planning.schedule)
 app.command()(planning.plan)
-app.command()(planning.tune)
+app.command()(tuning.tune)
 app.command()(benching.bench)
 app.command("import")(exchanging.import_)
 app.command()(exchanging.export)

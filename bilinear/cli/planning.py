@@ -1,4 +1,4 @@
-"""schedule, plan and tune."""
+"""schedule and plan."""
 
 from __future__ import annotations
 
@@ -133,23 +133,3 @@ def plan(
     print(plan_table(choice, explain))
     if explain:
         print("\n" + pareto_table(choice))
-
-
-def tune(
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write it to a file.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep it for GPUs like this one under this driver: `auto` uses it.")] = False,
-) -> None:
-    """Measure the GPU here, and describe it for the planner (default: print it)."""
-    from bilinear.runtime.tune import tune as measure
-    from bilinear.runtime.tuned import driver_version, keep_description
-
-    with progress_bar() as progress:
-        device = measure(progress)
-    if keep:
-        print(f"kept in {keep_description(device, driver_version())}: `auto` uses it on every {device.name} under this driver")
-    if output is None:
-        if not keep:
-            print(device.json(), end="")
-        return
-    write_file(output, device.json())
-    print(f"written to {output}; BILINEAR_DEVICE={output} makes `auto` use it")

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from bilinear.errors import fail
 from bilinear.ir.number import UNIT_ROUNDOFF
-from bilinear.ir.plan import TILES
+from bilinear.ir.plan import TILES, Plan
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.choice import LIBRARY, MOST_LEVELS, Candidate, Choice, Problem
 from bilinear.planner.device import Device
-from bilinear.planner.model import ITEMSIZE, ProductWork, fastest_tile, geometric_mean, is_aligned, library_seconds, product_seconds
+from bilinear.planner.model import (
+    ITEMSIZE,
+    Extents,
+    ProductWork,
+    each_tile,
+    fastest_tile,
+    geometric_mean,
+    is_aligned,
+    library_seconds,
+    product_seconds,
+)
 from bilinear.planner.plan import core_of, make_plan
 from bilinear.planner.ways import MOST_PRODUCTS, PLAIN, Way, algorithm_named, authored, lowered, strategies, ways
 from bilinear.resources import implementation_sha256
@@ -26,7 +37,9 @@ LEAST_GAIN_PLAIN = 0.08
 faster."""
 LEAST_BLOCK = 512
 """Plans with a block that is smaller in some extent are not weighed."""
-LEAST_PLAIN_BLOCK = {"float32": (17, 64, 17)}
+LEAST_TIMED_BLOCK, LEAST_INNER = 128, 16
+"""The same of plans that are timed before they are chosen; and of their inner extent where they are plain."""
+LEAST_PLAIN_BLOCK: dict[str, Extents] = {"float32": (17, 64, 17)}
 """But for plain ones of one matrix each, whose rows begin at multiples of 16 bytes: results of more than half a small tile in both extents,
 and sums that a tile is not begun for in vain. No double ones that were measured are ahead there."""
 MEMORY_SHARE = 0.9
@@ -44,8 +57,7 @@ def make_choice(problem: Problem, device: Device, explain: bool = False) -> Choi
     library = best = weighed.library()
     able: list[Candidate] = [library]
     refused: list[Candidate] = []
-    products = MANY_PRODUCTS if (library.ms or 0.0) < LONG_MS else MOST_PRODUCTS
-    for least, way in sorted((weighed.least_ms(way), way) for way in ways(problem) if way.outline.products <= products):
+    for least, way in sorted((weighed.least_ms(way), way) for way in weighed.ways()):
         candidate = weighed.weigh(way, least, library if explain else best)
         (refused if candidate.why else able).append(candidate)
         best = min(best, candidate, key=_by_time) if _is_worth_it(candidate, library) else best
@@ -57,6 +69,27 @@ def make_choice(problem: Problem, device: Device, explain: bool = False) -> Choi
     others = [replace(c, why=_why_lost(c, chosen, library)) for c in able if c is not chosen]
     first = replace(chosen, why=_why_chosen(chosen, library, able[0]))
     return Choice(problem, device.name, (first, *others, *refused), _hashes(chosen), implementation_sha256())
+
+
+def contenders(problem: Problem, device: Device) -> tuple[Candidate, ...]:
+    """What may be fastest where the model errs, for who can time it: every way in every tile that fits the limits, by predicted time.
+
+    Blocks may be smaller than those that the model is trusted with, and plain ones as small as they like.
+    """
+    weighed = _Weighing(problem, device, explain=False)
+    found = [c for way in weighed.ways() if weighed.is_worth_timing(way) for c in weighed.in_each_tile(way)]
+    borrowed = weighed.borrowed()
+    found += [] if borrowed is None else [borrowed]
+    return tuple(sorted((c for c in found if not c.why), key=_by_time))
+
+
+def timed_choice(problem: Problem, device: Device, timed: Sequence[Candidate]) -> Choice:
+    """The choice of the first of some candidates that were timed, the library's multiply among them, whose `ms` are measured."""
+    chosen, library = timed[0], next(candidate for candidate in timed if candidate.is_library)
+    gain = "nothing is faster" if chosen is library else f"{(library.ms or 0.0) / (chosen.ms or 1.0):.2f} times as fast as the library"
+    first = replace(chosen, why=f"timed: {gain}")
+    others = [replace(c, why=f"timed: {(c.ms or 0.0) / (chosen.ms or 1.0) - 1:.1%} slower") for c in timed[1:]]
+    return Choice(problem, device.name, (first, *others), _hashes(chosen), implementation_sha256())
 
 
 def least_gain(levels: tuple[str, ...]) -> float:
@@ -118,6 +151,11 @@ class _Weighing:
     device: Device
     explain: bool
 
+    def ways(self) -> Iterator[Way]:
+        """Those of no more products than their proofs and kernels are worth here."""
+        products = MANY_PRODUCTS if (self.library().ms or 0.0) < LONG_MS else MOST_PRODUCTS
+        return (way for way in ways(self.problem) if way.outline.products <= products)
+
     def library(self) -> Candidate:
         p = self.problem
         ms = library_seconds((p.m, p.k, p.n), p.dtype, self.device) * 1e3
@@ -157,17 +195,34 @@ class _Weighing:
         """Whether the model is any good for a way with blocks of these extents."""
         p = self.problem
         is_even = p.lies_evenly and not p.column_major and is_aligned(p.k, p.n, p.dtype)
-        least = (LEAST_BLOCK,) * 3
+        least: Extents = (LEAST_BLOCK,) * 3
         if is_even and set(way.levels) <= set(PLAIN):
             least = LEAST_PLAIN_BLOCK.get(p.dtype, least)
         return all(extent >= enough for extent, enough in zip(block, least, strict=True))
 
+    def is_worth_timing(self, way: Way) -> bool:
+        """Whether a way that the model may misjudge shall be timed."""
+        block = self.block(way)
+        return min(block) >= LEAST_TIMED_BLOCK or (set(way.levels) <= set(PLAIN) and block[1] >= LEAST_INNER)
+
     def figures(self, way: Way) -> Candidate:
         """A candidate with its figures, in the tile that is fastest for it; `why` says why it cannot run."""
+        plan = self.plan(way)
+        return self.in_a_tile(way, plan, *fastest_tile(way.outline.profile, plan, self.problem.dtype, self.device))
+
+    def in_each_tile(self, way: Way) -> Iterator[Candidate]:
+        """The same, in every tile."""
+        plan = self.plan(way)
+        return (self.in_a_tile(way, plan, *found) for found in each_tile(way.outline.profile, plan, self.problem.dtype, self.device))
+
+    def plan(self, way: Way) -> Plan:
+        """How a way lies on the problem's operands."""
         p, own = self.problem, way.outline
-        plan = make_plan(own.frame, p.m, p.k, p.n, ITEMSIZE[p.dtype], frozenset(p.column_major), own.lifetimes)
-        seconds, tile = fastest_tile(own.profile, plan, p.dtype, self.device)
-        workspace = plan.workspace_elements * ITEMSIZE[p.dtype]
+        return make_plan(own.frame, p.m, p.k, p.n, ITEMSIZE[p.dtype], frozenset(p.column_major), own.lifetimes)
+
+    def in_a_tile(self, way: Way, plan: Plan, seconds: float, tile: int) -> Candidate:
+        """A candidate that takes so long in a tile."""
+        workspace = plan.workspace_elements * ITEMSIZE[self.problem.dtype]
         found = replace(_candidate(way), ms=seconds * 1e3, workspace=workspace, error=self.error(way), tile=tile)
         return replace(found, why=self.why_not(found))
 

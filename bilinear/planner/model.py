@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import cbrt, ceil
@@ -89,8 +89,13 @@ def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
 
 def fastest_tile(profile: Profile, plan: Plan, dtype: str, device: Device) -> tuple[float, int]:
     """Seconds that a plan takes in the tile that is fastest for it, and that tile."""
+    return min(each_tile(profile, plan, dtype, device))
+
+
+def each_tile(profile: Profile, plan: Plan, dtype: str, device: Device) -> Iterator[tuple[float, int]]:
+    """Seconds that a plan takes in each tile, and that tile."""
     beside = _beside_products(profile, plan, dtype, device)
-    return min((beside + _in_a_tile(profile, replace(plan, tile=tile), dtype, device), tile) for tile in TILES[dtype])
+    return ((beside + _in_a_tile(profile, replace(plan, tile=tile), dtype, device), tile) for tile in TILES[dtype])
 
 
 def _beside_products(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:

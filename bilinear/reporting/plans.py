@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bilinear.planner.choice import Candidate, Choice, pareto_front
 from bilinear.planner.saved import plan_json
 from bilinear.reporting.table import aligned
 
-__all__ = ["limits", "pareto_rows", "pareto_table", "plan_json", "plan_rows", "plan_table"]
+__all__ = ["limits", "pareto_rows", "pareto_table", "plan_json", "plan_rows", "plan_table", "timed_table"]
 SHOWN = 4
 """Candidates that are shown where nobody asks for an explanation."""
 HEADER = ("plan", "inputs", "strategy", "ms", "TFLOP/s", "workspace", "error bound", "why")
+TIMED_HEADER = ("shape", "dtype", "inputs", "fastest", "tile", "workspace", "ms", "library", "ratio")
+_SIZE_NAMES = ("usual", "large", "small")
+TILE_NAMES = (*_SIZE_NAMES, *(f"{name}, doubles" for name in _SIZE_NAMES))
+"""Of tiles by their numbers; `doubles`: products of floats on the matrix units for doubles."""
 Rows = list[tuple[str, ...]]
 """A table: the header, then the rows."""
 
@@ -30,6 +36,19 @@ def pareto_table(choice: Choice) -> str:
     """What more workspace buys: the candidates that nothing beats in both time and workspace."""
     header, *rows = pareto_rows(choice)
     return "\n".join(aligned(rows, header))
+
+
+def timed_table(choices: Sequence[Choice]) -> str:
+    """What was found fastest by timing, a problem a line, beside the library's multiply."""
+    return "\n".join(aligned([_timed_row(choice) for choice in choices], TIMED_HEADER))
+
+
+def _timed_row(choice: Choice) -> tuple[str, ...]:
+    p, chosen = choice.problem, choice.chosen
+    library = next(candidate for candidate in choice.candidates if candidate.is_library).ms or 0.0
+    own = chosen.ms or library
+    what = (f"{p.m}x{p.k}x{p.n}", p.dtype, chosen.promise, chosen.name, TILE_NAMES[chosen.tile] if chosen.levels else "-")
+    return (*what, _bytes(chosen.workspace or 0), f"{own:.4g}", f"{library:.4g}", f"{library / own:.2f}")
 
 
 def plan_rows(choice: Choice) -> Rows:

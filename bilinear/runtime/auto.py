@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.planner.choice import Choice, Problem
 from bilinear.planner.choose import make_choice, pinned_choice
 from bilinear.planner.device import Device, device_named, load_device
-from bilinear.planner.model import ITEMSIZE
+from bilinear.planner.model import ITEMSIZE, is_aligned
 from bilinear.runtime.safety import has_gaps, is_by_column, lies_evenly, shares_memory
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ def plan(
 ) -> Choice:
     """The plan for C (m x n) = A (m x k) * B (k x n): what `matmul(..., plan=...)` runs, and why each alternative lost.
 
-    `device` is a shipped description's name, a file of `bilinear tune`, or a `Device`; by default that of the current GPU. `inputs` says
+    `device` is a shipped description's name, a file of `bilinear tune`, or a `Device`; by default that of the current GPU, on which a plan
+    that `bilinear tune --search` found for this problem comes first. `inputs` says
     what may happen to A and B; `workspace` is the most bytes of it, "none" or "unlimited"; `accuracy` the largest
     max|C - A*B| / (max|A| max|B|) that the error bound may allow. With `explain`, error bounds are computed for every candidate. `levels`
     pins shipped algorithms, the outermost level first, instead of choosing: ("winograd_depth_first", "winograd"). With `accumulate` the
@@ -49,9 +52,13 @@ def plan(
         raise fail("E541", "there is no GPU here that a description is known of", "give device='h200', or a file of `bilinear tune`")
     m, k, n = (int(e) if isinstance(e, np.integer) else e for e in (m, k, n))
     problem = Problem(m, k, n, _dtype_name(dtype), inputs, budget, accuracy, accumulate=accumulate)
+    if not is_aligned(k, n, problem.dtype):
+        problem = replace(problem, lies_evenly=False)
     if levels is not None and (isinstance(levels, str) or not isinstance(levels, Sequence)):
         raise fail("E543", f"levels={levels!r} names no algorithms", 'give them as ("winograd_depth_first", "winograd")')
-    return make_choice(problem, known, explain) if levels is None else pinned_choice(problem, known, tuple(levels))
+    if levels is not None:
+        return pinned_choice(problem, known, tuple(levels))
+    return _chosen(problem, known, explain, gpu_here() if device is None else None)
 
 
 def _log() -> Logger:
@@ -73,14 +80,35 @@ def _dtype_name(dtype: Any) -> str:
 
 def current_device() -> Device | None:
     """The description of the current GPU: what BILINEAR_DEVICE names, else what `bilinear tune` kept, else a shipped one, else None."""
+    return _described(os.environ.get("BILINEAR_DEVICE", ""), _index())
+
+
+def gpu_here() -> tuple[str, int] | None:
+    """By what is kept for the current GPU: its name, and the version of its driver. None where there is none, or BILINEAR_DEVICE is set."""
+    if "cupy" not in sys.modules or os.environ.get("BILINEAR_DEVICE"):  # to look for CuPy in vain takes longer than to choose
+        return None
+    index = _index()
+    return None if index < 0 else _identity(index)
+
+
+def _index() -> int:
+    """The number of the current GPU, -1 where there is none."""
     try:
         import cupy
 
-        index = int(cupy.cuda.Device().id)
+        return int(cupy.cuda.Device().id)
     except Exception as error:  # no CuPy, no driver, no GPU: many kinds
         _log().debug("no GPU: %s", error)
-        index = -1
-    return _described(os.environ.get("BILINEAR_DEVICE", ""), index)
+        return -1
+
+
+@lru_cache(maxsize=64)
+def _identity(index: int) -> tuple[str, int]:
+    import cupy
+
+    from bilinear.runtime.tuned import driver_version  # with what finds folders, of which a plan for a named device needs none
+
+    return cupy.cuda.runtime.getDeviceProperties(index)["name"].decode(), driver_version()
 
 
 @lru_cache(maxsize=64)
@@ -89,22 +117,20 @@ def _described(named: str, index: int) -> Device | None:
         return load_device(named)
     if index < 0:
         return None
-    import cupy
+    from bilinear.runtime.tuned import kept_description
 
-    from bilinear.runtime.tuned import (  # with what finds folders, of which a plan for a named device needs none
-        driver_version,
-        kept_description,
-    )
-
-    name = cupy.cuda.runtime.getDeviceProperties(index)["name"].decode()
-    device = kept_description(name, driver_version()) or device_named(name)
+    name, driver = _identity(index)
+    device = kept_description(name, driver) or device_named(name)
     if device is None:
         _log().info("no description of %s: auto is the library's multiply; `bilinear tune --keep` makes one", name)
     return device
 
 
 def choice_for(a: Any, b: Any, out: Any, dtype: Any, inputs: str, budget: int | None, accumulate: bool = False) -> Choice | None:
-    """What the model chooses for these arrays on the current GPU; None (the library) where nothing is known or nothing else can run."""
+    """What runs for these arrays on the current GPU: what was found for them by timing, else what the model chooses.
+
+    None (the library) where nothing is known or nothing else can run.
+    """
     if a.ndim < 2 or b.ndim < 2 or 0 in (*a.shape, *b.shape) or str(dtype) not in ("float32", "float64"):
         return None
     if not a.dtype == b.dtype == dtype or (out is not None and (out.dtype != dtype or shares_memory(out, a) or shares_memory(out, b))):
@@ -112,16 +138,32 @@ def choice_for(a: Any, b: Any, out: Any, dtype: Any, inputs: str, budget: int | 
     device = current_device()
     if device is None:
         return None
+    return _logged(problem_of(a, b, out, inputs, budget, accumulate), device, gpu_here() if a.ndim == b.ndim == 2 else None)
+
+
+def problem_of(a: Any, b: Any, out: Any, inputs: str, budget: int | None, accumulate: bool = False) -> Problem:
+    """What is asked for by arrays of one type (`out` may be None) and limits."""
     by_column = tuple(name for name, x in (("A", a), ("B", b), ("C", out)) if x is not None and is_by_column(x))
     gaps, even = out is not None and has_gaps(out), all(lies_evenly(x) for x in (a, b, out) if x is not None)
-    problem = Problem(a.shape[-2], a.shape[-1], b.shape[-1], str(dtype), inputs, budget, None, by_column, accumulate, gaps, even)
-    return _logged(problem, device)
+    return Problem(a.shape[-2], a.shape[-1], b.shape[-1], str(a.dtype), inputs, budget, None, by_column, accumulate, gaps, even)
 
 
 @lru_cache(maxsize=1024)
-def _logged(problem: Problem, device: Device) -> Choice:
+def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int] | None) -> Choice:
+    """What was found for a problem by timing on such a GPU, else what the model chooses."""
+    if gpu is not None:
+        from bilinear.runtime.tuned import kept_plan
+
+        kept = kept_plan(problem, *gpu)
+        if kept is not None:
+            return kept
+    return make_choice(problem, device, explain)
+
+
+@lru_cache(maxsize=1024)
+def _logged(problem: Problem, device: Device, gpu: tuple[str, int] | None) -> Choice:
     """The choice, told once."""
-    choice = make_choice(problem, device)
+    choice = _chosen(problem, device, False, gpu)
     shape, chosen = f"{problem.m} x {problem.k} x {problem.n}", choice.chosen
     _log().info("auto, %s of %s on %s: %s (%s)", shape, problem.dtype, device.name, chosen.name, chosen.why)
     return choice

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.measurement import Shape
 from bilinear.ir.number import UNIT_ROUNDOFF
 from bilinear.ir.plan import SMALL, USUAL, tile_beside
-from bilinear.planner.choice import Choice
+from bilinear.planner.choice import Candidate, Choice
 from bilinear.planner.choose import way_error
 from bilinear.planner.device import Device
 from bilinear.planner.model import ITEMSIZE
@@ -94,10 +94,11 @@ def pinned(word: str) -> Case:
 
 
 def choose(task: Task, case: Case, device: Device) -> Choice:
-    """The plan of a case; raises `BilinearError` (E543, E408) where there is none."""
+    """The plan of a case; raises `BilinearError` (E543, E408) where there is none. A plain call runs what is kept for the GPU here, too."""
     m, k, n = task.shape
     budget = None if case.budget is None else int(case.budget * m * n * ITEMSIZE[task.dtype])
-    return auto.plan(m, k, n, task.dtype, device=device, inputs=case.inputs, workspace=budget, levels=case.levels or None)
+    known = None if case.by_auto else device
+    return auto.plan(m, k, n, task.dtype, device=known, inputs=case.inputs, workspace=budget, levels=case.levels or None)
 
 
 def bound_of(choice: Choice | None, inner: int, dtype: str) -> float:
@@ -110,32 +111,54 @@ def bound_of(choice: Choice | None, inner: int, dtype: str) -> float:
     return max(way_error(Way(part.levels, part.inputs), inner, UNIT_ROUNDOFF[dtype]) for part in chosen.parts)
 
 
+Built = tuple[tuple[str, ...], str, str, int]
+"""Levels, the promise of the inputs, the element type and the tile, of which kernels are built."""
+
+
 def build_ahead(tasks: Sequence[Task], device: Device, progress: Progress = no_progress) -> None:
     """Fill the cache of kernels, a process a core, so that the GPU does not wait for proofs and for the compiler."""
+    needed = set()
+    for task in tasks:
+        for case in task.cases:
+            with suppress(BilinearError):  # what cannot run is told when it is to be measured
+                needed |= kernels_of(choose(task, case, device).chosen, task.dtype)
+    with builder(progress) as build:
+        build(needed)
+
+
+def kernels_of(chosen: Candidate, dtype: str) -> set[Built]:
+    """What a candidate needs built: nothing for the library's multiply."""
+    return {(part.levels, part.inputs, dtype, part.tile) for part in chosen.parts if part.levels}
+
+
+@contextmanager
+def builder(progress: Progress = no_progress) -> Iterator[Callable[[set[Built]], None]]:
+    """What fills the cache of kernels, in processes that are started when there is enough to build, and end with the context."""
     from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
     from multiprocessing import get_context
 
     import cupy
 
-    needed = set()
-    for task in tasks:
-        for case in task.cases:
-            with suppress(BilinearError):  # what cannot run is told when it is to be measured
-                chosen = choose(task, case, device).chosen
-                needed |= {(part.levels, part.inputs, task.dtype, part.tile) for part in chosen.parts}
-    slow_first = sorted((way for way in needed if way[0]), key=lambda way: -len(way[0]))
+    one = partial(_build, architecture=f"sm_{cupy.cuda.Device().compute_capability}")
     cores = os.cpu_count() or 1
-    if min(cores, len(slow_first)) < WORTH_A_POOL:
-        return
-    build = partial(_build, architecture=f"sm_{cupy.cuda.Device().compute_capability}")
-    pool = ProcessPoolExecutor(min(cores, len(slow_first)), mp_context=get_context("spawn"))
-    with suppress(BrokenExecutor), pool:  # what cannot be built is told when it is to run
-        for done, _ in enumerate(pool.map(build, slow_first)):
-            progress("building kernels", done, len(slow_first))
+    with ExitStack() as ending:
+        pools: list[ProcessPoolExecutor] = []
+
+        def build(needed: set[Built]) -> None:
+            if min(cores, len(needed)) < WORTH_A_POOL:
+                return
+            with suppress(BrokenExecutor):  # what cannot be built is told when it is to run
+                if not pools:
+                    pools.append(ending.enter_context(ProcessPoolExecutor(cores, mp_context=get_context("spawn"))))
+                slow_first = sorted(needed, key=lambda kernel: (-len(kernel[0]), kernel))
+                for done, _ in enumerate(pools[0].map(one, slow_first)):
+                    progress("building kernels", done, len(needed))
+
+        yield build
 
 
-def _build(way: tuple[tuple[str, ...], str, str, int], architecture: str) -> None:
-    levels, inputs, dtype, tile = way
+def _build(kernel: Built, architecture: str) -> None:
+    levels, inputs, dtype, tile = kernel
     with suppress(BilinearError):
         each = tuple(Level(known.scheme, known.schedule) for known in map(algorithm_named, levels))
         build_program(prepare_levels(each, inputs), dtype, [architecture], tile=tile)

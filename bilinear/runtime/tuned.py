@@ -1,4 +1,4 @@
-"""Tuned: where the description that `bilinear tune --keep` measured is kept, one for each kind of GPU and version of its driver."""
+"""Tuned: where what `bilinear tune` found is kept, for each kind of GPU and version of its driver: a description, and timed plans."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 
 from bilinear.errors import BilinearError, fail
+from bilinear.planner.choice import Choice, Problem
 from bilinear.planner.device import Device, parse_device
+from bilinear.planner.saved import load_plan, save_plan
 from bilinear.resources import write_file
 
 log = logging.getLogger("bilinear")
@@ -38,12 +40,48 @@ def keep_description(device: Device, driver: int) -> Path:
     path = kept_at(device.name, driver)
     if path is None:
         raise fail("E612", "there is no home folder to keep a description in", ELSEWHERE)
+    _make_folder(path)
+    write_file(path, device.json())
+    return path
+
+
+def kept_plan_at(problem: Problem, name: str, driver: int) -> Path | None:
+    """The file for the plan of a problem on such a GPU; None without a home folder, and for unusual layouts and limits."""
+    described, p = kept_at(name, driver), problem
+    if described is None or p != Problem(p.m, p.k, p.n, p.dtype, p.inputs, p.workspace, lies_evenly=p.lies_evenly):
+        return None
+    budget = "" if p.workspace is None else f"-{p.workspace}"
+    return described.with_suffix("") / f"{p.dtype}-{p.m}x{p.k}x{p.n}-{p.inputs}{budget}.json"
+
+
+def keep_plan(choice: Choice, driver: int) -> Path:
+    """Keep a plan for its problem on GPUs of its name under this driver, and say where. Raises `BilinearError` (E612) where that fails."""
+    path = kept_plan_at(choice.problem, choice.device, driver)
+    if path is None:
+        raise fail("E612", "there is no place to keep this plan in", "bilinear plan --json, and load_plan")
+    _make_folder(path)
+    save_plan(choice, path)
+    return path
+
+
+def kept_plan(problem: Problem, name: str, driver: int) -> Choice | None:
+    """The plan that is kept for a problem on such a GPU, or None. One that this version would run otherwise is told, and not used."""
+    path = kept_plan_at(problem, name, driver)
+    if path is None or not path.exists():
+        return None
+    try:
+        choice = load_plan(path)
+    except BilinearError as error:
+        log.warning("a plan is not used: %s", error)
+        return None
+    return choice if (choice.problem, choice.device) == (problem, name) else None
+
+
+def _make_folder(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise fail("E612", f"cannot write {path}: {error.strerror or error}", ELSEWHERE) from None
-    write_file(path, device.json())
-    return path
 
 
 def kept_description(name: str, driver: int) -> Device | None:

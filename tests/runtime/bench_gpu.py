@@ -40,7 +40,7 @@ class Gpu(ModuleType):
         self.nan, self.empty, self.random = np.nan, np.empty, np.random
         self.ndarray = type("ndarray", (), {})
         properties = {"name": b"a pretended GPU"}
-        runtime = SimpleNamespace(getDeviceProperties=lambda index: properties, runtimeGetVersion=lambda: 13000)
+        runtime = SimpleNamespace(getDeviceProperties=lambda index: properties, runtimeGetVersion=lambda: 13000, driverGetVersion=lambda: 13000)
         stream = SimpleNamespace(synchronize=lambda: None)
         device = SimpleNamespace(id=0, compute_capability="90", pci_bus_id="0000:00:00.0")
         elapsed = lambda start, end: end.at - start.at  # noqa: E731
@@ -121,7 +121,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(choose, "LEAST_BLOCK", 32)
     monkeypatch.setattr(choose, "ways", few_ways)
     monkeypatch.delenv("BILINEAR_USE_LIBRARY", raising=False)
-    for cached in (make_choice, auto._logged, bench_timing._holder):
+    for cached in (make_choice, auto._chosen, auto._logged, auto._identity, bench_timing._holder):
         cached.cache_clear()
     decide._decisions.clear()
     return gpu

@@ -21,22 +21,28 @@ H200 = load_device("h200")
 MINE = replace(H200, name="My GPU, 80 GB", bandwidth=1234.0)
 
 
+def forget() -> None:
+    """What was found for a GPU."""
+    for cached in (auto._described, auto._identity, auto._chosen, auto._logged):
+        cached.cache_clear()
+
+
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("BILINEAR_DEVICE", raising=False)
     load_device.cache_clear()
-    auto._described.cache_clear()
+    forget()
     yield
     load_device.cache_clear()
-    auto._described.cache_clear()
+    forget()
 
 
 def gpu(monkeypatch: pytest.MonkeyPatch, name: str, driver: int) -> None:
     """A CuPy that knows the name of the GPU and the version of its driver."""
     runtime = SimpleNamespace(getDeviceProperties=lambda index: {"name": name.encode()}, driverGetVersion=lambda: driver)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(Device=lambda: SimpleNamespace(id=0), runtime=runtime)))
-    auto._described.cache_clear()
+    forget()
 
 
 def test_what_is_kept_is_found_for_its_gpu_and_driver_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,171 @@
+"""Search: ways and tiles for problems, timed on the GPU here in the order in which the model trusts them, the fastest checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from math import inf
+from time import perf_counter
+from typing import Any, Protocol
+
+from bilinear.analysis.integer_range import integer_range
+from bilinear.codegen.program import Progress, no_progress
+from bilinear.errors import fail
+from bilinear.ir.measurement import LeftOut, Shape
+from bilinear.planner.choice import LIBRARY, Candidate, Choice, Problem
+from bilinear.planner.choose import contenders, timed_choice
+from bilinear.planner.device import Device
+from bilinear.runtime.auto import problem_of
+from bilinear.runtime.bench_check import check, fill_normal
+from bilinear.runtime.bench_tasks import Built, bound_of, builder, kernels_of
+from bilinear.runtime.bench_timing import interleaved, median
+from bilinear.runtime.decide import plan_for
+from bilinear.runtime.fitted import chosen_recipe
+from bilinear.runtime.matmul import matmul
+from bilinear.runtime.repeat import uses_library
+
+NEAR = 1.35
+"""What is predicted to take so many times as long as the best of model and library is not timed."""
+MOST, AT_ONCE = 48, 8
+"""Contenders of a problem that are timed, and of those so many beside each other; the time is looked at in between."""
+FINALISTS = 4
+FEW, ROUNDS = 3, 9
+"""Rounds for all contenders, and for the fastest of them."""
+LEAST_GAIN = 0.01
+"""The library's multiply runs unless a plan was faster by this part."""
+SETTLE_MS = 20.0
+
+
+class Stand(Protocol):
+    """Where one problem is timed."""
+
+    def build(self, candidates: Sequence[Candidate]) -> None:
+        """Have the kernels of some candidates ready."""
+
+    def times(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
+        """Milliseconds of each, interleaved; infinite where memory ends."""
+
+    def bound(self, candidate: Candidate) -> float:
+        """The error bound of a candidate that multiplied rightly here; raises `BilinearError` (E685) for one that did not."""
+
+
+def search(
+    shapes: Sequence[tuple[Shape, str]],
+    inputs: str,
+    budget: int | None,
+    device: Device,
+    seconds: float,
+    progress: Progress = no_progress,
+) -> Iterator[Choice | LeftOut]:
+    """The fastest plan for each of some shapes and element types, or why there is none; a problem takes its share of the time that is left.
+
+    Every candidate's `ms` is measured. Raises `BilinearError` (E685) for a plan that multiplies wrongly.
+    """
+    ends = perf_counter() + seconds
+    with builder() as build:
+        for number, (shape, dtype) in enumerate(shapes):
+            told, left = f"{'x'.join(map(str, shape))} {dtype}", ends - perf_counter()
+            progress(told, number, len(shapes))
+            if left <= 0:
+                yield LeftOut(told, "the time was over")
+                continue
+            try:
+                stand = GpuStand(shape, dtype, inputs, budget, device, build)
+                yield fastest(stand.problem, device, stand, perf_counter() + left / (len(shapes) - number))
+            except MemoryError as error:
+                yield LeftOut(told, f"out of memory: {error}")
+    progress("done", len(shapes), len(shapes))
+
+
+def require_use() -> None:
+    """Refuse (E687) where what is found would not be run."""
+    if uses_library():
+        raise fail("E687", "BILINEAR_USE_LIBRARY makes everything the library's multiply: there is nothing to compare", "unset it")
+    if os.environ.get("BILINEAR_DEVICE"):
+        raise fail("E687", "BILINEAR_DEVICE names a description, and what is found would not be run beside it", "unset it")
+
+
+def fastest(problem: Problem, device: Device, stand: Stand, ends: float) -> Choice:
+    """The fastest way to run a problem, of those that are timed until then; the library's multiply is always timed."""
+    library = Candidate((), "preserve", LIBRARY, None, 0)
+    found = contenders(problem, device)
+    (limit,) = stand.times([library], FEW)
+    limit = NEAR * min(limit, found[0].ms or inf) if found else 0.0
+    near = [candidate for candidate in found if (candidate.ms or 0.0) <= limit][:MOST]
+    timed: list[Candidate] = []
+    for first in range(0, len(near), AT_ONCE):
+        if first and perf_counter() > ends:
+            break
+        some = near[first : first + AT_ONCE]
+        stand.build(some)
+        timed += _timed(some, stand.times(some, FEW))
+    final = [replace(candidate, error=stand.bound(candidate)) for candidate in sorted(timed, key=_ms)[:FINALISTS] if _ms(candidate) < inf]
+    final.insert(0, replace(library, error=stand.bound(library)))
+    library, *best = _timed(final, stand.times(final, ROUNDS))
+    best.sort(key=_ms)
+    is_worth_it = bool(best) and _ms(best[0]) < (1 - LEAST_GAIN) * _ms(library)
+    order = sorted([*best, library], key=_ms) if is_worth_it else [library, *best]
+    return timed_choice(problem, device, order)
+
+
+def _timed(candidates: Sequence[Candidate], times: Sequence[float]) -> list[Candidate]:
+    return [replace(candidate, ms=ms) for candidate, ms in zip(candidates, times, strict=True)]
+
+
+def _ms(candidate: Candidate) -> float:
+    return inf if candidate.ms is None else candidate.ms
+
+
+class GpuStand:
+    """Operands on the GPU here, random normal data in them, and calls of `matmul` on them as a user makes them."""
+
+    def __init__(
+        self, shape: Shape, dtype: str, inputs: str, budget: int | None, device: Device, build: Callable[[set[Built]], None]
+    ) -> None:
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
+        m, k, n = shape
+        self._operands = cupy.empty((m, k), dtype), cupy.empty((k, n), dtype), cupy.empty((m, n), dtype)
+        fill_normal(*self._operands[:2], cupy.random.default_rng(8))
+        self._device, self._build = device, build
+        self.problem = problem_of(*self._operands, inputs, budget)
+
+    def build(self, candidates: Sequence[Candidate]) -> None:
+        """In processes, where there are enough of them."""
+        self._build(set().union(*(kernels_of(candidate, self.problem.dtype) for candidate in candidates)))
+
+    def times(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
+        """Medians over shuffled rounds, each call in a loop, behind some of its own."""
+        able: dict[int, Callable[[], Any]] = {}
+        for number, candidate in enumerate(candidates):
+            call = self._call(self._choice(candidate))
+            try:
+                call()
+            except MemoryError:
+                continue
+            able[number] = call
+        found = interleaved(able, rounds, 0, settle_ms=SETTLE_MS)
+        return [median(found[number]) if number in found else inf for number in range(len(candidates))]
+
+    def bound(self, candidate: Candidate) -> float:
+        """Checked on integers and on normal data, each into NaN."""
+        choice, (a, b, c) = self._choice(candidate), self._operands
+        recipe = chosen_recipe(choice)
+        is_integral = recipe is None or all(integer_range(own.schedule) is not None for own in plan_for(recipe, a, b, c).chain)
+        bound = bound_of(choice, self.problem.k, self.problem.dtype)
+        if not check(self._call(choice), a, b, c, candidate.promise, bound, is_integral).holds:
+            raise fail(
+                "E685", f"{candidate.name} at {self.problem.m}x{self.problem.k}x{self.problem.n}, {self.problem.dtype}, failed its check"
+            )
+        return bound
+
+    def _call(self, choice: Choice) -> Callable[[], Any]:
+        return partial(matmul, *self._operands, plan=choice)
+
+    def _choice(self, candidate: Candidate) -> Choice:
+        return timed_choice(
+            self.problem, self._device, (candidate,) if candidate.is_library else (candidate, Candidate((), "preserve", LIBRARY))
+        )
