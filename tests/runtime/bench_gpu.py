@@ -40,7 +40,8 @@ class Gpu(ModuleType):
         self.nan, self.empty, self.random = np.nan, np.empty, np.random
         self.ndarray = type("ndarray", (), {})
         properties = {"name": b"a pretended GPU"}
-        runtime = SimpleNamespace(getDeviceProperties=lambda index: properties, runtimeGetVersion=lambda: 13000, driverGetVersion=lambda: 13000)
+        versions = {"runtimeGetVersion": lambda: 13000, "driverGetVersion": lambda: 13000}
+        runtime = SimpleNamespace(getDeviceProperties=lambda index: properties, **versions)
         stream = SimpleNamespace(synchronize=lambda: None)
         device = SimpleNamespace(id=0, compute_capability="90", pci_bus_id="0000:00:00.0")
         elapsed = lambda start, end: end.at - start.at  # noqa: E731
