@@ -37,18 +37,21 @@ def cases(shape: Shape, dtype: str, quick: bool) -> Iterator[tuple[str, str, Cal
         choice = bilinear.plan(*shape, dtype, device="h200", inputs=inputs, levels=levels, accumulate=True)
         for tile in TILES[dtype]:
             candidates = (replace(choice.chosen, tile=tile), *choice.candidates[1:])
-            yield f"{levels[0]}, tile {tile}", inputs, partial(bilinear.matmul, plan=replace(choice, candidates=candidates))
+            plan, workspace = replace(choice, candidates=candidates), choice.chosen.workspace or 0
+            buffer = cupy.full(workspace // np.dtype(dtype).itemsize, cupy.nan, dtype) if workspace else None
+            yield f"{levels[0]}, tile {tile}", inputs, partial(bilinear.matmul, plan=plan, workspace=buffer)
     for name, inputs, count in () if quick else NAMED:
         yield f"{name}, {count} level(s)", inputs, partial(bilinear.matmul, algorithm=name, levels=count, inputs=inputs)
 
 
 def operand(values: np.ndarray, dtype: str, order: str) -> cupy.ndarray:
-    """A matrix at the begin of whole zeroed copies of 16 bytes.
+    """A matrix at the begin of whole copies of 16 bytes of NaN, as the workspaces are of NaN.
 
-    The last copy of an uneven row names fewer bytes, and the rest becomes zero, but initcheck takes all 16 for read.
+    The last copy of an uneven row names fewer bytes, and the rest becomes zero, but initcheck takes all 16 for read. What the results are
+    exact beside was not read.
     """
     lanes = 16 // np.dtype(dtype).itemsize
-    memory = cupy.zeros(-(-values.size // lanes) * lanes, dtype)
+    memory = cupy.full(-(-values.size // lanes) * lanes, cupy.nan, dtype)
     found = memory[: values.size].reshape(values.shape, order=order)
     found[...] = cupy.asarray(values, dtype)
     return found

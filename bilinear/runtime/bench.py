@@ -23,7 +23,17 @@ from bilinear.runtime.bench_launches import launch_times
 from bilinear.runtime.bench_library import library_calls
 from bilinear.runtime.bench_machine import Watch, machine
 from bilinear.runtime.bench_tasks import Case, Task, bound_of, choose, pinned
-from bilinear.runtime.bench_timing import Call, interleaved, median, median_interval, milliseconds, queued
+from bilinear.runtime.bench_timing import (
+    IN_A_ROW,
+    QUEUED_MS,
+    SHORT_MS,
+    Call,
+    interleaved,
+    median,
+    median_interval,
+    milliseconds,
+    queued,
+)
 from bilinear.runtime.decide import plan_for
 from bilinear.runtime.doctor import why_no_gpu
 from bilinear.runtime.fitted import chosen_recipe
@@ -31,11 +41,6 @@ from bilinear.runtime.matmul import matmul
 from bilinear.runtime.repeat import uses_library
 from bilinear.runtime.tune import tune
 
-SHORT_MS = 0.05
-"""Calls that the library does in less are timed on the device alone."""
-QUEUED_MS = 1.0
-"""Calls that the library does in less are timed on the device, too."""
-IN_A_ROW = 20
 SAVE_EVERY = 5.0
 """Seconds after which what was found is saved: a run can be cut."""
 ERROR_SIZE = 2048

@@ -15,6 +15,12 @@ from bilinear.ir.measurement import Interval
 Call = Callable[[], object]
 Key = TypeVar("Key")
 
+SHORT_MS = 0.05
+"""Calls that the library does in less are timed on the device alone."""
+QUEUED_MS = 1.0
+"""Calls that the library does in less are timed on the device, too."""
+IN_A_ROW = 20
+"""Calls that are queued on the device."""
 LEAST_MS, MOST_IN_A_ROW = 2.0, 100
 AHEAD_MS = 20.0
 """Calls that take less are timed behind one of their kind."""

@@ -20,7 +20,7 @@ from bilinear.planner.device import Device
 from bilinear.runtime.auto import problem_of
 from bilinear.runtime.bench_check import check, fill_normal
 from bilinear.runtime.bench_tasks import Built, bound_of, builder, kernels_of
-from bilinear.runtime.bench_timing import interleaved, median
+from bilinear.runtime.bench_timing import IN_A_ROW, QUEUED_MS, SHORT_MS, interleaved, median, milliseconds, queued
 from bilinear.runtime.decide import plan_for
 from bilinear.runtime.fitted import chosen_recipe
 from bilinear.runtime.matmul import matmul
@@ -36,6 +36,8 @@ FEW, ROUNDS = 3, 9
 LEAST_GAIN = 0.01
 """The library's multiply runs unless a plan was faster by this part."""
 SETTLE_MS = 20.0
+LIBRARY_ITSELF = Candidate((), "preserve", LIBRARY, None, 0)
+"""The library's multiply, before it is timed."""
 
 
 class Stand(Protocol):
@@ -89,8 +91,7 @@ def require_use() -> None:
 
 def fastest(problem: Problem, device: Device, stand: Stand, ends: float) -> Choice:
     """The fastest way to run a problem, of those that are timed until then; the library's multiply is always timed."""
-    library = Candidate((), "preserve", LIBRARY, None, 0)
-    found = contenders(problem, device)
+    library, found = LIBRARY_ITSELF, contenders(problem, device)
     (limit,) = stand.times([library], FEW)
     limit = NEAR * min(limit, found[0].ms or inf) if found else 0.0
     near = [candidate for candidate in found if (candidate.ms or 0.0) <= limit][:MOST]
@@ -132,13 +133,16 @@ class GpuStand:
         fill_normal(*self._operands[:2], cupy.random.default_rng(8))
         self._device, self._build = device, build
         self.problem = problem_of(*self._operands, inputs, budget)
+        library = self._call(self._choice(LIBRARY_ITSELF))
+        library()
+        self._is_short = milliseconds(library) < QUEUED_MS and median(queued({"library": library}, FEW, IN_A_ROW)["library"]) < SHORT_MS
 
     def build(self, candidates: Sequence[Candidate]) -> None:
         """In processes, where there are enough of them."""
         self._build(set().union(*(kernels_of(candidate, self.problem.dtype) for candidate in candidates)))
 
     def times(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
-        """Medians over shuffled rounds, each call in a loop, behind some of its own."""
+        """Medians over shuffled rounds, each call in a loop, behind some of its own; of short calls what they take on the device."""
         able: dict[int, Callable[[], Any]] = {}
         for number, candidate in enumerate(candidates):
             call = self._call(self._choice(candidate))
@@ -147,7 +151,7 @@ class GpuStand:
             except MemoryError:
                 continue
             able[number] = call
-        found = interleaved(able, rounds, 0, settle_ms=SETTLE_MS)
+        found = queued(able, rounds, IN_A_ROW) if self._is_short else interleaved(able, rounds, 0, settle_ms=SETTLE_MS)
         return [median(found[number]) if number in found else inf for number in range(len(candidates))]
 
     def bound(self, candidate: Candidate) -> float:
@@ -166,6 +170,5 @@ class GpuStand:
         return partial(matmul, *self._operands, plan=choice)
 
     def _choice(self, candidate: Candidate) -> Choice:
-        return timed_choice(
-            self.problem, self._device, (candidate,) if candidate.is_library else (candidate, Candidate((), "preserve", LIBRARY))
-        )
+        beside = () if candidate.is_library else (LIBRARY_ITSELF,)
+        return timed_choice(self.problem, self._device, (candidate, *beside))
