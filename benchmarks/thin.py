@@ -30,8 +30,8 @@ PARTS = 4
 ROUNDS, IN_A_ROW = 7, 10
 
 
-def drawn(seed: int, dtype: str) -> list[Shape]:
-    """The shapes of an element type."""
+def drawn(seed: int, dtype: str, is_uneven: bool = False) -> list[Shape]:
+    """The shapes of an element type; floats with rows of any length and shorter sides where they shall be uneven."""
     draw, found = random.Random(seed), list[Shape]()
 
     def side(least: int, most: int) -> int:
@@ -41,8 +41,11 @@ def drawn(seed: int, dtype: str) -> list[Shape]:
         if dtype == "float64":
             found.append((side(8, 32), side(2000, 5000), side(7000, 20000)))
             continue
-        k, n = (max(1, side(least, most) // MULTIPLE) * MULTIPLE for least, most in ((16, 8192), (16, 16384)))
-        shape = side(17, 8192), k, n
+        if is_uneven:
+            shape = side(4, 8192), side(64, 8192), side(4, 16384)
+        else:
+            k, n = (max(1, side(least, most) // MULTIPLE) * MULTIPLE for least, most in ((16, 8192), (16, 16384)))
+            shape = side(17, 8192), k, n
         if LEAST <= prod(shape) <= MOST:
             found.append(shape)
     return found
@@ -62,11 +65,13 @@ def measure(shape: Shape, dtype: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--uneven", action="store_true", help="floats alone, with rows of any length and shorter sides")
     parser.add_argument("--seconds", type=float, help="begin with no further shape after so long")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     start, rows = monotonic(), []
-    for shape, dtype in [(shape, family) for family in FAMILIES for shape in drawn(options.seed, family)]:
+    families = ("float32",) if options.uneven else tuple(FAMILIES)
+    for shape, dtype in [(shape, family) for family in families for shape in drawn(options.seed, family, options.uneven)]:
         if options.seconds is not None and monotonic() - start > options.seconds:
             print("stopped", flush=True)
             break

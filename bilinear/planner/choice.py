@@ -11,6 +11,8 @@ from bilinear.planner.model import ITEMSIZE
 from bilinear.version import __version__
 
 LIBRARY = "library"
+LIBRARIES = (LIBRARY, "cublas", "cublaslt")
+"""What the library's multiply is: on a GPU what rules of the extents choose (`runtime/library.py`), or one of both by name."""
 MOST_EXTENT = 2**31 - 1
 MOST_LEVELS = 20
 """No plan has more: twenty levels of two products each would be a million."""
@@ -75,7 +77,7 @@ class Candidate:
 
     `levels` names the algorithm of each level, the outermost first (none: the library's multiply), `strategy` says how each runs: `expand`
     (all sums, all products, all results), `recurse` (one product at a time, few temporaries) or `inplace` (sums in A and B themselves).
-    With a `rest` it is `borrow` (temporaries in what is computed later).
+    With a `rest` it is `borrow` (temporaries in what is computed later). For the library's multiply it is one of `LIBRARIES`.
 
     `ms` is the predicted time (None: not worth predicting), `workspace` exact bytes, `error` the bound that always holds of
     max|C - A*B| / (max|A| max|B|) (None where nobody asked), `why` the reason why it was chosen or lost, `tile` that of its products.
@@ -97,7 +99,7 @@ class Candidate:
     @property
     def name(self) -> str:
         """The candidate for readers."""
-        return "; ".join(name_of(part.levels) for part in self.parts)
+        return self.strategy if self.is_library else "; ".join(name_of(part.levels) for part in self.parts)
 
     @property
     def parts(self) -> tuple[Candidate | Part, ...]:

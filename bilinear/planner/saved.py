@@ -9,7 +9,7 @@ from typing import Any
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.plan import TILES
-from bilinear.planner.choice import MOST_LEVELS, Candidate, Choice, Part, Problem
+from bilinear.planner.choice import LIBRARIES, MOST_LEVELS, Candidate, Choice, Part, Problem
 from bilinear.planner.ways import hashes
 from bilinear.resources import implementation_sha256, write_file
 from bilinear.version import __version__
@@ -82,6 +82,8 @@ def _check(choice: Choice) -> None:
             raise ValueError("its promise of the inputs is not the problem's")
         if part is not chosen.parts[-1] and part.inputs != "preserve":
             raise ValueError("a part that is not the last one writes the inputs")
+        if part is chosen and not part.levels and chosen.strategy not in LIBRARIES:
+            raise ValueError(f"there is no library {chosen.strategy!r}")
         if len(part.levels) > MOST_LEVELS or (chosen.rest and not part.levels):
             raise ValueError("its first candidate makes no sense")
     if len(choice.sha256) != len(chosen.all_levels) or not all(name.isidentifier() for name in chosen.all_levels):

@@ -10,7 +10,7 @@ import numpy as np
 
 from bilinear.errors import BilinearError
 from bilinear.ir.plan import Plan
-from bilinear.planner.choice import Choice
+from bilinear.planner.choice import LIBRARY, Choice
 from bilinear.planner.prepare import check_promise
 from bilinear.runtime.auto import check_plan_fits, choice_for
 from bilinear.runtime.fitted import Recipe, Same, chosen_recipe, fitted_plan
@@ -54,13 +54,14 @@ class Decision:
     """What runs: a recipe, or the library's multiply for some reason.
 
     `plan` is what the recipe comes to where the operands run as they lie; None where they are converted first. Of what was chosen here
-    (`is_automatic`) and then cannot run, nobody is told: the library's multiply runs.
+    (`is_automatic`) and then cannot run, nobody is told: the library's multiply runs. `library` is one of `LIBRARIES`.
     """
 
     problem: ArrayProblem
     recipe: Recipe | None
     plan: Plan | None = None
     is_automatic: bool = False
+    library: str = LIBRARY
 
 
 _decisions: dict[tuple[Any, ...], Decision] = {}
@@ -85,11 +86,13 @@ def decide(asked: Asked, a: Any, b: Any, out: Any, touches: bool) -> Decision:
 
 def _decide(asked: Asked, a: Any, b: Any, out: Any, touches: bool) -> Decision:
     problem = fit(a, b, out)
-    recipe = _recipe(asked, a, b, out, problem)
+    choice = _choice(asked, a, b, out, problem)
+    recipe = _named(asked) if choice is None else chosen_recipe(choice)
     reason = _why_library(asked, recipe, problem.dtype, a, b)
     if recipe is None or reason is not None:
         log.debug("matmul %s by %s of %s: the library's multiply (%s)", a.shape, b.shape, problem.dtype, reason)
-        return Decision(problem, None)
+        library = choice.chosen.strategy if choice is not None and choice.is_library else LIBRARY
+        return Decision(problem, None, library=library)
     is_automatic = asked.is_automatic
     try:
         plan = None if touches or not recipe.suits(out) or _is_converted(problem, a, b, out) else _plan(recipe, a, b, out)
@@ -101,16 +104,20 @@ def _decide(asked: Asked, a: Any, b: Any, out: Any, touches: bool) -> Decision:
     return Decision(problem, recipe, plan, is_automatic)
 
 
-def _recipe(asked: Asked, a: Any, b: Any, out: Any, problem: ArrayProblem) -> Recipe | None:
-    if asked.algorithm is not None:
-        return Recipe((asked.algorithm.what,), asked.levels, asked.inputs, device=asked.device)
-    choice: Choice | None = None
+def _named(asked: Asked) -> Recipe | None:
+    """The recipe of an algorithm that is asked for by name."""
+    return None if asked.algorithm is None else Recipe((asked.algorithm.what,), asked.levels, asked.inputs, device=asked.device)
+
+
+def _choice(asked: Asked, a: Any, b: Any, out: Any, problem: ArrayProblem) -> Choice | None:
+    """The plan that is given, or what the model chooses where that is left to it."""
     if asked.plan is not None:
-        choice = asked.plan.what
-        check_plan_fits(asked.plan.what, a, b, problem.dtype)
-    elif asked.is_automatic:
-        choice = choice_for(a, b, out, problem.dtype, asked.inputs, asked.budget, asked.accumulates)
-    return None if choice is None else chosen_recipe(choice)
+        choice: Choice = asked.plan.what
+        check_plan_fits(choice, a, b, problem.dtype)
+        return choice
+    if asked.is_automatic:
+        return choice_for(a, b, out, problem.dtype, asked.inputs, asked.budget, asked.accumulates)
+    return None
 
 
 def _why_library(asked: Asked, recipe: Recipe | None, dtype: Any, *operands: Any) -> str | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from threading import local
 from typing import Any
 
+from bilinear.planner.choice import LIBRARY
 from bilinear.runtime.cublas_lt import ALIGNMENT, Launch, launch_of
 from bilinear.runtime.problem import factor
 
@@ -108,11 +109,12 @@ def _leading(x: Any) -> int | None:
     return apart if rest == 0 and rows <= apart <= MOST else None
 
 
-def multiply_of(a: Any, b: Any, c: Any) -> Multiply | None:
+def multiply_of(a: Any, b: Any, c: Any, library: str = LIBRARY) -> Multiply | None:
     """The multiply of CuPy's own matrices of these layouts on the current device; None for what is left to `cupy.matmul`.
 
-    That is what `gemm_of` leaves, a row by a column of medium length that cublasLt does not take, other types than float32 and float64, and
-    float32 where the environment's CUPY_TF32 asks for TF32.
+    It is that of cuBLAS or of cublasLt where `library` names one (what cublasLt refuses goes to cuBLAS), else what rules choose. Left to
+    `cupy.matmul` is what `gemm_of` leaves, by rules a row by a column of medium length that cublasLt does not take, other types than
+    float32 and float64, and float32 where the environment's CUPY_TF32 asks for TF32.
     """
     cupy = sys.modules.get("cupy")
     if cupy is None or not type(a) is type(b) is type(c) is cupy.ndarray:
@@ -124,8 +126,9 @@ def multiply_of(a: Any, b: Any, c: Any) -> Multiply | None:
     gemm, device = gemm_of(a, b, c), cupy.cuda.runtime.getDevice()
     if gemm is None:
         return None
-    lt = launch_of(gemm, a.dtype, device) if gemm.suits_lt(a.dtype) else None
-    return None if gemm.is_dot and lt is None else _bound(gemm, a.dtype, device, lt)
+    is_ruled = library == LIBRARY
+    lt = launch_of(gemm, a.dtype, device) if (gemm.suits_lt(a.dtype) if is_ruled else library == "cublaslt") else None
+    return None if is_ruled and gemm.is_dot and lt is None else _bound(gemm, a.dtype, device, lt)
 
 
 def _bound(gemm: Gemm, dtype: Any, device: int, lt: Launch | None) -> Multiply:

@@ -14,7 +14,7 @@ import numpy as np
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded, load
 from bilinear.ir.plan import INPUTS, Plan
-from bilinear.planner.choice import Choice
+from bilinear.planner.choice import LIBRARY, Choice
 from bilinear.planner.prepare import check_promise
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime import auto
@@ -146,7 +146,7 @@ class _Request(NamedTuple):
         touches = out is not None and _touches(out, a, b)
         decision = decide(asked, a, b, out, touches)
         if decision.recipe is None:
-            result = self.by_library(decision.problem, a, b, out, touches)
+            result = self.by_library(decision.problem, a, b, out, touches, decision.library)
             if not touches:  # where arrays overlap, nothing else was asked for
                 self.keep(decision, a, b, result)
             return result
@@ -169,7 +169,8 @@ class _Request(NamedTuple):
             return
         problem, recipe, plan = decision.problem, decision.recipe, decision.plan
         if recipe is None:
-            multiply, known = multiply_of(a, b, out) if self.alpha != 0 else None, (self.kind.module, problem, Reaches(a, b, out))
+            multiply = multiply_of(a, b, out, decision.library) if self.alpha != 0 else None
+            known = self.kind.module, problem, Reaches(a, b, out)
             keep_repeat(self.key, CupyRepeat(*known) if multiply is None else LibraryRepeat(*known, multiply))
         elif plan is not None and a.ndim == b.ndim == out.ndim == 2 and self.adds_with(plan):
             executor = _cuda_executor()
@@ -196,13 +197,13 @@ class _Request(NamedTuple):
         """alpha as a number of the product's type, beta of the type of `out`."""
         return factor("alpha", self.alpha, problem.dtype), factor("beta", self.beta, out.dtype)
 
-    def by_library(self, problem: ArrayProblem, a: Any, b: Any, out: Any, touches: bool) -> Any:
+    def by_library(self, problem: ArrayProblem, a: Any, b: Any, out: Any, touches: bool, library: str = LIBRARY) -> Any:
         xp = self.kind.module
         if self.alpha == 1 and self.beta == 0 and not self.kind.on_gpu:
             return np.matmul(a, b, out=out)
         out = xp.empty(problem.shape, problem.dtype) if out is None else out
         alpha, beta = self.factors(problem, out)
-        multiply = multiply_of(a, b, out) if self.kind.on_gpu and self.alpha != 0 and not touches else None
+        multiply = multiply_of(a, b, out, library) if self.kind.on_gpu and self.alpha != 0 and not touches else None
         if multiply is not None:
             multiply(a.data.ptr, b.data.ptr, out.data.ptr, alpha, beta)
         elif self.alpha == 0:

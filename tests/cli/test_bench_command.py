@@ -288,7 +288,7 @@ def test_the_scripts_of_short_calls_find_plans_exact(
     }
     for name, value in small[script].items():
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(module, "drawn", lambda seed, dtype: [(40, 128, 24)], raising=False)
+    monkeypatch.setattr(module, "drawn", lambda seed, dtype, is_uneven: [(40, 128, 24)], raising=False)
     monkeypatch.setattr(sys, "argv", [f"{script}.py", "--json", str(tmp_path / "found.json")])
     module.main()
     rows = json.loads((tmp_path / "found.json").read_text())["rows"]
