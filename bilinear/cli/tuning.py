@@ -99,9 +99,10 @@ def _search(sizes: str, dtypes: str, inputs: str, workspace: str, time: str, des
             json.dumps({"plans": [json.loads(plan_json(choice)) for choice in choices], "left_out": [vars(x) for x in left_out]}, indent=1)
         )
     else:
-        print(timed_table(choices))
-        print(*(f"left out: {left.what}: {left.why}" for left in left_out), sep="\n", end="\n" if left_out else "")
-        print(*(f"kept in {folder}: `auto` runs them on every {device.name} under this driver" for folder in folders), sep="\n")
+        lines = [timed_table(choices)] if choices else []
+        lines += [f"left out: {left.what}: {left.why}" for left in left_out]
+        lines += [f"kept in {folder}: `auto` runs them on every {device.name} under this driver" for folder in folders]
+        print("\n".join(lines))
     if not choices:
         raise fail(
             "E686", "nothing was measured", "give smaller shapes, or more time", notes=tuple(f"{x.what}: {x.why}" for x in left_out[:5])

@@ -86,9 +86,12 @@ def contenders(problem: Problem, device: Device) -> tuple[Candidate, ...]:
 def timed_choice(problem: Problem, device: Device, timed: Sequence[Candidate]) -> Choice:
     """The choice of the first of some candidates that were timed, the library's multiply among them, whose `ms` are measured."""
     chosen, library = timed[0], next(candidate for candidate in timed if candidate.is_library)
-    gain = "nothing is faster" if chosen is library else f"{(library.ms or 0.0) / (chosen.ms or 1.0):.2f} times as fast as the library"
+    off = [(candidate.ms or 0.0) / (chosen.ms or 1.0) - 1 for candidate in timed]
+    gain = f"{(library.ms or 0.0) / (chosen.ms or 1.0):.2f} times as fast as the library"
+    if chosen is library:
+        gain = "nothing gains enough" if min(off) < 0 else "nothing is faster"
     first = replace(chosen, why=f"timed: {gain}")
-    others = [replace(c, why=f"timed: {(c.ms or 0.0) / (chosen.ms or 1.0) - 1:.1%} slower") for c in timed[1:]]
+    others = [replace(c, why=f"timed: {abs(x):.1%} {'slower' if x >= 0 else 'faster'}") for c, x in zip(timed[1:], off[1:], strict=True)]
     return Choice(problem, device.name, (first, *others), _hashes(chosen), implementation_sha256())
 
 

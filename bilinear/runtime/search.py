@@ -74,11 +74,16 @@ def search(
                 yield LeftOut(told, "the time was over")
                 continue
             try:
-                stand = GpuStand(shape, dtype, inputs, budget, device, build)
-                yield fastest(stand.problem, device, stand, perf_counter() + left / (len(shapes) - number))
+                yield _fastest_here(partial(GpuStand, shape, dtype, inputs, budget, device, build), device, left / (len(shapes) - number))
             except MemoryError as error:
                 yield LeftOut(told, f"out of memory: {error}")
     progress("done", len(shapes), len(shapes))
+
+
+def _fastest_here(stand_of: Callable[[], GpuStand], device: Device, seconds: float) -> Choice:
+    """The fastest plan on a stand that ends with it: the next one's operands may need the memory."""
+    stand = stand_of()
+    return fastest(stand.problem, device, stand, perf_counter() + seconds)
 
 
 def require_use() -> None:
@@ -105,7 +110,7 @@ def fastest(problem: Problem, device: Device, stand: Stand, ends: float) -> Choi
     final = [replace(candidate, error=stand.bound(candidate)) for candidate in sorted(timed, key=_ms)[:FINALISTS] if _ms(candidate) < inf]
     final.insert(0, replace(library, error=stand.bound(library)))
     library, *best = _timed(final, stand.times(final, ROUNDS))
-    best.sort(key=_ms)
+    best = sorted((candidate for candidate in best if _ms(candidate) < inf), key=_ms)
     is_worth_it = bool(best) and _ms(best[0]) < (1 - LEAST_GAIN) * _ms(library)
     order = sorted([*best, library], key=_ms) if is_worth_it else [library, *best]
     return timed_choice(problem, device, order)

@@ -67,14 +67,14 @@ def keep_plan(choice: Choice, driver: int) -> Path:
 def kept_plan(problem: Problem, name: str, driver: int) -> Choice | None:
     """The plan that is kept for a problem on such a GPU, or None. One that this version would run otherwise is told, and not used."""
     path = kept_plan_at(problem, name, driver)
-    if path is None or not path.exists():
+    if path is None:
         return None
     try:
-        choice = load_plan(path)
-    except BilinearError as error:
+        choice = load_plan(path) if path.exists() else None
+    except (OSError, BilinearError) as error:
         log.warning("a plan is not used: %s", error)
         return None
-    return choice if (choice.problem, choice.device) == (problem, name) else None
+    return choice if choice is not None and (choice.problem, choice.device) == (problem, name) else None
 
 
 def _make_folder(path: Path) -> None:

@@ -15,8 +15,18 @@ import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.plan import IN_DOUBLES, SIZES, TILES
 from bilinear.planner.borrow import Borrowing
-from bilinear.planner.choice import Problem, pareto_front
-from bilinear.planner.choose import LEAST_GAIN, LEAST_GAIN_PLAIN, _Weighing, make_choice
+from bilinear.planner.choice import LIBRARY, Candidate, Problem, pareto_front
+from bilinear.planner.choose import (
+    LEAST_BLOCK,
+    LEAST_GAIN,
+    LEAST_GAIN_PLAIN,
+    LEAST_INNER,
+    LEAST_TIMED_BLOCK,
+    _Weighing,
+    contenders,
+    make_choice,
+    timed_choice,
+)
 from bilinear.planner.device import load_device
 from bilinear.planner.model import predict
 from bilinear.planner.plan import make_plan
@@ -336,3 +346,83 @@ def test_what_overwrites_is_not_weighed_where_c_is_added_to() -> None:
     assert not any("recurse" in c.strategy for c in make_choice(replace(LARGE, accumulate=True), H200, explain=True).candidates)
     with pytest.raises(BilinearError, match="overwrites C"):
         bilinear.plan(4096, 4096, 4096, device="h200", levels=("winograd_depth_first",), accumulate=True)
+
+
+TIMED = [LARGE, Problem(8192, 2048, 5000, "float32", "restore"), Problem(3001, 2999, 3007, "float32", lies_evenly=False)]
+
+
+@pytest.mark.parametrize("problem", TIMED)
+def test_contenders_are_every_way_in_every_tile_by_predicted_time(problem: Problem) -> None:
+    """The fastest tile of each is that of the choice, and nothing that may be chosen is missing."""
+    found = contenders(problem, H200)
+    times = [c.ms or 0.0 for c in found]
+    assert times == sorted(times) and times[0] > 0 and len(set(found)) == len(found)
+    by_way: dict[tuple[Any, ...], list[Candidate]] = {}
+    for candidate in found:
+        by_way.setdefault((candidate.levels, candidate.inputs, candidate.rest), []).append(candidate)
+    for (_, _, rest), each in by_way.items():
+        assert rest or sorted(c.tile for c in each) == sorted(TILES[problem.dtype])
+    weighed = [c for c in make_choice(problem, H200).candidates if c.levels and c.workspace is not None]
+    assert len(weighed) > 2
+    for other in weighed:
+        each = by_way.get((other.levels, other.inputs, other.rest), [])
+        assert bool(each) != other.why.startswith("needs ")
+        assert not each or (each[0].ms, each[0].tile, each[0].workspace) == (other.ms, other.tile, other.workspace)
+
+
+@pytest.mark.parametrize("inputs", ["preserve", "restore"])
+@pytest.mark.parametrize("workspace", [None, 2**31, 0])
+def test_contenders_keep_the_limits(inputs: str, workspace: int | None) -> None:
+    problem = replace(LARGE, inputs=inputs, workspace=workspace)
+    found = contenders(problem, H200)
+    needed = [c.workspace for c in found]
+    assert all(size is not None and (workspace is None or size <= workspace) for size in needed)
+    assert workspace == 0 or max(size or 0 for size in needed) > 2**30, "what may be used is"
+    assert {c.promise for c in found} == {"preserve", inputs} and any(c.strategy == "borrow" for c in found)
+    assert found == tuple(sorted(found, key=lambda c: (c.ms, c.name))) and not any(c.why or c.is_library for c in found)
+    small = replace(H200, memory=7 * 2**30)  # the operands take six
+    assert {c.workspace for c in contenders(problem, small)} == {0}
+    added = contenders(replace(problem, accumulate=True), H200)
+    assert added and not any("recurse" in c.strategy or c.rest for c in added)
+
+
+def test_contenders_keep_the_accuracy() -> None:
+    problem = Problem(300, 300, 300)
+    free = contenders(replace(problem, accuracy=1.0), H200)
+    bounds = sorted({c.error for c in free if c.error is not None})
+    allowed = bounds[len(bounds) // 2]
+    kept = contenders(replace(problem, accuracy=allowed), H200)
+    assert 0 < len(kept) < len(free) and kept == tuple(c for c in free if (c.error or 0.0) <= allowed)
+
+
+def test_contenders_have_smaller_blocks_than_are_trusted() -> None:
+    """Fast ones down to the least block that is timed, plain ones in any size but for the inner one."""
+    size = 4 * LEAST_TIMED_BLOCK
+    assert size // 2 < LEAST_BLOCK
+    levels = {c.levels for c in contenders(Problem(size, size, size), H200)}
+    assert ("winograd",) * 2 in levels and ("winograd",) * 3 not in levels
+    weighed = make_choice(Problem(size, size, size), H200, explain=True).candidates
+    assert next(c for c in weighed if c.levels == ("winograd",) * 2).why.endswith("are too small")
+    thin = {c.levels for c in contenders(Problem(3, 8 * LEAST_INNER, 5), H200)}
+    assert thin == {("classical",), *(("split_k",) * most for most in (1, 2, 3))}
+    assert not contenders(Problem(64, LEAST_INNER - 1, 64), H200)
+
+
+def test_a_timed_choice_names_what_runs_and_comes_back_from_files() -> None:
+    problem = replace(LARGE, inputs="restore", workspace=0)
+    found = contenders(problem, H200)
+    whole, parts = (next(c for c in found if bool(c.rest) == has_rest) for has_rest in (False, True))
+    library = Candidate((), "preserve", LIBRARY, 3.0, 0)
+    for chosen, other in ((whole, parts), (parts, whole)):
+        choice = timed_choice(problem, H200, (replace(chosen, ms=2.0), replace(other, ms=2.5), library))
+        assert [c.why for c in choice.candidates] == [
+            "timed: 1.50 times as fast as the library",
+            "timed: 25.0% slower",
+            "timed: 50.0% slower",
+        ]
+        assert choice.chosen == replace(chosen, ms=2.0, why=choice.chosen.why) and len(choice.sha256) == len(chosen.all_levels)
+        assert plan_from_json(plan_json(choice), "plan.json") == choice
+    kept = timed_choice(problem, H200, (library, replace(whole, ms=2.99), replace(parts, ms=4.5)))
+    assert [c.why for c in kept.candidates] == ["timed: nothing gains enough", "timed: 0.3% faster", "timed: 50.0% slower"]
+    assert kept.is_library and not kept.sha256 and plan_from_json(plan_json(kept), "plan.json") == kept
+    assert timed_choice(problem, H200, (library, replace(whole, ms=3.0))).chosen.why == "timed: nothing is faster"
