@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ from bilinear.errors import fail
 from bilinear.resources import write_file
 
 if TYPE_CHECKING:
+    from bilinear.ir.measurement import Shape
     from bilinear.planner.device import Device
 
 DTYPES, TIME = "float64,float32", "5m"
@@ -29,6 +31,7 @@ def tune(
     search: Annotated[
         str | None, typer.Option(help="Time plans for these sizes, each N or MxKxN, and keep the fastest: `auto` runs it.")
     ] = None,
+    shapes_file: Annotated[Path | None, typer.Option(help="The same for the shapes of a file, N or MxKxN a line.")] = None,
     dtypes: Annotated[str | None, typer.Option(help=_DTYPES)] = None,
     inputs: Annotated[str | None, typer.Option(help=_INPUTS)] = None,
     workspace: Annotated[str | None, typer.Option(help=_WORKSPACE)] = None,
@@ -36,10 +39,11 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Measure the GPU here, and describe it for the planner (default: print it); or time plans for problems, and keep the fastest."""
-    if search is not None:
+    shapes = _shapes(search, shapes_file)
+    if shapes is not None:
         if output is not None:
-            raise fail("E557", "-o names a file for a description, and --search keeps plans", "leave one of them out, or give --keep")
-        _search(search, dtypes or DTYPES, inputs or "preserve", workspace or "unlimited", time or TIME, keep, as_json)
+            raise fail("E557", "-o names a file for a description, and a search keeps plans", "leave one of them out, or give --keep")
+        _search(shapes, dtypes or DTYPES, inputs or "preserve", workspace or "unlimited", time or TIME, keep, as_json)
         return
     if any(option is not None for option in (dtypes, inputs, workspace, time)):
         raise fail("E557", "an option has no meaning without --search", "leave it out, or name problems")
@@ -50,6 +54,17 @@ def tune(
         print(f"written to {output}; BILINEAR_DEVICE={output} makes `auto` use it")
     elif not keep:
         print(device.json(), end="")
+
+
+def _shapes(sizes: str | None, file: Path | None) -> Sequence[Shape] | None:
+    """For what plans are timed; None where nothing is named."""
+    from bilinear.runtime.bench_shapes import read_shapes_file, read_sizes
+
+    if sizes is not None and file is not None:
+        raise fail("E684", "--search and --shapes-file each say for what plans are timed", "give one of them")
+    if file is not None:
+        return read_shapes_file(file)
+    return None if sizes is None else read_sizes(sizes)
 
 
 def _describe(keep: bool, is_told: bool = True) -> Device:
@@ -66,20 +81,19 @@ def _describe(keep: bool, is_told: bool = True) -> Device:
     return device
 
 
-def _search(sizes: str, dtypes: str, inputs: str, workspace: str, time: str, describe: bool, as_json: bool) -> None:
+def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, workspace: str, time: str, describe: bool, as_json: bool) -> None:
     """Time, keep and show the fastest plans."""
     from bilinear.planner.choice import Choice
     from bilinear.planner.saved import plan_json
     from bilinear.reporting.plans import timed_table
     from bilinear.runtime.auto import budget_and_buffer, current_device
     from bilinear.runtime.bench import require_gpu
-    from bilinear.runtime.bench_shapes import read_sizes
     from bilinear.runtime.search import require_use, search
     from bilinear.runtime.tuned import driver_version, keep_plan
 
     if inputs not in ("preserve", "restore"):
         raise fail("E513", f"inputs={inputs!r}: plans are timed again and again on the same inputs", "choose preserve or restore")
-    problems = [(shape, dtype) for dtype in read_dtypes(dtypes) for shape in read_sizes(sizes)]
+    problems = [(shape, dtype) for dtype in read_dtypes(dtypes) for shape in shapes]
     budget, _ = budget_and_buffer(int(workspace) if re.fullmatch("[0-9]{1,18}", workspace) else workspace)
     seconds = read_seconds(time)
     require_gpu()

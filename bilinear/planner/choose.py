@@ -85,7 +85,7 @@ def contenders(problem: Problem, device: Device) -> tuple[Candidate, ...]:
 
 def timed_choice(problem: Problem, device: Device, timed: Sequence[Candidate]) -> Choice:
     """The choice of the first of some candidates that were timed, the library's multiply among them, whose `ms` are measured."""
-    chosen, library = timed[0], next(candidate for candidate in timed if candidate.is_library)
+    chosen, library = timed[0], next(candidate for candidate in timed if candidate.strategy == LIBRARY)
     off = [(candidate.ms or 0.0) / (chosen.ms or 1.0) - 1 for candidate in timed]
     gain = f"{(library.ms or 0.0) / (chosen.ms or 1.0):.2f} times as fast as the library"
     if chosen is library:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bilinear.planner.choice import Candidate, Choice, pareto_front
+from bilinear.planner.choice import LIBRARY, Candidate, Choice, pareto_front
 from bilinear.planner.saved import plan_json
 from bilinear.reporting.table import aligned
 
@@ -45,7 +45,7 @@ def timed_table(choices: Sequence[Choice]) -> str:
 
 def _timed_row(choice: Choice) -> tuple[str, ...]:
     p, chosen = choice.problem, choice.chosen
-    library = next(candidate for candidate in choice.candidates if candidate.is_library).ms or 0.0
+    library = next(candidate for candidate in choice.candidates if candidate.strategy == LIBRARY).ms or 0.0
     own = chosen.ms or library
     what = (f"{p.m}x{p.k}x{p.n}", p.dtype, chosen.promise, chosen.name, TILE_NAMES[chosen.tile] if chosen.levels else "-")
     return (*what, _bytes(chosen.workspace or 0), f"{own:.4g}", f"{library:.4g}", f"{library / own:.2f}")

@@ -14,7 +14,7 @@ from bilinear.analysis.integer_range import integer_range
 from bilinear.codegen.program import Progress, no_progress
 from bilinear.errors import fail
 from bilinear.ir.measurement import LeftOut, Shape
-from bilinear.planner.choice import LIBRARY, Candidate, Choice, Problem
+from bilinear.planner.choice import LIBRARIES, LIBRARY, Candidate, Choice, Problem
 from bilinear.planner.choose import contenders, timed_choice
 from bilinear.planner.device import Device
 from bilinear.runtime.auto import problem_of
@@ -96,11 +96,10 @@ def require_use() -> None:
 
 def fastest(problem: Problem, device: Device, stand: Stand, ends: float) -> Choice:
     """The fastest way to run a problem, of those that are timed until then; the library's multiply is always timed."""
-    library, found = LIBRARY_ITSELF, contenders(problem, device)
-    (limit,) = stand.times([library], FEW)
-    limit = NEAR * min(limit, found[0].ms or inf) if found else 0.0
-    near = [candidate for candidate in found if (candidate.ms or 0.0) <= limit][:MOST]
-    timed: list[Candidate] = []
+    found, libraries = contenders(problem, device), [replace(LIBRARY_ITSELF, strategy=name) for name in LIBRARIES]
+    library, *timed = _timed(libraries, stand.times(libraries, FEW))
+    limit = NEAR * min(*map(_ms, (library, *timed, *found[:1])))
+    near = [candidate for candidate in found if _ms(candidate) <= limit][:MOST]
     for first in range(0, len(near), AT_ONCE):
         if first and perf_counter() > ends:
             break
@@ -175,5 +174,5 @@ class GpuStand:
         return partial(matmul, *self._operands, plan=choice)
 
     def _choice(self, candidate: Candidate) -> Choice:
-        beside = () if candidate.is_library else (LIBRARY_ITSELF,)
+        beside = () if candidate.strategy == LIBRARY else (LIBRARY_ITSELF,)
         return timed_choice(self.problem, self._device, (candidate, *beside))

@@ -282,6 +282,7 @@ def _first(value: dict[str, Any]) -> dict[str, Any]:
         (lambda v: _first(v).update(inputs="consume"), "E545"),
         (lambda v: _first(v).update(levels=["../etc/x"]), "E545"),
         (lambda v: _first(v).pop("why"), "E545"),
+        (lambda v: (_first(v).update(levels=[], strategy="mkl"), v.update(sha256=[])), "E545"),
         (lambda v: v["problem"].update(m=-1), "E543"),
     ],
 )

@@ -18,6 +18,9 @@ from runtime.built_folders import needs_emulator
 from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
+from bilinear.planner.choice import LIBRARIES, LIBRARY, Candidate, Problem
+from bilinear.planner.choose import timed_choice
+from bilinear.planner.device import load_device
 from bilinear.runtime import cublas_lt, repeat
 from bilinear.runtime.library import DEEP, DOTS, FEW, LONG, MEDIUM_SUM, MOST_EVEN, SHORT_SUM, SOME, WIDE, Gemm
 
@@ -192,6 +195,21 @@ def test_all_else_goes_to_cublas(gpu: Gpu) -> None:
     check(*operands(1, "float64"))
     check(*operands(1, k=SHORT_SUM + 1))
     assert len(gpu.by_cublas) == 2 and not gpu.lt.made
+
+
+@needs_emulator
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_plan_may_name_the_library(library: str, dtype: str, gpu: Gpu) -> None:
+    """First and repeated; rules take cublasLt for the floats and cuBLAS for the doubles."""
+    named = Candidate((), "preserve", library, 1.0)
+    plan = timed_choice(Problem(5, 3, 4, dtype, lies_evenly=False), load_device("h200"), (named, Candidate((), "preserve", LIBRARY, 2.0)))
+    for seed in range(3):
+        (x, y, z), (a, b, c) = operands(seed, dtype)
+        bilinear.matmul(a, b, c, plan=plan, alpha=2, beta=-1)
+        np.testing.assert_array_equal(c.host, 2 * (x @ y) - z)
+    by_lt = library == "cublaslt" or (library == LIBRARY and dtype == "float32")
+    assert (len(gpu.lt.asked), len(gpu.by_cublas)) == ((3, 0) if by_lt else (0, 3))
 
 
 @needs_emulator

@@ -21,7 +21,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.measurement import LeftOut
 from bilinear.ir.plan import TILES
 from bilinear.planner import choose
-from bilinear.planner.choice import Candidate, Choice, Part, Problem
+from bilinear.planner.choice import LIBRARIES, Candidate, Choice, Part, Problem
 from bilinear.planner.device import Device, load_device
 from bilinear.planner.saved import FORMAT, load_plan, plan_from_json, plan_json
 from bilinear.runtime import auto, bench, decide, search, tune
@@ -33,11 +33,14 @@ HERE = replace(load_device("h200"), name="a pretended GPU")
 LEVELS = [(name,) * levels for name in ("winograd", "strassen", "laderman", "hopcroft_kerr") for levels in (1, 2)]
 WAYS = [(levels, tile) for levels in (*LEVELS, *(("split_k",) * most for most in range(1, 12))) for tile in TILES["float64"]]
 Way = tuple[tuple[str, ...], int]
-"""Levels and tile of a candidate."""
+"""Levels and tile of a candidate, the name of a library in the place of levels."""
+LIBRARY_WAYS: list[Way] = [((name,), LIBRARY_ITSELF.tile) for name in LIBRARIES]
+NAMED = dict.fromkeys(LIBRARY_WAYS[1:], inf)
+"""The times of cuBLAS and cublasLt by name, where a test says nothing of them."""
 
 
 def way_of(candidate: Candidate) -> Way:
-    return candidate.levels, candidate.tile
+    return candidate.levels or (candidate.strategy,), candidate.tile
 
 
 def predicted(times: Sequence[float]) -> tuple[Candidate, ...]:
@@ -63,7 +66,7 @@ class Table:
         found = [*map(way_of, candidates)]
         self.events.append((f"{rounds} rounds", found))
         self.clock[0] += self.seconds
-        return [{**self.few, **(self.final if rounds == ROUNDS else {})}[way] for way in found]
+        return [{**NAMED, **self.few, **(self.final if rounds == ROUNDS else {})}[way] for way in found]
 
     def bound(self, candidate: Candidate) -> float:
         self.events.append(("check", [way_of(candidate)]))
@@ -115,10 +118,18 @@ def test_what_is_timed_is_built_before_and_the_last_ones_are_checked_before_they
     last = [way_of(c) for c in reversed(found[-FINALISTS:])]
     few, final = f"{FEW} rounds", f"{ROUNDS} rounds"
     assert table.events == [
-        *[(few, [LIBRARY_WAY]), ("build", first), (few, first), ("build", second), (few, second)],
+        *[(few, LIBRARY_WAYS), ("build", first), (few, first), ("build", second), (few, second)],
         *[("check", [way]) for way in (*last, LIBRARY_WAY)],
         (final, [LIBRARY_WAY, *last]),
     ]
+
+
+def test_a_library_by_name_is_chosen_where_it_is_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, (_, cublas, lt) = predicted([10.0]), LIBRARY_WAYS
+    choice = found_by(monkeypatch, found, Table({LIBRARY_WAY: 10.0, cublas: 10.0, lt: 8.0, way_of(found[0]): 9.0}))
+    assert choice.is_library and [way_of(c) for c in choice.candidates[:2]] == [lt, way_of(found[0])]
+    assert (choice.chosen.name, choice.chosen.why) == ("cublaslt", "timed: 1.25 times as fast as the library")
+    assert plan_from_json(plan_json(choice), "x") == choice
 
 
 @pytest.mark.parametrize(("gain", "is_kept"), [(-0.2, True), (0.009, True), (0.011, False)])
@@ -164,7 +175,7 @@ def test_where_the_time_is_over_only_the_first_are_timed(ends: float, timed: int
     assert len(found) == MOST + 5
     table = Table({LIBRARY_WAY: 12.0, **{way_of(c): 9.0 - 0.1 * i for i, c in enumerate(found)}}, seconds=1.0)
     choice = found_by(monkeypatch, found, table, ends)
-    assert table.those(f"{FEW} rounds") == [LIBRARY_WAY, *map(way_of, found[:timed])]
+    assert table.those(f"{FEW} rounds") == [*LIBRARY_WAYS, *map(way_of, found[:timed])]
     assert way_of(choice.chosen) == way_of(found[timed - 1])
 
 
@@ -173,7 +184,7 @@ def test_what_is_predicted_far_behind_model_and_library_is_not_timed(library: fl
     found = predicted([10.0, 10 * NEAR, 10 * NEAR + 0.1])
     table = Table({LIBRARY_WAY: library, **{way_of(c): 1.0 for c in found}})
     choice = found_by(monkeypatch, found, table)
-    assert table.those(f"{FEW} rounds")[1:] == [*map(way_of, found[:timed])] and choice.is_library == (timed == 0)
+    assert table.those(f"{FEW} rounds")[len(LIBRARIES) :] == [*map(way_of, found[:timed])] and choice.is_library == (timed == 0)
 
 
 def test_without_a_contender_the_library_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +229,7 @@ def test_every_problem_gets_the_plan_that_the_clock_finds_fastest(gpu: Gpu) -> N
     assert isinstance(even, Choice) and even.problem == Problem(64, 64, 64, "float32")
     for choice, ms in ((odd, 40.0), (even, 30.0)):  # a strip is a launch more
         assert choice.chosen.levels == ("winograd",) and choice.device == HERE.name
-        assert [c.ms for c in choice.candidates] == [ms] * (len(choice.candidates) - 1) + [60.0] and choice.candidates[-1].is_library
+        assert {c.ms for c in choice.candidates if c.levels} == {ms} and {c.ms for c in choice.candidates if c.is_library} == {60.0}
         assert all(c.error is not None and 0 < c.error < 1e-1 for c in choice.candidates)
         assert choose.make_choice(choice.problem, HERE).is_library, "which the model alone does not find"
 
@@ -306,8 +317,8 @@ def test_short_calls_are_timed_on_the_device(gpu: Gpu, monkeypatch: pytest.Monke
         monkeypatch.setattr(search, name, value)
     gpu.library_ms, gpu.launch_ms = 0.04, 0.005
     (short,) = searched(((64, 64, 64), "float64"))
-    assert isinstance(short, Choice) and len(gpu.held) == FEW * (1 + 1 + 3) + ROUNDS * 4, "in three tiles, and the library"
-    assert [c.ms for c in short.candidates] == pytest.approx([0.015] * 3 + [0.04])
+    assert isinstance(short, Choice) and len(gpu.held) == FEW * (1 + 3 + 3) + ROUNDS * (1 + FINALISTS), "three tiles and libraries"
+    assert [c.ms for c in short.candidates] == pytest.approx([0.015] * 3 + [0.04] * (FINALISTS - 2))
     gpu.held.clear()
     gpu.library_ms, gpu.launch_ms = 0.4, 0.5
     searched(((64, 64, 64), "float64"))
@@ -373,7 +384,8 @@ def test_the_command_keeps_plans_within_limits(gpu: Gpu, shell: Shell, tmp_path:
     a, before = np.ones((64, 64), "float32"), gpu.now
     bilinear.matmul(a, a.copy(), inputs="restore", workspace="none")
     assert gpu.now - before == 35
-    status, _, _ = shell("--search", "64", "--dtypes", "float32", "--workspace", 10**6)
+    (tmp_path / "shapes.txt").write_text("64  # one\n")
+    status, _, _ = shell("--shapes-file", tmp_path / "shapes.txt", "--dtypes", "float32", "--workspace", 10**6)
     assert status == 0 and kept_files(tmp_path) == ["float32-64x64x64-preserve-1000000.json", "float32-64x64x64-restore-0.json"]
 
 
@@ -421,6 +433,8 @@ def test_a_gpu_is_described_where_that_is_asked_for_or_needed(
     ("words", "environment", "code"),
     [
         (("--search", "64", "-o", "x.json"), {}, "E557"),
+        (("--search", "64", "--shapes-file", "x.txt"), {}, "E684"),
+        (("--shapes-file", "/no/such/file"), {}, "E681"),
         (("--dtypes", "float32"), {}, "E557"),
         (("--inputs", "restore"), {}, "E557"),
         (("--workspace", "none", "--keep"), {}, "E557"),
