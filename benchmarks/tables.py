@@ -77,6 +77,24 @@ def shapes(result: dict[str, Any], kind: str = "") -> str:
     return "\n".join(lines)
 
 
+def searched(results: list[dict[str, Any]], grids: list[dict[str, Any]]) -> str:
+    """`auto` where `bilinear tune` had timed plans, beside what it was without in a run of a grid."""
+    before = {(tuple(row["shape"]), row["dtype"]): f"{row['ratio']:.2f}" for grid in grids for row in grid["rows"]}
+    rows = [row for result in results for row in result["rows"]]
+    lines = [
+        f"`matmul` with `auto` after `bilinear tune --shapes-file` had timed plans for some shapes, those above and more, {_source(results[0])} "
+        f"(before: the runs above):",
+        "",
+        "| shape | dtype | before | what runs | ratio | exact, restored, within the bound |",
+        "|---|---|--:|---|--:|---|",
+    ]
+    for row in rows:
+        shape = "x".join(map(str, row["shape"]))
+        was = before.get((tuple(row["shape"]), row["dtype"]), "-")
+        lines.append(f"| {shape} | {row['dtype']} | {was} | {row['plan']} | {row['ratio']:.2f} | {_held([row])} |")
+    return "\n".join(lines)
+
+
 def _source(result: dict[str, Any]) -> str:
     return f"{result['machine']['gpu']}, commit {result['machine']['commit']}"
 
@@ -93,9 +111,10 @@ def written(readme: str) -> str:
     """The README with its speed section drawn anew."""
     head, rest = readme.split(BEGIN)
     tail = rest.split(END)[1]
-    names = "best-h200.json", "best-32768-h200.json", "grid-h200.json", "grid-fresh-h200.json"
-    found, largest, many, fresh = (json.loads((RESULTS / name).read_text()) for name in names)
-    body = "\n\n".join((best(found), best(largest), shapes(many), shapes(fresh, "other "), pareto(found)))
+    names = "best", "best-32768", "grid", "grid-fresh", "searched-float32", "searched-float64"
+    found, largest, many, fresh, *timed = (json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in names)
+    tables = best(found), best(largest), shapes(many), shapes(fresh, "other "), searched(timed, [many, fresh]), pareto(found)
+    body = "\n\n".join(tables)
     return f"{head}{BEGIN}\n{body}\n{END}{tail}"
 
 
