@@ -26,7 +26,7 @@ from bilinear.planner.device import Device, load_device
 from bilinear.planner.saved import FORMAT, load_plan, plan_from_json, plan_json
 from bilinear.runtime import auto, bench, decide, search, tune
 from bilinear.runtime.search import AT_ONCE, FEW, FINALISTS, LIBRARY_ITSELF, MOST, NEAR, ROUNDS, GpuStand, fastest
-from bilinear.runtime.tuned import kept_at, kept_description
+from bilinear.runtime.tuned import keep_plan, kept_at, kept_description
 
 PROBLEM = Problem(4096, 4096, 4096)
 HERE = replace(load_device("h200"), name="a pretended GPU")
@@ -486,3 +486,25 @@ def test_what_was_found_before_a_wrong_result_stays_kept(gpu: Gpu, shell: Shell,
     status, _, err = shell("--search", "64")
     assert status == 1 and "error[E685]: winograd, 1 level at 64x64x64, float32, failed its check" in err
     assert kept_files(tmp_path) == ["float64-64x64x64-preserve.json"]
+
+
+@pytest.mark.gpu
+def test_a_search_on_a_gpu_keeps_what_auto_then_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is fastest there is not for a test to say: it is checked, kept, found again, and exact."""
+    cupy = pytest.importorskip("cupy")
+    bench.require_gpu()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("BILINEAR_DEVICE", raising=False)
+    forget()
+    device = auto.current_device() or load_device("h200")
+    shapes = [((300, 1000, 70), "float32"), ((1024, 1024, 1024), "float64")]
+    for choice in search.search(shapes, "preserve", None, device, 1.0):
+        assert isinstance(choice, Choice) and all(c.ms and c.ms > 0 and c.error for c in choice.candidates)
+        p = choice.problem
+        monkeypatch.setattr(auto, "current_device", lambda found=device: found)
+        keep_plan(replace(choice, device=auto._identity(0)[0]), auto._identity(0)[1])
+        assert bilinear.plan(p.m, p.k, p.n, p.dtype).candidates == choice.candidates
+        x, y = (np.random.default_rng(1).integers(-4, 5, sides) for sides in ((p.m, p.k), (p.k, p.n)))
+        found = bilinear.matmul(cupy.asarray(x, p.dtype), cupy.asarray(y, p.dtype))
+        np.testing.assert_array_equal(found.get(), x @ y)
+    forget()

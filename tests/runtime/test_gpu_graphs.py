@@ -1,0 +1,67 @@
+"""Multiplies that are captured in a CUDA graph on a real GPU, and run again on other values. Skipped without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bilinear
+from bilinear.planner.choice import LIBRARIES, LIBRARY, Candidate, Choice, Problem
+from bilinear.planner.choose import timed_choice
+from bilinear.planner.device import load_device
+
+pytestmark = pytest.mark.gpu
+SHAPE = 513, 200, 511
+"""Short sums of uneven rows, which cublasLt is asked for with floats and with doubles."""
+
+
+def of_library(name: str, dtype: str) -> Choice:
+    """The plan that is this library's multiply."""
+    named, ruled = (Candidate((), "preserve", library, 1.0) for library in (name, LIBRARY))
+    return timed_choice(Problem(*SHAPE, dtype, lies_evenly=False), load_device("h200"), (named, ruled))
+
+
+def check(multiply: Callable[[Any, Any, Any], Any], dtype: str) -> None:
+    """Exact when called, when captured after it, and when the graph runs on what has been written to A since."""
+    xp = pytest.importorskip("cupy")
+    generator = np.random.default_rng(1)
+    m, k, n = SHAPE
+    first, second, right = (generator.integers(-4, 5, sides) for sides in ((m, k), (m, k), (k, n)))
+    a, b, c = xp.asarray(first, dtype), xp.asarray(right, dtype), xp.full((m, n), np.nan, dtype)
+    stream = xp.cuda.Stream(non_blocking=True)
+    xp.cuda.Device().synchronize()
+    with stream:
+        multiply(a, b, c)
+        stream.synchronize()
+        np.testing.assert_array_equal(c.get(), first @ right)
+        c.fill(np.nan)
+        stream.begin_capture()
+        multiply(a, b, c)
+        graph = stream.end_capture()
+        stream.synchronize()
+        assert xp.isnan(c).all(), "nothing runs while it is captured"
+        for left in (first, second):
+            a[...] = xp.asarray(left, dtype)
+            graph.launch(stream)
+            stream.synchronize()
+            np.testing.assert_array_equal(c.get(), left @ right)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_library_is_captured(library: str, dtype: str) -> None:
+    plan = of_library(library, dtype)
+    check(lambda a, b, c: bilinear.matmul(a, b, c, plan=plan), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("levels", [("classical",), ("winograd",), ("split_k", "split_k")])
+def test_a_plan_is_captured_with_a_workspace_of_its_own(levels: tuple[str, ...], dtype: str) -> None:
+    xp = pytest.importorskip("cupy")
+    plan = bilinear.plan(*SHAPE, dtype, device="h200", levels=levels)
+    needed = plan.chosen.workspace or 0
+    workspace = xp.full(needed // np.dtype(dtype).itemsize, np.nan, dtype) if needed else None
+    check(lambda a, b, c: bilinear.matmul(a, b, c, plan=plan, workspace=workspace), dtype)
