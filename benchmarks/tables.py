@@ -82,8 +82,8 @@ def searched(results: list[dict[str, Any]], grids: list[dict[str, Any]]) -> str:
     before = {(tuple(row["shape"]), row["dtype"]): f"{row['ratio']:.2f}" for grid in grids for row in grid["rows"]}
     rows = [row for result in results for row in result["rows"]]
     lines = [
-        f"`matmul` with `auto` after `bilinear tune --shapes-file` had timed plans for some shapes, those above and more, {_source(results[0])} "
-        f"(before: the runs above):",
+        "`matmul` with `auto` after `bilinear tune --shapes-file` had timed plans for some shapes, those above and more, "
+        f"{_source(results[0])} (before: the runs above):",
         "",
         "| shape | dtype | before | what runs | ratio | exact, restored, within the bound |",
         "|---|---|--:|---|--:|---|",
