@@ -77,7 +77,7 @@ def on_device(shape: Shape, dtype: str, plans: Mapping[str, Choice], rounds: int
         return {"auto": partial(bilinear.matmul, a, b, c), **own}
 
     row = beside_libraries(shape, dtype, calls, rounds, in_a_row)
-    chosen, times = bilinear.plan(*shape, dtype, device="h200").chosen, row["us"]
+    chosen, times = bilinear.plan(*shape, dtype).chosen, row["us"]
     auto = chosen.name if chosen.is_library else f"{chosen.name}, tile {chosen.tile}"
     ratio = min(us for name, us in times.items() if name in LIBRARIES) / times["auto"]
     return {**row, "auto": auto, "ratio": round(ratio, 3)}

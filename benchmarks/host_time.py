@@ -182,8 +182,8 @@ def pretend() -> None:
     memory = ctypes.create_string_buffer(8)
     stream = SimpleNamespace(ptr=0, synchronize=nothing)
     device = SimpleNamespace(id=0, compute_capability="90", cublas_handle=1)
-    properties = {"name": b"a pretended GPU"}
-    runtime = SimpleNamespace(getDevice=lambda: 0, free=nothing, getDeviceProperties=lambda index: properties)
+    facts = {"getDeviceProperties": lambda index: {"name": b"a pretended GPU"}, "driverGetVersion": lambda: 13000}
+    runtime = SimpleNamespace(getDevice=lambda: 0, free=nothing, streamIsCapturing=lambda stream: False, **facts)
     cuda: Any = ModuleType("cupy.cuda")
     cuda.driver = SimpleNamespace(launchKernel=nothing)
     cuda.alloc_pinned_memory = lambda size: SimpleNamespace(ptr=ctypes.addressof(memory), memory=memory)

@@ -1,4 +1,4 @@
-"""Options, the GPU probe, and hypothesis' profile."""
+"""Options, the GPU probe, an empty place for what is kept, and hypothesis' profile."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the user keeps for a GPU plays no part here."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / "nothing kept"))
 
 
 @pytest.fixture(autouse=True)

@@ -53,6 +53,11 @@ def read_shape(text: str) -> tuple[int, int, int]:
     return sizes[0], sizes[1], sizes[2]
 
 
+def read_workspace(text: str) -> int | str:
+    """Bytes, or the word as it is, which is read or refused where it is used."""
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else text
+
+
 def read_seconds(text: str) -> float:
     """A time in seconds: `90`, `90s`, `1.5m`, `2h` (E664)."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|m|h|)", text.strip(), re.ASCII)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, progress_bar, read_seconds, read_shape, spare
+from bilinear.cli.options import Algorithm, Json, progress_bar, read_seconds, read_shape, read_workspace, spare
 from bilinear.errors import fail
 from bilinear.ir.scheme import Scheme
 from bilinear.resources import write_file
@@ -115,15 +114,14 @@ def plan(
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with a picture of time and workspace, too.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Choose how to run a problem, from the description of a device; no GPU is needed."""
+    """Choose how to run a problem, from the description of a device; without --device, on a GPU, a plan that was timed comes first."""
     from bilinear.reporting.plan_page import plan_html
     from bilinear.reporting.plans import pareto_table, plan_json, plan_table
     from bilinear.runtime.auto import plan as make_plan
 
-    budget = int(workspace) if re.fullmatch("[0-9]{1,18}", workspace) else workspace
     m, k, n = read_shape(shape)
     whole, pinned = explain or html is not None, None if levels is None else [name.strip() for name in levels.split(",")]
-    limits: dict[str, Any] = {"inputs": inputs, "workspace": budget, "accuracy": accuracy, "accumulate": accumulate}
+    limits: dict[str, Any] = {"inputs": inputs, "workspace": read_workspace(workspace), "accuracy": accuracy, "accumulate": accumulate}
     choice = make_plan(m, k, n, dtype, device=device or None, explain=whole, levels=pinned, **limits)
     if html is not None:
         write_file(html, plan_html(choice))

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Json, progress_bar, read_dtypes, read_seconds, require_place
+from bilinear.cli.options import Json, progress_bar, read_dtypes, read_seconds, read_workspace, require_place
 from bilinear.errors import fail
 from bilinear.resources import write_file
 
 if TYPE_CHECKING:
-    from bilinear.ir.measurement import Shape
+    from bilinear.ir.measurement import LeftOut, Shape
+    from bilinear.planner.choice import Choice
     from bilinear.planner.device import Device
 
 DTYPES, TIME = "float64,float32", "5m"
@@ -43,9 +43,10 @@ def tune(
     if shapes is not None:
         if output is not None:
             raise fail("E557", "-o names a file for a description, and a search keeps plans", "leave one of them out, or give --keep")
-        _search(shapes, dtypes or DTYPES, inputs or "preserve", workspace or "unlimited", time or TIME, keep, as_json)
+        words = (DTYPES if dtypes is None else dtypes, "preserve" if inputs is None else inputs, TIME if time is None else time)
+        _search(shapes, *words, read_workspace("unlimited" if workspace is None else workspace), keep, as_json)
         return
-    if any(option is not None for option in (dtypes, inputs, workspace, time)):
+    if as_json or any(option is not None for option in (dtypes, inputs, workspace, time)):
         raise fail("E557", "an option has no meaning without --search", "leave it out, or name problems")
     require_place(output)
     device = _describe(keep)
@@ -81,43 +82,51 @@ def _describe(keep: bool, is_told: bool = True) -> Device:
     return device
 
 
-def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, workspace: str, time: str, describe: bool, as_json: bool) -> None:
-    """Time, keep and show the fastest plans."""
+def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, workspace: int | str, describe: bool, as_json: bool) -> None:
+    """Time, keep and show the fastest plans; what was kept before an error is shown, too."""
     from bilinear.planner.choice import Choice
-    from bilinear.planner.saved import plan_json
-    from bilinear.reporting.plans import timed_table
     from bilinear.runtime.auto import budget_and_buffer, current_device
     from bilinear.runtime.bench import require_gpu
     from bilinear.runtime.search import require_use, search
-    from bilinear.runtime.tuned import driver_version, keep_plan
+    from bilinear.runtime.tuned import driver_version, folder_of_plans, gpu_name, keep_plan
 
     if inputs not in ("preserve", "restore"):
         raise fail("E513", f"inputs={inputs!r}: plans are timed again and again on the same inputs", "choose preserve or restore")
     problems = [(shape, dtype) for dtype in read_dtypes(dtypes) for shape in shapes]
-    budget, _ = budget_and_buffer(int(workspace) if re.fullmatch("[0-9]{1,18}", workspace) else workspace)
-    seconds = read_seconds(time)
+    (budget, _), seconds = budget_and_buffer(workspace), read_seconds(time)
     require_gpu()
     require_use()
+    folder = folder_of_plans(gpu_name(), driver_version())
     device = None if describe else current_device()
     device = device or _describe(keep=True, is_told=not as_json)
-    folders, choices, left_out = set[Path](), [], []
-    with progress_bar() as progress:
-        for found in search(problems, inputs, budget, device, seconds, progress):
-            if isinstance(found, Choice):
-                folders.add(keep_plan(found, driver_version()).parent)
-                choices.append(found)
-            else:
-                left_out.append(found)
-    if as_json:
-        print(
-            json.dumps({"plans": [json.loads(plan_json(choice)) for choice in choices], "left_out": [vars(x) for x in left_out]}, indent=1)
-        )
-    else:
-        lines = [timed_table(choices)] if choices else []
-        lines += [f"left out: {left.what}: {left.why}" for left in left_out]
-        lines += [f"kept in {folder}: `auto` runs them on every {device.name} under this driver" for folder in folders]
-        print("\n".join(lines))
+    choices: list[Choice] = []
+    left_out: list[LeftOut] = []
+    try:
+        with progress_bar() as progress:
+            for found in search(problems, inputs, budget, device, seconds, progress):
+                if isinstance(found, Choice):
+                    keep_plan(found, driver_version())
+                    choices.append(found)
+                else:
+                    left_out.append(found)
+    finally:
+        _show(choices, left_out, folder, as_json)
     if not choices:
-        raise fail(
-            "E686", "nothing was measured", "give smaller shapes, or more time", notes=tuple(f"{x.what}: {x.why}" for x in left_out[:5])
-        )
+        notes = tuple(f"{left.what}: {left.why}" for left in left_out[:5])
+        raise fail("E686", "nothing was measured", "give smaller shapes, or more time", notes=notes)
+
+
+def _show(choices: Sequence[Choice], left_out: Sequence[LeftOut], folder: Path, as_json: bool) -> None:
+    from bilinear.planner.saved import plan_json
+    from bilinear.reporting.plans import timed_table
+
+    if as_json:
+        found = {"plans": [json.loads(plan_json(choice)) for choice in choices], "left_out": [vars(left) for left in left_out]}
+        print(json.dumps(found, indent=1))
+        return
+    if choices:
+        print(timed_table(choices))
+    for left in left_out:
+        print(f"left out: {left.what}: {left.why}")
+    if choices:
+        print(f"kept in {folder}: `auto` runs them on every {choices[0].device} under this driver")

@@ -79,8 +79,9 @@ class Candidate:
     (all sums, all products, all results), `recurse` (one product at a time, few temporaries) or `inplace` (sums in A and B themselves).
     With a `rest` it is `borrow` (temporaries in what is computed later). For the library's multiply it is one of `LIBRARIES`.
 
-    `ms` is the predicted time (None: not worth predicting), `workspace` exact bytes, `error` the bound that always holds of
-    max|C - A*B| / (max|A| max|B|) (None where nobody asked), `why` the reason why it was chosen or lost, `tile` that of its products.
+    `ms` is the predicted time, or that of a plan that was timed (None: not worth predicting), `workspace` exact bytes, `error` the bound
+    that always holds of max|C - A*B| / (max|A| max|B|) (None where nobody asked), `why` the reason why it was chosen or lost, `tile` that
+    of its products.
 
     With a `rest` all that is said of the first rows of C (columns, where it lies by columns), as many as the rest leaves; its parts
     compute the others, one after the other, and until then what is not computed yet holds the temporaries.
@@ -124,7 +125,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """A plan, and how it was found: the chosen candidate first, then those that could run by predicted time, then the refused ones.
+    """A plan, and how it was found: the chosen candidate first, then those that could run by time, then the refused ones.
 
     It names what will run completely: the algorithm of every level by name and by the hashes of scheme and schedule, the promise, the
     version, and the hash of what lowers them.
@@ -158,7 +159,7 @@ def name_of(levels: tuple[str, ...]) -> str:
 
 
 def pareto_front(choice: Choice) -> tuple[Candidate, ...]:
-    """Of all candidates with a predicted time, those that nothing beats in both time and workspace, by rising workspace."""
+    """Of all candidates with a time, those that nothing beats in both time and workspace, by rising workspace."""
     timed = sorted((c for c in choice.candidates if c.ms is not None), key=lambda c: (c.workspace or 0, c.ms))
     front: list[Candidate] = []
     for c in timed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, fields
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,13 @@ def _record(kind: Any, value: dict[str, Any]) -> Any:
 
 
 def _check(choice: Choice) -> None:
-    """What running relies on."""
+    """What running and showing rely on."""
     chosen, p = choice.chosen, choice.problem
+    for candidate in choice.candidates:
+        texts = (candidate.inputs, candidate.strategy, candidate.why, *candidate.all_levels)
+        numbers = [x for x in (candidate.ms, candidate.workspace, candidate.error) if x is not None]
+        if not all(isinstance(text, str) for text in texts) or not all(type(x) in (int, float) and isfinite(x) for x in numbers):
+            raise ValueError("a field of a candidate has the wrong type")
     if not all(isinstance(text, str) for text in (*chosen.all_levels, choice.version, choice.implementation_sha256)):
         raise ValueError("a field has the wrong type")
     for part in chosen.parts:

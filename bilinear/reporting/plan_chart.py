@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bilinear.planner.choice import Candidate, Choice, pareto_front
+from bilinear.planner.choice import LIBRARY, Candidate, Choice, pareto_front
+from bilinear.reporting.plans import names
 
 WIDTH, HEIGHT = 920.0, 540.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 24.0, 22.0, 48.0
@@ -97,7 +98,7 @@ class _Scale:
 
 
 def plan_chart(choice: Choice) -> PlanChart:
-    """The candidates that have a predicted time that is not far above the library's; workspace starts at 0, time where they do."""
+    """The candidates whose time is known and not far above the library's; workspace starts at 0, time where they do."""
     known = [c for c in choice.candidates if c.ms is not None]
     limit = SLOWEST * min((c.ms or 0.0 for c in known if c.is_library), default=math.inf)
     timed = [c for c in known if (c.ms or 0.0) <= limit]
@@ -110,10 +111,11 @@ def plan_chart(choice: Choice) -> PlanChart:
     places = {c: (x(c.workspace or 0), y(c.ms or 0.0)) for c in timed}
     front = pareto_front(choice)
     corners = [places[c] for c in front]
-    library = next((y(c.ms) for c in timed if c.is_library and c.ms is not None), None)
+    library = next((y(c.ms) for c in timed if c.strategy == LIBRARY and c.ms is not None), None)
     budget = None if choice.problem.workspace is None else x(choice.problem.workspace)
     important = sorted(timed, key=lambda c: (c is not choice.chosen, c not in front, c.ms or 0.0))
-    named = [(c.name, places[c], c is choice.chosen or c in front) for c in important if not c.is_library]
+    told = names(choice)
+    named = [(told[c], places[c], c is choice.chosen or c in front) for c in important if c.strategy != LIBRARY]
     return PlanChart(
         WIDTH,
         HEIGHT,
@@ -127,7 +129,7 @@ def plan_chart(choice: Choice) -> PlanChart:
         library,
         budget,
         _steps(corners),
-        tuple(Dot(*places[c], _kind(c, choice, front), _title(c)) for c in reversed(important)),
+        tuple(Dot(*places[c], _kind(c, choice, front), _title(c, told[c])) for c in reversed(important)),
         tuple(_labels(named, [*map(_spot, places.values()), *_lines(corners)], library, budget)),
         len(known) - len(timed),
     )
@@ -161,8 +163,8 @@ def _is_refused(candidate: Candidate) -> bool:
     return candidate.why.startswith(("needs ", "its error bound "))
 
 
-def _title(c: Candidate) -> str:
-    return f"{c.name} ({c.strategy}, {c.promise}): {c.ms:.4g} ms, {c.workspace or 0} bytes of workspace; {c.why}"
+def _title(c: Candidate, name: str) -> str:
+    return f"{name} ({c.strategy}, {c.promise}): {c.ms:.4g} ms, {c.workspace or 0} bytes of workspace; {c.why}"
 
 
 def _spot(point: Point) -> Box:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from bilinear.planner.choice import LIBRARY, Candidate, Choice, pareto_front
 from bilinear.planner.saved import plan_json
 from bilinear.reporting.table import aligned
 
-__all__ = ["limits", "pareto_rows", "pareto_table", "plan_json", "plan_rows", "plan_table", "timed_table"]
+__all__ = ["limits", "names", "pareto_rows", "pareto_table", "plan_json", "plan_rows", "plan_table", "timed_table"]
 SHOWN = 4
 """Candidates that are shown where nobody asks for an explanation."""
 HEADER = ("plan", "inputs", "strategy", "ms", "TFLOP/s", "workspace", "error bound", "why")
@@ -53,12 +54,24 @@ def _timed_row(choice: Choice) -> tuple[str, ...]:
 
 def plan_rows(choice: Choice) -> Rows:
     """All candidates with their figures."""
-    return [HEADER, *(_row(c, choice) for c in choice.candidates)]
+    told = names(choice)
+    return [HEADER, *((told[c], *_figures(c, choice)) for c in choice.candidates)]
 
 
 def pareto_rows(choice: Choice) -> Rows:
     """The candidates of the front, without error bounds and reasons."""
-    return [HEADER[:-2], *(_row(c, choice)[:-2] for c in pareto_front(choice))]
+    told = names(choice)
+    return [HEADER[:-2], *((told[c], *_figures(c, choice)[:-2]) for c in pareto_front(choice))]
+
+
+def names(choice: Choice) -> dict[Candidate, str]:
+    """The candidates for readers, with the tile of the products where nothing else tells two from each other."""
+    alike = Counter(same for same, _ in {(_but_for_the_tile(c), c.tile) for c in choice.candidates})
+    return {c: f"{c.name} ({TILE_NAMES[c.tile]})" if alike[_but_for_the_tile(c)] > 1 else c.name for c in choice.candidates}
+
+
+def _but_for_the_tile(c: Candidate) -> tuple[str, str, str]:
+    return c.name, c.promise, c.strategy
 
 
 def limits(choice: Choice) -> list[tuple[str, str]]:
@@ -69,12 +82,12 @@ def limits(choice: Choice) -> list[tuple[str, str]]:
     return found + ([] if p.accuracy is None else [("error", f"at most {p.accuracy:.2g}")])
 
 
-def _row(c: Candidate, choice: Choice) -> tuple[str, ...]:
+def _figures(c: Candidate, choice: Choice) -> tuple[str, ...]:
     p = choice.problem
     ms = "-" if c.ms is None else f"{c.ms:.3f}"
     rate = "-" if not c.ms else f"{2 * p.m * p.k * p.n / c.ms * 1e-9:.1f}"
     workspace = "-" if c.workspace is None else _bytes(c.workspace)
-    return c.name, c.promise, c.strategy, ms, rate, workspace, "-" if c.error is None else f"{c.error:.1e}", c.why
+    return c.promise, c.strategy, ms, rate, workspace, "-" if c.error is None else f"{c.error:.1e}", c.why
 
 
 def _bytes(count: int) -> str:

@@ -39,11 +39,11 @@ def plan(
     """The plan for C (m x n) = A (m x k) * B (k x n): what `matmul(..., plan=...)` runs, and why each alternative lost.
 
     `device` is a shipped description's name, a file of `bilinear tune`, or a `Device`; by default that of the current GPU, on which a plan
-    that `bilinear tune --search` found for this problem comes first. `inputs` says
-    what may happen to A and B; `workspace` is the most bytes of it, "none" or "unlimited"; `accuracy` the largest
-    max|C - A*B| / (max|A| max|B|) that the error bound may allow. With `explain`, error bounds are computed for every candidate. `levels`
-    pins shipped algorithms, the outermost level first, instead of choosing: ("winograd_depth_first", "winograd"). With `accumulate` the
-    plan is for a beta that is not 0. Raises `BilinearError` (E408, E501, E513, E534, E541 to E543).
+    that `bilinear tune --search` found for this problem comes first. `inputs` says what may happen to A and B; `workspace` is the most
+    bytes of it, "none" or "unlimited"; `accuracy` the largest max|C - A*B| / (max|A| max|B|) that the error bound may allow. With
+    `explain`, error bounds are computed for every candidate. `levels` pins shipped algorithms, the outermost level first, instead of
+    choosing: ("winograd_depth_first", "winograd"). With `accumulate` the plan is for a beta that is not 0. Raises `BilinearError` (E408,
+    E501, E513, E534, E541 to E543).
     """
     budget, buffer = budget_and_buffer(workspace)
     budget = budget if buffer is None else int(buffer.nbytes)
@@ -104,11 +104,10 @@ def _index() -> int:
 
 @lru_cache(maxsize=64)
 def _identity(index: int) -> tuple[str, int]:
-    import cupy
+    """Name and driver of the current GPU, which has this number."""
+    from bilinear.runtime.tuned import driver_version, gpu_name  # with what finds folders, of which a plan for a named device needs none
 
-    from bilinear.runtime.tuned import driver_version  # with what finds folders, of which a plan for a named device needs none
-
-    return cupy.cuda.runtime.getDeviceProperties(index)["name"].decode(), driver_version()
+    return gpu_name(), driver_version()
 
 
 @lru_cache(maxsize=64)
@@ -138,7 +137,8 @@ def choice_for(a: Any, b: Any, out: Any, dtype: Any, inputs: str, budget: int | 
     device = current_device()
     if device is None:
         return None
-    return _logged(problem_of(a, b, out, inputs, budget, accumulate), device, gpu_here() if a.ndim == b.ndim == 2 else None)
+    is_usual = a.ndim == b.ndim == 2 and not has_gaps(a) and not has_gaps(b)
+    return _logged(problem_of(a, b, out, inputs, budget, accumulate), device, gpu_here() if is_usual else None)
 
 
 def problem_of(a: Any, b: Any, out: Any, inputs: str, budget: int | None, accumulate: bool = False) -> Problem:

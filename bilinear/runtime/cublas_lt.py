@@ -40,16 +40,16 @@ Launch = Callable[[int, int, int, int, int, int, int], bool]
 """(handle, first operand, second, result, address of alpha, of beta, stream) to whether it is launched; else nothing happened."""
 
 
-def launch_of(gemm: Gemm, dtype: Any, device: int) -> Launch | None:
+def launch_of(gemm: Gemm, dtype: Any, device: int, workspace: int = MOST_WORKSPACE) -> Launch | None:
     """The call that multiplies float32 or float64 matrices of a layout on the current device, `device`; None where cublasLt has none.
 
-    A refusal is not kept: the next call may be luckier.
+    It takes at most so many bytes of `workspace` from CuPy's pool. A refusal is not kept: the next call may be luckier.
     """
     library = _library()
     if library is None:
         return None
     try:
-        return _product(library, gemm, dtype.char, device).launch
+        return _product(library, gemm, dtype.char, device, workspace).launch
     except _RefusedError as refused:
         log.debug("cublasLt has no kernel for %s: %s", gemm, refused)
         return None
@@ -62,7 +62,7 @@ class _RefusedError(Exception):
 class _Product:
     """The descriptors of one product, which live as long as it, and the kernel that cublasLt proposes."""
 
-    def __init__(self, library: Any, gemm: Gemm, kind: str, handle: int) -> None:
+    def __init__(self, library: Any, gemm: Gemm, kind: str, handle: int, workspace: int) -> None:
         (compute, element), (m, n, k) = TYPES[kind], gemm.extents
         shapes = [(k, m) if gemm.operations[0] else (m, k), (n, k) if gemm.operations[1] else (k, n), (m, n)]
         made: list[tuple[Any, Any]] = []
@@ -76,7 +76,7 @@ class _Product:
             for shape, leading in zip(shapes, gemm.leading, strict=True)
         ]
         preference = _made(library, "MatmulPreference", made)
-        _set(library.cublasLtMatmulPreferenceSetAttribute, preference, WORKSPACE, ctypes.c_uint64(MOST_WORKSPACE))
+        _set(library.cublasLtMatmulPreferenceSetAttribute, preference, WORKSPACE, ctypes.c_uint64(workspace))
         for attribute in ALIGNMENTS:
             _set(library.cublasLtMatmulPreferenceSetAttribute, preference, attribute, ctypes.c_uint32(ALIGNMENT))
         self._algorithm, found = ctypes.create_string_buffer(RESULT_BYTES), ctypes.c_int(0)
@@ -108,11 +108,11 @@ class _Product:
 
 
 @lru_cache(maxsize=MOST_KEPT)
-def _product(library: Any, gemm: Gemm, kind: str, device: int) -> _Product:
+def _product(library: Any, gemm: Gemm, kind: str, device: int, workspace: int) -> _Product:
     """A handle of cuBLAS is one of cublasLt, too."""
     import cupy
 
-    return _Product(library, gemm, kind, int(cupy.cuda.Device(device).cublas_handle))
+    return _Product(library, gemm, kind, int(cupy.cuda.Device(device).cublas_handle), workspace)
 
 
 def _memory(count: int, stream: int) -> Any:

@@ -16,6 +16,7 @@ from bilinear.codegen.nvrtc import build
 from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
+from bilinear.errors import fail
 from bilinear.ir.kernel import Cover, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel, ScanLaunch
 from bilinear.ir.plan import Plan, Strip
 from bilinear.ir.schedule import Schedule, Stage
@@ -40,9 +41,10 @@ class CudaExecutor:
     name = "cuda"
 
     def allocate(self, elements: int, like: Any) -> Any:
-        """One uninitialised workspace buffer, from the pool that CuPy takes memory from."""
+        """One uninitialised workspace buffer, from the pool that CuPy takes memory from; E536 while the stream is captured."""
         import cupy
 
+        _refuse_capture("a graph would go on using a workspace of the pool", "give workspace=, an array that lives as long as the graph")
         return cupy.empty(elements, like.dtype)
 
     def empty(self, shape: tuple[int, ...], like: Any) -> Any:
@@ -92,9 +94,13 @@ class CudaExecutor:
         cupy.cuda.get_current_stream().synchronize()
 
     def is_finite(self, *matrices: Any) -> bool:
-        """Whether every element is finite: one pass over each matrix, whose kernels write a flag of the host; one wait."""
+        """Whether every element is finite: one pass over each matrix, whose kernels write a flag of the host; one wait.
+
+        Raises `BilinearError` (E536) while the stream is captured: nothing can be waited for then.
+        """
         import cupy
 
+        _refuse_capture("A and B cannot be looked at for Inf and NaN, which restoring needs", "use inputs='preserve'")
         try:
             flag = _idle_flags.pop()
         except IndexError:
@@ -120,6 +126,13 @@ class CudaExecutor:
         extents = (np.int64(array.shape[0] // rows), np.int64(array.shape[1] // columns), np.int64(columns))
         function((sharing, rows * columns, 1), (256, 1, 1), (np.uint64(array.data.ptr), *strides, *extents, np.uint64(largest.data.ptr)))
         return largest.get().max(2)
+
+
+def _refuse_capture(what: str, hint: str) -> None:
+    import cupy
+
+    if cupy.cuda.runtime.streamIsCapturing(cupy.cuda.get_current_stream().ptr):
+        raise fail("E536", f"the stream is being captured: {what}", hint)
 
 
 class _Flag:

@@ -12,7 +12,7 @@ from bilinear.errors import BilinearError
 from bilinear.ir.plan import Plan
 from bilinear.planner.choice import LIBRARY, Choice
 from bilinear.planner.prepare import check_promise
-from bilinear.runtime.auto import check_plan_fits, choice_for
+from bilinear.runtime.auto import check_plan_fits, choice_for, gpu_here
 from bilinear.runtime.fitted import Recipe, Same, chosen_recipe, fitted_plan
 from bilinear.runtime.kept import keep
 from bilinear.runtime.problem import ArrayProblem, fit
@@ -27,8 +27,8 @@ MOST_DECISIONS = 1024
 class Asked(NamedTuple):
     """What a caller asks for beside the operands. Algorithm, plan and device are compared by identity.
 
-    No `algorithm` and no `plan` is the library's multiply, or what the model chooses where there is a `device`; of a named algorithm it
-    chooses the tile alone.
+    No `algorithm` and no `plan` is the library's multiply, or where there is a `device` what was timed or else what the model chooses; of a
+    named algorithm that chooses the tile alone.
     """
 
     algorithm: Same | None
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
 
     @property
     def is_automatic(self) -> bool:
-        """Whether what runs is left to the model."""
+        """Whether what runs is left to timed plans and to the model."""
         return self.algorithm is None and self.plan is None and self.device is not None
 
 
@@ -76,7 +76,7 @@ def decide(asked: Asked, a: Any, b: Any, out: Any, touches: bool) -> Decision:
     if not asked.on_gpu:
         return _decide(asked, a, b, out, touches)
     given = None if out is None else (out.shape, out.strides, out.dtype)
-    key = (asked, a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, given, touches)
+    key = (asked, gpu_here() if asked.is_automatic else None, a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, given, touches)
     found = _decisions.get(key)
     if found is None:
         found = _decide(asked, a, b, out, touches)

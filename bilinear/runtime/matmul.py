@@ -24,7 +24,7 @@ from bilinear.runtime.chain import operands_of
 from bilinear.runtime.decide import Asked, Decision, decide, plan_for
 from bilinear.runtime.executor import Executor, allocate_workspace, execute
 from bilinear.runtime.fitted import Recipe, Same
-from bilinear.runtime.library import multiply_of
+from bilinear.runtime.library import matmul_of, multiply_of
 from bilinear.runtime.magnitudes import check_tolerance, check_tolerance_option
 from bilinear.runtime.problem import ArrayProblem, factor
 from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlanRepeat, Reaches, keep_repeat, key_of, repeated, uses_library
@@ -56,19 +56,19 @@ def matmul(
 
     `a` is (..., m, k), `b` is (..., k, n), of NumPy, CuPy or any library that speaks DLPack; the result is (..., m, n) of the same kind on
     the same device, in `out` where it is given. `algorithm` is the name or path of a scheme or schedule, or `auto`: on a GPU that a
-    description is known of, what the performance model finds fastest (docs/planning.md), else the library's multiply. `plan` is a plan of
-    `bilinear.plan`, which runs exactly, with its own promise of the inputs. With BILINEAR_USE_LIBRARY=1 in the environment everything is
-    the library's multiply. `levels` is the number of recursion levels; 0 is the library's multiply. `inputs` promises what happens to `a`
-    and `b`: `preserve` never writes them, `restore` may write them and brings them back to rounding, `consume` leaves them undefined; the
-    last two need an in-place schedule. With alpha = 0 the operands are not read, with beta = 0 `out` is not read. alpha is a number of the
-    product's type, beta of the type of `out`; what rounds to 0 there may count as 0. `workspace` is the most bytes that the plan may
-    allocate, "none" or "unlimited" (the default), or a one-dimensional array to be used in place of a fresh allocation, whose memory a
-    first touch makes slow; what does not fit is refused with the bytes that are needed. A result aside from `out`, as large as `out`,
-    counts among these bytes: it is made where `out` has another dtype than the product or overlaps an operand, where beta is not 0 and the
-    schedule overwrites what it computes, and where `out` does not lie as a plan of parts was made for; it is not laid in a given array. Not
-    counted are a fresh result, copies of operands of another dtype than the product, and buffers that do not grow with the problem.
-    `stream` is a CuPy stream, or for PyTorch's tensors one of PyTorch; the default is the current one of the library whose arrays these
-    are. On another one, arrays are to be kept until it is through with them.
+    description is known of, the plan that was timed for it or what the performance model finds fastest (docs/planning.md), else the
+    library's multiply. `plan` is a plan of `bilinear.plan`, which runs exactly, with its own promise of the inputs. With
+    BILINEAR_USE_LIBRARY=1 in the environment everything is the library's multiply. `levels` is the number of recursion levels; 0 is the
+    library's multiply. `inputs` promises what happens to `a` and `b`: `preserve` never writes them, `restore` may write them and brings
+    them back to rounding, `consume` leaves them undefined; the last two need an in-place schedule. With alpha = 0 the operands are not
+    read, with beta = 0 `out` is not read. alpha is a number of the product's type, beta of the type of `out`; what rounds to 0 there may
+    count as 0. `workspace` is the most bytes that the plan may allocate, "none" or "unlimited" (the default), or a one-dimensional array to
+    be used in place of a fresh allocation, whose memory a first touch makes slow; what does not fit is refused with the bytes that are
+    needed. A result aside from `out`, as large as `out`, counts among these bytes: it is made where `out` has another dtype than the
+    product or overlaps an operand, where beta is not 0 and the schedule overwrites what it computes, and where `out` does not lie as a plan
+    of parts was made for; it is not laid in a given array. Not counted are a fresh result, copies of operands of another dtype than the
+    product, and buffers that do not grow with the problem. `stream` is a CuPy stream, or for PyTorch's tensors one of PyTorch; the default
+    is the current one of the library whose arrays these are. On another one, arrays are to be kept until it is through with them.
 
     `tolerance` says how far `restore` may move an element of `a` or `b`, relative to the largest magnitude of the finest block that it
     lies in. The magnitudes of all blocks are scanned first; where the drift bound of the schedule is above the tolerance for one of
@@ -209,9 +209,9 @@ class _Request(NamedTuple):
         elif self.alpha == 0:
             out[...] = 0 if self.beta == 0 else out * beta
         elif self.alpha == 1 and self.beta == 0 and not touches:
-            xp.matmul(a, b, out=out)
+            matmul_of(xp, a, b, out)
         else:
-            product = xp.asarray(xp.matmul(a, b))
+            product = xp.asarray(matmul_of(xp, a, b))
             _accumulate(out, product if self.alpha == 1 else alpha * product, beta)
         return out
 

@@ -6,12 +6,13 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from bilinear.errors import BilinearError
 from bilinear.ir.plan import Plan
 from bilinear.runtime.bound import Bound
 from bilinear.runtime.executor import execute, parts_of, run_parts
 from bilinear.runtime.fitted import Same
 from bilinear.runtime.kept import keep
-from bilinear.runtime.library import Multiply
+from bilinear.runtime.library import Multiply, matmul_of
 from bilinear.runtime.problem import ArrayProblem, factor
 from bilinear.runtime.safety import reach
 
@@ -121,8 +122,7 @@ class CupyRepeat:
             out = self._module.empty(self._problem.shape, self._problem.dtype)
         elif self._reaches.may_overlap(a.data.ptr, b.data.ptr, out.data.ptr, False):
             return None
-        self._module.matmul(a, b, out=out)
-        return out
+        return matmul_of(self._module, a, b, out)
 
 
 class PlanRepeat:
@@ -145,18 +145,20 @@ class PlanRepeat:
     def run(self, a: Any, b: Any, out: Any, alpha: Any, beta: Any) -> Any:
         """alpha * a @ b + beta * out; None, with nothing written, where a longer look must tell what happens.
 
-        That is where arrays may overlap, A or B have an Inf or a NaN that would not be given back, or memory is short.
+        That is where arrays may overlap, A or B have an Inf or a NaN that would not be given back, memory is short, or a stream captured.
         """
         executor, plan, dtype = self._executor, self._plan, self._problem.dtype
         left, right, target = a.data.ptr, b.data.ptr, 0 if out is None else out.data.ptr
-        if self._reaches.may_overlap(left, right, target, self._writes_inputs) or (self._scans and not executor.is_finite(a, b)):
+        if self._reaches.may_overlap(left, right, target, self._writes_inputs):
             return None
         try:
+            if self._scans and not executor.is_finite(a, b):
+                return None
             buffer = executor.allocate(self._elements, a) if self._elements else None
             if out is None:
                 out = executor.empty(self._problem.shape, a)
                 target = out.data.ptr
-        except MemoryError:
+        except (MemoryError, BilinearError):
             return None
         factors = factor("alpha", alpha, dtype), factor("beta", beta, dtype)
         if self._bound is None:

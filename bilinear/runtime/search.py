@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 
 from bilinear.analysis.integer_range import integer_range
 from bilinear.codegen.program import Progress, no_progress
-from bilinear.errors import fail
+from bilinear.errors import BilinearError, fail
 from bilinear.ir.measurement import LeftOut, Shape
 from bilinear.planner.choice import LIBRARIES, LIBRARY, Candidate, Choice, Problem
 from bilinear.planner.choose import contenders, timed_choice
@@ -33,9 +34,10 @@ MOST, AT_ONCE = 48, 8
 FINALISTS = 4
 FEW, ROUNDS = 3, 9
 """Rounds for all contenders, and for the fastest of them."""
-LEAST_GAIN = 0.01
+LEAST_GAIN = 0.02
 """The library's multiply runs unless a plan was faster by this part."""
 SETTLE_MS = 20.0
+WRONG = "E685"
 LIBRARY_ITSELF = Candidate((), "preserve", LIBRARY, None, 0)
 """The library's multiply, before it is timed."""
 
@@ -77,6 +79,12 @@ def search(
                 yield _fastest_here(partial(GpuStand, shape, dtype, inputs, budget, device, build), device, left / (len(shapes) - number))
             except MemoryError as error:
                 yield LeftOut(told, f"out of memory: {error}")
+            except BilinearError as error:
+                if error.diagnostics[0].code == WRONG:
+                    raise
+                yield LeftOut(told, error.diagnostics[0].message)
+            except Exception as error:  # CuPy's and the driver's are of many kinds, and the other problems are worth searching
+                yield LeftOut(told, f"{type(error).__name__}: {error}")
     progress("done", len(shapes), len(shapes))
 
 
@@ -106,8 +114,10 @@ def fastest(problem: Problem, device: Device, stand: Stand, ends: float) -> Choi
         some = near[first : first + AT_ONCE]
         stand.build(some)
         timed += _timed(some, stand.times(some, FEW))
-    final = [replace(candidate, error=stand.bound(candidate)) for candidate in sorted(timed, key=_ms)[:FINALISTS] if _ms(candidate) < inf]
-    final.insert(0, replace(library, error=stand.bound(library)))
+    final = [replace(library, error=stand.bound(library))]
+    for candidate in sorted((candidate for candidate in timed if _ms(candidate) < inf), key=_ms)[:FINALISTS]:
+        with suppress(MemoryError):  # a check needs more than a multiply
+            final.append(replace(candidate, error=stand.bound(candidate)))
     library, *best = _timed(final, stand.times(final, ROUNDS))
     best = sorted((candidate for candidate in best if _ms(candidate) < inf), key=_ms)
     is_worth_it = bool(best) and _ms(best[0]) < (1 - LEAST_GAIN) * _ms(library)
@@ -166,7 +176,7 @@ class GpuStand:
         bound = bound_of(choice, self.problem.k, self.problem.dtype)
         if not check(self._call(choice), a, b, c, candidate.promise, bound, is_integral).holds:
             raise fail(
-                "E685", f"{candidate.name} at {self.problem.m}x{self.problem.k}x{self.problem.n}, {self.problem.dtype}, failed its check"
+                WRONG, f"{candidate.name} at {self.problem.m}x{self.problem.k}x{self.problem.n}, {self.problem.dtype}, failed its check"
             )
         return bound
 

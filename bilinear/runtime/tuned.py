@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from pathlib import Path
 
@@ -14,10 +15,19 @@ from bilinear.resources import write_file
 
 log = logging.getLogger("bilinear")
 ELSEWHERE = "bilinear tune -o FILE, then BILINEAR_DEVICE=FILE"
+HOME = "set XDG_DATA_HOME to a folder that can be written"
+"""What helps where plans cannot be kept."""
+
+
+def gpu_name() -> str:
+    """The name of the current GPU."""
+    import cupy
+
+    return str(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode())
 
 
 def driver_version() -> int:
-    """The version of the GPU's driver, as 13000 for CUDA 13.0."""
+    """The version of its driver, as 13000 for CUDA 13.0."""
     import cupy
 
     return int(cupy.cuda.runtime.driverGetVersion())
@@ -40,26 +50,42 @@ def keep_description(device: Device, driver: int) -> Path:
     path = kept_at(device.name, driver)
     if path is None:
         raise fail("E612", "there is no home folder to keep a description in", ELSEWHERE)
-    _make_folder(path)
+    _make_folder(path.parent, ELSEWHERE)
     write_file(path, device.json())
     return path
 
 
 def kept_plan_at(problem: Problem, name: str, driver: int) -> Path | None:
     """The file for the plan of a problem on such a GPU; None without a home folder, and for unusual layouts and limits."""
-    described, p = kept_at(name, driver), problem
-    if described is None or p != Problem(p.m, p.k, p.n, p.dtype, p.inputs, p.workspace, lies_evenly=p.lies_evenly):
+    described, file = kept_at(name, driver), _file_of_plan(problem)
+    return None if described is None or file is None else described.with_suffix("") / file
+
+
+def _file_of_plan(p: Problem) -> str | None:
+    if p != Problem(p.m, p.k, p.n, p.dtype, p.inputs, p.workspace, lies_evenly=p.lies_evenly):
         return None
     budget = "" if p.workspace is None else f"-{p.workspace}"
-    return described.with_suffix("") / f"{p.dtype}-{p.m}x{p.k}x{p.n}-{p.inputs}{budget}.json"
+    return f"{p.dtype}-{p.m}x{p.k}x{p.n}-{p.inputs}{budget}.json"
+
+
+def folder_of_plans(name: str, driver: int) -> Path:
+    """The folder for plans of GPUs of this name under this driver, made where it is missing; E612 where nothing can be written there."""
+    described = kept_at(name, driver)
+    if described is None:
+        raise fail("E612", "there is no home folder to keep plans in", HOME)
+    folder = described.with_suffix("")
+    _make_folder(folder, HOME)
+    if not os.access(folder, os.W_OK):
+        raise fail("E612", f"nothing can be written in {folder}", HOME)
+    return folder
 
 
 def keep_plan(choice: Choice, driver: int) -> Path:
     """Keep a plan for its problem on GPUs of its name under this driver, and say where. Raises `BilinearError` (E612) where that fails."""
-    path = kept_plan_at(choice.problem, choice.device, driver)
-    if path is None:
-        raise fail("E612", "there is no place to keep this plan in", "bilinear plan --json, and load_plan")
-    _make_folder(path)
+    file = _file_of_plan(choice.problem)
+    if file is None:
+        raise fail("E612", "plans for this layout or accuracy are not kept", "keep it in a file: save_plan")
+    path = folder_of_plans(choice.device, driver) / file
     save_plan(choice, path)
     return path
 
@@ -77,11 +103,11 @@ def kept_plan(problem: Problem, name: str, driver: int) -> Choice | None:
     return choice if choice is not None and (choice.problem, choice.device) == (problem, name) else None
 
 
-def _make_folder(path: Path) -> None:
+def _make_folder(folder: Path, hint: str) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise fail("E612", f"cannot write {path}: {error.strerror or error}", ELSEWHERE) from None
+        raise fail("E612", f"cannot make {folder}: {error.strerror or error}", hint) from None
 
 
 def kept_description(name: str, driver: int) -> Device | None:

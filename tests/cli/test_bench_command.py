@@ -299,6 +299,20 @@ def test_the_scripts_of_short_calls_find_plans_exact(
     assert "library; fastest" in capsys.readouterr().out
 
 
+def test_the_shapes_that_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a results file are those of its seed; whole multiples of 16 bytes, or of any length."""
+    folder = Path(__file__).parents[2] / "benchmarks"
+    monkeypatch.syspath_prepend(str(folder))
+    thin = importlib.import_module("thin")
+    for name, dtype, *is_uneven in (("thin-1", "float32"), ("thin-2", "float64"), ("thin-uneven", "float32", True)):
+        found = json.loads((folder / "results" / f"{name}-h200.json").read_text())
+        measured = [tuple(row["shape"]) for row in found["rows"] if row["dtype"] == dtype]
+        seeds = [seed for seed in range(1, 10) if thin.drawn(seed, dtype, *is_uneven) == measured]
+        assert len(seeds) == 1, name
+        lengths = {side % 4 for _, k, n in measured for side in (k, n)}
+        assert (lengths == {0}) == (dtype == "float32" and not is_uneven), name
+
+
 SCRIPTS = {"best": ("--sizes", "64", "--repeats", "1", "--pareto", "64:float32"), "grid": ("--part", "2/2")}
 
 

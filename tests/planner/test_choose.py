@@ -272,6 +272,12 @@ def _first(value: dict[str, Any]) -> dict[str, Any]:
         (lambda v: v.pop("version"), "E545"),
         (lambda v: _first(v).pop("tile"), "E545"),
         (lambda v: _first(v).update(tile=3), "E545"),
+        *(
+            (lambda v, field=field: v["candidates"][1].update({field: []}), "E545")
+            for field in ("ms", "workspace", "error", "why", "inputs")
+        ),
+        (lambda v: v["candidates"][1].update(ms=float("nan")), "E545"),
+        (lambda v: v["candidates"][1].update(error=True), "E545"),
         (lambda v: _first(v).update(tile=True), "E545"),
         (lambda v: _first(v).update(tile=1.0), "E545"),
         (lambda v: v.update(candidates=[]), "E545"),

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from bilinear import cli
-from bilinear.planner.choice import Candidate, Choice, Problem, pareto_front
-from bilinear.planner.choose import make_choice
+from bilinear.planner.choice import LIBRARY, Candidate, Choice, Problem, pareto_front
+from bilinear.planner.choose import make_choice, timed_choice
 from bilinear.planner.device import load_device
 from bilinear.reporting.plan_chart import SLOWEST, PlanChart, plan_chart
 from bilinear.reporting.plan_page import plan_html
+from bilinear.reporting.plans import plan_table
 
 LARGE = Problem(16384, 16384, 16384, inputs="restore")
 PROBLEMS = [
@@ -74,6 +75,23 @@ def test_names_cover_neither_each_other_nor_a_dot_nor_a_line(make: Callable[[], 
         assert not any(left < dot.x < right and top < dot.y < bottom for dot in chart.dots)
         assert chart.library is None or not top < chart.library < bottom
         assert chart.budget is None or not left < chart.budget < right
+
+
+def test_a_timed_plan_is_told_with_its_tiles_and_all_libraries() -> None:
+    problem, device = Problem(4096, 4096, 4096), load_device("h200")
+    timed = [Candidate(("winograd",) * 2, "preserve", "expand", 2.1 - 0.1 * tile, 2**28, 1e-9, tile=tile) for tile in (1, 0)]
+    timed += [Candidate(("strassen",), "preserve", "expand", 2.2, 2**27, 1e-9), Candidate((), "preserve", "cublaslt", 2.4, 0, 1e-12)]
+    found = timed_choice(problem, device, (*timed, Candidate((), "preserve", LIBRARY, 2.5, 0, 1e-12)))
+    rows = [line.split("  ")[0] for line in plan_table(found, explain=True).splitlines()[4:]]
+    assert rows == ["winograd, 2 levels (large)", "winograd, 2 levels (usual)", "strassen, 1 level", "cublaslt", "library"]
+    chart = plan_chart(found)
+    assert {dot.title.split(" (expand")[0].split(" (cublas")[0].split(" (library")[0] for dot in chart.dots} == set(rows)
+    (line,) = (dot.y for dot in chart.dots if dot.title.startswith("library"))
+    assert chart.library == line and {label.text for label in chart.labels} <= {*rows[:-1], "the library"}
+    (lt,) = (dot for dot in chart.dots if dot.title.startswith("cublaslt"))
+    assert lt.y > line and lt.kind == "front"
+    page = plan_html(found)
+    assert "Timed: 1.25 times as fast as the library" in page and page.count("winograd, 2 levels (large)") > 1 and "5.0% slower" in page
 
 
 @pytest.mark.parametrize("problem", PROBLEMS[:2])

@@ -190,7 +190,13 @@ class Gpu:
         finally:
             vars(self).update(before)
 
+    def refuse_capture(self) -> None:
+        """As CuPy does before it calls cuBLAS."""
+        if self.is_capturing:
+            raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
+
     def matmul(self, a: Array, b: Array, out: Array | None = None) -> Array:
+        self.refuse_capture()
         self.library += 1
         if out is None:
             return Array(a.host @ b.host)
@@ -200,6 +206,7 @@ class Gpu:
     def gemm(self, kind: str, handle: int, *arguments: int) -> None:
         """`cublasSgemm` and `cublasDgemm`."""
         assert handle == threading.get_ident()
+        self.refuse_capture()
         self.library += 1
         self.by_cublas.append((kind, self.stream, *arguments))
         gemm(kind, *arguments)
@@ -238,6 +245,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(cublas_lt, "_library", lambda: gpu.lt)
     monkeypatch.setattr(cublas_lt, "_product", lru_cache(cublas_lt._product.__wrapped__))
     monkeypatch.setattr(auto, "_described", lambda named, index: None)
+    monkeypatch.setattr(auto, "_identity", lambda index: ("a pretended GPU", 13000))
     monkeypatch.delenv("CUPY_TF32", raising=False)
     monkeypatch.setattr(cuda_executor, "_function", gpu.function)
     for kept in ("_functions", "_bounds"):

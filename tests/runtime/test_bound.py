@@ -18,6 +18,7 @@ from bilinear.planner import choose
 from bilinear.planner.choice import Problem
 from bilinear.planner.choose import make_choice
 from bilinear.planner.device import load_device
+from bilinear.planner.ways import Way
 from bilinear.runtime import auto, cuda_executor, decide
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
@@ -241,6 +242,57 @@ def test_a_buffer_is_used_where_it_lies(gpu: Gpu, monkeypatch: pytest.MonkeyPatc
         c.host[...] = np.nan
         bilinear.matmul(a, b, c, algorithm="winograd", levels=1, workspace=Array(buffer))
         np.testing.assert_array_equal(c.host, x @ y)
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_a_captured_stream_gets_no_memory_of_the_pool_and_is_not_waited_for(is_repeated: bool, gpu: Gpu) -> None:
+    """A graph would go on using it; with a workspace of its own, and without any, everything can be captured but the scan."""
+    (x, y, _), (a, b, c) = operands(7, EVEN)
+    buffer = Array(np.full(4000, np.nan))
+    needy: dict[str, Any] = {"algorithm": "winograd", "levels": 1}
+    scanning: dict[str, Any] = {"algorithm": "msmes", "levels": 1, "inputs": "restore"}
+    able: list[dict[str, Any]] = [
+        {**needy, "workspace": buffer},
+        {"algorithm": "classical", "levels": 1},
+        {**scanning, "inputs": "consume"},
+    ]
+    if is_repeated:
+        for options in (needy, scanning, *able[:2]):
+            bilinear.matmul(a, b, c, **options)
+    gpu.launches.clear()
+    with gpu.using(is_capturing=True):
+        for options, why in ((needy, "E536.*workspace of the pool"), (scanning, "E536.*Inf and NaN")):
+            with pytest.raises(BilinearError, match=why):
+                bilinear.matmul(a, b, c, **options)
+        assert not gpu.launches
+        for options in able:
+            c.host[...] = np.nan
+            bilinear.matmul(a, b, c, **options)
+            np.testing.assert_array_equal(c.host, x @ y)
+
+
+def test_auto_is_what_can_be_captured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that needs memory of the pool gives way to the library's multiply, here one that cannot be captured either; and runs again."""
+    h200, slow = load_device("h200"), ((1.0, 1e-9),)
+    monkeypatch.setattr(choose, "LEAST_BLOCK", 4)
+    monkeypatch.setattr(choose, "ways", lambda problem: (Way(("winograd",)),))
+    monkeypatch.setattr(auto, "_described", lambda named, index: replace(h200, float64=replace(h200.float64, library=slow)))
+    for cached in (make_choice, auto._chosen, auto._logged):
+        cached.cache_clear()
+    (x, y, _), (a, b, c) = operands(8, EVEN)
+    for is_capturing in (False, True, False):
+        gpu.launches.clear()
+        with gpu.using(is_capturing=is_capturing):
+            if is_capturing:
+                with pytest.raises(BilinearError, match=r"E536.*calls no cuBLAS"):
+                    bilinear.matmul(a, b, c)
+                assert not gpu.launches
+                continue
+            bilinear.matmul(a, b, c)
+        np.testing.assert_array_equal(c.host, x @ y)
+        assert gpu.launches and not gpu.library
+    for cached in (make_choice, auto._chosen, auto._logged):
+        cached.cache_clear()
 
 
 def test_plans_and_the_model_decide_as_before(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

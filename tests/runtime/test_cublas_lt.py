@@ -8,6 +8,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,11 +19,13 @@ from runtime.built_folders import needs_emulator
 from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
+from bilinear.errors import BilinearError
 from bilinear.planner.choice import LIBRARIES, LIBRARY, Candidate, Problem
 from bilinear.planner.choose import timed_choice
 from bilinear.planner.device import load_device
-from bilinear.runtime import cublas_lt, repeat
+from bilinear.runtime import auto, cublas_lt, repeat
 from bilinear.runtime.library import DEEP, DOTS, FEW, LONG, MEDIUM_SUM, MOST_EVEN, SHORT_SUM, SOME, WIDE, Gemm
+from bilinear.runtime.tuned import keep_plan
 
 REFUSED = 15
 """`CUBLAS_STATUS_NOT_SUPPORTED`."""
@@ -70,10 +73,11 @@ class PretendedLt:
         *descriptors, count, result, found = rest
         product, first, second, read, written, preference = descriptors
         assert handle.value == threading.get_ident() and count == 1 and len(result) == 96 and read is written
-        assert self.descriptors[preference.value] == [(1, 2**20), (5, 16), (6, 16), (7, 16), (8, 16)]
+        (attribute, most), *alignments = self.descriptors[preference.value]
+        assert attribute == 1 and most in (0, 2**20) and alignments == [(5, 16), (6, 16), (7, 16), (8, 16)]
         self._sizes(product, first, second, written)
         result[: len(KERNEL)] = KERNEL
-        result[64:72] = self.needs.to_bytes(8, sys.byteorder)
+        result[64:72] = min(most, self.needs).to_bytes(8, sys.byteorder)
         result[72] = REFUSED if self.refusing == "state" else 0
         found._obj.value = self.finds
         return 0
@@ -94,7 +98,7 @@ class PretendedLt:
     def cublasLtMatmul(self, handle: int, product: Any, alpha: int, *rest: Any) -> int:
         a, first, b, second, beta, c, read, written, layout, kernel, workspace, size, stream = rest
         assert handle == threading.get_ident() and kernel[: len(KERNEL)] == KERNEL
-        assert size == self.needs and (workspace is None) == (size == 0)
+        assert size in (0, self.needs) and (workspace is None) == (size == 0)
         assert workspace is None or self.holds(), "memory that another may have by now"
         self.workspaces.append(workspace)
         assert c == written and read is layout and all(address % 16 == 0 for address in (a, b, c))
@@ -180,14 +184,33 @@ def test_what_is_split_lies_in_memory_of_the_pool(gpu: Gpu, monkeypatch: pytest.
 
     with gpu.using(is_capturing=True):
         check(*operands(2))
-    assert len(gpu.lt.asked) == 2 and len(gpu.by_cublas) == 1, "a graph keeps no memory of the pool"
+    assert gpu.lt.workspaces[2:] == [None] and not gpu.by_cublas, "a graph keeps no memory of the pool"
 
     def full(count: int) -> Any:
         raise MemoryError("full")
 
     monkeypatch.setattr(sys.modules["cupy"].cuda, "alloc", full)
     check(*operands(3))
-    assert len(gpu.lt.asked) == 2 and len(gpu.by_cublas) == 2
+    assert len(gpu.lt.asked) == 3 and len(gpu.by_cublas) == 1
+
+
+@needs_emulator
+def test_while_a_stream_is_captured_all_goes_to_it_or_is_refused(gpu: Gpu) -> None:
+    """CuPy calls no cuBLAS then: first and repeated calls, of what rules leave to cuBLAS, too."""
+    with gpu.using(is_capturing=True):
+        for seed in range(2):
+            check(*operands(seed, "float64"), 2, -1)
+        assert len(gpu.lt.asked) == 2 and gpu.lt.workspaces == [None, None]
+        gpu.lt.finds = 0
+        whole, (a, b, c) = operands(3, k=SHORT_SUM + 1)
+        sparse = Array(np.zeros((10, 2 * SHORT_SUM + 2), np.float32)[::2, ::2])
+        for left in (a, sparse):  # cuBLAS's layouts, and others, which are left to `cupy.matmul`
+            for _ in range(2):
+                with pytest.raises(BilinearError, match="E536"):
+                    bilinear.matmul(left, b, c)
+    gpu.lt.finds = 1
+    check(whole, [a, b, c])
+    assert len(gpu.by_cublas) == 1
 
 
 @needs_emulator
@@ -210,6 +233,27 @@ def test_a_plan_may_name_the_library(library: str, dtype: str, gpu: Gpu) -> None
         np.testing.assert_array_equal(c.host, 2 * (x @ y) - z)
     by_lt = library == "cublaslt" or (library == LIBRARY and dtype == "float32")
     assert (len(gpu.lt.asked), len(gpu.by_cublas)) == ((3, 0) if by_lt else (0, 3))
+
+
+@needs_emulator
+@pytest.mark.parametrize("library", ["cublas", "cublaslt"])
+def test_auto_runs_a_library_that_was_kept(library: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First and repeated, whatever the rules take: cublasLt for the floats, cuBLAS for the doubles."""
+    name, driver = auto._identity(0)
+    here = replace(load_device("h200"), name=name)
+    monkeypatch.setattr(auto, "_described", lambda named, index: here)
+    other = Candidate((), "preserve", LIBRARY, 2.0)
+    for dtype in ("float32", "float64"):
+        problem = Problem(5, 3, 4, dtype, lies_evenly=False)
+        keep_plan(timed_choice(problem, here, (Candidate((), "preserve", library, 1.0), other)), driver)
+    for cached in (auto._chosen, auto._logged):
+        cached.cache_clear()
+    for dtype in ("float32", "float64"):
+        for seed in range(3):
+            check(*operands(seed, dtype))
+    assert (len(gpu.lt.asked), len(gpu.by_cublas)) == ((6, 0) if library == "cublaslt" else (0, 6))
+    for cached in (auto._chosen, auto._logged):
+        cached.cache_clear()
 
 
 @needs_emulator

@@ -24,6 +24,16 @@ def of_library(name: str, dtype: str) -> Choice:
     return timed_choice(Problem(*SHAPE, dtype, lies_evenly=False), load_device("h200"), (named, ruled))
 
 
+def captured(stream: Any, call: Callable[[], Any]) -> Any:
+    """The graph of a call; the capture ends where the call fails, too."""
+    stream.begin_capture()
+    try:
+        call()
+    finally:
+        graph = stream.end_capture()
+    return graph
+
+
 def check(multiply: Callable[[Any, Any, Any], Any], dtype: str) -> None:
     """Exact when called, when captured after it, and when the graph runs on what has been written to A since."""
     xp = pytest.importorskip("cupy")
@@ -38,9 +48,7 @@ def check(multiply: Callable[[Any, Any, Any], Any], dtype: str) -> None:
         stream.synchronize()
         np.testing.assert_array_equal(c.get(), first @ right)
         c.fill(np.nan)
-        stream.begin_capture()
-        multiply(a, b, c)
-        graph = stream.end_capture()
+        graph = captured(stream, lambda: multiply(a, b, c))
         stream.synchronize()
         assert xp.isnan(c).all(), "nothing runs while it is captured"
         for left in (first, second):

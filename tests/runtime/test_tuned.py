@@ -169,6 +169,7 @@ def test_auto_runs_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     stacked, wide = np.empty((2, 600, 512)), np.empty((600, 641))[:, :640]
     others: list[tuple[Any, ...]] = [(stacked, b, None), (stacked[:1], b, None), (a, np.empty((2, 512, 640)), None)]
     others += [(np.empty((512, 600)).T, b, None), (a, b, np.empty((640, 600)).T), (a, b, wide), (a, b, c, True)]
+    others += [(np.empty((600, 513))[:, :512], b, None), (a, wide[:512], None), (np.empty((1200, 512))[::2], b, None)]
     for x, y, out, *accumulate in others:
         found = auto.choice_for(x, y, out, x.dtype, "preserve", None, *accumulate)
         assert found is not None and not found.chosen.why.startswith("timed")
@@ -201,6 +202,7 @@ def test_what_is_kept_is_not_used_where_a_description_is_named(monkeypatch: pyte
         (lambda value: value["sha256"][0].__setitem__(1, "0" * 64), "E546"),
         (lambda value: value.update(version="0.0.0"), "E546"),
         (lambda value: value.update(format="bilinear-plan/4"), "E545"),
+        (lambda value: value["candidates"][1].update(ms="soon"), "E545"),
     ],
 )
 def test_a_plan_that_would_run_otherwise_is_told_and_not_used(
