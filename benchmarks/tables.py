@@ -83,8 +83,9 @@ def searched(results: list[dict[str, Any]], grids: list[dict[str, Any]]) -> str:
     rows = [row for result in results for row in result["rows"]]
     others = ["x".join(map(str, row["shape"])) for row in rows if (tuple(row["shape"]), row["dtype"]) not in before]
     lines = [
-        "`matmul` with `auto` after `bilinear tune --shapes-file` had timed plans for what was below 0.98 in the two runs above, and for "
-        f"{' and '.join(others)}, {_source(results[0])}. Where `library` still runs nothing faster was found, and only the runs differ:",
+        "`matmul` with `auto` after `bilinear tune --shapes-file` had timed plans for what was below 0.98 in the two runs above"
+        f"{', and for ' if others else ''}{' and '.join(others)}, {_source(results[0])}. "
+        "Where `library` still runs, nothing faster was found, and only the runs differ:",
         "",
         "| shape | dtype | before | what runs | ratio | exact, restored, within the bound |",
         "|---|---|--:|---|--:|---|",

@@ -71,7 +71,7 @@ def _require_checks(result: Benchmark) -> None:
     """Raise `BilinearError` where nothing was measured (E686), and for every row whose check failed (E685)."""
     if not result.rows:
         notes = tuple(f"{left.what}: {left.why}" for left in result.left_out[:5])
-        raise fail("E686", "nothing was measured", "give smaller shapes, or more time", notes=notes)
+        raise fail("E686", "nothing was measured", "the notes say why; smaller shapes, or more time, may help", notes=notes)
     if result.failing:
         raise BilinearError(
             Diagnostic(

@@ -113,7 +113,7 @@ def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, worksp
         _show(choices, left_out, folder, as_json)
     if not choices:
         notes = tuple(f"{left.what}: {left.why}" for left in left_out[:5])
-        raise fail("E686", "nothing was measured", "give smaller shapes, or more time", notes=notes)
+        raise fail("E686", "nothing was measured", "the notes say why; smaller shapes, or more time, may help", notes=notes)
 
 
 def _show(choices: Sequence[Choice], left_out: Sequence[LeftOut], folder: Path, as_json: bool) -> None:

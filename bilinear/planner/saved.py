@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 from math import isfinite
 from pathlib import Path
@@ -51,7 +52,7 @@ def plan_from_json(text: str, document: str) -> Choice:
         _check(choice)
     except BilinearError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise fail("E545", f"{document} is no plan: {error or type(error).__name__}", "write one with `bilinear plan --json`") from None
     _check_same(choice, document)
     return choice
@@ -75,15 +76,10 @@ def _check(choice: Choice) -> None:
     """What running and showing rely on."""
     chosen, p = choice.chosen, choice.problem
     for candidate in choice.candidates:
-        texts = (candidate.inputs, candidate.strategy, candidate.why, *candidate.all_levels)
-        numbers = [x for x in (candidate.ms, candidate.workspace, candidate.error) if x is not None]
-        if not all(isinstance(text, str) for text in texts) or not all(type(x) in (int, float) and isfinite(x) for x in numbers):
-            raise ValueError("a field of a candidate has the wrong type")
-    if not all(isinstance(text, str) for text in (*chosen.all_levels, choice.version, choice.implementation_sha256)):
+        _check_fields(candidate, TILES[p.dtype])
+    if not all(isinstance(text, str) for text in (choice.version, choice.implementation_sha256, choice.device)):
         raise ValueError("a field has the wrong type")
     for part in chosen.parts:
-        if type(part.tile) is not int or part.tile not in TILES[p.dtype]:
-            raise ValueError(f"there is no tile {part.tile!r}")
         if part.inputs not in ("preserve", p.inputs):
             raise ValueError("its promise of the inputs is not the problem's")
         if part is not chosen.parts[-1] and part.inputs != "preserve":
@@ -97,6 +93,18 @@ def _check(choice: Choice) -> None:
     extents = [part.extent for part in chosen.rest]
     if not all(type(extent) is int and extent > 0 for extent in extents) or sum(extents) >= (p.n if "C" in p.column_major else p.m):
         raise ValueError("its parts are not those of the result")
+
+
+def _check_fields(c: Candidate, tiles: Sequence[int]) -> None:
+    texts = c.strategy, c.why, *c.all_levels, *(part.inputs for part in c.parts)
+    counts = 0 if c.workspace is None else c.workspace, *(part.extent for part in c.rest)
+    if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and count >= 0 for count in counts):
+        raise ValueError("a field of a candidate has the wrong type")
+    if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error)) or c.ms == 0:
+        raise ValueError("a time or an error is no such number")
+    for tile in (part.tile for part in c.parts):
+        if type(tile) is not int or tile not in tiles:
+            raise ValueError(f"there is no tile {tile!r}")
 
 
 def _check_same(choice: Choice, document: str) -> None:

@@ -100,7 +100,7 @@ class _Scale:
 def plan_chart(choice: Choice) -> PlanChart:
     """The candidates whose time is known and not far above the library's; workspace starts at 0, time where they do."""
     known = [c for c in choice.candidates if c.ms is not None]
-    limit = SLOWEST * min((c.ms or 0.0 for c in known if c.is_library), default=math.inf)
+    limit = SLOWEST * min((c.ms or 0.0 for c in known if c.strategy == LIBRARY), default=math.inf)
     timed = [c for c in known if (c.ms or 0.0) <= limit]
     most = max([c.workspace or 0 for c in timed] + [choice.problem.workspace or 0])
     unit, size = next((u, s) for u, s in UNITS if most >= s or s == 1)
@@ -109,7 +109,7 @@ def plan_chart(choice: Choice) -> PlanChart:
     x = _Scale(0, most * 1.04 or 1, LEFT + 14, WIDTH - RIGHT)
     y = _Scale(max(0.0, min(times) - margin), max(times) + margin, HEIGHT - BOTTOM, TOP)
     places = {c: (x(c.workspace or 0), y(c.ms or 0.0)) for c in timed}
-    front = pareto_front(choice)
+    front = tuple(c for c in pareto_front(choice) if c in places)
     corners = [places[c] for c in front]
     library = next((y(c.ms) for c in timed if c.strategy == LIBRARY and c.ms is not None), None)
     budget = None if choice.problem.workspace is None else x(choice.problem.workspace)

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
+from bilinear.runtime.capture import is_captured
+
 if TYPE_CHECKING:
     from bilinear.runtime.library import Gemm
 
@@ -122,7 +124,7 @@ def _memory(count: int, stream: int) -> Any:
     """
     import cupy
 
-    if cupy.cuda.runtime.streamIsCapturing(stream):
+    if is_captured(stream):
         raise MemoryError("the stream is being captured")
     return cupy.cuda.alloc(count)
 

@@ -16,11 +16,11 @@ from bilinear.codegen.nvrtc import build
 from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
-from bilinear.errors import fail
 from bilinear.ir.kernel import Cover, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel, ScanLaunch
 from bilinear.ir.plan import Plan, Strip
 from bilinear.ir.schedule import Schedule, Stage
 from bilinear.runtime.bound import CELL, Bound, Place, Values, launch_values
+from bilinear.runtime.capture import is_captured
 from bilinear.runtime.executor import ends_with_strip, strip_plan
 from bilinear.runtime.kept import keep
 
@@ -41,10 +41,9 @@ class CudaExecutor:
     name = "cuda"
 
     def allocate(self, elements: int, like: Any) -> Any:
-        """One uninitialised workspace buffer, from the pool that CuPy takes memory from; E536 while the stream is captured."""
+        """One uninitialised workspace buffer, from the pool that CuPy takes memory from."""
         import cupy
 
-        _refuse_capture("a graph would go on using a workspace of the pool", "give workspace=, an array that lives as long as the graph")
         return cupy.empty(elements, like.dtype)
 
     def empty(self, shape: tuple[int, ...], like: Any) -> Any:
@@ -93,14 +92,14 @@ class CudaExecutor:
 
         cupy.cuda.get_current_stream().synchronize()
 
-    def is_finite(self, *matrices: Any) -> bool:
-        """Whether every element is finite: one pass over each matrix, whose kernels write a flag of the host; one wait.
+    def is_captured(self) -> bool:
+        """Whether CuPy's current stream is being captured in a graph."""
+        return is_captured()
 
-        Raises `BilinearError` (E536) while the stream is captured: nothing can be waited for then.
-        """
+    def is_finite(self, *matrices: Any) -> bool:
+        """Whether every element is finite: one pass over each matrix, whose kernels write a flag of the host; one wait."""
         import cupy
 
-        _refuse_capture("A and B cannot be looked at for Inf and NaN, which restoring needs", "use inputs='preserve'")
         try:
             flag = _idle_flags.pop()
         except IndexError:
@@ -126,13 +125,6 @@ class CudaExecutor:
         extents = (np.int64(array.shape[0] // rows), np.int64(array.shape[1] // columns), np.int64(columns))
         function((sharing, rows * columns, 1), (256, 1, 1), (np.uint64(array.data.ptr), *strides, *extents, np.uint64(largest.data.ptr)))
         return largest.get().max(2)
-
-
-def _refuse_capture(what: str, hint: str) -> None:
-    import cupy
-
-    if cupy.cuda.runtime.streamIsCapturing(cupy.cuda.get_current_stream().ptr):
-        raise fail("E536", f"the stream is being captured: {what}", hint)
 
 
 class _Flag:

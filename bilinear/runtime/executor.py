@@ -43,6 +43,9 @@ class Executor(Protocol):
     def wait(self) -> None:
         """Return when the steps that were called have ended."""
 
+    def is_captured(self) -> bool:
+        """Whether what is launched goes into a CUDA graph, which can hold no memory of a pool, and in which nothing can be waited for."""
+
     def is_finite(self, *matrices: Any) -> bool:
         """Whether every element of some matrices is finite."""
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from threading import local
 from typing import Any
 
-from bilinear.errors import BilinearError, fail
 from bilinear.planner.choice import LIBRARY
+from bilinear.runtime.capture import not_captured
 from bilinear.runtime.cublas_lt import ALIGNMENT, Launch, launch_of
 from bilinear.runtime.problem import factor
 
@@ -136,8 +136,8 @@ def _bound(gemm: Gemm, dtype: Any, device: int, lt: Launch | None) -> Multiply:
     """The multiply with all found once that depends on layouts. CuPy's binding takes its current stream.
 
     The factors of a call are its own, and read before it returns: CuPy's handles take pointers of the host. What cublasLt refuses, and
-    matrices at addresses that are no multiples of 16, go to cuBLAS. That is not called by CuPy while a stream is captured, in which case
-    cublasLt is asked for a kernel that needs no memory.
+    matrices at addresses that are no multiples of 16, go to cuBLAS. CuPy refuses to call that while the stream is captured; then cublasLt
+    is asked for a kernel that needs no memory.
     """
     import cupy
     from cupy_backends.cuda.libs import cublas
@@ -162,23 +162,9 @@ def _bound(gemm: Gemm, dtype: Any, device: int, lt: Launch | None) -> Multiply:
         except NotImplementedError:
             bare = launch_of(gemm, dtype, device, workspace=0) if is_aligned else None
             if bare is None or not bare(handle, a, b, c, address, address + size, current().ptr):
-                raise _not_captured() from None
+                raise not_captured("CuPy calls no cuBLAS then, and cublasLt has no kernel for it", "give algorithm='classical'") from None
 
     return multiply
-
-
-def matmul_of(module: Any, a: Any, b: Any, out: Any = None) -> Any:
-    """NumPy's or CuPy's `matmul`, which takes every layout and type; CuPy's raises `BilinearError` (E536) while a stream is captured."""
-    try:
-        return module.matmul(a, b, out=out)
-    except NotImplementedError:
-        if module is not sys.modules.get("cupy"):
-            raise
-        raise _not_captured() from None
-
-
-def _not_captured() -> BilinearError:
-    return fail("E536", "the stream is being captured: CuPy calls no cuBLAS then", "give algorithm='classical', or other operands")
 
 
 class _Handles(local):

@@ -20,11 +20,12 @@ from bilinear.planner.ways import algorithm_named
 from bilinear.runtime import auto
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
 from bilinear.runtime.auto import budget_and_buffer, check_plan_options, over_budget
+from bilinear.runtime.capture import not_captured
 from bilinear.runtime.chain import operands_of
 from bilinear.runtime.decide import Asked, Decision, decide, plan_for
 from bilinear.runtime.executor import Executor, allocate_workspace, execute
 from bilinear.runtime.fitted import Recipe, Same
-from bilinear.runtime.library import matmul_of, multiply_of
+from bilinear.runtime.library import multiply_of
 from bilinear.runtime.magnitudes import check_tolerance, check_tolerance_option
 from bilinear.runtime.problem import ArrayProblem, factor
 from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlanRepeat, Reaches, keep_repeat, key_of, repeated, uses_library
@@ -68,7 +69,8 @@ def matmul(
     product or overlaps an operand, where beta is not 0 and the schedule overwrites what it computes, and where `out` does not lie as a plan
     of parts was made for; it is not laid in a given array. Not counted are a fresh result, copies of operands of another dtype than the
     product, and buffers that do not grow with the problem. `stream` is a CuPy stream, or for PyTorch's tensors one of PyTorch; the default
-    is the current one of the library whose arrays these are. On another one, arrays are to be kept until it is through with them.
+    is the current one of the library whose arrays these are. On another one, arrays are to be kept until it is through with them. While
+    it is captured in a CUDA graph, nothing runs that takes memory of a pool or waits for an answer (E536).
 
     `tolerance` says how far `restore` may move an element of `a` or `b`, relative to the largest magnitude of the finest block that it
     lies in. The magnitudes of all blocks are scanned first; where the drift bound of the schedule is above the tolerance for one of
@@ -96,9 +98,9 @@ def matmul(
             result = matmul(left, right, target, workspace=buffer, tolerance=tolerance, plan=plan, **asked)
             return torch.from_dlpack(result) if out is None else out
     _check_options(inputs, levels, alpha, beta, out)
-    check_tolerance_option(tolerance, inputs)
     if plan is not None:
         check_plan_options(plan, algorithm, levels, inputs)
+    check_tolerance_option(tolerance, inputs if plan is None else plan.chosen.promise)
     kind = kind_of(a, b, out)
     left, right = adopt(a, kind), adopt(b, kind)
     given = None if out is None else adopt_out(out, kind)
@@ -206,12 +208,17 @@ class _Request(NamedTuple):
         multiply = multiply_of(a, b, out, library) if self.kind.on_gpu and self.alpha != 0 and not touches else None
         if multiply is not None:
             multiply(a.data.ptr, b.data.ptr, out.data.ptr, alpha, beta)
+        elif self.alpha == 0 and self.beta == 0:
+            out[...] = 0
         elif self.alpha == 0:
-            out[...] = 0 if self.beta == 0 else out * beta
+            out *= beta
+        elif self.kind.on_gpu and make_executor(self.kind).is_captured():
+            hint = "capture matrices of float32 or float64 by rows or by columns, or give them algorithm='classical'"
+            raise not_captured("CuPy's multiply of these operands may take memory of its pool, and calls no cuBLAS then", hint)
         elif self.alpha == 1 and self.beta == 0 and not touches:
-            matmul_of(xp, a, b, out)
+            xp.matmul(a, b, out=out)
         else:
-            product = xp.asarray(matmul_of(xp, a, b))
+            product = xp.asarray(xp.matmul(a, b))
             _accumulate(out, product if self.alpha == 1 else alpha * product, beta)
         return out
 
@@ -223,9 +230,12 @@ class _Request(NamedTuple):
         alpha, beta = self.factors(problem, out)
         executor = make_executor(self.kind)
         left, right, target = _as_matrices(a, b, out)
+        plan = plan if plan is not None and self.adds_with(plan) else None
+        if executor.is_captured():
+            self.check_capture(recipe, plan)
         if recipe.promise != "preserve":
             self.check_in_place(executor, recipe, left, right, target)
-        if plan is not None and self.adds_with(plan):
+        if plan is not None:
             self.check_budget(plan, target.dtype.itemsize)
             self.run_all(executor, plan, left, right, target, alpha, beta)
             return
@@ -242,6 +252,18 @@ class _Request(NamedTuple):
             self.run_all(executor, plan, left, right, result, alpha, 0 if aside else beta)
         if aside:
             _accumulate(target, result, beta)
+
+    def check_capture(self, recipe: Recipe, plan: Plan | None) -> None:
+        """Refuse (E536) what a graph cannot hold. Without a plan operands are converted, or the result is made aside."""
+        if recipe.promise == "restore" or self.tolerance is not None:
+            hint = "choose what leaves A and B alone: inputs='preserve', without tolerance="
+            raise not_captured("A and B cannot be looked at, for Inf and NaN or for their magnitudes", hint)
+        if plan is None:
+            hint = "give a, b and out of one dtype, apart from each other, and beta=0"
+            raise not_captured("operands would be converted, or the result be made aside, in memory of the pool", hint)
+        if plan.allocated_elements and self.workspace is None:
+            hint = "give workspace=, an array that lives as long as the graph"
+            raise not_captured("the workspace would be memory of the pool, which others get after this call", hint)
 
     def adds_with(self, plan: Plan) -> bool:
         """Whether a plan can add to a result where that is asked for: some overwrite it."""

@@ -69,6 +69,10 @@ class NumpyExecutor:
     def wait(self) -> None:
         """Everything here is synchronous."""
 
+    def is_captured(self) -> bool:
+        """Nothing here is."""
+        return False
+
     def is_finite(self, *matrices: Array) -> bool:
         """Whether every element is finite."""
         return all(map(_is_finite, matrices))

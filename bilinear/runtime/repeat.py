@@ -6,13 +6,13 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from bilinear.errors import BilinearError
 from bilinear.ir.plan import Plan
 from bilinear.runtime.bound import Bound
+from bilinear.runtime.capture import is_captured
 from bilinear.runtime.executor import execute, parts_of, run_parts
 from bilinear.runtime.fitted import Same
 from bilinear.runtime.kept import keep
-from bilinear.runtime.library import Multiply, matmul_of
+from bilinear.runtime.library import Multiply
 from bilinear.runtime.problem import ArrayProblem, factor
 from bilinear.runtime.safety import reach
 
@@ -115,14 +115,14 @@ class CupyRepeat:
         self._reaches = reaches
 
     def run(self, a: Any, b: Any, out: Any, alpha: Any, beta: Any) -> Any:
-        """a @ b; None, with nothing written, where factors or arrays that may overlap ask for more."""
-        if alpha != 1 or beta != 0:
+        """a @ b; None, with nothing written, where factors, arrays that may overlap or a captured stream ask for more."""
+        if alpha != 1 or beta != 0 or is_captured():
             return None
         if out is None:
             out = self._module.empty(self._problem.shape, self._problem.dtype)
         elif self._reaches.may_overlap(a.data.ptr, b.data.ptr, out.data.ptr, False):
             return None
-        return matmul_of(self._module, a, b, out)
+        return self._module.matmul(a, b, out=out)
 
 
 class PlanRepeat:
@@ -141,24 +141,26 @@ class PlanRepeat:
         self._reaches = reaches
         self._writes_inputs = inputs != "preserve"
         self._scans = inputs == "restore"
+        self._needs_more = bool(self._elements) or self._scans
 
     def run(self, a: Any, b: Any, out: Any, alpha: Any, beta: Any) -> Any:
         """alpha * a @ b + beta * out; None, with nothing written, where a longer look must tell what happens.
 
-        That is where arrays may overlap, A or B have an Inf or a NaN that would not be given back, memory is short, or a stream captured.
+        That is where arrays may overlap, A or B have an Inf or a NaN that would not be given back, memory is short, or the stream is
+        captured and the plan needs more than launches.
         """
         executor, plan, dtype = self._executor, self._plan, self._problem.dtype
         left, right, target = a.data.ptr, b.data.ptr, 0 if out is None else out.data.ptr
-        if self._reaches.may_overlap(left, right, target, self._writes_inputs):
+        if self._reaches.may_overlap(left, right, target, self._writes_inputs) or (self._needs_more and is_captured()):
+            return None
+        if self._scans and not executor.is_finite(a, b):
             return None
         try:
-            if self._scans and not executor.is_finite(a, b):
-                return None
             buffer = executor.allocate(self._elements, a) if self._elements else None
             if out is None:
                 out = executor.empty(self._problem.shape, a)
                 target = out.data.ptr
-        except (MemoryError, BilinearError):
+        except MemoryError:
             return None
         factors = factor("alpha", alpha, dtype), factor("beta", beta, dtype)
         if self._bound is None:

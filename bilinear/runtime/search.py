@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 
 from bilinear.analysis.integer_range import integer_range
 from bilinear.codegen.program import Progress, no_progress
-from bilinear.errors import BilinearError, fail
+from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.measurement import LeftOut, Shape
 from bilinear.planner.choice import LIBRARIES, LIBRARY, Candidate, Choice, Problem
 from bilinear.planner.choose import contenders, timed_choice
@@ -38,6 +39,8 @@ LEAST_GAIN = 0.02
 """The library's multiply runs unless a plan was faster by this part."""
 SETTLE_MS = 20.0
 WRONG = "E685"
+"""What ends a search: a plan that multiplies wrongly is to be told, whatever else is to be found."""
+log = logging.getLogger("bilinear")
 LIBRARY_ITSELF = Candidate((), "preserve", LIBRARY, None, 0)
 """The library's multiply, before it is timed."""
 
@@ -49,10 +52,13 @@ class Stand(Protocol):
         """Have the kernels of some candidates ready."""
 
     def times(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
-        """Milliseconds of each, interleaved; infinite where memory ends."""
+        """Milliseconds of each, interleaved; infinite where memory ends, and for what is refused."""
 
     def bound(self, candidate: Candidate) -> float:
-        """The error bound of a candidate that multiplied rightly here; raises `BilinearError` (E685) for one that did not."""
+        """The error bound of a candidate that multiplied rightly here.
+
+        Raises `BilinearError` (E685) for one that did not, and `MemoryError` where there is none for a check.
+        """
 
 
 def search(
@@ -65,7 +71,7 @@ def search(
 ) -> Iterator[Choice | LeftOut]:
     """The fastest plan for each of some shapes and element types, or why there is none; a problem takes its share of the time that is left.
 
-    Every candidate's `ms` is measured. Raises `BilinearError` (E685) for a plan that multiplies wrongly.
+    Every candidate's `ms` is measured. Raises `BilinearError` (E685) for a plan that multiplies wrongly, or fails while it runs.
     """
     ends = perf_counter() + seconds
     with builder() as build:
@@ -83,7 +89,10 @@ def search(
                 if error.diagnostics[0].code == WRONG:
                     raise
                 yield LeftOut(told, error.diagnostics[0].message)
+            except StageError as error:
+                raise fail(WRONG, f"{told}: a plan failed while it ran: {error}") from error
             except Exception as error:  # CuPy's and the driver's are of many kinds, and the other problems are worth searching
+                log.debug("%s is left out", told, exc_info=True)
                 yield LeftOut(told, f"{type(error).__name__}: {error}")
     progress("done", len(shapes), len(shapes))
 
@@ -116,8 +125,10 @@ def fastest(problem: Problem, device: Device, stand: Stand, ends: float) -> Choi
         timed += _timed(some, stand.times(some, FEW))
     final = [replace(library, error=stand.bound(library))]
     for candidate in sorted((candidate for candidate in timed if _ms(candidate) < inf), key=_ms)[:FINALISTS]:
-        with suppress(MemoryError):  # a check needs more than a multiply
+        try:
             final.append(replace(candidate, error=stand.bound(candidate)))
+        except MemoryError:  # a check needs more than a multiply
+            log.info("%s is not weighed: there is no memory to check it", candidate.name)
     library, *best = _timed(final, stand.times(final, ROUNDS))
     best = sorted((candidate for candidate in best if _ms(candidate) < inf), key=_ms)
     is_worth_it = bool(best) and _ms(best[0]) < (1 - LEAST_GAIN) * _ms(library)
@@ -144,7 +155,7 @@ class GpuStand:
         cupy.get_default_memory_pool().free_all_blocks()
         m, k, n = shape
         self._operands = cupy.empty((m, k), dtype), cupy.empty((k, n), dtype), cupy.empty((m, n), dtype)
-        fill_normal(*self._operands[:2], cupy.random.default_rng(8))
+        self._fill()
         self._device, self._build = device, build
         self.problem = problem_of(*self._operands, inputs, budget)
         library = self._call(self._choice(LIBRARY_ITSELF))
@@ -162,7 +173,8 @@ class GpuStand:
             call = self._call(self._choice(candidate))
             try:
                 call()
-            except MemoryError:
+            except (MemoryError, BilinearError) as error:
+                log.info("%s cannot run: %s", candidate.name, error)
                 continue
             able[number] = call
         found = queued(able, rounds, IN_A_ROW) if self._is_short else interleaved(able, rounds, 0, settle_ms=SETTLE_MS)
@@ -174,11 +186,22 @@ class GpuStand:
         recipe = chosen_recipe(choice)
         is_integral = recipe is None or all(integer_range(own.schedule) is not None for own in plan_for(recipe, a, b, c).chain)
         bound = bound_of(choice, self.problem.k, self.problem.dtype)
-        if not check(self._call(choice), a, b, c, candidate.promise, bound, is_integral).holds:
-            raise fail(
-                WRONG, f"{candidate.name} at {self.problem.m}x{self.problem.k}x{self.problem.n}, {self.problem.dtype}, failed its check"
-            )
+        found = None
+        with suppress(MemoryError):
+            found = check(self._call(choice), a, b, c, candidate.promise, bound, is_integral)
+        if found is None:  # in the midst of it, with integers in the operands; what it held is free now
+            self._fill()
+            raise MemoryError(f"there is none to check {candidate.name}")
+        if not found.holds:
+            shape = f"{self.problem.m}x{self.problem.k}x{self.problem.n}, {self.problem.dtype}"
+            raise fail(WRONG, f"{candidate.name} at {shape}, failed its check")
         return bound
+
+    def _fill(self) -> None:
+        """Random normal data in A and B."""
+        import cupy
+
+        fill_normal(*self._operands[:2], cupy.random.default_rng(8))
 
     def _call(self, choice: Choice) -> Callable[[], Any]:
         return partial(matmul, *self._operands, plan=choice)

@@ -27,7 +27,7 @@ def gpu_name() -> str:
 
 
 def driver_version() -> int:
-    """The version of its driver, as 13000 for CUDA 13.0."""
+    """The version of the driver of the GPU, as 13000 for CUDA 13.0."""
     import cupy
 
     return int(cupy.cuda.runtime.driverGetVersion())
@@ -84,7 +84,7 @@ def keep_plan(choice: Choice, driver: int) -> Path:
     """Keep a plan for its problem on GPUs of its name under this driver, and say where. Raises `BilinearError` (E612) where that fails."""
     file = _file_of_plan(choice.problem)
     if file is None:
-        raise fail("E612", "plans for this layout or accuracy are not kept", "keep it in a file: save_plan")
+        raise fail("E612", "plans for another layout, accuracy or beta than the usual are not kept", "keep it in a file: save_plan")
     path = folder_of_plans(choice.device, driver) / file
     save_plan(choice, path)
     return path

@@ -77,6 +77,9 @@ class EmulatedExecutor:
     def wait(self) -> None:
         pass
 
+    def is_captured(self) -> bool:
+        return False
+
     def is_finite(self, *matrices: Any) -> bool:
         return all(bool(np.isfinite(matrix).all()) for matrix in matrices)
 

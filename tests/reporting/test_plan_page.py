@@ -94,6 +94,13 @@ def test_a_timed_plan_is_told_with_its_tiles_and_all_libraries() -> None:
     assert "Timed: 1.25 times as fast as the library" in page and page.count("winograd, 2 levels (large)") > 1 and "5.0% slower" in page
 
 
+def test_the_library_is_drawn_beside_a_faster_one_and_whatever_its_workspace() -> None:
+    library, slow = Candidate((), "preserve", LIBRARY, 2.0, 2**20), Candidate(("strassen",), "preserve", "expand", 2.7, 0)
+    found = timed_choice(Problem(64, 64, 64), load_device("h200"), (Candidate((), "preserve", "cublaslt", 1.0, 2**20), library, slow))
+    chart = plan_chart(found)
+    assert chart.slower == 1 and chart.library is not None and [dot.kind for dot in chart.dots] == ["able", "chosen"]
+
+
 @pytest.mark.parametrize("problem", PROBLEMS[:2])
 def test_the_front_goes_through_what_nothing_beats_and_is_named(problem: Problem) -> None:
     found = choice(problem)

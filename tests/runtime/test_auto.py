@@ -280,6 +280,13 @@ def test_options_beside_a_plan_are_refused(options: dict[str, Any]) -> None:
         bilinear.matmul(a, b, **{"plan": plan, **options})
 
 
+def test_a_plan_that_consumes_keeps_no_tolerance() -> None:
+    plan = bilinear.plan(N, N, N + 2, device="h200", inputs="consume", levels=("msmes",))
+    a, b, _ = operands()
+    with pytest.raises(BilinearError, match="E532"):
+        bilinear.matmul(a, b, plan=plan, tolerance=1e-3)
+
+
 def test_a_plan_for_another_problem_is_refused() -> None:
     a, b, _ = operands()
     for problem in (Problem(N, N, N), Problem(N, N, N + 2, "float32")):

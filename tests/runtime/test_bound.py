@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -246,7 +247,7 @@ def test_a_buffer_is_used_where_it_lies(gpu: Gpu, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("is_repeated", [False, True])
 def test_a_captured_stream_gets_no_memory_of_the_pool_and_is_not_waited_for(is_repeated: bool, gpu: Gpu) -> None:
-    """A graph would go on using it; with a workspace of its own, and without any, everything can be captured but the scan."""
+    """A graph would go on using it; with a workspace of its own, and without any, plans can be captured where operands run as they lie."""
     (x, y, _), (a, b, c) = operands(7, EVEN)
     buffer = Array(np.full(4000, np.nan))
     needy: dict[str, Any] = {"algorithm": "winograd", "levels": 1}
@@ -260,15 +261,37 @@ def test_a_captured_stream_gets_no_memory_of_the_pool_and_is_not_waited_for(is_r
         for options in (needy, scanning, *able[:2]):
             bilinear.matmul(a, b, c, **options)
     gpu.launches.clear()
+    gpu.scans.clear()
     with gpu.using(is_capturing=True):
-        for options, why in ((needy, "E536.*workspace of the pool"), (scanning, "E536.*Inf and NaN")):
-            with pytest.raises(BilinearError, match=why):
+        for options, why in ((needy, "the workspace would be memory of the pool"), (scanning, "A and B cannot be looked at")):
+            with pytest.raises(BilinearError, match=f"E536.*{why}"):
                 bilinear.matmul(a, b, c, **options)
-        assert not gpu.launches
+        assert not gpu.launches and not gpu.scans
         for options in able:
             c.host[...] = np.nan
             bilinear.matmul(a, b, c, **options)
             np.testing.assert_array_equal(c.host, x @ y)
+
+
+@pytest.mark.parametrize("algorithm", ["classical", "winograd", "auto"])
+def test_what_is_converted_or_made_aside_is_not_captured(algorithm: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By plans and by the library, before anything is launched; a result of alpha = 0 needs no memory."""
+    square, short, wide = Array(np.ones((16, 16))), Array(np.ones((16, 16), "float32")), Array(np.full((16, 16), 3.0))
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((square, wide, square), {}),
+        ((short, short, wide), {}),
+        ((short, square, wide), {}),
+        ((square, square, wide), {"alpha": 2, "beta": 0.5, "algorithm": "winograd_depth_first"}),
+    ]
+    gpu.launches.clear()
+    with gpu.using(is_capturing=True):
+        for operands_, options in calls:
+            with pytest.raises(BilinearError, match="E536"):
+                bilinear.matmul(*operands_, **{"algorithm": algorithm, "levels": "auto" if algorithm == "auto" else 1} | options)
+        assert not gpu.launches and not gpu.library and not gpu.scans
+        monkeypatch.setattr(sys.modules["cupy"], "empty", lambda *_: pytest.fail("memory of the pool"))
+        bilinear.matmul(square, square, wide, alpha=0, beta=2)
+        np.testing.assert_array_equal(wide.host, 6.0)
 
 
 def test_auto_is_what_can_be_captured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

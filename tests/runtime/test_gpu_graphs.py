@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bilinear
+from bilinear.errors import BilinearError
 from bilinear.planner.choice import LIBRARIES, LIBRARY, Candidate, Choice, Problem
 from bilinear.planner.choose import timed_choice
 from bilinear.planner.device import load_device
@@ -73,3 +74,34 @@ def test_a_plan_is_captured_with_a_workspace_of_its_own(levels: tuple[str, ...],
     needed = plan.chosen.workspace or 0
     workspace = xp.full(needed // np.dtype(dtype).itemsize, np.nan, dtype) if needed else None
     check(lambda a, b, c: bilinear.matmul(a, b, c, plan=plan, workspace=workspace), dtype)
+
+
+def test_what_a_graph_cannot_hold_is_refused_and_the_capture_goes_on() -> None:
+    xp = pytest.importorskip("cupy")
+    m, k, n = 512, 256, 512
+    a, b, c = xp.ones((m, k)), xp.full((k, n), 2.0), xp.full((m, n), 3.0)
+    refused: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((a, b, c), {"algorithm": "winograd", "levels": 1}),
+        ((a, b, c), {"algorithm": "msmes", "levels": 1, "inputs": "restore"}),
+        ((a.astype("float32"), b, c), {"algorithm": "classical", "levels": 1}),
+        ((a.astype("float32"), b, c), {"levels": 0}),
+        ((a[:, ::2], b[::2], c), {"levels": 0}),
+    ]
+    for operands, options in refused:
+        bilinear.matmul(*operands, **options)
+    c.fill(3)
+    stream = xp.cuda.Stream(non_blocking=True)
+    xp.cuda.Device().synchronize()
+    with stream:
+        stream.begin_capture()
+        try:
+            for operands, options in refused:
+                with pytest.raises(BilinearError, match="E536"):
+                    bilinear.matmul(*operands, **options)
+            bilinear.matmul(a, b, c, alpha=0, beta=2)
+            bilinear.matmul(a, b, c, algorithm="classical", levels=1, beta=1)
+        finally:
+            graph = stream.end_capture()
+        graph.launch(stream)
+        stream.synchronize()
+        assert (c == 2 * 3 + 2 * k).all()

@@ -17,7 +17,7 @@ from runtime.bench_gpu import SLOW_LIBRARY, Gpu, Timed, pretend
 from shell import Shell
 
 import bilinear
-from bilinear.errors import BilinearError, fail
+from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.measurement import LeftOut
 from bilinear.ir.plan import TILES
 from bilinear.planner import choose
@@ -307,6 +307,47 @@ def test_a_plan_without_room_is_not_run(gpu: Gpu, monkeypatch: pytest.MonkeyPatc
     (choice,) = searched(((64, 64, 64), "float64"), inputs="restore")
     assert isinstance(choice, Choice) and {c.levels for c in choice.candidates} == {("msmes",), ()}
     assert choice.chosen.levels == ("msmes",)
+
+
+def test_what_is_refused_is_not_weighed_and_what_fails_while_it_runs_ends_the_search(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = Timed.steps
+
+    def fails(error: Exception) -> Any:
+        def raises(timed: Timed, plan: Any, *rest: Any) -> Any:
+            if plan.schedule.name.startswith("msmes"):
+                raise error
+            return steps(timed, plan, *rest)
+
+        return raises
+
+    monkeypatch.setattr(search, "NEAR", inf)
+    gpu.launch_ms = 5.0
+    monkeypatch.setattr(Timed, "steps", fails(fail("E614", "nvrtc refused it")))
+    (choice,) = searched(((64, 64, 64), "float64"), inputs="restore")
+    assert (
+        isinstance(choice, Choice)
+        and choice.chosen.levels == ("winograd",)
+        and {c.levels for c in choice.candidates} == {("winograd",), ()}
+    )
+    monkeypatch.setattr(Timed, "steps", fails(StageError("an illegal address", (), ())))
+    with pytest.raises(BilinearError, match=r"E685.*64x64x64 float64: a plan failed while it ran: an illegal address"):
+        searched(((64, 64, 64), "float64"), inputs="restore")
+
+
+def test_where_there_is_no_room_for_a_check_the_data_are_normal_again(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = GpuStand((64, 64, 64), "float64", "preserve", None, HERE, lambda kernels: None)
+    before = [x.copy() for x in stand._operands[:2]]
+
+    def full(call: Any, a: Any, b: Any, *_: Any) -> Any:
+        a[...] = b[...] = 1
+        raise MemoryError
+
+    monkeypatch.setattr(search, "check", full)
+    with pytest.raises(MemoryError, match="library"):
+        stand.bound(LIBRARY_ITSELF)
+    for x, wanted in zip(stand._operands, before, strict=False):
+        np.testing.assert_array_equal(x, wanted)
+    assert len(np.unique(before[0])) > 1000, "or the test shows nothing"
 
 
 def test_the_operands_of_a_problem_make_room_for_the_next(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,17 @@
+"""Capture: whether a CUDA graph is being made of a stream, which can hold no memory of a pool, and in which nothing can be waited for."""
+
+from __future__ import annotations
+
+from bilinear.errors import BilinearError, fail
+
+
+def is_captured(stream: int | None = None) -> bool:
+    """Whether a stream, by default CuPy's current one, is being captured."""
+    import cupy
+
+    return bool(cupy.cuda.runtime.streamIsCapturing(cupy.cuda.get_current_stream().ptr if stream is None else stream))
+
+
+def not_captured(why: str, hint: str) -> BilinearError:
+    """The refusal (E536) of what a graph cannot hold."""
+    return fail("E536", f"the stream is being captured: {why}", hint)
