@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bilinear.cli.options import progress_bar, read_dtypes, read_seconds, require_place, words
+from bilinear.cli.options import nothing_measured, progress_bar, read_dtypes, read_seconds, require_place, words
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.measurement import Benchmark
 from bilinear.resources import write_file
@@ -70,8 +70,7 @@ def bench(
 def _require_checks(result: Benchmark) -> None:
     """Raise `BilinearError` where nothing was measured (E686), and for every row whose check failed (E685)."""
     if not result.rows:
-        notes = tuple(f"{left.what}: {left.why}" for left in result.left_out[:5])
-        raise fail("E686", "nothing was measured", "the notes say why; smaller shapes, or more time, may help", notes=notes)
+        raise nothing_measured(result.left_out)
     if result.failing:
         raise BilinearError(
             Diagnostic(

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from signal import SIGTERM, signal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bilinear.errors import fail
+from bilinear.errors import BilinearError, fail
+
+if TYPE_CHECKING:
+    from bilinear.ir.measurement import LeftOut
 
 Algorithm = Annotated[
     str, typer.Argument(help="A .bl file, a shipped algorithm (see `bilinear list`), or a composition: 'laderman (x) strassen'.")
@@ -64,6 +68,22 @@ def read_seconds(text: str) -> float:
     if match is None or float(match[1]) == 0:
         raise fail("E664", f"{text[:40]!r} is no time", "give seconds, or a number with s, m or h behind it: 90s, 5m, 2h")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+def nothing_measured(left_out: Sequence[LeftOut]) -> BilinearError:
+    """What is told (E686) where all that was asked for was left out."""
+    notes = tuple(f"{left.what}: {left.why}" for left in left_out[:5])
+    return fail("E686", "nothing was measured", "the notes say why; smaller shapes, or more time, may help", notes=notes)
+
+
+@contextmanager
+def ends_on_sigterm() -> Iterator[None]:
+    """Until it ends, SIGTERM leaves as an error does, so that what was found is shown and processes of ours end."""
+    before = signal(SIGTERM, lambda *_: sys.exit(128 + SIGTERM))
+    try:
+        yield
+    finally:
+        signal(SIGTERM, before)
 
 
 def require_place(*outputs: Path | None) -> None:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Json, progress_bar, read_dtypes, read_seconds, read_workspace, require_place
+from bilinear.cli.options import (
+    Json,
+    ends_on_sigterm,
+    nothing_measured,
+    progress_bar,
+    read_dtypes,
+    read_seconds,
+    read_workspace,
+    require_place,
+)
 from bilinear.errors import fail
 from bilinear.resources import write_file
 
@@ -22,7 +31,7 @@ DTYPES, TIME = "float64,float32", "5m"
 _DTYPES = f"With --search, element types, comma-separated (default: {DTYPES})."
 _INPUTS = "With --search, what may happen to A and B: preserve (default) or restore."
 _WORKSPACE = "With --search, most bytes beyond A, B and C: a number, none, or unlimited (default)."
-_TIME = f"With --search, begin to time nothing further after so long: seconds, or 90s, 5m (default: {TIME})."
+_TIME = f"With --search, begin no further problem, and no further eight plans of one, after so long: 90s, 5m (default: {TIME})."
 
 
 def tune(
@@ -91,18 +100,18 @@ def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, worksp
     from bilinear.runtime.tuned import driver_version, folder_of_plans, gpu_name, keep_plan
 
     if inputs not in ("preserve", "restore"):
-        raise fail("E513", f"inputs={inputs!r}: plans are timed again and again on the same inputs", "choose preserve or restore")
+        raise fail("E513", f"inputs={inputs!r}: plans are timed on the same inputs again and again", "choose preserve or restore")
     problems = [(shape, dtype) for dtype in read_dtypes(dtypes) for shape in shapes]
     (budget, _), seconds = budget_and_buffer(workspace), read_seconds(time)
     require_gpu()
-    require_use()
+    require_use([dtype for _, dtype in problems])
     folder = folder_of_plans(gpu_name(), driver_version())
     device = None if describe else current_device()
     device = device or _describe(keep=True, is_told=not as_json)
     choices: list[Choice] = []
     left_out: list[LeftOut] = []
     try:
-        with progress_bar() as progress:
+        with ends_on_sigterm(), progress_bar() as progress:
             for found in search(problems, inputs, budget, device, seconds, progress):
                 if isinstance(found, Choice):
                     keep_plan(found, driver_version())
@@ -112,8 +121,7 @@ def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, worksp
     finally:
         _show(choices, left_out, folder, as_json)
     if not choices:
-        notes = tuple(f"{left.what}: {left.why}" for left in left_out[:5])
-        raise fail("E686", "nothing was measured", "the notes say why; smaller shapes, or more time, may help", notes=notes)
+        raise nothing_measured(left_out)
 
 
 def _show(choices: Sequence[Choice], left_out: Sequence[LeftOut], folder: Path, as_json: bool) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
+from math import inf
 
 from bilinear.errors import fail
 from bilinear.ir.plan import INPUTS, USUAL
 from bilinear.planner.model import ITEMSIZE
 from bilinear.version import __version__
 
-LIBRARY = "library"
-LIBRARIES = (LIBRARY, "cublas", "cublaslt")
+LIBRARIES = LIBRARY, CUBLAS, CUBLASLT = "library", "cublas", "cublaslt"
 """What the library's multiply is: on a GPU what rules of the extents choose (`runtime/library.py`), or one of both by name."""
 MOST_EXTENT = 2**31 - 1
 MOST_LEVELS = 20
@@ -57,7 +57,7 @@ class Problem:
             raise fail("E513", f"inputs={self.inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
         if self.workspace is not None and not (isinstance(self.workspace, int) and self.workspace >= 0):
             raise fail("E543", f"workspace={self.workspace!r} is no number of bytes", "give an integer of at least 0")
-        if self.accuracy is not None and not (isinstance(self.accuracy, int | float) and self.accuracy > 0):
+        if self.accuracy is not None and not (isinstance(self.accuracy, int | float) and 0 < self.accuracy < inf):
             raise fail("E543", f"accuracy={self.accuracy!r} is no positive number", "give the largest error, such as 1e-9")
 
 

@@ -16,6 +16,8 @@ from bilinear.planner.ways import hashes
 from bilinear.resources import implementation_sha256, write_file
 from bilinear.version import __version__
 
+MOST_BYTES = 2**63
+"""More than any workspace, and than any extent."""
 FORMAT = "bilinear-plan/5"
 
 
@@ -77,6 +79,8 @@ def _check(choice: Choice) -> None:
     chosen, p = choice.chosen, choice.problem
     for candidate in choice.candidates:
         _check_fields(candidate, TILES[p.dtype])
+    if chosen.ms is None:
+        raise ValueError("its first candidate has no time")
     if not all(isinstance(text, str) for text in (choice.version, choice.implementation_sha256, choice.device)):
         raise ValueError("a field has the wrong type")
     for part in chosen.parts:
@@ -98,7 +102,7 @@ def _check(choice: Choice) -> None:
 def _check_fields(c: Candidate, tiles: Sequence[int]) -> None:
     texts = c.strategy, c.why, *c.all_levels, *(part.inputs for part in c.parts)
     counts = 0 if c.workspace is None else c.workspace, *(part.extent for part in c.rest)
-    if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and count >= 0 for count in counts):
+    if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and 0 <= count < MOST_BYTES for count in counts):
         raise ValueError("a field of a candidate has the wrong type")
     if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error)) or c.ms == 0:
         raise ValueError("a time or an error is no such number")

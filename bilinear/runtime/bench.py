@@ -10,7 +10,6 @@ from pathlib import Path, PurePath
 from time import perf_counter
 from typing import Any
 
-from bilinear.analysis.integer_range import integer_range
 from bilinear.codegen.program import Progress, no_progress
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.measurement import Benchmark, ErrorPoint, LaunchTime, LeftOut, Load, Measurement, Shape, Trust
@@ -18,7 +17,7 @@ from bilinear.planner.choice import Choice
 from bilinear.planner.device import Device
 from bilinear.resources import write_file
 from bilinear.runtime import auto
-from bilinear.runtime.bench_check import check, fill_normal, wrong_libraries
+from bilinear.runtime.bench_check import check, fill_normal, trust_of, wrong_libraries
 from bilinear.runtime.bench_launches import launch_times
 from bilinear.runtime.bench_library import library_calls
 from bilinear.runtime.bench_machine import Watch, machine
@@ -34,9 +33,7 @@ from bilinear.runtime.bench_timing import (
     milliseconds,
     queued,
 )
-from bilinear.runtime.decide import plan_for
 from bilinear.runtime.doctor import why_no_gpu
-from bilinear.runtime.fitted import chosen_recipe
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.repeat import uses_library
 from bilinear.runtime.tune import tune
@@ -206,7 +203,7 @@ class _Bench:
         for what, (case, choice) in distinct.items():
             call = partial(matmul, *arrays) if case.by_auto else partial(matmul, *arrays, plan=choice)
             try:
-                trusts[what] = self.trust(call, choice, *arrays)
+                trusts[what] = trust_of(call, choice, *arrays)
             except MemoryError as error:
                 yield LeftOut(f"{choice.chosen.name} at {task}", f"out of memory: {error}")
             else:
@@ -219,13 +216,6 @@ class _Bench:
             what = _what(case, choice)
             if what in plans:
                 yield _row(task, case, choice, times, what, trusts[what], loads[what], launches[what])
-
-    def trust(self, call: Call, choice: Choice, a: Any, b: Any, c: Any) -> Trust:
-        """The checks of a plan."""
-        recipe = chosen_recipe(choice)
-        is_integral = recipe is None or all(integer_range(own.schedule) is not None for own in plan_for(recipe, a, b, c).chain)
-        bound = bound_of(choice, self.task.shape[1], self.task.dtype)
-        return check(call, a, b, c, choice.chosen.promise, bound, is_integral)
 
     def times(self, libraries: Mapping[str, Call], plans: Mapping[Any, Call]) -> _Times:
         """All calls, interleaved."""

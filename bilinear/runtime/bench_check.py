@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bilinear.analysis.integer_range import integer_range
 from bilinear.ir.measurement import Trust
+from bilinear.planner.choice import Choice
+from bilinear.runtime.bench_tasks import bound_of
 from bilinear.runtime.bench_timing import Call
+from bilinear.runtime.decide import plan_for
+from bilinear.runtime.fitted import chosen_recipe
 
 LARGEST = 2
 """Of the integers: sums of random ones stay below 2^24, also those that four levels of Winograd's scheme form at 32768."""
@@ -39,6 +44,14 @@ def check(call: Call, a: Any, b: Any, c: Any, inputs: str, bound: float, is_inte
     call()
     error = float(abs(c[rows] - wanted).max()) / largest
     return Trust(exact, restored, error, bound, is_integral)
+
+
+def trust_of(call: Call, choice: Choice, a: Any, b: Any, c: Any) -> Trust:
+    """The checks of a plan, by the bound of its error on these operands."""
+    recipe = chosen_recipe(choice)
+    is_integral = recipe is None or all(integer_range(own.schedule) is not None for own in plan_for(recipe, a, b, c).chain)
+    bound = bound_of(choice, choice.problem.k, choice.problem.dtype)
+    return check(call, a, b, c, choice.chosen.promise, bound, is_integral)
 
 
 def wrong_libraries(calls: Mapping[str, Call], a: Any, b: Any, c: Any) -> dict[str, str]:

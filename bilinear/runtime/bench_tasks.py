@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from signal import SIG_IGN, SIGINT, signal
 
 from bilinear.analysis.accuracy import classical_bound
 from bilinear.codegen.program import Progress, build_program, no_progress
@@ -24,6 +26,7 @@ from bilinear.planner.ways import Way, algorithm_named
 from bilinear.runtime import auto
 from bilinear.runtime.bench_shapes import grid, read_shapes_file, read_sizes
 
+log = logging.getLogger("bilinear")
 WORTH_A_POOL = 4
 """With fewer kernels to build, or fewer cores, starting processes takes longer than it saves."""
 
@@ -133,7 +136,10 @@ def kernels_of(chosen: Candidate, dtype: str) -> set[Built]:
 
 @contextmanager
 def builder(progress: Progress = no_progress) -> Iterator[Callable[[set[Built]], None]]:
-    """What fills the cache of kernels, in processes that are started when there is enough to build, and end with the context."""
+    """What fills the cache of kernels, in processes that are started when there is enough to build, and end with the context.
+
+    They leave Ctrl-C to this one, which then waits for what is being built and no more.
+    """
     from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
     from multiprocessing import get_context
 
@@ -147,12 +153,17 @@ def builder(progress: Progress = no_progress) -> Iterator[Callable[[set[Built]],
         def build(needed: set[Built]) -> None:
             if min(cores, len(needed)) < WORTH_A_POOL:
                 return
-            with suppress(BrokenExecutor):  # what cannot be built is told when it is to run
-                if not pools:
-                    pools.append(ending.enter_context(ProcessPoolExecutor(cores, mp_context=get_context("spawn"))))
-                slow_first = sorted(needed, key=lambda kernel: (-len(kernel[0]), kernel))
+            if not pools:
+                pool = ProcessPoolExecutor(cores, mp_context=get_context("spawn"), initializer=signal, initargs=(SIGINT, SIG_IGN))
+                ending.callback(pool.shutdown, cancel_futures=True)
+                pools.append(pool)
+            slow_first = sorted(needed, key=lambda kernel: (-len(kernel[0]), kernel))
+            try:
                 for done, _ in enumerate(pools[0].map(one, slow_first)):
                     progress("building kernels", done, len(needed))
+            except BrokenExecutor:  # a process was killed, perhaps for want of memory; what is missing is built where it is to run
+                log.warning("a process that built kernels has died: %d kernels may be built one by one", len(needed))
+                pools.clear()
 
         yield build
 

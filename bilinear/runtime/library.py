@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from threading import local
 from typing import Any
 
-from bilinear.planner.choice import LIBRARY
+from bilinear.planner.choice import CUBLASLT, LIBRARY
 from bilinear.runtime.capture import not_captured
 from bilinear.runtime.cublas_lt import ALIGNMENT, Launch, launch_of
 from bilinear.runtime.problem import factor
@@ -122,14 +122,19 @@ def multiply_of(a: Any, b: Any, c: Any, library: str = LIBRARY) -> Multiply | No
         return None
     if not a.dtype == b.dtype == c.dtype or a.dtype.char not in "fd":
         return None
-    if a.dtype.char == "f" and os.environ.get("CUPY_TF32", "0") not in ("", "0"):
+    if a.dtype.char == "f" and asks_for_tf32():
         return None
     gemm, device = gemm_of(a, b, c), cupy.cuda.runtime.getDevice()
     if gemm is None:
         return None
     is_ruled = library == LIBRARY
-    lt = launch_of(gemm, a.dtype, device) if (gemm.suits_lt(a.dtype) if is_ruled else library == "cublaslt") else None
+    lt = launch_of(gemm, a.dtype, device) if (gemm.suits_lt(a.dtype) if is_ruled else library == CUBLASLT) else None
     return None if is_ruled and gemm.is_dot and lt is None else _bound(gemm, a.dtype, device, lt)
+
+
+def asks_for_tf32() -> bool:
+    """Whether the environment has CuPy multiply float32 as TF32, with 10 bits of its 23 (what is set inside CuPy is not asked)."""
+    return os.environ.get("CUPY_TF32", "0") not in ("", "0")
 
 
 def _bound(gemm: Gemm, dtype: Any, device: int, lt: Launch | None) -> Multiply:

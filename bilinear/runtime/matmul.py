@@ -14,7 +14,7 @@ import numpy as np
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded, load
 from bilinear.ir.plan import INPUTS, Plan
-from bilinear.planner.choice import LIBRARY, Choice
+from bilinear.planner.choice import CUBLAS, LIBRARY, Choice
 from bilinear.planner.prepare import check_promise
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime import auto
@@ -146,6 +146,8 @@ class _Request(NamedTuple):
             log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
             return np.matmul(a, b, out=out)
         touches = out is not None and _touches(out, a, b)
+        if out is None and self.kind.on_gpu and make_executor(self.kind).is_captured():
+            raise not_captured("a fresh result would be memory of the pool", "give out=, an array that lives as long as the graph")
         decision = decide(asked, a, b, out, touches)
         if decision.recipe is None:
             result = self.by_library(decision.problem, a, b, out, touches, decision.library)
@@ -205,14 +207,17 @@ class _Request(NamedTuple):
             return np.matmul(a, b, out=out)
         out = xp.empty(problem.shape, problem.dtype) if out is None else out
         alpha, beta = self.factors(problem, out)
+        is_captured = self.kind.on_gpu and make_executor(self.kind).is_captured()
         multiply = multiply_of(a, b, out, library) if self.kind.on_gpu and self.alpha != 0 and not touches else None
+        if multiply is None and is_captured and self.alpha != 0 and not touches:  # rather than CuPy's own, which may take memory
+            multiply = multiply_of(a, b, out, CUBLAS)
         if multiply is not None:
             multiply(a.data.ptr, b.data.ptr, out.data.ptr, alpha, beta)
         elif self.alpha == 0 and self.beta == 0:
             out[...] = 0
         elif self.alpha == 0:
             out *= beta
-        elif self.kind.on_gpu and make_executor(self.kind).is_captured():
+        elif is_captured:
             hint = "capture matrices of float32 or float64 by rows or by columns, or give them algorithm='classical'"
             raise not_captured("CuPy's multiply of these operands may take memory of its pool, and calls no cuBLAS then", hint)
         elif self.alpha == 1 and self.beta == 0 and not touches:
@@ -230,38 +235,42 @@ class _Request(NamedTuple):
         alpha, beta = self.factors(problem, out)
         executor = make_executor(self.kind)
         left, right, target = _as_matrices(a, b, out)
-        plan = plan if plan is not None and self.adds_with(plan) else None
-        if executor.is_captured():
-            self.check_capture(recipe, plan)
+        is_captured, dtype, aside = executor.is_captured() and target.size > 0, problem.dtype, False
+        if is_captured:
+            self.check_capture(recipe, left.dtype == right.dtype == dtype)
         if recipe.promise != "preserve":
             self.check_in_place(executor, recipe, left, right, target)
-        if plan is not None:
-            self.check_budget(plan, target.dtype.itemsize)
-            self.run_all(executor, plan, left, right, target, alpha, beta)
-            return
-        xp, dtype = self.kind.module, problem.dtype
-        left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
-        aside = target.dtype != dtype or _touches(target, left, right) or not recipe.suits(target)
-        if not aside and target.size:
-            aside = not self.adds_with(plan_for(recipe, left, right, target))
-        plan = plan_for(recipe, left, right, None if aside else target) if target.size else None
+        if plan is None or not self.adds_with(plan):
+            left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
+            aside = target.dtype != dtype or _touches(target, left, right) or not recipe.suits(target)
+            if not aside and target.size:
+                aside = not self.adds_with(plan_for(recipe, left, right, target))
+            plan = plan_for(recipe, left, right, None if aside else target) if target.size else None
+        if is_captured:
+            self.check_captured_plan(plan, aside)
         if plan is not None:
             self.check_budget(plan, dtype.itemsize, target.size if aside else 0)
-        result = target if not aside else _fresh(xp, target.shape, dtype, plan is not None and "C" in plan.column_major)
+        is_by_columns = plan is not None and "C" in plan.column_major
+        result = _fresh(self.kind.module, target.shape, dtype, is_by_columns) if aside else target
         if plan is not None:
             self.run_all(executor, plan, left, right, result, alpha, 0 if aside else beta)
         if aside:
             _accumulate(target, result, beta)
 
-    def check_capture(self, recipe: Recipe, plan: Plan | None) -> None:
-        """Refuse (E536) what a graph cannot hold. Without a plan operands are converted, or the result is made aside."""
+    def check_capture(self, recipe: Recipe, is_of_one_type: bool) -> None:
+        """Refuse (E536) what a graph cannot hold, before anything is launched: looks at A and B, and converted operands."""
         if recipe.promise == "restore" or self.tolerance is not None:
             hint = "choose what leaves A and B alone: inputs='preserve', without tolerance="
             raise not_captured("A and B cannot be looked at, for Inf and NaN or for their magnitudes", hint)
-        if plan is None:
-            hint = "give a, b and out of one dtype, apart from each other, and beta=0"
-            raise not_captured("operands would be converted, or the result be made aside, in memory of the pool", hint)
-        if plan.allocated_elements and self.workspace is None:
+        if not is_of_one_type:
+            raise not_captured("operands would be converted in memory of the pool", "give a, b and out of one dtype")
+
+    def check_captured_plan(self, plan: Plan | None, aside: bool) -> None:
+        """The same of a plan: a result aside from `out`, and a workspace that is not the caller's."""
+        if aside:
+            hint = "give out of the operands' dtype, apart from them, by rows, and beta=0"
+            raise not_captured("the result would be made aside, in memory of the pool", hint)
+        if plan is not None and plan.allocated_elements and self.workspace is None:
             hint = "give workspace=, an array that lives as long as the graph"
             raise not_captured("the workspace would be memory of the pool, which others get after this call", hint)
 

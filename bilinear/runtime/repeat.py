@@ -93,9 +93,11 @@ class LibraryRepeat:
         self._multiply = multiply
 
     def run(self, a: Any, b: Any, out: Any, alpha: Any, beta: Any) -> Any:
-        """alpha * a @ b + beta * out; None, with nothing written, where arrays may overlap."""
+        """alpha * a @ b + beta * out; None, with nothing written, where arrays may overlap, or a stream is captured without out."""
         left, right = a.data.ptr, b.data.ptr
         if out is None:
+            if is_captured():
+                return None
             out = self._empty(self._shape, self._dtype)
             target = out.data.ptr
         else:
@@ -147,11 +149,11 @@ class PlanRepeat:
         """alpha * a @ b + beta * out; None, with nothing written, where a longer look must tell what happens.
 
         That is where arrays may overlap, A or B have an Inf or a NaN that would not be given back, memory is short, or the stream is
-        captured and the plan needs more than launches.
+        captured and there is no out, or the plan needs more than launches.
         """
         executor, plan, dtype = self._executor, self._plan, self._problem.dtype
         left, right, target = a.data.ptr, b.data.ptr, 0 if out is None else out.data.ptr
-        if self._reaches.may_overlap(left, right, target, self._writes_inputs) or (self._needs_more and is_captured()):
+        if self._reaches.may_overlap(left, right, target, self._writes_inputs) or ((self._needs_more or out is None) and is_captured()):
             return None
         if self._scans and not executor.is_finite(a, b):
             return None

@@ -12,7 +12,6 @@ from math import inf
 from time import perf_counter
 from typing import Any, Protocol
 
-from bilinear.analysis.integer_range import integer_range
 from bilinear.codegen.program import Progress, no_progress
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.measurement import LeftOut, Shape
@@ -20,11 +19,10 @@ from bilinear.planner.choice import LIBRARIES, LIBRARY, Candidate, Choice, Probl
 from bilinear.planner.choose import contenders, timed_choice
 from bilinear.planner.device import Device
 from bilinear.runtime.auto import problem_of
-from bilinear.runtime.bench_check import check, fill_normal
-from bilinear.runtime.bench_tasks import Built, bound_of, builder, kernels_of
+from bilinear.runtime.bench_check import fill_normal, trust_of
+from bilinear.runtime.bench_tasks import Built, builder, kernels_of
 from bilinear.runtime.bench_timing import IN_A_ROW, QUEUED_MS, SHORT_MS, interleaved, median, milliseconds, queued
-from bilinear.runtime.decide import plan_for
-from bilinear.runtime.fitted import chosen_recipe
+from bilinear.runtime.library import asks_for_tf32
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.repeat import uses_library
 
@@ -92,6 +90,7 @@ def search(
             except StageError as error:
                 raise fail(WRONG, f"{told}: a plan failed while it ran: {error}") from error
             except Exception as error:  # CuPy's and the driver's are of many kinds, and the other problems are worth searching
+                _require_device(told, error)
                 log.debug("%s is left out", told, exc_info=True)
                 yield LeftOut(told, f"{type(error).__name__}: {error}")
     progress("done", len(shapes), len(shapes))
@@ -103,8 +102,20 @@ def _fastest_here(stand_of: Callable[[], GpuStand], device: Device, seconds: flo
     return fastest(stand.problem, device, stand, perf_counter() + seconds)
 
 
-def require_use() -> None:
+def _require_device(told: str, error: Exception) -> None:
+    """Raise E685 where nothing runs on the GPU any more: a kernel failed there, which is noticed where the GPU is waited for next."""
+    import cupy
+
+    try:
+        cupy.cuda.runtime.deviceSynchronize()
+    except Exception as dead:  # of CuPy or the driver
+        raise fail(WRONG, f"{told}: a kernel failed on the GPU: {dead}", "set CUDA_LAUNCH_BLOCKING=1 to learn which") from error
+
+
+def require_use(dtypes: Sequence[str]) -> None:
     """Refuse (E687) where what is found would not be run."""
+    if "float32" in dtypes and asks_for_tf32():
+        raise fail("E687", "CUPY_TF32 makes the library's multiply of float32 another one, of 10 bits", "unset it, or search for float64")
     if uses_library():
         raise fail("E687", "BILINEAR_USE_LIBRARY makes everything the library's multiply: there is nothing to compare", "unset it")
     if os.environ.get("BILINEAR_DEVICE"):
@@ -182,20 +193,16 @@ class GpuStand:
 
     def bound(self, candidate: Candidate) -> float:
         """Checked on integers and on normal data, each into NaN."""
-        choice, (a, b, c) = self._choice(candidate), self._operands
-        recipe = chosen_recipe(choice)
-        is_integral = recipe is None or all(integer_range(own.schedule) is not None for own in plan_for(recipe, a, b, c).chain)
-        bound = bound_of(choice, self.problem.k, self.problem.dtype)
-        found = None
+        choice, found = self._choice(candidate), None
         with suppress(MemoryError):
-            found = check(self._call(choice), a, b, c, candidate.promise, bound, is_integral)
+            found = trust_of(self._call(choice), choice, *self._operands)
         if found is None:  # in the midst of it, with integers in the operands; what it held is free now
             self._fill()
             raise MemoryError(f"there is none to check {candidate.name}")
         if not found.holds:
             shape = f"{self.problem.m}x{self.problem.k}x{self.problem.n}, {self.problem.dtype}"
             raise fail(WRONG, f"{candidate.name} at {shape}, failed its check")
-        return bound
+        return found.bound
 
     def _fill(self) -> None:
         """Random normal data in A and B."""

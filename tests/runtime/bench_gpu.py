@@ -41,7 +41,9 @@ class Gpu(ModuleType):
         self.ndarray = type("ndarray", (), {})
         properties = {"name": b"a pretended GPU"}
         versions = {"runtimeGetVersion": lambda: 13000, "driverGetVersion": lambda: 13000}
-        runtime = SimpleNamespace(getDeviceProperties=lambda index: properties, **versions)
+        self.error: Exception | None = None
+        """What a kernel that failed has the GPU say wherever it is waited for."""
+        runtime = SimpleNamespace(getDeviceProperties=lambda index: properties, deviceSynchronize=self.wait, **versions)
         stream = SimpleNamespace(synchronize=lambda: None)
         device = SimpleNamespace(id=0, compute_capability="90", pci_bus_id="0000:00:00.0")
         elapsed = lambda start, end: end.at - start.at  # noqa: E731
@@ -52,6 +54,10 @@ class Gpu(ModuleType):
             Device=lambda: device,
             runtime=runtime,
         )
+
+    def wait(self) -> None:
+        if self.error is not None:
+            raise self.error
 
     def get_default_memory_pool(self) -> Any:
         return SimpleNamespace(free_all_blocks=lambda: None)
@@ -76,7 +82,7 @@ class Event:
         self.at = self.gpu.now
 
     def synchronize(self) -> None:
-        pass
+        self.gpu.wait()
 
 
 def few_ways(problem: Problem) -> tuple[Way, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from bilinear.ir.measurement import Benchmark, LeftOut, Load, Measurement
 from bilinear.ir.plan import IN_DOUBLES
 from bilinear.ir.schedule import Schedule
 from bilinear.planner.prepare import plain
-from bilinear.runtime import auto, bench, bench_library, bench_machine, bench_tasks
+from bilinear.runtime import auto, bench, bench_check, bench_library, bench_machine, bench_tasks
 from bilinear.runtime.bench import Effort, collect, measure
 from bilinear.runtime.bench_check import check, fill_integers, wrong_libraries
 from bilinear.runtime.bench_launches import launch_times
@@ -381,7 +382,7 @@ def test_times_are_those_of_normal_data_also_behind_a_check_that_was_cut(gpu: Gp
         fill_integers(a, b, np.random.default_rng(1))
         raise MemoryError
 
-    monkeypatch.setattr(bench, "check", cut)
+    monkeypatch.setattr(bench_check, "check", cut)
 
     def watched(a: Any, b: Any, c: Any) -> None:
         timed.append(a.copy())
@@ -589,14 +590,11 @@ def test_kernels_are_built_ahead_each_once(gpu: Gpu, monkeypatch: pytest.MonkeyP
     built: list[tuple[Any, ...]] = []
 
     class Pool:
-        def __init__(self, workers: int, mp_context: Any) -> None:
-            assert workers == 16
+        def __init__(self, workers: int, mp_context: Any, initializer: Any, initargs: Any) -> None:
+            assert workers == 16 and initializer is signal.signal and initargs == (signal.SIGINT, signal.SIG_IGN)
 
-        def __enter__(self) -> Pool:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
+        def shutdown(self, cancel_futures: bool) -> None:
+            assert cancel_futures
 
         def map(self, build: Any, ways: list[tuple[Any, ...]]) -> list[None]:
             built.extend((*way, build.keywords["architecture"]) for way in ways)
@@ -613,6 +611,35 @@ def test_kernels_are_built_ahead_each_once(gpu: Gpu, monkeypatch: pytest.MonkeyP
         (("winograd",), "preserve", "float32", "sm_90"),
     ]
     assert told == [2, 2]
+
+
+def test_a_pool_that_died_is_replaced(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    from concurrent.futures import BrokenExecutor
+
+    from bilinear.runtime import bench_tasks
+
+    pools: list[Any] = []
+
+    class Pool:
+        def __init__(self, *_: Any, **options: Any) -> None:
+            pools.append(self)
+
+        def shutdown(self, **_: Any) -> None:
+            pass
+
+        def map(self, build: Any, kernels: Any) -> Any:
+            if len(pools) == 1:
+                raise BrokenExecutor
+            return [None] * len(kernels)
+
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(bench_tasks, "WORTH_A_POOL", 1)
+    needed: set[Any] = {(("winograd",), "preserve", "float64", 0)}
+    with bench_tasks.builder() as build:
+        build(needed)
+        build(needed)
+        build(needed)
+    assert len(pools) == 2 and caplog.text.count("has died") == 1
 
 
 def test_the_machine_is_told_without_a_gpu_and_without_its_tool(monkeypatch: pytest.MonkeyPatch) -> None:

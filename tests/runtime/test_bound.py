@@ -275,13 +275,14 @@ def test_a_captured_stream_gets_no_memory_of_the_pool_and_is_not_waited_for(is_r
 
 @pytest.mark.parametrize("algorithm", ["classical", "winograd", "auto"])
 def test_what_is_converted_or_made_aside_is_not_captured(algorithm: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By plans and by the library, before anything is launched; a result of alpha = 0 needs no memory."""
+    """By plans and by the library, nor is a fresh result, and before anything is launched; a result of alpha = 0 needs no memory."""
     square, short, wide = Array(np.ones((16, 16))), Array(np.ones((16, 16), "float32")), Array(np.full((16, 16), 3.0))
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
         ((square, wide, square), {}),
         ((short, short, wide), {}),
         ((short, square, wide), {}),
         ((square, square, wide), {"alpha": 2, "beta": 0.5, "algorithm": "winograd_depth_first"}),
+        ((square, wide), {}),
     ]
     gpu.launches.clear()
     with gpu.using(is_capturing=True):
@@ -292,6 +293,28 @@ def test_what_is_converted_or_made_aside_is_not_captured(algorithm: str, gpu: Gp
         monkeypatch.setattr(sys.modules["cupy"], "empty", lambda *_: pytest.fail("memory of the pool"))
         bilinear.matmul(square, square, wide, alpha=0, beta=2)
         np.testing.assert_array_equal(wide.host, 6.0)
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+@pytest.mark.parametrize("options", [{"algorithm": "classical", "levels": 1}, {"levels": 0}, {"algorithm": "msmes", "inputs": "consume"}])
+def test_a_fresh_result_is_not_captured_first_or_repeated(options: dict[str, Any], is_repeated: bool, gpu: Gpu) -> None:
+    (x, y, _), (a, b, _) = operands(9, EVEN)
+    if is_repeated:
+        for _ in range(2):
+            bilinear.matmul(Array(x.copy()), Array(y.copy()), **options)
+    gpu.launches.clear()
+    gpu.library = 0
+    with gpu.using(is_capturing=True), pytest.raises(BilinearError, match=r"E536.*a fresh result"):
+        bilinear.matmul(a, b, **options)
+    assert not gpu.launches and not gpu.library
+
+
+def test_vectors_and_empty_results_are_captured(gpu: Gpu) -> None:
+    a, x, y = Array(np.arange(12.0).reshape(3, 4)), Array(np.arange(4.0)), Array(np.full(3, np.nan))
+    with gpu.using(is_capturing=True):
+        bilinear.matmul(a, x, y, algorithm="classical", levels=1)
+        bilinear.matmul(Array(np.ones((0, 4))), Array(np.ones((4, 5))), Array(np.ones((0, 5))), algorithm="classical", levels=1)
+    np.testing.assert_array_equal(y.host, a.host @ x.host)
 
 
 def test_auto_is_what_can_be_captured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,6 +214,17 @@ def test_while_a_stream_is_captured_all_goes_to_it_or_is_refused(gpu: Gpu) -> No
 
 
 @needs_emulator
+def test_a_dot_that_is_left_to_cupy_is_captured_by_it(gpu: Gpu) -> None:
+    x, y = np.ones((1, 2048), "float32"), np.ones((2048, 1), "float32")
+    with gpu.using(is_capturing=True):
+        for _ in range(2):
+            c = Array(np.full((1, 1), np.nan, "float32"))
+            bilinear.matmul(Array(x), Array(y), c)
+            assert c.host[0, 0] == 2048
+    assert len(gpu.lt.asked) == 2 and gpu.lt.workspaces == [None] * 2
+
+
+@needs_emulator
 def test_all_else_goes_to_cublas(gpu: Gpu) -> None:
     check(*operands(1, "float64"))
     check(*operands(1, k=SHORT_SUM + 1))

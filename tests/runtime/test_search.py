@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +26,7 @@ from bilinear.planner import choose
 from bilinear.planner.choice import LIBRARIES, Candidate, Choice, Part, Problem
 from bilinear.planner.device import Device, load_device
 from bilinear.planner.saved import FORMAT, load_plan, plan_from_json, plan_json
-from bilinear.runtime import auto, bench, decide, search, tune, tuned
+from bilinear.runtime import auto, bench, bench_check, decide, search, tune, tuned
 from bilinear.runtime.search import AT_ONCE, FEW, FINALISTS, LIBRARY_ITSELF, MOST, NEAR, ROUNDS, GpuStand, fastest
 from bilinear.runtime.tuned import keep_plan, kept_at, kept_description
 
@@ -334,6 +336,19 @@ def test_what_is_refused_is_not_weighed_and_what_fails_while_it_runs_ends_the_se
         searched(((64, 64, 64), "float64"), inputs="restore")
 
 
+def test_a_kernel_that_fails_on_the_gpu_ends_the_search(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is noticed where the GPU is waited for, and there for ever after."""
+    steps = Timed.steps
+
+    def fails(timed: Timed, plan: Any, *rest: Any) -> Any:
+        gpu.error = RuntimeError("an illegal memory access")
+        return steps(timed, plan, *rest)
+
+    monkeypatch.setattr(Timed, "steps", fails)
+    with pytest.raises(BilinearError, match=r"E685.*64x64x64 float64: a kernel failed on the GPU: an illegal memory access"):
+        searched(((64, 64, 64), "float64"), ((64, 64, 64), "float32"))
+
+
 def test_where_there_is_no_room_for_a_check_the_data_are_normal_again(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     stand = GpuStand((64, 64, 64), "float64", "preserve", None, HERE, lambda kernels: None)
     before = [x.copy() for x in stand._operands[:2]]
@@ -342,7 +357,7 @@ def test_where_there_is_no_room_for_a_check_the_data_are_normal_again(gpu: Gpu, 
         a[...] = b[...] = 1
         raise MemoryError
 
-    monkeypatch.setattr(search, "check", full)
+    monkeypatch.setattr(bench_check, "check", full)
     with pytest.raises(MemoryError, match="library"):
         stand.bound(LIBRARY_ITSELF)
     for x, wanted in zip(stand._operands, before, strict=False):
@@ -525,6 +540,7 @@ def test_a_gpu_is_described_where_that_is_asked_for_or_needed(
         (("--search", "64", "--time", "soon"), {}, "E664"),
         (("--search", "64"), {"BILINEAR_DEVICE": "h200"}, "E687"),
         (("--search", "64"), {"BILINEAR_USE_LIBRARY": "1"}, "E687"),
+        (("--search", "64", "--dtypes", "float32"), {"CUPY_TF32": "1"}, "E687"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_at_once(
@@ -576,6 +592,21 @@ def test_nothing_measured_is_an_error(gpu: Gpu, shell: Shell, tmp_path: Path, mo
     status, out, err = shell("--search", "64", "--dtypes", "float64")
     assert status == 1 and out == "left out: 64x64x64 float64: out of memory: no room\n"
     assert "error[E686]: nothing was measured\n  note: 64x64x64 float64: out of memory: no room" in err and not kept_files(tmp_path)
+
+
+def test_what_was_found_before_sigterm_is_shown(gpu: Gpu, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = GpuStand.build
+
+    def ends(stand: GpuStand, candidates: Sequence[Candidate]) -> None:
+        if stand.problem.dtype == "float32":
+            os.kill(os.getpid(), signal.SIGTERM)
+        build(stand, candidates)
+
+    monkeypatch.setattr(GpuStand, "build", ends)
+    before = signal.getsignal(signal.SIGTERM)
+    status, out, _ = shell("--search", "64")
+    assert status == 128 + signal.SIGTERM and signal.getsignal(signal.SIGTERM) is before
+    assert re.search(r"64x64x64 +float64 .*\nkept in ", out) and kept_files(tmp_path) == ["float64-64x64x64-preserve.json"]
 
 
 def test_what_was_found_before_a_wrong_result_stays_kept(gpu: Gpu, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
