@@ -193,9 +193,7 @@ class Schedule:
     @property
     def keeps(self) -> frozenset[str]:
         """Those of A and B that end as they began, by what is promised, or because no step writes them."""
-        written = {target.space for stage in self.stages if isinstance(stage, LinearStage) for m in stage.maps for target in m.targets}
-        written |= {t.block.space for stage in self.stages if isinstance(stage, ProductStage) for p in stage.products for t in p.targets}
-        return frozenset({*self.restores, *({"A", "B"} - written)})
+        return frozenset({*self.restores, *({"A", "B"} - self._written)})
 
     @property
     def runs_in_place(self) -> bool:
@@ -204,8 +202,15 @@ class Schedule:
 
     @cached_property
     def writes_operands(self) -> bool:
-        """Whether sums are formed in A or B themselves."""
-        return any(t.space in ("A", "B") for s in self.stages if isinstance(s, LinearStage) for m in s.maps for t in m.targets)
+        """Whether sums, or products, are formed in A or B themselves."""
+        return not self._written.isdisjoint(("A", "B"))
+
+    @cached_property
+    def _written(self) -> frozenset[str]:
+        """The spaces that some step writes."""
+        sums = {target.space for stage in self.stages if isinstance(stage, LinearStage) for m in stage.maps for target in m.targets}
+        products = {t.block.space for stage in self.stages if isinstance(stage, ProductStage) for p in stage.products for t in p.targets}
+        return frozenset(sums | products)
 
     def space(self, name: str) -> Space:
         """The space of this name."""

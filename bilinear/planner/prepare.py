@@ -59,8 +59,13 @@ def runnable(schedule: Schedule) -> Schedule:
 
 def is_runnable(scheme: Scheme, schedule: Schedule | None, inputs: str) -> bool:
     """Whether an algorithm, once proved, can be lowered at all: approximate and modular schemes and some schedules are only proved."""
-    foreign = schedule is not None and inputs != "preserve" and bool(why_not_implied(schedule))
+    foreign = schedule is not None and not _gives_way(schedule, inputs) and bool(why_not_implied(schedule))
     return not (foreign or scheme.ring.modulus or scheme.ring.is_approximate)
+
+
+def _gives_way(schedule: Schedule, inputs: str) -> bool:
+    """Whether the scheme runs in the place of its schedule, which would break the promise."""
+    return inputs == "preserve" and schedule.writes_operands
 
 
 def natural_inputs(schedule: Schedule | None) -> str:
@@ -149,12 +154,11 @@ def prepare_levels(levels: tuple[Level, ...], inputs: str) -> Schedule:
 def authored_schedule(scheme: Scheme, schedule: Schedule | None, inputs: str) -> Schedule:
     """What runs one level: the schedule where the promise lets it, else expansion, products and recomposition.
 
-    Raises `BilinearError` (E411) for a schedule that has no form that can be lowered, unless another takes its place.
+    Raises `BilinearError` (E411) for a schedule that has no form that can be lowered, unless the scheme takes its place.
     """
-    if schedule is not None and inputs != "preserve":
-        check_compilable(schedule)
-    if schedule is None or why_not_implied(schedule) or (inputs == "preserve" and schedule.writes_operands):
+    if schedule is None or _gives_way(schedule, inputs):
         return scheme_to_schedule(fold_bases(scheme))
+    check_compilable(schedule)
     return imply_scaling(schedule)
 
 
