@@ -62,10 +62,11 @@ def shapes(result: dict[str, Any], kind: str = "") -> str:
     rows = result["rows"]
     failed = [row for row in rows if row["ratio_high"] < LEAST_RATIO]
     cut = f" ({len(result['left_out'])} more were not reached)" if result["left_out"] else ""
-    told = ", ".join(f"{'x'.join(map(str, row['shape']))} {row['dtype']} ({row['ratio']:.2f})" for row in failed)
+    told = ", ".join(f"{'x'.join(map(str, row['shape']))} {row['dtype']} ({row['ratio']:.3f})" for row in failed)
     lines = [
         f"`matmul` with `auto` on {len(rows)} {kind}shapes of all kinds{cut}, 1 to 20000 a side, both types, {_source(result)}: "
-        f"at {len(failed)} of them it is below {LEAST_RATIO:g} of the fastest of {_libraries(result)}{': ' + told if failed else ''}.",
+        f"at {len(failed)} of them the whole [interval](docs/benchmarking.md#the-grid) of its speed is below "
+        f"{LEAST_RATIO:g} of the fastest of {_libraries(result)}{': ' + told if failed else ''}.",
         "",
         "| chosen | shapes | lowest ratio | median | highest | exact, restored, within the bound |",
         "|---|--:|--:|--:|--:|---|",

@@ -306,6 +306,57 @@ schedule y of x: C = A*B, temporary T like C
     assert status == 1 and "error[E411]" in err
 
 
+PRODUCT_IN_A = """scheme x <1,2,1;2>
+  C11 = A11*B11 + A12*B21
+schedule y of x: C = A*B
+  stage { C11 = A11 * B11 }
+  stage { A11 = A12 * B21 }
+  stage { C11 += A11 }
+"""
+
+
+@pytest.mark.parametrize("command", ["compile", "run"])
+def test_a_schedule_that_cannot_be_lowered_is_not_replaced_by_its_scheme(command: str, shell: Shell) -> None:
+    """Products in A count as writes; and a schedule that leaves A and B alone keeps its place, too."""
+    Path("x.bl").write_text(PRODUCT_IN_A)
+    status, out, _ = shell("verify", "x.bl")
+    assert status == 0 and "y: proved" in out and "x-expand" not in out and "A afterwards      lost" in out
+    status, out, err = shell(command, "x.bl")
+    assert (status, out) == (1, "") and "error[E411]: y is a schedule to prove, not to run" in err
+    assert shell("schedule", "winograd", "--in-place", "--keep", "A,B", "--temporaries", "1", "-o", "kt.bl")[0] == 0
+    status, out, _ = shell("verify", "kt.bl")
+    assert status == 0 and "winograd-staged: proved" in out and "expand" not in out
+    status, out, err = shell(command, "kt.bl")
+    assert (status, out) == (1, "") and "error[E411]" in err
+
+
+def test_a_place_that_compile_cannot_take_is_told_before_the_work(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("mine").mkdir()
+    Path("mine/notes.txt").write_text("keep")
+    monkeypatch.setattr("bilinear.driver.compile", lambda *_, **__: pytest.fail("compiled"))
+    for place in ("mine", "mine/notes.txt"):
+        status, _, err = shell("compile", "strassen", "-o", place)
+        assert status == 1 and "error[E611]" in err
+    assert [path.name for path in Path("mine").iterdir()] == ["notes.txt"]
+
+
+def test_a_shape_is_written_either_way(shell: Shell) -> None:
+    wanted = shell("plan", "--shape", "4096,1024,512", "--device", "h200")
+    assert wanted[0] == 0 and shell("plan", "--shape", "4096x1024x512", "--device", "h200") == wanted
+    for wrong in ("4096x1024", "x", "4096xx4"):
+        assert "error[E504]" in shell("plan", "--shape", wrong, "--device", "h200")[2]
+
+
+def test_an_option_without_a_meaning_is_named(shell: Shell) -> None:
+    for words, name in (
+        (("tune", "--time", "5m"), "--time has no meaning without --search"),
+        (("schedule", "winograd", "--depth-first", "--consume"), "--consume has no meaning with --depth-first"),
+        (("schedule", "winograd", "--in-place", "--directly"), "--directly has no meaning with --in-place"),
+    ):
+        status, _, err = shell(*words)
+        assert status == 1 and f"error[E557]: {name}" in err
+
+
 def test_verify_takes_one_thing_and_says_where_it_cannot_write(shell: Shell) -> None:
     for arguments in (["verify"], ["verify", "msmes", "--built", "x"]):
         status, _, err = shell(*arguments)

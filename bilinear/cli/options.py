@@ -47,13 +47,13 @@ def read_dtypes(text: str) -> tuple[str, ...]:
 def read_shape(text: str) -> tuple[int, int, int]:
     """m, k and n (E504)."""
     try:
-        sizes = [int(word) for word in words(text)]
+        sizes = [int(word) for word in words(text.replace("x", ","))]
     except ValueError:
         sizes = []
     if len(sizes) == 1:
         sizes *= 3
     if len(sizes) != 3 or min(sizes) < 1:
-        raise fail("E504", f"{text!r} is no shape", "give m,k,n, or one number for all three, each at least 1")
+        raise fail("E504", f"{text!r} is no shape", "give m,k,n or MxKxN, or one number for all three, each at least 1")
     return sizes[0], sizes[1], sizes[2]
 
 

@@ -37,8 +37,11 @@ def schedule(
     if in_place == depth_first:
         what = "two kinds of schedule are named" if in_place else "no kind of schedule is named"
         raise fail("E507", what, "give --in-place or --depth-first")
-    if (depth_first and (consume or keep or overwrite)) or (in_place and (accumulate or directly)):
-        raise fail("E557", f"an option has no meaning with {'--depth-first' if depth_first else '--in-place'}", "leave it out")
+    others = {"--consume": consume, "--keep": keep, "--overwrite": overwrite} if depth_first else {}
+    others |= {"--accumulate": accumulate, "--directly": directly} if in_place else {}
+    lost = [name for name, value in others.items() if value]
+    if lost:
+        raise fail("E557", f"{lost[0]} has no meaning with {'--depth-first' if depth_first else '--in-place'}", "leave it out")
     if scratch and not overwrite:
         raise fail("E561", "--scratch says whose sums may stand in C, and C is not overwritten", "give --overwrite, too")
     seconds = read_seconds(time)

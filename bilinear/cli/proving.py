@@ -44,9 +44,12 @@ def compile(
 ) -> None:
     """Prove an algorithm, compile it to CUDA kernels, and check the multiply on real input."""
     from bilinear import driver
+    from bilinear.codegen.output import require_folder
     from bilinear.runtime.check import check
 
     dtypes, size = read_dtypes(dtype), read_shape(shape)
+    if output is not None:
+        require_folder(output)
     check_inputs(inputs)
     with progress_bar() as progress:
         compiled = driver.compile(

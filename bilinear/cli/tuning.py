@@ -55,8 +55,10 @@ def tune(
         words = (DTYPES if dtypes is None else dtypes, "preserve" if inputs is None else inputs, TIME if time is None else time)
         _search(shapes, *words, read_workspace("unlimited" if workspace is None else workspace), keep, as_json)
         return
-    if as_json or any(option is not None for option in (dtypes, inputs, workspace, time)):
-        raise fail("E557", "an option has no meaning without --search", "leave it out, or name problems")
+    options = {"--dtypes": dtypes, "--inputs": inputs, "--workspace": workspace, "--time": time, "--json": as_json or None}
+    lost = [name for name, value in options.items() if value is not None]
+    if lost:
+        raise fail("E557", f"{lost[0]} has no meaning without --search", "leave it out, or name problems")
     require_place(output)
     device = _describe(keep)
     if output is not None:

@@ -100,14 +100,20 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def require_folder(folder: Path) -> None:
+    """Refuse (E611) a place that holds something else than an earlier output."""
+    folder = folder.resolve()
+    if folder.exists() and not (folder.is_dir() and ((folder / MANIFEST).is_file() or not any(folder.iterdir()))):
+        raise fail("E611", f"{folder} exists and is no earlier output", "choose another folder with --output")
+
+
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write all files, or nothing: into a new folder beside the place, which then takes the place of an earlier output.
 
     Raises `BilinearError` (E611) where the place holds something else or cannot be written.
     """
+    require_folder(folder)
     folder = folder.resolve()
-    if folder.exists() and not (folder.is_dir() and ((folder / MANIFEST).is_file() or not any(folder.iterdir()))):
-        raise fail("E611", f"{folder} exists and is no earlier output", "choose another folder with --output")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))

@@ -67,7 +67,8 @@ def make_choice(problem: Problem, device: Device, explain: bool = False) -> Choi
     able.sort(key=_by_time)
     chosen = next((candidate for candidate in able if _is_worth_it(candidate, library)), library)
     others = [replace(c, why=_why_lost(c, chosen, library)) for c in able if c is not chosen]
-    first = replace(chosen, why=_why_chosen(chosen, library, able[0]))
+    why = _why_chosen(chosen, library, able[0])
+    first = replace(chosen, why=why if weighed.fits else f"{why}; A, B and C need more memory than the device has")
     return Choice(problem, device.name, (first, *others, *refused), _hashes(chosen), implementation_sha256())
 
 
@@ -252,17 +253,26 @@ class _Weighing:
         """Why a candidate may not run, empty where it may."""
         p = self.problem
         if found.workspace is not None and found.workspace > self.budget:
-            return f"needs {found.workspace} bytes of workspace, {self.budget} are allowed"
+            what = "allowed" if self.budget == p.workspace else "left on the device beside A, B and C"
+            return f"needs {found.workspace} bytes of workspace, {self.budget} are {what}"
         if p.accuracy is not None and found.error is not None and found.error > p.accuracy:
             return f"its error bound {found.error:.2g} is above {p.accuracy:.2g}"
         return ""
 
     @property
     def budget(self) -> int:
+        free = max(0, int(self.device.memory * MEMORY_SHARE) - self._operands)
+        return free if self.problem.workspace is None else min(self.problem.workspace, free)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the device holds the operands at all."""
+        return self._operands <= self.device.memory
+
+    @property
+    def _operands(self) -> int:
         p = self.problem
-        operands = (p.m * p.k + p.k * p.n + p.m * p.n) * ITEMSIZE[p.dtype]
-        free = max(0, int(self.device.memory * MEMORY_SHARE) - operands)
-        return free if p.workspace is None else min(p.workspace, free)
+        return (p.m * p.k + p.k * p.n + p.m * p.n) * ITEMSIZE[p.dtype]
 
 
 def _candidate(way: Way) -> Candidate:

@@ -89,7 +89,7 @@ def check_promise(scheme: Scheme, schedule: Schedule | None, inputs: str) -> Non
         return
     if schedule is None:
         message = f"inputs={inputs!r} needs an in-place schedule, and {scheme.name} is a scheme without one"
-        raise fail("E525", message, "use the schedule msmes, or inputs='preserve'")
+        raise fail("E525", message, "use inputs='preserve', or a schedule: `bilinear schedule --in-place` looks for one")
     if inputs == "restore" and not schedule.keeps >= {"A", "B"}:
         raise fail(
             "E525", f"{schedule.name} does not restore both A and B", "use inputs='consume', or inputs='preserve'", span=schedule.span

@@ -29,7 +29,7 @@ def plan_table(choice: Choice, explain: bool = False) -> str:
     shown = rows if explain else rows[:SHOWN]
     lines = [f"{p.m} x {p.k} by {p.k} x {p.n}, {p.dtype}, {choice.device} ({told})", "", *aligned(shown, header)]
     if len(shown) < len(rows):
-        lines.append(f"... and {len(rows) - len(shown)} more: explain")
+        lines.append(f"... and {len(rows) - len(shown)} more: --explain, explain=True")
     return "\n".join(lines)
 
 

@@ -178,7 +178,7 @@ def budget_and_buffer(workspace: Any) -> tuple[int | None, Any]:
     if isinstance(workspace, int | np.integer) and not isinstance(workspace, bool) and workspace >= 0:
         return int(workspace), None
     if isinstance(workspace, str | bool | int | float | np.generic):
-        raise fail("E534", f"workspace={workspace!r} means nothing", "give bytes, 'none', 'unlimited', or an array")
+        raise fail("E534", f"workspace={workspace!r} means nothing", "give bytes, 'none' or 'unlimited' (in Python an array, too)")
     return None, workspace
 
 

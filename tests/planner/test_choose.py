@@ -165,6 +165,13 @@ def test_parts_of_more_levels_give_way_to_fewer_where_accuracy_asks_for_it() -> 
     assert other.error is not None and other.error < best.error and not other.why.startswith("its error bound")
 
 
+def test_what_the_device_cannot_hold_is_told() -> None:
+    huge = make_choice(Problem(100_000, 100_000, 100_000), H200, explain=True)
+    assert huge.chosen.why.endswith("; A, B and C need more memory than the device has")
+    assert any(c.why.endswith("bytes of workspace, 0 are left on the device beside A, B and C") for c in huge.candidates)
+    assert "memory" not in make_choice(LARGE, H200).chosen.why
+
+
 def test_a_table_tells_what_all_parts_do_to_the_inputs() -> None:
     found = Borrowing(replace(LARGE, inputs="restore", workspace=0), H200, 512).best()
     assert found is not None and (found.inputs, found.promise) == ("preserve", "restore")
@@ -321,7 +328,7 @@ def test_the_table_shows_the_chosen_first_and_every_reason_when_asked() -> None:
     assert lines[4].startswith(choice.chosen.name) and "times as fast" in lines[4]
     assert len(lines) == 4 + len(choice.candidates)
     assert sum(c.why in line for c, line in zip(choice.candidates, lines[4:], strict=True)) == len(choice.candidates)
-    assert plan_table(choice).endswith("more: explain")
+    assert plan_table(choice).endswith("more: --explain, explain=True")
 
 
 def test_nothing_on_the_front_is_beaten_in_time_and_workspace() -> None:
