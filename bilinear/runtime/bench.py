@@ -76,7 +76,7 @@ def require_gpu() -> None:
     """Refuse (E680) where there is nothing to measure."""
     reason = why_no_gpu()
     if reason is not None:
-        raise fail("E680", f"there is nothing to time: no GPU is usable: {reason}", "run `bilinear doctor`")
+        raise fail("E680", f"no GPU can be timed here: {reason}", "run `bilinear doctor`")
 
 
 def described(tasks: Sequence[Task], progress: Progress = no_progress) -> Device:

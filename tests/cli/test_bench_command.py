@@ -188,7 +188,7 @@ def test_without_a_gpu_it_is_said(shell: Shell, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(bench, "why_no_gpu", lambda: "CuPy is not installed")
     status, out, err = shell()
     assert (status, out) == (1, "")
-    assert err == "error[E680]: a benchmark measures a GPU, and none is usable: CuPy is not installed\n  hint: run `bilinear doctor`\n"
+    assert err == "error[E680]: no GPU can be timed here: CuPy is not installed\n  hint: run `bilinear doctor`\n"
 
 
 def test_without_matplotlib_a_png_is_refused_before_anything_runs(gpu: Gpu, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
