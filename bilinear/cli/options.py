@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from signal import SIGTERM, signal
+from signal import SIG_DFL, SIGTERM, signal
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -78,8 +78,16 @@ def nothing_measured(left_out: Sequence[LeftOut]) -> BilinearError:
 
 @contextmanager
 def ends_on_sigterm() -> Iterator[None]:
-    """Until it ends, SIGTERM leaves as an error does, so that what was found is shown and processes of ours end."""
-    before = signal(SIGTERM, lambda *_: sys.exit(128 + SIGTERM))
+    """Until it ends, SIGTERM leaves as an error does, so that what was found is shown and processes of ours end.
+
+    That is when Python runs again: who waits for a GPU that never answers ends by SIGKILL.
+    """
+
+    def leave(*_: object) -> None:
+        signal(SIGTERM, SIG_DFL)  # a second one ends everything at once
+        sys.exit(128 + SIGTERM)
+
+    before = signal(SIGTERM, leave)
     try:
         yield
     finally:

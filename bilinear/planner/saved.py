@@ -16,8 +16,8 @@ from bilinear.planner.ways import hashes
 from bilinear.resources import implementation_sha256, write_file
 from bilinear.version import __version__
 
-MOST_BYTES = 2**63
-"""More than any workspace, and than any extent."""
+MOST_COUNT = 2**80
+"""More than the bytes of any workspace, for the largest extents, too."""
 FORMAT = "bilinear-plan/5"
 
 
@@ -102,7 +102,7 @@ def _check(choice: Choice) -> None:
 def _check_fields(c: Candidate, tiles: Sequence[int]) -> None:
     texts = c.strategy, c.why, *c.all_levels, *(part.inputs for part in c.parts)
     counts = 0 if c.workspace is None else c.workspace, *(part.extent for part in c.rest)
-    if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and 0 <= count < MOST_BYTES for count in counts):
+    if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and 0 <= count < MOST_COUNT for count in counts):
         raise ValueError("a field of a candidate has the wrong type")
     if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error)) or c.ms == 0:
         raise ValueError("a time or an error is no such number")

@@ -138,7 +138,7 @@ def kernels_of(chosen: Candidate, dtype: str) -> set[Built]:
 def builder(progress: Progress = no_progress) -> Iterator[Callable[[set[Built]], None]]:
     """What fills the cache of kernels, in processes that are started when there is enough to build, and end with the context.
 
-    They leave Ctrl-C to this one, which then waits for what is being built and no more.
+    They leave Ctrl-C to this one, which then waits for what was handed out: two kernels a core at most.
     """
     from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
     from multiprocessing import get_context

@@ -146,9 +146,9 @@ class _Request(NamedTuple):
             log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
             return np.matmul(a, b, out=out)
         touches = out is not None and _touches(out, a, b)
-        if out is None and self.kind.on_gpu and make_executor(self.kind).is_captured():
-            raise not_captured("a fresh result would be memory of the pool", "give out=, an array that lives as long as the graph")
         decision = decide(asked, a, b, out, touches)
+        if out is None and self.kind.on_gpu and make_executor(self.kind).is_captured():
+            raise not_captured("a fresh result would have to be kept as long as the graph", "give out=, an array that is")
         if decision.recipe is None:
             result = self.by_library(decision.problem, a, b, out, touches, decision.library)
             if not touches:  # where arrays overlap, nothing else was asked for
@@ -207,9 +207,10 @@ class _Request(NamedTuple):
             return np.matmul(a, b, out=out)
         out = xp.empty(problem.shape, problem.dtype) if out is None else out
         alpha, beta = self.factors(problem, out)
-        is_captured = self.kind.on_gpu and make_executor(self.kind).is_captured()
-        multiply = multiply_of(a, b, out, library) if self.kind.on_gpu and self.alpha != 0 and not touches else None
-        if multiply is None and is_captured and self.alpha != 0 and not touches:  # rather than CuPy's own, which may take memory
+        is_direct = self.kind.on_gpu and self.alpha != 0 and not touches
+        multiply = multiply_of(a, b, out, library) if is_direct else None
+        is_captured = multiply is None and self.kind.on_gpu and make_executor(self.kind).is_captured()
+        if is_captured and is_direct:  # rather than CuPy's own, which may take memory
             multiply = multiply_of(a, b, out, CUBLAS)
         if multiply is not None:
             multiply(a.data.ptr, b.data.ptr, out.data.ptr, alpha, beta)
@@ -235,7 +236,7 @@ class _Request(NamedTuple):
         alpha, beta = self.factors(problem, out)
         executor = make_executor(self.kind)
         left, right, target = _as_matrices(a, b, out)
-        is_captured, dtype, aside = executor.is_captured() and target.size > 0, problem.dtype, False
+        is_captured, dtype, aside = executor.is_captured(), problem.dtype, False
         if is_captured:
             self.check_capture(recipe, left.dtype == right.dtype == dtype)
         if recipe.promise != "preserve":
@@ -246,7 +247,7 @@ class _Request(NamedTuple):
             if not aside and target.size:
                 aside = not self.adds_with(plan_for(recipe, left, right, target))
             plan = plan_for(recipe, left, right, None if aside else target) if target.size else None
-        if is_captured:
+        if is_captured and plan is not None:
             self.check_captured_plan(plan, aside)
         if plan is not None:
             self.check_budget(plan, dtype.itemsize, target.size if aside else 0)
@@ -265,12 +266,12 @@ class _Request(NamedTuple):
         if not is_of_one_type:
             raise not_captured("operands would be converted in memory of the pool", "give a, b and out of one dtype")
 
-    def check_captured_plan(self, plan: Plan | None, aside: bool) -> None:
+    def check_captured_plan(self, plan: Plan, aside: bool) -> None:
         """The same of a plan: a result aside from `out`, and a workspace that is not the caller's."""
         if aside:
             hint = "give out of the operands' dtype, apart from them, by rows, and beta=0"
             raise not_captured("the result would be made aside, in memory of the pool", hint)
-        if plan is not None and plan.allocated_elements and self.workspace is None:
+        if plan.allocated_elements and self.workspace is None:
             hint = "give workspace=, an array that lives as long as the graph"
             raise not_captured("the workspace would be memory of the pool, which others get after this call", hint)
 

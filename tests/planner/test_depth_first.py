@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from pathlib import Path as FilePath
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from oracle import computes
 from published import needs_folder, published
 from shell import Shell
 
+import bilinear
 from bilinear.analysis.block_maps import relabel
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
@@ -138,7 +140,20 @@ def test_schedules_are_written_and_read_again(name: str, accumulate: bool, direc
     (again,) = parse_source(Source("found.bl", text)).schedules
     assert again == replace(written, span=again.span)
     assert prove_schedule(again, scheme).holds and len(again.workspaces) == one.temporaries
-    assert str(again.result) == ("C = alpha*A*B + C" if accumulate else "C = alpha*A*B")
+    assert str(again.result) == ("C = alpha*A*B + beta*C" if accumulate else "C = alpha*A*B")
+
+
+@pytest.mark.parametrize("directly", [False, True])
+def test_what_adds_runs_from_its_file(directly: bool, tmp_path: FilePath) -> None:
+    """The first step into each block of C scales it by beta; below itself it cannot stand, for there a product is overwritten."""
+    text = print_scheme(load("winograd").scheme) + print_schedule(saying_its_scaling(found("winograd", True, directly).schedule))
+    (tmp_path / "found.bl").write_text(text)
+    x, y, z = (np.random.default_rng(5).integers(-4, 5, sides).astype(float) for sides in ((13, 10), (10, 9), (13, 9)))
+    out = z.copy()
+    bilinear.matmul(x, y, out, alpha=3, beta=-2, algorithm=str(tmp_path / "found.bl"), levels=1)
+    np.testing.assert_array_equal(out, 3 * (x @ y) - 2 * z)
+    with pytest.raises(BilinearError, match="E408"):
+        bilinear.matmul(x, y, out, algorithm=str(tmp_path / "found.bl"), levels=2)
 
 
 def test_shared_sums_are_written_in_place() -> None:
@@ -328,7 +343,7 @@ def test_on_the_command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     status, out, _ = shell("verify", path)
     assert status == 0 and "winograd-depth-first: " in out
     status, out, _ = shell("schedule", "winograd", "--depth-first", "--accumulate", "--directly")
-    assert status == 0 and out.startswith("# 3 temporaries") and "C = alpha*A*B + C" in out
+    assert status == 0 and out.startswith("# 3 temporaries") and "C = alpha*A*B + beta*C" in out
     for words in (("--depth-first", "--consume"), ("--depth-first", "--keep", "A"), ("--in-place", "--accumulate")):
         status, _, err = shell("schedule", "winograd", *words)
         assert status == 1 and "error[E557]" in err

@@ -309,6 +309,22 @@ def test_a_fresh_result_is_not_captured_first_or_repeated(options: dict[str, Any
     assert not gpu.launches and not gpu.library
 
 
+def test_what_is_malformed_is_told_as_ever_while_a_stream_is_captured(gpu: Gpu) -> None:
+    with gpu.using(is_capturing=True), pytest.raises(ValueError, match="5"):
+        bilinear.matmul(Array(np.ones((6, 4))), Array(np.ones((5, 5))))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options"),
+    [("float64", {"algorithm": "msmes", "levels": 1, "inputs": "restore"}), ("float32", {"algorithm": "classical", "levels": 1})],
+)
+def test_nothing_is_looked_at_or_converted_for_an_empty_result_either(dtype: str, options: dict[str, Any], gpu: Gpu) -> None:
+    gpu.scans.clear()
+    with gpu.using(is_capturing=True), pytest.raises(BilinearError, match="E536"):
+        bilinear.matmul(Array(np.ones((0, 4))), Array(np.ones((4, 6), dtype)), Array(np.ones((0, 6))), **options)
+    assert not gpu.scans and not gpu.launches
+
+
 def test_vectors_and_empty_results_are_captured(gpu: Gpu) -> None:
     a, x, y = Array(np.arange(12.0).reshape(3, 4)), Array(np.arange(4.0)), Array(np.full(3, np.nan))
     with gpu.using(is_capturing=True):

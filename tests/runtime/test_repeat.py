@@ -92,6 +92,8 @@ def test_a_repeat_enters_few_functions(options: dict[str, Any], most: int, gpu: 
     kept(gpu, **options)
     _, (a, b, c) = operands(2)
     assert own_calls(lambda: bilinear.matmul(a, b, c, **options)) <= most
+    bilinear.matmul(a, b, **options)
+    assert own_calls(lambda: bilinear.matmul(a, b, **options)) <= most + 2, "a fresh result, and whether the stream is captured"
     assert gpu.launches or gpu.library
 
 
