@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hostile import MOST_SECONDS
 
 from bilinear.algebra.classical import classical
 from bilinear.algebra.direct_sum import direct_sum
@@ -142,7 +143,7 @@ def test_files_are_read_once_by_however_many_ways_they_are_reached(tmp_path: Pat
             (tmp_path / f"{letter}{number}.bl").write_text(f"scheme {letter}{number} = f{number + 1} (x) g{number + 1}\n")
     begin = time.perf_counter()
     assert load(tmp_path / "f0.bl").scheme.rank == 1
-    assert time.perf_counter() - begin < 5
+    assert time.perf_counter() - begin < MOST_SECONDS
 
 
 def test_a_shipped_name_in_a_file_of_that_name(tmp_path: Path) -> None:
@@ -194,7 +195,7 @@ def test_hostile_compositions_get_an_answer_soon(text: str) -> None:
     with pytest.raises(BilinearError) as raised:
         parsed(text)
     assert len(str(raised.value)) < 50_000
-    assert time.perf_counter() - begin < 6
+    assert time.perf_counter() - begin < MOST_SECONDS
 
 
 def test_a_format_that_is_too_large_is_called_so() -> None:

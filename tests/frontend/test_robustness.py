@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from hostile import MOST_SECONDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,7 +52,7 @@ def test_hostile_texts_get_diagnostics_soon(text: str) -> None:
     with pytest.raises(BilinearError) as raised:
         parse_source(Source("x.bl", text))
     assert len(str(raised.value)) < 50_000
-    assert time.perf_counter() - begin < 5
+    assert time.perf_counter() - begin < MOST_SECONDS
 
 
 def test_too_many_equations_say_so() -> None:

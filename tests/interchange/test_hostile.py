@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hostile import MOST_SECONDS
 
 from bilinear.errors import BilinearError
 from bilinear.interchange.exp import read_exp
@@ -20,8 +21,6 @@ from bilinear.interchange.mathematica import read_mathematica
 from bilinear.interchange.plinopt import read_sms
 from bilinear.interchange.slp import read_program
 from bilinear.verify.scheme import prove_scheme
-
-SECONDS = 6.0
 
 
 def code_of(error: BilinearError) -> str:
@@ -35,7 +34,7 @@ def test_a_number_of_millions_of_terms(tmp_path: Path) -> None:
     with pytest.raises(BilinearError) as raised:
         read_fast_matmul(path)
     assert code_of(raised.value) == "E252"
-    assert time.process_time() - begin < SECONDS
+    assert time.process_time() - begin < MOST_SECONDS
 
 
 def matrix(rows: int, columns: int, value: int) -> str:
@@ -53,7 +52,7 @@ def test_a_placeholder_in_a_large_wrong_scheme(rank: int, tmp_path: Path) -> Non
         read_sms(paths[0], paths[1], paths[2])
     assert code_of(raised.value) == "E256"
     assert ("too large to try" in str(raised.value)) == (rank == 4000)
-    assert time.process_time() - begin < SECONDS
+    assert time.process_time() - begin < MOST_SECONDS
 
 
 LARGE = 2**18
@@ -77,7 +76,7 @@ def test_long_runs_of_anything_take_no_long_time(name: str, tmp_path: Path) -> N
         begin = time.process_time()
         with contextlib.suppress(BilinearError):
             READERS[name](path)
-        assert time.process_time() - begin < SECONDS
+        assert time.process_time() - begin < MOST_SECONDS
 
 
 JSON = json.dumps({"n": [2, 2, 2], "m": 1, "z2": False, "u": [[1, 0, 0, 1]], "v": [["1/2", 0, 0, 1]], "w": [[1, 0, 0, 1]]})

@@ -328,7 +328,7 @@ def test_threads_plan_and_multiply_at_once(ran: list[tuple[str, int]]) -> None:
 
 
 def test_choosing_again_costs_microseconds() -> None:
-    """A generous limit on what takes ten microseconds; planning anew would take a hundred times as long."""
+    """A generous limit on what takes ten microseconds; planning anew takes a hundred times as long."""
     a, b, _ = operands()
     device: Device = SLOW_LIBRARY
     with pytest.MonkeyPatch.context() as patch:
@@ -337,7 +337,7 @@ def test_choosing_again_costs_microseconds() -> None:
         start = time.perf_counter()
         for _ in range(1000):
             auto.choice_for(a, b, None, a.dtype, "preserve", None)
-        assert (time.perf_counter() - start) / 1000 < 100e-6
+        assert (time.perf_counter() - start) / 1000 < 500e-6
 
 
 @pytest.mark.parametrize(("inputs", "falls_back"), [("restore", True), ("consume", False)])
