@@ -334,7 +334,8 @@ def test_a_place_that_compile_cannot_take_is_told_before_the_work(shell: Shell, 
     Path("mine").mkdir()
     Path("mine/notes.txt").write_text("keep")
     monkeypatch.setattr("bilinear.driver.compile", lambda *_, **__: pytest.fail("compiled"))
-    for place in ("mine", "mine/notes.txt"):
+    Path("circle").symlink_to("circle")
+    for place in ("mine", "mine/notes.txt", "circle", "x" * 300):
         status, _, err = shell("compile", "strassen", "-o", place)
         assert status == 1 and "error[E611]" in err
     assert [path.name for path in Path("mine").iterdir()] == ["notes.txt"]

@@ -101,10 +101,15 @@ def _digest(content: bytes) -> str:
 
 
 def require_folder(folder: Path) -> None:
-    """Refuse (E611) a place that holds something else than an earlier output."""
-    folder = folder.resolve()
-    if folder.exists() and not (folder.is_dir() and ((folder / MANIFEST).is_file() or not any(folder.iterdir()))):
-        raise fail("E611", f"{folder} exists and is no earlier output", "choose another folder with --output")
+    """Refuse (E611) a place that holds something else than an earlier output, or that no folder can have."""
+    try:
+        place = folder.resolve()
+        is_free = not place.exists() or (place.is_dir() and ((place / MANIFEST).is_file() or not any(place.iterdir())))
+    except (OSError, RuntimeError) as error:  # a name that is too long, a folder that cannot be read, links in a circle
+        why = getattr(error, "strerror", None) or "its links go round in a circle"
+        raise fail("E611", f"cannot write {folder}: {why}", "choose another folder with --output") from None
+    if not is_free:
+        raise fail("E611", f"{place} exists and is no earlier output", "choose another folder with --output")
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -32,21 +32,17 @@ def why_not_nested(outer: Schedule, inner: Schedule) -> str:
     overwritten = all(len(p.targets) == 1 and outer.loses(p.targets[0]) for p in products)
     if inner.overwrites and not overwritten:
         return f"{inner.name} overwrites its result, and {outer.name} adds products to what is there"
-    adds = writes_c(inner) or _sums_into_c_twice(inner)
-    if adds and not inner.overwrites and any(t.block.space != "C" or not outer.adds_to_c for p in products for t in p.targets):
+    adds = _writes_c_in_steps(inner) and not inner.overwrites
+    if adds and any(t.block.space != "C" or not outer.adds_to_c for p in products for t in p.targets):
         return f"{inner.name} adds to C, and {outer.name} has blocks that are to be overwritten"
     return ""
 
 
-def writes_c(schedule: Schedule) -> bool:
-    """Whether products go into C itself."""
-    return any(t.block.space == "C" for s in schedule.stages if isinstance(s, ProductStage) for p in s.products for t in p.targets)
-
-
-def _sums_into_c_twice(schedule: Schedule) -> bool:
-    """Whether sums go into a block of C in more than one step, of which none takes the place of what is there."""
+def _writes_c_in_steps(schedule: Schedule) -> bool:
+    """Whether products go into C itself, or sums into one of its blocks more than once."""
+    products = [p for s in schedule.stages if isinstance(s, ProductStage) for p in s.products]
     sums = [t for s in schedule.stages if isinstance(s, LinearStage) for m in s.maps for t in m.targets if t.space == "C"]
-    return len(set(sums)) < len(sums)
+    return any(t.block.space == "C" for p in products for t in p.targets) or len(set(sums)) < len(sums)
 
 
 def _renamed(schedule: Schedule, level: int) -> Schedule:

@@ -184,8 +184,11 @@ class GpuStand:
             call = self._call(self._choice(candidate))
             try:
                 call()
-            except (MemoryError, BilinearError) as error:
-                log.info("%s cannot run: %s", candidate.name, error)
+            except MemoryError as error:
+                log.info("%s finds no memory: %s", candidate.name, error)
+                continue
+            except BilinearError as error:  # a kernel that cannot be built, say: the others are worth timing
+                log.warning("%s cannot run, and is not weighed: %s", candidate.name, error)
                 continue
             able[number] = call
         found = queued(able, rounds, IN_A_ROW) if self._is_short else interleaved(able, rounds, 0, settle_ms=SETTLE_MS)

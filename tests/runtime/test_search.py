@@ -311,7 +311,9 @@ def test_a_plan_without_room_is_not_run(gpu: Gpu, monkeypatch: pytest.MonkeyPatc
     assert choice.chosen.levels == ("msmes",)
 
 
-def test_what_is_refused_is_not_weighed_and_what_fails_while_it_runs_ends_the_search(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused_is_not_weighed_and_what_fails_while_it_runs_ends_the_search(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     steps = Timed.steps
 
     def fails(error: Exception) -> Any:
@@ -331,6 +333,7 @@ def test_what_is_refused_is_not_weighed_and_what_fails_while_it_runs_ends_the_se
         and choice.chosen.levels == ("winograd",)
         and {c.levels for c in choice.candidates} == {("winograd",), ()}
     )
+    assert [r.levelname for r in caplog.records] == ["WARNING"] * 3 and "msmes, 1 level cannot run" in caplog.text, "in three tiles"
     monkeypatch.setattr(Timed, "steps", fails(StageError("an illegal address", (), ())))
     with pytest.raises(BilinearError, match=r"E685.*64x64x64 float64: a plan failed while it ran: an illegal address"):
         searched(((64, 64, 64), "float64"), inputs="restore")
