@@ -468,6 +468,19 @@ def test_the_command_keeps_what_auto_then_runs(gpu: Gpu, shell: Shell, tmp_path:
         assert gpu.now - before == gpu.library_ms, "within other limits the model chooses, and here the library"
 
 
+def test_what_was_decided_by_a_kept_plan_is_decided_anew_where_a_description_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name it may be the description that is known here anyway, and a kept plan is not used beside it."""
+    (choice,) = searched(((64, 64, 64), "float64"))
+    assert isinstance(choice, Choice) and not choice.is_library
+    keep_plan(choice, 13000)
+    a, c = np.ones((64, 64)), np.empty((64, 64))
+    for named, ms in (("", 30.0), ("h200", 60.0), ("", 30.0)):
+        monkeypatch.setenv("BILINEAR_DEVICE", named)
+        before = gpu.now
+        bilinear.matmul(a, a, c)
+        assert gpu.now - before == ms and (c == 64).all()
+
+
 def test_the_command_keeps_plans_within_limits(gpu: Gpu, shell: Shell, tmp_path: Path) -> None:
     gpu.launch_ms = 5.0
     status, out, _ = shell("--search", "64", "--dtypes", "float32", "--inputs", "restore", "--workspace", "none", "--time", "60s")
