@@ -10,6 +10,7 @@ import typer
 from bilinear import __version__
 from bilinear.cli import benching, combining, discovering, exchanging, listing, planning, proving, running, sharing, starting, tuning
 from bilinear.errors import BilinearError, StageError
+from bilinear.reading import command
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Fast matrix multiplication, proved.")
 app.command()(proving.compile)
@@ -36,7 +37,8 @@ USAGE = 2
 def main() -> None:
     """Run the command line: 0 where all went well, 1 for what the user can mend, 130 after Ctrl-C."""
     try:
-        app()
+        with command():
+            app()
     except SystemExit as stop:
         sys.exit(1 if stop.code == USAGE else stop.code)
     except BilinearError as error:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bilinear.cli.options import Json, progress_bar, read_seconds, read_shape, require_place
+from bilinear.cli.options import Json, progress_bar, read_seconds, read_shape
 from bilinear.errors import BilinearError, fail
-from bilinear.resources import write_file
+from bilinear.places import require_files
+from bilinear.writing import write_file
 
 if TYPE_CHECKING:
     from bilinear.discovery.search import Found
@@ -35,7 +36,7 @@ def discover(
 
     task = Task(read_shape(format), rank, seed, walkers)
     seconds = read_seconds(time)
-    require_place(output)
+    require_files(output or Path("walk.bl"))
     cache = default_cache().folder
     with progress_bar() as progress:
         found = discover(task, seconds, folder=cache and cache / "discovery", progress=progress)
