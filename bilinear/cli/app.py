@@ -37,8 +37,7 @@ USAGE = 2
 def main() -> None:
     """Run the command line: 0 where all went well, 1 for what the user can mend, 130 after Ctrl-C."""
     try:
-        with command():
-            app()
+        app()
     except SystemExit as stop:
         sys.exit(1 if stop.code == USAGE else stop.code)
     except BilinearError as error:
@@ -68,5 +67,6 @@ Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=
 
 
 @app.callback()
-def _options(version: Version = False) -> None:
+def _options(context: typer.Context, version: Version = False) -> None:
     """Options of every command."""
+    context.with_resource(command())
