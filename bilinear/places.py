@@ -65,7 +65,7 @@ def _why_no_file(place: Path, inputs: Iterable[Path]) -> str:
                 return "it is the file that is read"
             if place.is_dir():
                 return "it is a folder"
-            if not os.access(place, os.W_OK):
+            if not os.access(place, os.W_OK, effective_ids=True):
                 return "it is write-protected"
             if goes_straight(place):
                 return ""
@@ -191,7 +191,7 @@ def _resolved(path: Path) -> Path:
 
 
 def _is_writable(folder: Path) -> bool:
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
 
 
 def _reason(error: Exception) -> str:
