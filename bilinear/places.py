@@ -41,6 +41,16 @@ def require_files(*places: Path | None, unread: Iterable[str | Path] = ()) -> No
             raise fail("E612", f"cannot write {place}: {reason}", "choose another place")
 
 
+def holds_another(place: Path, content: bytes) -> bool:
+    """Whether something else than this is there already: what the user named no place for does not replace it."""
+    try:
+        return read_bounded(place, max(len(content), 1)) != content
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
 def goes_straight(place: Path) -> bool:
     """Whether a place is written to as it is: a pipe, a device, or what standard output or error is open to."""
     return place.exists() and (standard_stream(place) is not None or not (place.is_file() or place.is_dir()))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bilinear import places, writing
+from bilinear import places
 from bilinear.errors import BilinearError
 from bilinear.places import FORMAT, MANIFEST, require_folder, sealed
 from bilinear.writing import write_folder
@@ -84,6 +84,26 @@ def test_folders_on_the_way_are_made(tmp_path: Path) -> None:
     assert tree(tmp_path / "a" / "b") == output()
 
 
+def link_of_a_file(place: Path) -> None:
+    (place / "src/a.cu").rename(place.parent / "a.cu")
+    (place / "src/a.cu").symlink_to("../../a.cu")
+
+
+def link_of_a_folder(place: Path) -> None:
+    (place / "src").rename(place.parent / "src")
+    (place / "src").symlink_to("../src")
+
+
+def pipe_for_a_file(place: Path) -> None:
+    (place / "report.md").unlink()
+    os.mkfifo(place / "report.md")
+
+
+def folder_for_a_file(place: Path) -> None:
+    (place / "report.md").unlink()
+    (place / "report.md").mkdir()
+
+
 STRANGE: list[tuple[Callable[[Path], object], str]] = [
     (lambda p: (p / "notes.txt").write_text("mine"), "notes.txt is not named in manifest.json"),
     (lambda p: (p / "src" / "b.cu").write_text("mine"), "src/b.cu is not named in manifest.json"),
@@ -91,10 +111,10 @@ STRANGE: list[tuple[Callable[[Path], object], str]] = [
     (lambda p: (p / "report.md").write_text("changed"), "report.md was changed since it was written"),
     (lambda p: (p / MANIFEST).write_bytes((p / MANIFEST).read_bytes() + b" "), "manifest.json was changed"),
     (lambda p: (p / "link").symlink_to("report.md"), "link is not named in manifest.json"),
-    (lambda p: ((p / "src/a.cu").rename(p.parent / "a.cu"), (p / "src/a.cu").symlink_to("../../a.cu")), "src/a.cu is no regular file"),
-    (lambda p: ((p / "src").rename(p.parent / "src"), (p / "src").symlink_to("../src")), "src is not named in manifest.json"),
-    (lambda p: ((p / "report.md").unlink(), os.mkfifo(p / "report.md")), "report.md is no regular file"),
-    (lambda p: ((p / "report.md").unlink(), (p / "report.md").mkdir()), "report.md is no regular file"),
+    (link_of_a_file, "src/a.cu is no regular file"),
+    (link_of_a_folder, "src is not named in manifest.json"),
+    (pipe_for_a_file, "report.md is no regular file"),
+    (folder_for_a_file, "report.md is no regular file"),
 ]
 
 
@@ -186,7 +206,7 @@ def at_rename(monkeypatch: pytest.MonkeyPatch, number: int, act: Callable[[], ob
             act()
         rename(source, target)
 
-    monkeypatch.setattr(writing.os, "rename", renamed)
+    monkeypatch.setattr("bilinear.writing.os.rename", renamed)
 
 
 def test_what_is_added_after_the_check_is_not_lost(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from bilinear.cli.options import Algorithm, Json, progress_bar
 from bilinear.errors import fail
-from bilinear.places import require_files
+from bilinear.places import holds_another, require_files
 from bilinear.writing import write_file, write_files
 
 if TYPE_CHECKING:
@@ -66,6 +66,9 @@ def export(
     scheme = loaded.scheme
     contents = {_place(name, to, output): data for name, data in export_files(scheme, to).items()}
     require_files(*contents)
+    taken = [path for path, data in contents.items() if output is None and holds_another(path, data)]
+    if taken:
+        raise fail("E612", f"cannot write {taken[0]}: something else is there already", "name a place with -o")
     prove_scheme(scheme).require()
     write_files(contents)
     for path in contents:

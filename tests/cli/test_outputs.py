@@ -94,6 +94,28 @@ def test_another_file_is_written_over(shell: Shell) -> None:
     assert status == 0 and "written to library/new.bl" in out
 
 
+def test_a_file_that_nobody_named_is_not_replaced(shell: Shell) -> None:
+    for _ in range(2):  # the same again is no loss
+        status, out, _ = shell("export", "s.bl", "--to", "json")
+        assert status == 0
+    name = out.split()[2]
+    Path(name).write_text("edited")
+    status, out, err = shell("export", "s.bl", "--to", "json")
+    assert (status, out) == (1, "") and f"cannot write {name}: something else is there already" in err
+    assert Path(name).read_text() == "edited" and shell("export", "s.bl", "--to", "json", "-o", name)[0] == 0
+
+
+def test_what_is_found_goes_beside_a_file_of_the_same_name(shell: Shell) -> None:
+    pytest.importorskip("numba")
+    words = ("discover", "2,2,2", "--rank", "7")
+    places = [shell.json(*words)["file"] for _ in range(2)]
+    assert places[0] == places[1]
+    Path(places[0]).write_text("edited")
+    (other,) = {shell.json(*words)["file"] for _ in range(2)}
+    assert other == places[0].replace(".bl", "_2.bl") and Path(places[0]).read_text() == "edited"
+    assert shell("verify", other)[0] == 0
+
+
 NO_FILES = (
     ("verify", "{}"),
     ("import", "{}"),
