@@ -21,7 +21,7 @@ from model import plan_of, profile, way_of
 from bilinear.ir.plan import SIZES, SMALL, USUAL, Plan
 from bilinear.planner.device import Device, ElementRates, Table, TileRates, at, load_device
 from bilinear.planner.model import ITEMSIZE, LinearWork, Profile, is_aligned, predict
-from bilinear.resources import write_file
+from bilinear.writing import write_file
 
 Point = tuple[str, float, Profile, Plan]
 """Element type, milliseconds, and what was run."""

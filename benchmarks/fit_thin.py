@@ -22,7 +22,7 @@ from bilinear.ir.plan import IN_DOUBLES
 from bilinear.planner.device import Device, load_device
 from bilinear.planner.model import is_aligned
 from bilinear.planner.ways import Way
-from bilinear.resources import write_file
+from bilinear.writing import write_file
 
 NAME = re.compile(r"(\w+), (\d) levels?, tile (\d)")
 OF_THIN, OF_UNEVEN = (*OF_TILES, "share", "accumulating", "epilogue", "strip"), ("unaligned", "scattered", "scattered_epilogue")

@@ -9,19 +9,21 @@ from typing import Any
 
 from bilinear import __version__, frontend
 from bilinear.algebra.fold_bases import on_blocks
-from bilinear.codegen.output import output_files, write_folder
+from bilinear.codegen.output import output_files
 from bilinear.codegen.program import Program, Progress, build_program, no_progress
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.interchange.importing import Imported, import_arrays, import_scheme
 from bilinear.ir.plan import IN_DOUBLES, INPUTS, USUAL
 from bilinear.ir.printer import print_scheme
+from bilinear.places import require_folder
 from bilinear.planner.prepare import Prepared, natural_inputs, plain, prepare
 from bilinear.planner.rings import coefficients_of, require_elements
 from bilinear.reporting.examine import DTYPES, certificate_for, examine, report_of
 from bilinear.reporting.report import Report
 from bilinear.runtime.matmul import matmul
 from bilinear.source import Source
+from bilinear.writing import write_folder
 
 ARCHITECTURES = ("sm_80", "sm_90", "compute_90")
 FLOATS = {"own": USUAL, "doubles": IN_DOUBLES}
@@ -40,13 +42,17 @@ class Compiled:
     floats: str = "own"
 
     def write(self, folder: str | Path) -> None:
-        """Write a folder that stands alone: sources, images, manifest and report; all of it, or nothing where that fails (E611)."""
+        """Write a folder that stands alone: sources, images, manifest and report; all of it, or nothing where that fails (E611).
+
+        It may replace an earlier output, in which nothing was added or changed since, and no other folder.
+        """
+        require_folder(Path(folder))
         dtypes, architectures = [p.dtype for p in self.programs], [built.architecture for built in self.programs[0].built[0]]
         remainders = [build_program(plain().schedule, dtype, architectures, tile=_tile(dtype, self.floats)) for dtype in dtypes]
-        files = output_files(self.loaded.scheme, self.inputs, self.programs, remainders, __version__)
         views = {"report.json": self.report.json(), "report.md": self.report.markdown(), "report.html": self.report.html()}
         views["certificate.json"] = certificate_for(self.prepared)
-        write_folder(Path(folder), {**files, **{name: text.encode() for name, text in views.items()}})
+        encoded = {name: text.encode() for name, text in views.items()}
+        write_folder(Path(folder), output_files(self.loaded.scheme, self.inputs, self.programs, remainders, __version__, encoded))
 
 
 @dataclass(frozen=True)
@@ -127,6 +133,8 @@ def compile(
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded.schedule)
     _check(levels, inputs, dtypes, architectures, floats)
+    if output is not None:
+        require_folder(Path(output))
     prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)  # verify, schedule, verify what came out
     require_elements(loaded.scheme.name, coefficients_of(prepared.schedule), " and ".join(dtypes), "f")
     programs = tuple(build_program(prepared.schedule, d, architectures, progress, _tile(d, floats)) for d in dtypes)  # lower, render, build

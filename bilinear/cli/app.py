@@ -10,6 +10,7 @@ import typer
 from bilinear import __version__
 from bilinear.cli import benching, combining, discovering, exchanging, listing, planning, proving, running, sharing, starting, tuning
 from bilinear.errors import BilinearError, StageError
+from bilinear.reading import command
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Fast matrix multiplication, proved.")
 app.command()(proving.compile)
@@ -66,5 +67,6 @@ Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=
 
 
 @app.callback()
-def _options(version: Version = False) -> None:
+def _options(context: typer.Context, version: Version = False) -> None:
     """Options of every command."""
+    context.with_resource(command())

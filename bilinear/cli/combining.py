@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bilinear.cli.options import Json, progress_bar, read_shape, require_place, spare
-from bilinear.resources import write_file
+from bilinear.cli.options import Json, progress_bar, read_shape
+from bilinear.places import require_files
+from bilinear.writing import write_file
 
 if TYPE_CHECKING:
     from bilinear.algebra.recipe import Recipe, Triple
@@ -38,9 +39,7 @@ def combine(
 
     asked, ring = read_shape(shape), known_ring(over or " ")
     assert ring is not None, "it has a default"
-    require_place(output)
-    for place in library or []:
-        spare(place, output)
+    require_files(output, unread=library or [])
     with progress_bar() as progress:
         entries = [*shipped_schemes(), *schemes_of(library or [], progress, _tell)]
         usable = [(text, scheme) for text, scheme in entries if lies_over(scheme, ring)]

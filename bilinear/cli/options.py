@@ -6,8 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from signal import SIG_DFL, SIGTERM, signal
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,28 +93,10 @@ def ends_on_sigterm() -> Iterator[None]:
         signal(SIGTERM, before)
 
 
-def require_place(*outputs: Path | None) -> None:
-    """Refuse (E612) a place where no file can be written, before the work that it is for."""
-    for output in outputs:
-        if output is not None and not _is_place(output):
-            raise fail("E612", f"cannot write {output}: it is a folder, or is in none that can be written to", "choose another place")
-
-
-def _is_place(path: Path) -> bool:
-    try:
-        is_special = path.exists() and not path.is_file() and not path.is_dir()  # such as a pipe
-        return is_special or (not path.is_dir() and path.parent.is_dir() and os.access(path.parent, os.W_OK))
-    except (OSError, ValueError):  # a name that is too long, or that no file can have
-        return False
-
-
-def spare(read: str | Path, output: Path | None) -> None:
-    """Refuse a place where no file can be written, and to write over the file that is read (E612); what is read may be no file."""
-    require_place(output)
-    with suppress(OSError):  # what is read is no file, or there is none to write over yet
-        if output is None or not output.samefile(read):
-            return
-        raise fail("E612", f"cannot write {output}: it is the file that is read", "choose another place")
+def device_files(named: str = "") -> tuple[str, ...]:
+    """The file that describes the device, where one is named, here or by BILINEAR_DEVICE."""
+    file = named or os.environ.get("BILINEAR_DEVICE", "")
+    return (file,) if file else ()
 
 
 def check_inputs(inputs: str | None) -> None:

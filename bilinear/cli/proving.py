@@ -26,7 +26,8 @@ from bilinear.cli.options import (
     words,
 )
 from bilinear.errors import BilinearError, fail
-from bilinear.resources import write_file
+from bilinear.places import require_files, require_folder
+from bilinear.writing import write_file
 
 
 def compile(
@@ -44,16 +45,19 @@ def compile(
 ) -> None:
     """Prove an algorithm, compile it to CUDA kernels, and check the multiply on real input."""
     from bilinear import driver
-    from bilinear.codegen.output import require_folder
+    from bilinear.frontend import load
+    from bilinear.planner.prepare import natural_inputs
+    from bilinear.reporting.report import name_of
     from bilinear.runtime.check import check
 
     dtypes, size = read_dtypes(dtype), read_shape(shape)
-    if output is not None:
-        require_folder(output)
     check_inputs(inputs)
+    loaded = load(algorithm)
+    folder = output or Path("build") / name_of(loaded, inputs or natural_inputs(loaded.schedule))
+    require_folder(folder)
     with progress_bar() as progress:
         compiled = driver.compile(
-            algorithm, levels=levels, dtypes=dtypes, architectures=words(arch), inputs=inputs, progress=progress, floats=floats
+            loaded, levels=levels, dtypes=dtypes, architectures=words(arch), inputs=inputs, progress=progress, floats=floats
         )
         checks = []
         for device in devices():
@@ -66,7 +70,6 @@ def compile(
         print(compiled.report)
         print("\n" + check_table(checks))
     require(checks)
-    folder = output or Path("build") / compiled.report.algorithm
     compiled.write(folder)
     written = f"written to {folder}: sources, cubins, PTX, manifest.json, report.html, report.json, report.md, certificate.json"
     print(f"\n{written}", file=sys.stderr if as_json else sys.stdout)
@@ -101,6 +104,7 @@ def verify(
     if accuracy is not None and not 0 < accuracy < math.inf:
         raise fail("E507", f"{accuracy} is no accuracy", "give the largest error, such as 1e-6")
     loaded = load(algorithm)
+    require_files(html, certificate)
     inputs = inputs or natural_inputs(loaded.schedule)
     error: BilinearError | None = None
     try:

@@ -17,10 +17,10 @@ from bilinear.cli.options import (
     read_dtypes,
     read_seconds,
     read_workspace,
-    require_place,
 )
 from bilinear.errors import fail
-from bilinear.resources import write_file
+from bilinear.places import require_files
+from bilinear.writing import write_file
 
 if TYPE_CHECKING:
     from bilinear.ir.measurement import LeftOut, Shape
@@ -59,7 +59,7 @@ def tune(
     lost = [name for name, value in options.items() if value is not None]
     if lost:
         raise fail("E557", f"{lost[0]} has no meaning without --search", "leave it out, or name problems")
-    require_place(output)
+    require_files(output)
     device = _describe(keep)
     if output is not None:
         write_file(output, device.json())

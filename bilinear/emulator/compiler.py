@@ -152,7 +152,7 @@ def compile_on_cpu(
     if key not in _modules:
         folder = _default_cache() if cache is None else cache
         library = folder / f"{key}.so"
-        if not library.exists():
+        if not library.is_file():
             _build(command, checks, text, library, headers)
         _modules[key] = Module(library, source, kernels)
     return _modules[key]

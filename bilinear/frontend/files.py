@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bilinear.errors import fail
 from bilinear.frontend.reporter import shown
+from bilinear.reading import TooLargeError, read_input
 from bilinear.resources import algorithms_folder
 from bilinear.source import Source
 
@@ -17,15 +18,13 @@ MOST_BYTES = 4 * 2**20
 def read_source(path: Path) -> Source:
     """The text of a file. Raises `BilinearError` (E121 to E124) where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+        data = read_input(path, MOST_BYTES)
     except FileNotFoundError:
         raise fail("E121", f"there is no file {shown(str(path), 200)}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise fail("E122", f"{shown(str(path), 200)} cannot be read: {reason}") from None
-    if len(data) > MOST_BYTES:
-        raise fail("E124", f"{path} is larger than {MOST_BYTES // 2**20} MiB", "is this a .bl file?")
+    except TooLargeError:
+        raise fail("E124", f"{path} is larger than {MOST_BYTES // 2**20} MiB", "is this a .bl file?") from None
+    except OSError as error:
+        raise fail("E122", f"{shown(str(path), 200)} cannot be read: {error.strerror or error}") from None
     try:
         return Source(str(path), data.decode("utf-8"))
     except UnicodeDecodeError as error:

@@ -14,6 +14,7 @@ from typing import Any
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.plan import TILES
+from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
 FORMAT = "bilinear-device/3"
@@ -118,10 +119,11 @@ def load_device(name_or_path: str) -> Device:
     """A shipped device by its short name, or the description in a file; raises `BilinearError` (E541, E542)."""
     known = shipped_devices()
     path = known.get(name_or_path.lower(), Path(name_or_path))
-    if name_or_path.lower() not in known and not path.is_file():
-        raise fail("E541", f"there is no device {name_or_path!r}", f"choose one of {', '.join(known)}, or give a file of `bilinear tune`")
     try:
-        return parse_device(path.read_bytes(), str(path))
+        return parse_device(read_input(path), str(path))
+    except FileNotFoundError:
+        hint = f"choose one of {', '.join(known)}, or give a file of `bilinear tune`"
+        raise fail("E541", f"there is no device {name_or_path!r}", hint) from None
     except OSError as error:
         raise fail("E541", f"{path} cannot be read: {error.strerror or error}") from None
 

@@ -13,8 +13,10 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.plan import TILES
 from bilinear.planner.choice import LIBRARIES, MOST_LEVELS, Candidate, Choice, Part, Problem
 from bilinear.planner.ways import hashes
-from bilinear.resources import implementation_sha256, write_file
+from bilinear.reading import read_bounded
+from bilinear.resources import implementation_sha256
 from bilinear.version import __version__
+from bilinear.writing import write_file
 
 MOST_COUNT = 2**80
 """More than the bytes of any workspace, for the largest extents, too."""
@@ -34,8 +36,10 @@ def save_plan(choice: Choice, path: str | Path) -> None:
 def load_plan(path: str | Path) -> Choice:
     """The plan of a file. Raises `BilinearError`: E545 where it is none, E546 where this version would run something else."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+        text = read_bounded(path).decode()
+    except OSError as error:
+        raise fail("E545", f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
         raise fail("E545", f"{path} cannot be read: {error}") from None
     return plan_from_json(text, str(path))
 

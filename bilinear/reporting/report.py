@@ -96,6 +96,11 @@ class Report:
         return html(self)
 
 
+def name_of(loaded: Loaded, inputs: str) -> str:
+    """What a report of an algorithm is called: after the schedule that runs, else after the scheme."""
+    return loaded.schedule.name if loaded.schedule is not None and inputs != "preserve" else loaded.scheme.name
+
+
 def make_report(
     loaded: Loaded,
     prepared: Prepared,
@@ -106,7 +111,7 @@ def make_report(
 ) -> Report:
     """The report of an algorithm whose proofs hold (`prepare` raises where one does not)."""
     return Report(
-        loaded.schedule.name if loaded.schedule is not None and inputs != "preserve" else loaded.scheme.name,
+        name_of(loaded, inputs),
         PROVED,
         scheme_facts(prepared.scheme, prepared.scheme_proof),
         (schedule_facts(prepared.authored, prepared.authored_proof, loaded.schedule),),

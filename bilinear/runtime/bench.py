@@ -15,7 +15,6 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.measurement import Benchmark, ErrorPoint, LaunchTime, LeftOut, Load, Measurement, Shape, Trust
 from bilinear.planner.choice import Choice
 from bilinear.planner.device import Device
-from bilinear.resources import write_file
 from bilinear.runtime import auto
 from bilinear.runtime.bench_check import check, fill_normal, trust_of, wrong_libraries
 from bilinear.runtime.bench_launches import launch_times
@@ -37,6 +36,7 @@ from bilinear.runtime.doctor import why_no_gpu
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.repeat import uses_library
 from bilinear.runtime.tune import tune
+from bilinear.writing import write_file
 
 SAVE_EVERY = 5.0
 """Seconds after which what was found is saved: a run can be cut."""

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from bilinear.analysis.integer_range import IntegerRange
-from bilinear.codegen.output import ACCUMULATED, FORMAT, MANIFEST, OVERWRITTEN
+from bilinear.codegen.output import ACCUMULATED, OVERWRITTEN
 from bilinear.codegen.program import ELEMENTS
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.kernel import Argument, Cover, Grid
 from bilinear.ir.plan import INPUTS
 from bilinear.ir.schedule import Space
+from bilinear.places import FORMAT, MANIFEST, MOST_BYTES
 from bilinear.planner.prepare import MOST_PRODUCTS
+from bilinear.reading import read_bounded
 from bilinear.runtime.json_reader import Node, parse
 
 AGAIN = "compile the algorithm again"
@@ -22,8 +24,6 @@ OPERANDS = ("A", "B", "C")
 EXTENTS = ("bm", "bk", "bn")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,255}")
 _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?")
-MOST_BYTES = 64 * 2**20
-"""Size of a file of a folder."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def read_folder(folder: str | Path) -> BuiltFolder:
 def _manifest(folder: Path) -> Node:
     path = folder / MANIFEST
     try:
-        content = _read(path)
+        content = read_bounded(path, MOST_BYTES)
     except OSError as error:
         message = f"{folder} is no output folder: {MANIFEST} cannot be read: {error.strerror or error}"
         raise fail("E621", message, "give the folder that `bilinear compile --output` wrote") from None
@@ -123,17 +123,6 @@ def _manifest(folder: Path) -> Node:
     if form != FORMAT:
         raise root["format"].wrong(f"is {form!r}, and this version reads {FORMAT!r}")
     return root
-
-
-def _read(path: Path) -> bytes:
-    """A regular file of at most MOST_BYTES."""
-    if not path.is_file():
-        raise FileNotFoundError("No such file or directory" if not path.exists() else "it is no file")
-    with path.open("rb") as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise OSError(f"it has more than {MOST_BYTES >> 20} MiB")
-    return content
 
 
 def _incomplete(message: str) -> BilinearError:
@@ -204,7 +193,7 @@ def _file(folder: Path, node: Node, key: str) -> tuple[str, bytes]:
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         raise node[key].wrong(f"is {name!r}, which is not inside the folder")
     try:
-        content = _read(folder / path)
+        content = read_bounded(folder / path, MOST_BYTES)
     except OSError as error:
         raise fail("E622", f"{name} is named in {MANIFEST} and cannot be read: {error.strerror or error}", AGAIN) from None
     found = hashlib.sha256(content).hexdigest()

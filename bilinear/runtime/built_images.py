@@ -21,6 +21,8 @@ import numpy as np
 from bilinear.codegen.program import Progress
 from bilinear.errors import Diagnostic, fail
 from bilinear.ir.schedule import Space
+from bilinear.places import MOST_BYTES
+from bilinear.reading import read_bounded
 from bilinear.runtime.built import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram
 from bilinear.runtime.built_report import BuiltRow
 from bilinear.runtime.built_run import Shape, core_of, first_difference, multiply
@@ -160,7 +162,7 @@ def _function(path: Path, name: str, shared_bytes: int, device: int) -> Any:
     from cupy.cuda.function import Module
 
     module = Module()
-    module.load(path.read_bytes())
+    module.load(read_bounded(path, MOST_BYTES))
     function = module.get_function(name)
     if shared_bytes:
         driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)

@@ -21,6 +21,7 @@ from bilinear.ir.plan import USUAL
 from bilinear.ir.schedule import Schedule
 from bilinear.planner.prepare import natural_inputs, plain, prepare
 from bilinear.runtime.verify_built import verify_built
+from bilinear.writing import write_folder
 
 needs_emulator = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 ELEMENTS = {"float64": "double", "float32": "float"}
@@ -49,7 +50,7 @@ def written(
     schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
     monkeypatch.setattr(output, "compiler_version", lambda: "none")
     programs, rests = ([program(s, dtype, tile) for dtype in dtypes] for s in (schedule, plain().schedule))
-    output.write_folder(folder, output.output_files(loaded.scheme, inputs, programs, rests, "0"))
+    write_folder(folder, output.output_files(loaded.scheme, inputs, programs, rests, "0"))
     return folder
 
 
