@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bilinear.cli.options import nothing_measured, progress_bar, read_dtypes, read_seconds, require_place, words
+from bilinear.cli.options import nothing_measured, progress_bar, read_dtypes, read_seconds, require_place, say, words
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.measurement import Benchmark
 from bilinear.resources import write_file
@@ -63,7 +63,7 @@ def bench(
         write_file(html, bench_html(result))
     written = [str(path) for path in (json_file, png, html) if path is not None]
     if written:
-        print(f"\nwritten to {', '.join(written)}")
+        say("", f"written to {', '.join(written)}")
     _require_checks(result)
 
 

@@ -12,6 +12,7 @@ import typer
 from bilinear.cli.options import Json, progress_bar, read_seconds, read_shape, require_place
 from bilinear.errors import BilinearError, fail
 from bilinear.resources import write_file
+from bilinear.visible import visible_lines
 
 if TYPE_CHECKING:
     from bilinear.discovery.search import Found
@@ -89,7 +90,7 @@ def _told(found: Found, written: Path | None) -> str:
         lines.insert(0, f"<{m},{k},{n};{found.rank}>: proved, {facts}")
     if written is not None:
         lines.append(f"written to {written}; `bilinear verify {written}` proves it again")
-    return "\n".join(lines)
+    return visible_lines(lines)
 
 
 def _not_reached(found: Found, time: str, written: Path | None) -> BilinearError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, progress_bar, spare
+from bilinear.cli.options import Algorithm, Json, progress_bar, say, spare
 from bilinear.errors import fail
 from bilinear.resources import write_file, write_files
 
@@ -47,7 +47,7 @@ def import_(
     if output is not None:
         write_file(output, readable_text(on_blocks(result.scheme)))
         if not as_json:
-            print(f"written to {output}; `bilinear verify {output}` proves it again")
+            say(f"written to {output}; `bilinear verify {output}` proves it again")
 
 
 def export(
@@ -73,9 +73,9 @@ def export(
         contents[path] = data
     write_files(contents)
     for path in contents:
-        print(f"written to {path}")
+        say(f"written to {path}")
     for lost in what_is_lost(scheme, to):
-        print(f"note: {lost}")
+        say(f"note: {lost}")
 
 
 def _facts(file: Path, result: Imported) -> dict[str, object]:
@@ -127,7 +127,8 @@ def _other(file: Path, result: Identified, output: Path | None, as_json: bool) -
     if as_json:
         print(json.dumps({"file": str(file), "verdict": "proved", "scheme": name, "computes": result.title, "ring": result.ring}, indent=1))
         return
-    print(f"{name}: proved\n\n  computes  {result.title}\n  ring      {result.ring}\n  products  {len(result.algorithm.u.outputs)}")
+    facts = (("computes", result.title), ("ring", result.ring), ("products", len(result.algorithm.u.outputs)))
+    say(f"{name}: proved", "", *(f"  {fact:8}  {value}" for fact, value in facts))
 
 
 def _folder(folder: Path, as_json: bool) -> None:

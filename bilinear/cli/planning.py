@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, progress_bar, read_seconds, read_shape, read_workspace, spare
+from bilinear.cli.options import Algorithm, Json, progress_bar, read_seconds, read_shape, read_workspace, say, spare
 from bilinear.errors import fail
 from bilinear.ir.scheme import Scheme
 from bilinear.resources import write_file
@@ -75,7 +75,7 @@ def _write_found(text: str, facts: str, output: Path | None) -> None:
         print(text, end="")
         return
     write_file(output, text)
-    print(*filter(None, (facts, f"written to {output}; `bilinear verify {output}` proves it")), sep="\n")
+    say(*filter(None, (facts, f"written to {output}; `bilinear verify {output}` proves it")))
 
 
 def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: int, seconds: float) -> tuple[str, str]:

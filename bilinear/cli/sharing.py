@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, progress_bar, read_seconds, spare
+from bilinear.cli.options import Algorithm, Json, progress_bar, read_seconds, say, spare
 from bilinear.resources import write_file
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def share(
     if output is not None:
         write_file(output, readable_text(result.scheme, with_sums=True))
         if not as_json:
-            print(f"written to {output}; `bilinear verify {output}` proves it again")
+            say(f"written to {output}; `bilinear verify {output}` proves it again")
 
 
 def _counts(scheme: Scheme, result: Shared) -> list[tuple[LinearMap, LinearMap, LinearMap]]:
