@@ -32,7 +32,6 @@ app.command()(sharing.share)
 app.command()(running.doctor)
 
 
-
 def main() -> None:
     """Run the command line: 0 where all went well, 1 for what the user can mend, 130 after Ctrl-C, 141 where nobody reads on."""
     if not prepare_streams():

@@ -156,6 +156,7 @@ class TreeReader:
         return Plain(_sign(sign), coefficient, word, self._span(self._word(first), word))
 
 
+_ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|.)")
 _NAMED = {"n": "\n", "r": "\r", "t": "\t"}
 
 
@@ -170,4 +171,4 @@ def _sure(word: Word | None) -> Word:
 
 def _unescaped(text: str) -> str:
     """What stands between quotes, with a character in the place of each escape."""
-    return re.sub(r"\\(?:[xuU]([0-9a-f]+)|(.))", lambda m: chr(int(m[1], 16)) if m[1] else _NAMED.get(m[2], m[2]), text)
+    return _ESCAPE.sub(lambda m: chr(int(m[1][1:], 16)) if m[1][1:] else _NAMED.get(m[1], m[1]), text)
