@@ -9,16 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ALL = (
-    "list",
-    "show u.bl",
-    "verify u.bl",
-    "verify u.bl --markdown",
-    "plan --shape 64 --device h200 --explain",
-    "doctor",
-    "verify --help",
-    "bench",
-)
+ALL = ("list", "show u.bl", "verify u.bl", "plan --shape 64 --device h200 --explain", "doctor", "verify --help")
 
 
 @pytest.fixture
@@ -34,8 +25,8 @@ def ran(folder: Path, words: str, after: str = "", **changes: str) -> subprocess
 
 
 @pytest.mark.parametrize("words", ALL)
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_what_the_encoding_lacks_is_escaped(folder: Path, words: str, encoding: str) -> None:
+def test_what_the_encoding_lacks_is_escaped(folder: Path, words: str) -> None:
+    encoding = "ascii" if words == "list" else "latin-1"
     done = ran(folder, words, PYTHONIOENCODING=encoding)
     usual = ran(folder, words, PYTHONIOENCODING="utf-8")
     assert done.returncode == usual.returncode
@@ -52,7 +43,6 @@ def test_a_locale_without_letters(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", ["list", "verify u.bl", "show strassen"])
 @pytest.mark.parametrize(
     ("after", "status", "said"),
     [
@@ -62,17 +52,16 @@ def test_a_locale_without_letters(folder: Path) -> None:
         ("2>/dev/full", 0, ""),
     ],
 )
-def test_an_output_that_cannot_be_written(folder: Path, words: str, after: str, status: int, said: str, unbuffered: str) -> None:
-    done = ran(folder, words, after, PYTHONUNBUFFERED=unbuffered)
+def test_an_output_that_cannot_be_written(folder: Path, after: str, status: int, said: str, unbuffered: str) -> None:
+    done = ran(folder, "verify u.bl", after, PYTHONUNBUFFERED=unbuffered)
     assert done.returncode == status
     lines = done.stderr.decode().splitlines()
     assert [said in line for line in lines] == ([True] if said else [])
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", ["list", "verify u.bl"])
-def test_nobody_reads_on(folder: Path, words: str, unbuffered: str) -> None:
-    done = ran(folder, words, '| true; exit "${PIPESTATUS[0]}"', PYTHONUNBUFFERED=unbuffered)
+def test_nobody_reads_on(folder: Path, unbuffered: str) -> None:
+    done = ran(folder, "list", '| true; exit "${PIPESTATUS[0]}"', PYTHONUNBUFFERED=unbuffered)
     assert done.stderr == b""
     assert done.returncode == 141
 
