@@ -8,7 +8,13 @@ from typing import Annotated
 
 import typer
 
-from bilinear.cli.options import device_files, nothing_measured, progress_bar, read_dtypes, read_seconds, words
+from bilinear.cli.options import device_files
+from bilinear.cli.options import nothing_measured
+from bilinear.cli.options import progress_bar
+from bilinear.cli.options import read_dtypes
+from bilinear.cli.options import read_seconds
+from bilinear.cli.options import words
+from bilinear.cli.options import say
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.measurement import Benchmark
 from bilinear.places import require_files
@@ -64,7 +70,7 @@ def bench(
         write_file(html, bench_html(result))
     written = [str(path) for path in (json_file, png, html) if path is not None]
     if written:
-        print(f"\nwritten to {', '.join(written)}")
+        say("", f"written to {', '.join(written)}")
     _require_checks(result)
 
 

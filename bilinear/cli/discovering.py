@@ -12,8 +12,10 @@ import typer
 
 from bilinear.cli.options import Json, progress_bar, read_seconds, read_shape
 from bilinear.errors import BilinearError, fail
-from bilinear.places import holds_another, require_files
+from bilinear.places import holds_another
+from bilinear.places import require_files
 from bilinear.writing import write_file
+from bilinear.visible import visible_lines
 
 if TYPE_CHECKING:
     from bilinear.discovery.search import Found
@@ -95,7 +97,7 @@ def _told(found: Found, written: Path | None) -> str:
         lines.insert(0, f"<{m},{k},{n};{found.rank}>: proved, {facts}")
     if written is not None:
         lines.append(f"written to {written}; `bilinear verify {written}` proves it again")
-    return "\n".join(lines)
+    return visible_lines(lines)
 
 
 def _not_reached(found: Found, time: str, written: Path | None) -> BilinearError:

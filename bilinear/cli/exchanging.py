@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, progress_bar
+from bilinear.cli.options import Algorithm
+from bilinear.cli.options import Json
+from bilinear.cli.options import progress_bar
+from bilinear.cli.options import say
 from bilinear.errors import fail
 from bilinear.places import holds_another, require_files
 from bilinear.writing import write_file, write_files
@@ -49,7 +52,7 @@ def import_(
     if output is not None:
         write_file(output, readable_text(on_blocks(result.scheme)))
         if not as_json:
-            print(f"written to {output}; `bilinear verify {output}` proves it again")
+            say(f"written to {output}; `bilinear verify {output}` proves it again")
 
 
 def export(
@@ -72,9 +75,9 @@ def export(
     prove_scheme(scheme).require()
     write_files(contents)
     for path in contents:
-        print(f"written to {path}")
+        say(f"written to {path}")
     for lost in what_is_lost(scheme, to):
-        print(f"note: {lost}")
+        say(f"note: {lost}")
 
 
 def _place(name: str, to: str, output: Path | None) -> Path:
@@ -136,7 +139,8 @@ def _other(file: Path, result: Identified, output: Path | None, as_json: bool) -
     if as_json:
         print(json.dumps({"file": str(file), "verdict": "proved", "scheme": name, "computes": result.title, "ring": result.ring}, indent=1))
         return
-    print(f"{name}: proved\n\n  computes  {result.title}\n  ring      {result.ring}\n  products  {len(result.algorithm.u.outputs)}")
+    facts = (("computes", result.title), ("ring", result.ring), ("products", len(result.algorithm.u.outputs)))
+    say(f"{name}: proved", "", *(f"  {fact:8}  {value}" for fact, value in facts))
 
 
 def _folder(folder: Path, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bilinear.errors import BilinearError, fail
+from bilinear.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     from bilinear.ir.measurement import LeftOut
@@ -117,6 +118,11 @@ def devices(asked: str = "all") -> list[Any]:
     return ["cpu"] if reason is not None or asked == "cpu" else ["gpu"] if asked == "gpu" else ["cpu", "gpu"]
 
 
+def say(*lines: str, error: bool = False) -> None:
+    """Print lines that hold text of the user's, such as the name of a file."""
+    print(visible_lines(lines), file=sys.stderr if error else sys.stdout)
+
+
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar on a terminal, nothing elsewhere."""
@@ -126,6 +132,7 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    with Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("proving", total=None)
-        yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of)
+        yield lambda what, done, of: bar.update(task, description=visible(what), completed=done, total=of)

@@ -7,7 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, device_files, progress_bar, read_seconds, read_shape, read_workspace
+from bilinear.cli.options import Algorithm
+from bilinear.cli.options import Json
+from bilinear.cli.options import device_files
+from bilinear.cli.options import progress_bar
+from bilinear.cli.options import read_seconds
+from bilinear.cli.options import read_shape
+from bilinear.cli.options import read_workspace
+from bilinear.cli.options import say
 from bilinear.errors import fail
 from bilinear.ir.scheme import Scheme
 from bilinear.places import require_files
@@ -76,7 +83,7 @@ def _write_found(text: str, facts: str, output: Path | None) -> None:
         print(text, end="")
         return
     write_file(output, text)
-    print(*filter(None, (facts, f"written to {output}; `bilinear verify {output}` proves it")), sep="\n")
+    say(*filter(None, (facts, f"written to {output}; `bilinear verify {output}` proves it")))
 
 
 def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: int, seconds: float) -> tuple[str, str]:

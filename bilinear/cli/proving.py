@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +22,7 @@ from bilinear.cli.options import (
     progress_bar,
     read_dtypes,
     read_shape,
+    say,
     words,
 )
 from bilinear.errors import BilinearError, fail
@@ -72,7 +72,7 @@ def compile(
     require(checks)
     compiled.write(folder)
     written = f"written to {folder}: sources, cubins, PTX, manifest.json, report.html, report.json, report.md, certificate.json"
-    print(f"\n{written}", file=sys.stderr if as_json else sys.stdout)
+    say("", written, error=as_json)
 
 
 def verify(

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, progress_bar, read_seconds
+from bilinear.cli.options import Algorithm
+from bilinear.cli.options import Json
+from bilinear.cli.options import progress_bar
+from bilinear.cli.options import read_seconds
 from bilinear.places import require_files
 from bilinear.writing import write_file
+from bilinear.cli.options import say
 
 if TYPE_CHECKING:
     from bilinear.algebra.share_sums import Shared
@@ -53,7 +57,7 @@ def share(
     if output is not None:
         write_file(output, readable_text(result.scheme, with_sums=True))
         if not as_json:
-            print(f"written to {output}; `bilinear verify {output}` proves it again")
+            say(f"written to {output}; `bilinear verify {output}` proves it again")
 
 
 def _counts(scheme: Scheme, result: Shared) -> list[tuple[LinearMap, LinearMap, LinearMap]]:

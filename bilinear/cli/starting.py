@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli.options import read_shape
+from bilinear.cli.options import say
 from bilinear.errors import fail
 from bilinear.places import require_files
 from bilinear.writing import write_file
@@ -44,9 +45,9 @@ def new(
         raise fail("E672", f"{path} is there already", "choose another place with -o")
     write_file(path, text)
     if rank is None:
-        print(f"written to {path}: the classical product, which `bilinear verify {path}` proves; put your rows in place of its rows")
+        say(f"written to {path}: the classical product, which `bilinear verify {path}` proves; put your rows in place of its rows")
     else:
-        print(f"written to {path}: {rank} empty rows; fill them in, and `bilinear verify {path}` tells what is wrong yet")
+        say(f"written to {path}: {rank} empty rows; fill them in, and `bilinear verify {path}` tells what is wrong yet")
 
 
 def starting_text(name: str, m: int, k: int, n: int, rank: int | None) -> str:

@@ -17,6 +17,7 @@ from bilinear.cli.options import (
     read_dtypes,
     read_seconds,
     read_workspace,
+    say,
 )
 from bilinear.errors import fail
 from bilinear.places import require_files
@@ -63,7 +64,7 @@ def tune(
     device = _describe(keep)
     if output is not None:
         write_file(output, device.json())
-        print(f"written to {output}; BILINEAR_DEVICE={output} makes `auto` use it")
+        say(f"written to {output}; BILINEAR_DEVICE={output} makes `auto` use it")
     elif not keep:
         print(device.json(), end="")
 
@@ -89,7 +90,7 @@ def _describe(keep: bool, is_told: bool = True) -> Device:
     if keep:
         path = keep_description(device, driver_version())
         if is_told:
-            print(f"kept in {path}: `auto` uses it on every {device.name} under this driver")
+            say(f"kept in {path}: `auto` uses it on every {device.name} under this driver")
     return device
 
 
@@ -137,6 +138,6 @@ def _show(choices: Sequence[Choice], left_out: Sequence[LeftOut], folder: Path, 
     if choices:
         print(timed_table(choices))
     for left in left_out:
-        print(f"left out: {left.what}: {left.why}")
+        say(f"left out: {left.what}: {left.why}")
     if choices:
-        print(f"kept in {folder}: `auto` runs them on every {choices[0].device} under this driver")
+        say(f"kept in {folder}: `auto` runs them on every {choices[0].device} under this driver")

@@ -11,6 +11,7 @@ from bilinear.ir.kernel import Argument, InputKernel, Kernel, Port
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic, is_negative, to_float
 from bilinear.resources import templates_folder
+from bilinear.visible import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -29,6 +30,7 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
+    environment.filters["comment"] = _comment
     environment.filters["parameter"] = _parameter
     environment.filters["constant"] = _constant
     environment.filters["combination"] = _combination
@@ -41,6 +43,11 @@ def environment() -> Environment:
 def render(kernel: Kernel | InputKernel) -> str:
     """The self-contained CUDA C source of one kernel; the same kernel always gives the same text."""
     return environment().get_template(kernel.template).render(kernel=kernel)
+
+
+def _comment(text: str) -> str:
+    """Text that stays in a comment of a line: no line end, none hidden by a backslash or a trigraph for one, no end of a comment."""
+    return visible(text).replace("*/", "* /").replace("??/", "?? /").rstrip("\\")
 
 
 def _parameter(argument: Argument) -> str:

@@ -25,6 +25,7 @@ from bilinear.reporting.rows import (
 from bilinear.reporting.scheme_facts import ProductLine
 from bilinear.reporting.timeline import timeline
 from bilinear.resources import templates_folder
+from bilinear.visible import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -94,7 +95,7 @@ def _factor(coefficient: str) -> str:
 
 @cache
 def environment(html: bool) -> Environment:
-    """Undefined names are errors; everything printed into HTML is escaped, for names and citations are anybody's text."""
+    """Undefined names are errors; what is printed is visible, and escaped in HTML, for names and citations are anybody's text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -104,6 +105,7 @@ def environment(html: bool) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=html,
+        finalize=_finalized,
     )
     environment.filters["readable"] = readable
     environment.filters["cell"] = _cell
@@ -111,16 +113,21 @@ def environment(html: bool) -> Environment:
     return environment
 
 
+def _finalized(value: object) -> object:
+    """A value as it is printed; what templates made themselves, of such values, has lines of its own."""
+    return visible(value) if type(value) is str else value
+
+
 def _cell(value: object) -> str:
     """Text that stays text in a Markdown table."""
-    text = " ".join(str(value).split())
-    text = re.sub(r"[\\`*|\[\]]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)  # an underscore inside a word is one
+    text = visible(str(value))
+    text = re.sub(r"[\\`*~|\[\]]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)  # an underscore inside a word is one
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _code(value: object) -> str:
     """Text between backticks, whatever backticks it has."""
-    text = " ".join(str(value).split())
+    text = visible(str(value))
     fence = "`" * (max((len(run) for run in "".join(c if c == "`" else " " for c in text).split()), default=0) + 1)
     pad = " " if text.startswith("`") or text.endswith("`") or not text else ""
     return f"{fence}{pad}{text}{pad}{fence}".replace("|", "\\|")

@@ -16,6 +16,7 @@ from bilinear.reporting.rows import (
     stage_title,
 )
 from bilinear.reporting.table import aligned
+from bilinear.visible import visible_lines
 
 MOST_EQUATIONS = 12
 """Failing equations that are written out."""
@@ -24,7 +25,7 @@ SHORT_HASH = 16
 
 def text(report: Report) -> str:
     """The whole report, as lines."""
-    return "\n".join(_lines(report))
+    return visible_lines(_lines(report))
 
 
 def _lines(report: Report) -> Iterator[str]:

@@ -17,7 +17,7 @@ from bilinear.source import Span
 from bilinear.verify.confusions import Confusion, find_confusions
 from bilinear.verify.refused import RefusedError
 from bilinear.verify.repair.edits import Edit, Patch, patched, place
-from bilinear.verify.repair.schedule import search_schedule_repairs
+from bilinear.verify.repair.schedule import Search, search_schedule_repairs
 from bilinear.verify.repair.search import search_repairs
 from bilinear.verify.repair.solve import Solution, solve_tables
 from bilinear.verify.repair.step_edits import StepEdit
@@ -165,10 +165,10 @@ def explain_schedule(schedule: Schedule, scheme: Scheme, proof: ScheduleProof) -
     """Why a schedule is wrong: the smallest proved repairs of its steps. What fails is told by the proof itself."""
     if proof.holds:
         return Explanation("schedule")
-    repairs, count, tried = search_schedule_repairs(schedule, scheme)
-    if not repairs:
-        return Explanation("schedule", facts=(_searched(tried, tried) if tried else "no repair was searched",))
-    return Explanation("schedule", repairs=tuple(Repair(edits) for edits in repairs[:MOST_SHOWN]), count=count)
+    search = search_schedule_repairs(schedule, scheme)
+    if not search.repairs:
+        return Explanation("schedule", facts=(_searched_steps(search),))
+    return Explanation("schedule", repairs=tuple(Repair(edits) for edits in search.repairs[:MOST_SHOWN]), count=len(search.repairs))
 
 
 def _edits(size: int) -> str:
@@ -183,6 +183,15 @@ def _searched(complete: int, close: int) -> str:
         return most
     kinds = f"of up to {close} signs, operands and dropped terms" if close > 1 else "of a sign, an operand or a dropped term"
     return f"{most}, nor one {kinds}" if most else f"no repair {kinds} was found"
+
+
+def _searched_steps(search: Search) -> str:
+    """What was tried of the edits of a schedule; a search that was ended says how far it came."""
+    most = _searched(search.complete, search.complete) if search.complete else ""
+    if not search.looked:
+        return most or "no repair was searched"
+    first = f"the first {search.looked} combinations of edits that were tried"
+    return f"{most}, nor one among {first}" if most else f"no repair was found among {first}"
 
 
 def _groups(scheme: Scheme, proof: SchemeProof, solutions: dict[str, Solution]) -> tuple[Group, ...]:

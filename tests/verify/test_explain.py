@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 
 import numpy as np
 import pytest
@@ -23,8 +23,9 @@ from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.source import Source
 from bilinear.verify.explain import Explanation, explain_schedule, explain_scheme, explained
 from bilinear.verify.repair.join import PRIME, Join, Side
+from bilinear.verify.repair.schedule import search_schedule_repairs
 from bilinear.verify.repair.solve import solve_tables
-from bilinear.verify.schedule import prove_schedule
+from bilinear.verify.schedule import prove_schedule, schedule_holds
 from bilinear.verify.scheme import prove_scheme
 
 ALGORITHMS = Path(__file__).parents[2] / "algorithms"
@@ -378,6 +379,44 @@ def test_misprints_of_a_schedule_have_repairs_that_compute_the_product() -> None
             assert prove_schedule(mark_first_writes(repaired), scheme).holds
         mended += 1
     assert mended > 20
+
+
+CROWDED = """schedule x of naive2x2: in-place
+  stage { C11 += A11 * B11 ; C12 += A11 * B12 }
+  stage { C11 += A12 * B21 ; C12 += A12 * B22 }
+  stage { C21 += A21 * B11 ; C22 += A21 * B12 }
+  stage { C21 += A22 * B21 ; C22 += A22 * B22 }
+  stage { A11 += A12 ; A21 -= A22 }
+  stage { B11 += B12 ; B21 -= B22 }
+  stage { A11 += A22 }
+"""
+"""Right numbers, and an order that no few edits make safe: half a million combinations give the right numbers again."""
+
+
+def test_a_search_that_is_ended_says_how_far_it_came() -> None:
+    scheme, schedule = load("naive2x2").scheme, mark_first_writes(parse_source(Source("x.bl", CROWDED)).schedules[0])
+    begun = process_time()
+    explanation = explain_schedule(schedule, scheme, prove_schedule(schedule, scheme))
+    assert process_time() - begun < 6
+    assert explanation.facts == ("no single edit repairs it, nor one among the first 16726 combinations of edits that were tried",)
+    assert explanation.repairs == ()
+
+
+@pytest.mark.parametrize("work", [0, 1, 10_000, 1_000_000])
+def test_a_search_does_no_more_work_than_it_may(work: int) -> None:
+    scheme, schedule = load("naive2x2").scheme, mark_first_writes(parse_source(Source("x.bl", CROWDED)).schedules[0])
+    search = search_schedule_repairs(schedule, scheme, work)
+    assert (search.repairs, search.complete) == ((), 0)
+    assert 0 <= search.looked <= work
+
+
+def test_the_short_decision_on_a_schedule_is_that_of_its_proof() -> None:
+    scheme = load("msmes").scheme
+    texts = [*random.Random(3).sample(list(misprinted_schedules(text_of("msmes"))), 30), text_of("msmes"), CROWDED]
+    schedules = [mark_first_writes(parse_source(Source("x.bl", text)).schedules[0]) for text in texts]
+    verdicts = {schedule_holds(schedule, scheme) for schedule in schedules}
+    assert verdicts == {True, False}
+    assert all(schedule_holds(schedule, scheme) == prove_schedule(schedule, scheme).holds for schedule in schedules)
 
 
 def test_a_proof_that_holds_has_nothing_to_explain() -> None:
