@@ -17,11 +17,9 @@ from bilinear.analysis.rounding import SLACK, gamma, magnitude, sides
 from bilinear.analysis.rounding_trace import ResultValue, Trace
 from bilinear.ir.linear import Form
 from bilinear.ir.number import UNIT_ROUNDOFF, Coefficient, Symbolic, to_float
+from bilinear.ir.plan import MOST_LEVELS
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.ir.scheme import Scheme
-
-MOST_LEVELS = 16
-"""More levels than this are never asked for: 2**16 blocks a side."""
 
 
 @dataclass(frozen=True)
