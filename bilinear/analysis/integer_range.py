@@ -50,7 +50,7 @@ class IntegerRange:
 
 
 def integer_range(schedule: Schedule) -> IntegerRange | None:
-    """The bounds of a runnable schedule; None where one is above `MOST`, a coefficient is no rational, or a product of products is formed."""
+    """The bounds of a runnable schedule; None where one is above `MOST`, for irrational coefficients, and for products of products."""
     run = _Run({block: {block: Fraction(1)} for space in schedule.spaces[:2] for block in space.blocks})
     try:
         for stage in schedule.stages:

@@ -44,7 +44,7 @@ def compile(
 ) -> None:
     """Prove an algorithm, compile it to CUDA kernels, and check the multiply on real input."""
     from bilinear import driver
-    from bilinear.codegen.names import identifier
+    from bilinear.codegen.names import file_name
     from bilinear.codegen.output import require_folder
     from bilinear.runtime.check import check, require_memory
 
@@ -68,7 +68,7 @@ def compile(
         print(compiled.report)
         print("\n" + check_table(checks))
     require(checks)
-    folder = output or Path("build") / identifier(compiled.report.algorithm)
+    folder = output or Path("build") / file_name(compiled.report.algorithm)
     compiled.write(folder)
     written = f"written to {folder}: sources, cubins, PTX, manifest.json, report.html, report.json, report.md, certificate.json"
     print(f"\n{written}", file=sys.stderr if as_json else sys.stdout)

@@ -9,12 +9,12 @@ REMAINDER = "remainder"
 """What the kernels of the plain multiply for the strips begin with. Those of schedules begin with a stem, which ends otherwise."""
 MOST_LETTERS = 220
 """A name that is longer is cut, for a file's name has at most 255 bytes."""
-_PLAIN = re.compile(rf"[A-Za-z_][A-Za-z0-9_]{{0,{MOST_LETTERS - 1}}}")
+_PLAIN = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{MOST_LETTERS - 1}}}")
 _KEPT = 100
 
 
-def identifier(name: str) -> str:
-    """A name as it is where it is one in C too; else what C can write of it, and a hash, so that different names stay different."""
+def file_name(name: str) -> str:
+    """A name as it is where it has letters, digits, `_` and `-` alone; else what can be kept of it, and a hash, by which it differs."""
     if _PLAIN.fullmatch(name):
         return name
     kept = re.sub("[^A-Za-z0-9_]", "_", name[:_KEPT]).lstrip("0123456789")
@@ -24,6 +24,6 @@ def identifier(name: str) -> str:
 def stem(schedule: str, levels: int) -> str:
     """What the kernels of a schedule begin with: an output folder has those of one schedule, and of the remainder.
 
-    A hyphen stands between a name and what was made of it, as in `winograd-expand`.
+    Names may have hyphens, as `winograd-expand` does, which C has not.
     """
-    return f"{identifier(schedule.replace('-', '_'))}_l{levels}"
+    return f"{file_name(schedule).replace('-', '_')}_l{levels}"

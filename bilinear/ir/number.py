@@ -133,11 +133,12 @@ def nearest(value: int | Fraction, dtype: str) -> float:
 
 def rounded(value: int | Fraction, digits: int, least: int) -> tuple[int, int]:
     """(M, e) with M * 2**e nearest to a rational, of two the one with an even M, where |M| <= 2**digits and e >= `least`."""
-    exponent = value.numerator.bit_length() - value.denominator.bit_length() - digits
-    if abs(value) >= Fraction(2) ** (exponent + digits):
+    fraction = Fraction(value)
+    exponent = fraction.numerator.bit_length() - fraction.denominator.bit_length() - digits
+    if abs(fraction) >= Fraction(2) ** (exponent + digits):
         exponent += 1
     exponent = max(exponent, least)
-    return round(Fraction(value) / Fraction(2) ** exponent), exponent
+    return round(fraction / Fraction(2) ** exponent), exponent
 
 
 def is_normal(value: Coefficient, dtype: str) -> bool:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from bilinear.errors import fail
 from bilinear.ir.number import UNIT_ROUNDOFF
-from bilinear.ir.plan import TILES, Plan
+from bilinear.ir.plan import MOST_LEVELS, TILES, Plan
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.choice import LIBRARY, Candidate, Choice, Problem
 from bilinear.planner.device import Device

@@ -176,7 +176,7 @@ def _text(reader: _Reader, value: Any, name: str) -> str:
 
 def _positive(reader: _Reader, value: Any, name: str) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    reader.check(number and 0 < value < MOST, f"{name} is no positive number below {MOST:g}")
+    reader.check(number and 0 < value < MOST, f"{name} is no number between 0 and {MOST:g}")
     return float(value)
 
 

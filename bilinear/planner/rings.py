@@ -40,9 +40,13 @@ def require_elements(scheme: Scheme, coefficients: Iterable[Coefficient], dtype:
             raise fail("E528", f"{name} has the coefficient {value}, which is no real number", "convert to a complex type")
         if kind == "f" and not is_normal(value, held):
             text, span = str(value), scheme.places.header if scheme.places else None
-            message = f"{name} has the coefficient {text if len(text) <= 60 else text[:57] + '...'}, which is too large or too small for {dtype}"
+            message = (
+                f"{name} has the coefficient {text if len(text) <= 60 else text[:57] + '...'}, which is too large or too small for {dtype}"
+            )
             hint = "scale its products" if held == "float64" else "scale its products, or take float64"
-            raise fail("E528", message, hint, span=span, notes=(f"the least is {SMALLEST_NORMAL[held]:.3g}, the largest {LARGEST[held]:.3g}",))
+            raise fail(
+                "E528", message, hint, span=span, notes=(f"the least is {SMALLEST_NORMAL[held]:.3g}, the largest {LARGEST[held]:.3g}",)
+            )
         if kind == "O" and isinstance(value, Symbolic):
             raise fail("E528", f"{name} has the coefficient {value}, which is no Fraction", "convert to a floating-point type")
 
