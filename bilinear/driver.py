@@ -9,6 +9,7 @@ from typing import Any
 
 from bilinear import __version__, frontend
 from bilinear.algebra.fold_bases import on_blocks
+from bilinear.codegen.names import REMAINDER
 from bilinear.codegen.output import output_files
 from bilinear.codegen.program import Program, Progress, build_program, no_progress
 from bilinear.errors import fail
@@ -17,7 +18,7 @@ from bilinear.interchange.importing import Imported, import_arrays, import_schem
 from bilinear.ir.plan import IN_DOUBLES, INPUTS, USUAL
 from bilinear.ir.printer import print_scheme
 from bilinear.places import require_folder
-from bilinear.planner.prepare import Prepared, natural_inputs, plain, prepare
+from bilinear.planner.prepare import Prepared, natural_inputs, plain, prepare, require_levels
 from bilinear.planner.rings import coefficients_of, require_elements
 from bilinear.reporting.examine import DTYPES, certificate_for, examine, report_of
 from bilinear.reporting.report import Report
@@ -48,7 +49,7 @@ class Compiled:
         """
         require_folder(Path(folder))
         dtypes, architectures = [p.dtype for p in self.programs], [built.architecture for built in self.programs[0].built[0]]
-        remainders = [build_program(plain().schedule, dtype, architectures, tile=_tile(dtype, self.floats)) for dtype in dtypes]
+        remainders = [build_program(plain().schedule, d, architectures, tile=_tile(d, self.floats), named=REMAINDER) for d in dtypes]
         views = {"report.json": self.report.json(), "report.md": self.report.markdown(), "report.html": self.report.html()}
         views["certificate.json"] = certificate_for(self.prepared)
         encoded = {name: text.encode() for name, text in views.items()}
@@ -136,7 +137,8 @@ def compile(
     if output is not None:
         require_folder(Path(output))
     prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)  # verify, schedule, verify what came out
-    require_elements(loaded.scheme.name, coefficients_of(prepared.schedule), " and ".join(dtypes), "f")
+    for dtype in dtypes:
+        require_elements(loaded.scheme, coefficients_of(prepared.schedule), dtype, "f")
     programs = tuple(build_program(prepared.schedule, d, architectures, progress, _tile(d, floats)) for d in dtypes)  # lower, render, build
     compiled = Compiled(loaded, prepared, inputs, programs, report_of(loaded, prepared, inputs, programs), floats)
     if output is not None:
@@ -152,8 +154,7 @@ def _check(
     levels: int, inputs: str, dtypes: Sequence[str] = DTYPES, architectures: Sequence[str] = ARCHITECTURES, floats: str = "own"
 ) -> None:
     """Refuse options that mean nothing (E502, E503, E513, E603)."""
-    if not isinstance(levels, int) or isinstance(levels, bool) or levels < 1:
-        raise fail("E502", f"levels={levels!r} is not a number of levels", "give an integer of at least 1")
+    require_levels(levels)
     if inputs not in INPUTS:
         raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
     if isinstance(dtypes, str) or not dtypes or any(dtype not in DTYPES for dtype in dtypes):

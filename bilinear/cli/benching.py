@@ -8,13 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bilinear.cli.options import device_files
-from bilinear.cli.options import nothing_measured
-from bilinear.cli.options import progress_bar
-from bilinear.cli.options import read_dtypes
-from bilinear.cli.options import read_seconds
-from bilinear.cli.options import words
-from bilinear.cli.options import say
+from bilinear.cli.options import device_files, nothing_measured, progress_bar, read_dtypes, read_seconds, say, words
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.measurement import Benchmark
 from bilinear.places import require_files

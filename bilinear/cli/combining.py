@@ -10,15 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bilinear.cli.options import Json
-from bilinear.cli.options import progress_bar
-from bilinear.cli.options import read_shape
+from bilinear.cli.options import Json, progress_bar, read_shape, say
 from bilinear.places import require_files
+from bilinear.visible import WIDEST, visible, visible_lines
 from bilinear.writing import write_file
-from bilinear.cli.options import say
-from bilinear.visible import WIDEST
-from bilinear.visible import visible
-from bilinear.visible import visible_lines
 
 if TYPE_CHECKING:
     from bilinear.algebra.recipe import Recipe, Triple

@@ -12,10 +12,9 @@ import typer
 
 from bilinear.cli.options import Json, progress_bar, read_seconds, read_shape
 from bilinear.errors import BilinearError, fail
-from bilinear.places import holds_another
-from bilinear.places import require_files
-from bilinear.writing import write_file
+from bilinear.places import holds_another, require_files
 from bilinear.visible import visible_lines
+from bilinear.writing import write_file
 
 if TYPE_CHECKING:
     from bilinear.discovery.search import Found

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Algorithm
-from bilinear.cli.options import Json
-from bilinear.cli.options import progress_bar
-from bilinear.cli.options import say
+from bilinear.cli.options import Algorithm, Json, progress_bar, say
 from bilinear.errors import fail
 from bilinear.places import holds_another, require_files
 from bilinear.writing import write_file, write_files

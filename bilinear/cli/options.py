@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.plan import MOST_EXTENT
 from bilinear.visible import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -52,8 +53,9 @@ def read_shape(text: str) -> tuple[int, int, int]:
         sizes = []
     if len(sizes) == 1:
         sizes *= 3
-    if len(sizes) != 3 or min(sizes) < 1:
-        raise fail("E504", f"{text!r} is no shape", "give m,k,n or MxKxN, or one number for all three, each at least 1")
+    if len(sizes) != 3 or min(sizes) < 1 or max(sizes) > MOST_EXTENT:
+        hint = f"give m,k,n or MxKxN, or one number for all three, each from 1 to {MOST_EXTENT}"
+        raise fail("E504", f"{text[:60]!r} is no shape", hint)
     return sizes[0], sizes[1], sizes[2]
 
 

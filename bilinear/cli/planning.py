@@ -7,14 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bilinear.cli.options import Algorithm
-from bilinear.cli.options import Json
-from bilinear.cli.options import device_files
-from bilinear.cli.options import progress_bar
-from bilinear.cli.options import read_seconds
-from bilinear.cli.options import read_shape
-from bilinear.cli.options import read_workspace
-from bilinear.cli.options import say
+from bilinear.cli.options import Algorithm, Json, device_files, progress_bar, read_seconds, read_shape, read_workspace, say
 from bilinear.errors import fail
 from bilinear.ir.scheme import Scheme
 from bilinear.places import require_files

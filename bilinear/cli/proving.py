@@ -45,15 +45,17 @@ def compile(
 ) -> None:
     """Prove an algorithm, compile it to CUDA kernels, and check the multiply on real input."""
     from bilinear import driver
+    from bilinear.codegen.names import file_name
     from bilinear.frontend import load
     from bilinear.planner.prepare import natural_inputs
     from bilinear.reporting.report import name_of
-    from bilinear.runtime.check import check
+    from bilinear.runtime.check import check, require_memory
 
     dtypes, size = read_dtypes(dtype), read_shape(shape)
+    require_memory(size)
     check_inputs(inputs)
     loaded = load(algorithm)
-    folder = output or Path("build") / name_of(loaded, inputs or natural_inputs(loaded.schedule))
+    folder = output or Path("build") / file_name(name_of(loaded, inputs or natural_inputs(loaded.schedule)))
     require_folder(folder)
     with progress_bar() as progress:
         compiled = driver.compile(

@@ -9,13 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Algorithm
-from bilinear.cli.options import Json
-from bilinear.cli.options import progress_bar
-from bilinear.cli.options import read_seconds
+from bilinear.cli.options import Algorithm, Json, progress_bar, read_seconds, say
 from bilinear.places import require_files
 from bilinear.writing import write_file
-from bilinear.cli.options import say
 
 if TYPE_CHECKING:
     from bilinear.algebra.share_sums import Shared

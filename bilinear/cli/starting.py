@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import read_shape
-from bilinear.cli.options import say
+from bilinear.cli.options import read_shape, say
 from bilinear.errors import fail
 from bilinear.places import require_files
 from bilinear.writing import write_file

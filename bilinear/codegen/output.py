@@ -37,7 +37,9 @@ def output_files(
     files = dict(views)
     described: dict[str, dict[str, Any]] = {p.dtype: {"kernels": _kernels(p, files), "launches": _launches(p)} for p in programs}
     for remainder in remainders:
-        described[remainder.dtype]["kernels"] |= _kernels(remainder, files)
+        kernels, more = described[remainder.dtype]["kernels"], _kernels(remainder, files)
+        assert kernels.keys().isdisjoint(more), "two kernels of one name"
+        kernels |= more
         described[remainder.dtype]["remainder"] = _launches(remainder)
     manifest: dict[str, Any] = {
         "format": FORMAT,
@@ -72,10 +74,9 @@ def _kernels(program: Program, files: dict[str, bytes]) -> dict[str, Any]:
     kernels = {}
     for kernel, source, images in zip(program.kernels, program.sources, program.built, strict=True):
         path = f"src/{kernel.name}.cu"
-        files[path] = source.encode()
         kernels[kernel.name] = {
             "source": path,
-            "sha256": _digest(files[path]),
+            "sha256": _put(files, path, source.encode()),
             "threads": list(kernel.threads),
             "shared_bytes": kernel.shared_bytes,
             "arguments": [asdict(argument) for argument in kernel.arguments],
@@ -95,8 +96,14 @@ def _grid(grid: Grid) -> dict[str, Any]:
 
 def _image(name: str, built: Built, files: dict[str, bytes]) -> dict[str, Any]:
     path = f"{built.kind}/{built.architecture}/{name}.{built.kind}"
-    files[path] = built.image
-    return {"path": path, "sha256": _digest(built.image), "resources": [asdict(resources) for resources in built.resources]}
+    return {"path": path, "sha256": _put(files, path, built.image), "resources": [asdict(resources) for resources in built.resources]}
+
+
+def _put(files: dict[str, bytes], path: str, content: bytes) -> str:
+    """Add a file, whose SHA-256 is given back; no path is written twice, also where a file system takes a and A for the same."""
+    assert path.lower() not in {known.lower() for known in files}, f"two files at {path}"
+    files[path] = content
+    return _digest(content)
 
 
 def _digest(content: bytes) -> str:

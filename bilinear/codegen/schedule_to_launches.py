@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from bilinear.analysis.block_maps import components
 from bilinear.analysis.evaluation_order import evaluate, own_inputs, read_ahead
+from bilinear.codegen.names import stem
 from bilinear.ir.kernel import (
     ELEMENT_BYTES,
     Argument,
@@ -58,10 +59,11 @@ FEW_LIVE = 8
 """Live values up to which blocks are few."""
 
 
-def schedule_to_launches(schedule: Schedule, element: str, tile: int = USUAL) -> tuple[Launch, ...]:
+def schedule_to_launches(schedule: Schedule, element: str, tile: int = USUAL, named: str = "") -> tuple[Launch, ...]:
     """The launches of a schedule for `element` (`float` or `double`), in order, one a stage; `tile` is that of its products.
 
     All products share one kernel, and so do linear stages of the same parts: what differs is a table, and a launch runs a range of it.
+    The names of kernels begin with `named`, by default with a stem made of the schedule's name and levels.
     """
     linear: dict[tuple[Part, ...], list[Place]] = {}
     products: list[Product] = []
@@ -75,14 +77,14 @@ def schedule_to_launches(schedule: Schedule, element: str, tile: int = USUAL) ->
         else:
             ranges.append((None, len(products), len(stage.products)))
             products += stage.products
-    stem = "".join(c if c.isalnum() else "_" for c in f"{schedule.name}_l{schedule.levels}")
+    begin = named or stem(schedule.name, schedule.levels)
     suffix = {"float": "f32", "double": "f64"}[element]
     kernels: dict[tuple[Part, ...] | None, Kernel] = {
-        parts: _linear_kernel(schedule, parts, table, f"{stem}_linear{number}_{suffix}", element)
+        parts: _linear_kernel(schedule, parts, table, f"{begin}_linear{number}_{suffix}", element)
         for number, (parts, table) in enumerate(linear.items(), 1)
     }
     if products:
-        kernels[None] = _product_kernel(schedule, products, f"{stem}_product_{suffix}", element, KERNEL_TILES[element][tile])
+        kernels[None] = _product_kernel(schedule, products, f"{begin}_product_{suffix}", element, KERNEL_TILES[element][tile])
     return tuple(Launch(kernels[key], first, Grid(_tilings(kernels[key]), count)) for key, first, count in ranges)
 
 

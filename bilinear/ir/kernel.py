@@ -8,6 +8,7 @@ from bilinear.ir.evaluation import Evaluation
 from bilinear.ir.number import Coefficient
 
 ELEMENT_BYTES = {"float": 4, "double": 8}
+DTYPES = {"float": "float32", "double": "float64"}
 
 
 @dataclass(frozen=True)

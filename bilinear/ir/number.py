@@ -7,12 +7,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from math import inf, isfinite, ldexp
 
 Monomial = tuple[tuple[str, int], ...]
 """A product of powers of generators, in the order of their names; exponents are never 0, and may be negative."""
 
 UNIT_ROUNDOFF = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
 """u of the element types: a rounded result is off by a factor of at most 1 + u."""
+
+HELD = 2**24
+"""Integers up to here are numbers of float32 and of every wider type, so that a quotient of two of them is rounded once."""
+
+SMALLEST_NORMAL = {"float32": 2.0**-126, "float64": 2.0**-1022}
+"""Numbers below have fewer significant bits."""
+LARGEST = {"float32": (2 - 2.0**-23) * 2.0**127, "float64": (2 - 2.0**-52) * 2.0**1023}
 
 _ROOT = re.compile(r"sqrt\((-?[0-9]+)\)")
 
@@ -95,12 +103,12 @@ def is_negative(value: Coefficient) -> bool:
 
 
 def to_float(value: Coefficient) -> float:
-    """The nearest double of a real algebraic number; `ValueError` where the number is not real, or not a number yet."""
+    """The nearest double of a real algebraic number, infinite beyond the largest; `ValueError` where it is not real, or no number yet."""
     if not isinstance(value, Symbolic):
-        return float(value)
+        return nearest(value, "float64")
     total = 0.0
     for monomial, coefficient in value.terms:
-        size = float(coefficient)
+        size = nearest(coefficient, "float64")
         for name, exponent in monomial:
             root = square(name)
             if root is None or root < 0:
@@ -108,6 +116,37 @@ def to_float(value: Coefficient) -> float:
             size *= float(root) ** (exponent / 2)
         total += size
     return total
+
+
+def nearest(value: int | Fraction, dtype: str) -> float:
+    """The number of an element type (float32 or float64) nearest to a rational, of two the even one; infinite beyond the largest."""
+    if dtype == "float64":
+        try:
+            return value.numerator / value.denominator
+        except OverflowError:
+            return inf if value > 0 else -inf
+    mantissa, exponent = rounded(value, 24, -149)
+    if mantissa.bit_length() + exponent > 128:
+        return inf if value > 0 else -inf
+    return ldexp(mantissa, exponent)
+
+
+def rounded(value: int | Fraction, digits: int, least: int) -> tuple[int, int]:
+    """(M, e) with M * 2**e nearest to a rational, of two the one with an even M, where |M| <= 2**digits and e >= `least`."""
+    fraction = Fraction(value)
+    exponent = fraction.numerator.bit_length() - fraction.denominator.bit_length() - digits
+    if abs(fraction) >= Fraction(2) ** (exponent + digits):
+        exponent += 1
+    exponent = max(exponent, least)
+    return round(fraction / Fraction(2) ** exponent), exponent
+
+
+def is_normal(value: Coefficient, dtype: str) -> bool:
+    """Whether a real number is 0, or finite and rounded to all significant bits in an element type; `ValueError` as in `to_float`."""
+    found = to_float(value) if isinstance(value, Symbolic) else nearest(value, dtype)
+    if isinstance(value, Symbolic) and isfinite(found):
+        found = nearest(Fraction(found), dtype)
+    return value == 0 or SMALLEST_NORMAL[dtype] <= abs(found) < inf
 
 
 @lru_cache(maxsize=256)

@@ -19,6 +19,10 @@ def tile_beside(tile: int, size: int) -> int:
     return tile - tile % len(SIZES) + size
 
 
+MOST_EXTENT = 2**31 - 1
+"""Of a matrix that is planned for, or made."""
+MOST_LEVELS = 20
+"""No schedule has more: twenty levels of two products each would be a million."""
 INPUTS = ("preserve", "restore", "consume")
 """What a multiply may do to A and B: never write them, write them and bring them back, or leave them undefined."""
 

@@ -14,8 +14,8 @@ from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.visible import WIDEST, visible
 
-_TITLE = r"[A-Za-z_][A-Za-z0-9_-]*"
-_NAME = r"(?!(?:scheme|schedule|source|restore|stage|basis)\Z)(?![ABC][1-9][1-9]\Z)[A-Za-z_][A-Za-z0-9_]*"
+_TITLE = r"[A-Za-z_][A-Za-z0-9_-]{0,199}"
+_NAME = r"(?!(?:scheme|schedule|source|restore|stage|basis)\Z)(?![ABC][1-9][1-9]\Z)[A-Za-z_][A-Za-z0-9_]{0,199}"
 
 
 def print_scheme(scheme: Scheme) -> str:

@@ -177,6 +177,11 @@ class Schedule:
         return own + self.workspaces
 
     @property
+    def products(self) -> int:
+        """How many products all stages have."""
+        return sum(len(stage.products) for stage in self.stages if isinstance(stage, ProductStage))
+
+    @property
     def scales_itself(self) -> bool:
         """Whether alpha and beta stand only where they are written; `passes.imply_scaling` says which of these are lowered."""
         return self.result is not None

@@ -8,9 +8,9 @@ from functools import lru_cache
 
 from bilinear.errors import fail
 from bilinear.ir.number import UNIT_ROUNDOFF
-from bilinear.ir.plan import TILES, Plan
+from bilinear.ir.plan import MOST_LEVELS, TILES, Plan
 from bilinear.planner.borrow import Borrowing
-from bilinear.planner.choice import LIBRARY, MOST_LEVELS, Candidate, Choice, Problem
+from bilinear.planner.choice import LIBRARY, Candidate, Choice, Problem
 from bilinear.planner.device import Device
 from bilinear.planner.model import (
     ITEMSIZE,

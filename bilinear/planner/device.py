@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
-from math import isfinite, log
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
 FORMAT = "bilinear-device/3"
+MOST = 1e18
+"""Of any number of a description."""
 Table = tuple[tuple[float, float], ...]
 """(key, value) pairs with rising positive keys; between keys the logarithm of the key interpolates, beyond them the last value holds."""
 
@@ -176,7 +178,7 @@ def _text(reader: _Reader, value: Any, name: str) -> str:
 
 def _positive(reader: _Reader, value: Any, name: str) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    reader.check(number and isfinite(value) and 0 < value < 1e18, f"{name} is no positive number")
+    reader.check(number and 0 < value < MOST, f"{name} is no number between 0 and {MOST:g}")
     return float(value)
 
 

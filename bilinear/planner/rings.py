@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from bilinear.errors import fail
-from bilinear.ir.number import Coefficient, Symbolic, square
+from bilinear.ir.number import LARGEST, SMALLEST_NORMAL, Coefficient, Symbolic, is_normal, square
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.verify.scheme import SchemeProof
@@ -25,17 +25,28 @@ def require_numbers(scheme: Scheme, proof: SchemeProof) -> None:
         raise fail("E506", message, "`bilinear verify` proves it and says its order; compile an exact scheme", span=span)
 
 
-def require_elements(name: str, coefficients: Iterable[Coefficient], dtype: str, kind: str) -> None:
+def require_elements(scheme: Scheme, coefficients: Iterable[Coefficient], dtype: str, kind: str) -> None:
     """Refuse coefficients that an element type cannot hold (E528); `kind` is NumPy's letter of the type.
 
-    Integers cannot hold fractions and roots, and real numbers no roots of negative numbers; nothing is rounded away in silence.
+    Integers cannot hold fractions and roots, and real numbers no roots of negative numbers; floating-point types hold no numbers that
+    overflow or underflow in them. Nothing is rounded away in silence.
     """
-    for value in coefficients:
+    name, held = scheme.name, dtype if dtype in SMALLEST_NORMAL else "float64"
+    for value in dict.fromkeys(coefficients):
         imaginary = isinstance(value, Symbolic) and any((square(g) or 0) < 0 for g in value.generators)
         if kind in "iub" and isinstance(value, Fraction | Symbolic):
             raise fail("E528", f"{name} has the coefficient {value}, which {dtype} cannot hold", "convert to floats or to Fractions")
         if kind == "f" and imaginary:
             raise fail("E528", f"{name} has the coefficient {value}, which is no real number", "convert to a complex type")
+        if kind == "f" and not is_normal(value, held):
+            text, span = str(value), scheme.places.header if scheme.places else None
+            message = (
+                f"{name} has the coefficient {text if len(text) <= 60 else text[:57] + '...'}, which is too large or too small for {dtype}"
+            )
+            hint = "scale its products" if held == "float64" else "scale its products, or take float64"
+            raise fail(
+                "E528", message, hint, span=span, notes=(f"the least is {SMALLEST_NORMAL[held]:.3g}, the largest {LARGEST[held]:.3g}",)
+            )
         if kind == "O" and isinstance(value, Symbolic):
             raise fail("E528", f"{name} has the coefficient {value}, which is no Fraction", "convert to a floating-point type")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.plan import TILES
-from bilinear.planner.choice import LIBRARIES, MOST_LEVELS, Candidate, Choice, Part, Problem
+from bilinear.ir.plan import MOST_LEVELS, TILES
+from bilinear.planner.choice import LIBRARIES, Candidate, Choice, Part, Problem
 from bilinear.planner.ways import hashes
 from bilinear.reading import read_bounded
 from bilinear.resources import implementation_sha256

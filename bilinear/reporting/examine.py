@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from bilinear.analysis.accuracy import MOST_LEVELS, LevelsKept, accuracy_facts, levels_kept
+from bilinear.analysis.accuracy import LevelsKept, accuracy_facts, levels_kept
 from bilinear.codegen.program import Program
 from bilinear.errors import BilinearError
 from bilinear.frontend import Loaded
+from bilinear.ir.plan import MOST_LEVELS
 from bilinear.ir.schedule import Schedule
 from bilinear.passes.mark_first_writes import mark_first_writes
-from bilinear.planner.prepare import MOST_PRODUCTS, Prepared, check_promise, is_runnable, prepare, proved, proved_schedule
+from bilinear.planner.prepare import MOST_PRODUCTS, Prepared, check_promise, is_runnable, prepare, proved, proved_schedule, require_levels
 from bilinear.reporting.certificate import certificate_text
 from bilinear.reporting.report import Report, make_report, proof_report
 from bilinear.verify.bounds import TOO_LARGE
@@ -35,6 +36,7 @@ def examine(loaded: Loaded, levels: int, inputs: str, accuracy: float | None = N
     products than are run flat, as written. With an `accuracy`, max|C - A*B| in units of max|A| * max|B|, the report says how many levels
     keep it.
     """
+    require_levels(levels)
     if _runs(loaded, inputs):
         return report_of(loaded, prepare(loaded.scheme, loaded.schedule, levels, inputs), inputs, accuracy=accuracy)
     return proof_report(loaded, *_proved_as_written(loaded, inputs))

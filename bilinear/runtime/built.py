@@ -7,12 +7,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from bilinear.analysis.integer_range import IntegerRange
+from bilinear.analysis.integer_range import MOST, IntegerRange
 from bilinear.codegen.output import ACCUMULATED, OVERWRITTEN
 from bilinear.codegen.program import ELEMENTS
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.kernel import Argument, Cover, Grid
-from bilinear.ir.plan import INPUTS
+from bilinear.ir.plan import INPUTS, MOST_LEVELS
 from bilinear.ir.schedule import Space
 from bilinear.places import FORMAT, MANIFEST, MOST_BYTES
 from bilinear.planner.prepare import MOST_PRODUCTS
@@ -101,7 +101,7 @@ def read_folder(folder: str | Path) -> BuiltFolder:
     return BuiltFolder(
         path,
         schedule["name"].text(),
-        schedule["levels"].whole(1, 64),
+        schedule["levels"].whole(1, MOST_LEVELS),
         (m, k, n),
         schedule["inputs"].choice(INPUTS),
         schedule["result"].choice((ACCUMULATED, OVERWRITTEN)) == OVERWRITTEN,
@@ -137,8 +137,7 @@ def _workspace(node: Node) -> Space:
 def _integers(node: Node) -> IntegerRange | None:
     if node.value is None:
         return None
-    most = 2**62
-    return IntegerRange(*(node[name].whole(1, most) for name in ("left", "right", "result", "denominator")))
+    return IntegerRange(*(node[name].whole(1, MOST) for name in ("left", "right", "result", "denominator")))
 
 
 def _program(folder: Path, dtype: str, node: Node, known: dict[str, set[str]]) -> BuiltProgram:

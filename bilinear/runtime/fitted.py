@@ -124,7 +124,7 @@ def _fitted(
     scheme, own = each[0].scheme, each[0].schedule
     depth = max(1, choose_levels(scheme, *extents)) if levels == "auto" else int(levels)
     schedule = prepare(scheme, own, depth, inputs).schedule if len(each) == 1 else prepare_levels(each, inputs)
-    require_elements(scheme.name, coefficients_of(schedule), str(dtype), dtype.kind)
+    require_elements(scheme, coefficients_of(schedule), str(dtype), dtype.kind)
     plan = make_plan(schedule, *extents, dtype.itemsize, by_column, tile=tile)
     if device is None:
         return plan

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from fractions import Fraction
+from functools import cache, lru_cache, partial
 from itertools import islice
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from bilinear.analysis.block_maps import components
 from bilinear.ir.linear import Form
-from bilinear.ir.number import Coefficient, Symbolic, to_float
+from bilinear.ir.number import HELD, Coefficient, Symbolic, rounded, to_float
 from bilinear.ir.plan import Plan
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Stage, Target
 from bilinear.runtime.executor import ready_on_views
@@ -360,8 +361,18 @@ def coefficient(value: Coefficient, dtype: np.dtype[Any]) -> Any:
     if dtype.kind in "iu":
         if value.denominator != 1:
             raise ArithmeticError(f"{dtype} cannot hold the coefficient {value}")
-        return np.asarray(int(value)).astype(dtype)[()]
-    return dtype.type(value.numerator) / dtype.type(value.denominator)
+        return np.uint64(int(value) % 2**64).astype(dtype)
+    if max(abs(value.numerator), value.denominator) <= HELD:
+        return dtype.type(value.numerator) / dtype.type(value.denominator)
+    return _nearest(value, dtype)
+
+
+@lru_cache(maxsize=4096)
+def _nearest(value: int | Fraction, dtype: np.dtype[Any]) -> Any:
+    """The number of a floating-point type nearest to a rational."""
+    kind = np.finfo(dtype)
+    mantissa, exponent = rounded(value, kind.nmant + 1, kind.minexp - kind.nmant)
+    return np.ldexp(dtype.type(mantissa), exponent)
 
 
 def _combine(terms: Form, values: list[Array], out: Array, scratch: Array) -> None:

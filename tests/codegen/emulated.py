@@ -22,6 +22,7 @@ from bilinear.runtime.cuda_executor import ELEMENTS
 from bilinear.runtime.executor import ready_on_views
 
 Step = Callable[[], None]
+ELEMENT_OF = {"float32": "float", "float64": "double"}
 
 
 def c_types(kernel: Kernel) -> list[str]:

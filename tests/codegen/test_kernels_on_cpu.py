@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from codegen.emulated import EmulatedExecutor, address, c_types
+from codegen.emulated import ELEMENT_OF, EmulatedExecutor, address, c_types
 
 from bilinear.codegen import schedule_to_launches as lowering
 from bilinear.codegen.render import render
@@ -36,7 +36,6 @@ ALGORITHMS = [
     ("hopcroft_kerr", "preserve", 1),
 ]
 ELEMENTS = ["float32", "float64"]
-ELEMENT_OF = {"float32": "float", "float64": "double"}
 ALL_TILES = [(dtype, tile) for dtype in ELEMENTS for tile in TILES[dtype]]
 CASES = [(*algorithm, dtype) for algorithm in ALGORITHMS for dtype in ELEMENTS if algorithm[2] < 3 or dtype == "float64"]
 

@@ -181,11 +181,14 @@ def test_devices_are_found_by_short_name_file_and_full_name(tmp_path: Path) -> N
     ("change", "message"),
     [
         ({"format": "x"}, "its format is not 'bilinear-device/3'"),
-        ({"processors": 0}, "processors is no positive number"),
+        ({"processors": 0}, "processors is no number between 0 and 1e+18"),
         ({"processors": 1.5}, "processors is no whole number"),
-        ({"bandwidth": "fast"}, "bandwidth is no positive number"),
-        ({"bandwidth": float("nan")}, "bandwidth is no positive number"),
-        ({"launch": -1}, "launch is no positive number"),
+        ({"bandwidth": "fast"}, "bandwidth is no number between 0 and 1e+18"),
+        ({"bandwidth": float("nan")}, "bandwidth is no number between 0 and 1e+18"),
+        ({"bandwidth": 10**400}, "bandwidth is no number between 0 and 1e+18"),
+        ({"l2": float("inf")}, "l2 is no number between 0 and 1e+18"),
+        ({"processors": True}, "processors is no number between 0 and 1e+18"),
+        ({"launch": -1}, "launch is no number between 0 and 1e+18"),
         ({"float32": {**RATES, "streaming": []}}, "streaming is no list of pairs"),
         ({"float32": {**RATES, "streaming": [[2, 1], [1, 1]]}}, "the keys of streaming do not rise"),
         ({"float32": {}}, "tiles is missing"),
@@ -202,7 +205,7 @@ def test_a_malformed_description_is_refused(change: dict[str, Any], message: str
     assert diagnostic.code == "E542" and diagnostic.message == f"mine.json is no device description: {message}"
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000, b"9" * 5000])
 def test_what_is_no_description_at_all_is_refused(content: bytes) -> None:
     with pytest.raises(BilinearError, match="E542"):
         parse_device(content, "mine.json")

@@ -12,6 +12,7 @@ import pytest
 
 from bilinear import frontend
 from bilinear.codegen import output
+from bilinear.codegen.names import REMAINDER
 from bilinear.codegen.program import Program, distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.codegen.schedule_to_launches import schedule_to_launches
@@ -28,9 +29,9 @@ ELEMENTS = {"float64": "double", "float32": "float"}
 FIRST = "msmes_l1_linear1_f64"
 
 
-def program(schedule: Schedule, dtype: str, tile: int = USUAL) -> Program:
+def program(schedule: Schedule, dtype: str, tile: int = USUAL, named: str = "") -> Program:
     """A program without images, which needs no CUDA compiler."""
-    launches = schedule_to_launches(schedule, ELEMENTS[dtype], tile)
+    launches = schedule_to_launches(schedule, ELEMENTS[dtype], tile, named)
     kernels = distinct_kernels(launches)
     return Program(schedule, dtype, launches, kernels, tuple(map(render, kernels)), tuple(() for _ in kernels))
 
@@ -49,7 +50,8 @@ def written(
     inputs = inputs or natural_inputs(loaded.schedule)
     schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
     monkeypatch.setattr(output, "compiler_version", lambda: "none")
-    programs, rests = ([program(s, dtype, tile) for dtype in dtypes] for s in (schedule, plain().schedule))
+    programs = [program(schedule, dtype, tile) for dtype in dtypes]
+    rests = [program(plain().schedule, dtype, tile, REMAINDER) for dtype in dtypes]
     write_folder(folder, output.output_files(loaded.scheme, inputs, programs, rests, "0"))
     return folder
 

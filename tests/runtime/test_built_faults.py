@@ -93,7 +93,7 @@ def replaced(pattern: str, text: str) -> Callable[[str], str]:
     return edit
 
 
-PRODUCT, LINEAR, PLAIN = "msmes_l1_product_f64", FIRST, "plain_l1_product_f64"
+PRODUCT, LINEAR, PLAIN = "msmes_l1_product_f64", FIRST, "remainder_product_f64"
 WRONG_SOURCES: list[tuple[str, Callable[[str], str], str, str]] = [
     (LINEAR, replaced(r"v2\.lane\[0\] = v0\.lane\[0\] \+ v1", "v2.lane[0] = v0.lane[0] - v1"), "E623", ""),
     (LINEAR, replaced(r"j \+ step < fast", "j + step + 1 < fast"), "E623", ""),
@@ -106,7 +106,7 @@ WRONG_SOURCES: list[tuple[str, Callable[[str], str], str, str]] = [
     (PRODUCT, replaced(r"\(e < inside_a, deep", "(true, deep"), "E62", ""),
     (PRODUCT, replaced(r"TILE_K = 32", "TILE_K = 128"), "E624", "a kernel fails"),
     (PLAIN, replaced(r"alpha \* to\.coefficient", "to.coefficient"), "E623", "C"),
-    (PLAIN, replaced(r"return;$", "return; undeclared();"), "E624", "src/plain_l1_product_f64.cu cannot be compiled over a prime field"),
+    (PLAIN, replaced(r"return;$", "return; undeclared();"), "E624", "src/remainder_product_f64.cu cannot be compiled over a prime field"),
     (PLAIN, replaced(r"alpha \* to\.coefficient", "Real(2.5) * alpha"), "skipped", ""),
 ]
 
