@@ -14,13 +14,14 @@ from typing import Any
 from bilinear.ir.number import Symbolic
 from bilinear.ir.schedule import LinearStage, Schedule
 
-PRIME = 2**61 - 1
+PRIME = 2**61 - 1281
+"""A prime modulo which 2, 3 and 5 have roots; it is 3 modulo 4, which makes them easy to find."""
 SIZE = 2
 """Blocks of 2 x 2 do not commute."""
 Matrix = list[list[int]]
 State = dict[str, Matrix]
-ADDS, SETS, SCALES = "adds", "sets", "scales"
-"""What becomes of a block's old value: it stays, is lost, or is multiplied by beta."""
+ADDS, SETS, STARTS, SCALES = "adds", "sets", "starts", "scales"
+"""What becomes of a block's old value: it stays, is lost, is lost even where the stage has written it before, or is multiplied by beta."""
 
 
 class IllFormed(Exception):
@@ -93,16 +94,17 @@ def _after(before: State, stage: Sequence[Step], beta: int) -> State:
         if step.product is not None:
             left, right, c = step.product
             parts.append((c, _times(_read(before, left), _read(before, right))))
-        sums.setdefault(step.target, []).extend(parts)
-        if step.keeps == ADDS:
-            continue
-        if step.target in lost:
+        if step.keeps == STARTS:
+            sums[step.target] = []
+        elif step.keeps != ADDS and step.target in lost:
             raise IllFormed(f"two steps write {step.target}")
-        lost[step.target] = step.keeps
+        sums.setdefault(step.target, []).extend(parts)
+        if step.keeps != ADDS:
+            lost[step.target] = step.keeps
     after = dict(before)
     for target, parts in sums.items():
         keeps = lost.get(target, ADDS)
-        old = [] if keeps == SETS else [(beta if keeps == SCALES else 1, _read(before, target))]
+        old = [] if keeps in (SETS, STARTS) else [(beta if keeps == SCALES else 1, _read(before, target))]
         after[target] = _total([*old, *parts])
     return after
 
@@ -204,6 +206,6 @@ def _steps(schedule: Schedule, stage: Any, number: Callable[[Any], int], alpha: 
                 plus = () if target.accumulates else tuple((name(block), number(c)) for block, c in target.plus)
             else:
                 coefficient = coefficient * alpha % PRIME
-                keeps = ADDS if not target.first else SCALES if adds(target.block) else SETS
+                keeps = ADDS if not target.first else SCALES if adds(target.block) else STARTS
             steps.append(Step(name(target.block), keeps, plus, (name(product.left), name(product.right), coefficient)))
     return steps
