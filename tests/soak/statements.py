@@ -14,9 +14,7 @@ from soak.exact import WRONG, Entry, error_order
 from soak.lockstep import ADDS, PRIME, SETS, Grid, IllFormed, Step, generator_image, quotient, simulate
 
 Json = Any
-TERM = re.compile(r"([+-]?)([^+-]+(?:\^-\d+[^+-]*)*)")
-GRIDS = 64
-"""The largest number of blocks of a grid that has names here."""
+TERM = re.compile(r"([+-]?)((?:\^-|[^+-])+)")
 
 
 class Untrue(Exception):

@@ -119,10 +119,11 @@ def _checker() -> Any:
 def _tamper(told: Json, draw: random.Random) -> None:
     """One change in place: of a coefficient, of a step, or of anything."""
     way = draw.random()
-    if way < 0.3:
-        _change_row(draw.choice([told.get("scheme", {}).get(x) for x in "uvw"]), draw)
-    elif way < 0.65 and told.get("schedules"):
-        _change_stages(draw.choice(told["schedules"]), draw)
+    scheme, schedules = told.get("scheme"), told.get("schedules")
+    if way < 0.3 and isinstance(scheme, dict):
+        _change_row(scheme.get(draw.choice("uvw")), draw)
+    elif way < 0.65 and schedules and isinstance(schedules, list):
+        _change_stages(draw.choice(schedules), draw)
     else:
         _change_anything(told, draw)
 
