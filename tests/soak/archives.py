@@ -57,7 +57,9 @@ def _header(content: bytes, draw: random.Random) -> bytes:
     """Another type, order or shape in the head of an array, of the same length."""
     end = content.index(b"\n", 10)
     head = content[10:end].decode("latin1")
-    for old, new in draw.sample((("<i8", "<f8"), ("<i8", "|O"), ("|O", "<i8"), ("False", "True"), ("(3", "(9"), ("(3", "(99999999"), ("<f8", ">f8")), 3):
+    for old, new in draw.sample(
+        (("<i8", "<f8"), ("<i8", "|O"), ("|O", "<i8"), ("False", "True"), ("(3", "(9"), ("(3", "(99999999"), ("<f8", ">f8")), 3
+    ):
         head = head.replace(old, new)
     return content[:8] + len(head + "\n").to_bytes(2, "little") + head.encode("latin1") + b"\n" + content[end + 1 :]
 

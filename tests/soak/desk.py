@@ -113,4 +113,8 @@ def lost(before: Snapshot, after: Snapshot, may_change: Iterable[str]) -> list[s
 def added(before: Snapshot, after: Snapshot, may_come: Iterable[str]) -> list[str]:
     """What is there and was not, outside of the places where something may come."""
     places = tuple(may_come)
-    return [n for n in after if n not in before and not any(n == place or n.startswith(f"{place}/") or place.startswith(f"{n}/") for place in places)]
+    return [
+        n
+        for n in after
+        if n not in before and not any(n == place or n.startswith(f"{place}/") or place.startswith(f"{n}/") for place in places)
+    ]

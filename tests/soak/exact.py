@@ -51,7 +51,7 @@ def error_order(ring: str, sizes: tuple[int, int, int], u: Rows, v: Rows, w: Row
             for b, q, y in right:
                 for c, r, z in out:
                     key = a, b, c, p + q + r
-                    found[key] = found.get(key, 0) + x * y * z  # type: ignore[assignment]
+                    found[key] = found.get(key, 0) + x * y * z
     for i in range(m):
         for j in range(n):
             for p in range(k):

@@ -149,7 +149,8 @@ def _steps(stage: Json, scaling: str, alpha: int, image: Any) -> list[Step]:
     for step in stage["products"]:
         left, right = read((step["left"], step["right"]))
         for block, text, *more in step["targets"]:
-            coefficient, plus, keeps = image(text), (), ADDS
+            coefficient, keeps = image(text), ADDS
+            plus: tuple[tuple[str, int], ...] = ()
             if scaling != "written":
                 coefficient = coefficient * alpha % PRIME
                 keeps = SETS if more == ["first"] else ADDS

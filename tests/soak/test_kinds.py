@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from soak.kinds import certificates
 
 from bilinear import cli
 from bilinear.codegen.render import render
+from bilinear.errors import Diagnostic
 from bilinear.frontend import load
 from bilinear.frontend.library import shipped
 from bilinear.ir.kernel import Kernel
@@ -97,7 +99,8 @@ def test_a_proof_that_does_not_look_at_a_and_b_is_found(tmp_path: Path, monkeypa
 
 
 def test_a_proof_that_refuses_what_is_right_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proofs.SymbolicRun, "run", lambda self: None)
+    prove, no = proofs.prove_schedule, (Diagnostic("E406", "no"),)
+    monkeypatch.setattr(proofs, "prove_schedule", lambda *asked: replace(prove(*asked), failures=no))
     assert "a right schedule is refused" in found("schedules", range(60), tmp_path)
 
 

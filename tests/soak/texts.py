@@ -27,7 +27,9 @@ def known_texts() -> tuple[str, ...]:
 
 def grown_text(draw: random.Random) -> str:
     """A file from the grammar: schemes that mean something and schemes that do not."""
-    return "\n".join(draw.choice((_classical, _classical, _table, _equations, _composed, _schedule))(draw) for _ in range(draw.randint(1, 2)))
+    return "\n".join(
+        draw.choice((_classical, _classical, _table, _equations, _composed, _schedule))(draw) for _ in range(draw.randint(1, 2))
+    )
 
 
 def _name(draw: random.Random) -> str:
@@ -39,7 +41,9 @@ def _number(draw: random.Random) -> str:
 
 
 def _ring(draw: random.Random) -> str:
-    return draw.choice(("", "", "", " over Q", " over Z", " over Z/2", " over Z/7", " over Q[lambda]", " over Q[sqrt(3)]", " over Q[i]", " over Z/9"))
+    return draw.choice(
+        ("", "", "", " over Q", " over Z", " over Z/2", " over Z/7", " over Q[lambda]", " over Q[sqrt(3)]", " over Q[i]", " over Z/9")
+    )
 
 
 def _head(draw: random.Random, m: int, k: int, n: int, r: int) -> str:
@@ -104,8 +108,13 @@ def _schedule(draw: random.Random) -> str:
 
     def step() -> str:
         sign = draw.choice(("=", "+=", "-="))
-        right = draw.choice(("{} * {}", "{} + {}", "[alpha] {} * {}", "{} - 1/2 {}", "[beta] {} + {}")).format(draw.choice(blocks), draw.choice(blocks))
+        right = draw.choice(("{} * {}", "{} + {}", "[alpha] {} * {}", "{} - 1/2 {}", "[beta] {} + {}")).format(
+            draw.choice(blocks), draw.choice(blocks)
+        )
         return f"{draw.choice(blocks)} {sign} {right}"
 
-    stages = ("  " + draw.choice(("stage", "stage", "restore stage")) + " { " + " ; ".join(step() for _ in range(draw.randint(1, 3))) + " }\n" for _ in range(draw.randint(1, 4)))
+    stages = (
+        "  " + draw.choice(("stage", "stage", "restore stage")) + " { " + " ; ".join(step() for _ in range(draw.randint(1, 3))) + " }\n"
+        for _ in range(draw.randint(1, 4))
+    )
     return f"schedule {_name(draw)} of {draw.choice(('strassen', 'winograd', 's', 'classical'))}{claims}\n" + "".join(stages)

@@ -103,7 +103,9 @@ def _require(path: Path, accepted: bool | None) -> str:
     if status not in (0, 1) or (status == 1 and "refused:" not in out.getvalue()):
         raise Finding(f"check_certificate.py leaves with {status}: {out.getvalue()[-500:]}")
     if accepted is not None and accepted != (status == 0):
-        raise Finding(f"{'a true' if accepted else 'an untrue'} certificate is {'refused' if accepted else 'accepted'}: {out.getvalue()[-900:]}")
+        raise Finding(
+            f"{'a true' if accepted else 'an untrue'} certificate is {'refused' if accepted else 'accepted'}: {out.getvalue()[-900:]}"
+        )
     return REFUSED if status else PASSED
 
 
@@ -194,11 +196,32 @@ def _change_anything(told: Json, draw: random.Random) -> None:
     if way == 0:
         del node[key]
     elif way == 1 and isinstance(node[key], str):
-        node[key] = draw.choice((piece(draw), node[key] + "1", "A", "B", "C", "Z", "Q", "Z/2", "Q[lambda]", "implied", "written", "overwriting"))
+        node[key] = draw.choice(
+            (piece(draw), node[key] + "1", "A", "B", "C", "Z", "Q", "Z/2", "Q[lambda]", "implied", "written", "overwriting")
+        )
     elif way == 1 and isinstance(node[key], int):
         node[key] = draw.choice((node[key] + 1, -1, 0, 10**6, 10**30, True))
     else:
-        values = (None, True, 0, 1, -1, 2.5, 10**40, "", "1", "A", [], {}, ["A"], ["A", "B"], [[]], [[0, "1"]], {"maps": []}, _deep(draw))
+        values: tuple[Json, ...] = (
+            None,
+            True,
+            0,
+            1,
+            -1,
+            2.5,
+            10**40,
+            "",
+            "1",
+            "A",
+            [],
+            {},
+            ["A"],
+            ["A", "B"],
+            [[]],
+            [[0, "1"]],
+            {"maps": []},
+            _deep(draw),
+        )
         node[key] = copy.deepcopy(draw.choice(values))
 
 

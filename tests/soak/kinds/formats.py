@@ -23,7 +23,8 @@ FORMS = ("fast-matmul", "json", "sms", "npz", "exp", "m", "slp")
 
 def run(case: Case) -> str:
     """Import a file of some format that was damaged, twice: by the command line, and to look at what it holds."""
-    draw, files = drawn(case), {}
+    draw = drawn(case)
+    files: dict[str, bytes] = {}
     while not files:
         name, form = draw.choice(NAMES), draw.choice(FORMS)
         files = valid_files(name, form)

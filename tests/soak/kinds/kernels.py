@@ -106,14 +106,22 @@ def _run_once(setting: Setting, draw: random.Random) -> None:
     beta = 0 if setting.schedule.overwrites else beta
     orders = [draw.choice("CCCFFSG") for _ in whole]
     frozen = setting.inputs == "preserve"
-    arrays, checks = zip(*(_laid_out(x.astype(setting.dtype), order, draw, frozen and i < 2) for i, (x, order) in enumerate(zip(whole, orders, strict=True))), strict=True)
+    arrays, checks = zip(
+        *(
+            _laid_out(x.astype(setting.dtype), order, draw, frozen and i < 2)
+            for i, (x, order) in enumerate(zip(whole, orders, strict=True))
+        ),
+        strict=True,
+    )
     a, b, c = arrays
     if beta == 0:
         c[...] = np.nan
     columns = frozenset(space for space, x in zip("ABC", arrays, strict=True) if x.strides[0] == x.itemsize and x.shape[1] > 1)
     plan = make_plan(setting.schedule, m, k, n, a.itemsize, columns, tile=setting.tile)
     order, seed = draw.choice(ORDERS), draw.randrange(2**32)
-    told = f"{setting.name} {setting.inputs} {setting.dtype} tile {setting.tile} {m}x{k}x{n} {orders} alpha {alpha} beta {beta} {order} {seed}"
+    told = (
+        f"{setting.name} {setting.inputs} {setting.dtype} tile {setting.tile} {m}x{k}x{n} {orders} alpha {alpha} beta {beta} {order} {seed}"
+    )
     try:
         execute(EmulatedExecutor(order, seed), plan, a, b, c, alpha, beta, _workspace(plan, setting.dtype))
     except LaunchError as error:

@@ -14,8 +14,36 @@ from soak.desk import COMPILE, Desk, Snapshot, added, lay_out, look, lost
 from bilinear.codegen import nvrtc
 
 MOST_SECONDS = 300
-SINGLE = ("new.bl", "new", "no/such/x.bl", "notes.txt", "nowhere", "empty", "foreign", "foreign/notes.txt", "ours", "ours/manifest.json", "device.json")
-FOLDERS = ("fresh", "empty", "ours", "foreign", "alike", "way", "a.bl", "notes.txt", ".", "..", "nowhere", "link.bl", "foreign/new", "ours/src", "no/such/folder")
+SINGLE = (
+    "new.bl",
+    "new",
+    "no/such/x.bl",
+    "notes.txt",
+    "nowhere",
+    "empty",
+    "foreign",
+    "foreign/notes.txt",
+    "ours",
+    "ours/manifest.json",
+    "device.json",
+)
+FOLDERS = (
+    "fresh",
+    "empty",
+    "ours",
+    "foreign",
+    "alike",
+    "way",
+    "a.bl",
+    "notes.txt",
+    ".",
+    "..",
+    "nowhere",
+    "link.bl",
+    "foreign/new",
+    "ours/src",
+    "no/such/folder",
+)
 READ = ("a.bl", "hard.bl", "link.bl", "strassen.bl", "made.bl", "s.bl", "t.json", "t.npz", "t")
 
 
@@ -45,7 +73,9 @@ def run(case: Case) -> str:
     here.mkdir()
     (case.folder / "beside.txt").write_text("mine")
     desk = lay_out(here, draw)
-    writing = draw.choice((_verify, _verify, _plan, _schedule, _import, _import, _export, _export, _share, _new, _combine, _compile, _compile))(desk, draw)
+    writing = draw.choice(
+        (_verify, _verify, _plan, _schedule, _import, _import, _export, _export, _share, _new, _combine, _compile, _compile)
+    )(desk, draw)
     targets = _real(writing, here)
     before = look(case.folder)
     with inside(here):
@@ -142,7 +172,7 @@ def _export(desk: Desk, draw: random.Random) -> Writing:
     name, reads = draw.choice((("a.bl", ("a.bl",)), ("made.bl", ("made.bl", "a.bl"))))
     form = draw.choice(("json", "npz", "fast-matmul", "sms"))
     place = _place(draw, *reads)
-    written = (place,)
+    written: tuple[str, ...] = (place,)
     if form == "sms":
         stem = place.removesuffix(".sms")
         written = tuple(f"{stem}_{letter}.sms" for letter in "LRP")

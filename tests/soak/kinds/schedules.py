@@ -161,5 +161,3 @@ def _text(schedule: Schedule) -> str:
         return print_schedule(schedule)
     except Exception:
         return repr(schedule)
-
-
