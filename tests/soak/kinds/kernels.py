@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from codegen.emulated import EmulatedExecutor
 from soak.case import PASSED, REFUSED, Case, Finding
 from soak.command import drawn
 
+from bilinear.driver import Algorithm
 from bilinear.emulator import ORDERS, LaunchError, guarded, guarded_empty, skip_reason
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
@@ -20,7 +22,6 @@ from bilinear.ir.plan import TILES, Plan
 from bilinear.ir.schedule import Schedule
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import prepare
-from bilinear.planner.rings import coefficients_of, require_elements
 from bilinear.runtime.executor import execute
 from bilinear.source import Source
 
@@ -88,10 +89,11 @@ def _prepared(name: str, inputs: str, levels: int) -> Schedule:
 def _scaled(factor: int, dtype: str) -> Schedule | None:
     """The product of one block by one, of a factor, and of its inverse; None where it is refused."""
     text = f"scheme scaled <1,2,1;2>\n  M1: {factor} 0 | 1 0 | 1/{factor}\n  M2: 0 1 | 0 1 | 1\n".replace("1/-", "-1/")
-    scheme = parse_source(Source("scaled.bl", text)).schemes[0]
+    source = Source("scaled.bl", text)
+    scheme = parse_source(source).schemes[0]
     try:
         schedule = prepare(scheme, None, 1, "preserve").schedule
-        require_elements(scheme.name, coefficients_of(schedule), dtype, "f")
+        Algorithm(scheme, None, source, Path(source.name)).matmul(np.ones((1, 2), dtype), np.ones((2, 1), dtype), levels=1)
     except BilinearError:
         return None
     return schedule
