@@ -116,6 +116,8 @@ def check_same(choice: Choice, document: str) -> None:
     again = "plan again with this version"
     if choice.version != __version__:
         raise fail("E546", f"{document} was planned by version {choice.version}, this is {__version__}", again)
+    if len(choice.sha256) != len(choice.chosen.all_levels):
+        raise fail("E546", f"{document} has hashes of {len(choice.sha256)} levels, and {len(choice.chosen.all_levels)} levels", again)
     for name, then, now in zip(choice.chosen.all_levels, choice.sha256, hashes(choice.chosen.all_levels), strict=True):
         if now != then:
             raise fail("E546", f"{name} is not what it was when {document} was planned", again)

@@ -78,6 +78,8 @@ def test_a_plan_for_other_algorithms_than_are_shipped_is_refused() -> None:
     a = np.ones((64, 64))
     with pytest.raises(BilinearError, match=r"E546.*winograd is not what it was when this plan was planned"):
         bilinear.matmul(a, a, plan=replace(choice, sha256=(("0", ""), *choice.sha256[1:])))
+    with pytest.raises(BilinearError, match=r"E546.*this plan has hashes of 1 levels, and 2 levels"):
+        bilinear.matmul(a, a, plan=replace(choice, sha256=choice.sha256[1:]))
 
 
 def test_names_of_users_come_first_where_users_name_them(folder: Path) -> None:
