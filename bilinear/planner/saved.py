@@ -60,7 +60,7 @@ def plan_from_json(text: str, document: str) -> Choice:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise fail("E545", f"{document} is no plan: {error or type(error).__name__}", "write one with `bilinear plan --json`") from None
-    _check_same(choice, document)
+    check_same(choice, document)
     return choice
 
 
@@ -115,10 +115,13 @@ def _check_fields(c: Candidate, tiles: Sequence[int]) -> None:
             raise ValueError(f"there is no tile {tile!r}")
 
 
-def _check_same(choice: Choice, document: str) -> None:
+def check_same(choice: Choice, document: str) -> None:
+    """Refuse a plan that this version would run otherwise than it was planned (E546)."""
     again = "plan again with this version"
     if choice.version != __version__:
         raise fail("E546", f"{document} was planned by version {choice.version}, this is {__version__}", again)
+    if len(choice.sha256) != len(choice.chosen.all_levels):
+        raise fail("E546", f"{document} has hashes of {len(choice.sha256)} levels, and {len(choice.chosen.all_levels)} levels", again)
     for name, then, now in zip(choice.chosen.all_levels, choice.sha256, hashes(choice.chosen.all_levels), strict=True):
         if now != then:
             raise fail("E546", f"{name} is not what it was when {document} was planned", again)

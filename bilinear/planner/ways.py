@@ -80,10 +80,10 @@ def _above(name: str) -> Iterator[tuple[str, ...]]:
 
 @lru_cache(maxsize=64)
 def algorithm_named(name: str) -> Loaded:
-    """A shipped algorithm, read once a process."""
-    from bilinear.frontend import load
+    """A shipped algorithm, read once a process, whatever lies in the working folder."""
+    from bilinear.frontend import load_shipped
 
-    return load(name)
+    return load_shipped(name)
 
 
 @lru_cache(maxsize=64)

@@ -12,8 +12,10 @@ import numpy as np
 from bilinear.errors import fail
 from bilinear.runtime.safety import is_writable, overlaps_itself
 
-MOST_PLAIN = 2**53
-"""Below this a factor is a float of any width; above it, integers may be too large for one."""
+MOST_PLAIN = 65504
+"""The largest number of the narrowest floats: up to it, a number is one of floats of any width."""
+MOST_SHOWN = 60
+"""Characters of a factor in a message."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ def fit(a: Any, b: Any, out: Any) -> ArrayProblem:
         raise ValueError("matmul: a scalar operand has no rows and columns (use * to scale)")
     if a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
         raise ValueError(f"matmul: the inner dimensions of {a.shape} and {b.shape} differ")
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = _broadcast(a.shape[:-2], b.shape[:-2])
     core = a.shape[-2:-1] * (a.ndim > 1) + b.shape[-1:] * (b.ndim > 1)
     dtype = np.result_type(a.dtype, b.dtype)
     if out is not None:
@@ -38,9 +40,18 @@ def fit(a: Any, b: Any, out: Any) -> ArrayProblem:
     return ArrayProblem(batch + core if out is None else out.shape, dtype)
 
 
+def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of two batches together, of any number of dimensions; NumPy's own ends at 32."""
+    longer, shorter = (first, second) if len(first) >= len(second) else (second, first)
+    filled = (1,) * (len(longer) - len(shorter)) + shorter
+    if any(x != y and 1 not in (x, y) for x, y in zip(longer, filled, strict=True)):
+        raise ValueError(f"matmul: batches of shapes {first} and {second} do not go together")
+    return tuple(y if x == 1 else x for x, y in zip(longer, filled, strict=True))
+
+
 def _check_out(out: Any, batch: tuple[int, ...], core: tuple[int, ...], dtype: Any) -> None:
     leading = out.shape[: max(0, out.ndim - len(core))]
-    if leading + core != out.shape or np.broadcast_shapes(batch, leading) != leading:
+    if leading + core != out.shape or _broadcast(batch, leading) != leading:
         raise ValueError(f"matmul: out has shape {out.shape}, the result {batch + core}")
     if not np.can_cast(dtype, out.dtype, "same_kind"):
         raise TypeError(f"matmul: out of {out.dtype} cannot hold {dtype}")
@@ -51,15 +62,73 @@ def _check_out(out: Any, batch: tuple[int, ...], core: tuple[int, ...], dtype: A
 
 
 def factor(name: str, value: Any, dtype: Any) -> Any:
-    """alpha or beta as a number of this type; what the type cannot hold is refused, not rounded to an integer or made real (E528)."""
-    if type(value) in (int, float) and dtype.kind == "f" and abs(value) < MOST_PLAIN:  # what most calls give
+    """alpha or beta as a number of this type; what it cannot hold is refused (E528), not rounded to an integer or to Inf, nor made real.
+
+    Inf and NaN are numbers of the floating-point types, and multiply as such.
+    """
+    if type(value) in (int, float) and dtype.kind == "f" and abs(value) <= MOST_PLAIN:  # what most calls give
         return dtype.type(value)
     value = value.item() if getattr(value, "shape", None) == () else value
     if dtype.kind == "O":
         return value
-    kinds = {"c": numbers.Number, "f": numbers.Number, "i": numbers.Integral, "u": numbers.Integral, "b": numbers.Integral}
-    fits = isinstance(value, kinds[dtype.kind]) and (dtype.kind == "c" or not isinstance(value, complex))
-    if fits and (dtype.kind != "b" or value in (0, 1)):
-        with suppress(OverflowError):
-            return dtype.type(complex(value) if dtype.kind == "c" else value)
-    raise fail("E528", f"{name}={value!r} is no number that {dtype} can hold", "convert the operands, or the factor")
+    fits = isinstance(value, numbers.Integral if dtype.kind in "iub" else numbers.Number)
+    fits = fits and (dtype.kind == "c" or not isinstance(value, complex)) and (dtype.kind != "b" or value in (0, 1))
+    if fits:
+        with suppress(OverflowError, TypeError, ValueError), np.errstate(all="ignore"):
+            number = dtype.type(complex(value) if dtype.kind == "c" else value)
+            if np.isfinite(number) or not _is_finite(value):
+                return number
+    raise fail("E528", f"{name}={_shown(value)} is no number that {dtype} can hold", "convert the operands, or the factor")
+
+
+def check_scaling(alpha: Any, largest: float, dtype: Any) -> None:
+    """Refuse (E528) an alpha that overflows where it meets the largest coefficient of a schedule's products."""
+    if largest <= 1 or dtype.kind != "f" or not np.isfinite(alpha):
+        return
+    with np.errstate(all="ignore"):
+        fits = np.isfinite(alpha * dtype.type(largest))
+    if not fits:
+        message = f"alpha={alpha:g} times {largest:g}, a coefficient of the schedule, is no number that {dtype} can hold"
+        raise fail("E528", message, "scale an operand, or use levels=0")
+
+
+def check_object_factors(alpha: Any, beta: Any, a: Any, b: Any, out: Any) -> None:
+    """Refuse (E528), before anything is written, factors that do not multiply what arrays of objects hold: their first elements tell."""
+    product: Any = None
+    if alpha != 0 and a.size and b.size:
+        with suppress(Exception):  # operands that do not multiply are no matter of a factor
+            product = _first(a) * _first(b)
+    if product is not None:
+        _check_multiplies("alpha", alpha, product, product)
+    if beta != 0 and out is not None and out.size:
+        _check_multiplies("beta", beta, _first(out), 0 if product is None else product)
+
+
+def _check_multiplies(name: str, value: Any, element: Any, addend: Any) -> None:
+    try:
+        addend + value * element
+    except Exception as error:
+        message = f"{name}={_shown(value)} does not multiply what the arrays hold: {type(error).__name__}: {error}"
+        raise fail("E528", message, "give a number, or convert the arrays") from None
+
+
+def _first(array: Any) -> Any:
+    """The first element, as an array of objects holds it."""
+    return array[(slice(0, 1),) * array.ndim].astype(object).item()
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether a number of any type is finite: only then its difference to itself is 0."""
+    try:
+        return bool(value - value == 0)
+    except ArithmeticError:
+        return False
+
+
+def _shown(value: Any) -> str:
+    """A factor as a message shows it."""
+    try:
+        text = repr(value)
+    except ValueError:  # more digits than Python writes
+        return f"an integer of {value.bit_length()} bits"
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."

@@ -10,10 +10,10 @@ from bilinear.ir.plan import Plan
 from bilinear.runtime.bound import Bound
 from bilinear.runtime.capture import is_captured
 from bilinear.runtime.executor import execute, parts_of, run_parts
-from bilinear.runtime.fitted import Same
+from bilinear.runtime.fitted import Same, largest_scaling
 from bilinear.runtime.kept import keep
 from bilinear.runtime.library import Multiply
-from bilinear.runtime.problem import ArrayProblem, factor
+from bilinear.runtime.problem import ArrayProblem, check_scaling, factor
 from bilinear.runtime.safety import reach
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
@@ -45,8 +45,8 @@ def key_of(
     """What a call is found again by: all that decides what runs and whether it may; None for what is looked at anew each time.
 
     That is all but CuPy's own arrays, with options of the plainest types, so that what is equal is the same. Values and addresses play
-    no part, and of the factors only whether they are 0. A name that meant a shipped algorithm goes on to mean it. What describes the
-    device follows from its number and BILINEAR_DEVICE.
+    no part, and of the factors only whether they are 0. An algorithm is `auto` or what a name meant when the call was made. What describes
+    the device follows from its number and BILINEAR_DEVICE.
     """
     cupy = sys.modules.get("cupy")
     if cupy is None or not type(a) is type(b) is cupy.ndarray or (out is not None and type(out) is not cupy.ndarray):
@@ -140,6 +140,7 @@ class PlanRepeat:
         self._parts = parts_of(plan)
         self._elements = plan.allocated_elements
         self._bound = bound
+        self._largest = largest_scaling(plan)
         self._reaches = reaches
         self._writes_inputs = inputs != "preserve"
         self._scans = inputs == "restore"
@@ -165,6 +166,8 @@ class PlanRepeat:
         except MemoryError:
             return None
         factors = factor("alpha", alpha, dtype), factor("beta", beta, dtype)
+        if self._largest > 1:
+            check_scaling(factors[0], self._largest, dtype)
         if self._bound is None:
             execute(executor, plan, a, b, out, *factors, buffer)
             return out

@@ -19,8 +19,9 @@ from bilinear.frontend import load
 from bilinear.ir.schedule import LinearStage
 from bilinear.planner.plan import make_plan
 from bilinear.planner.prepare import prepare
-from bilinear.runtime import numpy_executor
-from bilinear.runtime.numpy_executor import LINEAR_BUFFER, MOST_HELD, MOST_WORKERS, PRODUCT_BUFFER, NumpyExecutor
+from bilinear.runtime import workers
+from bilinear.runtime.numpy_executor import LINEAR_BUFFER, MOST_HELD, PRODUCT_BUFFER, NumpyExecutor
+from bilinear.runtime.workers import MOST_WORKERS
 from bilinear.verify.inverse import invert_stage
 
 SMALL_CHANGE = 400_000
@@ -49,7 +50,7 @@ def test_the_stated_bound_is_the_sum_of_the_buffers() -> None:
     [(1, "restore", layout) for layout in ("C", "F", "strided", "reversed", "unaligned")] + [(2, "restore", "C"), (2, "consume", "C")],
 )
 def test_in_place_nothing_grows(levels: int, inputs: Any, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numpy_executor, "_workers", lambda: 1)
+    monkeypatch.setattr(workers, "worker_count", lambda: 1)
     peaks = []
     for size in (515, 1031):
         a, b, c = (laid_out(np.ones((size, size)), layout) for _ in range(3))

@@ -1,0 +1,69 @@
+"""Held: signals that wait for a moment at which nothing of the caller's is half-written, and the one who may be told then."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+Deliver = Callable[[], None]
+
+# The module under `signal`: what wraps it looks for every handler in an enumeration, which takes longer than a launch.
+_handlers: Any = getattr(signal, "_signal", signal)
+_NUMBERS = (*(number for number in range(1, signal.NSIG) if number != signal.SIGINT), signal.SIGINT)
+"""All signals, Ctrl-C last: those that are given back before it are safe from what its handler raises."""
+
+
+def nothing() -> None:
+    """What delivers nothing, and does nothing."""
+
+
+class HeldSignals:
+    """Hold back, inside the block, every signal that Python handles; the value calls the handlers of those that came, which may raise.
+
+    What came last is delivered at the end. Where the block is left by an exception, another one of its type changes nothing. Only the main
+    thread handles signals, so that there is nothing to hold back in others.
+    """
+
+    def __enter__(self) -> Deliver:
+        self._came: dict[int, FrameType | None] = {}
+        self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        if threading.current_thread() is not threading.main_thread():
+            return nothing
+        try:
+            for number in _NUMBERS:
+                handler = _handlers.getsignal(number)
+                if callable(handler):
+                    self._before[number] = handler
+                    _handlers.signal(number, self._note)
+        except BaseException:
+            self._give_back()
+            raise
+        return self._deliver
+
+    def __exit__(self, kind: type[BaseException] | None, leaving: BaseException | None, trace: TracebackType | None) -> None:
+        self._give_back()
+        try:
+            self._deliver()
+        except BaseException as error:
+            if type(error) is not kind:
+                raise
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._came[number] = frame
+
+    def _deliver(self) -> None:
+        while self._came:
+            number, frame = self._came.popitem()
+            self._before[number](number, frame)
+
+    def _give_back(self) -> None:
+        """Give back every handler, also where one that is back already raises."""
+        try:
+            for number, handler in self._before.items():
+                _handlers.signal(number, handler)
+        except BaseException:
+            self._give_back()
+            raise
