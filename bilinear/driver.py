@@ -9,17 +9,17 @@ from typing import Any
 
 from bilinear import __version__, frontend
 from bilinear.algebra.fold_bases import on_blocks
+from bilinear.artifact.write import output_files
 from bilinear.codegen.names import REMAINDER
-from bilinear.codegen.output import output_files
 from bilinear.codegen.program import Program, Progress, build_program, no_progress
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
+from bilinear.frontend.printer import print_scheme
 from bilinear.interchange.importing import Imported, import_arrays, import_scheme
-from bilinear.ir.plan import IN_DOUBLES, INPUTS, USUAL
-from bilinear.ir.printer import print_scheme
+from bilinear.ir.placement import IN_DOUBLES, INPUTS, USUAL
+from bilinear.lowering.coefficients import coefficients_of, require_elements
+from bilinear.lowering.prepare import Prepared, natural_inputs, plain, prepare, require_levels
 from bilinear.places import require_folder
-from bilinear.planner.prepare import Prepared, natural_inputs, plain, prepare, require_levels
-from bilinear.planner.rings import coefficients_of, require_elements
 from bilinear.reporting.examine import DTYPES, certificate_for, examine, report_of
 from bilinear.reporting.report import Report
 from bilinear.runtime.matmul import matmul

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runtime.built_folders import written
+from artifact.built_folders import written
 from shell import Shell
 
 import bilinear
+from bilinear.artifact.read import read_folder
 from bilinear.errors import BilinearError
-from bilinear.ir.plan import MOST_EXTENT, MOST_LEVELS
-from bilinear.planner.prepare import Level, prepare_levels
-from bilinear.runtime.built import read_folder
+from bilinear.ir.placement import MOST_EXTENT, MOST_LEVELS
+from bilinear.lowering.prepare import Level, prepare_levels
 
 ONES = np.ones((4, 4))
 TAKES = {

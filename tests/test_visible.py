@@ -14,7 +14,7 @@ from shell import Shell
 
 from bilinear.errors import Diagnostic
 from bilinear.frontend import parse_source
-from bilinear.ir.printer import print_scheme
+from bilinear.frontend.printer import print_scheme
 from bilinear.reporting.table import aligned
 from bilinear.source import Source, Span
 from bilinear.visible import visible, visible_lines

@@ -17,7 +17,7 @@ from bilinear.analysis.rounding import SLACK, gamma, magnitude, sides
 from bilinear.analysis.rounding_trace import ResultValue, Trace
 from bilinear.ir.linear import Form
 from bilinear.ir.number import UNIT_ROUNDOFF, Coefficient, Symbolic, is_normal
-from bilinear.ir.plan import MOST_LEVELS
+from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.ir.scheme import Scheme
 

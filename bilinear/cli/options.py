@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.plan import MOST_EXTENT
+from bilinear.ir.placement import MOST_EXTENT
 from bilinear.visible import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def check_inputs(inputs: str | None) -> None:
 
 def devices(asked: str = "all") -> list[Any]:
     """The usable ones among those that are asked for (E505, E512)."""
-    from bilinear.runtime.doctor import why_no_gpu
+    from bilinear.backends.doctor import why_no_gpu
 
     reason = why_no_gpu()
     if asked not in ("cpu", "gpu", "all"):

@@ -47,9 +47,9 @@ def compile(
     from bilinear import driver
     from bilinear.codegen.names import file_name
     from bilinear.frontend import load
-    from bilinear.planner.prepare import natural_inputs
+    from bilinear.lowering.prepare import natural_inputs
+    from bilinear.measure.check_multiply import check, require_memory
     from bilinear.reporting.report import name_of
-    from bilinear.runtime.check import check, require_memory
 
     dtypes, size = read_dtypes(dtype), read_shape(shape)
     require_memory(size)
@@ -99,7 +99,7 @@ def verify(
         _verify_built(built, as_json)
         return
     from bilinear.frontend import load
-    from bilinear.planner.prepare import natural_inputs
+    from bilinear.lowering.prepare import natural_inputs
     from bilinear.reporting.examine import certificate_of, examine, refusal
 
     check_inputs(inputs)
@@ -124,7 +124,7 @@ def verify(
 
 
 def _verify_built(folder: Path, as_json: bool) -> None:
-    from bilinear.runtime.verify_built import verify_built
+    from bilinear.artifact.check import verify_built
 
     with progress_bar() as progress:
         check = verify_built(folder, progress=progress)

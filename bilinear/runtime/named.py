@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bilinear.backends.newest import keep
 from bilinear.frontend import Loaded, load
 from bilinear.frontend.files import Looks
-from bilinear.runtime.kept import keep
 
 MOST_NAMED = 64
 """Algorithms that are kept; the oldest goes first."""

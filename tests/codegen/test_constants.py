@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from artifact.built_folders import needs_emulator, refresh, refusal, written
 from codegen.emulated import EmulatedExecutor
-from runtime.built_folders import needs_emulator, refresh, refusal, written
 
 import bilinear
+from bilinear.artifact.check import verify_built
+from bilinear.artifact.read import read_folder
+from bilinear.backends.executor import execute
+from bilinear.backends.numpy_executor import coefficient
 from bilinear.codegen.render import environment
 from bilinear.emulator import compile_on_cpu, field
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.ir.number import nearest
-from bilinear.planner.plan import make_plan
-from bilinear.planner.prepare import prepare
-from bilinear.runtime.built import read_folder
-from bilinear.runtime.executor import execute
-from bilinear.runtime.numpy_executor import coefficient
-from bilinear.runtime.verify_built import verify_built
+from bilinear.lowering.place import make_plan
+from bilinear.lowering.prepare import prepare
 
 INTEGERS = [2**24, 2**24 + 1, 2**24 + 3, 2**53, 2**53 + 1, 2**62 - 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64, 2**64 + 2**40, 2**126, 2**127 - 1]
 HELD = [Fraction(1), Fraction(-1, 3), Fraction(2**24, 3), Fraction(7, 2**24)]

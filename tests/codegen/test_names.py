@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from runtime.built_folders import program, written
+from artifact.built_folders import program, written
 
-from bilinear.codegen import output
+from bilinear.artifact import write as output
+from bilinear.artifact.read import read_folder
 from bilinear.codegen.names import REMAINDER, file_name, stem
 from bilinear.frontend import load
-from bilinear.planner.prepare import plain, prepare
-from bilinear.runtime.built import read_folder
+from bilinear.lowering.prepare import plain, prepare
 
 NAMES = ["plain", "remainder", "remainder_l1_product_f64", "x_l1_linear1", "Msmes", "a-b", "a" * 200, "_", "_9"]
 """What the language can call a schedule."""

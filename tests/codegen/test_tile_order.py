@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from codegen.emulated import ELEMENT_OF, c_types
 
+from bilinear.backends.bound_launches import MOST_BLOCKS, MOST_DEPTH, grid_blocks
+from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
-from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.emulator import compile_on_cpu, skip_reason
 from bilinear.errors import BilinearError
 from bilinear.ir.kernel import Cover, Grid, ProductKernel
-from bilinear.ir.plan import TILES
-from bilinear.planner.prepare import plain
-from bilinear.runtime.bound import MOST_BLOCKS, MOST_DEPTH, grid_blocks
+from bilinear.ir.placement import TILES
+from bilinear.lowering.prepare import plain
 
 BAND = 8
 PROBE = """

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import bilinear
-from bilinear.runtime import workers
-from bilinear.runtime.held import HeldSignals
-from bilinear.runtime.numpy_executor import NumpyExecutor
+from bilinear.backends import workers
+from bilinear.backends.held_signals import HeldSignals
+from bilinear.backends.numpy_executor import NumpyExecutor
 
 
 class Stopped(Exception):
@@ -168,7 +168,8 @@ PROGRAM = """
 import os, signal, sys, threading, time
 import numpy as np
 import bilinear
-from bilinear.runtime import numpy_executor, workers
+from bilinear.backends import numpy_executor
+from bilinear.backends import workers
 workers.worker_count = lambda: 2
 name, inputs = sys.argv[1:]
 n = 2000

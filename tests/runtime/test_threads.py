@@ -41,7 +41,7 @@ START = """
 import os, threading, time
 import numpy as np
 import bilinear
-from bilinear.runtime import workers
+from bilinear.backends import workers
 workers.worker_count = lambda: 4
 a = np.arange(700.0 * 700).reshape(700, 700) % 7
 def right(**options):

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from soak.command import call, inside
 from soak.foreign import valid_files
 
-from bilinear.frontend.library import shipped
+from bilinear.frontend.algorithms import shipped
 from bilinear.resources import devices_folder
 
 Snapshot = dict[str, bytes]

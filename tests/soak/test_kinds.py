@@ -21,7 +21,7 @@ from bilinear import cli
 from bilinear.codegen.render import render
 from bilinear.errors import Diagnostic
 from bilinear.frontend import load
-from bilinear.frontend.library import shipped
+from bilinear.frontend.algorithms import shipped
 from bilinear.ir.kernel import Kernel
 from bilinear.verify import schedule as proofs
 from bilinear.verify.scheme import SchemeProof

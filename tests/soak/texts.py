@@ -9,7 +9,7 @@ from pathlib import Path
 
 from soak.mangle import CONTROLS, piece
 
-from bilinear.frontend.library import shipped
+from bilinear.frontend.algorithms import shipped
 
 ROOT = Path(__file__).parents[2]
 MOST_CHARACTERS = 6_000

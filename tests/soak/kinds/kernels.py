@@ -14,15 +14,15 @@ from codegen.emulated import EmulatedExecutor
 from soak.case import PASSED, REFUSED, Case, Finding
 from soak.command import drawn
 
+from bilinear.backends.executor import execute
 from bilinear.driver import Algorithm
 from bilinear.emulator import ORDERS, LaunchError, guarded, guarded_empty, skip_reason
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
-from bilinear.ir.plan import TILES, Plan
+from bilinear.ir.placement import TILES, Plan
 from bilinear.ir.schedule import Schedule
-from bilinear.planner.plan import make_plan
-from bilinear.planner.prepare import prepare
-from bilinear.runtime.executor import execute
+from bilinear.lowering.place import make_plan
+from bilinear.lowering.prepare import prepare
 from bilinear.source import Source
 
 MOST_SECONDS = 300

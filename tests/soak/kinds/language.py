@@ -14,7 +14,7 @@ from soak.texts import grown_text, known_texts
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
-from bilinear.ir.printer import print_scheme
+from bilinear.frontend.printer import print_scheme
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.source import Source
 

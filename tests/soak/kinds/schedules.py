@@ -13,18 +13,18 @@ from soak.command import call, drawn, within
 from soak.lockstep import End, IllFormed, run_schedule
 from soak.schedule_edits import edited, gathered, in_rows
 
+from bilinear.backends.executor import execute
+from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
-from bilinear.ir.printer import print_schedule, print_scheme
+from bilinear.frontend.printer import print_schedule, print_scheme
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
 from bilinear.ir.scheme import Scheme
+from bilinear.lowering.place import make_plan
+from bilinear.lowering.prepare import natural_inputs, prepare
 from bilinear.passes.colour_products import colour_products
 from bilinear.passes.imply_scaling import why_not_implied
 from bilinear.passes.mark_first_writes import mark_first_writes
-from bilinear.planner.plan import make_plan
-from bilinear.planner.prepare import natural_inputs, prepare
-from bilinear.runtime.executor import execute
-from bilinear.runtime.numpy_executor import NumpyExecutor
 from bilinear.verify import schedule as proofs
 from bilinear.verify.schedule import ScheduleProof
 

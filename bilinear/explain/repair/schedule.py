@@ -1,0 +1,329 @@
+"""The search for the fewest edits that make a schedule correct.
+
+A schedule is tried as numbers modulo a prime first: random numbers for the blocks of A and of B, and weights of those of C. Products are
+forms over A times forms over B in this order, so that blocks which commute hide nothing. What the steps on A, the steps on B, and the
+targets of products give are three factors of one sum, as in a scheme; an operand that is promised back must be back. What passes is proved.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from math import comb
+
+import numpy as np
+
+from bilinear.errors import BilinearError
+from bilinear.explain.repair.edits import KINDS
+from bilinear.explain.repair.join import PRIME, Array, Join, Side, has_residue, residue
+from bilinear.explain.repair.step_edits import StepEdit, step_edits
+from bilinear.explain.repair.steps import LinearStep, ProductStep, Step, Steps, read_steps
+from bilinear.ir.schedule import Block, Schedule
+from bilinear.ir.scheme import Scheme
+from bilinear.source import Span
+from bilinear.verify.hazards import find_hazards
+from bilinear.verify.schedule import is_sound, schedule_holds
+
+SIDES = ("A", "B", "C")
+MOST_EDITS = 3
+MOST_ON_ONE_SIDE = 2
+MOST_SETS = 80_000
+"""Combinations of edits of one side that are run."""
+MOST_WORK = 100_000_000
+"""Work of a search, in combinations of edits that are looked at: about a second. What else it does is told in the same unit."""
+HIT, BUILT, PROVED_STEP = 1_500, 30_000, 60_000
+"""Work for a combination that gives the right number, for the schedule that it makes, and for the proof of that by each of its steps."""
+MOST_PROVED = 40
+MOST_STEPS = 50_000
+"""Steps that could stand in place of another."""
+
+Repair = tuple[StepEdit, ...]
+
+
+@dataclass(frozen=True)
+class Search:
+    """What was found: repairs of equally few edits, the closest to the text first.
+
+    `complete` is the number of edits up to which all were tried. `looked` counts the combinations that were looked at where the search
+    ended because its work was done; else it is 0.
+    """
+
+    repairs: tuple[Repair, ...] = ()
+    complete: int = 0
+    looked: int = 0
+
+
+class _Budget:
+    """The work that a search may still do, which is counted and not timed: a search finds the same on every machine."""
+
+    def __init__(self, work: int) -> None:
+        self.left = work
+        self.looked = 0
+
+    def take(self, work: int) -> bool:
+        """Take some of it, if there is as much; else nothing is left."""
+        self.left = self.left - work if work <= self.left else 0
+        return self.left > 0
+
+
+def search_schedule_repairs(schedule: Schedule, scheme: Scheme, work: int = MOST_WORK) -> Search:
+    """The repairs of the fewest edits, within an amount of `work`; every repair that is returned is proved.
+
+    At most three edits are combined, two of them on one of A, B and the targets.
+    """
+    steps = read_steps(schedule)
+    if steps is None or not _has_residues(steps) or _too_many(steps):
+        return Search()
+    trial, budget = _Trial(steps), _Budget(work)
+    complete = 0
+    for size in range(1, MOST_EDITS + 1):
+        splits = [s for s in product(range(MOST_ON_ONE_SIDE + 1), repeat=3) if sum(s) == size]
+        if not all(trial.has_sets(split) for split in splits):
+            return Search((), complete)
+        found = list(trial.candidates(splits, budget)) if len(trial.unsound) <= size else []
+        if size == 1:
+            found += [(edit,) for edit in trial.missing_products()]
+        repairs = _proved(steps, scheme, sorted(found, key=_closeness), budget)
+        if repairs:
+            return Search(repairs, complete)
+        if not budget.left:
+            return Search((), complete, budget.looked)
+        complete = size if size <= MOST_ON_ONE_SIDE else complete
+    return Search((), complete)
+
+
+def _proved(steps: Steps, scheme: Scheme, ordered: Sequence[Repair], budget: _Budget) -> tuple[Repair, ...]:
+    """The repairs that are proved; of those that give one schedule only the first counts."""
+    different: dict[Schedule, Repair] = {}
+    proofs = 0
+    for repair in ordered:
+        if not budget.take(BUILT):
+            break
+        repaired = with_step_edits(steps, repair)
+        if repaired in different or not is_sound(repaired):
+            continue
+        proofs += 1
+        if proofs > MOST_PROVED or not budget.take(PROVED_STEP * sum(map(len, steps.stages))):
+            budget.take(budget.left)
+            break
+        if _holds(repaired, scheme):
+            different[repaired] = repair
+    return tuple(different.values())
+
+
+def _holds(schedule: Schedule, scheme: Scheme) -> bool:
+    try:
+        return schedule_holds(schedule, scheme)
+    except BilinearError:  # too large: no repair that anybody could prove
+        return False
+
+
+def with_step_edits(steps: Steps, edits: Sequence[StepEdit]) -> Schedule:
+    """The schedule after some edits."""
+    return Steps(steps.schedule, _edited(steps, edits)).build()
+
+
+def _edited(steps: Steps, edits: Sequence[StepEdit]) -> tuple[tuple[Step, ...], ...]:
+    stages: list[list[Step | None]] = [list(stage) for stage in steps.stages]
+    for edit in edits:
+        if edit.number < len(steps.stages[edit.stage]):
+            stages[edit.stage][edit.number] = edit.new
+        else:
+            stages[edit.stage].append(edit.new)
+    return tuple(tuple(step for step in stage if step is not None) for stage in stages)
+
+
+def _ordered(repair: Repair) -> Repair:
+    return tuple(sorted(repair, key=lambda e: (e.stage, e.number, _start(e.span))))
+
+
+def _closeness(repair: Repair) -> tuple[object, ...]:
+    kinds = tuple(sorted((KINDS.index(e.kind) for e in repair), reverse=True))
+    return kinds, tuple((e.stage, e.number, _start(e.span), e.text) for e in repair)
+
+
+def _start(span: Span | None) -> int:
+    return span.start if span is not None else 0
+
+
+def _has_residues(steps: Steps) -> bool:
+    terms = [t for stage in steps.stages for s in stage for t in (s.terms if isinstance(s, LinearStep) else s.targets)]
+    return all(has_residue(c) for _, c in terms)
+
+
+def _too_many(steps: Steps) -> bool:
+    blocks = max(len(space.blocks) for space in steps.schedule.spaces)
+    written = sum(len(stage) + 1 for stage in steps.stages)
+    return 2 * blocks * blocks * written > MOST_STEPS
+
+
+class _Trial:
+    """Runs of edited steps on one random point."""
+
+    def __init__(self, steps: Steps) -> None:
+        schedule, generator = steps.schedule, random.Random(len(steps.stages))
+        self.steps = steps
+        self.start = {block: generator.randrange(1, PRIME) for space in schedule.spaces for block in space.blocks}
+        every = sorted(step_edits(steps), key=lambda edit: KINDS.index(edit.kind))
+        self.pools = {side: [e for e in every if e.side == side] for side in SIDES}
+        hazards = ((number, find_hazards(number, stage, schedule)) for number, stage in enumerate(schedule.stages))
+        self.unsound = {number for number, found in hazards if any(found)}
+        """Stages whose own steps get in each other's way: something must change in each of them."""
+        cells = product(range(schedule.m), range(schedule.n), range(schedule.k))
+        terms = [(Block("C", i, j), Block("A", i, p), Block("B", p, j)) for i, j, p in cells]
+        self.wanted: dict[Block, int] = {}
+        for c, a, b in terms:
+            self.wanted[c] = (self.wanted.get(c, 0) + self.start[a] * self.start[b]) % PRIME
+        self.target = sum(self.start[c] * value for c, value in self.wanted.items()) % PRIME
+        self.known: dict[tuple[str, int], Side] = {}
+
+    def has_sets(self, split: Sequence[int]) -> bool:
+        """Whether the combinations of so many edits on each of the three sides are few enough to be run."""
+        return all(comb(len(self.pools[side]), size) <= MOST_SETS for side, size in zip(SIDES, split, strict=True))
+
+    def candidates(self, splits: Iterable[Sequence[int]], budget: _Budget) -> Iterator[Repair]:
+        """The combinations that give the right number and bring back what is promised; of the splits the one of least work first."""
+        joins = (Join(sides, self.target) for sides in map(self.sides, splits) if all(len(side.sets) for side in sides))
+        for join in sorted(joins, key=lambda join: join.work):
+            if not budget.take(join.work):
+                return
+            budget.looked += join.work
+            sides = (join.first, join.second, join.third)
+            for chosen in join.hits():
+                if not budget.take(HIT):
+                    return
+                repair = tuple(self.pools[s.table][e] for s, i in zip(sides, chosen, strict=True) for e in s.sets[i])
+                if _apart(repair) and self.unsound <= {edit.stage for edit in repair}:
+                    yield _ordered(repair)
+
+    def sides(self, split: Sequence[int]) -> list[Side]:
+        """The combinations of edits of the three sides, the shortest first."""
+        return sorted((self.side(name, size) for name, size in zip(SIDES, split, strict=True)), key=lambda side: len(side.sets))
+
+    def side(self, name: str, size: int) -> Side:
+        """The combinations of `size` edits of a side that bring back what is promised, and the factor of each product."""
+        if (name, size) not in self.known:
+            pool = self.pools[name]
+            chosen = [s for s in combinations(range(len(pool)), size) if _apart([pool[i] for i in s])]
+            sets = np.array(chosen, dtype=np.int64).reshape(len(chosen), size)
+            values, back = self.run(name, sets)
+            written, _ = self.run(name, np.zeros((1, 0), dtype=np.int64))
+            self.known[name, size] = Side(name, sets[back], values[back], written[0])
+        return self.known[name, size]
+
+    def run(self, name: str, sets: Array) -> tuple[Array, Array]:
+        """For combinations of edits of a side: the factor of each product, (sets, products), and whether what is promised comes back."""
+        edited: dict[tuple[int, int], list[tuple[Step | None, Array]]] = {}
+        for number in np.unique(sets):
+            edit = self.pools[name][number]
+            edited.setdefault((edit.stage, edit.number), []).append((edit.new, np.flatnonzero((sets == number).any(axis=1))))
+        everywhere = np.arange(len(sets))
+        state = {block: np.full(len(sets), value) for block, value in self.original(name).items()}
+        factors = []
+        for stage, steps in enumerate(self.steps.stages):
+            after = {block: value.copy() for block, value in state.items()}
+            for number in range(len(steps) + 1):
+                others = edited.get((stage, number), [])
+                untouched = np.delete(everywhere, np.concatenate([which for _, which in others])) if others else everywhere
+                variants = [(steps[number] if number < len(steps) else None, untouched), *others]
+                if number < len(steps) and isinstance(steps[number], ProductStep):
+                    factors.append(self.factor(name, state, variants, len(sets)))
+                _update(name, state, after, variants)
+            state = after
+        back = np.ones(len(sets), dtype=bool)
+        if name in self.steps.schedule.restores:
+            back = np.logical_and.reduce([state[block] == value for block, value in self.original(name).items()])
+        return np.stack(factors, axis=1) if factors else np.zeros((len(sets), 0), dtype=np.int64), back
+
+    def factor(self, name: str, state: dict[Block, Array], variants: Sequence[tuple[Step | None, Array]], count: int) -> Array:
+        """What a product takes from a side: the value of its operand, or the weight of its targets."""
+        values = np.zeros(count, dtype=np.int64)
+        for step, which in variants:
+            if isinstance(step, ProductStep) and name == "C":
+                values[which] = sum(residue(c) * self.start[block] for block, c in step.targets) % PRIME
+            elif isinstance(step, ProductStep):
+                values[which] = state[step.left if name == "A" else step.right][which]
+        return values
+
+    def original(self, name: str) -> dict[Block, int]:
+        """The blocks of an operand as they are given."""
+        return {block: self.start[block] for block in self.steps.schedule.space(name).blocks}
+
+    def before(self, stage: int, name: str) -> dict[Block, int]:
+        """The blocks of an operand before a stage."""
+        state = self.original(name)
+        for steps in self.steps.stages[:stage]:
+            state |= _updates(steps, name, state)
+        return state
+
+    def edited(self, edits: Sequence[StepEdit]) -> list[list[Step | None]]:
+        """The stages after some edits; a product that is left out stays as None on the side of its targets."""
+        stages: list[list[Step | None]] = [list(stage) for stage in self.steps.stages]
+        for edit in edits:
+            stages[edit.stage][edit.number : edit.number + 1] = [edit.new]
+        return stages
+
+    def missing_products(self) -> Iterator[StepEdit]:
+        """A product of two current blocks that gives, with signs, just what the blocks of C lack."""
+        lacking = self.lacking()
+        if lacking is None:
+            return
+        for number, stage in enumerate(self.steps.stages):
+            if not stage or not isinstance(stage[0], ProductStep):
+                continue
+            for left, right in product(*(self.steps.schedule.space(name).blocks for name in "AB")):
+                targets = self.missing_targets(number, left, right, lacking)
+                if targets:
+                    yield _added_product(self.steps, number, ProductStep(left, right, targets))
+
+    def lacking(self) -> dict[Block, int] | None:
+        """What each block of C lacks; None where an operand does not come back though that is promised."""
+        unedited = np.zeros((1, 0), dtype=np.int64)
+        (left, back), (right, also) = self.run("A", unedited), self.run("B", unedited)
+        if not (back.all() and also.all()):
+            return None
+        lacking = dict(self.wanted)
+        steps = [step for stage in self.steps.stages for step in stage if isinstance(step, ProductStep)]
+        for step, x, y in zip(steps, left[0].tolist(), right[0].tolist(), strict=True):
+            for block, c in step.targets:
+                lacking[block] = (lacking[block] - residue(c) * x * y) % PRIME
+        return lacking
+
+    def missing_targets(self, stage: int, left: Block, right: Block, lacking: dict[Block, int]) -> tuple[tuple[Block, int], ...]:
+        """The targets of a missing product of these blocks in a stage, if it gives all that is lacking."""
+        x, y = self.before(stage, "A")[left], self.before(stage, "B")[right]
+        value = x * y % PRIME
+        signs = {0: 0, value: 1, (-value) % PRIME: -1}
+        found = [(block, signs.get(amount)) for block, amount in sorted(lacking.items())]
+        if any(sign is None for _, sign in found):
+            return ()
+        return tuple((block, sign) for block, sign in found if sign)
+
+
+def _updates(stage: Sequence[Step], name: str, state: dict[Block, int]) -> dict[Block, int]:
+    """What the linear steps of a stage write to an operand."""
+    linear = [step for step in stage if isinstance(step, LinearStep) and step.side == name]
+    return {step.target: sum(residue(c) * state[block] for block, c in step.terms) % PRIME for step in linear}
+
+
+def _update(name: str, state: dict[Block, Array], after: dict[Block, Array], variants: Sequence[tuple[Step | None, Array]]) -> None:
+    """Write a linear step, or what stands for it in some of the combinations."""
+    for step, which in variants:
+        if isinstance(step, LinearStep) and step.side == name:
+            after[step.target][which] = sum(residue(c) * state[block][which] for block, c in step.terms) % PRIME
+
+
+def _apart(edits: Sequence[StepEdit]) -> bool:
+    """Whether no two edits rewrite one step."""
+    return len({(e.stage, e.number) for e in edits}) == len(edits)
+
+
+def _added_product(steps: Steps, stage: int, new: ProductStep) -> StepEdit:
+    targets = ", ".join(f"-{block}" if c == -1 else str(block) for block, c in new.targets)
+    shown = f"{targets} += {new.left} * {new.right}"
+    last = steps.stages[stage][-1].span
+    patches = ((last.end, last.end, f" ; {shown}"),) if last is not None else ()
+    text = f"adding {shown} to stage {stage + 1}"
+    return StepEdit("step", "C", stage, len(steps.stages[stage]), new, text, f"add {shown}", last, patches)
