@@ -23,7 +23,7 @@ from bilinear.analysis.probable_error import probable_error
 from bilinear.frontend import load
 from bilinear.ir.number import UNIT_ROUNDOFF
 from bilinear.ir.schedule import Block
-from bilinear.planner.prepare import prepare
+from bilinear.lowering.prepare import prepare
 
 KINDS = ("normal", "uniform", "positive")
 ROWS = 16

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from bilinear.reporting.library import INDEX, found_rows, index_text
-from bilinear.reporting.library_page import library_page
+from bilinear.reporting.shipped import INDEX, found_rows, index_text
+from bilinear.reporting.shipped_page import library_page
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "algorithms.md"
 

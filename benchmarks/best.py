@@ -13,9 +13,9 @@ from pathlib import Path
 
 from common import need_gpu, tell
 
+from bilinear.measure.bench import collect, described, effort, measure
+from bilinear.measure.bench_tasks import PLANNED, Case, Task, build_ahead
 from bilinear.reporting.bench_table import bench_table
-from bilinear.runtime.bench import collect, described, effort, measure
-from bilinear.runtime.bench_tasks import PLANNED, Case, Task, build_ahead
 
 PARETO = (*(Case(inputs, share) for inputs in ("preserve", "restore") for share in (0.25, 1.0, 4.0)), Case("restore"))
 

@@ -13,12 +13,12 @@ from typing import Any
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.measurement import LeftOut, Measurement, Shape
+from bilinear.measure.bench import require_gpu
+from bilinear.measure.bench_library import library_calls
+from bilinear.measure.bench_machine import gpu_state, machine
+from bilinear.measure.timing import Call, interleaved, median, queued
 from bilinear.planner.choice import Choice
 from bilinear.reporting.bench_table import bench_row
-from bilinear.runtime.bench import require_gpu
-from bilinear.runtime.bench_library import library_calls
-from bilinear.runtime.bench_machine import gpu_state, machine
-from bilinear.runtime.bench_timing import Call, interleaved, median, queued
 
 __all__ = [
     "Call",

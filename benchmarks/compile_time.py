@@ -29,7 +29,7 @@ import os, time
 os.environ["BILINEAR_CACHE_DIR"] = {folder!r}
 import bilinear
 from bilinear.codegen.program import build_program
-from bilinear.planner.prepare import prepare
+from bilinear.lowering.prepare import prepare
 from bilinear.codegen import nvrtc
 nvrtc.compiler_version()
 loaded = bilinear.load("msmes")

@@ -20,8 +20,8 @@ from common import Call, median, save
 
 import bilinear
 from bilinear.frontend import load
-from bilinear.planner.plan import make_plan
-from bilinear.planner.prepare import prepare
+from bilinear.lowering.place import make_plan
+from bilinear.lowering.prepare import prepare
 
 Configuration = tuple[str, int]
 

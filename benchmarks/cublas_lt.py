@@ -15,9 +15,9 @@ from typing import Any
 import cupy
 from common import Call, beside_libraries, save
 
-from bilinear.runtime.bench_shapes import grid
-from bilinear.runtime.cublas_lt import launch_of
-from bilinear.runtime.library import gemm_of
+from bilinear.backends.cublas import gemm_of
+from bilinear.backends.cublas_lt import launch_of
+from bilinear.measure.bench_shapes import grid
 
 MOST = 10**10
 """Multiplications of the largest shape."""

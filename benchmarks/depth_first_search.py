@@ -15,7 +15,7 @@ from published import published
 
 from bilinear.frontend import load
 from bilinear.ir.scheme import Scheme
-from bilinear.planner.depth_first import find_depth_first
+from bilinear.scheduling.depth_first.find import find_depth_first
 from bilinear.verify.schedule import prove_schedule
 
 SHIPPED = ("naive2x2", "strassen", "winograd", "hopcroft_kerr", "laderman")

@@ -18,7 +18,7 @@ from typing import Any
 
 from model import plan_of, profile, way_of
 
-from bilinear.ir.plan import SIZES, SMALL, USUAL, Plan
+from bilinear.ir.placement import SIZES, SMALL, USUAL, Plan
 from bilinear.planner.device import Device, ElementRates, Table, TileRates, at, load_device
 from bilinear.planner.model import ITEMSIZE, LinearWork, Profile, is_aligned, predict
 from bilinear.resources import write_file

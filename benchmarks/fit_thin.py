@@ -18,7 +18,7 @@ import fit_device
 from fit_device import OF_TILES, Point, What, errors, fit, together
 from model import plan_of, profile
 
-from bilinear.ir.plan import IN_DOUBLES
+from bilinear.ir.placement import IN_DOUBLES
 from bilinear.planner.device import Device, load_device
 from bilinear.planner.model import is_aligned
 from bilinear.planner.ways import Way

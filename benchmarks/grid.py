@@ -15,10 +15,10 @@ from pathlib import Path
 
 from common import need_gpu, tell
 
+from bilinear.measure import bench_shapes
+from bilinear.measure.bench import GRID, collect, described, effort, measure
+from bilinear.measure.bench_tasks import AUTO, Task, build_ahead, choose
 from bilinear.reporting.bench_table import grid_summary
-from bilinear.runtime import bench_shapes
-from bilinear.runtime.bench import GRID, collect, described, effort, measure
-from bilinear.runtime.bench_tasks import AUTO, Task, build_ahead, choose
 
 
 def main() -> None:

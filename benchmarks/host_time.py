@@ -83,13 +83,13 @@ def prepared(options: dict[str, Any], a: Any, b: Any, c: Any) -> tuple[int, Call
     """
     import cupy
 
+    from bilinear.backends import cuda_executor
+    from bilinear.backends.bound_launches import CELL
+    from bilinear.backends.executor import allocate_workspace
     from bilinear.frontend import load
-    from bilinear.runtime import cuda_executor
-    from bilinear.runtime.bench_library import library_calls
-    from bilinear.runtime.bound import CELL
+    from bilinear.measure.bench_library import library_calls
     from bilinear.runtime.decide import plan_for
-    from bilinear.runtime.executor import allocate_workspace
-    from bilinear.runtime.fitted import Recipe
+    from bilinear.runtime.recipe import Recipe
 
     if "algorithm" not in options:
         call = library_calls(a, b, c)["cublas"]
@@ -138,7 +138,8 @@ def measure(name: str, size: int, dtype: str) -> dict[str, Any]:
 
 def pretend() -> None:
     """A `cupy` whose arrays have a layout and an address but no memory, and whose functions do nothing."""
-    from bilinear.runtime import auto, cuda_executor
+    from bilinear.backends import cuda_executor
+    from bilinear.runtime import auto
 
     addresses = count(2**40, 2**36)
 

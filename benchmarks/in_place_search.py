@@ -23,10 +23,10 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
 from bilinear.ir.scheme import Scheme
+from bilinear.lowering.prepare import runnable
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
-from bilinear.planner.in_place import Progress, find_in_place
-from bilinear.planner.in_place_sequential import find_sequential
-from bilinear.planner.prepare import runnable
+from bilinear.scheduling.in_place.find import Progress, find_in_place
+from bilinear.scheduling.in_place.sequential import find_sequential
 from bilinear.verify.schedule import prove_schedule
 
 SHIPPED = ("naive2x2", "strassen", "winograd", "hopcroft_kerr", "laderman")

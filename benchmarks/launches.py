@@ -14,12 +14,12 @@ from typing import Any
 import cupy
 from common import classical, interleaved, median, save
 
+from bilinear.backends.cuda_executor import CudaExecutor
+from bilinear.backends.executor import allocate_workspace, execute, lay_out
 from bilinear.frontend import load
 from bilinear.ir.schedule import LinearStage, Schedule
-from bilinear.planner.plan import make_plan
-from bilinear.planner.prepare import natural_inputs, prepare
-from bilinear.runtime.cuda_executor import CudaExecutor
-from bilinear.runtime.executor import allocate_workspace, execute, lay_out
+from bilinear.lowering.place import make_plan
+from bilinear.lowering.prepare import natural_inputs, prepare
 
 
 def copy_rate(dtype: str) -> float:

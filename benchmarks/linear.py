@@ -15,16 +15,16 @@ from common import gpu_state, interleaved, median, save
 from cupy.cuda.function import Module
 from launches import copy_rate
 
-from bilinear.codegen import schedule_to_launches as lowering
+from bilinear.backends.bound_launches import grid_blocks, launch_arguments
+from bilinear.backends.cuda_executor import ELEMENTS
+from bilinear.codegen import lower as lowering
 from bilinear.codegen.nvrtc import Built, build
 from bilinear.codegen.render import render
 from bilinear.frontend import load
 from bilinear.ir.kernel import Launch
 from bilinear.ir.number import to_float
 from bilinear.ir.schedule import Block, LinearStage, Schedule
-from bilinear.planner.prepare import natural_inputs, prepare
-from bilinear.runtime.bound import grid_blocks, launch_arguments
-from bilinear.runtime.cuda_executor import ELEMENTS
+from bilinear.lowering.prepare import natural_inputs, prepare
 
 LARGEST_CHECKED = 4096
 Spaces = dict[str, Any]

@@ -24,16 +24,16 @@ from common import classical, gpu_state, interleaved, median, save
 
 import bilinear
 from bilinear.codegen.program import build_program
-from bilinear.ir.plan import IN_DOUBLES, LARGE, SIZES, SMALL, USUAL, Plan
+from bilinear.ir.placement import IN_DOUBLES, LARGE, SIZES, SMALL, USUAL, Plan
 from bilinear.ir.schedule import Schedule
+from bilinear.lowering.place import make_plan
+from bilinear.lowering.prepare import Level, plain, prepare_levels
+from bilinear.measure.timing import each_milliseconds
 from bilinear.planner.choice import Problem
 from bilinear.planner.choose import LEAST_BLOCK, make_choice
 from bilinear.planner.device import Device, load_device
 from bilinear.planner.model import ITEMSIZE, Profile, library_seconds, predict, profile_of, stage_seconds
-from bilinear.planner.plan import make_plan
-from bilinear.planner.prepare import Level, plain, prepare_levels
 from bilinear.planner.ways import Way, algorithm_named
-from bilinear.runtime.bench_timing import each_milliseconds
 
 Shape = tuple[int, int, int]
 LIBRARY = "library"
@@ -151,8 +151,8 @@ def build_all(ways: tuple[Way, ...], dtypes: list[str]) -> None:
 
 def stage_times(way: Way, tile: int, shape: Shape, a: Any, b: Any, c: Any) -> list[float]:
     """Milliseconds of each stage of the core, by events around every launch; the second of two runs."""
-    from bilinear.runtime.cuda_executor import CudaExecutor
-    from bilinear.runtime.executor import allocate_workspace, lay_out
+    from bilinear.backends.cuda_executor import CudaExecutor
+    from bilinear.backends.executor import allocate_workspace, lay_out
 
     plan, executor = plan_of(way, shape, str(a.dtype), tile), CudaExecutor()
     spaces = lay_out(plan, a, b, c, allocate_workspace(executor, plan, c))

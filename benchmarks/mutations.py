@@ -23,7 +23,7 @@ from mutants import Oracle, expanded, mutant, mutations, verdicts
 from published import published
 
 from bilinear.frontend import load
-from bilinear.frontend.library import shipped
+from bilinear.frontend.algorithms import shipped
 from bilinear.ir.scheme import Scheme
 from bilinear.verify.scheme import prove_scheme
 

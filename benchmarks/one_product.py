@@ -6,10 +6,10 @@ import sys
 
 import cupy
 
-from bilinear.planner.plan import make_plan
-from bilinear.planner.prepare import plain
-from bilinear.runtime.cuda_executor import CudaExecutor
-from bilinear.runtime.executor import execute
+from bilinear.backends.cuda_executor import CudaExecutor
+from bilinear.backends.executor import execute
+from bilinear.lowering.place import make_plan
+from bilinear.lowering.prepare import plain
 
 
 def main() -> None:

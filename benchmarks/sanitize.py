@@ -15,7 +15,7 @@ import cupy
 import numpy as np
 
 import bilinear
-from bilinear.ir.plan import TILES
+from bilinear.ir.placement import TILES
 
 NAMED: tuple[tuple[str, Any, int], ...] = (
     ("msmes", "restore", 1),

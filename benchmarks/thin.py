@@ -16,7 +16,7 @@ from typing import Any
 from common import on_device, pinned, save, tell_row
 
 from bilinear.ir.measurement import Shape
-from bilinear.ir.plan import IN_DOUBLES, SIZES
+from bilinear.ir.placement import IN_DOUBLES, SIZES
 from bilinear.planner.choose import LEAST_PLAIN_BLOCK
 
 FAMILIES = {"float32": 80, "float64": 20}

@@ -13,16 +13,16 @@ from typing import Any
 import cupy
 from common import classical, gpu_state, interleaved, median, save
 
-from bilinear.codegen import schedule_to_launches as lowering
+from bilinear.backends import cuda_executor
+from bilinear.backends.executor import allocate_workspace, execute, lay_out
+from bilinear.codegen import lower as lowering
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.ir.kernel import MmaTile, SimtTile, Tile
-from bilinear.ir.plan import USUAL
+from bilinear.ir.placement import USUAL
 from bilinear.ir.schedule import ProductStage, Schedule
-from bilinear.planner.plan import make_plan
-from bilinear.planner.prepare import natural_inputs, plain, prepare
-from bilinear.runtime import cuda_executor
-from bilinear.runtime.executor import allocate_workspace, execute, lay_out
+from bilinear.lowering.place import make_plan
+from bilinear.lowering.prepare import natural_inputs, plain, prepare
 
 MORE: dict[str, tuple[SimtTile | MmaTile, ...]] = {
     "float64": (

@@ -11,7 +11,7 @@ from typing import Any
 
 from common import on_device, pinned, save, tell_row
 
-from bilinear.ir.plan import IN_DOUBLES, LARGE, SMALL, USUAL
+from bilinear.ir.placement import IN_DOUBLES, LARGE, SMALL, USUAL
 
 EVEN = ((4096, 4096, 4096), (4097, 4096, 4096))
 UNEVEN = (

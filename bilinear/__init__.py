@@ -25,7 +25,7 @@ __all__ = [
 if TYPE_CHECKING:
     from bilinear.driver import Algorithm, compile, from_arrays, import_table, load
     from bilinear.errors import BilinearError, StageError
-    from bilinear.planner.saved import load_plan, save_plan
+    from bilinear.planner.plan_files import load_plan, save_plan
     from bilinear.runtime.auto import plan
     from bilinear.runtime.matmul import matmul
 
@@ -37,10 +37,10 @@ _HOMES = {
     "from_arrays": "bilinear.driver",
     "import_table": "bilinear.driver",
     "load": "bilinear.driver",
-    "load_plan": "bilinear.planner.saved",
+    "load_plan": "bilinear.planner.plan_files",
     "matmul": "bilinear.runtime.matmul",
     "plan": "bilinear.runtime.auto",
-    "save_plan": "bilinear.planner.saved",
+    "save_plan": "bilinear.planner.plan_files",
 }
 
 

@@ -9,15 +9,15 @@ from typing import Any
 
 from bilinear import __version__, frontend
 from bilinear.algebra.fold_bases import on_blocks
-from bilinear.codegen.output import output_files, write_folder
+from bilinear.artifact.write import output_files, write_folder
 from bilinear.codegen.program import Program, Progress, build_program, no_progress
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
+from bilinear.frontend.printer import print_scheme
 from bilinear.interchange.importing import Imported, import_arrays, import_scheme
-from bilinear.ir.plan import IN_DOUBLES, INPUTS, USUAL
-from bilinear.ir.printer import print_scheme
-from bilinear.planner.prepare import Prepared, natural_inputs, plain, prepare
-from bilinear.planner.rings import coefficients_of, require_elements
+from bilinear.ir.placement import IN_DOUBLES, INPUTS, USUAL
+from bilinear.lowering.coefficients import coefficients_of, require_elements
+from bilinear.lowering.prepare import Prepared, natural_inputs, plain, prepare
 from bilinear.reporting.examine import DTYPES, certificate_for, examine, report_of
 from bilinear.reporting.report import Report
 from bilinear.runtime.matmul import matmul

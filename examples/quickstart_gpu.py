@@ -3,7 +3,7 @@
 import sys
 
 import bilinear
-from bilinear.runtime.doctor import examine, why_no_gpu
+from bilinear.backends.doctor import examine, why_no_gpu
 
 reason = why_no_gpu()
 if reason is not None:

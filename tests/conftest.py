@@ -32,7 +32,7 @@ def _gpu(request: pytest.FixtureRequest) -> None:
     """Skip tests marked `gpu` where no device is usable, with the reason."""
     if request.node.get_closest_marker("gpu") is None:
         return
-    from bilinear.runtime.doctor import why_no_gpu
+    from bilinear.backends.doctor import why_no_gpu
 
     reason = why_no_gpu()
     if reason is not None and request.config.getoption("--require-gpu"):

@@ -146,7 +146,7 @@ def test_a_link_to_a_folder_stays_a_link(shell: Shell, tmp_path: Path) -> None:
 
 @needs_nvrtc
 def test_nothing_is_written_where_the_check_fails(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bilinear.runtime import check
+    from bilinear.measure import check_multiply as check
 
     monkeypatch.setattr(check, "error_allowance", lambda *facts: 0.0)
     status, out, err = shell("compile", "strassen", "-o", tmp_path / "out", "--arch", "sm_90", "--dtype", "float64", "--shape", "99")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bilinear.algebra.common_ring import reciprocal, reduced
 from bilinear.algebra.fold_bases import bases_of
 from bilinear.algebra.maps import after, table_of
-from bilinear.algebra.rings import reciprocal, reduced
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, exact, residue

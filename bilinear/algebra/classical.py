@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bilinear.algebra.bounds import require_size
-from bilinear.algebra.rings import INTEGERS
-from bilinear.algebra.tell import numbered
+from bilinear.algebra.common_ring import INTEGERS
+from bilinear.algebra.credits import numbered
+from bilinear.algebra.size_limits import require_size
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.scheme import Scheme
 

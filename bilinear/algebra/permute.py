@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bilinear.algebra.credits import shortened
 from bilinear.algebra.fold_bases import on_blocks
 from bilinear.algebra.maps import reading, reordered, transposed
-from bilinear.algebra.tell import shortened
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.scheme import Bases, Scheme
 

@@ -31,11 +31,11 @@ def bench(
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with pictures and the table.")] = None,
 ) -> None:
     """Measure plans on the GPU here beside the library, each checked in the same run."""
+    from bilinear.measure import bench as measuring
+    from bilinear.measure.bench_tasks import build_ahead, tasks_for
     from bilinear.reporting.bench_page import bench_html
     from bilinear.reporting.bench_plot import bench_png, require_matplotlib
     from bilinear.reporting.bench_table import bench_table, grid_summary
-    from bilinear.runtime import bench as measuring
-    from bilinear.runtime.bench_tasks import build_ahead, tasks_for
 
     if sum((sizes is not None, shapes_file is not None, grid)) > 1:
         raise fail("E684", "--sizes, --shapes-file and --grid each say what is measured", "give one of them")

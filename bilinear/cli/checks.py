@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bilinear.errors import BilinearError, Diagnostic
 
 if TYPE_CHECKING:
-    from bilinear.runtime.check import Check
+    from bilinear.measure.check_multiply import Check
 
 
 def check_table(checks: list[Check]) -> str:

@@ -31,10 +31,10 @@ def combine(
 ) -> None:
     """Find the least rank that sums and products of known schemes reach for a format, and say how."""
     from bilinear.algebra.best_rank import best_recipes
-    from bilinear.algebra.rings import lies_over
+    from bilinear.algebra.common_ring import lies_over
     from bilinear.interchange.gather import schemes_of, shipped_schemes
     from bilinear.interchange.importing import known_ring
-    from bilinear.planner.prepare import proved
+    from bilinear.lowering.prepare import proved
 
     asked, ring = read_shape(shape), known_ring(over or " ")
     assert ring is not None, "it has a default"
@@ -72,7 +72,7 @@ def _parts(recipes: Iterable[Recipe]) -> list[Scheme]:
 
 def _made(recipe: Recipe, name: str) -> Scheme:
     """The scheme of a recipe, proved."""
-    from bilinear.planner.prepare import proved
+    from bilinear.lowering.prepare import proved
 
     scheme = replace(recipe.made(), name=name, places=None)
     proved(scheme)
@@ -81,7 +81,7 @@ def _made(recipe: Recipe, name: str) -> Scheme:
 
 def _written(scheme: Scheme, recipe: Recipe) -> str:
     """A scheme in the language, below its recipe."""
-    from bilinear.frontend.writing import readable_text
+    from bilinear.frontend.write_scheme import readable_text
 
     expression = " ".join(recipe.expression.splitlines())  # the name of a file may have several lines, a comment has one
     head = f"# {recipe.rank} products in place of {recipe.m * recipe.k * recipe.n}: {expression}\n"

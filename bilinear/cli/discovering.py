@@ -14,7 +14,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.resources import write_file
 
 if TYPE_CHECKING:
-    from bilinear.discovery.search import Found
+    from bilinear.discovery.flip_search import Found
 
 
 def discover(
@@ -31,7 +31,7 @@ def discover(
 ) -> None:
     """Look for a scheme of a low rank by a walk in the flip graph, over the coefficients -1, 0 and 1; what is found is proved."""
     from bilinear.codegen.cache import default_cache
-    from bilinear.discovery.search import Task, discover
+    from bilinear.discovery.flip_search import Task, discover
 
     task = Task(read_shape(format), rank, seed, walkers)
     seconds = read_seconds(time)
@@ -49,7 +49,7 @@ def discover(
 
 def _write(found: Found, output: Path | None) -> Path | None:
     """Write the scheme, named like its file where that can be a name; None where there is none below the classical rank."""
-    from bilinear.ir.printer import print_scheme
+    from bilinear.frontend.printer import print_scheme
 
     if found.scheme is None:
         return None

@@ -28,7 +28,7 @@ def import_(
 ) -> None:
     """Read a published scheme, prove it, and write it in the language; of a folder, prove every file."""
     from bilinear.algebra.fold_bases import on_blocks
-    from bilinear.frontend.writing import readable_text
+    from bilinear.frontend.write_scheme import readable_text
     from bilinear.interchange.importing import Imported, import_file, known_ring
 
     if c not in ("", "rows", "columns"):

@@ -13,7 +13,7 @@ from bilinear.cli.options import Json, words
 from bilinear.errors import fail
 
 if TYPE_CHECKING:
-    from bilinear.reporting.library import LibraryRow
+    from bilinear.reporting.shipped import LibraryRow
 
 ANY = "*"
 MOST_DIGITS = 10
@@ -26,7 +26,7 @@ def list_algorithms(
     as_json: Json = False,
 ) -> None:
     """List the shipped schemes: what they cost, and how they run."""
-    from bilinear.reporting.library import library_rows
+    from bilinear.reporting.shipped import library_rows
     from bilinear.reporting.table import aligned
 
     sizes, over = _read_format(format), _read_ring(ring)

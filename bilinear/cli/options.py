@@ -126,7 +126,7 @@ def check_inputs(inputs: str | None) -> None:
 
 def devices(asked: str = "all") -> list[Any]:
     """The usable ones among those that are asked for (E505, E512)."""
-    from bilinear.runtime.doctor import why_no_gpu
+    from bilinear.backends.doctor import why_no_gpu
 
     reason = why_no_gpu()
     if asked not in ("cpu", "gpu", "all"):

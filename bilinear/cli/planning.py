@@ -29,10 +29,10 @@ def schedule(
 ) -> None:
     """Find a schedule for a scheme, and write it in the language."""
     from bilinear.frontend import load
-    from bilinear.ir.printer import print_schedule, print_scheme
-    from bilinear.planner.in_place import find_in_place
-    from bilinear.planner.in_place_write import scaling_itself
-    from bilinear.planner.prepare import proved, proved_schedule, runnable
+    from bilinear.frontend.printer import print_schedule, print_scheme
+    from bilinear.lowering.prepare import proved, proved_schedule, runnable
+    from bilinear.scheduling.in_place.find import find_in_place
+    from bilinear.scheduling.in_place.schedule import scaling_itself
 
     if in_place == depth_first:
         what = "two kinds of schedule are named" if in_place else "no kind of schedule is named"
@@ -80,10 +80,10 @@ def _write_found(text: str, facts: str, output: Path | None) -> None:
 
 def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: int, seconds: float) -> tuple[str, str]:
     """A depth-first schedule in the language, and what it costs."""
-    from bilinear.ir.printer import print_schedule, print_scheme
-    from bilinear.planner.depth_first import find_depth_first
-    from bilinear.planner.depth_first_text import saying_its_scaling
-    from bilinear.planner.prepare import proved_schedule
+    from bilinear.frontend.printer import print_schedule, print_scheme
+    from bilinear.lowering.prepare import proved_schedule
+    from bilinear.scheduling.depth_first.find import find_depth_first
+    from bilinear.scheduling.depth_first.scaling import saying_its_scaling
 
     with progress_bar() as progress:
         found = find_depth_first(

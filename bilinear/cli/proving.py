@@ -44,8 +44,8 @@ def compile(
 ) -> None:
     """Prove an algorithm, compile it to CUDA kernels, and check the multiply on real input."""
     from bilinear import driver
-    from bilinear.codegen.output import require_folder
-    from bilinear.runtime.check import check
+    from bilinear.artifact.write import require_folder
+    from bilinear.measure.check_multiply import check
 
     dtypes, size = read_dtypes(dtype), read_shape(shape)
     if output is not None:
@@ -94,7 +94,7 @@ def verify(
         _verify_built(built, as_json)
         return
     from bilinear.frontend import load
-    from bilinear.planner.prepare import natural_inputs
+    from bilinear.lowering.prepare import natural_inputs
     from bilinear.reporting.examine import certificate_of, examine, refusal
 
     check_inputs(inputs)
@@ -118,7 +118,7 @@ def verify(
 
 
 def _verify_built(folder: Path, as_json: bool) -> None:
-    from bilinear.runtime.verify_built import verify_built
+    from bilinear.artifact.check import verify_built
 
     with progress_bar() as progress:
         check = verify_built(folder, progress=progress)

@@ -24,7 +24,7 @@ from bilinear.cli.options import (
 from bilinear.errors import fail
 
 if TYPE_CHECKING:
-    from bilinear.runtime.check import Check
+    from bilinear.measure.check_multiply import Check
 
 
 def run(
@@ -39,8 +39,8 @@ def run(
 ) -> None:
     """Run the multiply on real input, check it against the classical one, and time both once."""
     from bilinear.frontend import load
-    from bilinear.planner.prepare import natural_inputs
-    from bilinear.runtime.check import check
+    from bilinear.lowering.prepare import natural_inputs
+    from bilinear.measure.check_multiply import check
 
     check_inputs(inputs)
     size, dtypes = read_shape(shape), read_dtypes(dtype)
@@ -60,7 +60,7 @@ def run(
 def show(algorithm: Algorithm) -> None:
     """Print an algorithm in the language: its tables, or its equations and stages, as they were understood."""
     from bilinear.frontend import load
-    from bilinear.ir.printer import print_schedule, print_scheme
+    from bilinear.frontend.printer import print_schedule, print_scheme
 
     loaded = load(algorithm)
     print(print_scheme(loaded.scheme), end="")
@@ -70,8 +70,8 @@ def show(algorithm: Algorithm) -> None:
 
 def doctor(as_json: Json = False) -> None:
     """Say what this machine can do, and what to install for the rest."""
+    from bilinear.backends.doctor import examine
     from bilinear.reporting.table import aligned
-    from bilinear.runtime.doctor import examine
 
     findings = examine()
     if as_json:

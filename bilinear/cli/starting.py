@@ -54,7 +54,7 @@ def starting_text(name: str, m: int, k: int, n: int, rank: int | None) -> str:
     Raises `BilinearError`: E241 where the name cannot be written, E671 where no scheme has this rank, E673 where the table is too large.
     """
     from bilinear.algebra.classical import classical
-    from bilinear.ir.printer import print_scheme
+    from bilinear.frontend.printer import print_scheme
     from bilinear.ir.ring import RATIONALS
 
     if (m * k * n if rank is None else rank) * (m * k + k * n + m * n) > MOST_CELLS:
@@ -66,7 +66,7 @@ def starting_text(name: str, m: int, k: int, n: int, rank: int | None) -> str:
 
 def blank(name: str, m: int, k: int, n: int, rank: int) -> Scheme:
     """A scheme whose coefficients are all 0."""
-    from bilinear.algebra.tell import numbered
+    from bilinear.algebra.credits import numbered
     from bilinear.ir.linear import LinearMap
     from bilinear.ir.scheme import Scheme
 

@@ -70,7 +70,7 @@ def tune(
 
 def _shapes(sizes: str | None, file: Path | None) -> Sequence[Shape] | None:
     """For what plans are timed; None where nothing is named."""
-    from bilinear.runtime.bench_shapes import read_shapes_file, read_sizes
+    from bilinear.measure.bench_shapes import read_shapes_file, read_sizes
 
     if sizes is not None and file is not None:
         raise fail("E684", "--search and --shapes-file each say for what plans are timed", "give one of them")
@@ -81,8 +81,9 @@ def _shapes(sizes: str | None, file: Path | None) -> Sequence[Shape] | None:
 
 def _describe(keep: bool, is_told: bool = True) -> Device:
     """The description of the GPU here, measured now, and kept where that is asked for."""
-    from bilinear.runtime.tune import tune as measure
-    from bilinear.runtime.tuned import driver_version, keep_description
+    from bilinear.backends.gpu import driver_version
+    from bilinear.measure.describe_device import tune as measure
+    from bilinear.planner.kept_plans import keep_description
 
     with progress_bar() as progress:
         device = measure(progress)
@@ -95,11 +96,12 @@ def _describe(keep: bool, is_told: bool = True) -> Device:
 
 def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, workspace: int | str, describe: bool, as_json: bool) -> None:
     """Time, keep and show the fastest plans; what was kept before an error is shown, too."""
+    from bilinear.backends.gpu import driver_version, gpu_name
+    from bilinear.measure.bench import require_gpu
+    from bilinear.measure.time_plans import require_use, search
     from bilinear.planner.choice import Choice
+    from bilinear.planner.kept_plans import folder_of_plans, keep_plan
     from bilinear.runtime.auto import budget_and_buffer, current_device
-    from bilinear.runtime.bench import require_gpu
-    from bilinear.runtime.search import require_use, search
-    from bilinear.runtime.tuned import driver_version, folder_of_plans, gpu_name, keep_plan
 
     if inputs not in ("preserve", "restore"):
         raise fail("E513", f"inputs={inputs!r}: plans are timed on the same inputs again and again", "choose preserve or restore")
@@ -127,7 +129,7 @@ def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, worksp
 
 
 def _show(choices: Sequence[Choice], left_out: Sequence[LeftOut], folder: Path, as_json: bool) -> None:
-    from bilinear.planner.saved import plan_json
+    from bilinear.planner.plan_files import plan_json
     from bilinear.reporting.plans import timed_table
 
     if as_json:

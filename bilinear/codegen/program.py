@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.nvrtc import Built, build
 from bilinear.codegen.render import render
-from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.ir.kernel import Kernel, Launch
-from bilinear.ir.plan import USUAL
+from bilinear.ir.placement import USUAL
 from bilinear.ir.schedule import Schedule
 
 ELEMENTS = {"float64": "double", "float32": "float"}

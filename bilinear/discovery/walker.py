@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bilinear.algebra.credits import numbered
 from bilinear.algebra.maps import transposed
 from bilinear.algebra.normalise_signs import normalise_signs
-from bilinear.algebra.tell import numbered
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.scheme import Scheme
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bilinear.frontend.library import Loaded, load, parse_source
+from bilinear.frontend.algorithms import Loaded, load, parse_source
 from bilinear.frontend.lower import Module
 
 __all__ = ["Loaded", "Module", "load", "parse_source"]

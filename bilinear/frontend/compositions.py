@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 
 from bilinear.algebra.classical import classical
+from bilinear.algebra.common_ring import lies_over, maps_of
 from bilinear.algebra.direct_sum import direct_sum
 from bilinear.algebra.maps import number_of_terms
 from bilinear.algebra.permute import rotate, transpose
-from bilinear.algebra.rings import lies_over, maps_of
 from bilinear.algebra.tensor import tensor
 from bilinear.errors import BilinearError
 from bilinear.frontend.headers import read_numbers, read_ring

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from bilinear.algebra.bounds import limits, within_bounds
+from bilinear.algebra.size_limits import limits, within_bounds
 from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.syntax import SchemeHeader, Word
 from bilinear.ir.ring import RINGS, Ring, parse_ring

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from bilinear.errors import BilinearError, fail
+from bilinear.frontend.algorithms import schemes_in
 from bilinear.frontend.files import SUFFIX, shipped
-from bilinear.frontend.library import schemes_in
 from bilinear.interchange.alphatensor import npz_entries
 from bilinear.interchange.importing import Imported, import_file
 from bilinear.interchange.plinopt import stem_of

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bilinear.errors import BilinearError, Diagnostic, fail
+from bilinear.explain.confusions import find_confusions
 from bilinear.interchange.arrays import scheme_from_arrays
 from bilinear.interchange.formats import Format, Reading, format_of, read, require_partners
 from bilinear.interchange.plinopt import read_maps
@@ -16,7 +17,6 @@ from bilinear.interchange.targets import Identified, identify
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.ring import RINGS, Ring, parse_ring
 from bilinear.ir.scheme import Scheme
-from bilinear.verify.confusions import find_confusions
 from bilinear.verify.rings import factors
 from bilinear.verify.scheme import SchemeProof, prove_scheme
 

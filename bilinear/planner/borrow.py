@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from bilinear.ir.plan import Plan
+from bilinear.ir.placement import Plan
+from bilinear.lowering.place import make_plan
 from bilinear.planner.choice import Candidate, Part, Problem
 from bilinear.planner.device import Device
 from bilinear.planner.model import ITEMSIZE, fastest_tile
-from bilinear.planner.plan import make_plan
 from bilinear.planner.ways import FASTEST, RECURSE, Way
 
 HEADS = (*(Way((name,) * levels) for name in RECURSE for levels in (1, 2, 3)), Way((RECURSE[0], FASTEST)))

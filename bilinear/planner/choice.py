@@ -7,12 +7,12 @@ from itertools import groupby
 from math import inf
 
 from bilinear.errors import fail
-from bilinear.ir.plan import INPUTS, USUAL
+from bilinear.ir.placement import INPUTS, USUAL
 from bilinear.planner.model import ITEMSIZE
 from bilinear.version import __version__
 
 LIBRARIES = LIBRARY, CUBLAS, CUBLASLT = "library", "cublas", "cublaslt"
-"""What the library's multiply is: on a GPU what rules of the extents choose (`runtime/library.py`), or one of both by name."""
+"""What the library's multiply is: on a GPU what rules of the extents choose (`backends/cublas.py`), or one of both by name."""
 MOST_EXTENT = 2**31 - 1
 MOST_LEVELS = 20
 """No plan has more: twenty levels of two products each would be a million."""

@@ -8,7 +8,8 @@ from functools import lru_cache
 
 from bilinear.errors import fail
 from bilinear.ir.number import UNIT_ROUNDOFF
-from bilinear.ir.plan import TILES, Plan
+from bilinear.ir.placement import TILES, Plan
+from bilinear.lowering.place import core_of, make_plan
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.choice import LIBRARY, MOST_LEVELS, Candidate, Choice, Problem
 from bilinear.planner.device import Device
@@ -23,7 +24,6 @@ from bilinear.planner.model import (
     library_seconds,
     product_seconds,
 )
-from bilinear.planner.plan import core_of, make_plan
 from bilinear.planner.ways import MOST_PRODUCTS, PLAIN, Way, algorithm_named, authored, lowered, strategies, ways
 from bilinear.resources import implementation_sha256
 
@@ -107,8 +107,8 @@ def pinned_choice(problem: Problem, device: Device, levels: tuple[str, ...]) -> 
     Raises `BilinearError`: E543 for names that are not shipped and for levels that do not fit the problem's limits, E408 for levels that
     cannot stand below each other, E501 for too many products.
     """
-    from bilinear.frontend.library import shipped
-    from bilinear.planner.prepare import Level, prepare_levels
+    from bilinear.frontend.algorithms import shipped
+    from bilinear.lowering.prepare import Level, prepare_levels
 
     unknown = [name for name in levels if name not in shipped()]
     if unknown or not levels:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.plan import TILES
+from bilinear.ir.placement import TILES
 from bilinear.resources import devices_folder
 
 FORMAT = "bilinear-device/3"

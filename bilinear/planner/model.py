@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import cbrt, ceil
 
-from bilinear.ir.plan import TILES, USUAL, Plan, Strip
+from bilinear.ir.placement import TILES, USUAL, Plan, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
 from bilinear.planner.device import Device, TileRates, at
 

@@ -55,8 +55,8 @@ def outline(levels: tuple[str, ...], inputs: str) -> Outline:
 
 def outline_of(levels: tuple[str, ...], inputs: str) -> Outline:
     """The outline of the schedule as it would run: nothing is proved."""
+    from bilinear.lowering.layout import lifetimes
     from bilinear.planner import ways  # all that parses and lowers; the table is there to do without it
-    from bilinear.planner.layout import lifetimes
 
     way = ways.Way(levels, inputs)
     schedule, profile = ways.lowered(way)

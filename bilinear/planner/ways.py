@@ -98,7 +98,7 @@ def hashes(levels: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 @lru_cache(maxsize=64)
 def authored(name: str, inputs: str) -> Schedule:
     """What runs a level of a shipped algorithm."""
-    from bilinear.planner.prepare import authored_schedule
+    from bilinear.lowering.prepare import authored_schedule
 
     loaded = algorithm_named(name)
     return authored_schedule(loaded.scheme, loaded.schedule, inputs)
@@ -114,7 +114,7 @@ def strategies(way: Way) -> tuple[str, ...]:
 @lru_cache(maxsize=64)
 def lowered(way: Way) -> tuple[Schedule, Profile]:
     """The schedule as it would run, and its counts. It is proved when it runs, not here."""
-    from bilinear.planner.prepare import lower_levels
+    from bilinear.lowering.prepare import lower_levels
 
     schedule = lower_levels([authored(name, way.inputs) for name in way.levels], way.inputs)
     return schedule, profile_of(schedule)

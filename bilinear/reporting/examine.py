@@ -8,14 +8,14 @@ from contextlib import suppress
 from bilinear.analysis.accuracy import MOST_LEVELS, LevelsKept, accuracy_facts, levels_kept
 from bilinear.codegen.program import Program
 from bilinear.errors import BilinearError
+from bilinear.explain.refused import RefusedError
 from bilinear.frontend import Loaded
 from bilinear.ir.schedule import Schedule
+from bilinear.lowering.prepare import MOST_PRODUCTS, Prepared, check_promise, is_runnable, prepare, proved, proved_schedule
 from bilinear.passes.mark_first_writes import mark_first_writes
-from bilinear.planner.prepare import MOST_PRODUCTS, Prepared, check_promise, is_runnable, prepare, proved, proved_schedule
 from bilinear.reporting.certificate import certificate_text
 from bilinear.reporting.report import Report, make_report, proof_report
-from bilinear.verify.bounds import TOO_LARGE
-from bilinear.verify.refused import RefusedError
+from bilinear.verify.proof_limits import TOO_LARGE
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
 

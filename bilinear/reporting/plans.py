@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bilinear.planner.choice import LIBRARY, Candidate, Choice, pareto_front
-from bilinear.planner.saved import plan_json
+from bilinear.planner.plan_files import plan_json
 from bilinear.reporting.table import aligned
 
 __all__ = ["limits", "names", "pareto_rows", "pareto_table", "plan_json", "plan_rows", "plan_table", "timed_table"]

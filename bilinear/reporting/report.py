@@ -11,7 +11,7 @@ from bilinear.analysis.accuracy import LevelAccuracy, LevelsKept
 from bilinear.codegen.program import Program
 from bilinear.errors import Diagnostic
 from bilinear.frontend import Loaded
-from bilinear.planner.prepare import Prepared
+from bilinear.lowering.prepare import Prepared
 from bilinear.reporting.schedule_facts import LoweredFacts, ScheduleFacts, lowered_facts, schedule_facts
 from bilinear.reporting.scheme_facts import SchemeFacts, scheme_facts
 from bilinear.verify.schedule import ScheduleProof

@@ -9,7 +9,7 @@ from itertools import count
 from bilinear.analysis.identity import schedule_hash
 from bilinear.ir.number import generator
 from bilinear.ir.schedule import LinearStage, ProductStage, Result, Schedule, Stage
-from bilinear.planner.plan import make_plan
+from bilinear.lowering.place import make_plan
 from bilinear.reporting.product_sums import product_sums
 from bilinear.verify.facts import BlockState, OperandFate, ScheduleCosts, ShapeConditions, StageFact
 from bilinear.verify.schedule import ScheduleProof

@@ -11,7 +11,7 @@ from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, is_negative
 from bilinear.ir.scheme import Scheme, block_name, exponent_of
 from bilinear.verify.scheme import SchemeProof
-from bilinear.verify.telling import told
+from bilinear.verify.shortened import told
 
 Entries = tuple[tuple[int, str], ...]
 """A sparse row: (column from 0, exact coefficient as text)."""

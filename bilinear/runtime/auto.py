@@ -105,7 +105,7 @@ def _index() -> int:
 @lru_cache(maxsize=64)
 def _identity(index: int) -> tuple[str, int]:
     """Name and driver of the current GPU, which has this number."""
-    from bilinear.runtime.tuned import driver_version, gpu_name  # with what finds folders, of which a plan for a named device needs none
+    from bilinear.backends.gpu import driver_version, gpu_name
 
     return gpu_name(), driver_version()
 
@@ -116,7 +116,7 @@ def _described(named: str, index: int) -> Device | None:
         return load_device(named)
     if index < 0:
         return None
-    from bilinear.runtime.tuned import kept_description
+    from bilinear.planner.kept_plans import kept_description
 
     name, driver = _identity(index)
     device = kept_description(name, driver) or device_named(name)
@@ -152,7 +152,7 @@ def problem_of(a: Any, b: Any, out: Any, inputs: str, budget: int | None, accumu
 def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int] | None) -> Choice:
     """What was found for a problem by timing on such a GPU, else what the model chooses."""
     if gpu is not None:
-        from bilinear.runtime.tuned import kept_plan
+        from bilinear.planner.kept_plans import kept_plan
 
         kept = kept_plan(problem, *gpu)
         if kept is not None:

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bilinear.backends.newest import keep
 from bilinear.errors import BilinearError
-from bilinear.ir.plan import Plan
+from bilinear.ir.placement import Plan
+from bilinear.lowering.prepare import check_promise
 from bilinear.planner.choice import LIBRARY, Choice
-from bilinear.planner.prepare import check_promise
 from bilinear.runtime.auto import check_plan_fits, choice_for, gpu_here
-from bilinear.runtime.fitted import Recipe, Same, chosen_recipe, fitted_plan
-from bilinear.runtime.kept import keep
 from bilinear.runtime.problem import ArrayProblem, fit
+from bilinear.runtime.recipe import Recipe, Same, chosen_recipe, fitted_plan
 from bilinear.runtime.safety import is_by_column
 
 log = logging.getLogger("bilinear")

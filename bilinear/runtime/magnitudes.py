@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from bilinear.analysis.drift import BlockDrift, DriftBound, drift_bound
+from bilinear.backends.executor import Executor
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.ir.plan import Plan
+from bilinear.ir.placement import Plan
 from bilinear.ir.schedule import Block
-from bilinear.runtime.executor import Executor
-from bilinear.runtime.fitted import Same
+from bilinear.runtime.recipe import Same
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -11,29 +11,30 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from bilinear.backends.capture import not_captured
+from bilinear.backends.chain import operands_of
+from bilinear.backends.cublas import multiply_of
+from bilinear.backends.executor import Executor, allocate_workspace, execute
+from bilinear.backends.factor import factor
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded, load
-from bilinear.ir.plan import INPUTS, Plan
+from bilinear.ir.placement import INPUTS, Plan
+from bilinear.lowering.prepare import check_promise
 from bilinear.planner.choice import CUBLAS, LIBRARY, Choice
-from bilinear.planner.prepare import check_promise
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime import auto
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
 from bilinear.runtime.auto import budget_and_buffer, check_plan_options, over_budget
-from bilinear.runtime.capture import not_captured
-from bilinear.runtime.chain import operands_of
 from bilinear.runtime.decide import Asked, Decision, decide, plan_for
-from bilinear.runtime.executor import Executor, allocate_workspace, execute
-from bilinear.runtime.fitted import Recipe, Same
-from bilinear.runtime.library import multiply_of
 from bilinear.runtime.magnitudes import check_tolerance, check_tolerance_option
-from bilinear.runtime.problem import ArrayProblem, factor
+from bilinear.runtime.problem import ArrayProblem
+from bilinear.runtime.recipe import Recipe, Same
 from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlanRepeat, Reaches, keep_repeat, key_of, repeated, uses_library
 from bilinear.runtime.safety import check_writable_inputs, is_writable, shares_memory
 from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
-    from bilinear.runtime.cuda_executor import CudaExecutor
+    from bilinear.backends.cuda_executor import CudaExecutor
 
 log = logging.getLogger("bilinear")
 
@@ -366,14 +367,14 @@ def make_executor(kind: Kind) -> Executor:
     """The backend for a kind of array."""
     if kind.on_gpu:
         return _cuda_executor()
-    from bilinear.runtime.numpy_executor import NumpyExecutor
+    from bilinear.backends.numpy_executor import NumpyExecutor
 
     return NumpyExecutor()
 
 
 @cache
 def _cuda_executor() -> CudaExecutor:
-    from bilinear.runtime.cuda_executor import CudaExecutor
+    from bilinear.backends.cuda_executor import CudaExecutor
 
     return CudaExecutor()
 

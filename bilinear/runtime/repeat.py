@@ -6,18 +6,19 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from bilinear.ir.plan import Plan
-from bilinear.runtime.bound import Bound
-from bilinear.runtime.capture import is_captured
-from bilinear.runtime.executor import execute, parts_of, run_parts
-from bilinear.runtime.fitted import Same
-from bilinear.runtime.kept import keep
-from bilinear.runtime.library import Multiply
-from bilinear.runtime.problem import ArrayProblem, factor
+from bilinear.backends.bound_launches import Bound
+from bilinear.backends.capture import is_captured
+from bilinear.backends.cublas import Multiply
+from bilinear.backends.executor import execute, parts_of, run_parts
+from bilinear.backends.factor import factor
+from bilinear.backends.newest import keep
+from bilinear.ir.placement import Plan
+from bilinear.runtime.problem import ArrayProblem
+from bilinear.runtime.recipe import Same
 from bilinear.runtime.safety import reach
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
-    from bilinear.runtime.cuda_executor import CudaExecutor
+    from bilinear.backends.cuda_executor import CudaExecutor
 
 Key = tuple[Any, ...]
 

@@ -11,7 +11,7 @@ import numpy as np
 from bilinear.errors import BilinearError, fail
 
 if TYPE_CHECKING:  # `bilinear.plan` needs none of what an executor imports
-    from bilinear.runtime.executor import Executor
+    from bilinear.backends.executor import Executor
 
 Extents = tuple[int, ...]
 

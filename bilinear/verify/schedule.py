@@ -14,9 +14,9 @@ from bilinear.verify.hazards import find_shared_operands, written_operands
 from bilinear.verify.recovery import operand_fates
 from bilinear.verify.recursion import why_not_recursive
 from bilinear.verify.shapes import shape_conditions
+from bilinear.verify.shortened import first_of
 from bilinear.verify.symbolic_run import SymbolicRun
 from bilinear.verify.symbols import Value
-from bilinear.verify.telling import first_of
 
 ILL_DEFINED = frozenset({"E401", "E402", "E405", "E409"})
 """Faults after which what becomes of A and B is not told."""

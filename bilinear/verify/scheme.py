@@ -16,7 +16,7 @@ from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
 from bilinear.verify.expansion import require_expandable
 from bilinear.verify.rings import RingFacts, facts_of
-from bilinear.verify.telling import told
+from bilinear.verify.shortened import told
 
 MOST_TERMS = 5_000_000
 """Products of three coefficients that a proof adds up; that takes about a second."""

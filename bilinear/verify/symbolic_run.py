@@ -14,10 +14,10 @@ from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Stage, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
-from bilinear.verify.bounds import Bounds
 from bilinear.verify.facts import BlockState, StageFact
 from bilinear.verify.hazards import contended, find_hazards
 from bilinear.verify.identify import Identifier
+from bilinear.verify.proof_limits import Bounds
 from bilinear.verify.steps import steps_of
 from bilinear.verify.symbols import Symbols, Value, is_product
 

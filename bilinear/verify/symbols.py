@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import Block, LinearStage, Schedule
-from bilinear.verify.telling import shortened
+from bilinear.verify.shortened import shortened
 
 Key = TypeVar("Key")
 

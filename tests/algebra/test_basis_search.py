@@ -20,10 +20,10 @@ from bilinear.algebra.share_sums import share_sums
 from bilinear.cli.app import app
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
-from bilinear.frontend.library import compose
+from bilinear.frontend.algorithms import compose
+from bilinear.frontend.printer import print_scheme
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import generator, rational
-from bilinear.ir.printer import print_scheme
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source

@@ -14,7 +14,7 @@ from bilinear.algebra.fold_bases import bases_of, fold_bases
 from bilinear.algebra.recipe import Recipe
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
-from bilinear.frontend.library import compose
+from bilinear.frontend.algorithms import compose
 from bilinear.ir.scheme import Scheme
 from bilinear.verify.scheme import prove_scheme
 

@@ -10,8 +10,9 @@ from shell import Shell
 from bilinear.algebra.recipe import Recipe
 from bilinear.cli.combining import _written
 from bilinear.errors import BilinearError
-from bilinear.frontend import load, parse_source, writing
-from bilinear.frontend.library import compose
+from bilinear.frontend import load, parse_source
+from bilinear.frontend import write_scheme as writing
+from bilinear.frontend.algorithms import compose
 from bilinear.interchange import gather
 from bilinear.source import Source
 from bilinear.verify.scheme import prove_scheme

@@ -23,10 +23,10 @@ from bilinear.algebra.share_sums import Progress, Shared, share_sums
 from bilinear.algebra.share_values import DIGIT, pack, pack_rows, primitive, unpack
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
+from bilinear.frontend.printer import print_scheme
 from bilinear.interchange.importing import import_scheme
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, generator, rational
-from bilinear.ir.printer import print_scheme
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
@@ -254,7 +254,7 @@ def test_the_same_seed_and_work_give_the_same_in_any_process() -> None:
     """Not the order of a set, which another hash seed changes."""
     program = (
         "from bilinear.algebra.share_sums import share_sums; from bilinear.frontend import load; "
-        "from bilinear.ir.printer import print_scheme; "
+        "from bilinear.frontend.printer import print_scheme; "
         "s = share_sums(load('hopcroft_kerr').scheme, seed=3, work=60_000); print(print_scheme(s.scheme), s.work)"
     )
     found = [
@@ -362,7 +362,7 @@ def test_what_the_command_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for _ in range(2):  # a composition is no file, also where one of its name is there
         assert Shell(monkeypatch, capsys)("share", "strassen (x) <1,1,1>", "--work", 1, "-o", "strassen_x_1_1_1.bl")[0] == 0
     with monkeypatch.context() as limits:
-        limits.setattr("bilinear.frontend.writing.MOST_EQUATION_TEXT", 100)
+        limits.setattr("bilinear.frontend.write_scheme.MOST_EQUATION_TEXT", 100)
         status, _, error = Shell(monkeypatch, capsys)("share", "winograd", "-o", "long.bl")
         assert status == 1 and error.startswith("error[E641]: winograd <2,2,2;7> is too large") and not Path("long.bl").exists()
     status, out, error = Shell(monkeypatch, capsys)("share", file, "--time", "soon")

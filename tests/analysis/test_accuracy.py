@@ -36,10 +36,10 @@ from bilinear.ir.number import generator
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import Block
 from bilinear.ir.scheme import Scheme
+from bilinear.lowering.prepare import prepare, runnable
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.nest_levels import nest_levels
 from bilinear.passes.scheme_to_schedule import scheme_to_schedule
-from bilinear.planner.prepare import prepare, runnable
 
 U32 = 2.0**-24
 SCHEMES = ("strassen", "winograd", "laderman", "hopcroft_kerr", "naive2x2")

@@ -16,7 +16,7 @@ from bilinear.ir.evaluation import Add, Evaluation, Instruction, Read
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.schedule import BlockMap, LinearStage
-from bilinear.planner.prepare import prepare
+from bilinear.lowering.prepare import prepare
 
 Own = tuple[int | None, ...]
 COEFFICIENTS = st.sampled_from([1, -1, 2, Fraction(1, 3)])

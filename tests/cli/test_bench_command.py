@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runtime.bench_gpu import Gpu, pretend
+from measure.bench_gpu import Gpu, pretend
 from shell import Shell
 
 from bilinear.ir.measurement import Benchmark, ErrorPoint, Interval, LaunchTime, LeftOut, Load, Measurement, Trust
+from bilinear.measure import bench, bench_shapes, bench_tasks
 from bilinear.reporting import bench_plot
 from bilinear.reporting.bench_chart import error_charts, launch_bars, ratio_charts
 from bilinear.reporting.bench_page import bench_html
 from bilinear.reporting.bench_table import bench_table, grid_summary
-from bilinear.runtime import bench, bench_shapes, bench_tasks
 
 TRUST = Trust(True, True, 1e-13, 1e-9)
 

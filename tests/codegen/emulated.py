@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from bilinear.backends.bound_launches import grid_blocks, launch_arguments, launch_values
+from bilinear.backends.cuda_executor import ELEMENTS
+from bilinear.backends.executor import ready_on_views
+from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
-from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.emulator import Module, Order, compile_on_cpu
 from bilinear.ir.kernel import Argument, Kernel, Launch
-from bilinear.ir.plan import Plan
+from bilinear.ir.placement import Plan
 from bilinear.ir.schedule import Schedule, Stage
-from bilinear.runtime.bound import grid_blocks, launch_arguments, launch_values
-from bilinear.runtime.cuda_executor import ELEMENTS
-from bilinear.runtime.executor import ready_on_views
 
 Step = Callable[[], None]
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from codegen.emulated import EmulatedExecutor, address, c_types
 
-from bilinear.codegen import schedule_to_launches as lowering
+from bilinear.backends.executor import execute
+from bilinear.codegen import lower as lowering
+from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
-from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.emulator import ORDERS, CompileError, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 from bilinear.frontend import load
 from bilinear.ir.kernel import MmaTile, ProductKernel, ScanKernel, SimtTile
-from bilinear.ir.plan import IN_DOUBLES, SIZES, TILES, USUAL
-from bilinear.planner.plan import make_plan
-from bilinear.planner.prepare import plain, prepare
-from bilinear.runtime.executor import execute
+from bilinear.ir.placement import IN_DOUBLES, SIZES, TILES, USUAL
+from bilinear.lowering.place import make_plan
+from bilinear.lowering.prepare import plain, prepare
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 

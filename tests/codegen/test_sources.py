@@ -8,14 +8,14 @@ import pytest
 
 from bilinear.codegen import nvrtc
 from bilinear.codegen.cache import Cache
+from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.program import build_program, distinct_kernels
 from bilinear.codegen.render import render
-from bilinear.codegen.schedule_to_launches import schedule_to_launches
 from bilinear.driver import ARCHITECTURES
 from bilinear.frontend import load
 from bilinear.ir.kernel import LinearKernel, MagnitudeKernel, ProductKernel, ScanKernel
-from bilinear.ir.plan import TILES
-from bilinear.planner.prepare import plain, prepare
+from bilinear.ir.placement import TILES
+from bilinear.lowering.prepare import plain, prepare
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 PINNED = [("msmes", "restore", 1, "double"), ("winograd", "preserve", 1, "float"), ("hopcroft_kerr", "preserve", 1, "double")]

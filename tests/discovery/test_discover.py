@@ -16,7 +16,7 @@ from shell import Shell
 
 from bilinear.cli import discovering
 from bilinear.cli.options import read_seconds
-from bilinear.discovery import search
+from bilinear.discovery import flip_search as search
 from bilinear.frontend import load
 from bilinear.verify.scheme import prove_scheme
 

@@ -13,12 +13,13 @@ import pytest
 from discovery.flips import multiplication
 
 from bilinear.codegen.cache import default_cache
-from bilinear.discovery import engine, search
-from bilinear.discovery.search import Found, Task
+from bilinear.discovery import engine
+from bilinear.discovery import flip_search as search
+from bilinear.discovery.flip_search import Found, Task
 from bilinear.discovery.walker import BEST, classical_walker
 from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source
-from bilinear.ir.printer import print_scheme
+from bilinear.frontend.printer import print_scheme
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
 
@@ -184,7 +185,9 @@ def test_without_numba_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatc
 
 
 def test_numba_is_not_imported_before_a_walk() -> None:
-    program = "import sys, bilinear, bilinear.cli.app, bilinear.cli.discovering, bilinear.discovery.search; print('numba' in sys.modules)"
+    program = (
+        "import sys, bilinear, bilinear.cli.app, bilinear.cli.discovering, bilinear.discovery.flip_search; print('numba' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "False\n"
 
 

@@ -14,8 +14,8 @@ from bilinear.algebra.permute import rotate, transpose
 from bilinear.algebra.tensor import tensor
 from bilinear.errors import BilinearError
 from bilinear.frontend import Module, compositions, load, parse_source
-from bilinear.frontend.library import compose
-from bilinear.ir.printer import print_scheme
+from bilinear.frontend.algorithms import compose
+from bilinear.frontend.printer import print_scheme
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source

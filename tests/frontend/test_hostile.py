@@ -14,8 +14,8 @@ from hostile import MOST_SECONDS, answers
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
-from bilinear.frontend.library import shipped
-from bilinear.planner.prepare import natural_inputs
+from bilinear.frontend.algorithms import shipped
+from bilinear.lowering.prepare import natural_inputs
 from bilinear.reporting.examine import examine, refusal
 from bilinear.source import Source
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
-from bilinear.frontend.library import shipped
+from bilinear.frontend.algorithms import shipped
+from bilinear.frontend.printer import print_schedule, print_scheme
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, exact
-from bilinear.ir.printer import print_schedule, print_scheme
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source
-from bilinear.frontend.library import shipped
+from bilinear.frontend.algorithms import shipped
 from bilinear.source import Source
 
 HEAD = "scheme x <2,2,2;7>\n"

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
+from bilinear.frontend.printer import print_schedule
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, exact, generator
-from bilinear.ir.printer import print_schedule
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Space, Stage, Target
-from bilinear.planner.prepare import check_compilable
+from bilinear.lowering.prepare import check_compilable
 from bilinear.source import Source
 
 ALPHA, BETA = generator("alpha"), generator("beta")

@@ -22,13 +22,13 @@ import bilinear
 from bilinear.cli.app import app
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
-from bilinear.frontend.library import shipped
+from bilinear.frontend.algorithms import shipped
+from bilinear.frontend.printer import print_scheme
 from bilinear.interchange.exporting import WRITERS, export_files, what_is_lost
 from bilinear.interchange.formats import FORMATS, format_of, read
 from bilinear.interchange.importing import Imported, import_file, import_scheme, turned
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, generator
-from bilinear.ir.printer import print_scheme
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Bases, Scheme
 from bilinear.resources import write_files

@@ -12,8 +12,8 @@ from trace_oracle import leaves_no_trace, lost_everywhere
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
+from bilinear.frontend.printer import print_schedule
 from bilinear.interchange.fflas import ForeignSchedule, read_fflas
-from bilinear.ir.printer import print_schedule
 from bilinear.source import Source
 from bilinear.verify.facts import LINEAR, LOST, RESTORED
 from bilinear.verify.schedule import ScheduleProof, prove_schedule

@@ -16,8 +16,8 @@ import pytest
 from bilinear.frontend import load
 from bilinear.ir.number import Symbolic
 from bilinear.ir.ring import Ring
-from bilinear.reporting import library
-from bilinear.reporting.library import LibraryRow, found_rows, index_text, library_rows
+from bilinear.reporting import shipped as library
+from bilinear.reporting.shipped import LibraryRow, found_rows, index_text, library_rows
 from bilinear.resources import algorithms_folder
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import sys
 import pytest
 from shell import Shell
 
-from bilinear.reporting.library import library_rows
+from bilinear.reporting.shipped import library_rows
 
 
 def names(shell: Shell, *options: str) -> list[str]:
@@ -66,6 +66,6 @@ def test_what_is_no_filter(shell: Shell, options: tuple[str, ...], said: str) ->
 
 def test_a_list_needs_no_engine() -> None:
     """It comes from the index: nothing is parsed, and no algebra is imported."""
-    program = "import sys; from bilinear.reporting.library import library_rows; assert library_rows(); print(*sys.modules)"
+    program = "import sys; from bilinear.reporting.shipped import library_rows; assert library_rows(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not {"lark", "sympy", "numpy", "bilinear.frontend.lower"} & set(done.stdout.split())

@@ -11,11 +11,11 @@ from bilinear.analysis.block_maps import components
 from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Schedule, Space
+from bilinear.lowering.prepare import runnable
 from bilinear.passes import fuse_linear_stages as fusing
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.nest_levels import nest_levels
 from bilinear.passes.scheme_to_schedule import scheme_to_schedule
-from bilinear.planner.prepare import runnable
 
 
 def nested(name: str, levels: int) -> Schedule:

@@ -9,10 +9,10 @@ from bilinear.algebra.fold_bases import fold_bases
 from bilinear.analysis.block_maps import components
 from bilinear.frontend import load, parse_source
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
+from bilinear.lowering.prepare import prepare, runnable
 from bilinear.passes.colour_products import colours
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.nest_levels import nest_levels
-from bilinear.planner.prepare import prepare, runnable
 from bilinear.source import Source
 
 SCHEMES = ("naive2x2", "strassen", "winograd", "laderman", "hopcroft_kerr", "karstadt_schwartz", "winograd_223")

@@ -13,7 +13,8 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.ir.plan import IN_DOUBLES, SIZES, TILES
+from bilinear.ir.placement import IN_DOUBLES, SIZES, TILES
+from bilinear.lowering.place import make_plan
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.choice import LIBRARY, Candidate, Problem, pareto_front
 from bilinear.planner.choose import (
@@ -29,8 +30,7 @@ from bilinear.planner.choose import (
 )
 from bilinear.planner.device import load_device
 from bilinear.planner.model import predict
-from bilinear.planner.plan import make_plan
-from bilinear.planner.saved import plan_from_json, plan_json
+from bilinear.planner.plan_files import plan_from_json, plan_json
 from bilinear.planner.ways import PLAIN, Way, lowered, ways
 from bilinear.reporting.plans import pareto_table, plan_table
 

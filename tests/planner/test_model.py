@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from bilinear.codegen.schedule_to_launches import KERNEL_TILES, schedule_to_launches
+from bilinear.codegen.lower import KERNEL_TILES, schedule_to_launches
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.ir.kernel import LinearKernel, ProductKernel
-from bilinear.ir.plan import SMALL, USUAL, Strip
+from bilinear.ir.placement import SMALL, USUAL, Strip
+from bilinear.lowering.place import make_plan
+from bilinear.lowering.prepare import prepare
 from bilinear.planner.device import at, device_named, load_device, parse_device, shipped_devices
 from bilinear.planner.model import (
     LinearWork,
@@ -29,8 +31,6 @@ from bilinear.planner.model import (
     strip_seconds,
     waves,
 )
-from bilinear.planner.plan import make_plan
-from bilinear.planner.prepare import prepare
 
 H200 = load_device("h200")
 RATES = json.loads(H200.json())["float32"]

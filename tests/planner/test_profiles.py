@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bilinear.ir.plan import INPUTS
+from bilinear.ir.placement import INPUTS
 from bilinear.ir.schedule import ProductStage
+from bilinear.lowering.layout import lifetimes
+from bilinear.lowering.place import make_plan
 from bilinear.planner import profiles
 from bilinear.planner.choice import Problem
-from bilinear.planner.layout import lifetimes
-from bilinear.planner.plan import make_plan
 from bilinear.planner.ways import Way, lowered, ways
 
 ALL = tuple(dict.fromkeys((way.levels, way.inputs) for inputs in INPUTS for way in ways(Problem(8192, 8192, 8192, inputs=inputs))))

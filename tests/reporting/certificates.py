@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from bilinear.frontend import load
-from bilinear.planner.prepare import natural_inputs, prepare
+from bilinear.lowering.prepare import natural_inputs, prepare
 from bilinear.reporting.certificate import certificate
 
 Certificate = dict[str, Any]

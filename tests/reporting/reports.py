@@ -11,8 +11,8 @@ from bilinear.errors import BilinearError, Diagnostic
 from bilinear.frontend import Loaded, load, parse_source
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.scheme import Scheme
+from bilinear.lowering.prepare import natural_inputs, prepare
 from bilinear.passes.mark_first_writes import mark_first_writes
-from bilinear.planner.prepare import natural_inputs, prepare
 from bilinear.reporting.report import KernelLine, Report, make_report, proof_report
 from bilinear.resources import algorithms_folder
 from bilinear.source import Source

@@ -23,8 +23,8 @@ from bilinear.ir.number import generator
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Space, Target
 from bilinear.ir.scheme import Scheme
+from bilinear.lowering.prepare import prepare
 from bilinear.passes.mark_first_writes import mark_first_writes
-from bilinear.planner.prepare import prepare
 from bilinear.reporting.certificate import certificate, certificate_text, digest
 
 CHECKER = Path(__file__).parents[2] / "examples" / "check_certificate.py"

@@ -19,7 +19,7 @@ from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import UNIT_ROUNDOFF
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Target
-from bilinear.planner.prepare import natural_inputs, prepare
+from bilinear.lowering.prepare import natural_inputs, prepare
 from bilinear.reporting.examine import examine
 from bilinear.reporting.product_sums import product_sums
 from bilinear.reporting.report import Report

@@ -18,10 +18,12 @@ import pytest
 from codegen.emulated import address, c_type
 from runtime.blas import gemm
 
+from bilinear.backends import cublas as library
+from bilinear.backends import cublas_lt, cuda_executor
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu
 from bilinear.ir.kernel import ProductKernel
-from bilinear.runtime import auto, cublas_lt, cuda_executor, decide, library, repeat
+from bilinear.runtime import auto, decide, repeat
 
 READERS: dict[str, Any] = {"double": ctypes.c_double, "float": ctypes.c_float}
 

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 import bilinear
+from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import BilinearError
-from bilinear.ir.plan import LARGE, SIZES, USUAL
+from bilinear.ir.placement import LARGE, SIZES, USUAL
 from bilinear.planner import choose, ways
 from bilinear.planner.choice import Choice, Problem
 from bilinear.planner.choose import make_choice
 from bilinear.planner.device import Device, load_device
 from bilinear.runtime import auto, decide, matmul
 from bilinear.runtime.arrays import Kind
-from bilinear.runtime.numpy_executor import NumpyExecutor
 
 H200 = load_device("h200")
 SLOW = ((1.0, 0.001),)

@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runtime.built_folders import needs_emulator
+from artifact.built_folders import needs_emulator
 from runtime.operands import integers
 from runtime.pretended_gpu import Array, undescribed
 
 import bilinear
+from bilinear.backends import numpy_executor
 from bilinear.errors import BilinearError, StageError
 from bilinear.planner.choice import Choice, Part
-from bilinear.planner.saved import load_plan, plan_json, save_plan
-from bilinear.runtime import numpy_executor, repeat
+from bilinear.planner.plan_files import load_plan, plan_json, save_plan
+from bilinear.runtime import repeat
 
 DEPTH_FIRST = ("winograd_depth_first",)
 CHAINS: dict[str, tuple[int, tuple[Part, ...]]] = {

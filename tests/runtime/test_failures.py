@@ -13,11 +13,11 @@ import pytest
 from runtime.operands import integers
 
 import bilinear
+from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import StageError
 from bilinear.frontend import load
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
-from bilinear.planner.prepare import prepare
-from bilinear.runtime.numpy_executor import NumpyExecutor
+from bilinear.lowering.prepare import prepare
 
 Step = Callable[[], None]
 Change = Callable[[int, Stage, Step], Step]
@@ -131,7 +131,7 @@ def test_an_error_by_workspace_says_that_operands_are_untouched(at: int, monkeyp
 @pytest.mark.parametrize(("name", "inputs"), [("msmes", "restore"), ("strassen", "preserve")])
 @pytest.mark.parametrize("at", range(3))
 def test_an_error_in_a_strip(name: str, inputs: Any, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bilinear.runtime import executor
+    from bilinear.backends import executor
 
     made = 0
     strip = executor._strip
@@ -162,7 +162,7 @@ def test_an_error_while_operands_are_brought_back_says_so(monkeypatch: pytest.Mo
     stages = stages_of("msmes", 1, "restore")
     at = next(i for i, stage in enumerate(stages) if isinstance(stage, ProductStage))
     change_steps(monkeypatch, stages, failing(at, FloatingPointError("broken")))
-    monkeypatch.setattr("bilinear.runtime.executor.invert_stage", lambda stage: 1 / 0)
+    monkeypatch.setattr("bilinear.backends.executor.invert_stage", lambda stage: 1 / 0)
     a, b, c = operands()
     with pytest.raises(StageError, match="could not be restored") as caught:
         bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
@@ -185,7 +185,7 @@ def test_an_interrupt_waits_for_the_end_of_its_stage(levels: int, inputs: Any, a
 
 
 def test_an_interrupt_during_strips_leaves_operands_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bilinear.runtime import executor
+    from bilinear.backends import executor
 
     strip = executor._strip
     ran: list[int] = []
@@ -211,7 +211,7 @@ def test_an_interrupt_during_strips_leaves_operands_alone(monkeypatch: pytest.Mo
 
 def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """It arrives when all stages and checks are over, while our handler is still there."""
-    from bilinear.runtime import executor
+    from bilinear.backends import executor
 
     real = executor._handlers.signal
 
@@ -292,7 +292,7 @@ def test_another_thread_multiplies_in_place_without_touching_signals() -> None:
 
 def test_an_error_in_one_worker_waits_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing writes the caller's arrays any more when the exception is there."""
-    from bilinear.runtime import numpy_executor
+    from bilinear.backends import numpy_executor
 
     running = threading.Event()
     ended: list[int] = []

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import bilinear
+from bilinear.backends.cublas import SHORT_SUM, gemm_of, multiply_of
+from bilinear.backends.cublas_lt import launch_of
 from bilinear.errors import BilinearError
-from bilinear.ir.plan import LARGE, TILES, USUAL
+from bilinear.ir.placement import LARGE, TILES, USUAL
 from bilinear.planner.choice import Part
-from bilinear.runtime.cublas_lt import launch_of
-from bilinear.runtime.library import SHORT_SUM, gemm_of, multiply_of
 
 pytestmark = pytest.mark.gpu
 

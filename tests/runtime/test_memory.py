@@ -15,12 +15,12 @@ import pytest
 from runtime.operands import laid_out
 
 import bilinear
+from bilinear.backends import numpy_executor
+from bilinear.backends.numpy_executor import LINEAR_BUFFER, MOST_HELD, MOST_WORKERS, PRODUCT_BUFFER, NumpyExecutor
 from bilinear.frontend import load
 from bilinear.ir.schedule import LinearStage
-from bilinear.planner.plan import make_plan
-from bilinear.planner.prepare import prepare
-from bilinear.runtime import numpy_executor
-from bilinear.runtime.numpy_executor import LINEAR_BUFFER, MOST_HELD, MOST_WORKERS, PRODUCT_BUFFER, NumpyExecutor
+from bilinear.lowering.place import make_plan
+from bilinear.lowering.prepare import prepare
 from bilinear.verify.inverse import invert_stage
 
 SMALL_CHANGE = 400_000
@@ -62,7 +62,7 @@ UNTRACED = """
 import resource, sys
 import numpy as np
 import bilinear
-from bilinear.runtime import numpy_executor
+from bilinear.backends import numpy_executor
 
 numpy_executor.PRODUCT_BUFFER, numpy_executor.LINEAR_BUFFER = 1 << 20, 1 << 18
 def operand(rows, columns):

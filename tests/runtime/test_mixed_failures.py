@@ -13,12 +13,12 @@ import pytest
 from runtime.operands import integers
 
 import bilinear
+from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import StageError
 from bilinear.frontend import Loaded, load, parse_source
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Stage
-from bilinear.planner.prepare import Level, prepare, prepare_levels
-from bilinear.runtime.numpy_executor import NumpyExecutor
+from bilinear.lowering.prepare import Level, prepare, prepare_levels
 from bilinear.source import Source
 from bilinear.verify.inverse import invert_stage
 

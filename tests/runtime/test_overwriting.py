@@ -9,13 +9,13 @@ import pytest
 from runtime.operands import integers
 
 import bilinear
+from bilinear.backends import executor
+from bilinear.backends.executor import parts_of
 from bilinear.errors import StageError
 from bilinear.frontend import load
-from bilinear.ir.plan import Strip
-from bilinear.planner.plan import make_plan
-from bilinear.planner.prepare import prepare
-from bilinear.runtime import executor
-from bilinear.runtime.executor import parts_of
+from bilinear.ir.placement import Strip
+from bilinear.lowering.place import make_plan
+from bilinear.lowering.prepare import prepare
 
 CASES: list[tuple[str, Any]] = [("winograd_depth_first", "preserve"), ("winograd_in_place", "restore"), ("winograd_in_place", "consume")]
 SHAPES = [(8, 8, 8), (9, 8, 11), (8, 9, 8), (9, 11, 13)]

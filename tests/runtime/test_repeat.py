@@ -12,16 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from artifact.built_folders import needs_emulator
 from numpy.lib.array_utils import byte_bounds
-from runtime.built_folders import needs_emulator
 from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
-from bilinear.codegen import schedule_to_launches as lowering
+from bilinear.backends import cuda_executor
+from bilinear.backends.newest import keep
+from bilinear.codegen import lower as lowering
 from bilinear.errors import BilinearError
-from bilinear.ir.plan import IN_DOUBLES, SIZES, SMALL, USUAL
-from bilinear.runtime import cuda_executor, repeat
-from bilinear.runtime.kept import keep
+from bilinear.ir.placement import IN_DOUBLES, SIZES, SMALL, USUAL
+from bilinear.runtime import repeat
 
 pytestmark = needs_emulator
 

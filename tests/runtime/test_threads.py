@@ -41,7 +41,7 @@ START = """
 import os, threading, time
 import numpy as np
 import bilinear
-from bilinear.runtime import numpy_executor
+from bilinear.backends import numpy_executor
 numpy_executor._workers = lambda: 4
 a = np.arange(700.0 * 700).reshape(700, 700) % 7
 def right(**options):

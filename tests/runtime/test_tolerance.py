@@ -12,16 +12,16 @@ import pytest
 
 import bilinear
 from bilinear.analysis.drift import DriftBound, drift_bound
+from bilinear.backends.cuda_executor import CudaExecutor
+from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.codegen.render import render
 from bilinear.emulator import ORDERS, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 from bilinear.errors import BilinearError
 from bilinear.frontend import Loaded, load, parse_source
 from bilinear.ir.kernel import MagnitudeKernel
 from bilinear.ir.schedule import Schedule
-from bilinear.planner.prepare import Level, prepare, prepare_levels
-from bilinear.runtime.cuda_executor import CudaExecutor
+from bilinear.lowering.prepare import Level, prepare, prepare_levels
 from bilinear.runtime.magnitudes import _moves
-from bilinear.runtime.numpy_executor import NumpyExecutor
 from bilinear.source import Source
 
 MSMES = load("msmes")

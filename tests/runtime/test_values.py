@@ -15,9 +15,9 @@ from runtime.operands import ALGORITHMS, LAYOUTS, integers, laid_out
 
 import bilinear
 from bilinear.analysis.accuracy import error_allowance
+from bilinear.backends import numpy_executor
 from bilinear.frontend import load, parse_source
-from bilinear.planner.prepare import prepare
-from bilinear.runtime import numpy_executor
+from bilinear.lowering.prepare import prepare
 from bilinear.source import Source
 
 MOST_LEVELS = {"laderman": 2, "hopcroft_kerr": 2}

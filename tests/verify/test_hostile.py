@@ -11,13 +11,13 @@ from hostile import MOST_SECONDS, answers
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
-from bilinear.frontend.library import shipped
+from bilinear.frontend.algorithms import shipped
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
-from bilinear.planner.prepare import prepare
+from bilinear.lowering.prepare import prepare
 from bilinear.source import Source
-from bilinear.verify import bounds
+from bilinear.verify import proof_limits as bounds
 from bilinear.verify.expansion import require_expandable
 from bilinear.verify.hazards import find_hazards
 from bilinear.verify.schedule import prove_schedule

@@ -12,7 +12,7 @@ from mutants import Mutation, Oracle, expanded, mutant, mutations, verdicts
 from published import needs_folder, published
 
 from bilinear.frontend import load
-from bilinear.frontend.library import shipped
+from bilinear.frontend.algorithms import shipped
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import generator
 from bilinear.ir.ring import Ring

@@ -14,10 +14,10 @@ from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
+from bilinear.lowering.prepare import prepare
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels
-from bilinear.planner.prepare import prepare
-from bilinear.reporting.library import library_rows
+from bilinear.reporting.shipped import library_rows
 from bilinear.verify.inverse import invert_stage
 from bilinear.verify.schedule import prove_schedule
 from bilinear.verify.scheme import prove_scheme

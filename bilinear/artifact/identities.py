@@ -1,0 +1,240 @@
+"""The sources of an output folder as polynomial identities: compiled for the CPU over a prime field, run, and compared.
+
+A run of a text whose elements are numbers modulo p = 2^61 - 1 evaluates the polynomials that the text computes, exactly, at the elements
+of A, B and C, alpha and beta. C must come out as alpha * A * B + beta * C, a polynomial of degree 3. Every element carries its formal
+degree too, and one above 3 is refused, so that the difference of what came out and what is wanted has degree 3 at most. Where it is not
+zero, it vanishes at independent uniform nonzero residues with probability 3 / (p - 1) at most (DeMillo and Lipton 1978, Zippel 1979,
+Schwartz 1980). This holds for a text whose branches depend on no element but on beta = 0, as those of the templates do, and takes the
+generator of the elements, which is seeded with 128 bits from the system, for random.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bilinear.artifact.findings import BuiltRow
+from bilinear.artifact.read import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram
+from bilinear.artifact.run import Shape, first_difference, multiply
+from bilinear.codegen.program import Progress
+from bilinear.emulator import ORDERS, CompileError, LaunchError, Module, Order, compile_on_cpu, guarded, guarded_empty, skip_reason
+from bilinear.emulator import field as prime
+from bilinear.errors import BilinearError, Diagnostic, fail
+from bilinear.ir.schedule import Space
+
+WHERE = "CPU, modulo 2^61-1"
+DEGREE = 3
+TRIALS = len(ORDERS)
+"""One for each order of threads and blocks; two would do for a chance below 2^-118."""
+LARGE_GRID = 64
+"""Products of the extents of a grid above which blocks stay within one tile, for the sake of time."""
+MOST_SECONDS = 60.0
+"""What a launch may take; those of two levels take less than one."""
+_INEXACT = re.compile(r"\bReal\([^()]*[.e][^()]*\)")
+_C_TYPES = {"pointer": f"{prime.ELEMENT} *", "index": "long long", "scalar": prime.ELEMENT}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A shape, how A, B and C lie in memory (C rows, F columns, S neither: with gaps), and whether beta is 0 and C undefined."""
+
+    shape: Shape
+    layouts: str
+    beta_is_zero: bool
+
+    def __str__(self) -> str:
+        words = {"C": "rows", "F": "columns", "S": "gaps"}
+        return f"{'/'.join(words[x] for x in self.layouts)}, beta {'= 0' if self.beta_is_zero else 'random'}"
+
+
+def cases(folder: BuiltFolder) -> tuple[Case, ...]:
+    """Blocks of several tiles and slices of depth, also in the strips; deep, tall and wide ones, with and without strips; whole lanes."""
+    grid = folder.grid
+    tall, wide, edge = (136, 140, 129) if math.prod(grid) <= LARGE_GRID else (24, 20, 33)  # edge: one more than tiles take
+    lanes = _shape(grid, (16, 16, 32), strips=False)
+    return (
+        Case(_shape(grid, (tall, 40, wide), strips=False), "CCC", False),
+        Case(_shape(grid, (edge, 17, edge), strips=True), "CFC", True),
+        Case(_shape(grid, (9, 150, 13), strips=True), "FFF", False),
+        Case(_shape(grid, (9, 37, 13), strips=True), "SFC", True),
+        Case(_shape(grid, (edge, 7, 5), strips=False), "CCF", True),
+        Case(_shape(grid, (6, 10, wide + 2), strips=False), "CCC", True),
+        Case(lanes, "FCF", True),
+        Case(lanes, "CSS", False),
+    )
+
+
+def _shape(grid: Shape, block: Shape, strips: bool) -> Shape:
+    """A problem of blocks of this size; with strips, of as many rows and columns more as the grid can leave over."""
+    m, k, n = (steps * extent + (steps - 1 if strips else 0) for steps, extent in zip(grid, block, strict=True))
+    return m, k, n
+
+
+def chance(trials: int) -> str:
+    """The bound on the probability that a wrong text passes so many trials."""
+    return f"2^{-math.floor(trials * (math.log2(prime.PRIME - 1) - math.log2(DEGREE)))}"
+
+
+def check_sources(folder: BuiltFolder, program: BuiltProgram, seed: int, progress: Progress) -> Iterator[BuiltRow | Diagnostic]:
+    """Test the sources of one program: a row for each case; a diagnostic follows the row of the first wrong one, and ends the test.
+
+    C is compared with the classical product modulo p. A and B lie in read-only memory where the folder promises to preserve them, and
+    are compared afterwards where it promises to restore them. Everything lies beside inaccessible pages; a workspace holds random
+    elements, or undefined ones. Diagnostics are E623 (wrong) and E624 (refused by the compiler, or ended by an error).
+    """
+    reason = skip_reason()
+    if reason is None and any(_INEXACT.search(kernel.source) for kernel in program.kernels):
+        reason = "a constant that is no rational number has no image in the field"
+    if reason is not None:
+        yield BuiltRow(program.dtype, WHERE, "-", "-", 0, "", "skipped", reason)
+        return
+    start = time.perf_counter()
+    try:
+        modules = _compile(program)
+    except BilinearError as error:
+        yield BuiltRow(program.dtype, WHERE, "-", "compile the sources", 0, "", "wrong", "", time.perf_counter() - start)
+        yield from error.diagnostics
+        return
+    todo = cases(folder)
+    for number, case in enumerate(todo):
+        progress(f"{program.dtype} sources", number, len(todo))
+        start = time.perf_counter()
+        found = _check_case(folder, program, modules, case, (seed, number))
+        shape, seconds = "x".join(map(str, case.shape)), time.perf_counter() - start
+        verdict, bound = ("passed", chance(TRIALS)) if found is None else ("wrong", "")
+        yield BuiltRow(program.dtype, WHERE, shape, str(case), TRIALS, bound, verdict, "", seconds)  # type: ignore[arg-type]
+        if found is not None:
+            yield found
+            return
+    progress(f"{program.dtype} sources", len(todo), len(todo))
+
+
+def _compile(program: BuiltProgram) -> dict[str, Module]:
+    """Every kernel of a program with the field for its elements."""
+
+    def compiled(kernel: BuiltKernel) -> Module:
+        types = {kernel.name: [_C_TYPES[argument.kind] for argument in kernel.arguments]}
+        try:
+            return compile_on_cpu(kernel.source, types, flags=(f"-DREAL={prime.ELEMENT}",), include=(prime.HEADER,))
+        except CompileError as error:
+            first = next((line for line in str(error).splitlines() if "error:" in line), str(error))
+            note = f"the host's compiler says: {first.strip()}"
+            message = f"{kernel.path} cannot be compiled over a prime field"
+            raise fail("E624", message, AGAIN, notes=(note,)) from None
+
+    with ThreadPoolExecutor() as pool:
+        return dict(zip((kernel.name for kernel in program.kernels), pool.map(compiled, program.kernels), strict=True))
+
+
+def _check_case(
+    folder: BuiltFolder, program: BuiltProgram, modules: dict[str, Module], case: Case, seed: tuple[int, int]
+) -> Diagnostic | None:
+    """The first fault of a case, in some order of threads."""
+    for trial, order in enumerate(ORDERS):
+        generator = np.random.default_rng((*seed, trial))
+        machine = Emulated(program.dtype, modules, order, generator, undefined=trial % 2 == 1)
+        given = f"{program.dtype}, {'x'.join(map(str, case.shape))}, {case}, threads in {order} order"
+        try:
+            fault = _fault(folder, program, machine, case)
+        except (LaunchError, ValueError, OverflowError, MemoryError) as error:
+            return fail("E624", f"a kernel fails: {error}", AGAIN, notes=(given,)).diagnostics[0]
+        if fault is not None:
+            return fail("E623", fault[0], AGAIN, notes=(*fault[1:], given)).diagnostics[0]
+    return None
+
+
+def _fault(folder: BuiltFolder, program: BuiltProgram, machine: Emulated, case: Case) -> tuple[str, ...] | None:
+    """Run one trial; what is wrong, in words."""
+    m, k, n = case.shape
+    generator = machine.generator
+    first = [prime.random_words(generator, shape) for shape in ((m, k), (k, n), (m, n))]
+    alpha, beta = (int(word) for word in prime.random_words(generator, (2,)))
+    kept, no_beta = folder.inputs == "preserve", case.beta_is_zero or folder.overwrites
+    (a, a_memory), (b, b_memory), (c, c_memory) = (
+        _lay_out(x, layout, kept and name != "C") for x, layout, name in zip(first, case.layouts, "ABC", strict=True)
+    )
+    if no_beta:
+        c[...] = prime.UNDEFINED
+    multiply(machine, folder, program, a, b, c, alpha, 0 if no_beta else beta)
+    values = [prime.values(x) for x in first]
+    wanted = prime.multiply(prime.matmul(values[0], values[1]), alpha & prime.PRIME)
+    if not no_beta:
+        wanted = prime.add(wanted, prime.multiply(values[2], beta & prime.PRIME))
+    if folder.inputs == "restore":
+        for name, x, before in (("A", a, first[0]), ("B", b, first[1])):
+            if not np.array_equal(x, before):
+                return (f"{name} is not restored: {first_difference(folder, case.shape, name, x != before)}",)
+    for name, memory, layout in (("A", a_memory, case.layouts[0]), ("B", b_memory, case.layouts[1]), ("C", c_memory, case.layouts[2])):
+        if layout == "S" and not _gaps_are_whole(memory):
+            return (f"elements between the rows and columns of {name} are written",)
+    undefined, high = prime.degrees(c) == 7, prime.degrees(c) > DEGREE
+    wrong = (prime.values(c) != wanted) | high
+    if not wrong.any():
+        return None
+    blocks = first_difference(folder, case.shape, "C", wrong)
+    notes = [f"{int(undefined.sum())} element(s) are made of what was never written"] if undefined.any() else []
+    notes += ["a polynomial of a degree above 3 is computed"] if (high & ~undefined).any() else []
+    return (f"C is not alpha * A * B + beta * C: {blocks}", *notes)
+
+
+def _lay_out(words: prime.Words, layout: str, read_only: bool) -> tuple[Any, Any]:
+    """A copy at the end of its memory page, as rows, as columns, or with gaps of undefined elements; the matrix, and its memory."""
+    if layout == "C":
+        memory = guarded(words, read_only=read_only)
+        return memory, memory
+    if layout == "F":
+        memory = guarded(np.ascontiguousarray(words.T), read_only=read_only)
+        return memory.T, memory
+    wide = np.full((words.shape[0] * 2, words.shape[1] * 3), prime.UNDEFINED, np.uint64)
+    wide[::2, ::3] = words
+    memory = guarded(wide, read_only=read_only)
+    return memory[::2, ::3], memory
+
+
+def _gaps_are_whole(memory: Any) -> bool:
+    gaps = np.ones(memory.shape, bool)
+    gaps[::2, ::3] = False
+    return bool((memory[gaps] == prime.UNDEFINED).all())
+
+
+@dataclass
+class Emulated:
+    """A machine of emulated kernels over the field, with threads in one order; workspaces hold random elements, or undefined ones."""
+
+    dtype: str
+    modules: dict[str, Module]
+    order: Order
+    generator: np.random.Generator
+    undefined: bool
+    launches: int = field(default=0)
+
+    def address(self, array: Any) -> Any:
+        """The array itself: the emulator takes its address, and names it in reports."""
+        return array
+
+    def workspace(self, space: Space, rows: int, columns: int) -> Any:
+        """A matrix beside inaccessible pages, by columns where it is undefined."""
+        array = guarded_empty((rows, columns), np.uint64, "F" if self.undefined else "C")
+        if not self.undefined:
+            array[...] = prime.random_words(self.generator, (rows, columns))
+        return array
+
+    def one(self) -> int:
+        """The constant 1."""
+        return 1
+
+    def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Any], ...]) -> None:
+        """Run one kernel; shared memory grows with the elements, which take 8 bytes."""
+        self.launches += 1
+        shared = kernel.shared_bytes * 8 // np.dtype(self.dtype).itemsize
+        values = [value for _, value in arguments]
+        module = self.modules[kernel.name]
+        how: dict[str, Any] = {"order": self.order, "seed": self.launches, "shared_bytes": shared, "seconds": MOST_SECONDS}
+        module.launch(kernel.name, blocks, (*kernel.threads, 1), values, **how)

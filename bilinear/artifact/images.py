@@ -1,0 +1,199 @@
+"""The images of an output folder on a GPU: integer input in the range where every operation is exact, beside the classical product.
+
+The range follows from the significant bits of the element type, the inner extent, and the folder's `integers` (how large the numbers
+become on the way). Every element of A, B and C is uniform on 2 r + 1 integers. A fault that leaves C a polynomial of degree 2 in them
+passes one trial with probability 2 / (2 r + 1) at most (Schwartz 1980), so that the range gives the number of trials. The bound takes
+the generator of the elements, which is seeded with 128 bits from the system, for random.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bilinear.artifact.findings import BuiltRow
+from bilinear.artifact.read import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram
+from bilinear.artifact.run import Shape, core_of, first_difference, multiply
+from bilinear.backends.cuda_executor import MAX_DYNAMIC_SHARED_SIZE_BYTES
+from bilinear.backends.doctor import why_no_device
+from bilinear.codegen.program import Progress
+from bilinear.errors import Diagnostic, fail
+from bilinear.ir.schedule import Space
+
+BITS = {"float64": 53, "float32": 24}
+"""Significant bits: every integer up to 2^BITS is a number of the type."""
+FACTORS = (1, 2, 3, -1, -2, -3)
+"""What alpha and beta are drawn from."""
+LARGEST_FACTOR = 3
+BOUND = 100
+"""A wrong image passes with a probability below 2^-BOUND."""
+DEGREE = 2
+
+
+def shapes(folder: BuiltFolder) -> tuple[Shape, ...]:
+    """One that the grid divides, with several tiles a block where the grid is coarse, and two that leave strips on every side."""
+    gm, gk, gn = folder.grid
+    wide = max(32, 528 // max(gm, gn))
+    return (
+        (gm * wide, gk * 64, gn * wide),
+        (gm * 67 + gm - 1, gk * 33 + gk - 1, gn * 29 + gn - 1),
+        (gm * 5 + gm - 1, gk * 130 + gk - 1, gn * 2 + gn - 1),
+    )
+
+
+def integer_size(folder: BuiltFolder, dtype: str, shape: Shape) -> int:
+    """The largest integer r such that all is exact with elements in -r ... r and alpha and beta in -3 ... 3; 0 where there is none."""
+    if folder.integers is None:
+        return 0
+    inner = core_of(folder, shape)[1]
+    return folder.integers.size(BITS[dtype], inner // folder.grid[1], shape[1] - inner, LARGEST_FACTOR, LARGEST_FACTOR)
+
+
+def trials_for(size: int) -> int:
+    """How many trials with integers in -size ... size bound the chance of a wrong image to pass by 2^-BOUND."""
+    return math.floor(BOUND / math.log2((2 * size + 1) / DEGREE)) + 1
+
+
+def runs_on(architecture: str, capability: int) -> bool:
+    """Whether an image runs on a device of this compute capability (90 for 9.0): docs/manifest.md says which do."""
+    kind, _, number = architecture.partition("_")
+    own = int(number.rstrip("af"))
+    if number[-1] in "af":
+        return own == capability
+    return own <= capability and (kind == "compute" or own // 10 == capability // 10)
+
+
+def check_images(folder: BuiltFolder, program: BuiltProgram, seed: int, progress: Progress) -> Iterator[BuiltRow | Diagnostic]:
+    """Test the images of one program on the current device: a row for each architecture and shape.
+
+    Images for other devices, and all of them where there is no device, are rows that say so. A diagnostic (E623, E624) follows the row
+    of the first wrong one and ends the test.
+    """
+    reason = why_no_device()
+    architectures = list(dict.fromkeys(name for kernel in program.kernels for name, _ in kernel.images))
+    if reason is not None:
+        yield BuiltRow(program.dtype, f"GPU, {', '.join(architectures)}", "-", "-", 0, "", "skipped", reason)
+        return
+    import cupy
+
+    capability = int(cupy.cuda.Device().compute_capability)
+    for architecture in architectures:
+        where = f"GPU, {architecture}"
+        if not runs_on(architecture, capability):
+            yield BuiltRow(program.dtype, where, "-", "-", 0, "", "skipped", f"this device is sm_{capability}")
+            continue
+        for number, shape in enumerate(shapes(folder)):
+            progress(f"{program.dtype} images for {architecture}", number, len(shapes(folder)))
+            for found in _check_shape(folder, program, architecture, shape, (seed, number)):
+                yield found
+                if isinstance(found, Diagnostic):
+                    return
+        progress(f"{program.dtype} images for {architecture}", len(shapes(folder)), len(shapes(folder)))
+
+
+def _check_shape(
+    folder: BuiltFolder, program: BuiltProgram, architecture: str, shape: Shape, seed: tuple[int, int]
+) -> Iterator[BuiltRow | Diagnostic]:
+    start = time.perf_counter()
+    size = integer_size(folder, program.dtype, shape)
+    where, text = f"GPU, {architecture}", "x".join(map(str, shape))
+    if size < 1:
+        yield BuiltRow(program.dtype, where, text, "-", 0, "", "skipped", "no integers are exact here: see `integers` in manifest.json")
+        return
+    trials, detail = trials_for(size), f"integers of -{size} ... {size}"
+    fault: tuple[str, str] | None = None
+    for trial in range(trials):
+        try:
+            wrong = _trial(folder, program, architecture, shape, size, np.random.default_rng((*seed, trial)))
+        except Exception as error:  # CuPy and the driver have many kinds, none of which may end in a traceback
+            fault = ("E624", f"the {architecture} images fail: {type(error).__name__}: {error}")
+            break
+        if wrong is not None:
+            fault = ("E623", wrong)
+            break
+    seconds = time.perf_counter() - start
+    if fault is None:
+        exponent = math.floor(trials * math.log2((2 * size + 1) / DEGREE))
+        yield BuiltRow(program.dtype, where, text, detail, trials, f"2^-{exponent}", "passed", "", seconds)
+        return
+    yield BuiltRow(program.dtype, where, text, detail, trials, "", "wrong", "", seconds)
+    note = f"{program.dtype}, {architecture}, {text}, {detail}"
+    yield fail(*fault, AGAIN, notes=(note,)).diagnostics[0]
+
+
+def _trial(
+    folder: BuiltFolder, program: BuiltProgram, architecture: str, shape: Shape, size: int, generator: np.random.Generator
+) -> str | None:
+    """One multiply; what is wrong, in words. In every third trial, and where the launches overwrite C, beta is 0 and C undefined."""
+    import cupy
+
+    m, k, n = shape
+    whole = [generator.integers(-size, size + 1, extents).astype(np.float64) for extents in ((m, k), (k, n), (m, n))]
+    alpha, beta = (int(factor) for factor in generator.choice(FACTORS, 2))
+    by_column = generator.integers(0, 2, 3)
+    a, b, c = (cupy.array(x, program.dtype, order="CF"[f]) for x, f in zip(whole, by_column, strict=True))
+    if generator.integers(0, 3) == 0 or folder.overwrites:
+        beta = 0
+        c.fill(np.nan)
+    multiply(OnDevice(program.dtype, architecture), folder, program, a, b, c, alpha, beta)
+    cupy.cuda.get_current_stream().synchronize()
+    wanted = alpha * (whole[0] @ whole[1]) + (beta * whole[2] if beta else 0)
+    kept = () if folder.inputs == "consume" else (("A", a, whole[0]), ("B", b, whole[1]))
+    for name, x, right in (*kept, ("C", c, wanted)):
+        wrong = x.get() != right
+        if wrong.any():
+            what = "C is not alpha * A * B + beta * C" if name == "C" else f"{name} is not what it was"
+            return f"{what}: {first_difference(folder, shape, name, wrong)}"
+    return None
+
+
+@cache
+def _function(path: Path, name: str, shared_bytes: int, device: int) -> Any:
+    from cupy.cuda import driver
+    from cupy.cuda.function import Module
+
+    module = Module()
+    module.load(path.read_bytes())
+    function = module.get_function(name)
+    if shared_bytes:
+        driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
+    return function
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """The current device as a machine, with the images of one architecture."""
+
+    dtype: str
+    architecture: str
+
+    def address(self, array: Any) -> Any:
+        """The address of the first element."""
+        return array.data.ptr
+
+    def workspace(self, space: Space, rows: int, columns: int) -> Any:
+        """A matrix of NaNs."""
+        import cupy
+
+        return cupy.full((rows, columns), np.nan, self.dtype)
+
+    def one(self) -> int:
+        """The number 1."""
+        return 1
+
+    def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Any], ...]) -> None:
+        """Run one kernel on the current stream."""
+        import cupy
+
+        types: dict[str, Any] = {"pointer": np.uint64, "index": np.int64, "scalar": np.dtype(self.dtype).type}
+        values = tuple(types[kind](value) for kind, value in arguments)
+        path = dict(kernel.images)[self.architecture]
+        function = _function(path, kernel.name, kernel.shared_bytes, cupy.cuda.Device().id)
+        function(blocks, (*kernel.threads, 1), values, kernel.shared_bytes)

@@ -1,0 +1,221 @@
+"""An output folder as another program finds it: the manifest and the files that it names, checked for being whole."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from bilinear.analysis.integer_range import IntegerRange
+from bilinear.artifact.json_reader import Node, parse
+from bilinear.artifact.write import ACCUMULATED, FORMAT, MANIFEST, OVERWRITTEN
+from bilinear.codegen.program import ELEMENTS
+from bilinear.errors import BilinearError, fail
+from bilinear.ir.kernel import Argument, Cover, Grid
+from bilinear.ir.placement import INPUTS
+from bilinear.ir.schedule import Space
+from bilinear.lowering.prepare import MOST_PRODUCTS
+
+AGAIN = "compile the algorithm again"
+OPERANDS = ("A", "B", "C")
+EXTENTS = ("bm", "bk", "bn")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,255}")
+_ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?")
+MOST_BYTES = 64 * 2**20
+"""Size of a file of a folder."""
+
+
+@dataclass(frozen=True)
+class BuiltKernel:
+    """A kernel of a folder: its source, how it is launched, and the files of its images by architecture."""
+
+    name: str
+    source: str
+    path: str
+    threads: tuple[int, int]
+    shared_bytes: int
+    arguments: tuple[Argument, ...]
+    images: tuple[tuple[str, Path], ...]
+
+
+@dataclass(frozen=True)
+class BuiltLaunch:
+    """One launch: a kernel, where it starts in its table, and its grid."""
+
+    kernel: BuiltKernel
+    first: int
+    grid: Grid
+
+
+@dataclass(frozen=True)
+class BuiltProgram:
+    """The launches for one element type, and those of the plain multiply that takes the strips."""
+
+    dtype: str
+    launches: tuple[BuiltLaunch, ...]
+    remainder: tuple[BuiltLaunch, ...]
+
+    @property
+    def kernels(self) -> tuple[BuiltKernel, ...]:
+        """Every kernel that is launched, once."""
+        return tuple({launch.kernel.name: launch.kernel for launch in (*self.launches, *self.remainder)}.values())
+
+
+@dataclass(frozen=True)
+class BuiltFolder:
+    """An output folder that is whole: every file that its manifest names is there and is the one that was written."""
+
+    path: Path
+    name: str
+    levels: int
+    grid: tuple[int, int, int]
+    inputs: str
+    overwrites: bool
+    workspaces: tuple[Space, ...]
+    integers: IntegerRange | None
+    programs: tuple[BuiltProgram, ...]
+
+
+def read_folder(folder: str | Path) -> BuiltFolder:
+    """Read an output folder of `bilinear compile`.
+
+    Raises `BilinearError`: E621 where the manifest is missing, not one of ours, or incomplete, E622 where a file is missing or is not
+    the one that was written.
+    """
+    path = Path(folder)
+    root = _manifest(path)
+    schedule = root["schedule"]
+    m, k, n = (schedule["grid"][axis].whole(1, MOST_PRODUCTS) for axis in "mkn")
+    if max(m * k, k * n, m * n) > MOST_PRODUCTS:  # a scheme has no fewer products than an operand has blocks
+        raise schedule["grid"].wrong("has more blocks than any schedule that is compiled")
+    workspaces = tuple(_workspace(node) for node in schedule["workspaces"].items())
+    names = [*OPERANDS, *(space.name for space in workspaces)]
+    if len(set(names)) < len(names):
+        raise schedule["workspaces"].wrong("names a space twice")
+    values = {*EXTENTS, "first", *(f"{name}{end}" for name in names for end in ("_rs", "_cs"))}
+    known = {"pointer": set(names), "index": values, "scalar": {"alpha", "beta"}}
+    programs = root["programs"].pairs()
+    if not programs:
+        raise root["programs"].wrong("is empty")
+    return BuiltFolder(
+        path,
+        schedule["name"].text(),
+        schedule["levels"].whole(1, 64),
+        (m, k, n),
+        schedule["inputs"].choice(INPUTS),
+        schedule["result"].choice((ACCUMULATED, OVERWRITTEN)) == OVERWRITTEN,
+        workspaces,
+        _integers(schedule["integers"]),
+        tuple(_program(path, dtype, node, known) for dtype, node in programs),
+    )
+
+
+def _manifest(folder: Path) -> Node:
+    path = folder / MANIFEST
+    try:
+        content = _read(path)
+    except OSError as error:
+        message = f"{folder} is no output folder: {MANIFEST} cannot be read: {error.strerror or error}"
+        raise fail("E621", message, "give the folder that `bilinear compile --output` wrote") from None
+    root = parse(content, MANIFEST, _incomplete)
+    form = root["format"].text()
+    if form != FORMAT:
+        raise root["format"].wrong(f"is {form!r}, and this version reads {FORMAT!r}")
+    return root
+
+
+def _read(path: Path) -> bytes:
+    """A regular file of at most MOST_BYTES."""
+    if not path.is_file():
+        raise FileNotFoundError("No such file or directory" if not path.exists() else "it is no file")
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise OSError(f"it has more than {MOST_BYTES >> 20} MiB")
+    return content
+
+
+def _incomplete(message: str) -> BilinearError:
+    return fail("E621", message, AGAIN)
+
+
+def _workspace(node: Node) -> Space:
+    name = node["name"].matching(_NAME)
+    return Space(name, node["shape"].choice(OPERANDS), node["rows"].whole(1, MOST_PRODUCTS), node["columns"].whole(1, MOST_PRODUCTS))
+
+
+def _integers(node: Node) -> IntegerRange | None:
+    if node.value is None:
+        return None
+    most = 2**62
+    return IntegerRange(*(node[name].whole(1, most) for name in ("left", "right", "result", "denominator")))
+
+
+def _program(folder: Path, dtype: str, node: Node, known: dict[str, set[str]]) -> BuiltProgram:
+    if dtype not in ELEMENTS:
+        raise node.wrong(f"is of an element type that is none of {', '.join(ELEMENTS)}")
+    kernels = {name: _kernel(folder, name, kernel, known) for name, kernel in node["kernels"].pairs()}
+    core, rest = ([_launch(launch, kernels) for launch in node[part].items()] for part in ("launches", "remainder"))
+    if not core or not rest:
+        raise node["remainder" if core else "launches"].wrong("is empty")
+    return BuiltProgram(dtype, tuple(core), tuple(rest))
+
+
+def _kernel(folder: Path, name: str, node: Node, known: dict[str, set[str]]) -> BuiltKernel:
+    if not _NAME.fullmatch(name):
+        raise node.wrong("has a name that is no name in C")
+    threads = [extent.whole(1, 1024) for extent in node["threads"].items()]
+    if len(threads) != 2 or threads[0] * threads[1] > 1024:
+        raise node["threads"].wrong("is not two extents of at most 1024 threads")
+    path, source = _file(folder, node, "source")
+    images = []
+    for architecture, image in node["images"].pairs():
+        if not _ARCHITECTURE.fullmatch(architecture):
+            raise image.wrong("is for an unknown architecture")
+        images.append((architecture, folder / _file(folder, image, "path")[0]))
+    arguments = tuple(_argument(argument, known) for argument in node["arguments"].items())
+    shared = node["shared_bytes"].whole(0, 227 * 1024)
+    return BuiltKernel(name, _text(source, path), path, (threads[0], threads[1]), shared, arguments, tuple(images))
+
+
+def _argument(node: Node, known: dict[str, set[str]]) -> Argument:
+    kind = node["kind"].choice(tuple(known))
+    return Argument(kind, node["name"].choice(tuple(known[kind])))
+
+
+def _launch(node: Node, kernels: dict[str, BuiltKernel]) -> BuiltLaunch:
+    kernel = kernels[node["kernel"].choice(tuple(kernels))]
+    tilings = tuple(tuple(_cover(cover) for cover in tiling.items()) for tiling in node["grid"]["x"].items())
+    return BuiltLaunch(kernel, node["first"].whole(0, 2**31 - 1), Grid(tilings, node["grid"]["y"].whole(1, 65535)))
+
+
+def _cover(node: Node) -> Cover:
+    pair = node.items()
+    if len(pair) != 2:
+        raise node.wrong("is no pair of an extent and a step")
+    return Cover(pair[0].choice(EXTENTS), pair[1].whole(1, 2**31 - 1))
+
+
+def _file(folder: Path, node: Node, key: str) -> tuple[str, bytes]:
+    """The path and the content of a file that the manifest names with its hash."""
+    name, wanted = node[key].text(), node["sha256"].text()
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
+        raise node[key].wrong(f"is {name!r}, which is not inside the folder")
+    try:
+        content = _read(folder / path)
+    except OSError as error:
+        raise fail("E622", f"{name} is named in {MANIFEST} and cannot be read: {error.strerror or error}", AGAIN) from None
+    found = hashlib.sha256(content).hexdigest()
+    if found != wanted:
+        note = f"its SHA-256 is {found[:16]}..., and {MANIFEST} says {wanted[:16]}..."
+        raise fail("E622", f"{name} is not the file that was written", AGAIN, notes=(note,))
+    return name, content
+
+
+def _text(content: bytes, path: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise fail("E622", f"{path} is no text in UTF-8", AGAIN) from None

@@ -1,0 +1,96 @@
+"""How a program runs from its output folder: the strips, then the core, every launch as the manifest says (docs/manifest.md)."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from bilinear.artifact.read import EXTENTS, BuiltFolder, BuiltKernel, BuiltLaunch, BuiltProgram
+from bilinear.backends.bound_launches import grid_blocks
+from bilinear.ir.schedule import Space
+from bilinear.ir.scheme import block_name
+
+Values = dict[str, Any]
+Shape = tuple[int, int, int]
+
+
+class Machine(Protocol):
+    """Where the launches run: emulated, or on a GPU."""
+
+    def address(self, array: Any) -> Any:
+        """What is passed for a pointer to the first element of a matrix."""
+
+    def workspace(self, space: Space, rows: int, columns: int) -> Any:
+        """An uninitialised matrix of this many elements."""
+
+    def one(self) -> Any:
+        """The number 1, as `alpha` and `beta` are given."""
+
+    def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Any], ...]) -> None:
+        """Run one kernel; the arguments are pairs of a kind and a value."""
+
+
+def core_of(folder: BuiltFolder, shape: Shape) -> Shape:
+    """The part that the launches take: the largest multiples of the grid, or nothing where one of them is 0."""
+    m, k, n = (extent - extent % step for extent, step in zip(shape, folder.grid, strict=True))
+    return (m, k, n) if m and k and n else (0, 0, 0)
+
+
+def multiply(machine: Machine, folder: BuiltFolder, program: BuiltProgram, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> None:
+    """c = alpha * a @ b + beta * c on 2-D arrays; where the launches overwrite C, beta is 0."""
+    shape = (a.shape[0], a.shape[1], b.shape[1])
+    m, k, n = core_of(folder, shape)
+    rest, *strips = (a[:m, k:], b[k:, :n], c[:m, :n]), (a[:m], b[:, n:], c[:m, n:]), (a[m:], b, c[m:])
+    for strip in strips if folder.overwrites else (rest, *strips):
+        _run_strip(machine, program, *strip, alpha, beta)
+    if m:
+        core_beta = machine.one() if k < shape[1] and not folder.overwrites else beta
+        _run_core(machine, folder, program, (a[:m, :k], b[:k, :n], c[:m, :n]), alpha, core_beta)
+    if folder.overwrites:
+        _run_strip(machine, program, *rest, alpha, machine.one())
+
+
+def _run_strip(machine: Machine, program: BuiltProgram, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> None:
+    if a.size and c.size:
+        _run(machine, program.remainder, {"A": a, "B": b, "C": c}, (a.shape[0], a.shape[1], b.shape[1]), alpha, beta)
+
+
+def _run_core(machine: Machine, folder: BuiltFolder, program: BuiltProgram, operands: tuple[Any, Any, Any], alpha: Any, beta: Any) -> None:
+    gm, gk, gn = folder.grid
+    a, b, c = operands
+    bm, bk, bn = a.shape[0] // gm, a.shape[1] // gk, b.shape[1] // gn
+    spaces = {"A": a, "B": b, "C": c}
+    extents_of = {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
+    for space in folder.workspaces:
+        height, width = extents_of[space.shape]
+        spaces[space.name] = machine.workspace(space, space.rows * height, space.columns * width)
+    _run(machine, program.launches, spaces, (bm, bk, bn), alpha, beta)
+
+
+def first_difference(folder: BuiltFolder, shape: Shape, name: str, wrong: Any) -> str:
+    """The first block that differs, and how many do."""
+    rows, columns = {"A": (0, 1), "B": (1, 2), "C": (0, 2)}[name]
+    core = core_of(folder, shape)
+    if core[0]:
+        height, width = core[rows] // folder.grid[rows], core[columns] // folder.grid[columns]
+        inner = wrong[: core[rows], : core[columns]].reshape(folder.grid[rows], height, folder.grid[columns], width).any(axis=(1, 3))
+        places = np.argwhere(inner)
+        if len(places):
+            i, j = (int(x) for x in places[0])
+            element = np.argwhere(wrong[i * height : (i + 1) * height, j * width : (j + 1) * width])[0]
+            count = f"{len(places)} of {inner.size} blocks" if len(places) > 1 else "the only block"
+            return f"{block_name(name, i, j)} differs, first in row {element[0]}, column {element[1]} of the block ({count})"
+    i, j = (int(x) for x in np.argwhere(wrong)[0])
+    return f"row {i}, column {j} differs, in the strips that the grid leaves over"
+
+
+def _run(machine: Machine, launches: tuple[BuiltLaunch, ...], spaces: Values, extents: Shape, alpha: Any, beta: Any) -> None:
+    values: Values = {**dict(zip(EXTENTS, extents, strict=True)), "alpha": alpha, "beta": beta}
+    for name, array in spaces.items():
+        values[name] = machine.address(array)
+        values[f"{name}_rs"], values[f"{name}_cs"] = (stride // array.itemsize for stride in array.strides)
+    for launch in launches:
+        own = {**values, "first": launch.first}
+        arguments = tuple((argument.kind, own[argument.name]) for argument in launch.kernel.arguments)
+        machine.launch(launch.kernel, (*grid_blocks(launch.grid, values), 1), arguments)

@@ -1,0 +1,1 @@
+"""What runs a plan: NumPy, the generated CUDA kernels, cuBLAS."""

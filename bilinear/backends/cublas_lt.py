@@ -1,0 +1,169 @@
+"""cublasLt by its C interface, which CuPy does not bind: a product of known layouts, its kernel looked up once.
+
+For some problems it has kernels that `cublasSgemm` and `cublasDgemm` do not choose (`library.Gemm.suits_lt`): it
+splits sums where they do not, or not where they do, as it seems. Numbers are those of `cublasLt.h`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import sys
+import weakref
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from bilinear.backends.capture import is_captured
+
+if TYPE_CHECKING:
+    from bilinear.backends.cublas import Gemm
+
+log = logging.getLogger("bilinear")
+
+TYPES = {"f": (68, 0), "d": (70, 1)}
+"""By element: `CUBLAS_COMPUTE_32F`, which rounds to no narrower type, and `CUDA_R_32F`; `CUBLAS_COMPUTE_64F` and `CUDA_R_64F`."""
+WORKSPACE, MOST_WORKSPACE = 1, 2**20
+"""`CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`, and what is allowed. With so much PyTorch's cublasLt takes the same times; with 32 MiB it
+proposes what cuBLAS runs."""
+OPERATIONS = 3, 4
+"""`CUBLASLT_MATMUL_DESC_TRANSA` and `TRANSB`."""
+ALIGNMENTS = 5, 6, 7, 8
+"""`CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES`, and those of B, C and D."""
+ALIGNMENT = 16
+"""Bytes of which the addresses of the matrices must be multiples, so that kernels may read as much at once."""
+RESULT_BYTES, NEEDED, STATE = 96, slice(64, 72), slice(72, 76)
+"""Of a `cublasLtMatmulHeuristicResult_t`, which begins with its `cublasLtMatmulAlgo_t`, of its `workspaceSize`, and of its `state`."""
+MULTIPLY = (*(ctypes.c_void_p,) * 14, ctypes.c_size_t, ctypes.c_void_p)
+"""What `cublasLtMatmul` takes: the size is that of the workspace, and the stream comes last."""
+MOST_KEPT = 256
+
+Launch = Callable[[int, int, int, int, int, int, int], bool]
+"""(handle, first operand, second, result, address of alpha, of beta, stream) to whether it is launched; else nothing happened."""
+
+
+def launch_of(gemm: Gemm, dtype: Any, device: int, workspace: int = MOST_WORKSPACE) -> Launch | None:
+    """The call that multiplies float32 or float64 matrices of a layout on the current device, `device`; None where cublasLt has none.
+
+    It takes at most so many bytes of `workspace` from CuPy's pool. A refusal is not kept: the next call may be luckier.
+    """
+    library = _library()
+    if library is None:
+        return None
+    try:
+        return _product(library, gemm, dtype.char, device, workspace).launch
+    except _RefusedError as refused:
+        log.debug("cublasLt has no kernel for %s: %s", gemm, refused)
+        return None
+
+
+class _RefusedError(Exception):
+    """Why cublasLt does not do what it is asked."""
+
+
+class _Product:
+    """The descriptors of one product, which live as long as it, and the kernel that cublasLt proposes."""
+
+    def __init__(self, library: Any, gemm: Gemm, kind: str, handle: int, workspace: int) -> None:
+        (compute, element), (m, n, k) = TYPES[kind], gemm.extents
+        shapes = [(k, m) if gemm.operations[0] else (m, k), (n, k) if gemm.operations[1] else (k, n), (m, n)]
+        made: list[tuple[Any, Any]] = []
+        weakref.finalize(self, _destroy, made).atexit = False
+        self._multiply = library.cublasLtMatmul
+        self._descriptor = _made(library, "MatmulDesc", made, ctypes.c_int(compute), ctypes.c_int(element))
+        for attribute, operation in zip(OPERATIONS, gemm.operations, strict=True):
+            _set(library.cublasLtMatmulDescSetAttribute, self._descriptor, attribute, ctypes.c_int(operation))
+        self._layouts = [
+            _made(library, "MatrixLayout", made, ctypes.c_int(element), *map(ctypes.c_uint64, shape), ctypes.c_int64(leading))
+            for shape, leading in zip(shapes, gemm.leading, strict=True)
+        ]
+        preference = _made(library, "MatmulPreference", made)
+        _set(library.cublasLtMatmulPreferenceSetAttribute, preference, WORKSPACE, ctypes.c_uint64(workspace))
+        for attribute in ALIGNMENTS:
+            _set(library.cublasLtMatmulPreferenceSetAttribute, preference, attribute, ctypes.c_uint32(ALIGNMENT))
+        self._algorithm, found = ctypes.create_string_buffer(RESULT_BYTES), ctypes.c_int(0)
+        first, second, result = self._layouts
+        asked = (ctypes.c_void_p(handle), self._descriptor, first, second, result, result, preference, 1)
+        _check(library.cublasLtMatmulAlgoGetHeuristic(*asked, self._algorithm, ctypes.byref(found)))
+        if not found.value:
+            raise _RefusedError("none found")
+        _check(int.from_bytes(self._algorithm.raw[STATE], sys.byteorder))
+        self._needed = int.from_bytes(self._algorithm.raw[NEEDED], sys.byteorder)
+
+    def launch(self, handle: int, a: int, b: int, c: int, alpha: int, beta: int, stream: int) -> bool:
+        """The result is read and written in place; the factors are read before this returns.
+
+        What is split lies in memory of the stream, which others get after this only in its order.
+        """
+        first, second, result = self._layouts
+        operands = alpha, a, first, b, second, beta, c, result, c, result
+        try:
+            memory = _memory(self._needed, stream) if self._needed else None
+        except MemoryError as error:
+            log.debug("cublasLt gets no %d bytes: %s", self._needed, error)
+            return False
+        workspace = None if memory is None else memory.ptr
+        status = self._multiply(handle, self._descriptor, *operands, self._algorithm, workspace, self._needed, stream)
+        if status:
+            log.debug("cublasLt does not run what it proposed: status %d", status)
+        return not status
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _product(library: Any, gemm: Gemm, kind: str, device: int, workspace: int) -> _Product:
+    """A handle of cuBLAS is one of cublasLt, too."""
+    import cupy
+
+    return _Product(library, gemm, kind, int(cupy.cuda.Device(device).cublas_handle), workspace)
+
+
+def _memory(count: int, stream: int) -> Any:
+    """So many bytes from the pool that CuPy takes memory from, which keeps those of each stream apart.
+
+    A stream that is captured gets none (`MemoryError`): its graph would write there when they belong to others.
+    """
+    import cupy
+
+    if is_captured(stream):
+        raise MemoryError("the stream is being captured")
+    return cupy.cuda.alloc(count)
+
+
+def _made(library: Any, kind: str, made: list[tuple[Any, Any]], *arguments: Any) -> ctypes.c_void_p:
+    """A descriptor of this kind, noted among those that are to be destroyed."""
+    descriptor = ctypes.c_void_p()
+    _check(getattr(library, f"cublasLt{kind}Create")(ctypes.byref(descriptor), *arguments))
+    made.append((getattr(library, f"cublasLt{kind}Destroy"), descriptor))
+    return descriptor
+
+
+def _destroy(made: list[tuple[Any, Any]]) -> None:
+    for destroy, descriptor in reversed(made):
+        destroy(descriptor)
+
+
+def _set(setter: Any, descriptor: Any, attribute: int, value: Any) -> None:
+    _check(setter(descriptor, attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value))))
+
+
+def _check(status: int) -> None:
+    if status:
+        raise _RefusedError(f"status {status}")
+
+
+@cache
+def _library() -> Any:
+    """cublasLt of the release that CuPy's cuBLAS is of, which has loaded it; None where it cannot be found by its name."""
+    import cupy
+    from cupy_backends.cuda.libs import cublas
+
+    major = cublas.getVersion(cupy.cuda.Device().cublas_handle) // 10000
+    for name in (f"libcublasLt.so.{major}", f"cublasLt64_{major}.dll"):
+        try:
+            library = ctypes.CDLL(name)
+        except OSError:
+            continue
+        library.cublasLtMatmul.argtypes = MULTIPLY
+        return library
+    log.info("cublasLt %d cannot be found: cuBLAS runs what it would have run", major)
+    return None

@@ -1,0 +1,283 @@
+"""Plans on a GPU: the generated kernels, built once for the device and launched through the driver."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import cache, lru_cache
+from threading import RLock, local
+from typing import Any
+
+import numpy as np
+
+from bilinear.backends.bound_launches import CELL, Bound, Place, Values, launch_values
+from bilinear.backends.capture import is_captured
+from bilinear.backends.executor import ends_with_strip, strip_plan
+from bilinear.backends.newest import keep
+from bilinear.codegen.lower import schedule_to_launches
+from bilinear.codegen.nvrtc import build
+from bilinear.codegen.program import distinct_kernels
+from bilinear.codegen.render import render
+from bilinear.ir.kernel import Cover, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel, ScanLaunch
+from bilinear.ir.placement import Plan, Strip
+from bilinear.ir.schedule import Schedule, Stage
+
+Step = Callable[[], None]
+Strides = tuple[int, int]
+
+ELEMENTS = {"f4": "float", "f8": "double"}
+SCAN_BLOCKS = 1024
+MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+"""`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of the CUDA driver: more than 48 KiB must be asked for."""
+MOST_BOUND = 256
+"""Plans that are kept bound to the layout of their operands; the oldest goes first."""
+
+
+class CudaExecutor:
+    """Runs plans on 2-D CuPy arrays of any strides, in float32 or float64, on the current stream."""
+
+    name = "cuda"
+
+    def allocate(self, elements: int, like: Any) -> Any:
+        """One uninitialised workspace buffer, from the pool that CuPy takes memory from."""
+        import cupy
+
+        return cupy.empty(elements, like.dtype)
+
+    def empty(self, shape: tuple[int, ...], like: Any) -> Any:
+        """An uninitialised array of the type of `like`, from the pool that CuPy takes memory from."""
+        import cupy
+
+        return cupy.empty(shape, like.dtype)
+
+    def ready(self, plan: Plan, a: Any, b: Any, c: Any, buffer: Any, alpha: Any, beta: Any) -> AbstractContextManager[Sequence[Step]]:
+        """Each strip and each stage of the core as a call that launches its kernel; found again for operands of the same layout."""
+        bases = (a.data.ptr, b.data.ptr, c.data.ptr, 0 if buffer is None else buffer.data.ptr)
+        return self.bind(plan, a, b, c).ready(bases, alpha, beta, self.stream())
+
+    def bind(self, plan: Plan, a: Any, b: Any, c: Any) -> Bound:
+        """The launches of a plan for matrices of these strides; their bases are A, B, C, and the workspace."""
+        return _bound(plan, (a.strides, b.strides, c.strides), c.dtype)
+
+    def stream(self) -> int:
+        """The handle of the current stream; the thread gets a context first, for the driver's launches need one."""
+        import cupy
+
+        device = cupy.cuda.runtime.getDevice()
+        if getattr(_thread, "device", None) != device:
+            cupy.cuda.runtime.free(0)  # nothing is freed: the first call of the runtime in a thread makes the context current
+            _thread.device = device
+        return int(cupy.cuda.get_current_stream().ptr)
+
+    def steps(self, plan: Plan, stages: tuple[Stage, ...], spaces: dict[str, Any], alpha: Any, beta: Any) -> list[Step]:
+        """Each stage as a call that launches its kernel, bound anew."""
+        if not stages:
+            return []
+        schedule = plan.schedule
+        if stages is not schedule.stages:
+            schedule = replace(schedule, stages=stages, name=f"{schedule.name}-undo")
+        places = {name: Place(number, 0, x.strides, x.itemsize) for number, (name, x) in enumerate(spaces.items())}
+        element = ELEMENTS[spaces["C"].dtype.str[1:]]
+        bound = Bound(
+            element, _launches(schedule, element, plan.tile, launch_values(plan, places, "alpha", "beta", _itself)), _launch_kernel()
+        )
+        with bound.ready([x.data.ptr for x in spaces.values()], alpha, beta, self.stream()) as steps:
+            return list(steps)
+
+    def wait(self) -> None:
+        """Wait for the current stream."""
+        import cupy
+
+        cupy.cuda.get_current_stream().synchronize()
+
+    def is_captured(self) -> bool:
+        """Whether CuPy's current stream is being captured in a graph."""
+        return is_captured()
+
+    def is_finite(self, *matrices: Any) -> bool:
+        """Whether every element is finite: one pass over each matrix, whose kernels write a flag of the host; one wait."""
+        import cupy
+
+        try:
+            flag = _idle_flags.pop()
+        except IndexError:
+            flag = _Flag(cupy.cuda.alloc_pinned_memory(CELL))
+        flag.value.value = 0
+        stream, device = self.stream(), cupy.cuda.runtime.getDevice()
+        for matrix in matrices:
+            with _scan(matrix.strides, matrix.shape, matrix.dtype, device).ready((matrix.data.ptr, flag.address), 1, 0, stream) as steps:
+                steps[0]()
+        self.wait()
+        is_finite = flag.value.value == 0
+        _idle_flags.append(flag)
+        return is_finite
+
+    def magnitudes(self, array: Any, rows: int, columns: int) -> Any:
+        """max|x| of each of rows x columns equal blocks: one pass over the matrix; not finite where an element is not."""
+        import cupy
+
+        function = _measurer(ELEMENTS[array.dtype.str[1:]], cupy.cuda.Device().id)
+        sharing = max(1, SCAN_BLOCKS // (rows * columns))
+        largest = cupy.empty((rows, columns, sharing), array.dtype)
+        strides = (np.int64(stride // array.itemsize) for stride in array.strides)
+        extents = (np.int64(array.shape[0] // rows), np.int64(array.shape[1] // columns), np.int64(columns))
+        function((sharing, rows * columns, 1), (256, 1, 1), (np.uint64(array.data.ptr), *strides, *extents, np.uint64(largest.data.ptr)))
+        return largest.get().max(2)
+
+
+class _Flag:
+    """An int of the host that kernels may write, zero-copy, and that is of one call alone.
+
+    One that an interrupted call leaves behind is not used again, and its memory never freed, for a kernel may write it yet.
+    """
+
+    def __init__(self, memory: Any) -> None:
+        self.address = int(memory.ptr)
+        self.value = ctypes.c_int.from_address(self.address)
+        _flag_memories.append(memory)
+
+
+_flag_memories: list[Any] = []
+_idle_flags: list[_Flag] = []
+
+
+_thread = local()
+
+
+def _launch_kernel() -> Callable[..., None]:
+    """The driver's launch: (function, 3 x blocks, 3 x threads, shared bytes, stream, addresses of the arguments, 0)."""
+    from cupy.cuda import driver
+
+    launch: Callable[..., None] = driver.launchKernel
+    return launch
+
+
+_bounds: dict[tuple[Any, ...], tuple[Plan, Bound]] = {}
+
+
+def _bound(plan: Plan, strides: tuple[Strides, Strides, Strides], dtype: Any) -> Bound:
+    """The launches of a plan for operands of these strides on the current device.
+
+    The key holds the plan's identity, for to hash it would cost more than the launches; the entry keeps the plan alive.
+    """
+    import cupy
+
+    key = (id(plan), strides, dtype, cupy.cuda.runtime.getDevice())
+    found = _bounds.get(key)
+    if found is None:
+        found = plan, Bound(ELEMENTS[dtype.str[1:]], _all_launches(plan, strides, dtype), _launch_kernel())
+        keep(_bounds, key, found, MOST_BOUND)
+    return found[1]
+
+
+def _all_launches(plan: Plan, strides: tuple[Strides, Strides, Strides], dtype: Any) -> Iterator[tuple[Launch, Any, Values]]:
+    """The launches of the strips and of the core, in the order of `parts_of`. The bases are A, B, C, and the workspace."""
+    element = ELEMENTS[dtype.str[1:]]
+    operands = {name: Place(number, 0, own, dtype.itemsize) for number, (name, own) in enumerate(zip("ABC", strides, strict=True))}
+
+    def thin_launches(strip: Strip, beta: Any) -> Iterator[tuple[Launch, Any, Values]]:
+        starts = {"A": (strip.rows[0], strip.inner[0]), "B": (strip.inner[0], strip.columns[0]), "C": (strip.rows[0], strip.columns[0])}
+        places = {name: _moved(operands[name], *start) for name, start in starts.items()}
+        thin = strip_plan(strip, dtype.itemsize, plan.tile)
+        yield from _launches(thin.schedule, element, thin.tile, launch_values(thin, places, "alpha", beta, _itself))
+
+    late = ends_with_strip(plan)
+    for strip in plan.strips[late:]:
+        yield from thin_launches(strip, "beta")
+    if plan.core[0]:
+        places = operands | _workspaces(plan, dtype.itemsize)
+        beta = 1 if plan.core_is_begun and not late else "beta"
+        yield from _launches(plan.schedule, element, plan.tile, launch_values(plan, places, "alpha", beta, _itself))
+    for strip in plan.strips[:late]:
+        yield from thin_launches(strip, 1)
+
+
+def _launches(schedule: Schedule, element: str, tile: int, values: Values) -> Iterator[tuple[Launch, Any, Values]]:
+    for launch, function in _loaded(schedule, element, tile):
+        yield launch, function, values
+
+
+def _moved(place: Place, row: int, column: int) -> Place:
+    """The place of the element in this row and column."""
+    return replace(place, offset=place.offset + row * place.strides[0] + column * place.strides[1])
+
+
+def _workspaces(plan: Plan, itemsize: int) -> dict[str, Place]:
+    """Where the workspaces of a plan lie in its buffer, which is base 3."""
+    places = {}
+    for slot in plan.slots:
+        along = slot.leading * itemsize, itemsize
+        by_column = plan.schedule.space(slot.space).shape in plan.column_major
+        places[slot.space] = Place(3, slot.offset * itemsize, (along[1], along[0]) if by_column else along, itemsize)
+    return places
+
+
+def _itself(place: Place) -> Place:
+    return place
+
+
+_functions: dict[tuple[int, str, int, int], tuple[Schedule, list[tuple[Launch, Any]]]] = {}
+_lock = RLock()  # a signal handler may multiply while its thread builds
+
+
+def _loaded(schedule: Schedule, element: str, tile: int) -> list[tuple[Launch, Any]]:
+    """The launches of a schedule with their functions on the current device, built and loaded once.
+
+    The key is the schedule's identity: hashing a deep schedule at every call would cost more than the launches. The entry keeps the
+    schedule alive, so an identity is never used twice.
+    """
+    import cupy
+
+    device = cupy.cuda.Device()
+    key = (id(schedule), element, tile, device.id)
+    with _lock:
+        if key not in _functions:
+            launches = schedule_to_launches(schedule, element, tile)
+            architecture = f"sm_{device.compute_capability}"
+            functions = {kernel.name: _function(kernel, architecture) for kernel in distinct_kernels(launches)}
+            _functions[key] = (schedule, [(launch, functions[launch.kernel.name]) for launch in launches])
+        return _functions[key][1]
+
+
+def _function(kernel: Kernel | InputKernel, architecture: str) -> Any:
+    from cupy.cuda import driver
+    from cupy.cuda.function import Module
+
+    module = Module()
+    module.load(build(render(kernel), kernel.name, architecture).image)
+    function = module.get_function(kernel.name)
+    if kernel.shared_bytes:
+        driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared_bytes)
+    return function
+
+
+@lru_cache(maxsize=MOST_BOUND)
+def _scan(strides: Strides, shape: tuple[int, int], dtype: Any, device: int) -> Bound:
+    """The launch that looks for values that are not finite in matrices of a layout, on the current device; the bases are X and a flag."""
+    element = ELEMENTS[dtype.str[1:]]
+    function = _scanner(element, device)
+    launch = ScanLaunch(ScanKernel(f"scan_{element}", element), Grid(((Cover("blocks", 1),),), 1))
+    x, found = Place(0, 0, strides, dtype.itemsize), Place(1, 0, (0, 0), CELL)
+    values: Values = {"X": x, "X_rs": strides[0] // dtype.itemsize, "X_cs": strides[1] // dtype.itemsize, "found": found}
+    values |= {"rows": shape[0], "columns": shape[1], "blocks": SCAN_BLOCKS}
+    return Bound(element, [(launch, function, values)], _launch_kernel())
+
+
+@cache
+def _scanner(element: str, device: int) -> Any:
+    """The function that looks for values that are not finite, one a device and element type."""
+    import cupy
+
+    capability = cupy.cuda.Device(device).compute_capability
+    return _function(ScanKernel(f"scan_{element}", element), f"sm_{capability}")
+
+
+@cache
+def _measurer(element: str, device: int) -> Any:
+    """The function that finds the largest magnitudes of blocks, one a device and element type."""
+    import cupy
+
+    capability = cupy.cuda.Device(device).compute_capability
+    return _function(MagnitudeKernel(f"magnitudes_{element}", element), f"sm_{capability}")

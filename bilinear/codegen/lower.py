@@ -1,0 +1,209 @@
+"""Schedule to launches: one launch a stage, of as few kernels as there are distinct ones.
+
+Before: a schedule of contention-free stages with marked first writes. After: launches in order, which compute what the schedule means
+on row- or column-major, strided, odd-sized blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bilinear.analysis.block_maps import components
+from bilinear.analysis.evaluation_order import evaluate, own_inputs, read_ahead
+from bilinear.ir.kernel import (
+    ELEMENT_BYTES,
+    Argument,
+    Cover,
+    Destination,
+    Grid,
+    Kernel,
+    Launch,
+    LinearKernel,
+    MmaTile,
+    Multiplication,
+    Part,
+    Port,
+    ProductKernel,
+    SimtTile,
+)
+from bilinear.ir.placement import USUAL
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
+
+KERNEL_TILES: dict[str, tuple[SimtTile | MmaTile, ...]] = {
+    "float": (
+        SimtTile(m=64, n=128, k=16, m_warps=2, n_warps=2, stages=3, blocks=3),
+        SimtTile(m=128, n=256, k=16, m_warps=2, n_warps=4, stages=3, blocks=1),
+        SimtTile(m=32, n=64, k=32, m_warps=1, n_warps=2, stages=3, blocks=6),
+        MmaTile(m=64, n=64, k=32, m_warps=2, n_warps=2, stages=3, blocks=3),
+        MmaTile(m=64, n=128, k=32, m_warps=2, n_warps=2, stages=3, blocks=2),
+        MmaTile(m=32, n=32, k=32, m_warps=2, n_warps=1, stages=3, blocks=8),
+    ),
+    "double": (
+        MmaTile(m=64, n=64, k=32, m_warps=2, n_warps=2, stages=2, blocks=3),
+        MmaTile(m=128, n=128, k=32, m_warps=4, n_warps=2, stages=2, blocks=1),
+        MmaTile(m=32, n=32, k=32, m_warps=2, n_warps=2, stages=3, blocks=4),
+    ),
+}
+"""By element: the usual, the large and the small tile, as plans number them; for floats on their own units, and on those for doubles."""
+EXTENTS = {"A": ("bm", "bk"), "B": ("bk", "bn"), "C": ("bm", "bn")}
+LINEAR_THREADS = (32, 8)
+Place = tuple[int, ...]
+BYTES_READ_AHEAD = 448
+"""What a thread of a linear kernel holds in values while it reads ahead: 112 of its 255 registers, and addresses take many more."""
+MOST_BYTES = 768
+"""What a thread may hold in values at all before it handles fewer elements of each block."""
+BYTES_A_VALUE = 8
+"""Of each block a thread handles this much where there are enough blocks to keep memory busy, and twice as much where there are few."""
+FEW_LIVE = 8
+"""Live values up to which blocks are few."""
+
+
+def schedule_to_launches(schedule: Schedule, element: str, tile: int = USUAL) -> tuple[Launch, ...]:
+    """The launches of a schedule for `element` (`float` or `double`), in order, one a stage; `tile` is that of its products.
+
+    All products share one kernel, and so do linear stages of the same parts: what differs is a table, and a launch runs a range of it.
+    """
+    linear: dict[tuple[Part, ...], list[Place]] = {}
+    products: list[Product] = []
+    ranges: list[tuple[tuple[Part, ...] | None, int, int]] = []
+    for stage in schedule.stages:
+        if isinstance(stage, LinearStage):
+            parts, places = _parts(schedule, stage)
+            table = linear.setdefault(parts, [])
+            ranges.append((parts, len(table), len(places)))
+            table += places
+        else:
+            ranges.append((None, len(products), len(stage.products)))
+            products += stage.products
+    stem = "".join(c if c.isalnum() else "_" for c in f"{schedule.name}_l{schedule.levels}")
+    suffix = {"float": "f32", "double": "f64"}[element]
+    kernels: dict[tuple[Part, ...] | None, Kernel] = {
+        parts: _linear_kernel(schedule, parts, table, f"{stem}_linear{number}_{suffix}", element)
+        for number, (parts, table) in enumerate(linear.items(), 1)
+    }
+    if products:
+        kernels[None] = _product_kernel(schedule, products, f"{stem}_product_{suffix}", element, KERNEL_TILES[element][tile])
+    return tuple(Launch(kernels[key], first, Grid(_tilings(kernels[key]), count)) for key, first, count in ranges)
+
+
+def _tilings(kernel: Kernel) -> tuple[tuple[Cover, ...], ...]:
+    """What one row of the table needs along x: the tiles of a result, or of the longer way through a block."""
+    if isinstance(kernel, ProductKernel):
+        return ((Cover("bm", kernel.tile.m), Cover("bn", kernel.tile.n)),)
+    columns, rows = kernel.threads
+    extents = sorted({(part.height, part.width) for part in kernel.parts})
+    orders = [order for height, width in extents for order in ((height, width), (width, height))]
+    return tuple((Cover(slow, rows), Cover(fast, columns * kernel.lanes)) for slow, fast in orders)
+
+
+def _parts(schedule: Schedule, stage: LinearStage) -> tuple[tuple[Part, ...], list[Place]]:
+    """The distinct parts of a stage, and every place where one of them runs."""
+    shape_of = {space.name: space.shape for space in schedule.spaces}
+    parts: dict[Part, Part] = {}
+    places: list[Place] = []
+    for block_map in stage.maps:
+        for piece in components(block_map):
+            kept = tuple(_kept(schedule, stage, target) for target in piece.targets)
+            stands = _stands(piece)
+            part = _part(piece, stands, shape_of[piece.targets[0].space], kept)
+            part = parts.setdefault(part, replace(part, number=len(parts)))
+            places.append((part.number, *(value for place in stands.values() for value in place)))
+    return tuple(parts.values()), places
+
+
+def _linear_kernel(schedule: Schedule, parts: tuple[Part, ...], places: list[Place], name: str, element: str) -> LinearKernel:
+    used = [space.name for space in schedule.spaces if any(space.name in part.spaces for part in parts)]
+    extents = [name for name in ("bm", "bk", "bn") if any(name in (p.height, p.width) for p in parts)]
+    scalars = ["beta"] if any("beta" in part.kept for part in parts) else []
+    longest = max(len(place) for place in places)
+    lanes = _lanes(element, max(part.evaluation.live for part in parts))
+    most = BYTES_READ_AHEAD // (lanes * ELEMENT_BYTES[element])
+    return LinearKernel(
+        name,
+        f"{len(parts)} map(s) of {schedule.name} at {schedule.levels} level(s), at {len(places)} place(s)",
+        element,
+        _arguments(used, extents, scalars),
+        LINEAR_THREADS,
+        lanes,
+        tuple(replace(part, evaluation=read_ahead(part.evaluation, most)) for part in parts),
+        tuple(place + (0,) * (longest - len(place)) for place in places),
+    )
+
+
+def _lanes(element: str, live: int) -> int:
+    """How many neighbouring elements a thread handles of each block, where so many values are live at once."""
+    value = BYTES_A_VALUE * (2 if live <= FEW_LIVE else 1)
+    while value > ELEMENT_BYTES[element] and live * value > MOST_BYTES:
+        value //= 2
+    return value // ELEMENT_BYTES[element]
+
+
+def _stands(piece: BlockMap) -> dict[str, tuple[int, int]]:
+    """The least grid row and column of a piece's blocks, by space."""
+    blocks: dict[str, list[Block]] = {}
+    for block in piece.sources + piece.targets:
+        blocks.setdefault(block.space, []).append(block)
+    return {space: (min(b.row for b in own), min(b.column for b in own)) for space, own in blocks.items()}
+
+
+def _kept(schedule: Schedule, stage: LinearStage, target: Block) -> str:
+    if target.space != "C" or not schedule.adds_to_c:
+        return "0"
+    return "beta" if target in stage.first else "1"
+
+
+def _part(piece: BlockMap, stands: dict[str, tuple[int, int]], shape: str, kept: tuple[str, ...]) -> Part:
+    """The part that a piece is one place of, not yet numbered: equal parts differ only in where they stand."""
+
+    def port(block: Block) -> Port:
+        row, column = stands[block.space]
+        return Port(block.space, block.row - row, block.column - column)
+
+    height, width = EXTENTS[shape]
+    return Part(
+        0,
+        height,
+        width,
+        tuple(stands),
+        tuple(map(port, piece.sources)),
+        tuple(map(port, piece.targets)),
+        piece.map.additions,
+        evaluate(piece.map, own_inputs(piece)),
+        kept,
+    )
+
+
+def _arguments(spaces: list[str], extents: list[str], scalars: list[str]) -> tuple[Argument, ...]:
+    arguments: list[Argument] = []
+    for space in spaces:
+        arguments += [Argument("pointer", space), Argument("index", f"{space}_rs"), Argument("index", f"{space}_cs")]
+    arguments += [Argument("index", name) for name in (*extents, "first")]
+    return (*arguments, *(Argument("scalar", scalar) for scalar in scalars))
+
+
+def _product_kernel(schedule: Schedule, stage: list[Product], name: str, element: str, tile: SimtTile | MmaTile) -> ProductKernel:
+    lefts = tuple(dict.fromkeys(p.left.space for p in stage))
+    rights = tuple(dict.fromkeys(p.right.space for p in stage))
+    results = tuple(dict.fromkeys(t.block.space for p in stage for t in p.targets))
+    products: list[Multiplication] = []
+    destinations: list[Destination] = []
+    for product in stage:
+        left = (lefts.index(product.left.space), product.left.row, product.left.column)
+        right = (rights.index(product.right.space), product.right.row, product.right.column)
+        products.append(Multiplication(left, right, len(destinations), len(product.targets)))
+        for t in product.targets:
+            destinations.append(Destination(results.index(t.block.space), t.block.row, t.block.column, t.coefficient, t.first))
+    spaces = list(dict.fromkeys((*lefts, *rights, *results)))
+    return ProductKernel(
+        name,
+        f"{len(products)} product(s) of {schedule.name} at {schedule.levels} level(s), {len(destinations)} destination(s)",
+        element,
+        _arguments(spaces, ["bm", "bk", "bn"], ["alpha", "beta"]),
+        tile,
+        lefts,
+        rights,
+        results,
+        tuple(space == "C" and schedule.adds_to_c for space in results),
+        tuple(products),
+        tuple(destinations),
+    )

@@ -1,0 +1,221 @@
+"""The search for the fewest edits that make a scheme correct.
+
+A scheme is one number at a point: with random a, b, c modulo a prime, the products' sum of (U a)(V b)(c W) against the trace of the
+matrices' product. It is a polynomial of degree three, so a wrong candidate passes with a chance of at most 3/p (Schwartz, Zippel). Edits
+of U, of V and of W change one factor each, so that all their combinations are one matrix product modulo p. What passes is proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from bilinear.explain.repair.edits import KINDS, TABLES, Edit, with_edits
+from bilinear.explain.repair.focus import find_focus
+from bilinear.explain.repair.join import PRIME, Array, Join, Side, has_residue
+from bilinear.explain.repair.solve import Solution
+from bilinear.explain.repair.terms import count_edits, edits
+from bilinear.explain.repair.values import Point, Pool, values_of
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.scheme import Scheme
+from bilinear.verify.scheme import multiplies
+
+MOST_EDITS = 3
+MOST_CANDIDATES = 20_000_000
+"""Combinations of edits of signs, operands and dropped terms that are tried for one number of edits; a few seconds."""
+MOST_OF_ALL = 6_000_000
+"""The same for combinations of all edits."""
+MOST_VALUES = 20_000_000
+"""Values of the blocks, the named sums and the products, for all combinations of edits of one table."""
+MOST_LISTED = 60_000
+"""Single edits of a scheme that are listed."""
+MOST_PROVED = 60
+"""Candidates that are proved; where there are more, they are counted as candidates only."""
+CLOSE = ("sign", "operand", "drop")
+"""The kinds of edits that are combined where all would be too many."""
+MOST_EQUATIONS = 100_000
+"""Ones among the right-hand sides of the Brent equations, m * k * n, beyond which no repair is searched."""
+MOST_IN_DOUBT = 200
+"""Products in which a single edit may stand, where a scheme is too large to try every edit."""
+POINTS = 48
+"""Points at which an edit over Z/p is tried; over Z/2 a wrong one passes them with a chance of at most (7/8)**48, before its proof."""
+MOST_PROOFS = 800
+"""Proofs where single edits are tried by proof."""
+MOST_TERMS = 1_500_000
+"""Products of three coefficients that proofs add up where single edits are tried by proof."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What was found: repairs of equally few edits, the closest to the text first, and how many there are of their kinds.
+
+    `complete` is the number of edits up to which every combination was tried; `close` the same for signs, operands and dropped terms.
+    """
+
+    repairs: tuple[tuple[Edit, ...], ...] = ()
+    count: int = 0
+    complete: int = 0
+    close: int = 0
+
+
+def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> Search:
+    """The fewest edits that make a wrong scheme correct, at most three; every repair that is returned is proved.
+
+    `solutions` are those of `solve_tables`, which rule out edits of a table alone, or say in which of its rows they are.
+    """
+    if scheme.m * scheme.k * scheme.n > MOST_EQUATIONS:
+        return Search()
+    most, focus = MOST_EDITS, None
+    if count_edits(scheme) > MOST_LISTED:
+        most, focus = 1, find_focus(scheme)
+        if focus is None or focus.products_in_doubt > MOST_IN_DOUBT:
+            return Search()
+    every = edits(scheme, focus)
+    if scheme.bases is not None or not _has_residues(scheme):
+        return _search_by_proof(scheme, every)
+    if scheme.ring.modulus >= 2**31:
+        return _search_by_proof(scheme, every)
+    if scheme.ring.modulus:
+        return _search_modulo(scheme, every)
+    point = Point(scheme, PRIME)
+    close_ones = tuple(e for e in every if e.kind in CLOSE)
+    complete = close = 0
+    for size in range(1, most + 1):
+        for pool, limit in ((close_ones, MOST_CANDIDATES), (every, MOST_OF_ALL)):
+            tables = _Tables(scheme, point, pool, size, solutions)
+            if tables.work > limit:
+                return Search((), 0, complete, close)
+            repairs, count = _proved(scheme, [_ordered(hit) for hit in tables.hits()])
+            if repairs:
+                return Search(repairs, count, complete, close)
+            close = size
+        complete = size
+    return Search((), 0, complete, close)
+
+
+def closeness(repair: Sequence[Edit]) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """The order of repairs: few edits, then kinds that keep the text, then their places."""
+    kinds = tuple(sorted((KINDS.index(e.kind) for e in repair), reverse=True))
+    return len(repair), kinds, tuple(e.span.start if e.span is not None else 0 for e in repair)
+
+
+def _ordered(repair: Sequence[Edit]) -> tuple[Edit, ...]:
+    return tuple(sorted(repair, key=lambda e: (e.span.start if e.span is not None else 0, TABLES.index(e.table), e.changes[0].row)))
+
+
+def _proved(scheme: Scheme, found: list[tuple[Edit, ...]]) -> tuple[tuple[tuple[Edit, ...], ...], int]:
+    """The repairs that are proved, in order, and how many there are; of those that give one scheme only the first counts."""
+    different: dict[object, tuple[Edit, ...]] = {}
+    ordered = sorted(found, key=closeness)
+    for repair in ordered[:MOST_PROVED]:
+        repaired = with_edits(scheme, repair)
+        if repaired.tables not in different and multiplies(repaired):
+            different[repaired.tables] = repair
+    return tuple(different.values()), len(different) + max(0, len(ordered) - MOST_PROVED)
+
+
+def _search_modulo(scheme: Scheme, every: Sequence[Edit]) -> Search:
+    """Single edits over Z/p: tried at many points, as p may be small, then proved."""
+    pools = {t: [e for e in every if e.table == t and all(scheme.ring.holds(c.delta) for c in e.changes)] for t in TABLES}
+    left = {t: np.arange(len(pool)) for t, pool in pools.items()}
+    for seed in range(POINTS):
+        point = Point(scheme, scheme.ring.modulus, seed)
+        for table in TABLES:
+            left[table] = left[table][_passes(scheme, point, table, [pools[table][i] for i in left[table]])]
+    return _search_by_proof(scheme, [pools[t][i] for t in TABLES for i in left[t]])
+
+
+def _passes(scheme: Scheme, point: Point, table: str, chosen: Sequence[Edit]) -> Array:
+    """Which single edits of a table give the right number at a point."""
+    pools = {t: Pool(getattr(scheme, t), chosen if t == table else (), point.modulus) for t in TABLES}
+    one = np.ones(scheme.rank, dtype=object)
+    for other in (t for t in TABLES if t != table):
+        one = one * values_of(other, pools[other], point, pools[other].sets(0))[0].astype(object) % point.modulus
+    edited = values_of(table, pools[table], point, pools[table].sets(1))
+    found: Array = (edited.astype(object) @ one) % point.modulus == point.target
+    return found.astype(bool)
+
+
+def _search_by_proof(scheme: Scheme, every: Sequence[Edit]) -> Search:
+    """Single edits, each by the proof itself: where a scheme's ring or bases leave no other way."""
+    terms = 100 + sum(len(left) * len(right) for left, right in zip(*scheme.tables[:2], strict=True)) * 4
+    terms += scheme.m * scheme.k * scheme.n + sum(len(row) for table in scheme.tables for row in table)
+    most = min(MOST_PROOFS, MOST_TERMS // terms)
+    ordered = sorted(every, key=lambda e: closeness((e,)))
+    sound = tuple((e,) for e in ordered[:most] if multiplies(with_edits(scheme, (e,))))
+    complete = int(len(ordered) <= most)
+    return Search(sound, len(sound), complete, complete)
+
+
+def _has_residues(scheme: Scheme) -> bool:
+    maps: tuple[LinearMap, ...] = (scheme.u, scheme.v, scheme.w)
+    return all(has_residue(c) for linear in maps for f in (*linear.steps, *linear.outputs) for _, c in f)
+
+
+class _Tables:
+    """The combinations of `size` edits, by how many are in each table."""
+
+    def __init__(self, scheme: Scheme, point: Point, chosen: Sequence[Edit], size: int, solutions: Mapping[str, Solution]) -> None:
+        self.point = point
+        self.widths = {table: _width(getattr(scheme, table)) for table in TABLES}
+        self.known: dict[tuple[str, int, bool], Side] = {}
+        self.pools: dict[tuple[str, bool], Pool] = {}
+        self.splits = [s for s in product(range(size + 1), repeat=3) if sum(s) == size]
+        for table in TABLES:
+            linear: LinearMap = getattr(scheme, table)
+            mine = [e for e in chosen if e.table == table]
+            self.pools[table, False] = Pool(linear, mine, PRIME)
+            self.pools[table, True] = Pool(linear, _alone(linear, mine, solutions.get(table)), PRIME)
+
+    @property
+    def work(self) -> int:
+        """How many combinations would be tried; more than can be where even their values would be too many."""
+        counts = [(t, len(self.pools[t, self.is_alone(s)].edits), e) for s in self.splits for t, e in zip(TABLES, s, strict=True)]
+        if any(_choose(n, e) * self.widths[t] > MOST_VALUES for t, n, e in counts):
+            return MOST_CANDIDATES + 1
+        return sum(Join(self._sides(split), self.point.target).work for split in self.splits)
+
+    def is_alone(self, split: tuple[int, ...]) -> bool:
+        """Whether all edits are in one table."""
+        return sorted(split)[1] == 0
+
+    def hits(self) -> Iterator[tuple[Edit, ...]]:
+        """The combinations that give the right number."""
+        for split in self.splits:
+            sides = self._sides(split)
+            for chosen in Join(sides, self.point.target).hits():
+                every = [self.pools[side.table, self.is_alone(split)].edits for side in sides]
+                yield tuple(pool[e] for pool, side, i in zip(every, sides, chosen, strict=True) for e in side.sets[i])
+
+    def _sides(self, split: tuple[int, ...]) -> list[Side]:
+        """The combinations of edits of the three tables, the shortest first."""
+        sides = [self._side(t, e, self.is_alone(split)) for t, e in zip(TABLES, split, strict=True)]
+        return sorted(sides, key=lambda side: len(side.sets))
+
+    def _side(self, table: str, size: int, alone: bool) -> Side:
+        key = table, size, alone and size > 0
+        if key not in self.known:
+            pool = self.pools[table, alone]
+            sets, none = pool.sets(size), pool.sets(0)
+            values, written = (values_of(table, pool, self.point, some) for some in (sets, none))
+            self.known[key] = Side(table, sets, values, written[0])
+        return self.known[key]
+
+
+def _alone(linear: LinearMap, mine: Sequence[Edit], solution: Solution | None) -> list[Edit]:
+    """The edits of a table that may mend the scheme without another table."""
+    if solution is None or (solution.mends and (linear.steps or not solution.unique)):
+        return list(mine)
+    rows = {row for row, _ in solution.rows} if solution.mends else set()
+    return [e for e in mine if any(c.row in rows for c in e.changes)]
+
+
+def _width(linear: LinearMap) -> int:
+    return linear.inputs + len(linear.steps) + len(linear.outputs)
+
+
+def _choose(n: int, k: int) -> int:
+    return (1, n, n * (n - 1) // 2, n * (n - 1) * (n - 2) // 6)[k]

@@ -1,0 +1,250 @@
+"""Why a wrong scheme or schedule is wrong, and the smallest edits of its text that make it right.
+
+Attach it where a proof is refused: `raise explained(proof, scheme)`, or `raise explained(proof, scheme, schedule)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from bilinear.errors import BilinearError, Diagnostic
+from bilinear.explain.confusions import Confusion, find_confusions
+from bilinear.explain.refused import RefusedError
+from bilinear.explain.repair.edits import Edit, Patch, patched, place
+from bilinear.explain.repair.schedule import search_schedule_repairs
+from bilinear.explain.repair.scheme import search_repairs
+from bilinear.explain.repair.solve import Solution, solve_tables
+from bilinear.explain.repair.step_edits import StepEdit
+from bilinear.ir.linear import Form
+from bilinear.ir.number import Coefficient, Symbolic
+from bilinear.ir.schedule import Schedule
+from bilinear.ir.scheme import Scheme, block_name
+from bilinear.source import Span
+from bilinear.verify.schedule import ScheduleProof
+from bilinear.verify.scheme import Equation, SchemeProof
+from bilinear.verify.shortened import told
+
+MOST_SHOWN = 3
+"""Repairs that are shown, equations of a group, and rows of a solved table."""
+MOST_NAMED = 12
+"""Rows of a solved table that are named."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Failing equations that point at one place: an output, or a factor of a product."""
+
+    points_at: str
+    equations: tuple[Equation, ...]
+
+    def __str__(self) -> str:
+        count = len(self.equations)
+        some = "; ".join(str(e) for e in self.equations[:MOST_SHOWN])
+        more = f"; and {count - MOST_SHOWN} more" if count > MOST_SHOWN else ""
+        return f"{count} failing equation{' points' if count == 1 else 's point'} at {self.points_at}: {some}{more}"
+
+
+@dataclass(frozen=True)
+class Repair:
+    """Edits that make the scheme or schedule correct together, which is proved: how they are told, and what they do to the text."""
+
+    edits: tuple[Edit | StepEdit, ...]
+
+    def __str__(self) -> str:
+        told = [f"{e.text} ({place(e.span)})" if e.span is not None else e.text for e in self.edits]
+        return " and ".join([*([", ".join(told[:-1])] if told[1:] else []), told[-1]])
+
+    @property
+    def patches(self) -> tuple[Patch, ...]:
+        """What changes in the text, in its order; nothing where there is no text."""
+        return tuple(patch for edit in self.edits for patch in edit.patches)
+
+    def applied(self, text: str) -> str:
+        """The repaired text of the source."""
+        return patched(text, self.patches)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is wrong, in facts, and what mends it: `count` repairs of equally few edits, of which at most three are kept.
+
+    `holds_over` names the rings over which a scheme is right as it is written.
+    """
+
+    subject: str
+    groups: tuple[Group, ...] = ()
+    facts: tuple[str, ...] = ()
+    confusions: tuple[Confusion, ...] = ()
+    repairs: tuple[Repair, ...] = ()
+    count: int = 0
+    holds_over: tuple[str, ...] = ()
+
+    @property
+    def span(self) -> Span | None:
+        """The smallest offending place that is known."""
+        first = self.repairs[0].edits[0] if self.repairs else self.confusions[0] if self.confusions else None
+        return first.span if first is not None else None
+
+    @property
+    def label(self) -> str:
+        """What stands under the caret."""
+        if self.repairs:
+            return self.repairs[0].edits[0].brief
+        return self.confusions[0].brief if self.confusions else ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The facts, one a note."""
+        ring = (f"as it is written it holds over {', '.join(self.holds_over)}",) if self.holds_over else ()
+        return (*map(str, self.groups), *self.facts, *(confusion.text for confusion in self.confusions), *self._counted(), *ring)
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """The actions: each of them makes the subject correct."""
+        told = [f"{confusion.action} makes the {self.subject} correct" for confusion in self.confusions]
+        for number, repair in enumerate(self.repairs):
+            verb = "makes" if len(repair.edits) == 1 else "together make"
+            told.append(f"{'or ' if number else ''}{repair} {verb} the {self.subject} correct")
+        if self.holds_over:
+            told.append(f"if {self.holds_over[0]} is the ring that is meant, say so in the header: over {self.holds_over[0]}")
+        return tuple(told)
+
+    def _counted(self) -> tuple[str, ...]:
+        if self.count < 2:
+            return ()
+        size = len(self.repairs[0].edits)
+        shown = f", of which {len(self.repairs)} are shown" if self.count > len(self.repairs) else ""
+        return (f"there are {self.count} repairs of {_edits(size)}{shown}",)
+
+    def attached(self, diagnostic: Diagnostic) -> Diagnostic:
+        """A diagnostic with the explanation in the place of its own notes and hints, pointing at what is to be mended."""
+        hints = self.hints or diagnostic.hints
+        if self.span is None:
+            return replace(diagnostic, notes=self.notes, hints=hints)
+        return replace(diagnostic, span=self.span, label=self.label, notes=self.notes, hints=hints)
+
+
+def explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Schedule | None = None) -> RefusedError:
+    """The error of a proof that does not hold, with its explanation; `schedule` is the one that was proved, if one was.
+
+    A wrong scheme gives one diagnostic (E301). A wrong schedule keeps its own, behind one that points at the repair (E410) if there is one.
+    """
+    try:
+        proof.require()
+    except BilinearError as error:
+        found = error.diagnostics
+    else:
+        raise ValueError("a proof that holds has nothing to explain")
+    if isinstance(proof, SchemeProof):
+        return RefusedError((explain_scheme(scheme, proof).attached(found[0]), *found[1:]), proof)
+    assert schedule is not None, "the proof of a schedule is explained with the schedule"
+    explanation = explain_schedule(schedule, scheme, proof)
+    if explanation.repairs:
+        size = len(explanation.repairs[0].edits)
+        message = f"{proof.schedule} is wrong, and {_edits(size)} make{'s' if size == 1 else ''} it right"
+        return RefusedError((explanation.attached(Diagnostic("E410", message)), *found), proof)
+    return RefusedError((replace(found[0], notes=(*found[0].notes, *explanation.notes)), *found[1:]), proof)
+
+
+def explain_scheme(scheme: Scheme, proof: SchemeProof) -> Explanation:
+    """Why a scheme is wrong: what the failing equations point at, what a single table must be, and the smallest proved repairs."""
+    solutions = solve_tables(scheme)
+    groups = _groups(scheme, proof, solutions)
+    facts = tuple(_solved_facts(scheme, solutions))
+    told = Explanation("scheme", groups, facts, find_confusions(scheme), holds_over=proof.valid_over)
+    if told.confusions:
+        return told
+    search = search_repairs(scheme, solutions)
+    if not search.repairs:
+        return replace(told, facts=(*facts, _searched(search.complete, search.close)))
+    return replace(told, repairs=tuple(Repair(edits) for edits in search.repairs[:MOST_SHOWN]), count=search.count)
+
+
+def explain_schedule(schedule: Schedule, scheme: Scheme, proof: ScheduleProof) -> Explanation:
+    """Why a schedule is wrong: the smallest proved repairs of its steps. What fails is told by the proof itself."""
+    if proof.holds:
+        return Explanation("schedule")
+    repairs, count, tried = search_schedule_repairs(schedule, scheme)
+    if not repairs:
+        return Explanation("schedule", facts=(_searched(tried, tried) if tried else "no repair was searched",))
+    return Explanation("schedule", repairs=tuple(Repair(edits) for edits in repairs[:MOST_SHOWN]), count=count)
+
+
+def _edits(size: int) -> str:
+    return "one edit" if size == 1 else f"{size} edits"
+
+
+def _searched(complete: int, close: int) -> str:
+    if not close:
+        return "no repair was searched: there are too many edits to try"
+    most = f"no repair of up to {complete} edits was found" if complete > 1 else "no single edit repairs it" if complete else ""
+    if close == complete:
+        return most
+    kinds = f"of up to {close} signs, operands and dropped terms" if close > 1 else "of a sign, an operand or a dropped term"
+    return f"{most}, nor one {kinds}" if most else f"no repair {kinds} was found"
+
+
+def _groups(scheme: Scheme, proof: SchemeProof, solutions: dict[str, Solution]) -> tuple[Group, ...]:
+    """The failing equations by the factor of one product that alone mends them all, else by the output they are in."""
+    for table, side in (("u", "left"), ("v", "right")):
+        solution = solutions.get(table)
+        if solution is not None and solution.mends and len(solution.rows) == 1:
+            return (Group(f"the {side} factor of {scheme.products[solution.rows[0][0]]}", proof.failures),)
+    outputs: dict[str, list[Equation]] = {}
+    for equation in proof.failures:
+        outputs.setdefault(equation.output, []).append(equation)
+    groups = [Group(output, tuple(equations)) for output, equations in outputs.items()]
+    return tuple(groups[: 2 * MOST_SHOWN])
+
+
+def _solved_facts(scheme: Scheme, solutions: dict[str, Solution]) -> list[str]:
+    """What each table must be where the other two are right."""
+    mending = [s for s in solutions.values() if s.mends and len(s.rows) <= MOST_NAMED]
+    facts = [f"with {_rows(scheme, s) if len(s.rows) <= MOST_SHOWN else _others(scheme, s)} the scheme is correct" for s in mending]
+    if solutions and not any(s.mends for s in solutions.values()):
+        facts.append("at least two of the three tables are wrong: none of them can be mended alone")
+    wrong = solutions["w"].impossible if "w" in solutions else ()
+    if wrong and len(wrong) < scheme.m * scheme.n:
+        names = [block_name("C", *divmod(output, scheme.n)) for output in wrong]
+        facts.append(f"no sum of these products gives {_listed(names)}")
+    return facts
+
+
+def _rows(scheme: Scheme, solution: Solution) -> str:
+    """The rows of a solved table, as they should be written."""
+    told = []
+    for row, form in solution.rows:
+        if solution.table == "w":
+            told.append(f"{block_name('C', *divmod(row, scheme.n))} = {_sum(form, scheme.products)}")
+            continue
+        columns = scheme.k if solution.table == "u" else scheme.n
+        count = scheme.m * scheme.k if solution.table == "u" else scheme.k * scheme.n
+        names = [block_name("A" if solution.table == "u" else "B", *divmod(i, columns)) for i in range(count)]
+        told.append(f"{_sum(form, names)} as the {'left' if solution.table == 'u' else 'right'} factor of {scheme.products[row]}")
+    return _listed(told)
+
+
+def _others(scheme: Scheme, solution: Solution) -> str:
+    """The rows of a solved table by their names alone."""
+    if solution.table == "w":
+        return f"other sums for {_listed([block_name('C', *divmod(row, scheme.n)) for row, _ in solution.rows])}"
+    side = "left" if solution.table == "u" else "right"
+    return f"other {side} factors of {_listed([scheme.products[row] for row, _ in solution.rows])}"
+
+
+def _sum(form: Form, names: Sequence[str]) -> str:
+    text = ""
+    for index, coefficient in form:
+        minus = not isinstance(coefficient, Symbolic) and coefficient < 0
+        body = _scaled(-coefficient if minus else coefficient, names[index])
+        text += (f" {'-' if minus else '+'} " if text else "-" * minus) + body
+    return text or "0"
+
+
+def _scaled(coefficient: Coefficient, name: str) -> str:
+    return name if coefficient == 1 else f"{told(coefficient)} {name}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])

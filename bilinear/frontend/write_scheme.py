@@ -1,0 +1,29 @@
+"""Schemes as texts of the language that are read again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bilinear.algebra.maps import table_of
+from bilinear.errors import fail
+from bilinear.frontend.files import MOST_BYTES
+from bilinear.frontend.parse import MOST_EQUATION_TEXT
+from bilinear.frontend.printer import print_scheme
+from bilinear.ir.scheme import Scheme
+
+
+def readable_text(scheme: Scheme, head: str = "", *, with_sums: bool = False, hint: str = "compose it of smaller ones") -> str:
+    """The scheme behind a `head` of comments, with its named sums, or as a table where these are longer than what is read.
+
+    Raises `BilinearError` (E641) where it is too large even so, or, where it is to be written `with_sums`, with these.
+    """
+    has_sums = any(linear.steps for linear in (scheme.u, scheme.v, scheme.w))
+    text, most = head + print_scheme(scheme), MOST_EQUATION_TEXT if has_sums else MOST_BYTES
+    size = len(text.encode())
+    if len(text) <= most and size <= MOST_BYTES:
+        return text
+    if has_sums and not with_sums:
+        table = replace(scheme, u=table_of(scheme.u), v=table_of(scheme.v), w=table_of(scheme.w))
+        return readable_text(table, head, hint=hint)
+    note = f"{len(text)} characters, {size} bytes; at most {most} are read"
+    raise fail("E641", f"{scheme.name} {scheme.format} is too large to be written out", hint, notes=(note,))

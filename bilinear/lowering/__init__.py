@@ -1,0 +1,1 @@
+"""From a proved schedule to one that is placed in memory."""

@@ -1,0 +1,138 @@
+"""Layout: where the workspaces of a schedule lie in one buffer. Two that are never alive at once may share memory.
+
+A block is alive from the stage that writes it to the last stage that reads it before it is overwritten, both included: the launches of one
+stage are not told apart. A space is alive while one of its blocks is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from bilinear.ir.placement import Slot
+from bilinear.ir.schedule import Block, LinearStage, Schedule, Stage
+
+ALIGNMENT = 256
+"""Bytes between which workspaces start; a row starts at a multiple of 16."""
+
+Extents = tuple[int, int, int]
+Lifetimes = Mapping[str, int]
+"""For each workspace the stages in which it is alive, as the bits of an integer; 0 where nothing is written to it."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a space needs: so many elements, in the stages whose bits are set in `alive`."""
+
+    size: int
+    alive: int
+
+
+def lay_out(
+    schedule: Schedule, core: Extents, itemsize: int, column_major: frozenset[str], alive: Lifetimes | None = None
+) -> tuple[tuple[Slot, ...], int]:
+    """The slot of every workspace, each row (or column) at a multiple of 16 bytes, and the elements that the buffer has.
+
+    `alive` are the lifetimes of the workspaces, where they are known already.
+    """
+    if alive is None:
+        alive = lifetimes(schedule) if len(schedule.workspaces) > 1 else {}
+    bm, bk, bn = core[0] // schedule.m, core[1] // schedule.k, core[2] // schedule.n
+    extents = {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
+    slots: list[Slot] = []
+    rooms: list[Room] = []
+    for space in schedule.workspaces:
+        height, width = extents[space.shape]
+        rows, columns = space.rows * height, space.columns * width
+        by_column = space.shape in column_major
+        leading = _rounded(rows if by_column else columns, max(1, 16 // itemsize))
+        slots.append(Slot(space.name, 0, rows, columns, leading))
+        size = _rounded(leading * (columns if by_column else rows), max(1, ALIGNMENT // itemsize))
+        rooms.append(Room(size, alive.get(space.name, -1)))
+    offsets = place(rooms)
+    placed = tuple(Slot(s.space, offset, s.rows, s.columns, s.leading) for s, offset in zip(slots, offsets, strict=True))
+    return placed, buffer_size(rooms, offsets)
+
+
+def place(rooms: Sequence[Room]) -> tuple[int, ...]:
+    """Where each room begins: the largest first, each in the tightest gap that is free while it is alive, else behind all the others.
+
+    Rooms without a common stage may overlap; with every room alive at once they lie one after the other. Rooms of one size are taken as
+    they are listed, or as they come to life: what gives the smaller buffer. It is not always the smallest one there is, and never larger
+    than all rooms together.
+    """
+    numbers = range(len(rooms))
+    orders = (
+        sorted(numbers, key=lambda i: (-rooms[i].size, i)),
+        sorted(numbers, key=lambda i: (-rooms[i].size, rooms[i].alive & -rooms[i].alive, i)),
+    )
+    return min((_placed(rooms, order) for order in orders), key=lambda offsets: buffer_size(rooms, offsets))
+
+
+def buffer_size(rooms: Sequence[Room], offsets: Sequence[int]) -> int:
+    """Where the last room ends."""
+    return max((offset + room.size for offset, room in zip(offsets, rooms, strict=True)), default=0)
+
+
+def _placed(rooms: Sequence[Room], order: Sequence[int]) -> tuple[int, ...]:
+    offsets = [0] * len(rooms)
+    placed: list[int] = []
+    for i in order:
+        taken = sorted((offsets[j], offsets[j] + rooms[j].size) for j in placed if rooms[j].alive & rooms[i].alive)
+        offsets[i] = _tightest(taken, rooms[i].size)
+        placed.append(i)
+    return tuple(offsets)
+
+
+def _tightest(taken: Sequence[tuple[int, int]], size: int) -> int:
+    """The start of the smallest gap that holds `size`, the first of equal ones; the end of all where none does."""
+    end, best = 0, (-1, -1)
+    for start, stop in taken:
+        gap = start - end
+        if gap >= size and (best[0] < 0 or gap < best[1]):
+            best = (end, gap)
+        end = max(end, stop)
+    return end if best[0] < 0 else best[0]
+
+
+def lifetimes(schedule: Schedule) -> Lifetimes:
+    """When the workspaces of a schedule are alive."""
+    names = {space.name for space in schedule.workspaces}
+    begun: dict[Block, tuple[int, int]] = {}
+    """For each block the stages of its last write that overwrites and of its last use since."""
+    alive = dict.fromkeys(names, 0)
+    for number, stage in enumerate(schedule.stages):
+        reads, writes = stage_uses(stage, names)
+        for block in reads & begun.keys():
+            begun[block] = (begun[block][0], number)
+        for block in writes:
+            if block in begun and block not in reads:
+                alive[block.space] |= _bits(*begun.pop(block))
+            begun[block] = (begun[block][0] if block in begun else number, number)
+    for block, (first, last) in begun.items():
+        alive[block.space] |= _bits(first, last)
+    return alive
+
+
+def _bits(first: int, last: int) -> int:
+    return (1 << (last + 1)) - (1 << first)
+
+
+def stage_uses(stage: Stage, names: Collection[str]) -> tuple[set[Block], set[Block]]:
+    """The blocks of these spaces that a stage reads and those that it writes; one that is added to is read as well."""
+    reads: set[Block] = set()
+    writes: set[Block] = set()
+    if isinstance(stage, LinearStage):
+        reads.update(block for m in stage.maps for block in m.sources if block.space in names)
+        writes.update(block for m in stage.maps for block in m.targets if block.space in names)
+        return reads, writes
+    for product in stage.products:
+        reads.update(block for block in (product.left, product.right) if block.space in names)
+        targets = [target for target in product.targets if target.block.space in names]
+        reads.update(target.block for target in targets if not target.first)
+        writes.update(target.block for target in targets)
+    return reads, writes
+
+
+def _rounded(value: int, step: int) -> int:
+    return -(-value // step) * step

@@ -1,0 +1,227 @@
+"""Prepare: lower an algorithm to a schedule that can run, and prove it, before and after the passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from math import prod
+
+from bilinear.algebra.fold_bases import fold_bases
+from bilinear.errors import BilinearError, fail
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Target
+from bilinear.ir.scheme import Scheme
+from bilinear.lowering.coefficients import require_numbers
+from bilinear.passes.colour_products import colour_products
+from bilinear.passes.drop_restoration import drop_restoration
+from bilinear.passes.fuse_linear_stages import fuse_linear_stages
+from bilinear.passes.imply_scaling import imply_scaling, why_not_implied
+from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.passes.nest_levels import nest_levels, why_not_nested
+from bilinear.passes.one_product_a_stage import one_product_a_stage
+from bilinear.passes.scheme_to_schedule import scheme_to_schedule
+from bilinear.verify.schedule import ScheduleProof, prove_schedule
+from bilinear.verify.scheme import SchemeProof, prove_scheme
+
+MOST_PRODUCTS = 5_000
+"""More products than this in one flat schedule are refused: its proof would take minutes, and its blocks would be small."""
+
+MOST_LEVELS = 20
+"""Levels whose products are counted; with more of them every scheme of rank 2 or more has too many."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A proved algorithm at some number of levels: the author's schedule, the lowered one, and the proofs of all three."""
+
+    scheme: Scheme
+    authored: Schedule
+    schedule: Schedule
+    scheme_proof: SchemeProof
+    authored_proof: ScheduleProof
+    schedule_proof: ScheduleProof
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of a multiply: a scheme, and the schedule of it that runs, or None for expansion, products and recomposition."""
+
+    scheme: Scheme
+    schedule: Schedule | None = None
+
+
+def runnable(schedule: Schedule) -> Schedule:
+    """The schedule with contention split into stages and first writes marked: what the proof executes."""
+    return mark_first_writes(colour_products(schedule))
+
+
+def is_runnable(scheme: Scheme, schedule: Schedule | None, inputs: str) -> bool:
+    """Whether an algorithm, once proved, can be lowered at all: approximate and modular schemes and some schedules are only proved."""
+    foreign = schedule is not None and not _gives_way(schedule, inputs) and bool(why_not_implied(schedule))
+    return not (foreign or scheme.ring.modulus or scheme.ring.is_approximate)
+
+
+def _gives_way(schedule: Schedule, inputs: str) -> bool:
+    """Whether the scheme runs in the place of its schedule, which would break the promise."""
+    return inputs == "preserve" and schedule.writes_operands
+
+
+def natural_inputs(schedule: Schedule | None) -> str:
+    """What an algorithm promises of its inputs unless told otherwise: its schedule restores or consumes what it writes, else preserves."""
+    if schedule is None or not schedule.writes_operands:
+        return "preserve"
+    return "restore" if schedule.keeps >= {"A", "B"} else "consume"
+
+
+def check_compilable(schedule: Schedule) -> None:
+    """Refuse to compile or run a schedule that has no form with implied scaling (E411)."""
+    why = why_not_implied(schedule)
+    if why:
+        hints = ("bilinear verify tells what it does", "run the scheme instead, or a schedule without such steps")
+        raise fail("E411", f"{schedule.name} is a schedule to prove, not to run", *hints, span=schedule.span, notes=(why,))
+
+
+def check_promise(scheme: Scheme, schedule: Schedule | None, inputs: str) -> None:
+    """Refuse a promise that the algorithm cannot keep (E525)."""
+    if inputs == "preserve":
+        return
+    if schedule is None:
+        message = f"inputs={inputs!r} needs an in-place schedule, and {scheme.name} is a scheme without one"
+        raise fail("E525", message, "use inputs='preserve', or a schedule: `bilinear schedule --in-place` looks for one")
+    if inputs == "restore" and not schedule.keeps >= {"A", "B"}:
+        raise fail(
+            "E525", f"{schedule.name} does not restore both A and B", "use inputs='consume', or inputs='preserve'", span=schedule.span
+        )
+
+
+def proved(scheme: Scheme) -> SchemeProof:
+    """The proof of a scheme; a wrong one is refused with what is wrong and what mends it (E301)."""
+    proof = prove_scheme(scheme)
+    if not proof.holds:
+        raise _explained(proof, scheme)
+    return proof
+
+
+def proved_schedule(schedule: Schedule, scheme: Scheme) -> ScheduleProof:
+    """The proof of a schedule of one level; a wrong one is refused with what is wrong and what mends it (E4xx)."""
+    proof = prove_schedule(schedule, scheme)
+    if not proof.holds:
+        raise _explained(proof, scheme, schedule)
+    return proof
+
+
+def _explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Schedule | None = None) -> BilinearError:
+    from bilinear.explain.why_wrong import explained  # the search is needed by nobody whose scheme is right
+
+    return explained(proof, scheme, schedule)
+
+
+@lru_cache(maxsize=64)
+def prepare(scheme: Scheme, schedule: Schedule | None, levels: int, inputs: str) -> Prepared:
+    """Lower a scheme, or its schedule, to `levels` levels and prove every step.
+
+    `inputs` is `preserve`, `restore` or `consume`; under `preserve` a schedule that writes A or B gives way to the plain one.
+    Raises `BilinearError` where a proof fails.
+    """
+    level = Level(scheme, schedule)
+    check_promise(scheme, schedule, inputs)
+    one = _prove_level(level, inputs)
+    if scheme.rank ** min(levels, MOST_LEVELS) > MOST_PRODUCTS:
+        message = f"{levels} levels of {scheme.name} are {_power(scheme.rank, levels)} products"
+        raise fail("E501", message, f"at most {MOST_PRODUCTS} are run flat")
+    lowered, schedule_proof = _lower_and_prove([one] * levels, inputs)
+    return Prepared(scheme, one.authored, lowered, one.scheme_proof, one.authored_proof, schedule_proof)
+
+
+@lru_cache(maxsize=64)
+def prepare_levels(levels: tuple[Level, ...], inputs: str) -> Schedule:
+    """Levels that may differ, the outermost first, lowered to one flat schedule; every level and the outcome are proved.
+
+    Raises `BilinearError` where a proof fails, or where a level cannot stand below another (E408).
+    """
+    ones = [_prove_level(level, inputs) for level in levels]
+    products = prod(level.scheme.rank for level in levels)
+    if products > MOST_PRODUCTS:
+        raise fail("E501", f"these {len(levels)} levels are {products} products", f"at most {MOST_PRODUCTS} are run flat")
+    for level, one in zip(levels, ones, strict=True):
+        if one.authored.writes_operands:
+            check_promise(level.scheme, level.schedule, inputs)
+    return _lower_and_prove(ones, inputs)[0]
+
+
+def authored_schedule(scheme: Scheme, schedule: Schedule | None, inputs: str) -> Schedule:
+    """What runs one level: the schedule where the promise lets it, else expansion, products and recomposition.
+
+    Raises `BilinearError` (E411) for a schedule that has no form that can be lowered, unless the scheme takes its place.
+    """
+    if schedule is None or _gives_way(schedule, inputs):
+        return scheme_to_schedule(fold_bases(scheme))
+    check_compilable(schedule)
+    return imply_scaling(schedule)
+
+
+@dataclass(frozen=True)
+class _Proved:
+    """A level with its proofs."""
+
+    scheme: Scheme
+    scheme_proof: SchemeProof
+    authored: Schedule
+    authored_proof: ScheduleProof
+
+
+@lru_cache(maxsize=64)
+def _prove_level(level: Level, inputs: str) -> _Proved:
+    scheme, schedule = level.scheme, level.schedule
+    scheme_proof = proved(scheme)
+    require_numbers(scheme, scheme_proof)
+    if schedule is not None:  # also where another one runs: nobody is told that a wrong schedule is proved
+        proved_schedule(mark_first_writes(schedule), scheme)
+    authored = authored_schedule(scheme, schedule, inputs)
+    return _Proved(scheme, scheme_proof, authored, proved_schedule(mark_first_writes(authored), scheme))
+
+
+def _lower_and_prove(levels: Sequence[_Proved], inputs: str) -> tuple[Schedule, ScheduleProof]:
+    for outer, inner in pairwise(levels):
+        refused = why_not_nested(outer.authored, inner.authored)
+        if not refused and inner.authored.writes_operands:
+            refused = outer.authored_proof.why_not or inner.authored_proof.why_not
+        if refused:
+            name, hint = outer.authored.name, "use levels=1" if outer is inner else "choose another level"
+            what = f"{name} cannot recurse" if outer is inner else f"{inner.authored.name} cannot run the products of {name}"
+            raise fail("E408", f"{what}: {refused}", hint, span=outer.authored.span)
+    lowered = lower_levels([level.authored for level in levels], inputs)
+    proof = prove_schedule(lowered, levels[0].scheme)  # which matters where it is the only level
+    proof.require()
+    return lowered, proof
+
+
+def lower_levels(authored: Sequence[Schedule], inputs: str) -> Schedule:
+    """Schedules of one level, the outermost first, as the one that will run; not yet proved.
+
+    Products of a level that allocates nothing run one at a time above a level that does, for the sake of its memory.
+    """
+    kept = [
+        one_product_a_stage(outer) if outer.runs_in_place and not all(inner.runs_in_place for inner in authored[i + 1 :]) else outer
+        for i, outer in enumerate(authored)
+    ]
+    lowered = fuse_linear_stages(nest_levels(kept))
+    return runnable(drop_restoration(lowered) if inputs == "consume" else lowered)
+
+
+def _power(rank: int, levels: int) -> str:
+    return str(rank**levels) if levels <= MOST_LEVELS else f"{rank}^{levels}"
+
+
+@lru_cache(maxsize=1)
+def plain() -> Prepared:
+    """The plain multiply as a schedule of one product, for what peeling leaves over."""
+    one = LinearMap(1, (((0, 1),),))
+    return prepare(Scheme("plain", 1, 1, 1, one, one, one, ("M1",)), _plain_schedule(), 1, "restore")
+
+
+def _plain_schedule() -> Schedule:
+    product = Product(Block("A", 0, 0), Block("B", 0, 0), (Target(Block("C", 0, 0)),))
+    return Schedule("plain", "plain", 1, 1, 1, (ProductStage((product,)),), in_place=True, restores=("A", "B"))

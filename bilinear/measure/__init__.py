@@ -1,0 +1,1 @@
+"""Measurements: the rates of a device, the times of plans, benchmarks."""

@@ -1,0 +1,305 @@
+"""Bench: plans on the GPU here beside the library: checked and timed in one run, interleaved, row by row as they are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path, PurePath
+from time import perf_counter
+from typing import Any
+
+from bilinear.backends.doctor import why_no_gpu
+from bilinear.codegen.program import Progress, no_progress
+from bilinear.errors import BilinearError, fail
+from bilinear.ir.measurement import Benchmark, ErrorPoint, LaunchTime, LeftOut, Load, Measurement, Shape, Trust
+from bilinear.measure.bench_check import check, fill_normal, trust_of, wrong_libraries
+from bilinear.measure.bench_launches import launch_times
+from bilinear.measure.bench_library import library_calls
+from bilinear.measure.bench_machine import Watch, machine
+from bilinear.measure.bench_tasks import Case, Task, bound_of, choose, pinned
+from bilinear.measure.describe_device import tune
+from bilinear.measure.timing import (
+    IN_A_ROW,
+    QUEUED_MS,
+    SHORT_MS,
+    Call,
+    interleaved,
+    median,
+    median_interval,
+    milliseconds,
+    queued,
+)
+from bilinear.planner.choice import Choice
+from bilinear.planner.device import Device
+from bilinear.resources import write_file
+from bilinear.runtime import auto
+from bilinear.runtime.matmul import matmul
+from bilinear.runtime.repeat import uses_library
+
+SAVE_EVERY = 5.0
+"""Seconds after which what was found is saved: a run can be cut."""
+ERROR_SIZE = 2048
+ERROR_WAYS = ("winograd", "msmes")
+MOST_ERROR_LEVELS = 3
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long is measured: rounds at most and at least, milliseconds of all rounds of a problem, seconds of the run (None: no limit).
+
+    `watch` is how many seconds an answer of the driver on clock and power counts; `launches` asks for the time of every launch;
+    `settle_ms` is what `interleaved` says.
+    """
+
+    rounds: int = 7
+    least_rounds: int = 3
+    problem_ms: float = 20_000.0
+    seconds: float | None = None
+    watch: float = 0.0
+    launches: bool = True
+    settle_ms: float = 20.0
+
+
+GRID = Effort(25, 7, 700.0, watch=15.0, launches=False, settle_ms=0.0)
+"""Of the 200 shapes: in a few minutes all of them, each often enough for an interval."""
+
+
+def effort(is_grid: bool, rounds: int | None = None, seconds: float | None = None) -> Effort:
+    """The effort of the grid or of plans, with so many rounds at most and seconds where they are said."""
+    found = replace(GRID if is_grid else Effort(), seconds=seconds)
+    return found if rounds is None else replace(found, rounds=rounds, least_rounds=min(rounds, found.least_rounds))
+
+
+def require_gpu() -> None:
+    """Refuse (E680) where there is nothing to measure."""
+    reason = why_no_gpu()
+    if reason is not None:
+        raise fail("E680", f"no GPU can be timed here: {reason}", "run `bilinear doctor`")
+
+
+def described(tasks: Sequence[Task], progress: Progress = no_progress) -> Device:
+    """The description of the GPU here, measured now where none is known; a plain call of `matmul` would not see that one (E687).
+
+    With BILINEAR_USE_LIBRARY every plan would be the library's multiply under another name (E687).
+    """
+    if uses_library():
+        raise fail("E687", "BILINEAR_USE_LIBRARY makes everything the library's multiply: there is nothing to compare", "unset it")
+    known = auto.current_device()
+    if known is None and any(case.by_auto for task in tasks for case in task.cases):
+        hint = "bilinear tune --keep"
+        raise fail("E687", "without a description of this GPU `auto` is the library's multiply: there is nothing to compare", hint)
+    return known or tune(progress)
+
+
+def measure(tasks: Sequence[Task], device: Device, effort: Effort, progress: Progress = no_progress) -> Iterator[Measurement | LeftOut]:
+    """The rows of all tasks as they are found, and what could not be measured; `progress` is called with (what, done, of)."""
+    began, watch = perf_counter(), Watch(effort.watch)
+    for number, task in enumerate(tasks):
+        progress(str(task), number, len(tasks))
+        if effort.seconds is not None and perf_counter() - began > effort.seconds:
+            yield LeftOut(str(task), "the time was over")
+            continue
+        try:
+            yield from _Bench(task, device, effort, watch).rows()
+        except BilinearError as error:
+            yield LeftOut(str(task), error.diagnostics[0].message)
+        except Exception as error:  # CuPy's and the driver's are of many kinds, and the other problems are worth keeping
+            yield LeftOut(str(task), f"{type(error).__name__}: {error}")
+    progress("done", len(tasks), len(tasks))
+
+
+def collect(
+    found: Iterable[Measurement | LeftOut],
+    name: str,
+    command: Sequence[str],
+    file: Path | None = None,
+    tell: Callable[[Measurement | LeftOut], None] = lambda one: None,
+) -> Benchmark:
+    """All that is found, as a benchmark of this machine; `tell` is called with each.
+
+    It is written to the file every few seconds and at the end, also where the run is broken off; where there is no file yet, at the
+    beginning too, so that a wrong place is told at once. What an earlier run wrote stays until something is found.
+    """
+    words = tuple(PurePath(word).name if word.startswith("/") else word for word in command)
+    result = Benchmark(name, machine(), words)
+    if file is not None and not file.exists():
+        save(result, file)
+    saved = perf_counter()
+    try:
+        for one in found:
+            tell(one)
+            if isinstance(one, Measurement):
+                result = replace(result, rows=(*result.rows, one))
+            else:
+                result = replace(result, left_out=(*result.left_out, one))
+            if perf_counter() - saved > SAVE_EVERY:
+                save(result, file)
+                saved = perf_counter()
+    finally:
+        if result.rows or result.left_out:
+            save(result, file)
+    return result
+
+
+def save(result: Benchmark, file: Path | None) -> None:
+    """Write the results file, where there is to be one (E612)."""
+    if file is not None:
+        write_file(file, result.json())
+
+
+def with_errors(result: Benchmark, device: Device, progress: Progress = no_progress) -> Benchmark:
+    """The same with errors by level, for the element types that were measured; what fails is left out."""
+    try:
+        return replace(result, errors=tuple(errors_by_level(dict.fromkeys(row.dtype for row in result.rows), device, progress)))
+    except Exception as error:  # as in `measure`
+        return replace(result, left_out=(*result.left_out, LeftOut("errors by level", f"{type(error).__name__}: {error}")))
+
+
+def errors_by_level(dtypes: Iterable[str], device: Device, progress: Progress = no_progress) -> Iterator[ErrorPoint]:
+    """The error of a few algorithms at 0 to 3 levels, each checked as in `measure`."""
+    size = ERROR_SIZE
+    for dtype in dtypes:
+        progress(f"errors by level, {dtype}", 0, 1)
+        a, b, c = _operands((size, size, size), dtype)
+        for name in ERROR_WAYS:
+            for levels in range(MOST_ERROR_LEVELS + 1):
+                case = pinned(f"{name}:{levels}") if levels else Case()
+                choice = choose(Task((size,) * 3, dtype), case, device) if levels else None
+                call = partial(matmul, a, b, c, plan=choice) if choice else partial(matmul, a, b, c, levels=0)
+                bound = bound_of(choice, size, dtype)
+                trust = check(call, a, b, c, case.inputs, bound, True)
+                yield ErrorPoint(name, levels, dtype, size, trust.error, bound)
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """One task on the GPU."""
+
+    task: Task
+    device: Device
+    effort: Effort
+    watch: Watch
+
+    def rows(self) -> Iterator[Measurement | LeftOut]:
+        task = self.task
+        arrays = _operands(task.shape, task.dtype)
+        choices: dict[Case, Choice] = {}
+        for case in task.cases:
+            try:
+                choices[case] = choose(task, case, self.device)
+            except BilinearError as error:
+                yield LeftOut(f"{case.asked} at {task}", error.diagnostics[0].message)
+        libraries = library_calls(*arrays)
+        for name, why in wrong_libraries(libraries, *arrays).items():
+            del libraries[name]
+            yield LeftOut(f"{name} at {task}", f"no baseline: {why}")
+        if not libraries:
+            return
+        distinct = {_what(case, choice): (case, choice) for case, choice in choices.items()}
+        plans: dict[Any, Call] = {}
+        trusts: dict[Any, Trust] = {}
+        for what, (case, choice) in distinct.items():
+            call = partial(matmul, *arrays) if case.by_auto else partial(matmul, *arrays, plan=choice)
+            try:
+                trusts[what] = trust_of(call, choice, *arrays)
+            except MemoryError as error:
+                yield LeftOut(f"{choice.chosen.name} at {task}", f"out of memory: {error}")
+            else:
+                plans[what] = call
+        fill_normal(*arrays[:2], _generator(8))
+        times = self.times(libraries, plans)
+        loads: dict[Any, Load] = {what: self.watch(call) for what, call in plans.items()}
+        launches = {what: self.launches(distinct[what][1], *arrays) for what in plans}
+        for case, choice in choices.items():
+            what = _what(case, choice)
+            if what in plans:
+                yield _row(task, case, choice, times, what, trusts[what], loads[what], launches[what])
+
+    def times(self, libraries: Mapping[str, Call], plans: Mapping[Any, Call]) -> _Times:
+        """All calls, interleaved."""
+        calls: dict[Any, Call] = {**libraries, **plans}
+        once = {what: milliseconds(call) for what, call in calls.items()}  # all have run before, to be checked
+        rounds = max(self.effort.least_rounds, min(self.effort.rounds, int(self.effort.problem_ms / sum(once.values()))))
+        on_device = queued(calls, rounds, IN_A_ROW) if max(once.values()) < QUEUED_MS else {}
+        if on_device and min(median(on_device[name]) for name in libraries) < SHORT_MS:
+            return _Times(tuple(libraries), "device", on_device, on_device)
+        return _Times(tuple(libraries), "event", interleaved(calls, rounds, 0, once, self.effort.settle_ms), on_device)
+
+    def launches(self, choice: Choice, a: Any, b: Any, c: Any) -> tuple[LaunchTime, ...]:
+        """The launches of a plan, where they are asked for; without them where memory ends, for the times are known already."""
+        with suppress(MemoryError):
+            return launch_times(choice, a, b, c) if self.effort.launches else ()
+        return ()
+
+
+@dataclass(frozen=True)
+class _Times:
+    """How was timed, the milliseconds of every call by rounds, and those on the device (empty where calls are long)."""
+
+    libraries: tuple[str, ...]
+    timing: str
+    of: dict[Any, list[float]]
+    on_device: dict[Any, list[float]]
+
+    @property
+    def library(self) -> str:
+        """The fastest of the libraries."""
+        return min(self.libraries, key=lambda name: median(self.of[name]))
+
+    def device_ratio(self, what: Any) -> float | None:
+        """The ratio to the library that is fastest on the device."""
+        if not self.on_device:
+            return None
+        return min(median(self.on_device[name]) for name in self.libraries) / median(self.on_device[what])
+
+
+def _row(
+    task: Task, case: Case, choice: Choice, times: _Times, what: Any, trust: Trust, load: Load, launches: tuple[LaunchTime, ...]
+) -> Measurement:
+    chosen, own, theirs = choice.chosen, times.of[what], times.of[times.library]
+    return Measurement(
+        shape=task.shape,
+        dtype=task.dtype,
+        asked=case.asked,
+        inputs=case.inputs,
+        budget=case.budget,
+        levels=chosen.all_levels,
+        plan=chosen.name,
+        strategy=chosen.strategy,
+        tile=chosen.tile,
+        workspace=chosen.workspace or 0,
+        predicted_ms=chosen.ms,
+        times=tuple(own),
+        ms=median(own),
+        library=times.library,
+        libraries=tuple((name, median(times.of[name])) for name in times.libraries),
+        library_ms=median(theirs),
+        ratio=median(theirs) / median(own),
+        interval=median_interval([x / y for x, y in zip(theirs, own, strict=True)]),
+        timing=times.timing,
+        device_ratio=times.device_ratio(what),
+        trust=trust,
+        load=load,
+        launches=launches,
+    )
+
+
+def _what(case: Case, choice: Choice) -> tuple[Any, ...]:
+    """What runs: equal for cases that come to the same."""
+    return choice.chosen.levels, choice.chosen.inputs, choice.chosen.tile, choice.chosen.rest, case.by_auto
+
+
+def _operands(shape: Shape, dtype: str) -> tuple[Any, Any, Any]:
+    import cupy
+
+    cupy.get_default_memory_pool().free_all_blocks()
+    m, k, n = shape
+    return cupy.empty((m, k), dtype), cupy.empty((k, n), dtype), cupy.empty((m, n), dtype)
+
+
+def _generator(seed: int) -> Any:
+    import cupy
+
+    return cupy.random.default_rng(seed)

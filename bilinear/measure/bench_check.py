@@ -1,0 +1,96 @@
+"""Checks of what is timed, on the device that times it: exact on integers, restored, and within the error bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bilinear.analysis.integer_range import integer_range
+from bilinear.ir.measurement import Trust
+from bilinear.measure.bench_tasks import bound_of
+from bilinear.measure.timing import Call
+from bilinear.planner.choice import Choice
+from bilinear.runtime.decide import plan_for
+from bilinear.runtime.recipe import chosen_recipe
+
+LARGEST = 2
+"""Of the integers: sums of random ones stay below 2^24, also those that four levels of Winograd's scheme form at 32768."""
+BAND = 2048
+"""Rows that are compared at once, so that little memory is needed beside A, B, C and a workspace."""
+SAMPLE = 64
+"""Rows of C whose error is measured against float64, or that tell whether a library multiplies."""
+
+
+def check(call: Call, a: Any, b: Any, c: Any, inputs: str, bound: float, is_integral: bool) -> Trust:
+    """Run c = a @ b twice, on integers and on normal data, each time into NaN; leaves normal data in `a` and `b`.
+
+    The error is that of a sample of rows against a multiply in float64, in units of max|A| * max|B|.
+    """
+    import cupy
+
+    generator = cupy.random.default_rng(7)
+    kept = fill_integers(a, b, generator)
+    c.fill(cupy.nan)
+    call()
+    restored = inputs == "consume" or all(_equal(x, y) for x, y in zip((a, b), kept, strict=True))
+    a[...], b[...] = kept
+    exact = all(bool((c[rows] == cupy.matmul(a[rows], b)).all()) for rows in bands(a.shape[0]))
+    del kept
+    fill_normal(a, b, generator)
+    rows = slice(0, None, max(1, a.shape[0] // SAMPLE))
+    wanted = cupy.matmul(a[rows].astype("float64"), b.astype("float64", copy=False))
+    largest = float(abs(a).max()) * float(abs(b).max())
+    c.fill(cupy.nan)
+    call()
+    error = float(abs(c[rows] - wanted).max()) / largest
+    return Trust(exact, restored, error, bound, is_integral)
+
+
+def trust_of(call: Call, choice: Choice, a: Any, b: Any, c: Any) -> Trust:
+    """The checks of a plan, by the bound of its error on these operands."""
+    recipe = chosen_recipe(choice)
+    is_integral = recipe is None or all(integer_range(own.schedule) is not None for own in plan_for(recipe, a, b, c).chain)
+    bound = bound_of(choice, choice.problem.k, choice.problem.dtype)
+    return check(call, a, b, c, choice.chosen.promise, bound, is_integral)
+
+
+def wrong_libraries(calls: Mapping[str, Call], a: Any, b: Any, c: Any) -> dict[str, str]:
+    """Those that fail, or do not multiply integers exactly, by a sample of rows, and why; leaves integers in `a` and `b`."""
+    import cupy
+
+    fill_integers(a, b, cupy.random.default_rng(7))
+    rows = slice(0, None, max(1, a.shape[0] // SAMPLE))
+    wanted = cupy.matmul(a[rows].astype("float64"), b.astype("float64", copy=False))
+    found = {}
+    for name, call in calls.items():
+        c.fill(cupy.nan)
+        try:
+            call()
+        except Exception as error:  # of any library
+            found[name] = f"{type(error).__name__}: {error}"
+            continue
+        if not bool((c[rows] == wanted).all()):
+            found[name] = "it does not multiply integers exactly"
+    return found
+
+
+def fill_integers(a: Any, b: Any, generator: Any) -> list[Any]:
+    """Random integers into both, and the integers themselves, in an eighth or a quarter of the memory."""
+    kept = [generator.integers(-LARGEST, LARGEST + 1, x.shape, dtype="int8") for x in (a, b)]
+    a[...], b[...] = kept
+    return kept
+
+
+def fill_normal(a: Any, b: Any, generator: Any) -> None:
+    """Normal data into both."""
+    for x in (a, b):
+        x[...] = generator.standard_normal(x.shape, dtype=x.dtype)
+
+
+def bands(rows: int) -> Iterator[slice]:
+    """The rows of a matrix, a few thousand at a time."""
+    return (slice(start, start + BAND) for start in range(0, rows, BAND))
+
+
+def _equal(x: Any, y: Any) -> bool:
+    return all(bool((x[rows] == y[rows]).all()) for rows in bands(x.shape[0]))

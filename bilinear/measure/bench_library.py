@@ -1,0 +1,78 @@
+"""The library multiplies that a plan is measured beside: the fastest of them is the baseline."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from bilinear.measure.timing import Call
+
+NOT_TRANSPOSED = 0
+"""`CUBLAS_OP_N`."""
+
+
+def library_calls(a: Any, b: Any, c: Any) -> dict[str, Call]:
+    """c = a @ b by every library that is installed: CuPy, cuBLAS without CuPy's detour, PyTorch, and cublasLt by way of PyTorch.
+
+    One that fails does so when called. CuPy's own call computes FP64 in a mode that can be slower than `cublasDgemm`, so both are asked.
+    CuPy has no bindings of cublasLt; PyTorch takes cuBLAS where cublasLt refuses a problem.
+    """
+    import cupy
+
+    calls: dict[str, Call] = {"cupy": lambda: cupy.matmul(a, b, out=c)}
+    for name, make in (("cublas", _cublas), ("torch", _torch), ("cublaslt", _cublaslt)):
+        try:
+            calls[name] = make(a, b, c)
+        except ImportError:
+            continue
+        except Exception as error:  # of many kinds; the call tells it, so that a weaker baseline is never silent
+            calls[name] = partial(_fail, error)
+    return calls
+
+
+def _fail(error: Exception) -> None:
+    raise error
+
+
+def _cublas(a: Any, b: Any, c: Any) -> Call:
+    """cublasDgemm or cublasSgemm of contiguous rows: of the transposed matrices, whose columns they are."""
+    import cupy
+    import numpy as np
+    from cupy_backends.cuda.libs import cublas
+
+    multiply = {"float64": cublas.dgemm, "float32": cublas.sgemm}[str(a.dtype)]
+    (m, k), n, handle = a.shape, b.shape[1], cupy.cuda.Device().cublas_handle
+    factors = np.array([1, 0], a.dtype)
+    one, zero = (factors[i:].ctypes.data for i in range(2))
+
+    def call(_: Any = factors) -> None:  # which keeps them
+        left, right = (b.data.ptr, n), (a.data.ptr, k)
+        multiply(handle, NOT_TRANSPOSED, NOT_TRANSPOSED, n, m, k, one, *left, *right, zero, c.data.ptr, n)
+
+    return call
+
+
+def _torch(a: Any, b: Any, c: Any) -> Call:
+    """`torch.mm` without TF32. All libraries are on the default stream, so that CuPy's events see what PyTorch launches."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    x, y, z = torch.from_dlpack(a), torch.from_dlpack(b), torch.from_dlpack(c)
+    return lambda: torch.mm(x, y, out=z)
+
+
+def _cublaslt(a: Any, b: Any, c: Any) -> Call:
+    """`torch.mm` where PyTorch prefers cublasLt; the process gets its own preference back."""
+    import torch
+
+    multiply, prefer = _torch(a, b, c), torch.backends.cuda.preferred_blas_library
+
+    def call() -> None:
+        before = prefer()
+        try:
+            prefer("cublaslt")
+            multiply()
+        finally:
+            prefer(before)
+
+    return call

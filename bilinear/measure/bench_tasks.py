@@ -1,0 +1,177 @@
+"""Bench: which plans are asked of which problems, and their kernels, built ahead."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from signal import SIG_IGN, SIGINT, signal
+
+from bilinear.analysis.accuracy import classical_bound
+from bilinear.codegen.program import Progress, build_program, no_progress
+from bilinear.errors import BilinearError, fail
+from bilinear.ir.measurement import Shape
+from bilinear.ir.number import UNIT_ROUNDOFF
+from bilinear.ir.placement import SMALL, USUAL, tile_beside
+from bilinear.lowering.prepare import Level, natural_inputs, plain, prepare_levels
+from bilinear.measure.bench_shapes import grid, read_shapes_file, read_sizes
+from bilinear.planner.choice import Candidate, Choice
+from bilinear.planner.choose import way_error
+from bilinear.planner.device import Device
+from bilinear.planner.model import ITEMSIZE
+from bilinear.planner.ways import Way, algorithm_named
+from bilinear.runtime import auto
+
+log = logging.getLogger("bilinear")
+WORTH_A_POOL = 4
+"""With fewer kernels to build, or fewer cores, starting processes takes longer than it saves."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is asked of a problem: the planner's plan within limits, pinned levels, or a plain call of `matmul`.
+
+    `asked` is the word for it: `plan`, `auto`, or what names the levels. `budget` is the workspace allowed, in elements by those of C
+    (None: what the device has).
+    """
+
+    inputs: str = "preserve"
+    budget: float | None = None
+    levels: tuple[str, ...] = ()
+    asked: str = "plan"
+
+    @property
+    def by_auto(self) -> bool:
+        """Whether nothing is said but the arrays."""
+        return self.asked == "auto"
+
+
+PLANNED = (Case(), Case("restore", 0.0), Case("preserve", 0.0))
+"""The columns of the README's table: memory unlimited; nothing allocated, inputs restored; nothing allocated, inputs untouched."""
+AUTO = Case(asked="auto")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One problem and what is asked of it."""
+
+    shape: Shape
+    dtype: str
+    cases: tuple[Case, ...] = PLANNED
+
+    def __str__(self) -> str:
+        return f"{'x'.join(map(str, self.shape))} {self.dtype}"
+
+
+def tasks_for(sizes: str, file: Path | None, is_grid: bool, dtypes: Sequence[str], algorithms: Sequence[str]) -> tuple[Task, ...]:
+    """What is measured: of the grid, a file or sizes; `algorithms` are what `asked_cases` reads (E681, E682)."""
+    cases = tuple(case for word in algorithms for case in asked_cases(word))
+    if is_grid:
+        return tuple(Task(shape, dtype, cases) for shape, dtype in grid() if dtype in dtypes)
+    shapes = read_sizes(sizes) if file is None else read_shapes_file(file)
+    return tuple(Task(shape, dtype, cases) for dtype in dtypes for shape in shapes)
+
+
+def asked_cases(word: str) -> tuple[Case, ...]:
+    """`plan` is the planner's under three limits, `auto` a plain call, anything else pinned levels."""
+    return PLANNED if word == "plan" else (AUTO,) if word == "auto" else (pinned(word),)
+
+
+def pinned(word: str) -> Case:
+    """`msmes:2`, or mixed levels `winograd_depth_first+winograd`, the outermost first, as a case (E682).
+
+    The inputs are what the algorithms are made for; those that leave them undefined cannot be run again and again.
+    """
+    names, _, levels = word.partition(":")
+    if levels and not (levels.isdecimal() and 0 < int(levels) < 10):
+        raise fail("E682", f"{word!r} names no levels", "write NAME:LEVELS, as msmes:2, or OUTER+INNER for mixed levels")
+    found = tuple(names.split("+")) * int(levels or 1)
+    promises = {natural_inputs(algorithm_named(name).schedule) for name in found}
+    if "consume" in promises:
+        raise fail("E682", f"{word!r} leaves its inputs undefined, and is to run on them again", "choose one that restores them")
+    return Case("restore" if "restore" in promises else "preserve", None, found, word)
+
+
+def choose(task: Task, case: Case, device: Device) -> Choice:
+    """The plan of a case; raises `BilinearError` (E543, E408) where there is none. A plain call runs what is kept for the GPU here, too."""
+    m, k, n = task.shape
+    budget = None if case.budget is None else int(case.budget * m * n * ITEMSIZE[task.dtype])
+    known = None if case.by_auto else device
+    return auto.plan(m, k, n, task.dtype, device=known, inputs=case.inputs, workspace=budget, levels=case.levels or None)
+
+
+def bound_of(choice: Choice | None, inner: int, dtype: str) -> float:
+    """The bound that always holds of what is chosen, which a choice knows only where it was asked for."""
+    if choice is None or choice.is_library:
+        return classical_bound(inner, UNIT_ROUNDOFF[dtype]) * UNIT_ROUNDOFF[dtype]
+    chosen = choice.chosen
+    if chosen.error is not None:
+        return chosen.error
+    return max(way_error(Way(part.levels, part.inputs), inner, UNIT_ROUNDOFF[dtype]) for part in chosen.parts)
+
+
+Built = tuple[tuple[str, ...], str, str, int]
+"""Levels, the promise of the inputs, the element type and the tile, of which kernels are built."""
+
+
+def build_ahead(tasks: Sequence[Task], device: Device, progress: Progress = no_progress) -> None:
+    """Fill the cache of kernels, a process a core, so that the GPU does not wait for proofs and for the compiler."""
+    needed = set()
+    for task in tasks:
+        for case in task.cases:
+            with suppress(BilinearError):  # what cannot run is told when it is to be measured
+                needed |= kernels_of(choose(task, case, device).chosen, task.dtype)
+    with builder(progress) as build:
+        build(needed)
+
+
+def kernels_of(chosen: Candidate, dtype: str) -> set[Built]:
+    """What a candidate needs built: nothing for the library's multiply."""
+    return {(part.levels, part.inputs, dtype, part.tile) for part in chosen.parts if part.levels}
+
+
+@contextmanager
+def builder(progress: Progress = no_progress) -> Iterator[Callable[[set[Built]], None]]:
+    """What fills the cache of kernels, in processes that are started when there is enough to build, and end with the context.
+
+    They leave Ctrl-C to this one, which then waits for what was handed out: two kernels a core at most.
+    """
+    from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    import cupy
+
+    one = partial(_build, architecture=f"sm_{cupy.cuda.Device().compute_capability}")
+    cores = os.cpu_count() or 1
+    with ExitStack() as ending:
+        pools: list[ProcessPoolExecutor] = []
+
+        def build(needed: set[Built]) -> None:
+            if min(cores, len(needed)) < WORTH_A_POOL:
+                return
+            if not pools:
+                pool = ProcessPoolExecutor(cores, mp_context=get_context("spawn"), initializer=signal, initargs=(SIGINT, SIG_IGN))
+                ending.callback(pool.shutdown, cancel_futures=True)
+                pools.append(pool)
+            slow_first = sorted(needed, key=lambda kernel: (-len(kernel[0]), kernel))
+            try:
+                for done, _ in enumerate(pools[0].map(one, slow_first)):
+                    progress("building kernels", done, len(needed))
+            except BrokenExecutor:  # a process was killed, perhaps for want of memory; what is missing is built where it is to run
+                log.warning("a process that built kernels has died: %d kernels may be built one by one", len(needed))
+                pools.clear()
+
+        yield build
+
+
+def _build(kernel: Built, architecture: str) -> None:
+    levels, inputs, dtype, tile = kernel
+    with suppress(BilinearError):
+        each = tuple(Level(known.scheme, known.schedule) for known in map(algorithm_named, levels))
+        build_program(prepare_levels(each, inputs), dtype, [architecture], tile=tile)
+        for size in (USUAL, SMALL):  # strips
+            build_program(plain().schedule, dtype, [architecture], tile=tile_beside(tile, size))

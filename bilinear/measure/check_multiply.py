@@ -1,0 +1,191 @@
+"""Run a multiply on real input and compare it with the classical one."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import Any, Literal
+
+import numpy as np
+
+from bilinear.analysis.accuracy import error_allowance, schedule_bound
+from bilinear.analysis.drift import drift_bound
+from bilinear.analysis.integer_range import integer_range
+from bilinear.frontend import Loaded
+from bilinear.ir.schedule import Schedule
+from bilinear.lowering.place import make_plan
+from bilinear.lowering.prepare import Prepared, prepare
+from bilinear.runtime.matmul import matmul
+
+Device = Literal["cpu", "gpu"]
+
+LARGEST, ALPHA, BETA = 4, 2, 3
+"""Of the integer-valued run: the largest element, and the factors."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One multiply, checked: exact on integer-valued input, and its error on normal input beside the allowance.
+
+    `exact` says whether the integers came out bit for bit; None where floating point is not exact even for these (fractions such as 1/3,
+    roots, too many bits): there `integers_within` says whether they came out within what is allowed. `error` and its
+    `allowance`, the bound that always holds, are max|C - A*B| in units of max|A| * max|B|; `drift` and its `drift_allowance` are
+    max|A' - A| / max|A| over both operands after a call that restores them; `workspace_bytes` is what the call allocates beyond A, B and
+    C; times are single calls in seconds.
+    """
+
+    device: Device
+    shape: tuple[int, int, int]
+    dtype: str
+    levels: int
+    inputs: str
+    exact: bool | None
+    restored: bool
+    error: float
+    allowance: float
+    drift: float
+    workspace_bytes: int
+    seconds: float
+    library_seconds: float
+    drift_allowance: float = 0.0
+    integers_within: bool = True
+
+    @property
+    def passed(self) -> bool:
+        """Exact on integers where that can be, operands restored, and the error and the drift within what is allowed."""
+        keeps = self.inputs == "consume" or self.drift <= self.drift_allowance
+        return self.exact is not False and self.integers_within and self.restored and keeps and self.error <= self.allowance
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, and whether the check passed."""
+        return {**asdict(self), "passed": self.passed}
+
+
+def check(
+    loaded: Loaded,
+    shape: tuple[int, int, int],
+    dtype: str,
+    levels: int,
+    inputs: str,
+    device: Device = "cpu",
+    tolerance: float | None = None,
+) -> Check:
+    """Multiply m x k by k x n twice: integers in -4..4 with alpha = 2 and beta = 3, and normal data.
+
+    The integers must come out bit for bit where everything that the schedule forms of them is exact in the element type, else within the
+    bound that always holds. The reference is NumPy's classical multiply: exact for the integers, in float64 for float32 data, and for
+    float64 data on operands split into halves of their bits, whose products are nearly exact.
+    """
+    m, k, n = shape
+    xp = _module(device)
+    generator = np.random.default_rng(20_260)
+    options: dict[str, Any] = {"algorithm": loaded, "levels": levels, "inputs": inputs, "tolerance": tolerance}
+
+    whole = [generator.integers(-LARGEST, LARGEST + 1, size) for size in ((m, k), (k, n), (m, n))]
+    a, b, c = (xp.array(x, dtype) for x in whole)
+    matmul(a, b, c, alpha=ALPHA, beta=BETA, **options)
+    computed = [_host(x) for x in (a, b, c)]
+
+    left, right = (generator.standard_normal(size).astype(dtype) for size in ((m, k), (k, n)))
+    a, b, c = xp.array(left), xp.array(right), xp.full((m, n), np.nan, dtype)
+    seconds = _timed(device, lambda: matmul(a, b, c, **options))
+    scale = float(abs(left).max() * abs(right).max()) if left.size and right.size else 1.0
+    difference = abs(_host(c) - _reference(left, right))
+    error = float(difference.max()) / scale if difference.size else 0.0
+    drift = max((float(abs(_host(x) - y).max()) / float(abs(y).max()) for x, y in ((a, left), (b, right)) if y.size), default=0.0)
+    xp.matmul(a, b)
+    library_seconds = _timed(device, lambda: xp.matmul(a, b))
+
+    prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)
+    itemsize = np.dtype(dtype).itemsize
+    unit_roundoff = float(np.finfo(dtype).eps) / 2
+    allowance = error_allowance(loaded.scheme, prepared.schedule, k, unit_roundoff)
+    drift_allowance = drift_bound(prepared.schedule).worst() * unit_roundoff if inputs == "restore" else 0.0
+    exact, restored, within = _integers(prepared, whole, computed, inputs, drift_allowance)
+    workspace = make_plan(prepared.schedule, m, k, n, itemsize).workspace_elements * itemsize
+    trust = exact, restored, error, allowance, drift
+    return Check(device, shape, dtype, levels, inputs, *trust, workspace, seconds, library_seconds, drift_allowance, within)
+
+
+def _integers(
+    prepared: Prepared, whole: list[Any], computed: list[Any], inputs: str, drift_allowance: float
+) -> tuple[bool | None, bool, bool]:
+    """Whether C is exact (None where it need not be), whether A and B are as they were, and whether C is within what is allowed.
+
+    `whole` are A, B and C as integers, `computed` what the multiply left of them.
+    """
+    dtype, k = computed[2].dtype, whole[0].shape[1]
+    wanted = ALPHA * _exact(whole[0], whole[1]) + BETA * whole[2]
+    operands = [] if inputs == "consume" else list(zip(computed[:2], whole[:2], strict=True))
+    if _is_exact(prepared.schedule, dtype, k):
+        return bool(np.array_equal(computed[2], wanted.astype(dtype))), all(np.array_equal(x, y) for x, y in operands), True
+    unit_roundoff = float(np.finfo(dtype).eps) / 2
+    bound = schedule_bound(prepared.scheme, prepared.schedule, k, unit_roundoff)
+    allowed = unit_roundoff * (ALPHA * bound.product * LARGEST**2 + BETA * bound.addend * LARGEST)
+    restored = all(_distance(x, y) <= drift_allowance * LARGEST for x, y in operands)
+    return None, restored, _distance(computed[2], wanted) <= allowed
+
+
+def _is_exact(schedule: Schedule, dtype: Any, k: int) -> bool:
+    """Whether everything that the schedule forms of the integers is exact in a floating-point type."""
+    found = integer_range(schedule)
+    if found is None:
+        return False
+    depth = k // schedule.k
+    return found.size(np.finfo(dtype).nmant + 1, depth, k - depth * schedule.k, ALPHA, BETA) >= LARGEST
+
+
+def _distance(computed: Any, wanted: Any) -> float:
+    """The largest difference, in double precision; infinite where something is not finite."""
+    worst = float(abs(computed.astype(np.float64) - wanted).max()) if wanted.size else 0.0
+    return worst if worst < inf else inf
+
+
+def _module(device: Device) -> Any:
+    if device == "cpu":
+        return np
+    import cupy
+
+    return cupy
+
+
+def _host(array: Any) -> Any:
+    return array if isinstance(array, np.ndarray) else array.get()
+
+
+def _timed(device: Device, call: Any) -> float:
+    _wait(device)
+    start = time.perf_counter()
+    call()
+    _wait(device)
+    return time.perf_counter() - start
+
+
+def _wait(device: Device) -> None:
+    if device == "gpu":
+        import cupy
+
+        cupy.cuda.get_current_stream().synchronize()
+
+
+def _exact(a: Any, b: Any) -> Any:
+    """The integer product, exactly: the sums stay far below 2**53, so float64 holds every one of them."""
+    return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
+
+
+def _reference(a: Any, b: Any) -> Any:
+    """The classical product in higher precision: in float64 for float32, from split operands for float64."""
+    if a.dtype == np.float32:
+        return a.astype(np.float64) @ b.astype(np.float64)
+    high, low = _split(a)
+    high_b, low_b = _split(b)
+    return (high @ high_b) + (high @ low_b + low @ high_b + low @ low_b)
+
+
+def _split(x: Any) -> tuple[Any, Any]:
+    """x = high + low, with few enough bits in `high` that sums of products of highs are nearly exact in float64."""
+    factor = float(2**32 + 1)
+    scaled = x * factor
+    high = scaled - (scaled - x)
+    return high, x - high

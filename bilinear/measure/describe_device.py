@@ -1,0 +1,285 @@
+"""Tune: measure what the description of a device needs, in about a minute."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import isqrt
+from typing import Any, Protocol
+
+from bilinear.codegen.lower import KERNEL_TILES
+from bilinear.codegen.program import ELEMENTS, Progress, no_progress
+from bilinear.errors import fail
+from bilinear.ir.placement import LARGE, SMALL, USUAL
+from bilinear.ir.schedule import Schedule
+from bilinear.lowering.place import PEELED_FROM, make_plan
+from bilinear.lowering.prepare import plain
+from bilinear.measure.timing import milliseconds
+from bilinear.planner.device import Device, ElementRates, TileRates, at
+from bilinear.planner.model import ITEMSIZE, Extents, LinearWork, Part, ProductWork, geometric_mean, linear_seconds, product_seconds
+from bilinear.planner.ways import Way, lowered
+from bilinear.runtime.matmul import matmul
+
+SIZES = (256, 512, 1024, 2048, 3072, 4096, 8192, 16384)
+LEAST_PRODUCT = 1024
+"""Below this size the product kernel does not fill a device, and its rate is not asked for."""
+DEPTHS = (512, 4096)
+STREAMED = (Way(("msmes",), "restore"), *(Way(("winograd",) * levels) for levels in (1, 2, 3)))
+ADDING = Way(("msmes", "msmes"), "restore")
+"""What tells how fast products are added to blocks."""
+STREAMED_SIZE = 8192
+COPIED = 2**30
+SHARE_OF_MEMORY = 0.5
+UNKNOWN = 1.0
+FREE = 1e12
+"""GB/s of the epilogue while one block a product is part of what a tile costs at its start."""
+PLAIN = ProductWork(1, 0, 1)
+"""The plain multiply: one product of A and B themselves."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the driver says of a device."""
+
+    name: str
+    processors: int
+    memory: int
+    l2: int
+
+
+class Bench(Protocol):
+    """Where times come from, all in seconds of the device."""
+
+    def facts(self) -> Facts:
+        """What the driver says."""
+
+    def product(self, extents: Extents, dtype: str, tile: int = USUAL) -> float:
+        """The plain product kernel, in a tile, on a multiply of these extents."""
+
+    def library(self, extents: Extents, dtype: str) -> float:
+        """The library's own multiply."""
+
+    def stages(self, schedule: Schedule, size: int, dtype: str, tile: int = USUAL) -> list[float]:
+        """Each stage of a schedule for square matrices, with products in a tile."""
+
+    def copy(self, count: int) -> float:
+        """A copy of so many bytes."""
+
+    def call(self) -> float:
+        """A whole call of `bilinear.matmul` on matrices so small that nothing else counts."""
+
+
+def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device:
+    """The description of the current GPU, measured now; nothing else should run on it.
+
+    `progress` is called with (what, done, of). Raises `BilinearError` (E512) without CuPy, and CuPy's errors where there is no GPU.
+    """
+    bench = _gpu_bench() if bench is None else bench
+    facts, of = bench.facts(), 4
+    progress("memory", 0, of)
+    rates = {dtype: _start_of(dtype) for dtype in ITEMSIZE}
+    bandwidth = 2 * COPIED / bench.copy(COPIED) * 1e-9
+    launch = bench.product((16, 16, 16), "float32") * 1e6
+    device = Device(facts.name, facts.processors, facts.memory, facts.l2, bandwidth, launch, 1.0, 1.0, *rates.values())
+    for i, dtype in enumerate(ITEMSIZE):
+        progress(f"products of {dtype}", 1 + i, of)
+        device = replace(device, **{dtype: _rates(bench, device, dtype)})  # type: ignore[arg-type]  # the field of this name
+    progress("calls", 3, of)
+    return replace(device, call=max(1.0, bench.call() * 1e6 - 3 * launch), scan=2 * launch + 10)
+
+
+def _start_of(dtype: str) -> ElementRates:
+    """The tiles, and rates that are yet to be measured."""
+    tiles = tuple(
+        TileRates(tile.m, tile.n, tile.blocks, 0.0, 0.5, ((1.0, 1.0),), 1.0, 1 / tile.blocks) for tile in KERNEL_TILES[ELEMENTS[dtype]]
+    )
+    flat = ((1.0, UNKNOWN),)
+    none = {"accumulating": 1.0, "epilogue": FREE, "scattered_epilogue": 1.0, "strip": 1.0}
+    more = {"scattered": 1.0, "streaming": flat, "product": flat, "library": flat, "library_unaligned": 1.0}
+    return ElementRates(tiles=tiles, **none, **more)  # type: ignore[arg-type]  # the fields of these names
+
+
+def _tile_rates(bench: Bench, device: Device, dtype: str) -> tuple[TileRates, ...]:
+    """What a tile costs at its start, and how fast a lone one and a full device are: from results of one tile a place, shallow and deep.
+
+    Of the epilogue of a full multiprocessor one block's is taken to be exposed.
+    """
+    measured = []
+    for number, own in enumerate(device.rates(dtype).tiles):
+        full = device.processors * own.blocks
+        waves = (full, DEPTHS[0]), (full, DEPTHS[1]), (device.processors, DEPTHS[1])
+        times = (bench.product(_one_wave(own, tiles, depth), dtype, number) for tiles, depth in waves)
+        shallow, deep, single = (seconds - device.launch * 1e-6 for seconds in times)
+        step = (deep - shallow) / (DEPTHS[1] - DEPTHS[0])
+        start = max(0.0, shallow / step - DEPTHS[0])
+        lone = min(1.0, max(1 / own.blocks, deep / (own.blocks * single)))
+        measured.append((full * own.rows * own.columns / step, replace(own, start=start, lone=lone)))
+    return tuple(replace(own, share=((1.0, rate / measured[0][0]),)) for rate, own in measured)
+
+
+def _one_wave(own: TileRates, tiles: int, depth: int) -> Extents:
+    """A multiply whose result is so many tiles, as square as they can stand, so that operands are read from the cache."""
+    down = max(d for d in range(1, isqrt(tiles) + 1) if tiles % d == 0)
+    return down * own.rows, depth, tiles // down * own.columns
+
+
+def _rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
+    """The rates of one element type: first what the tiles cost, then how long large multiplies take beside that."""
+    rates = replace(device.rates(dtype), tiles=_tile_rates(bench, device, dtype))
+    device = replace(device, **{dtype: rates})  # type: ignore[arg-type]  # the field of this name
+    sizes = [n for n in SIZES if 3 * n * n * ITEMSIZE[dtype] < SHARE_OF_MEMORY * device.memory]
+    product = tuple((float(n), _product_rate(device, dtype, n, bench.product((n, n, n), dtype))) for n in sizes if n >= LEAST_PRODUCT)
+    library = tuple((float(n), 2e-12 * n**3 / (bench.library((n, n, n), dtype) - device.launch * 1e-6)) for n in sizes)
+    even, uneven = (bench.library((n, n, n), dtype) / n**3 for n in (4096, 4095))
+    rates = replace(rates, product=product, library=library, library_unaligned=min(1.0, even / uneven))
+    odd, device, tiles = (4096, 4097, 4097), replace(device, **{dtype: rates}), []  # type: ignore[arg-type]
+    for number, own in enumerate(rates.tiles):
+        aligned = product_seconds(PLAIN, odd, dtype, device, geometric_mean(*odd), tile=number)
+        tiles.append(replace(own, unaligned=min(1.0, aligned / bench.product(odd, dtype, number))))
+    rates = replace(rates, tiles=tuple(tiles))
+    device = replace(device, **{dtype: rates})  # type: ignore[arg-type]
+    thin = (4096, 4097, 2)
+    expected = product_seconds(PLAIN, thin, dtype, device, geometric_mean(*thin), False, tile=SMALL)
+    rates = replace(rates, strip=min(1.0, expected / bench.product(thin, dtype, SMALL)))
+    return _memory_rates(bench, replace(device, **{dtype: rates}), dtype)  # type: ignore[arg-type]
+
+
+def _memory_rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
+    """What the stages of a few schedules say of linear kernels and of the epilogue, with and without aligned blocks."""
+    rates = device.rates(dtype)
+    found: dict[float, list[float]] = {}
+    for way in STREAMED:
+        for streams, share in _shares(bench, device, dtype, way, STREAMED_SIZE):
+            found.setdefault(streams, []).append(share)
+    streaming = tuple((key, min(1.0, statistics.median(found[key]))) for key in sorted(found))
+    narrow = [share for _, share in _shares(bench, device, dtype, STREAMED[1], PEELED_FROM - 2)]
+    wide = [share for _, share in _shares(bench, device, dtype, STREAMED[1], STREAMED_SIZE)]
+    scattered = min(1.0, statistics.median(narrow) / statistics.median(wide))
+    epilogue = _epilogue(bench, device, dtype)
+    share = min(1.0, _epilogue(bench, device, dtype, epilogue) / epilogue)
+    a_visit = ITEMSIZE[dtype] / (epilogue * 1e9) * at(rates.product, STREAMED_SIZE) * 1e12 / 2  # in steps of the inner dimension
+    tiles = tuple(replace(own, start=max(0.0, own.start - own.exposed * a_visit)) for own in rates.tiles)
+    return replace(rates, streaming=streaming, scattered=scattered, epilogue=epilogue, scattered_epilogue=share, tiles=tiles)
+
+
+def _shares(bench: Bench, device: Device, dtype: str, way: Way, size: int) -> list[tuple[float, float]]:
+    """(streams, share of the bandwidth) of the linear stages of a schedule."""
+    schedule, profile = lowered(way)
+    block = (size // schedule.m,) * 3
+    found = []
+    for work, seconds in zip(profile.works, bench.stages(schedule, size, dtype), strict=True):
+        if isinstance(work, LinearWork):
+            expected = linear_seconds(work, block, dtype, replace(device, launch=0.0))
+            found.append((float(max(map(_streams, work.parts))), expected / (seconds - device.launch * 1e-6)))
+    return found
+
+
+def _epilogue(bench: Bench, device: Device, dtype: str, aligned_rate: float | None = None) -> float:
+    """GB/s at which blocks that products go to are read and written: the median over stages that visibly take longer than arithmetic.
+
+    In the large tile, for which nothing is hidden. One block a product, aligned, is part of what a tile costs at its start. With the rate
+    of aligned blocks, that of others is found.
+    """
+    schedule, profile = lowered(ADDING)
+    aligned = aligned_rate is None
+    size = STREAMED_SIZE if aligned else PEELED_FROM - schedule.m  # blocks with an odd number of columns
+    block = (size // schedule.m,) * 3
+    bare = replace(device, launch=0.0, bandwidth=1e12)
+    rates = []
+    for work, seconds in zip(profile.works, bench.stages(schedule, size, dtype, LARGE), strict=True):
+        if isinstance(work, ProductWork):
+            arithmetic = product_seconds(replace(work, read=0, written=0), block, dtype, bare, size, aligned, tile=LARGE)
+            beyond, gigabytes = seconds - device.launch * 1e-6 - arithmetic, 1e-9 * block[0] * block[2] * ITEMSIZE[dtype]
+            visits = work.read + work.written - (work.products if aligned_rate is None else 0)
+            paid = 0.0 if aligned_rate is None else work.products * gigabytes / aligned_rate
+            if beyond > 0.05 * arithmetic:
+                rates.append(visits * gigabytes / (beyond + paid))
+    return statistics.median(rates) if rates else device.bandwidth
+
+
+def _product_rate(device: Device, dtype: str, n: int, seconds: float) -> float:
+    """TFLOP/s of a full device that make the model's time of a product the measured one."""
+    unit = product_seconds(PLAIN, (n, n, n), dtype, replace(device, bandwidth=1e12, launch=0.0), n)  # at UNKNOWN TFLOP/s
+    return UNKNOWN * unit / (seconds - device.launch * 1e-6)
+
+
+def _streams(part: Part) -> int:
+    return part.sources + part.targets
+
+
+def _gpu_bench() -> Bench:
+    try:
+        import cupy  # noqa: F401  # asked for here, so that its absence is told at once
+    except ImportError:
+        hint = "pip install 'bilinear[cuda13]' (or cuda12, after the driver's version)"
+        raise fail("E512", "tuning measures a GPU, but CuPy is not installed", hint) from None
+    return GpuBench()
+
+
+class GpuBench:
+    """Times of the current GPU, by events; each the median of a few runs after one that is not counted."""
+
+    repeats = 5
+
+    def facts(self) -> Facts:
+        """What the driver says."""
+        import cupy
+
+        p = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+        return Facts(p["name"].decode(), int(p["multiProcessorCount"]), int(p["totalGlobalMem"]), int(p["l2CacheSize"]))
+
+    def product(self, extents: Extents, dtype: str, tile: int = USUAL) -> float:
+        """The plain product kernel."""
+        a, b, c = _operands(extents, dtype)
+        schedule = plain().schedule
+        (step,) = _steps(schedule, a, b, c, tile)
+        return self._seconds(step, 50 if extents[0] < 256 else 1)
+
+    def library(self, extents: Extents, dtype: str) -> float:
+        """`cupy.matmul`."""
+        import cupy
+
+        a, b, c = _operands(extents, dtype)
+        return self._seconds(lambda: cupy.matmul(a, b, out=c), 50 if extents[0] < 1024 else 1)
+
+    def stages(self, schedule: Schedule, size: int, dtype: str, tile: int = USUAL) -> list[float]:
+        """Each stage."""
+        return [self._seconds(step, 1) for step in _steps(schedule, *_operands((size, size, size), dtype), tile)]
+
+    def copy(self, count: int) -> float:
+        """A copy on the device."""
+        import cupy
+
+        x, y = (cupy.zeros(count // 8) for _ in range(2))
+        return self._seconds(lambda: cupy.copyto(y, x), 1)
+
+    def call(self) -> float:
+        """A small multiply by Strassen's scheme."""
+        a, b, c = _operands((64, 64, 64), "float32")
+        return self._seconds(lambda: matmul(a, b, c, algorithm="strassen", levels=1), 1)
+
+    def _seconds(self, call: Callable[[], Any], times: int) -> float:
+        """Seconds of one of `times` calls in a row."""
+        call()
+        return 1e-3 * statistics.median(milliseconds(call, times) for _ in range(self.repeats))
+
+
+def _operands(extents: Extents, dtype: str) -> tuple[Any, Any, Any]:
+    import cupy
+
+    m, k, n = extents
+    cupy.get_default_memory_pool().free_all_blocks()
+    generator = cupy.random.default_rng(1)
+    return generator.standard_normal((m, k), dtype=dtype), generator.standard_normal((k, n), dtype=dtype), cupy.zeros((m, n), dtype)
+
+
+def _steps(schedule: Schedule, a: Any, b: Any, c: Any, tile: int = USUAL) -> list[Callable[[], None]]:
+    """The launches of a schedule on these arrays."""
+    from bilinear.backends.cuda_executor import CudaExecutor
+    from bilinear.backends.executor import allocate_workspace, lay_out
+
+    executor = CudaExecutor()
+    plan = make_plan(schedule, a.shape[0], a.shape[1], b.shape[1], a.itemsize, tile=tile)
+    buffer = allocate_workspace(executor, plan, c)
+    return executor.steps(plan, schedule.stages, lay_out(plan, a, b, c, buffer), 1, 0)

@@ -1,0 +1,221 @@
+"""Search: ways and tiles for problems, timed on the GPU here in the order in which the model trusts them, the fastest checked."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from math import inf
+from time import perf_counter
+from typing import Any, Protocol
+
+from bilinear.backends.cublas import asks_for_tf32
+from bilinear.codegen.program import Progress, no_progress
+from bilinear.errors import BilinearError, StageError, fail
+from bilinear.ir.measurement import LeftOut, Shape
+from bilinear.measure.bench_check import fill_normal, trust_of
+from bilinear.measure.bench_tasks import Built, builder, kernels_of
+from bilinear.measure.timing import IN_A_ROW, QUEUED_MS, SHORT_MS, interleaved, median, milliseconds, queued
+from bilinear.planner.choice import LIBRARIES, LIBRARY, Candidate, Choice, Problem
+from bilinear.planner.choose import contenders, timed_choice
+from bilinear.planner.device import Device
+from bilinear.runtime.auto import problem_of
+from bilinear.runtime.matmul import matmul
+from bilinear.runtime.repeat import uses_library
+
+NEAR = 1.35
+"""What is predicted to take so many times as long as the best of model and library is not timed."""
+MOST, AT_ONCE = 48, 8
+"""Contenders of a problem that are timed, and of those so many beside each other; the time is looked at in between."""
+FINALISTS = 4
+FEW, ROUNDS = 3, 9
+"""Rounds for all contenders, and for the fastest of them."""
+LEAST_GAIN = 0.02
+"""The library's multiply runs unless a plan was faster by this part."""
+SETTLE_MS = 20.0
+WRONG = "E685"
+"""What ends a search: a plan that multiplies wrongly is to be told, whatever else is to be found."""
+log = logging.getLogger("bilinear")
+LIBRARY_ITSELF = Candidate((), "preserve", LIBRARY, None, 0)
+"""The library's multiply, before it is timed."""
+
+
+class Stand(Protocol):
+    """Where one problem is timed."""
+
+    def build(self, candidates: Sequence[Candidate]) -> None:
+        """Have the kernels of some candidates ready."""
+
+    def times(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
+        """Milliseconds of each, interleaved; infinite where memory ends, and for what is refused."""
+
+    def bound(self, candidate: Candidate) -> float:
+        """The error bound of a candidate that multiplied rightly here.
+
+        Raises `BilinearError` (E685) for one that did not, and `MemoryError` where there is none for a check.
+        """
+
+
+def search(
+    shapes: Sequence[tuple[Shape, str]],
+    inputs: str,
+    budget: int | None,
+    device: Device,
+    seconds: float,
+    progress: Progress = no_progress,
+) -> Iterator[Choice | LeftOut]:
+    """The fastest plan for each of some shapes and element types, or why there is none; a problem takes its share of the time that is left.
+
+    Every candidate's `ms` is measured. Raises `BilinearError` (E685) for a plan that multiplies wrongly, or fails while it runs.
+    """
+    ends = perf_counter() + seconds
+    with builder() as build:
+        for number, (shape, dtype) in enumerate(shapes):
+            told, left = f"{'x'.join(map(str, shape))} {dtype}", ends - perf_counter()
+            progress(told, number, len(shapes))
+            if left <= 0:
+                yield LeftOut(told, "the time was over")
+                continue
+            try:
+                yield _fastest_here(partial(GpuStand, shape, dtype, inputs, budget, device, build), device, left / (len(shapes) - number))
+            except MemoryError as error:
+                yield LeftOut(told, f"out of memory: {error}")
+            except BilinearError as error:
+                if error.diagnostics[0].code == WRONG:
+                    raise
+                yield LeftOut(told, error.diagnostics[0].message)
+            except StageError as error:
+                raise fail(WRONG, f"{told}: a plan failed while it ran: {error}") from error
+            except Exception as error:  # CuPy's and the driver's are of many kinds, and the other problems are worth searching
+                _require_device(told, error)
+                log.debug("%s is left out", told, exc_info=True)
+                yield LeftOut(told, f"{type(error).__name__}: {error}")
+    progress("done", len(shapes), len(shapes))
+
+
+def _fastest_here(stand_of: Callable[[], GpuStand], device: Device, seconds: float) -> Choice:
+    """The fastest plan on a stand that ends with it: the next one's operands may need the memory."""
+    stand = stand_of()
+    return fastest(stand.problem, device, stand, perf_counter() + seconds)
+
+
+def _require_device(told: str, error: Exception) -> None:
+    """Raise E685 where nothing runs on the GPU any more: a kernel failed there, which is noticed where the GPU is waited for next."""
+    import cupy
+
+    try:
+        cupy.cuda.runtime.deviceSynchronize()
+    except Exception as dead:  # of CuPy or the driver
+        raise fail(WRONG, f"{told}: a kernel failed on the GPU: {dead}", "set CUDA_LAUNCH_BLOCKING=1 to learn which") from error
+
+
+def require_use(dtypes: Sequence[str]) -> None:
+    """Refuse (E687) where what is found would not be run."""
+    if "float32" in dtypes and asks_for_tf32():
+        raise fail("E687", "CUPY_TF32 makes the library's multiply of float32 another one, of 10 bits", "unset it, or search for float64")
+    if uses_library():
+        raise fail("E687", "BILINEAR_USE_LIBRARY makes everything the library's multiply: there is nothing to compare", "unset it")
+    if os.environ.get("BILINEAR_DEVICE"):
+        raise fail("E687", "BILINEAR_DEVICE names a description, and what is found would not be run beside it", "unset it")
+
+
+def fastest(problem: Problem, device: Device, stand: Stand, ends: float) -> Choice:
+    """The fastest way to run a problem, of those that are timed until then; the library's multiply is always timed."""
+    found, libraries = contenders(problem, device), [replace(LIBRARY_ITSELF, strategy=name) for name in LIBRARIES]
+    library, *timed = _timed(libraries, stand.times(libraries, FEW))
+    limit = NEAR * min(*map(_ms, (library, *timed, *found[:1])))
+    near = [candidate for candidate in found if _ms(candidate) <= limit][:MOST]
+    for first in range(0, len(near), AT_ONCE):
+        if first and perf_counter() > ends:
+            break
+        some = near[first : first + AT_ONCE]
+        stand.build(some)
+        timed += _timed(some, stand.times(some, FEW))
+    final = [replace(library, error=stand.bound(library))]
+    for candidate in sorted((candidate for candidate in timed if _ms(candidate) < inf), key=_ms)[:FINALISTS]:
+        try:
+            final.append(replace(candidate, error=stand.bound(candidate)))
+        except MemoryError:  # a check needs more than a multiply
+            log.info("%s is not weighed: there is no memory to check it", candidate.name)
+    library, *best = _timed(final, stand.times(final, ROUNDS))
+    best = sorted((candidate for candidate in best if _ms(candidate) < inf), key=_ms)
+    is_worth_it = bool(best) and _ms(best[0]) < (1 - LEAST_GAIN) * _ms(library)
+    order = sorted([*best, library], key=_ms) if is_worth_it else [library, *best]
+    return timed_choice(problem, device, order)
+
+
+def _timed(candidates: Sequence[Candidate], times: Sequence[float]) -> list[Candidate]:
+    return [replace(candidate, ms=ms) for candidate, ms in zip(candidates, times, strict=True)]
+
+
+def _ms(candidate: Candidate) -> float:
+    return inf if candidate.ms is None else candidate.ms
+
+
+class GpuStand:
+    """Operands on the GPU here, random normal data in them, and calls of `matmul` on them as a user makes them."""
+
+    def __init__(
+        self, shape: Shape, dtype: str, inputs: str, budget: int | None, device: Device, build: Callable[[set[Built]], None]
+    ) -> None:
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
+        m, k, n = shape
+        self._operands = cupy.empty((m, k), dtype), cupy.empty((k, n), dtype), cupy.empty((m, n), dtype)
+        self._fill()
+        self._device, self._build = device, build
+        self.problem = problem_of(*self._operands, inputs, budget)
+        library = self._call(self._choice(LIBRARY_ITSELF))
+        library()
+        self._is_short = milliseconds(library) < QUEUED_MS and median(queued({"library": library}, FEW, IN_A_ROW)["library"]) < SHORT_MS
+
+    def build(self, candidates: Sequence[Candidate]) -> None:
+        """In processes, where there are enough of them."""
+        self._build(set().union(*(kernels_of(candidate, self.problem.dtype) for candidate in candidates)))
+
+    def times(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
+        """Medians over shuffled rounds, each call in a loop, behind some of its own; of short calls what they take on the device."""
+        able: dict[int, Callable[[], Any]] = {}
+        for number, candidate in enumerate(candidates):
+            call = self._call(self._choice(candidate))
+            try:
+                call()
+            except MemoryError as error:
+                log.info("%s finds no memory: %s", candidate.name, error)
+                continue
+            except BilinearError as error:  # a kernel that cannot be built, say: the others are worth timing
+                log.warning("%s cannot run, and is not weighed: %s", candidate.name, error)
+                continue
+            able[number] = call
+        found = queued(able, rounds, IN_A_ROW) if self._is_short else interleaved(able, rounds, 0, settle_ms=SETTLE_MS)
+        return [median(found[number]) if number in found else inf for number in range(len(candidates))]
+
+    def bound(self, candidate: Candidate) -> float:
+        """Checked on integers and on normal data, each into NaN."""
+        choice, found = self._choice(candidate), None
+        with suppress(MemoryError):
+            found = trust_of(self._call(choice), choice, *self._operands)
+        if found is None:  # in the midst of it, with integers in the operands; what it held is free now
+            self._fill()
+            raise MemoryError(f"there is none to check {candidate.name}")
+        if not found.holds:
+            shape = f"{self.problem.m}x{self.problem.k}x{self.problem.n}, {self.problem.dtype}"
+            raise fail(WRONG, f"{candidate.name} at {shape}, failed its check")
+        return found.bound
+
+    def _fill(self) -> None:
+        """Random normal data in A and B."""
+        import cupy
+
+        fill_normal(*self._operands[:2], cupy.random.default_rng(8))
+
+    def _call(self, choice: Choice) -> Callable[[], Any]:
+        return partial(matmul, *self._operands, plan=choice)
+
+    def _choice(self, candidate: Candidate) -> Choice:
+        beside = () if candidate.strategy == LIBRARY else (LIBRARY_ITSELF,)
+        return timed_choice(self.problem, self._device, (candidate, *beside))

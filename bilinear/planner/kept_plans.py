@@ -1,0 +1,111 @@
+"""Kept plans: where what `bilinear tune` found is kept, for each kind of GPU and version of its driver: a description, and timed plans."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from pathlib import Path
+
+from bilinear.errors import BilinearError, fail
+from bilinear.planner.choice import Choice, Problem
+from bilinear.planner.device import Device, parse_device
+from bilinear.planner.plan_files import load_plan, save_plan
+from bilinear.resources import write_file
+
+log = logging.getLogger("bilinear")
+ELSEWHERE = "bilinear tune -o FILE, then BILINEAR_DEVICE=FILE"
+HOME = "set XDG_DATA_HOME to a folder that can be written"
+"""What helps where plans cannot be kept."""
+
+
+def kept_at(name: str, driver: int) -> Path | None:
+    """The file for a GPU of this name under this driver; None where there is no home folder."""
+    from platformdirs import user_data_path
+
+    try:
+        folder = user_data_path("bilinear") / "devices"
+    except RuntimeError:
+        return None
+    stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return folder / f"{stem}-{driver}.json" if folder.is_absolute() else None
+
+
+def keep_description(device: Device, driver: int) -> Path:
+    """Keep a description for GPUs of its name under this driver, and say where. Raises `BilinearError` (E612) where that fails."""
+    path = kept_at(device.name, driver)
+    if path is None:
+        raise fail("E612", "there is no home folder to keep a description in", ELSEWHERE)
+    _make_folder(path.parent, ELSEWHERE)
+    write_file(path, device.json())
+    return path
+
+
+def kept_plan_at(problem: Problem, name: str, driver: int) -> Path | None:
+    """The file for the plan of a problem on such a GPU; None without a home folder, and for unusual layouts and limits."""
+    described, file = kept_at(name, driver), _file_of_plan(problem)
+    return None if described is None or file is None else described.with_suffix("") / file
+
+
+def _file_of_plan(p: Problem) -> str | None:
+    if p != Problem(p.m, p.k, p.n, p.dtype, p.inputs, p.workspace, lies_evenly=p.lies_evenly):
+        return None
+    budget = "" if p.workspace is None else f"-{p.workspace}"
+    return f"{p.dtype}-{p.m}x{p.k}x{p.n}-{p.inputs}{budget}.json"
+
+
+def folder_of_plans(name: str, driver: int) -> Path:
+    """The folder for plans of GPUs of this name under this driver, made where it is missing; E612 where nothing can be written there."""
+    described = kept_at(name, driver)
+    if described is None:
+        raise fail("E612", "there is no home folder to keep plans in", HOME)
+    folder = described.with_suffix("")
+    _make_folder(folder, HOME)
+    if not os.access(folder, os.W_OK):
+        raise fail("E612", f"nothing can be written in {folder}", HOME)
+    return folder
+
+
+def keep_plan(choice: Choice, driver: int) -> Path:
+    """Keep a plan for its problem on GPUs of its name under this driver, and say where. Raises `BilinearError` (E612) where that fails."""
+    file = _file_of_plan(choice.problem)
+    if file is None:
+        raise fail("E612", "plans for another layout, accuracy or beta than the usual are not kept", "keep it in a file: save_plan")
+    path = folder_of_plans(choice.device, driver) / file
+    save_plan(choice, path)
+    return path
+
+
+def kept_plan(problem: Problem, name: str, driver: int) -> Choice | None:
+    """The plan that is kept for a problem on such a GPU, or None. One that this version would run otherwise is told, and not used."""
+    path = kept_plan_at(problem, name, driver)
+    if path is None:
+        return None
+    try:
+        choice = load_plan(path) if path.exists() else None
+    except (OSError, BilinearError) as error:
+        log.warning("a plan is not used: %s", error)
+        return None
+    return choice if choice is not None and (choice.problem, choice.device) == (problem, name) else None
+
+
+def _make_folder(folder: Path, hint: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise fail("E612", f"cannot make {folder}: {error.strerror or error}", hint) from None
+
+
+def kept_description(name: str, driver: int) -> Device | None:
+    """What is kept for GPUs of this name under this driver; None where nothing is. What cannot be read is told, and not used."""
+    path = kept_at(name, driver)
+    if path is None:
+        return None
+    try:
+        device = parse_device(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, BilinearError) as error:
+        log.warning("a description is not used: %s", error)
+        return None
+    return device if device.name == name else None

@@ -1,0 +1,122 @@
+"""Plans in files: pinned by name, hashes and version, so that the same plan runs, or none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from bilinear.errors import BilinearError, fail
+from bilinear.ir.placement import TILES
+from bilinear.planner.choice import LIBRARIES, MOST_LEVELS, Candidate, Choice, Part, Problem
+from bilinear.planner.ways import hashes
+from bilinear.resources import implementation_sha256, write_file
+from bilinear.version import __version__
+
+MOST_COUNT = 2**80
+"""More than the bytes of any workspace, for the largest extents, too."""
+FORMAT = "bilinear-plan/5"
+
+
+def plan_json(choice: Choice) -> str:
+    """A choice as JSON text, complete: `plan_from_json` gives an equal one."""
+    return json.dumps({"format": FORMAT, **asdict(choice)}, indent=1) + "\n"
+
+
+def save_plan(choice: Choice, path: str | Path) -> None:
+    """Write a plan to a file; raises `BilinearError` (E612) where that fails."""
+    write_file(Path(path), plan_json(choice))
+
+
+def load_plan(path: str | Path) -> Choice:
+    """The plan of a file. Raises `BilinearError`: E545 where it is none, E546 where this version would run something else."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise fail("E545", f"{path} cannot be read: {error}") from None
+    return plan_from_json(text, str(path))
+
+
+def plan_from_json(text: str, document: str) -> Choice:
+    """The plan of a JSON text; errors as in `load_plan`."""
+    try:
+        value = json.loads(text)
+        if value.pop("format") != FORMAT:
+            raise ValueError(f"its format is not {FORMAT!r}")
+        candidates = tuple(_candidate(c) for c in value.pop("candidates"))
+        problem = value.pop("problem")
+        problem["column_major"] = tuple(problem["column_major"])
+        value["sha256"] = tuple((str(scheme), str(schedule)) for scheme, schedule in value["sha256"])
+        choice: Choice = _record(Choice, {**value, "problem": _record(Problem, problem), "candidates": candidates})
+        _check(choice)
+    except BilinearError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        raise fail("E545", f"{document} is no plan: {error or type(error).__name__}", "write one with `bilinear plan --json`") from None
+    _check_same(choice, document)
+    return choice
+
+
+def _candidate(value: dict[str, Any]) -> Candidate:
+    rest = tuple(_record(Part, {**part, "levels": tuple(part["levels"])}) for part in value["rest"])
+    candidate: Candidate = _record(Candidate, {**value, "levels": tuple(value["levels"]), "rest": rest})
+    return candidate
+
+
+def _record(kind: Any, value: dict[str, Any]) -> Any:
+    """A frozen record of exactly the fields that it has."""
+    missing = {field.name for field in fields(kind)} - set(value)
+    if missing:
+        raise ValueError(f"{', '.join(sorted(missing))} is missing")
+    return kind(**value)
+
+
+def _check(choice: Choice) -> None:
+    """What running and showing rely on."""
+    chosen, p = choice.chosen, choice.problem
+    for candidate in choice.candidates:
+        _check_fields(candidate, TILES[p.dtype])
+    if chosen.ms is None:
+        raise ValueError("its first candidate has no time")
+    if not all(isinstance(text, str) for text in (choice.version, choice.implementation_sha256, choice.device)):
+        raise ValueError("a field has the wrong type")
+    for part in chosen.parts:
+        if part.inputs not in ("preserve", p.inputs):
+            raise ValueError("its promise of the inputs is not the problem's")
+        if part is not chosen.parts[-1] and part.inputs != "preserve":
+            raise ValueError("a part that is not the last one writes the inputs")
+        if part is chosen and not part.levels and chosen.strategy not in LIBRARIES:
+            raise ValueError(f"there is no library {chosen.strategy!r}")
+        if len(part.levels) > MOST_LEVELS or (chosen.rest and not part.levels):
+            raise ValueError("its first candidate makes no sense")
+    if len(choice.sha256) != len(chosen.all_levels) or not all(name.isidentifier() for name in chosen.all_levels):
+        raise ValueError("its first candidate makes no sense")
+    extents = [part.extent for part in chosen.rest]
+    if not all(type(extent) is int and extent > 0 for extent in extents) or sum(extents) >= (p.n if "C" in p.column_major else p.m):
+        raise ValueError("its parts are not those of the result")
+
+
+def _check_fields(c: Candidate, tiles: Sequence[int]) -> None:
+    texts = c.strategy, c.why, *c.all_levels, *(part.inputs for part in c.parts)
+    counts = 0 if c.workspace is None else c.workspace, *(part.extent for part in c.rest)
+    if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and 0 <= count < MOST_COUNT for count in counts):
+        raise ValueError("a field of a candidate has the wrong type")
+    if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error)) or c.ms == 0:
+        raise ValueError("a time or an error is no such number")
+    for tile in (part.tile for part in c.parts):
+        if type(tile) is not int or tile not in tiles:
+            raise ValueError(f"there is no tile {tile!r}")
+
+
+def _check_same(choice: Choice, document: str) -> None:
+    again = "plan again with this version"
+    if choice.version != __version__:
+        raise fail("E546", f"{document} was planned by version {choice.version}, this is {__version__}", again)
+    for name, then, now in zip(choice.chosen.all_levels, choice.sha256, hashes(choice.chosen.all_levels), strict=True):
+        if now != then:
+            raise fail("E546", f"{name} is not what it was when {document} was planned", again)
+    if choice.chosen.levels and choice.implementation_sha256 != implementation_sha256():
+        raise fail("E546", f"the kernels are not what they were when {document} was planned", again)

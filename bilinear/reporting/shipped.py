@@ -1,0 +1,188 @@
+"""The index of shipped algorithms: a row a scheme, with the schedules that are shipped for it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from itertools import permutations, takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bilinear.ir.ring import Ring
+from bilinear.ir.scheme import exponent_of
+from bilinear.planner.profiles import algorithms_sha256
+from bilinear.resources import algorithms_folder
+from bilinear.verify.rings import factors
+
+if TYPE_CHECKING:  # a list from the index reads no algorithm
+    from bilinear.frontend import Loaded
+    from bilinear.ir.scheme import Scheme
+
+INDEX = Path(__file__).with_name("library.json")
+"""What was found of the shipped algorithms, so that a list reads and counts none of them."""
+
+EXPAND, DEPTH_FIRST, IN_PLACE = "expand", "depth first", "in place"
+"""How a scheme may run: with workspace, the fastest on large problems; or by a schedule that takes less memory, or none."""
+
+
+@dataclass(frozen=True)
+class ShippedSchedule:
+    """A schedule that is shipped for a scheme, by the name it is loaded under."""
+
+    name: str
+    strategy: str
+
+
+@dataclass(frozen=True)
+class LibraryRow:
+    """One shipped scheme <m,k,n;rank>.
+
+    `shared` counts block additions as the file writes them, changes of basis apart; `naive` those of its tables, without shared sums;
+    `scalings` are multiplications by other numbers than 1 and -1, as written. `denominator` is that of all coefficients, and `growth` the
+    growth factor of one level (None where coefficients are no real numbers). What is proved and not compiled does not `expand`. `why` is
+    what its file begins with.
+    """
+
+    name: str
+    m: int
+    k: int
+    n: int
+    rank: int
+    exponent: float
+    ring: str
+    denominator: int
+    naive: int
+    shared: int
+    scalings: int
+    growth: float | None
+    other_bases: bool
+    expands: bool
+    schedules: tuple[ShippedSchedule, ...]
+    why: str
+    citation: str
+
+    @property
+    def format(self) -> str:
+        """The format as it is written: `<2,2,2;7>`."""
+        return f"<{self.m},{self.k},{self.n};{self.rank}>"
+
+    @property
+    def least_ring(self) -> str:
+        """The least ring with all its coefficients: `Z`, `Z[1/6]`, `Q[sqrt(3)]`."""
+        if Ring(self.ring).generator:
+            return self.ring
+        return "Z" if self.denominator == 1 else f"Z[1/{math.prod(factors(self.denominator))}]"
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """How it runs, the least memory last."""
+        return tuple(dict.fromkeys([*([EXPAND] if self.expands else []), *(schedule.strategy for schedule in self.schedules)]))
+
+    @property
+    def runs(self) -> str:
+        """How it runs, with the names of the schedules: `expand, msmes (in place)`."""
+        own = [f"{schedule.name} ({schedule.strategy})" for schedule in self.schedules]
+        return ", ".join([*([EXPAND] if self.expands else []), *own]) or "proved only"
+
+    def has_sizes(self, sizes: tuple[int | None, ...]) -> bool:
+        """Whether its blocks have these sizes, in any order, for a scheme may be turned; None stands for any size."""
+        return any(
+            all(size in (None, own) for size, own in zip(sizes, turned, strict=True)) for turned in permutations((self.m, self.k, self.n))
+        )
+
+    def lies_in(self, ring: Ring) -> bool:
+        """Whether all its coefficients are numbers of a ring."""
+        generator = Ring(self.ring).generator
+        return generator in ("", ring.generator) and ring.holds(Fraction(1, self.denominator))
+
+    def has_inverse(self, number: int) -> bool:
+        """Whether all its coefficients are fractions whose denominators divide a power of a number."""
+        return not Ring(self.ring).generator and set(factors(self.denominator)) <= set(factors(number))
+
+    def to_json(self) -> dict[str, Any]:
+        """The row for machines."""
+        return {**asdict(self), "format": self.format, "least_ring": self.least_ring, "strategies": self.strategies}
+
+
+def library_rows() -> tuple[LibraryRow, ...]:
+    """Every shipped scheme, small formats first: from the index, or from the files where the index belongs to others or is damaged."""
+    try:
+        index = json.loads(INDEX.read_text(encoding="utf-8"))
+        if index["algorithms_sha256"] == algorithms_sha256():
+            return tuple(map(_row_of_json, index["schemes"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return found_rows()
+
+
+def found_rows() -> tuple[LibraryRow, ...]:
+    """The rows as the files have them: every one is read, and nothing is proved."""
+    from bilinear.frontend import load
+
+    found = {path.stem: load(path) for path in sorted(algorithms_folder().glob("*.bl"))}
+    schedules = {name: loaded for name, loaded in found.items() if loaded.schedule is not None}
+    rows = []
+    for loaded in {loaded.scheme.name: loaded for loaded in sorted(found.values(), key=lambda x: x.schedule is None)}.values():
+        own = [ShippedSchedule(name, _strategy(x)) for name, x in schedules.items() if x.scheme == loaded.scheme]
+        rows.append(_row(loaded, tuple(sorted(own, key=lambda x: (x.strategy == IN_PLACE, x.name)))))
+    return tuple(sorted(rows, key=lambda row: (row.m * row.k * row.n, row.format, row.name)))
+
+
+def index_text(rows: Iterable[LibraryRow]) -> str:
+    """The index as it is shipped."""
+    lines = ",\n".join(json.dumps(asdict(row)) for row in rows)
+    return f'{{"algorithms_sha256": "{algorithms_sha256()}", "schemes": [\n{lines}\n]}}\n'
+
+
+def _row(loaded: Loaded, schedules: tuple[ShippedSchedule, ...]) -> LibraryRow:
+    from bilinear.lowering.prepare import is_runnable
+
+    scheme = loaded.scheme
+    return LibraryRow(
+        scheme.name,
+        scheme.m,
+        scheme.k,
+        scheme.n,
+        scheme.rank,
+        round(exponent_of(scheme.m, scheme.k, scheme.n, scheme.rank), 6),
+        str(scheme.ring),
+        _denominator(scheme),
+        sum(max(0, len(form) - 1) for table in scheme.tables for form in table),
+        scheme.additions,
+        scheme.u.scalings + scheme.v.scalings + scheme.w.scalings,
+        _growth(scheme),
+        scheme.bases is not None,
+        is_runnable(scheme, None, "preserve"),
+        schedules,
+        _first_comment(loaded),
+        scheme.citation,
+    )
+
+
+def _row_of_json(entry: dict[str, Any]) -> LibraryRow:
+    return LibraryRow(**entry | {"schedules": tuple(ShippedSchedule(**schedule) for schedule in entry["schedules"])})
+
+
+def _strategy(loaded: Loaded) -> str:
+    return IN_PLACE if loaded.schedule is not None and loaded.schedule.runs_in_place else DEPTH_FIRST
+
+
+def _denominator(scheme: Scheme) -> int:
+    from bilinear.analysis.brent import common_denominator
+
+    return common_denominator(scheme) or 0
+
+
+def _growth(scheme: Scheme) -> float | None:
+    from bilinear.analysis.accuracy import growth_factor, is_real
+
+    return round(float(growth_factor(scheme)), 6) if is_real(scheme) else None
+
+
+def _first_comment(loaded: Loaded) -> str:
+    """What its file begins with: why the scheme is there."""
+    lines = takewhile(lambda line: line.startswith("# "), loaded.source.text.splitlines())
+    return " ".join(line.removeprefix("# ") for line in lines)

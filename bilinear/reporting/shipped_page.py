@@ -1,0 +1,51 @@
+"""The page of docs/ that lists the shipped algorithms, drawn from the index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from bilinear.reporting.shipped import LibraryRow
+
+INTRODUCTION = """\
+# The shipped algorithms
+
+Every file of [algorithms/](../algorithms) is a scheme, or a schedule of one. `bilinear list` prints this table, `--format 3,4,5`,
+`--ring Z` and `--max-rank 30` choose from it, and `bilinear verify NAME` proves one and says more. Formats that are not here are composed
+of these by `bilinear combine` ([algebra.md](algebra.md)); how a scheme of your own comes to run beside them is told in
+[adding-a-scheme.md](adding-a-scheme.md).
+
+| column | what it says |
+|---|---|
+| format | `<m,k,n;r>`: A is of m x k blocks, B of k x n, and r products do; `rotate(NAME)` and `transpose(NAME)` are of the other orders |
+| exponent | 3 log(r) / log(mkn): of the time, where nothing but this scheme is used |
+| ring | the least ring that has all coefficients; with Z, all numbers will do |
+| naive, shared | block additions of the tables, and as the file writes them, with shared sums; changes of basis are not counted |
+| scalings | multiplications of a block by something else than 1 and -1, as written |
+| growth | how much larger errors may become with each level, in the largest norm; that of the classical product is k |
+| runs | `expand`: with workspace, which is the fastest for large problems; and the schedules that take less memory, or none |
+
+"""
+
+
+def library_page(rows: Iterable[LibraryRow]) -> str:
+    """The page as Markdown."""
+    rows = tuple(rows)
+    return INTRODUCTION + "\n".join([*_table(rows), "", "## What each is for, and where it comes from", "", *map(_entry, rows)]) + "\n"
+
+
+def _table(rows: Iterable[LibraryRow]) -> Iterator[str]:
+    yield "| name | format | exponent | ring | naive | shared | scalings | growth | runs |"
+    yield "|---|---|--:|---|--:|--:|--:|--:|---|"
+    for r in rows:
+        growth = "" if r.growth is None else f"{r.growth:.4g}"
+        numbers = f"{r.exponent:.3f} | {r.least_ring} | {r.naive} | {r.shared} | {r.scalings} | {growth}"
+        yield f"| [{r.name}](../algorithms/{r.name}.bl) | `{r.format}` | {numbers} | {_runs(r)} |"
+
+
+def _runs(row: LibraryRow) -> str:
+    own = [f"[{schedule.name}](../algorithms/{schedule.name}.bl) ({schedule.strategy})" for schedule in row.schedules]
+    return ", ".join([*(["expand"] if row.expands else []), *own]) or "proved only"
+
+
+def _entry(row: LibraryRow) -> str:
+    return f"* **{row.name}**: {row.why}" + (f" *{row.citation}*" if row.citation else "")

@@ -1,0 +1,131 @@
+"""Fitted: the plan of a proved algorithm for arrays of some shape, made once and found again in microseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from bilinear.errors import fail
+from bilinear.frontend import Loaded
+from bilinear.ir.placement import USUAL, Plan
+from bilinear.lowering.coefficients import coefficients_of, require_elements
+from bilinear.lowering.place import borrowing, choose_levels, make_plan
+from bilinear.lowering.prepare import Level, prepare, prepare_levels
+from bilinear.planner.choice import Candidate, Choice, Part
+from bilinear.planner.model import fastest_tile, profile_of
+from bilinear.planner.ways import algorithm_named
+from bilinear.runtime.safety import has_gaps, is_by_column
+
+
+class Same:
+    """An object as a key: equal to itself alone, because to hash a schedule or a plan at every call would cost more than the launches."""
+
+    __slots__ = ("what",)
+
+    def __init__(self, what: Any) -> None:
+        self.what = what
+
+    def __hash__(self) -> int:
+        return id(self.what)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.what is other.what
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What shall run: the algorithm of each level, the outermost first, and the promise of what becomes of A and B.
+
+    An algorithm alone runs `levels` levels, a number or `auto`. `tile` is that of the products on a GPU, or with a `device`, a description
+    of one, what the model finds fastest on it. With a `rest` it is for all but the last `left` rows of C, or columns where C lies
+    `by_columns`, which the rest computes afterwards.
+    """
+
+    algorithms: tuple[Loaded, ...]
+    levels: int | str
+    inputs: str
+    tile: int = USUAL
+    rest: Recipe | None = None
+    left: int = 0
+    by_columns: bool = False
+    device: Same | None = None
+
+    def suits(self, out: Any) -> bool:
+        """Whether a result may be computed in `out` (None: a fresh one): parts hold temporaries in it as it was planned to lie."""
+        if self.rest is None:
+            return True
+        return not self.by_columns if out is None else not has_gaps(out) and is_by_column(out) == self.by_columns
+
+    @property
+    def promise(self) -> str:
+        """What becomes of A and B, all parts together."""
+        return self.inputs if self.rest is None or self.inputs != "preserve" else self.rest.promise
+
+    @property
+    def writing(self) -> Recipe:
+        """The part that writes A and B, the last one where none does."""
+        return self if self.rest is None or self.inputs != "preserve" else self.rest.writing
+
+    @property
+    def loaded(self) -> Loaded:
+        """The algorithm of the outermost level."""
+        return self.algorithms[0]
+
+
+def chosen_recipe(choice: Choice) -> Recipe | None:
+    """What a choice chose, None for the library's multiply."""
+    if choice.is_library:
+        return None
+    recipe, left, by_columns = None, 0, "C" in choice.problem.column_major
+    for part in reversed(choice.chosen.rest):
+        recipe, left = _recipe(part, recipe, left, by_columns), left + part.extent
+    return _recipe(choice.chosen, recipe, left, by_columns)
+
+
+def _recipe(part: Candidate | Part, rest: Recipe | None, left: int, by_columns: bool) -> Recipe:
+    same = part.levels[:1] if len(set(part.levels)) == 1 else part.levels
+    return Recipe(tuple(map(algorithm_named, same)), len(part.levels), part.inputs, part.tile, rest, left, by_columns)
+
+
+def fitted_plan(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, by_column: frozenset[str] = frozenset()) -> Plan:
+    """The plan of a recipe for an m x k by k x n multiply of a NumPy dtype, proved and fit for the dtype's numbers.
+
+    `by_column` names the operands whose columns are contiguous. Raises `BilinearError` where a proof fails, the dtype cannot hold a
+    coefficient, or parts are not those of this multiply (E543).
+    """
+    m, k, n = extents
+    if not 0 <= recipe.left < (n if "C" in by_column else m):
+        raise fail("E543", f"parts of {recipe.left} and more are not those of a multiply of {m} x {k} by {k} x {n}", "plan again")
+    left = recipe.left
+    own, later = ((m, k, n - left), (m, k, left)) if "C" in by_column else ((m - left, k, n), (left, k, n))
+    same = tuple(map(Same, recipe.algorithms))
+    first = _fitted(same, recipe.levels, recipe.inputs, own, dtype, by_column, recipe.tile, recipe.device)
+    return first if recipe.rest is None else _joined(Same(first), Same(fitted_plan(recipe.rest, later, dtype, by_column)))
+
+
+@lru_cache(maxsize=256)
+def _joined(first: Same, rest: Same) -> Plan:
+    return borrowing(first.what, rest.what)
+
+
+@lru_cache(maxsize=256)
+def _fitted(
+    algorithms: tuple[Same, ...],
+    levels: int | str,
+    inputs: str,
+    extents: tuple[int, int, int],
+    dtype: Any,
+    by_column: frozenset[str],
+    tile: int,
+    device: Same | None,
+) -> Plan:
+    each = tuple(Level(same.what.scheme, same.what.schedule) for same in algorithms)
+    scheme, own = each[0].scheme, each[0].schedule
+    depth = max(1, choose_levels(scheme, *extents)) if levels == "auto" else int(levels)
+    schedule = prepare(scheme, own, depth, inputs).schedule if len(each) == 1 else prepare_levels(each, inputs)
+    require_elements(scheme.name, coefficients_of(schedule), str(dtype), dtype.kind)
+    plan = make_plan(schedule, *extents, dtype.itemsize, by_column, tile=tile)
+    if device is None:
+        return plan
+    return replace(plan, tile=fastest_tile(profile_of(schedule), plan, str(dtype), device.what)[1])

@@ -1,0 +1,1 @@
+"""Searches for schedules of a scheme."""

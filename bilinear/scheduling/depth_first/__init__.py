@@ -1,0 +1,1 @@
+"""Depth-first schedules: one product at a time, A and B never written."""

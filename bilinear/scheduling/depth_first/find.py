@@ -1,0 +1,134 @@
+"""Depth-first schedules for any scheme: one product at a time, A and B never written, as few temporaries as possible.
+
+C = alpha*A*B is computed in the blocks of C, which hold products and sums of them until their own value is there; every product is written
+to one block, so that it may be run by the same schedule, level by level. For Winograd's scheme two temporaries are known to do (Boyer,
+Dumas, Pernet, Zhou, "Memory efficient scheduling of Strassen-Winograd's matrix multiplication algorithm", ISSAC 2009).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from bilinear.errors import fail
+from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.number import Symbolic
+from bilinear.ir.schedule import LinearStage, Schedule
+from bilinear.ir.scheme import Scheme
+from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.scheduling.depth_first.orders import Effort, Found, OrderSearch, Progress
+from bilinear.scheduling.depth_first.scaling import memories
+from bilinear.scheduling.depth_first.schedule import write_moves
+from bilinear.scheduling.depth_first.sums import Factors, Results, with_shared_sums
+
+__all__ = ["DepthFirst", "Progress", "find_depth_first"]
+
+NARROW = 8
+"""The width of the beam once the time is over."""
+
+MOST_SHARED = 100
+"""Pairs of products that are added up together are looked for in schemes of at most so many products."""
+
+
+@dataclass(frozen=True)
+class DepthFirst:
+    """A schedule of one level and what it costs.
+
+    `temporaries` are the blocks that are alive at once beside A, B and C, and `fewest` a lower bound for schedules of this kind.
+    `additions` are those of its linear stages: a product that is added to a block as it is computed costs none. `traffic` are the blocks
+    that linear stages read and write.
+    """
+
+    schedule: Schedule
+    temporaries: int
+    fewest: int
+    additions: int
+    traffic: int
+
+    def __str__(self) -> str:
+        proved = "no fewer are possible" if self.temporaries == self.fewest else f"at least {self.fewest} are needed"
+        blocks = f"{self.temporaries} temporar{'y' if self.temporaries == 1 else 'ies'} ({proved})"
+        return f"{blocks}, {self.additions} additions, {self.traffic} blocks moved"
+
+
+def find_depth_first(
+    scheme: Scheme,
+    *,
+    accumulate: bool = False,
+    directly: bool = False,
+    temporaries: int = 0,
+    effort: int = 1,
+    seed: int = 0,
+    seconds: float | None = None,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> DepthFirst:
+    """A schedule of one product a stage for a scheme over Z or Q: few temporaries, then few additions, then little traffic.
+
+    With `accumulate` it computes C = alpha*A*B + beta*C. Every product is written to one block, and so may be run by a schedule that
+    overwrites; `directly` lets a product that one sum alone wants be added to it as it is computed, which takes one that accumulates.
+    `temporaries` are allowed in any case; more than are needed save additions. `effort` multiplies what the search keeps. The result
+    depends on `seed` alone, unless `seconds` end the search: then a narrow one, which takes little time, finds some order.
+    Raises `BilinearError`: E556 where the coefficients are no rational numbers, E558 where an option has no meaning.
+    """
+    _check_options(temporaries, effort, seconds)
+    u, v, w = _rational_maps(scheme)
+    factors = Factors(u), Factors(v)
+    searches = [OrderSearch(factors, Results(program, accumulate), scheme.m * scheme.n, directly) for program in _programs(w)]
+    wide = Effort(effort * max(16, min(300, 60_000 // scheme.rank**2)), math.inf if seconds is None else time.monotonic() + seconds)
+    allowed = max(searches[0].fewest, temporaries)
+    while True:
+        was_over = wide.is_over()
+        limit = Effort(NARROW) if was_over else wide
+        orders = [(search, search.run(allowed, limit, seed, progress)) for search in searches]
+        found = [_written(scheme, search, order, accumulate) for search, order in orders if order is not None]
+        if found:
+            return min(found, key=lambda d: (d.temporaries, d.additions, d.traffic))
+        allowed += was_over or not wide.is_over()
+
+
+def _written(scheme: Scheme, search: OrderSearch, order: Found, accumulate: bool) -> DepthFirst:
+    schedule = mark_first_writes(write_moves(scheme, search.factors, search.results, order.moves, accumulate))
+    return DepthFirst(schedule, len(memories(schedule)), search.fewest, *_costs(schedule))
+
+
+def _costs(schedule: Schedule) -> tuple[int, int]:
+    """Block additions and blocks moved by linear stages; a map into C that adds to what is there reads it, too."""
+    additions = traffic = 0
+    for m in (m for stage in schedule.stages if isinstance(stage, LinearStage) for m in stage.maps):
+        added = sum(t.space == "C" and schedule.adds_to_c for t in m.targets)
+        additions += m.map.additions + added
+        traffic += len(set(m.sources)) + len(m.targets) + added
+    return additions, traffic
+
+
+def _programs(w: LinearMap) -> Iterator[LinearMap]:
+    """The ways to add up products that are tried: as the author wrote it, and with the pairs shared that occur more than once."""
+    yield w
+    plain = LinearMap(w.inputs, w.matrix)
+    if plain != w:
+        yield plain
+    if w.inputs <= MOST_SHARED and (shared := with_shared_sums(plain)) not in (w, plain):
+        yield shared
+
+
+def _rational_maps(scheme: Scheme) -> tuple[tuple[Form, ...], tuple[Form, ...], LinearMap]:
+    """U and V as tables and W as it is written, without products that are zero. A scheme that is not over Z or Q is refused (E556)."""
+    u, v, w = scheme.tables
+    strange = next((c for table in (u, v, w) for row in table for _, c in row if isinstance(c, Symbolic)), None)
+    if strange is not None or scheme.ring.modulus:
+        what = f"is over {scheme.ring}" if strange is None else f"has the coefficient {strange}"
+        message = f"depth-first schedules are found for schemes over Z and Q, and {scheme.name} {what}"
+        raise fail("E556", message, "take a scheme with rational coefficients")
+    zero = {p for p, forms in enumerate(zip(u, v, strict=True)) if not all(forms)}
+    if scheme.bases is None and not zero:
+        return u, v, scheme.w
+    return u, v, LinearMap(scheme.rank, tuple(tuple((p, c) for p, c in row if p not in zero) for row in w))
+
+
+def _check_options(temporaries: int, effort: int, seconds: float | None) -> None:
+    if temporaries < 0 or effort < 1:
+        raise fail("E558", f"temporaries={temporaries}, effort={effort}: at least 0 and at least 1 are possible")
+    if seconds is not None and not seconds > 0:
+        raise fail("E558", f"seconds={seconds}: a search needs some time")

@@ -1,0 +1,245 @@
+"""The search for an order of products, one at a time, in which few temporaries are alive at once, and few sums are formed twice.
+
+A state is what has been multiplied, the sums of A and of B that are held, and which values stand beside C; the sums of products that have
+begun follow from the products (`Results`). Schemes of few products are searched to the end, others by a beam.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from bilinear.scheduling.depth_first.sums import Adding, Factors, Results, members
+
+EXACT_PRODUCTS = 8
+"""Up to so many products every order is searched."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a search stands: products placed of all, with at most so many temporaries."""
+
+    done: int
+    products: int
+    temporaries: int
+
+    def __str__(self) -> str:
+        return f"{self.done}/{self.products} products, {self.temporaries} temporaries"
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How wide the beam is; a `deadline`, a value of `time.monotonic`, ends the search."""
+
+    width: int
+    deadline: float = math.inf
+
+    def is_over(self) -> bool:
+        """Whether the deadline has passed."""
+        return time.monotonic() > self.deadline
+
+
+@dataclass(frozen=True)
+class State:
+    """The products done, the lines of A and of B that are held, and the values (as bits) that stand in temporaries like C."""
+
+    done: int
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    beside: int
+
+
+@dataclass(frozen=True)
+class Move:
+    """One product: added directly to a sum that has begun, into a temporary (`beside`), or into C; and the lines held while it runs.
+
+    `places` are the values that stand in temporaries after sums were added up.
+    """
+
+    product: int
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    directly: bool
+    beside: bool
+    places: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """An order of all products: its moves, and what its factors cost."""
+
+    moves: tuple[Move, ...]
+    additions: int
+    traffic: int
+
+
+@dataclass(frozen=True)
+class Path:
+    """A state with what led to it. `ahead` is the least that lines cost which were never formed."""
+
+    additions: int
+    traffic: int
+    ahead: int
+    state: State
+    move: Move | None = None
+    before: Path | None = None
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """What is compared: additions, then traffic."""
+        return self.additions, self.traffic
+
+    def moves(self) -> tuple[Move, ...]:
+        """The moves from the start, in order."""
+        found: list[Move] = []
+        path = self
+        while path.move is not None and path.before is not None:
+            found.append(path.move)
+            path = path.before
+        return tuple(reversed(found))
+
+
+class OrderSearch:
+    """A scheme's factors and results; C has room for `blocks` values, and products may be added `directly` to what has begun."""
+
+    def __init__(self, factors: tuple[Factors, Factors], results: Results, blocks: int, directly: bool) -> None:
+        self.factors = factors
+        self.results = results
+        self.blocks = blocks
+        self.directly = directly
+        self._cheapest = tuple([side.cheapest(line) for line in range(len(side.lines))] for side in factors)
+        self._helped = tuple([_helped(side, line) & results.everything for line in range(len(side.lines))] for side in factors)
+        self._users = tuple([sum(1 << p for p in users) for users in side.users] for side in factors)
+
+    @property
+    def fewest(self) -> int:
+        """A lower bound on the temporaries: what one product needs for its factors, and for itself where C is full from the start."""
+        full = self.results.at_start and not self.directly
+        return max((sum(side.line[p] >= 0 for side in self.factors) + bool(full) for p in self.results.useful), default=0)
+
+    def run(self, temporaries: int, effort: Effort, seed: int, progress: Callable[[Progress], None]) -> Found | None:
+        """The cheapest order that is found with at most so many temporaries; None where none is found in time."""
+        exact = len(self.results.useful) <= EXACT_PRODUCTS
+        path = self._exact(temporaries, effort) if exact else self._beam(temporaries, effort, random.Random(seed), progress)
+        return None if path is None else Found(path.moves(), *path.cost)
+
+    def _start(self) -> Path:
+        return Path(0, 0, sum(map(sum, self._cheapest)), State(0, (), (), 0))
+
+    def _exact(self, temporaries: int, effort: Effort) -> Path | None:
+        """Dijkstra's algorithm: the order with the fewest additions, then the least traffic, of factors."""
+        start = self._start()
+        best = {start.state: start.cost}
+        queue = [(start.cost, 0, start)]
+        count = 0
+        while queue and not effort.is_over():
+            cost, _, path = heapq.heappop(queue)
+            if path.state.done == self.results.everything:
+                return path
+            if cost > best[path.state]:
+                continue
+            for after in self.steps(path, temporaries):
+                if after.state not in best or after.cost < best[after.state]:
+                    count += 1
+                    best[after.state] = after.cost
+                    heapq.heappush(queue, (after.cost, count, after))
+        return None
+
+    def _beam(self, temporaries: int, effort: Effort, generator: random.Random, progress: Callable[[Progress], None]) -> Path | None:
+        """Product by product: half of the states that are kept have few additions behind and ahead of them, half have few values alive."""
+        beam = [self._start()]
+        products = len(self.results.useful)
+        for depth in range(products):
+            progress(Progress(depth, products, temporaries))
+            best: dict[State, Path] = {}
+            for path in beam:
+                if effort.is_over():
+                    return None
+                for after in self.steps(path, temporaries):
+                    if after.state not in best or after.cost < best[after.state].cost:
+                        best[after.state] = after
+            beam = self._kept(list(best.values()), effort.width, generator)
+        return min(beam, key=lambda path: path.cost, default=None)
+
+    def _kept(self, paths: Sequence[Path], width: int, generator: random.Random) -> list[Path]:
+        if len(paths) <= width:
+            return list(paths)
+        keyed = []
+        for path in paths:
+            live = self.results.live(*self.results.of(path.state.done)).bit_count() + path.state.beside.bit_count()
+            keyed.append((path.additions + path.ahead, live, path.traffic, generator.random(), path))
+        cheap = heapq.nsmallest(width // 2, keyed, key=lambda k: k[:4])
+        chosen = {id(k[4]) for k in cheap}
+        others = [k for k in keyed if id(k[4]) not in chosen]
+        lean = heapq.nsmallest(width - len(cheap), others, key=lambda k: (k[1], k[0], k[2], k[3]))
+        return [k[4] for k in (*cheap, *lean)]
+
+    def steps(self, path: Path, temporaries: int) -> Iterator[Path]:
+        """The states that one more product leads to, with at most so many temporaries."""
+        for product in members(self.results.everything & ~path.state.done):
+            yield from self._products(path, product, temporaries)
+
+    def _products(self, path: Path, product: int, temporaries: int) -> Iterator[Path]:
+        """The ways to run a product next: which of the lines that are held stay."""
+        state = path.state
+        directly = self.directly and self.results.takes(state.done, product) is not None
+        live = self.results.live(*self.results.of(state.done))
+        beside = not directly and (live & ~state.beside).bit_count() >= self.blocks
+        room = temporaries - state.beside.bit_count() - beside
+        sides = list(zip(self.factors, (state.left, state.right), strict=True))
+        lines = [side.line[product] for side, _ in sides]
+        if room < sum(line >= 0 for line in lines):
+            return
+        done = state.done | 1 << product
+        adding = self.results.adding(state.done, product, directly)
+        places = _settled(adding, state.beside | beside << product, self.blocks, done == self.results.everything)
+        makings = [side.best(line, held)[1] for (side, held), line in zip(sides, lines, strict=True) if line >= 0 and line not in held]
+        additions, traffic = path.additions + sum(m.additions for m in makings), path.traffic + sum(m.traffic for m in makings)
+        ahead = path.ahead - sum(self._first(i, line, state.done) for i, line in enumerate(lines))
+        for left, right in self._held(state, lines, done, room):
+            move = Move(product, left, right, directly, beside, places)
+            yield Path(additions, traffic, ahead, State(done, left, right, places), move, path)
+
+    def _first(self, side: int, line: int, done: int) -> int:
+        """What a line that is formed for the first time is no longer expected to cost."""
+        return self._cheapest[side][line] if line >= 0 and not self._users[side][line] & done else 0
+
+    def _held(self, state: State, lines: Sequence[int], done: int, room: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """The lines that may be held while a product runs: its own, and as many others as there is room for."""
+        own = [(side, line) for side, line in enumerate(lines) if line >= 0]
+        others = [(0, line) for line in state.left] + [(1, line) for line in state.right]
+        others = [(side, line) for side, line in others if line != lines[side] and self._is_wanted(side, line, done)]
+        for kept in combinations(others, min(len(others), room - len(own))):
+            held = sorted((*own, *kept))
+            yield tuple(line for side, line in held if side == 0), tuple(line for side, line in held if side == 1)
+
+    def _is_wanted(self, side: int, line: int, done: int) -> bool:
+        """Whether a line that is held makes some product to come cheaper."""
+        return bool(self._helped[side][line] & ~done)
+
+
+def _helped(side: Factors, line: int) -> int:
+    """The products whose factor costs less where this line is held."""
+    cheaper = (o for o in range(len(side.lines)) if o == line or side.making(o, line).additions < side.making(o, -1).additions)
+    return sum(1 << p for other in cheaper for p in side.users[other])
+
+
+def _settled(adding: Adding, beside: int, blocks: int, last: bool) -> int:
+    """The values that stand in temporaries after sums were added up.
+
+    Sums that are written go into C where it has room, results first; what is not written stays where it is. After the last product all
+    stand in C.
+    """
+    if last:
+        return 0
+    new = sum(1 << total for total in adding.aliases)
+    written = adding.computed & adding.live
+    after = beside & adding.live & ~written & ~new
+    after |= sum(1 << total for total, value in adding.aliases.items() if beside >> value & 1)
+    room = blocks - (adding.live & ~written & ~after).bit_count()
+    return after | sum(1 << total for total in sorted(members(written), reverse=True)[max(0, room) :])

@@ -1,0 +1,145 @@
+"""A depth-first schedule as the language writes it: scaling itself, a temporary for each memory, shared sums as stages of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from bilinear.analysis.block_maps import relabel_stage
+from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.number import Coefficient, generator
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, ProductStage, Result, Schedule, Space, Stage, Target
+from bilinear.lowering.layout import Room, lifetimes, place, stage_uses
+from bilinear.scheduling.in_place.schedule import side_by_side
+
+ALPHA, BETA = generator("alpha"), generator("beta")
+
+
+def memories(schedule: Schedule) -> tuple[tuple[Space, ...], ...]:
+    """The workspaces that share a memory, for each memory, in a schedule whose workspaces are single blocks."""
+    alive = lifetimes(schedule)
+    offsets = place([Room(1, alive[space.name]) for space in schedule.workspaces])
+    owners = sorted(set(offsets))
+    return tuple(tuple(s for s, offset in zip(schedule.workspaces, offsets, strict=True) if offset == owner) for owner in owners)
+
+
+def saying_its_scaling(schedule: Schedule) -> Schedule:
+    """The schedule with alpha written where it stands: C = alpha*A*B, or C = alpha*A*B + beta*C for one that adds.
+
+    What holds sums of A at one time and products at another is one temporary without a shape: it is as large as what it has to hold.
+    """
+    shared = memories(schedule)
+    names = "XYZ" if len(shared) <= 3 else [f"X{i + 1}" for i in range(len(shared))]
+    temporaries: list[Space] = []
+    named: dict[Block, Block] = {}
+    for name, spaces in zip(names, shared, strict=False):
+        temporaries.append(Space(name, spaces[0].shape if len({s.shape for s in spaces}) == 1 else "", 0, 0))
+        named |= {space.blocks[0]: Block(name, -1, -1) for space in spaces}
+    adds = schedule.adds_to_c
+    waiting = {Block("C", i, j) for i in range(schedule.m) for j in range(schedule.n)} if adds else set[Block]()
+    stages = [step for number in range(len(schedule.stages)) for step in _scaled(schedule, number, waiting)]
+    result = Result(ALPHA, BETA if adds else 0)
+    moved = tuple(_relabelled(stage, named) for stage in stages)
+    ordered = tuple(sorted(temporaries, key=lambda space: bool(space.shape)))
+    return replace(schedule, stages=moved, workspaces=ordered, result=result, overwrites=False)
+
+
+def _scaled(schedule: Schedule, number: int, waiting: set[Block]) -> Iterator[Stage]:
+    """The stages that one stage is written as; the blocks of C that wait for beta are scaled as they are first added to."""
+    stage = schedule.stages[number]
+    if isinstance(stage, ProductStage):
+        yield ProductStage(tuple(replace(p, targets=tuple(_target(t, schedule, waiting) for t in p.targets)) for p in stage.products))
+        return
+    maps: list[BlockMap] = []
+    for block_map in stage.maps:
+        *steps, last = _unrolled(_with_old_values(block_map, waiting) if schedule.adds_to_c else block_map, schedule, number)
+        yield from (LinearStage((step,)) for step in steps)
+        maps += [last] if last.targets else []
+    if maps:
+        yield LinearStage(tuple(maps))
+
+
+def _target(target: Target, schedule: Schedule, waiting: set[Block]) -> Target:
+    added = not target.first or (target.block.space == "C" and schedule.adds_to_c)
+    old = _old_value(target.block, waiting)
+    return Target(target.block, ALPHA * target.coefficient, plus=((target.block, old),) if added else ())
+
+
+def _old_value(block: Block, waiting: set[Block]) -> Coefficient:
+    """How often what a block holds counts where it is added to: beta times if it has waited for that, which it does no more."""
+    scale = BETA if block in waiting else 1
+    waiting.discard(block)
+    return scale
+
+
+def _with_old_values(block_map: BlockMap, waiting: set[Block]) -> BlockMap:
+    """A map that adds to its targets in C, as one that says so."""
+    own = [t for t in block_map.targets if t.space == "C"]
+    scale = {t: _old_value(t, waiting) for t in own}
+    matrix = block_map.map.matrix
+    place_of = {t: len(block_map.sources) + i for i, t in enumerate(own)}
+    rows = tuple(form([*row, (place_of[t], scale[t])]) if t in place_of else row for t, row in zip(block_map.targets, matrix, strict=True))
+    return BlockMap(block_map.sources + tuple(own), block_map.targets, LinearMap(len(block_map.sources) + len(own), rows))
+
+
+def _unrolled(block_map: BlockMap, schedule: Schedule, number: int) -> list[BlockMap]:
+    """The steps of a map as maps of their own, each into a block whose value is wanted no more; the plain map where there is none."""
+    linear = block_map.map
+    holds = dict(enumerate(block_map.sources))
+    places = [*block_map.targets, *(b for b in block_map.sources if b not in block_map.targets and _dies(b, schedule, number))]
+    waiting = {linear.inputs + i: step for i, step in enumerate(linear.steps)}
+    maps = []
+    while waiting:
+        found = _next_step(waiting, linear.outputs, holds, places)
+        if found is None:
+            return [BlockMap(block_map.sources, block_map.targets, LinearMap(linear.inputs, linear.matrix))]
+        value, target = found
+        maps.append(_over_blocks(holds, [waiting.pop(value)], [target]))
+        holds[value] = target
+    return [*maps, _over_blocks(holds, linear.outputs, block_map.targets)]
+
+
+def _next_step(
+    waiting: Mapping[int, Form], outputs: Sequence[Form], holds: Mapping[int, Block], places: Sequence[Block]
+) -> tuple[int, Block] | None:
+    """A step whose terms are there, and the block that it may take; one of its own terms' blocks if that is possible."""
+    for value, row in waiting.items():
+        if not all(index in holds for index, _ in row):
+            continue
+        others = [*outputs, *(step for other, step in waiting.items() if other != value)]
+        wanted = {holds[index] for other in others for index, _ in other if index in holds}
+        own = {holds[index] for index, _ in row}
+        free = [block for block in places if block not in wanted]
+        if free:
+            return value, min(free, key=lambda block: block not in own)
+    return None
+
+
+def _over_blocks(holds: Mapping[int, Block], rows: Sequence[Form], targets: Sequence[Block]) -> BlockMap:
+    """Rows over values, as a map over the blocks that hold the values now; a target that keeps what it holds is left out."""
+    kept = [(target, row) for target, row in zip(targets, rows, strict=True) if not _is_there(holds, row, target)]
+    sources = sorted({holds[index] for _, row in kept for index, _ in row})
+    place_of = {block: i for i, block in enumerate(sources)}
+    outputs = tuple(form((place_of[holds[index]], c) for index, c in row) for _, row in kept)
+    return BlockMap(tuple(sources), tuple(target for target, _ in kept), LinearMap(len(sources), outputs))
+
+
+def _is_there(holds: Mapping[int, Block], row: Form, target: Block) -> bool:
+    return len(row) == 1 and row[0][1] == 1 and holds[row[0][0]] == target
+
+
+def _dies(block: Block, schedule: Schedule, number: int) -> bool:
+    """Whether nothing reads a block after a stage before it is overwritten, and it holds no result."""
+    for stage in schedule.stages[number + 1 :]:
+        reads, writes = stage_uses(stage, {block.space})
+        if block in reads or block in writes:
+            return block not in reads
+    return block.space not in ("A", "B", "C")
+
+
+def _relabelled(stage: Stage, named: dict[Block, Block]) -> Stage:
+    def new(block: Block) -> Block:
+        return named.get(block, block)
+
+    moved = relabel_stage(stage, new)
+    return side_by_side(moved) if isinstance(moved, LinearStage) else moved

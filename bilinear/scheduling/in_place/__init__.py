@@ -1,0 +1,1 @@
+"""In-place schedules: sums in A and B themselves."""

@@ -1,0 +1,125 @@
+"""In-place schedules for any scheme: C += A*B with sums formed in A and B themselves, nothing allocated, and A and B restored.
+
+Every bilinear program can be run so, one product at a time (Dumas, Grenet, "In-place accumulation of fast multiplication formulae", ISSAC
+2024). Here products run in stages as wide as the blocks allow: the left forms of a stage stand in different blocks of A at once, the right
+ones in blocks of B, so that each product may recurse in place. First the fewest stages are looked for, then an order and a partition with
+few block additions, and then little traffic (blocks that fused linear stages move).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+
+from bilinear.errors import fail
+from bilinear.ir.linear import Form
+from bilinear.ir.number import Symbolic, residue
+from bilinear.ir.schedule import Schedule
+from bilinear.ir.scheme import Scheme, block_name
+from bilinear.scheduling.in_place.partitions import Effort, Progress, StageSearch
+from bilinear.scheduling.in_place.schedule import write_schedule
+from bilinear.scheduling.in_place.scratch import ScratchSearch
+from bilinear.scheduling.in_place.stages import PRIME, Row, Side, is_sum
+
+__all__ = ["Progress", "find_in_place"]
+
+
+def find_in_place(
+    scheme: Scheme,
+    *,
+    consume: bool = False,
+    keep: Collection[str] = (),
+    temporaries: int = 0,
+    overwrite: bool = False,
+    scratch: Collection[str] = ("A", "B"),
+    effort: int = 1,
+    seconds: float = math.inf,
+    seed: int = 0,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> Schedule:
+    """An in-place schedule of one level for a scheme over Z or Q: few product stages, then few additions, then little traffic.
+
+    `consume` leaves A and B undefined; those of A and B in `keep` are never written, not even for a moment. `temporaries` blocks for sums
+    of A, and as many for sums of B, are allocated where they help; such a schedule does not recurse in place. With `overwrite` it computes
+    C = alpha*A*B, and blocks of C hold sums of the operands in `scratch` until a product goes there; the shape that the problem must have
+    for this (K/k = N/n for sums of A, M/m = K/k for sums of B) is told by the proof. The result depends on `seed` alone; `effort`
+    multiplies the candidates that are weighed, and `seconds` ends the search early with the best so far.
+    Raises `BilinearError`: E551 where the coefficients are no rational numbers, E552 and E559 where an operand cannot be kept, E553 and
+    E560 where an option has no meaning.
+    """
+    _check_options(keep, temporaries, effort)
+    _check_scratch(scratch)
+    tables = rational_tables(scheme)
+    for name, rows in zip("AB", tables, strict=False):
+        if name in keep and not temporaries and not (overwrite and name in scratch):
+            _check_kept(scheme, name, rows)
+    useful = useful_products(tables)
+    sides = [
+        Side(residues([rows[p] for p in useful], size), size, temporaries, name in keep)
+        for name, rows, size in zip("AB", tables, (scheme.m * scheme.k, scheme.k * scheme.n), strict=False)
+    ]
+    outputs = [frozenset(i for i, _ in tables[2][p]) for p in useful]
+    search = StageSearch(sides, outputs, not consume, seed)
+    if overwrite:
+        search = ScratchSearch(sides, outputs, not consume, seed, ("A" in scratch, "B" in scratch), scheme.m * scheme.n)
+    best = search.run(effort_for(scheme.rank * max(side.blocks for side in sides), effort, seconds), progress)
+    order = tuple(frozenset(useful[i] for i in group) for group in best.order)
+    return write_schedule(scheme, order, (best.walks[0], best.walks[1]), not consume, temporaries, best.lent)
+
+
+def effort_for(size: int, effort: int, seconds: float) -> Effort:
+    """How long to search for a scheme of this size, products times blocks."""
+    candidates = effort * max(60, min(600, 150_000 // size))
+    return Effort(candidates, 4 if size < 500 else 2, 32 if size < 500 else 8, time.monotonic() + seconds)
+
+
+def rational_tables(scheme: Scheme) -> tuple[tuple[Form, ...], tuple[Form, ...], tuple[Form, ...]]:
+    """U, V and the columns of W: three forms a product. A scheme that is not over Z or Q is refused (E551)."""
+    u, v, w = scheme.tables
+    strange = next((c for table in (u, v, w) for row in table for _, c in row if isinstance(c, Symbolic)), None)
+    if strange is None and not scheme.ring.modulus:
+        return u, v, tuple(tuple((i, c) for i, row in enumerate(w) for q, c in row if q == p) for p in range(scheme.rank))
+    what = f"is over {scheme.ring}" if strange is None else f"has the coefficient {strange}"
+    message = f"in-place schedules are found for schemes over Z and Q, and {scheme.name} {what}"
+    raise fail("E551", message, "take a scheme with rational coefficients, or write the schedule by hand")
+
+
+def useful_products(tables: Sequence[Sequence[Form]]) -> tuple[int, ...]:
+    """The products that are not zero and are used."""
+    return tuple(p for p, forms in enumerate(zip(*tables, strict=True)) if all(forms))
+
+
+def residues(rows: Sequence[Form], blocks: int) -> tuple[Row, ...]:
+    """Forms as dense rows of residues."""
+    table = []
+    for row in rows:
+        dense = [0] * blocks
+        for index, coefficient in row:
+            dense[index] = residue(coefficient, PRIME)
+        table.append(tuple(dense))
+    return tuple(table)
+
+
+def _check_options(keep: Collection[str], temporaries: int, effort: int) -> None:
+    unknown = sorted(set(keep) - {"A", "B"})
+    if unknown:
+        raise fail("E553", f"keep={unknown[0]!r}: A and B are the operands that can be kept")
+    if temporaries < 0 or effort < 1:
+        raise fail("E553", f"temporaries={temporaries}, effort={effort}: at least 0 and at least 1 are possible")
+
+
+def _check_scratch(scratch: Collection[str]) -> None:
+    unknown = sorted(set(scratch) - {"A", "B"})
+    if unknown:
+        raise fail("E560", f"scratch={unknown[0]!r}: blocks of C may hold sums of A and of B")
+
+
+def _check_kept(scheme: Scheme, name: str, rows: Sequence[Form]) -> None:
+    """Refuse to keep an operand whose sums have no place (E552)."""
+    columns = scheme.k if name == "A" else scheme.n
+    for product, row in zip(scheme.products, residues(rows, (scheme.m if name == "A" else scheme.k) * columns), strict=True):
+        if is_sum(row):
+            terms = " and ".join(block_name(name, *divmod(i, columns)) for i, x in enumerate(row) if x)
+            note = f"{product} multiplies a sum of {terms}, and without temporaries it has no place but {name}"
+            raise fail("E552", f"{scheme.name} cannot run with {name} never written", "allow a temporary", notes=(note,))

@@ -1,0 +1,286 @@
+"""Sums in place on one operand: a short walk of block additions through the states that its stages need, and back.
+
+A state is an invertible matrix: which form each block holds. The walk is searched backwards, as it were: the forms still wanted are kept
+as coordinates over what the blocks hold now, so that `block += c * source` is one column operation, a form stands in a block when its
+row has one entry, and the walk to the next stage is an elimination. A beam of states is carried along; a state is worth the additions
+so far plus the entries that the next forms still have beyond one each, later stages counting less. Residues stand for rationals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bilinear.scheduling.in_place.stages import PRIME, Row, Side, is_sum, monic
+
+Matrix = Any
+"""An integer array of residues: wanted forms by blocks."""
+Spill = tuple[int, Row]
+"""The number of a temporary, from 0, and the form that it is filled with."""
+UNIT = 1000
+"""What one addition counts; weights are integers, so that every machine finds the same walk."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """One block addition: block += factor * source (the factor is a residue)."""
+
+    block: int
+    source: int
+    factor: int
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What one operand does: before each stage moves, then the block that holds each of the stage's forms, in their order.
+
+    A place beyond the operand's blocks is a temporary. `spilled` has for each stage the temporaries that are filled, and with what: a form
+    over the blocks and, behind them, the temporaries' old values.
+    With `restores` there is one more list of moves, and `places` has the block in which each original block ends, times a factor.
+    """
+
+    moves: tuple[tuple[Move, ...], ...]
+    places: tuple[tuple[int, ...], ...]
+    spilled: tuple[tuple[Spill, ...], ...]
+    additions: int
+    traffic: int
+    restores: bool
+
+
+@dataclass(frozen=True)
+class _State:
+    """A point of the walk; `wanted` has the rows of the current stage first, and the masks are the blocks of the current transition."""
+
+    wanted: Matrix
+    additions: int
+    traffic: int = 0
+    read: int = 0
+    written: int = 0
+    moves: tuple[tuple[Move, ...], ...] = ((),)
+    places: tuple[tuple[int, ...], ...] = ()
+    spilled: tuple[tuple[Spill, ...], ...] = ()
+    held: tuple[Row | None, ...] = ()
+
+    def after(self, move: Move) -> _State:
+        wanted = self.wanted.copy()
+        wanted[:, move.source] = (wanted[:, move.source] - move.factor * wanted[:, move.block]) % PRIME
+        moves = (*self.moves[:-1], (*self.moves[-1], move))
+        read, written = self.read | 1 << move.source | 1 << move.block, self.written | 1 << move.block
+        return replace(self, wanted=wanted, additions=self.additions + 1, read=read, written=written, moves=moves)
+
+
+class SumSearch:
+    """The beam search on one operand: `width` states are kept, forms of the stage d later count `discount`**d as much.
+
+    `stages` has the forms of each stage; of an operand that is kept no block is written. `lent` has the temporaries that each stage has
+    beside the operand's own; there are never more in a later stage.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        stages: Sequence[Sequence[Row]],
+        restores: bool,
+        width: int = 1,
+        discount: float = 0.15,
+        lent: Sequence[int] = (),
+    ) -> None:
+        self.blocks, self.restores, self.width, self.discount = side.blocks, restores and not side.kept, width, discount
+        self.spare, self.kept = [side.spare + more for more in lent or (0,) * len(stages)], side.kept
+        identity = [tuple(int(i == j) for j in range(self.blocks)) for i in range(self.blocks)]
+        groups = [*stages, *([identity] if self.restores else [])]
+        self.sizes = [len(group) for group in groups]
+        self.start: Matrix = np.array([row for group in groups for row in group], dtype=np.int64).reshape(-1, self.blocks)
+        self.inverses: dict[int, int] = {}
+
+    def run(self) -> Walk:
+        """The cheapest walk that is found: fewest additions, then least traffic."""
+        beam = [_State(self.start, 0)]
+        for stage, size in enumerate(self.sizes):
+            weights = np.concatenate([np.full(n, round(UNIT * self.discount**d)) for d, n in enumerate(self.sizes[stage:])])
+            ends = self.restores and stage == len(self.sizes) - 1
+            spare = 0 if ends else self.spare[stage]
+            done = beam if self.kept else self._transition(beam, size, weights, spare)
+            arrived = [self._arrive(state, size, ends, spare) for state in done]
+            beam = sorted(arrived, key=lambda s: (UNIT * s.additions + _left(s.wanted, weights[size:]), s.traffic))[: self.width]
+        best = min(beam, key=lambda state: (state.additions, state.traffic))
+        return Walk(best.moves[: len(self.sizes)], best.places, best.spilled, best.additions, best.traffic, self.restores)
+
+    def _transition(self, beam: list[_State], size: int, weights: Matrix, spare: int) -> list[_State]:
+        """States in which all but `spare` of the first `size` rows stand in blocks, from those of the beam."""
+        done: list[_State] = []
+        seen: set[bytes] = set()
+        frontier = last = beam
+        patience = 3
+        limit = 2 * int((frontier[0].wanted[:size] != 0).sum()) + 8
+        for _ in range(limit):
+            still_open = [len(_open(state, size)) for state in frontier]
+            done += [state for state, number in zip(frontier, still_open, strict=True) if number <= spare]
+            frontier = [state for state, number in zip(frontier, still_open, strict=True) if number > (0 if self.width > 1 else spare)]
+            patience -= bool(done)
+            if not frontier or not patience or (done and self.width == 1):
+                break
+            last = frontier
+            frontier = self._step(frontier, size, weights, seen)
+        return done or [self._forced(state, size, spare) for state in last]
+
+    def _step(self, frontier: list[_State], size: int, weights: Matrix, seen: set[bytes]) -> list[_State]:
+        """The best states one addition further."""
+        options: list[tuple[int, int, int, Move]] = []
+        for number, state in enumerate(frontier):
+            moves, gains = self._moves(state, size, weights)
+            base = UNIT * (state.additions + 1) + _left(state.wanted, weights)
+            keep = min(len(moves), self.width + 2)
+            chosen = np.argsort(gains, kind="stable")[:keep]
+            for i in chosen:
+                block, source, factor = map(int, moves[i])
+                touched = state.read | 1 << source | 1 << block
+                options.append((base + int(gains[i]), touched.bit_count() + state.traffic, number, Move(block, source, factor)))
+        options.sort(key=lambda option: option[:2])
+        following: list[_State] = []
+        for _, _, number, move in options:
+            state = frontier[number].after(move)
+            key = state.wanted.tobytes()
+            if key not in seen:
+                seen.add(key)
+                following.append(state)
+                if len(following) == self.width:
+                    break
+        return following
+
+    def _moves(self, state: _State, size: int, weights: Matrix) -> tuple[Matrix, Matrix]:
+        """The moves that take an entry out of a row of the stage, as (block, source, factor), and what each adds to what is left."""
+        wanted = state.wanted
+        current = wanted[:size]
+        open_rows = current[(current != 0).sum(axis=1) > 1]
+        row, block, source = np.nonzero((open_rows[:, :, None] != 0) & (open_rows[:, None, :] != 0) & ~np.eye(self.blocks, dtype=bool))
+        factor = open_rows[row, source] * self._inverse(open_rows[row, block]) % PRIME
+        pair, factor = np.divmod(np.unique((block * self.blocks + source) * PRIME + factor), PRIME)
+        block, source = np.divmod(pair, self.blocks)
+        old = wanted[:, source]
+        new = (old - factor * wanted[:, block]) % PRIME
+        return np.stack([block, source, factor], axis=1), weights @ ((new != 0).astype(np.int8) - (old != 0).astype(np.int8))
+
+    def _inverse(self, residues: Matrix) -> Matrix:
+        inverses = residues.copy()
+        for i in np.flatnonzero((residues != 1) & (residues != PRIME - 1)).tolist():
+            residue = int(residues[i])
+            if residue not in self.inverses:
+                self.inverses[residue] = pow(residue, -1, PRIME)
+            inverses[i] = self.inverses[residue]
+        return inverses
+
+    def _forced(self, state: _State, size: int, spare: int) -> _State:
+        """The rows of the stage finished one by one: an open row has an entry in a block that no finished row stands in."""
+        while len(_open(state, size)) > spare:
+            entries = state.wanted[:size] != 0
+            counts = entries.sum(axis=1)
+            taken = entries[counts == 1].any(axis=0)
+            fit = (counts > 1) & (entries & ~taken).any(axis=1)
+            row = int(np.argmin(np.where(fit, counts, self.blocks + 1)))
+            block = int(np.flatnonzero(entries[row] & ~taken)[0])
+            inverse = pow(int(state.wanted[row, block]), -1, PRIME)
+            for source in np.flatnonzero(entries[row]):
+                if source != block:
+                    state = state.after(Move(block, int(source), int(state.wanted[row, source]) * inverse % PRIME))
+        return state
+
+    def _arrive(self, state: _State, size: int, ends: bool, spare: int) -> _State:
+        """The state with its stage behind it: the places noted, temporaries filled, the traffic of the transition counted."""
+        read, written = state.read, state.written
+        places = [int(i) for i in np.argmax(state.wanted[:size] != 0, axis=1)]
+        spills, held = self._spills(state, size, places, spare)
+        temporaries = set()
+        for _, form in spills:
+            sources = [i for i, x in enumerate(form) if x]
+            read |= sum(1 << i for i in sources if i < self.blocks)
+            temporaries |= {i for i in sources if i >= self.blocks}
+        if ends:
+            for block, place in enumerate(places):
+                if place != block or state.wanted[block, place] != 1:
+                    read, written = read | 1 << place, written | 1 << block
+        traffic = state.traffic + (read | written).bit_count() + written.bit_count() + len(spills) + len(temporaries)
+        return _State(
+            state.wanted[size:],
+            state.additions + sum(sum(map(bool, form)) - 1 for _, form in spills),
+            traffic,
+            moves=(*state.moves, ()),
+            places=(*state.places, tuple(places)),
+            spilled=(*state.spilled, tuple(spills)),
+            held=held,
+        )
+
+    def _spills(self, state: _State, size: int, places: list[int], spare: int) -> tuple[list[Spill], tuple[Row | None, ...]]:
+        """The temporaries that a stage fills, and what they all hold then; `places` learns where the rows stand."""
+        if not self.kept:
+            rows = _open(state, size)
+            for number, row in enumerate(rows):
+                places[row] = self.blocks + number
+            return [(number, _content(state.wanted[row])) for number, row in enumerate(rows)], ()
+        sums = {row: content for row in range(size) if is_sum(content := _content(state.wanted[row]))}
+        later = {monic(_content(row)) for row in state.wanted[size:]}
+        spills, held = self._refill(state.held or (None,) * spare, list(sums.values()), later, spare)
+        lines = [monic(form) if form is not None else None for form in held]
+        for row, content in sums.items():
+            places[row] = self.blocks + lines.index(monic(content))
+        return spills, held
+
+    def _refill(
+        self, old: tuple[Row | None, ...], sums: list[Row], later: set[Row], spare: int
+    ) -> tuple[list[Spill], tuple[Row | None, ...]]:
+        """Temporaries of a kept operand: what a stage wants and one holds stays; what no later stage wants goes first.
+
+        Only the first `spare` are there for the stage; the others may be read a last time.
+        """
+        wanted: dict[Row, Row] = {}
+        for content in sums:
+            wanted.setdefault(monic(content), content)
+        lines = [monic(form) if form is not None else None for form in old[:spare]]
+        free = [i for i, line in enumerate(lines) if line not in wanted]
+        free.sort(key=lambda i: (lines[i] in later, lines[i] is not None))
+        held, spills = list(old[:spare]), []
+        for line, content in sorted(wanted.items(), key=lambda item: item[0] not in later):
+            if line not in lines:
+                temporary = free.pop(0)
+                held[temporary] = content
+                spills.append((temporary, self._shortest(content, old)))
+        return spills, tuple(held)
+
+    def _shortest(self, content: Row, old: tuple[Row | None, ...]) -> Row:
+        """A form over the blocks and at most one temporary: the one with the fewest terms."""
+        best = content + (0,) * len(old)
+        for number, form in enumerate(old):
+            for x, y in zip(content, form or (), strict=False):
+                if x and y:
+                    factor = x * pow(y, -1, PRIME) % PRIME
+                    rest = tuple((a - factor * b) % PRIME for a, b in zip(content, form or (), strict=True))
+                    best = min(best, rest + tuple(factor * (i == number) for i in range(len(old))), key=lambda row: sum(map(bool, row)))
+        return best
+
+
+def _content(row: Matrix) -> Row:
+    return tuple(map(int, row))
+
+
+def _open(state: _State, size: int) -> list[int]:
+    """The rows of the stage that stand in no block of their own."""
+    entries = state.wanted[:size] != 0
+    counts = entries.sum(axis=1)
+    if counts.max() == 1 and entries.any(axis=0).sum() == size:
+        return []
+    taken: set[int] = set()
+    found = []
+    for row, (count, place) in enumerate(zip(counts.tolist(), np.argmax(entries, axis=1).tolist(), strict=True)):
+        if count > 1 or place in taken:
+            found.append(row)
+        else:
+            taken.add(place)
+    return found
+
+
+def _left(wanted: Matrix, weights: Matrix) -> int:
+    """The entries that the rows have beyond one each, weighted."""
+    return int(weights @ ((wanted != 0).sum(axis=1) - 1))

@@ -1,0 +1,383 @@
+"""A repeated multiply on a pretended GPU: other addresses and factors into what was made ready once, beside integers."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from runtime.pretended_gpu import Array, Gpu, pretend
+
+import bilinear
+from bilinear.backends import cuda_executor
+from bilinear.emulator import skip_reason
+from bilinear.errors import BilinearError, StageError
+from bilinear.planner import choose
+from bilinear.planner.choice import Problem
+from bilinear.planner.choose import make_choice
+from bilinear.planner.device import load_device
+from bilinear.planner.ways import Way
+from bilinear.runtime import auto, decide
+
+pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
+
+CASES: list[tuple[str, Any, int]] = [("winograd", "preserve", 1), ("msmes", "restore", 1), ("msmes", "consume", 1)]
+ODD, EVEN = (21, 15, 19), (16, 24, 20)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    decide._decisions.clear()
+    yield pretend(monkeypatch)
+    decide._decisions.clear()
+    for cached in (cuda_executor._scan, cuda_executor._scanner):
+        cached.cache_clear()
+
+
+def laid_out(x: Any, order: str) -> Array:
+    """In row order, in column order, or with gaps between rows and columns."""
+    if order != "S":
+        return Array(np.array(x, order="F" if order == "F" else "C"))
+    wide = np.full((x.shape[0] * 2, x.shape[1] * 3), -77, x.dtype)
+    wide[::2, ::3] = x
+    return Array(wide[::2, ::3])
+
+
+def operands(seed: int, shape: tuple[int, int, int], dtype: str = "float64", orders: str = "CCC") -> tuple[list[Any], list[Array]]:
+    m, k, n = shape
+    generator = np.random.default_rng(seed)
+    whole = [generator.integers(-4, 5, s).astype(dtype) for s in ((m, k), (k, n), (m, n))]
+    return whole, [laid_out(x, order) for x, order in zip(whole, orders, strict=True)]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("orders", ["CCC", "SFC"])
+@pytest.mark.parametrize("shape", [ODD, EVEN])
+@pytest.mark.parametrize(("name", "inputs", "levels"), CASES)
+def test_repeats_with_other_arrays_and_factors(
+    name: str, inputs: Any, levels: int, shape: tuple[int, int, int], orders: str, dtype: str, gpu: Gpu
+) -> None:
+    for seed, (alpha, beta) in enumerate([(1, 0), (2, -1), (-3, 0), (1, 1)]):
+        (x, y, z), (a, b, c) = operands(seed, shape, dtype, orders)
+        if beta == 0:
+            c.host[...] = np.nan
+        bilinear.matmul(a, b, c, alpha=alpha, beta=beta, algorithm=name, levels=levels, inputs=inputs)
+        np.testing.assert_array_equal(c.host, alpha * (x @ y) + (beta * z if beta else 0))
+        if inputs != "consume":
+            np.testing.assert_array_equal(a.host, x)
+            np.testing.assert_array_equal(b.host, y)
+    assert gpu.launches and {stream for _, stream in gpu.launches} == {gpu.stream}
+    assert not gpu.library
+
+
+def test_the_rest_of_the_sum_follows_a_core_that_overwrites(gpu: Gpu) -> None:
+    for seed, beta in enumerate([0, 2]):
+        (x, y, z), (a, b, c) = operands(seed, ODD)
+        bilinear.matmul(a, b, c, alpha=3, beta=beta, algorithm="winograd_depth_first", levels=1)
+        np.testing.assert_array_equal(c.host, 3 * (x @ y) + beta * z)
+
+
+def test_a_repeat_makes_nothing_ready_anew(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def watch(place: Any, name: str) -> None:
+        real = getattr(place, name)
+
+        def watched(*arguments: Any) -> Any:
+            made.append(name)
+            return real(*arguments)
+
+        monkeypatch.setattr(place, name, watched)
+
+    watch(cuda_executor, "_all_launches")
+    watch(decide, "_decide")
+    for seed in range(4):
+        (x, y, _), (a, b, _) = operands(seed, ODD)
+        np.testing.assert_array_equal(bilinear.matmul(a, b, algorithm="winograd", levels=1).host, x @ y)
+    assert sorted(made) == ["_all_launches", "_decide"]
+
+
+def test_arrays_of_another_layout_are_no_repeat(gpu: Gpu) -> None:
+    for orders in ("CCC", "SCC", "CSS", "FCF", "CCC"):
+        (x, y, _), (a, b, c) = operands(2, ODD, orders=orders)
+        bilinear.matmul(a, b, c, algorithm="winograd", levels=1)
+        np.testing.assert_array_equal(c.host, x @ y)
+
+
+def test_an_array_that_overlaps_is_no_repeat_of_one_that_does_not(gpu: Gpu) -> None:
+    (x, _, _), (a, b, c) = operands(1, (17, 17, 17))  # odd: strips write before the core has read
+    bilinear.matmul(a, b, c, algorithm="winograd", levels=1)
+    wanted = x @ b.host
+    bilinear.matmul(a, b, a, algorithm="winograd", levels=1)
+    np.testing.assert_array_equal(a.host, wanted)
+    inner = b.host.copy()
+    bilinear.matmul(c, b, Array(b.host.T), algorithm="winograd", levels=1)
+    np.testing.assert_array_equal(b.host.T, c.host @ inner)
+
+
+def test_the_current_stream_is_asked_at_every_call(gpu: Gpu) -> None:
+    _, (a, b, c) = operands(1, EVEN)
+    for gpu.stream in (5, 6):
+        gpu.launches.clear()
+        bilinear.matmul(a, b, c, algorithm="winograd", levels=1)
+        assert {stream for _, stream in gpu.launches} == {gpu.stream}
+
+
+def test_a_thread_gets_a_context_before_it_launches(gpu: Gpu) -> None:
+    seen: list[tuple[int, int]] = []
+    gpu.before_launch = lambda number: seen.append((threading.get_ident(), gpu.contexts))
+    _, (a, b, c) = operands(1, EVEN)
+    for contexts in (1, 2):
+        for _ in range(2):
+            thread = threading.Thread(target=lambda: bilinear.matmul(a, b, c, algorithm="winograd", levels=1))
+            if contexts == 1:
+                thread.run()
+            else:
+                thread.start()
+                thread.join()
+        assert seen[-1][1] == (1 if contexts == 1 else 3)
+
+
+def test_first_calls_in_many_threads_at_once(gpu: Gpu) -> None:
+    """All bind the same plan at the same time, each with arrays and factors of its own."""
+    wrong: list[Any] = []
+    start = threading.Barrier(6)
+
+    def work(seed: int) -> None:
+        start.wait()
+        for turn in range(4):
+            (x, y, z), (a, b, c) = operands(10 * seed + turn, EVEN)
+            bilinear.matmul(a, b, c, alpha=seed, beta=turn, algorithm="winograd", levels=1)
+            if not np.array_equal(c.host, seed * (x @ y) + turn * z):
+                wrong.append((seed, turn))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 7)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(cuda_executor._bounds) == 1
+
+
+def test_a_multiply_inside_a_multiply_has_arguments_of_its_own(gpu: Gpu) -> None:
+    """As a signal handler may start one between two launches."""
+    (x, y, _), (a, b, c) = operands(1, EVEN)
+    (u, v, _), (d, e, f) = operands(2, EVEN)
+    bilinear.matmul(a, b, c, algorithm="winograd", levels=1)
+    first = len(gpu.launches)
+
+    def nested(number: int) -> None:
+        if number == first + 1:
+            gpu.before_launch = lambda number: None
+            bilinear.matmul(d, e, f, alpha=5, algorithm="winograd", levels=1)
+
+    gpu.before_launch = nested
+    bilinear.matmul(a, b, c, alpha=3, algorithm="winograd", levels=1)
+    np.testing.assert_array_equal(c.host, 3 * (x @ y))
+    np.testing.assert_array_equal(f.host, 5 * (u @ v))
+
+
+def test_what_is_kept_is_bounded(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_executor, "MOST_BOUND", 2)
+    monkeypatch.setattr(decide, "MOST_DECISIONS", 3)
+    for _ in range(2):
+        for extent in (8, 10, 12, 14):
+            (x, y, _), (a, b, _) = operands(extent, (extent, extent, extent))
+            np.testing.assert_array_equal(bilinear.matmul(a, b, algorithm="winograd", levels=1).host, x @ y)
+            assert len(cuda_executor._bounds) <= 2 and len(decide._decisions) <= 3
+
+
+@pytest.mark.parametrize("at", range(7))
+def test_a_launch_that_fails_leaves_the_operands_whole(at: int, gpu: Gpu) -> None:
+    """Whatever fails, a strip or a product stage; what a linear stage was writing is named instead."""
+    (x, y, _), (a, b, c) = operands(3, ODD)
+    bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
+    first = len(gpu.launches)
+
+    def broken(number: int) -> None:
+        if number == first + at:
+            gpu.before_launch = lambda number: None
+            raise RuntimeError("broken")
+
+    gpu.before_launch = broken
+    with pytest.raises(StageError, match="broken") as caught:
+        bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
+    if not any(name[0] in "AB" for name in (*caught.value.changed, *caught.value.undefined)):
+        np.testing.assert_array_equal(a.host, x)
+        np.testing.assert_array_equal(b.host, y)
+    else:
+        assert "a linear stage failed" in str(caught.value)
+    a, b = Array(x.copy()), Array(y.copy())
+    bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
+    np.testing.assert_array_equal(c.host, x @ y)
+
+
+@pytest.mark.parametrize("bad", ["a", "b", "ab"])
+def test_values_that_are_not_finite_are_named(bad: str, gpu: Gpu) -> None:
+    _, (a, b, c) = operands(1, EVEN)
+    for name, array in (("a", a), ("b", b)):
+        if name in bad:
+            array.host[3, 5] = np.nan
+    with pytest.raises(BilinearError) as caught:
+        bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
+    assert [(d.code, d.message[0]) for d in caught.value.diagnostics] == [("E524", name) for name in bad]
+    assert not gpu.launches
+
+
+def test_batches_run_matrix_by_matrix(gpu: Gpu) -> None:
+    generator = np.random.default_rng(4)
+    x, y = generator.integers(-4, 5, (3, 12, 10)).astype(float), generator.integers(-4, 5, (10, 14)).astype(float)
+    for _ in range(2):
+        np.testing.assert_array_equal(bilinear.matmul(Array(x), Array(y), algorithm="winograd", levels=1).host, x @ y)
+    assert len(cuda_executor._bounds) == 1
+
+
+def test_a_buffer_is_used_where_it_lies(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_executor.CudaExecutor, "allocate", lambda *_: pytest.fail("allocated"))
+    (x, y, _), (a, b, c) = operands(5, ODD)
+    for buffer in (np.full(4000, np.nan), np.full(32000, 255, np.uint8)):
+        c.host[...] = np.nan
+        bilinear.matmul(a, b, c, algorithm="winograd", levels=1, workspace=Array(buffer))
+        np.testing.assert_array_equal(c.host, x @ y)
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_a_captured_stream_gets_no_memory_of_the_pool_and_is_not_waited_for(is_repeated: bool, gpu: Gpu) -> None:
+    """A graph would go on using it; with a workspace of its own, and without any, plans can be captured where operands run as they lie."""
+    (x, y, _), (a, b, c) = operands(7, EVEN)
+    buffer = Array(np.full(4000, np.nan))
+    needy: dict[str, Any] = {"algorithm": "winograd", "levels": 1}
+    scanning: dict[str, Any] = {"algorithm": "msmes", "levels": 1, "inputs": "restore"}
+    able: list[dict[str, Any]] = [
+        {**needy, "workspace": buffer},
+        {"algorithm": "classical", "levels": 1},
+        {**scanning, "inputs": "consume"},
+    ]
+    if is_repeated:
+        for options in (needy, scanning, *able[:2]):
+            bilinear.matmul(a, b, c, **options)
+    gpu.launches.clear()
+    gpu.scans.clear()
+    with gpu.using(is_capturing=True):
+        for options, why in ((needy, "the workspace would be memory of the pool"), (scanning, "A and B cannot be looked at")):
+            with pytest.raises(BilinearError, match=f"E536.*{why}"):
+                bilinear.matmul(a, b, c, **options)
+        assert not gpu.launches and not gpu.scans
+        for options in able:
+            c.host[...] = np.nan
+            bilinear.matmul(a, b, c, **options)
+            np.testing.assert_array_equal(c.host, x @ y)
+
+
+@pytest.mark.parametrize("algorithm", ["classical", "winograd", "auto"])
+def test_what_is_converted_or_made_aside_is_not_captured(algorithm: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By plans and by the library, nor is a fresh result, and before anything is launched; a result of alpha = 0 needs no memory."""
+    square, short, wide = Array(np.ones((16, 16))), Array(np.ones((16, 16), "float32")), Array(np.full((16, 16), 3.0))
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((square, wide, square), {}),
+        ((short, short, wide), {}),
+        ((short, square, wide), {}),
+        ((square, square, wide), {"alpha": 2, "beta": 0.5, "algorithm": "winograd_depth_first"}),
+        ((square, wide), {}),
+    ]
+    gpu.launches.clear()
+    with gpu.using(is_capturing=True):
+        for operands_, options in calls:
+            with pytest.raises(BilinearError, match="E536"):
+                bilinear.matmul(*operands_, **{"algorithm": algorithm, "levels": "auto" if algorithm == "auto" else 1} | options)
+        assert not gpu.launches and not gpu.library and not gpu.scans
+        monkeypatch.setattr(sys.modules["cupy"], "empty", lambda *_: pytest.fail("memory of the pool"))
+        bilinear.matmul(square, square, wide, alpha=0, beta=2)
+        np.testing.assert_array_equal(wide.host, 6.0)
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+@pytest.mark.parametrize("options", [{"algorithm": "classical", "levels": 1}, {"levels": 0}, {"algorithm": "msmes", "inputs": "consume"}])
+def test_a_fresh_result_is_not_captured_first_or_repeated(options: dict[str, Any], is_repeated: bool, gpu: Gpu) -> None:
+    (x, y, _), (a, b, _) = operands(9, EVEN)
+    if is_repeated:
+        for _ in range(2):
+            bilinear.matmul(Array(x.copy()), Array(y.copy()), **options)
+    gpu.launches.clear()
+    gpu.library = 0
+    with gpu.using(is_capturing=True), pytest.raises(BilinearError, match=r"E536.*a fresh result"):
+        bilinear.matmul(a, b, **options)
+    assert not gpu.launches and not gpu.library
+
+
+def test_what_is_malformed_is_told_as_ever_while_a_stream_is_captured(gpu: Gpu) -> None:
+    with gpu.using(is_capturing=True), pytest.raises(ValueError, match="5"):
+        bilinear.matmul(Array(np.ones((6, 4))), Array(np.ones((5, 5))))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options"),
+    [("float64", {"algorithm": "msmes", "levels": 1, "inputs": "restore"}), ("float32", {"algorithm": "classical", "levels": 1})],
+)
+def test_nothing_is_looked_at_or_converted_for_an_empty_result_either(dtype: str, options: dict[str, Any], gpu: Gpu) -> None:
+    gpu.scans.clear()
+    with gpu.using(is_capturing=True), pytest.raises(BilinearError, match="E536"):
+        bilinear.matmul(Array(np.ones((0, 4))), Array(np.ones((4, 6), dtype)), Array(np.ones((0, 6))), **options)
+    assert not gpu.scans and not gpu.launches
+
+
+def test_vectors_and_empty_results_are_captured(gpu: Gpu) -> None:
+    a, x, y = Array(np.arange(12.0).reshape(3, 4)), Array(np.arange(4.0)), Array(np.full(3, np.nan))
+    with gpu.using(is_capturing=True):
+        bilinear.matmul(a, x, y, algorithm="classical", levels=1)
+        bilinear.matmul(Array(np.ones((0, 4))), Array(np.ones((4, 5))), Array(np.ones((0, 5))), algorithm="classical", levels=1)
+    np.testing.assert_array_equal(y.host, a.host @ x.host)
+
+
+def test_auto_is_what_can_be_captured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that needs memory of the pool gives way to the library's multiply, here one that cannot be captured either; and runs again."""
+    h200, slow = load_device("h200"), ((1.0, 1e-9),)
+    monkeypatch.setattr(choose, "LEAST_BLOCK", 4)
+    monkeypatch.setattr(choose, "ways", lambda problem: (Way(("winograd",)),))
+    monkeypatch.setattr(auto, "_described", lambda named, index: replace(h200, float64=replace(h200.float64, library=slow)))
+    for cached in (make_choice, auto._chosen, auto._logged):
+        cached.cache_clear()
+    (x, y, _), (a, b, c) = operands(8, EVEN)
+    for is_capturing in (False, True, False):
+        gpu.launches.clear()
+        with gpu.using(is_capturing=is_capturing):
+            if is_capturing:
+                with pytest.raises(BilinearError, match=r"E536.*calls no cuBLAS"):
+                    bilinear.matmul(a, b, c)
+                assert not gpu.launches
+                continue
+            bilinear.matmul(a, b, c)
+        np.testing.assert_array_equal(c.host, x @ y)
+        assert gpu.launches and not gpu.library
+    for cached in (make_choice, auto._chosen, auto._logged):
+        cached.cache_clear()
+
+
+def test_plans_and_the_model_decide_as_before(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same call on another device, and beside a plan, is another decision."""
+    h200, slow = load_device("h200"), ((1.0, 1e-9),)
+    slow_library = replace(h200, float64=replace(h200.float64, library=slow))
+    monkeypatch.setattr(choose, "LEAST_BLOCK", 4)
+    make_choice.cache_clear()
+    try:
+        (x, y, _), (a, b, c) = operands(6, EVEN)
+        plan = make_choice(Problem(*EVEN), slow_library)
+        assert not plan.is_library
+        known = {"": None, "h200": h200, "slow": slow_library}
+        monkeypatch.setattr(auto, "_described", lambda named, index: known[named])
+        for name, given, runs in (("", None, 0), ("h200", None, 0), ("slow", None, 1), ("", plan, 1), ("", None, 0)):
+            monkeypatch.setenv("BILINEAR_DEVICE", name)
+            for _ in range(2):
+                gpu.launches.clear()
+                gpu.library = 0
+                c.host[...] = np.nan
+                bilinear.matmul(a, b, c, plan=given)
+                np.testing.assert_array_equal(c.host, x @ y)
+                assert (bool(gpu.launches), gpu.library) == (bool(runs), 1 - runs)
+    finally:
+        make_choice.cache_clear()

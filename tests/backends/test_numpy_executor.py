@@ -1,0 +1,83 @@
+"""The NumPy engine's stages by themselves, beside exact evaluation of their maps: cycles, shared values, C with factors."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from runtime.operands import LAYOUTS, laid_out
+
+from bilinear.backends.numpy_executor import MOST_WORKERS, NumpyExecutor, _share, _tile_count, _tiles_along
+from bilinear.ir.linear import LinearMap, form
+from bilinear.ir.number import Coefficient, rational
+from bilinear.ir.placement import Plan
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Schedule
+
+COEFFICIENTS: st.SearchStrategy[Coefficient] = st.sampled_from([1, -1, 1, -1, 2, -3, Fraction(1, 2)])
+GRID = 2
+
+
+@st.composite
+def block_maps(draw: Any) -> BlockMap:
+    """Any map between the blocks of A, B and C of a 2 x 2 grid, with steps; targets may be sources, in cycles too."""
+    blocks = [Block(space, i, j) for space in "ABC" for i in range(GRID) for j in range(GRID)]
+    sources = tuple(draw(st.lists(st.sampled_from(blocks), min_size=1, max_size=6, unique=True)))
+    targets = tuple(draw(st.lists(st.sampled_from(blocks), min_size=1, max_size=6, unique=True)))
+    steps = []
+    for i in range(draw(st.integers(0, 3))):
+        steps.append(draw(forms(len(sources) + i)))
+    outputs = tuple(draw(forms(len(sources) + len(steps))) for _ in targets)
+    return BlockMap(sources, targets, LinearMap(len(sources), outputs, tuple(steps)))
+
+
+def forms(values: int) -> Any:
+    return st.dictionaries(st.integers(0, values - 1), COEFFICIENTS, max_size=4).map(form)
+
+
+@given(block_map=block_maps(), layout=st.sampled_from(LAYOUTS), beta=st.sampled_from([0, 1, -1, 3]), data=st.data())
+def test_a_linear_stage_reads_before_it_writes(block_map: BlockMap, layout: str, beta: int, data: Any) -> None:
+    first = frozenset(target for target in block_map.targets if data.draw(st.booleans()))
+    overwrites = data.draw(st.booleans())
+    extent = 14
+    generator = np.random.default_rng(1)
+    whole = {name: generator.integers(-64, 65, (extent, extent)) * 16.0 for name in "ABC"}
+    spaces = {name: laid_out(array, layout) for name, array in whole.items()}
+    stage = LinearStage((block_map,), first=first)
+    schedule = Schedule("stage", "stage", GRID, GRID, GRID, (stage,), in_place=True, overwrites=overwrites)
+    plan = Plan(schedule, extent, extent, extent, (extent, extent, extent), (), (), 0)
+    (step,) = NumpyExecutor().steps(plan, (stage,), spaces, 5, beta)
+    step()
+
+    size = extent // GRID
+
+    def block(arrays: dict[str, Any], b: Block) -> Any:
+        return arrays[b.space][b.row * size : (b.row + 1) * size, b.column * size : (b.column + 1) * size]
+
+    wanted = {name: array.copy() for name, array in whole.items()}
+    for target, row in zip(block_map.targets, block_map.map.matrix, strict=True):
+        value = sum((float(rational(c)) * block(whole, block_map.sources[i]) for i, c in row), np.zeros((size, size)))
+        kept = 0 if target.space != "C" or overwrites else beta if target in first else 1
+        block(wanted, target)[...] = value + kept * block(whole, target)
+    for name in "ABC":
+        np.testing.assert_array_equal(spaces[name], wanted[name])
+
+
+@given(height=st.integers(0, 60), width=st.integers(0, 60), elements=st.integers(1, 400), by_column=st.booleans())
+def test_tiles_cover_every_element_once(height: int, width: int, elements: int, by_column: bool) -> None:
+    seen = np.zeros((height, width), int)
+    tiles = list(_tiles_along((height, width), by_column, elements))
+    for tile in tiles:
+        assert seen[tile].size <= elements
+        seen[tile] += 1
+    assert (seen == 1).all()
+    assert not width or by_column or len(tiles) == _tile_count((height, width), elements)
+
+
+def test_every_worker_runs_once() -> None:
+    for workers in range(1, MOST_WORKERS + 1):
+        ran: list[int] = []
+        _share(ran.append, workers)
+        assert sorted(ran) == list(range(workers))

@@ -1,0 +1,183 @@
+"""C as scratch: schedules that overwrite C, proved, executed exactly, written and read again, and cheaper than those that add to C."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+from oracle import computes
+from shell import Shell
+
+from bilinear.errors import BilinearError
+from bilinear.frontend import load, parse_source
+from bilinear.frontend.printer import print_schedule, print_scheme
+from bilinear.ir.schedule import Block, LinearStage, ProductStage, Schedule
+from bilinear.scheduling.in_place.find import Progress, find_in_place
+from bilinear.scheduling.in_place.schedule import scaling_itself
+from bilinear.scheduling.in_place.scratch import ScratchSearch
+from bilinear.scheduling.in_place.stages import Side
+from bilinear.scheduling.in_place.walks import SumSearch
+from bilinear.source import Source
+from bilinear.verify.schedule import prove_schedule
+
+OPTIONS: list[dict[str, object]] = [
+    {},
+    {"keep": ("A",)},
+    {"keep": ("B",)},
+    {"temporaries": 1},
+    {"temporaries": 1, "keep": ("A", "B")},
+    {"consume": True},
+    {"scratch": ("A",)},
+]
+
+
+CASES = [*(("winograd", options) for options in OPTIONS), ("naive2x2", {}), ("hopcroft_kerr", OPTIONS[1]), ("laderman", OPTIONS[4])]
+
+
+@lru_cache(maxsize=32)
+def found(name: str, seconds: float = 0.0, **options: object) -> tuple[Schedule, Progress]:
+    """What a search without time finds, unless it is given some."""
+    told: list[Progress] = []
+    schedule = find_in_place(load(name).scheme, overwrite=True, seconds=seconds, progress=told.append, **options)  # type: ignore[arg-type]
+    return schedule, told[-1]
+
+
+def written(schedule: Schedule) -> set[str]:
+    return {t.space for s in schedule.stages if isinstance(s, LinearStage) for m in s.maps for t in m.targets}
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=str)
+def test_what_is_found_computes_the_product_and_is_proved(name: str, options: dict[str, object]) -> None:
+    schedule, _ = found(name, **options)
+    assert schedule.overwrites and schedule.restores == (() if options.get("consume") and name != "naive2x2" else ("A", "B"))
+    assert computes(schedule, trials=2)
+    assert prove_schedule(schedule, load(name).scheme).holds
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_what_is_found_is_written_and_read_again(options: dict[str, object]) -> None:
+    scheme, schedule = load("winograd").scheme, scaling_itself(found("winograd", **options)[0])
+    (again,) = parse_source(Source("found.bl", print_scheme(scheme) + print_schedule(schedule))).schedules
+    assert again == schedule
+    proof = prove_schedule(again, scheme)
+    assert proof.holds and print_schedule(schedule).startswith("schedule winograd-overwriting of winograd: C = A*B")
+    assert proof.restored == schedule.restores
+
+
+def test_scratch_saves_additions_and_traffic() -> None:
+    _, overwrites = found("winograd", math.inf)
+    assert (overwrites.stages, overwrites.additions, overwrites.traffic) == (2, 14, 33), "where it adds to C: 2, 15, 36"
+
+
+def test_with_scratch_winograd_runs_with_a_never_written_and_nothing_allocated() -> None:
+    schedule, told = found("winograd", math.inf, keep=("A",))
+    assert not schedule.workspaces and written(schedule) == {"B", "C"}
+    assert (told.stages, told.additions) == (4, 13)
+
+
+def test_kept_operands_take_fewer_stages_with_scratch() -> None:
+    schedule, told = found("winograd", math.inf, keep=("A", "B"), temporaries=1)
+    assert written(schedule) == {"S", "T", "C"}
+    assert told.stages == 3, "with one temporary for each operand alone there are four"
+
+
+def test_the_shape_that_scratch_asks_for_is_told() -> None:
+    def shapes(**options: object) -> str:
+        proof = prove_schedule(found("winograd", **options)[0], load("winograd").scheme)
+        assert proof.shapes is not None
+        return proof.shapes.statement
+
+    assert shapes(keep=("A",), scratch=("A",)) == "only problems with K = N"
+    assert shapes(keep=("B",), scratch=("B",)) == "only problems with M = K"
+    assert shapes(scratch=()) == ""
+
+
+def test_no_block_of_c_is_scratch_once_a_product_is_there() -> None:
+    for options in OPTIONS:
+        schedule, _ = found("winograd", **options)
+        begun: set[Block] = set()
+        for stage in schedule.stages:
+            if isinstance(stage, LinearStage):
+                assert not begun & {t for m in stage.maps for t in m.targets}
+                continue
+            for product in stage.products:
+                assert not begun & {product.left, product.right}
+                assert all(t.first == (t.block not in begun) for t in product.targets)
+            begun |= {t.block for product in stage.products for t in product.targets}
+
+
+def test_blocks_are_lent_for_as_long_as_they_are_free() -> None:
+    side = Side(((1, 0), (0, 1), (1, 1)), 2)
+    search = ScratchSearch([side, side], [frozenset({0}), frozenset({1}), frozenset({0})], True, 0, (True, True), 2)
+    late, early = (frozenset({0, 2}), frozenset({1})), (frozenset({0, 1, 2}),)
+    assert search._ends(late) == [0, 1]
+    assert not list(search._shares(early)), "three forms in two blocks, and no block of C is free"
+    assert search._allows(late), "two forms in each stage fit without scratch"
+    assert search._capacities(late, (1,)) == (1, 0)
+
+
+def test_the_last_stage_has_no_scratch() -> None:
+    side = Side(((1, 0), (0, 1), (1, 1)), 2)
+    assert (side.fewest_with(0), side.fewest_with(1), side.fewest_stages) == (2, 2, 2)
+    assert replace(side, spare=1).fewest_with(0) == 1
+    assert Side(((1, 1), (1, 2), (1, 0)), 2, kept=True).fewest_with(1) == 3
+    assert Side(((1, 1), (1, 2), (1, 0)), 2, kept=True).fewest_with(2) == 2
+
+
+def test_a_sum_that_is_wanted_longer_stands_in_the_block_that_is_free_longer() -> None:
+    once, twice = (1, 1), (1, 2)
+    walk = SumSearch(Side((once, twice), 2, kept=True), [[once, twice], [twice]], False, lent=(2, 1)).run()
+    assert [len(spills) for spills in walk.spilled] == [2, 0]
+    assert (walk.additions, walk.places) == (2, ((3, 2), (2,)))
+
+
+def test_a_sum_is_copied_before_its_block_is_taken() -> None:
+    first, second = (1, 1), (1, 2)
+    walk = SumSearch(Side((first, second), 2, kept=True), [[first, second], [second], [first]], False, lent=(2, 1, 1)).run()
+    assert walk.spilled[1] == ((0, (0, 0, 0, 1)),), "the second temporary is read a last time"
+    assert walk.additions == 3, "the sums, and the first one again from the second"
+
+
+def test_operands_that_cannot_be_kept_with_scratch_are_refused() -> None:
+    with pytest.raises(BilinearError, match=r"error\[E559\].*free blocks of C hold all sums.*\n.*allow a temporary"):
+        find_in_place(load("strassen").scheme, overwrite=True, keep=("A", "B"))
+
+
+def test_an_operand_that_is_kept_needs_scratch_or_a_temporary() -> None:
+    with pytest.raises(BilinearError, match=r"error\[E552\].*cannot run with A never written"):
+        find_in_place(load("winograd").scheme, overwrite=True, keep=("A",), scratch=("B",))
+
+
+def test_only_sums_of_a_and_b_may_stand_in_c() -> None:
+    with pytest.raises(BilinearError, match=r"error\[E560\]: scratch='C'"):
+        find_in_place(load("strassen").scheme, overwrite=True, scratch=("A", "C"))
+
+
+def test_a_product_that_overwrites_and_adds_is_two_steps_of_one_stage() -> None:
+    schedule, _ = found("winograd", math.inf, keep=("A", "B"), temporaries=1)
+    mixed = [p for s in schedule.stages if isinstance(s, ProductStage) for p in s.products if len({t.first for t in p.targets}) == 2]
+    steps = [p for s in scaling_itself(schedule).stages if isinstance(s, ProductStage) for p in s.products]
+    assert mixed and len(steps) == 7 + len(mixed)
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(monkeypatch, capsys)
+
+
+def test_the_command_line_writes_a_schedule_that_verify_proves(tmp_path: Path, shell: Shell) -> None:
+    path = str(tmp_path / "found.bl")
+    asked = ("schedule", "winograd", "--in-place", "--overwrite", "--keep", "B", "--scratch", "B", "--time", "0.1", "-o", path)
+    assert shell(*asked)[0] == 0
+    status, told, _ = shell("verify", path)
+    assert status == 0 and "winograd-overwriting: proved" in told and re.search(r"computes +C = A\*B\n", told)
+    assert re.search(r"shapes +only problems with M = K\n", told)
+
+
+def test_scratch_without_overwriting_is_refused(shell: Shell) -> None:
+    status, _, told = shell("schedule", "winograd", "--in-place", "--scratch", "A")
+    assert status == 1 and "error[E561]" in told
