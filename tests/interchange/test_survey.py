@@ -34,6 +34,13 @@ LACKING = {
     **{f"plinopt/data/{name}": "the other two of three files" for name in ("cyclic.sms", "test-prg.slp")},
 }
 """What is not proved, and what the file lacks."""
+UNREAD = (
+    "alphaevolve/",
+    "fast-matrix-multiplication/maple/",
+    "fast-matrix-multiplication/ternary/",
+    "flip-cpd/",
+)
+"""Folders in formats that have no reader; a reader for one of them makes the test below fail until its line here goes."""
 OTHERS = {
     "1o1o2_3_Karatsuba": "polynomials of degrees 1 and 1, over Q",
     "2o2o2_5_shortproduct": "polynomials of degrees 2 and 2 modulo x^3, over Q",
@@ -58,10 +65,10 @@ OTHERS = {
 
 @needs_folder
 def test_every_published_file_is_proved_or_lacks_a_datum() -> None:
-    rows = list(survey(FOLDER))
-    table = {row.file: row for row in rows}
-    assert len(table) == len(rows)
-    assert not [row for row in rows if row.verdict == REFUSED]
+    table = {row.file: row for row in survey(FOLDER)}
+    unread = {name for name in table if name.startswith(UNREAD)}
+    assert {name for name, row in table.items() if row.verdict == REFUSED} == unread
+    rows = [row for name, row in table.items() if name not in unread]
     assert {row.file for row in rows if row.verdict == LACKS} == LACKING.keys()
     assert all(table[name].what.startswith(datum) for name, datum in LACKING.items())
     sums = {name: count for name, count, *_ in by_format(rows)}
