@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bilinear import __version__, frontend
+from bilinear import frontend
 from bilinear.algebra.fold_bases import on_blocks
 from bilinear.artifact.write import output_files, write_folder
 from bilinear.codegen.program import Program, Progress, build_program, no_progress
@@ -22,6 +22,7 @@ from bilinear.reporting.examine import DTYPES, certificate_for, examine, report_
 from bilinear.reporting.report import Report
 from bilinear.runtime.matmul import matmul
 from bilinear.source import Source
+from bilinear.version import __version__
 
 ARCHITECTURES = ("sm_80", "sm_90", "compute_90")
 FLOATS = {"own": USUAL, "doubles": IN_DOUBLES}

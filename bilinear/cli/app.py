@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from bilinear import __version__
 from bilinear.cli import benching, combining, discovering, exchanging, listing, planning, proving, running, sharing, starting, tuning
 from bilinear.errors import BilinearError, StageError
+from bilinear.version import __version__
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Fast matrix multiplication, proved.")
 app.command()(proving.compile)
