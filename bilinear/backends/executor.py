@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,11 +20,15 @@ from bilinear.lowering.place import make_plan
 from bilinear.lowering.prepare import plain
 from bilinear.verify.inverse import invert_stage
 
+if sys.version_info >= (3, 13):
+    from signal import getsignal
+    from signal import signal as set_handler
+else:  # where `signal` looks for every handler in an enumeration, which takes longer than several launches
+    from _signal import getsignal  # type: ignore[import-not-found]
+    from _signal import signal as set_handler
+
 Step = Callable[[], None]
 Parts = tuple[Strip | Stage, ...]
-
-# The module under `signal`: what wraps it looks for every handler in an enumeration, which takes longer than a launch.
-_handlers: Any = getattr(signal, "_signal", signal)
 
 
 class Executor(Protocol):
@@ -181,16 +186,16 @@ class _DeferredInterrupt:
 
     def __enter__(self) -> Step:
         self._pressed: list[FrameType | None] = []
-        self._previous = _handlers.getsignal(signal.SIGINT)
+        self._previous = getsignal(signal.SIGINT)
         self._is_set = threading.current_thread() is threading.main_thread() and callable(self._previous)
         if not self._is_set:
             return _nothing
-        _handlers.signal(signal.SIGINT, self._note)
+        set_handler(signal.SIGINT, self._note)
         return self._deliver
 
     def __exit__(self, *_: object) -> None:
         if self._is_set:
-            _handlers.signal(signal.SIGINT, self._previous)
+            set_handler(signal.SIGINT, self._previous)
             self._deliver()
 
     def _note(self, signum: int, frame: FrameType | None) -> None:

@@ -7,7 +7,7 @@ fifths of C can be computed so, then an eighth, and the rest without temporaries
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from bilinear.ir.placement import Plan
@@ -72,7 +72,7 @@ class Borrowing:
     @cached_property
     def _last(self) -> Sequence[Way]:
         in_place = LAST_IN_PLACE if self.problem.inputs != "preserve" else ()
-        return tuple(filter(self.allowed, (*LAST, *(replace(way, inputs=self.problem.inputs) for way in in_place))))
+        return tuple(filter(self.allowed, (*LAST, *(Way(way.levels, self.problem.inputs) for way in in_place))))
 
     @cached_property
     def _by_columns(self) -> bool:

@@ -213,7 +213,7 @@ def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.Monke
     """It arrives when all stages and checks are over, while our handler is still there."""
     from bilinear.backends import executor
 
-    real = executor._handlers.signal
+    real = executor.set_handler
 
     def restoring(number: int, action: Any) -> Any:
         if action is signal.default_int_handler:
@@ -222,7 +222,7 @@ def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.Monke
 
     a, b, c = operands()
     wanted = a @ b
-    monkeypatch.setattr(executor._handlers, "signal", restoring)
+    monkeypatch.setattr(executor, "set_handler", restoring)
     with pytest.raises(KeyboardInterrupt):
         bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
     monkeypatch.undo()
