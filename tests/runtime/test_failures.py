@@ -213,7 +213,7 @@ def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.Monke
     """It arrives when all stages and checks are over, while our handler is still there."""
     from bilinear.backends import executor
 
-    real = executor.set_handler
+    real = vars(executor)["set_handler"]
 
     def restoring(number: int, action: Any) -> Any:
         if action is signal.default_int_handler:
