@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bilinear import __version__, frontend
+from bilinear import frontend
 from bilinear.algebra.fold_bases import on_blocks
 from bilinear.artifact.write import output_files
 from bilinear.codegen.names import REMAINDER
@@ -24,6 +24,7 @@ from bilinear.reporting.examine import DTYPES, certificate_for, examine, report_
 from bilinear.reporting.report import Report
 from bilinear.runtime.matmul import matmul
 from bilinear.source import Source
+from bilinear.version import __version__
 from bilinear.writing import write_folder
 
 ARCHITECTURES = ("sm_80", "sm_90", "compute_90")

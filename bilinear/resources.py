@@ -26,7 +26,7 @@ def devices_folder() -> Path:
 def implementation_sha256() -> str:
     """SHA-256 of all that turns a proved algorithm into kernels: another one may give other bits for the same plan."""
     package = Path(__file__).resolve().parent
-    rooms = ("ir", "algebra", "passes", "planner", "codegen")
+    rooms = ("ir", "algebra", "passes", "lowering", "codegen")
     texts = [path for room in rooms for path in sorted((package / room).iterdir()) if path.suffix == ".py"]
     found = hashlib.sha256()
     for path in (*texts, *sorted(p for p in templates_folder().iterdir() if p.name.endswith(".cu.j2"))):

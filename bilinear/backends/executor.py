@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -16,6 +17,11 @@ from bilinear.ir.schedule import LinearStage, ProductStage, Stage
 from bilinear.lowering.place import make_plan
 from bilinear.lowering.prepare import plain
 from bilinear.verify.inverse import invert_stage
+
+if sys.version_info >= (3, 13):
+    pass
+else:  # where `signal` looks for every handler in an enumeration, which takes longer than several launches
+    pass
 
 Step = Callable[[], None]
 Parts = tuple[Strip | Stage, ...]

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
+if sys.version_info >= (3, 13):
+    from signal import getsignal
+    from signal import signal as set_handler
+else:  # where `signal` looks for every handler in an enumeration, which takes longer than several launches
+    from _signal import getsignal  # type: ignore[import-not-found]
+    from _signal import signal as set_handler
+
 Deliver = Callable[[], None]
 
-# The module under `signal`: what wraps it looks for every handler in an enumeration, which takes longer than a launch.
-_handlers: Any = getattr(signal, "_signal", signal)
 _NUMBERS = (*(number for number in range(1, signal.NSIG) if number != signal.SIGINT), signal.SIGINT)
 """All signals, Ctrl-C last: those that are given back before it are safe from what its handler raises."""
 
@@ -34,10 +40,10 @@ class HeldSignals:
             return nothing
         try:
             for number in _NUMBERS:
-                handler = _handlers.getsignal(number)
+                handler = getsignal(number)
                 if callable(handler):
                     self._before[number] = handler
-                    _handlers.signal(number, self._note)
+                    set_handler(number, self._note)
         except BaseException:
             self._give_back()
             raise
@@ -63,7 +69,7 @@ class HeldSignals:
         """Give back every handler, also where one that is back already raises."""
         try:
             for number, handler in self._before.items():
-                _handlers.signal(number, handler)
+                set_handler(number, handler)
         except BaseException:
             self._give_back()
             raise

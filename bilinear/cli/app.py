@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from bilinear import __version__
 from bilinear.cli import benching, combining, discovering, exchanging, listing, planning, proving, running, sharing, starting, tuning
 from bilinear.cli.streams import FAILED, INTERRUPTED, UNREAD, prepare_streams, tell, written_out
 from bilinear.errors import BilinearError, StageError
 from bilinear.reading import command
+from bilinear.version import __version__
 from bilinear.visible import visible
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Fast matrix multiplication, proved.")

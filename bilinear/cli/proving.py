@@ -26,7 +26,7 @@ from bilinear.cli.options import (
     words,
 )
 from bilinear.errors import BilinearError, fail
-from bilinear.places import require_files, require_folder
+from bilinear.places import require_files
 from bilinear.writing import write_file
 
 
@@ -49,6 +49,7 @@ def compile(
     from bilinear.frontend import load
     from bilinear.lowering.prepare import natural_inputs
     from bilinear.measure.check_multiply import check, require_memory
+    from bilinear.places import require_folder
     from bilinear.reporting.report import name_of
 
     dtypes, size = read_dtypes(dtype), read_shape(shape)

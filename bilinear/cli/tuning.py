@@ -82,8 +82,9 @@ def _shapes(sizes: str | None, file: Path | None) -> Sequence[Shape] | None:
 
 def _describe(keep: bool, is_told: bool = True) -> Device:
     """The description of the GPU here, measured now, and kept where that is asked for."""
+    from bilinear.backends.gpu import driver_version
     from bilinear.measure.describe_device import tune as measure
-    from bilinear.planner.kept_plans import driver_version, keep_description
+    from bilinear.planner.kept_plans import keep_description
 
     with progress_bar() as progress:
         device = measure(progress)
@@ -96,10 +97,11 @@ def _describe(keep: bool, is_told: bool = True) -> Device:
 
 def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, workspace: int | str, describe: bool, as_json: bool) -> None:
     """Time, keep and show the fastest plans; what was kept before an error is shown, too."""
+    from bilinear.backends.gpu import driver_version, gpu_name
     from bilinear.measure.bench import require_gpu
     from bilinear.measure.time_plans import require_use, search
     from bilinear.planner.choice import Choice
-    from bilinear.planner.kept_plans import driver_version, folder_of_plans, gpu_name, keep_plan
+    from bilinear.planner.kept_plans import folder_of_plans, keep_plan
     from bilinear.runtime.auto import budget_and_buffer, current_device
 
     if inputs not in ("preserve", "restore"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.explain.confusions import Confusion, find_confusions
 from bilinear.explain.refused import RefusedError
-from bilinear.explain.repair.edits import Edit, Patch, patched, place
+from bilinear.explain.repair.edits import Edit, Patch, place
 from bilinear.explain.repair.schedule import Search, search_schedule_repairs
 from bilinear.explain.repair.scheme import search_repairs
 from bilinear.explain.repair.solve import Solution, solve_tables
@@ -59,10 +59,6 @@ class Repair:
     def patches(self) -> tuple[Patch, ...]:
         """What changes in the text, in its order; nothing where there is no text."""
         return tuple(patch for edit in self.edits for patch in edit.patches)
-
-    def applied(self, text: str) -> str:
-        """The repaired text of the source."""
-        return patched(text, self.patches)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.frontend.files import SUFFIX, Looks, read_source, shipped, split
-from bilinear.frontend.lower import Module, lower
 from bilinear.frontend.messages import COMPOSITION_HINT
 from bilinear.frontend.parse import parse_statements
 from bilinear.frontend.references import References
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
+from bilinear.frontend.resolve import Module, resolve
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
@@ -82,7 +82,7 @@ def _loaded(path: Path, picked: str, looks: Looks) -> Loaded:
 def schemes_in(path: Path) -> tuple[Scheme, ...]:
     """The schemes of a file, whose schedules are not looked at. Raises `BilinearError`."""
     reporter = Reporter()
-    module = lower(parse_statements(read_source(path), reporter), References(path, Looks()).find, reporter, with_schedules=False)
+    module = resolve(parse_statements(read_source(path), reporter), References(path, Looks()).find, reporter, with_schedules=False)
     reporter.finish()
     return module.schemes
 
@@ -111,7 +111,7 @@ def _exists(text: str, looks: Looks) -> bool:
 def _module(source: Source, path: Path, looks: Looks) -> tuple[Module, dict[str, Scheme]]:
     """A file's module, and by name every scheme that it holds or refers to."""
     reporter, references = Reporter(), References(path, looks)
-    module = lower(parse_statements(source, reporter), references.find, reporter)
+    module = resolve(parse_statements(source, reporter), references.find, reporter)
     reporter.finish()
     others = {name: s for name, s in references.found.items() if s is not None}
     return module, others | {s.name: s for s in module.schemes}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from bilinear.errors import BilinearError
 from bilinear.frontend.files import SUFFIX, Looks, shipped, split
-from bilinear.frontend.lower import lower
 from bilinear.frontend.parse import parse_statements
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
+from bilinear.frontend.resolve import resolve
 from bilinear.frontend.syntax import Word
 from bilinear.ir.scheme import Scheme
 
@@ -94,7 +94,7 @@ class References:
         if place not in self._read:
             reporter = Reporter()
             statements = parse_statements(self._looks.read(path), reporter)
-            module = lower(statements, References(path, self._looks, self).find, reporter, with_schedules=False)
+            module = resolve(statements, References(path, self._looks, self).find, reporter, with_schedules=False)
             reporter.finish()
             self._read[place] = module.schemes
         return self._read[place]

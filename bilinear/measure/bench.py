@@ -34,8 +34,8 @@ from bilinear.measure.timing import (
 from bilinear.planner.choice import Choice
 from bilinear.planner.device import Device
 from bilinear.runtime import auto
+from bilinear.runtime.environment import uses_library
 from bilinear.runtime.matmul import matmul
-from bilinear.runtime.repeat import uses_library
 from bilinear.writing import write_file
 
 SAVE_EVERY = 5.0

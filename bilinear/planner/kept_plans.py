@@ -1,4 +1,4 @@
-"""Tuned: where what `bilinear tune` found is kept, for each kind of GPU and version of its driver: a description, and timed plans."""
+"""Kept plans: where what `bilinear tune` found is kept, for each kind of GPU and version of its driver: a description, and timed plans."""
 
 from __future__ import annotations
 
@@ -18,20 +18,6 @@ log = logging.getLogger("bilinear")
 ELSEWHERE = "bilinear tune -o FILE, then BILINEAR_DEVICE=FILE"
 HOME = "set XDG_DATA_HOME to a folder that can be written"
 """What helps where plans cannot be kept."""
-
-
-def gpu_name() -> str:
-    """The name of the current GPU."""
-    import cupy
-
-    return str(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode())
-
-
-def driver_version() -> int:
-    """The version of the driver of the GPU, as 13000 for CUDA 13.0."""
-    import cupy
-
-    return int(cupy.cuda.runtime.driverGetVersion())
 
 
 def kept_at(name: str, driver: int) -> Path | None:

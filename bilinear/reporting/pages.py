@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bilinear.reporting.coefficient_grid import coefficients, readable
 from bilinear.reporting.error_chart import error_charts
 from bilinear.reporting.flow_chart import flow, flow_note
-from bilinear.reporting.report import Report
+from bilinear.reporting.report_facts import ReportFacts
 from bilinear.reporting.rows import (
     Rows,
     accuracy_notes,
@@ -36,12 +36,12 @@ MOST_LINES = 64
 """Products that a page writes out as equations."""
 
 
-def markdown(report: Report) -> str:
+def markdown(report: ReportFacts) -> str:
     """The report as Markdown."""
     return environment(html=False).get_template("report.md.j2").render(**_views(report))
 
 
-def html(report: Report) -> str:
+def html(report: ReportFacts) -> str:
     """The report as one HTML page: styles and drawings inside, nothing loaded from anywhere, no script."""
     s = report.scheme
     equations = [_equation(line) for line in s.products]
@@ -57,7 +57,7 @@ def html(report: Report) -> str:
     return environment(html=True).get_template("report.html.j2").render(**_views(report), **drawings)
 
 
-def _views(report: Report) -> dict[str, object]:
+def _views(report: ReportFacts) -> dict[str, object]:
     """What both kinds of page print."""
     failing, rows = report.scheme.failing, scheme_rows(report.scheme)
     return {

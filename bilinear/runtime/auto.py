@@ -105,10 +105,7 @@ def _index() -> int:
 @lru_cache(maxsize=64)
 def _identity(index: int) -> tuple[str, int]:
     """Name and driver of the current GPU, which has this number."""
-    from bilinear.planner.kept_plans import (  # with what finds folders, of which a plan for a named device needs none
-        driver_version,
-        gpu_name,
-    )
+    from bilinear.backends.gpu import driver_version, gpu_name
 
     return gpu_name(), driver_version()
 

@@ -14,6 +14,7 @@ from bilinear.backends.capture import not_captured
 from bilinear.backends.chain import operands_of
 from bilinear.backends.cublas import multiply_of
 from bilinear.backends.executor import Executor, allocate_workspace, execute
+from bilinear.backends.factor import check_object_factors, check_scaling, factor
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.placement import INPUTS, Plan
@@ -23,11 +24,12 @@ from bilinear.runtime import auto
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
 from bilinear.runtime.auto import budget_and_buffer, check_plan_options, over_budget
 from bilinear.runtime.decide import Asked, Decision, decide, plan_for
+from bilinear.runtime.environment import uses_library
 from bilinear.runtime.magnitudes import check_tolerance, check_tolerance_option
 from bilinear.runtime.named import algorithm_as_it_is
-from bilinear.runtime.problem import ArrayProblem, check_object_factors, check_scaling, factor
+from bilinear.runtime.problem import ArrayProblem
 from bilinear.runtime.recipe import Recipe, Same, largest_scaling
-from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlanRepeat, Reaches, keep_repeat, key_of, repeated, uses_library
+from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlanRepeat, Reaches, keep_repeat, key_of, repeated
 from bilinear.runtime.safety import check_writable_inputs, indices, is_writable, shares_memory
 from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
 

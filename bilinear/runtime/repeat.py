@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +9,11 @@ from bilinear.backends.bound_launches import Bound
 from bilinear.backends.capture import is_captured
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.executor import execute, parts_of, run_parts
+from bilinear.backends.factor import check_scaling, factor
 from bilinear.backends.newest import keep
 from bilinear.ir.placement import Plan
-from bilinear.runtime.problem import ArrayProblem, check_scaling, factor
+from bilinear.runtime.environment import DEVICE, USE_LIBRARY, uses_library, value_of
+from bilinear.runtime.problem import ArrayProblem
 from bilinear.runtime.recipe import Same, largest_scaling
 from bilinear.runtime.safety import reach
 
@@ -25,18 +26,6 @@ MOST_REPEATS = 512
 """Calls that are kept; the oldest goes first."""
 _NUMBERS = (int, float)
 _PLAIN = (int, str, type(None))
-
-
-# What `os.environ` keeps. Its own look takes through five functions, which is a third of the time of a call that other work has pushed out
-# of the caches.
-_environment: Any = getattr(os.environ, "_data", os.environ)
-_as_kept = os.fsencode if os.name == "posix" and _environment is not os.environ else str
-_SWITCH, _DEVICE, _OFF = _as_kept("BILINEAR_USE_LIBRARY"), _as_kept("BILINEAR_DEVICE"), (_as_kept(""), _as_kept("0"))
-
-
-def uses_library() -> bool:
-    """Whether BILINEAR_USE_LIBRARY asks for the library's multiply everywhere."""
-    return _environment.get(_SWITCH, _OFF[0]) not in _OFF
 
 
 def key_of(
@@ -53,7 +42,7 @@ def key_of(
         return None
     if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS or type(levels) not in _PLAIN or type(workspace) not in _PLAIN:
         return None
-    if tolerance is not None or type(inputs) is not str or (_SWITCH in _environment and uses_library()):
+    if tolerance is not None or type(inputs) is not str or (value_of(USE_LIBRARY) is not None and uses_library()):
         return None
     if type(algorithm) is not str:
         algorithm = Same(algorithm)
@@ -61,7 +50,7 @@ def key_of(
         plan = Same(plan)
     shape, strides, dtype = (None, None, None) if out is None else (out.shape, out.strides, out.dtype)
     operands = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype
-    device, named = cupy.cuda.runtime.getDevice(), _environment.get(_DEVICE)
+    device, named = cupy.cuda.runtime.getDevice(), value_of(DEVICE)
     return operands, shape, strides, dtype, algorithm, levels, inputs, workspace, plan, alpha != 0, beta != 0, device, named
 
 

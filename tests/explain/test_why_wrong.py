@@ -15,10 +15,11 @@ import pytest
 from oracle import computes, scheme_computes
 
 from bilinear.errors import BilinearError
+from bilinear.explain.repair.edits import patched
 from bilinear.explain.repair.join import PRIME, Join, Side
 from bilinear.explain.repair.schedule import search_schedule_repairs
 from bilinear.explain.repair.solve import solve_tables
-from bilinear.explain.why_wrong import Explanation, explain_schedule, explain_scheme, explained
+from bilinear.explain.why_wrong import Explanation, Repair, explain_schedule, explain_scheme, explained
 from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.ring import Ring
@@ -29,6 +30,10 @@ from bilinear.verify.schedule import prove_schedule, schedule_holds
 from bilinear.verify.scheme import prove_scheme
 
 ALGORITHMS = Path(__file__).parents[2] / "algorithms"
+
+
+def repaired_text(repair: Repair, text: str) -> str:
+    return patched(text, repair.patches)
 
 
 def text_of(name: str) -> str:
@@ -88,11 +93,11 @@ def test_every_single_misprint_has_a_repair_of_one_edit_that_computes_the_produc
         assert explanation.count >= len(explanation.repairs) > 0
         for repair in explanation.repairs:
             assert len(repair.edits) == 1
-            repaired = scheme_of(repair.applied(text))
+            repaired = scheme_of(repaired_text(repair, text))
             assert prove_scheme(repaired).holds
             assert scheme_computes(repaired)
         if explanation.count == 1:
-            assert scheme_of(explanation.repairs[0].applied(text)).tables == original.tables
+            assert scheme_of(repaired_text(explanation.repairs[0], text)).tables == original.tables
         tried += 1
     assert tried >= least
 
@@ -103,7 +108,7 @@ def test_single_misprints_of_a_larger_scheme_are_found_within_seconds() -> None:
         begin = monotonic()
         explanation = explanation_of(scheme)
         assert monotonic() - begin < 20
-        assert scheme_computes(scheme_of(explanation.repairs[0].applied(text)))
+        assert scheme_computes(scheme_of(repaired_text(explanation.repairs[0], text)))
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -123,7 +128,7 @@ def test_several_misprints_are_mended_together(name: str, count: int) -> None:
         assert explanation.repairs or explanation.confusions
         for repair in explanation.repairs:
             assert len(repair.edits) <= count
-            assert scheme_computes(scheme_of(repair.applied(text)))
+            assert scheme_computes(scheme_of(repaired_text(repair, text)))
 
 
 def _is_read(text: str) -> bool:
@@ -167,8 +172,8 @@ TERMS = """scheme terms <2,2,2;7>
 def test_each_kind_of_edit_is_told_and_mends_the_text(right: str, wrong: str, told: str) -> None:
     text = TERMS.replace(right, wrong)
     explanation = explanation_of(scheme_of(text))
-    assert explanation.repairs[0].applied(text) != text
-    assert scheme_computes(scheme_of(explanation.repairs[0].applied(text)))
+    assert repaired_text(explanation.repairs[0], text) != text
+    assert scheme_computes(scheme_of(repaired_text(explanation.repairs[0], text)))
     assert told in str(explanation.repairs[0])
 
 
@@ -178,7 +183,7 @@ def test_two_misprints_of_one_product_are_mended_together() -> None:
     assert [str(r) for r in explanation.repairs] == [
         "writing +A22 for -A22 in M2 (line 3, column 13) and writing B11 for B12 in M2 (line 3, column 22)"
     ]
-    assert scheme_computes(scheme_of(explanation.repairs[0].applied(text)))
+    assert scheme_computes(scheme_of(repaired_text(explanation.repairs[0], text)))
 
 
 @pytest.mark.parametrize("touched", [1, 4])
@@ -211,7 +216,7 @@ def test_a_product_inside_of_a_sum_is_mended_where_it_stands() -> None:
     text = text_of("naive2x2").replace("A12*B21", "A12*B22")
     explanation = explanation_of(scheme_of(text))
     assert [str(r) for r in explanation.repairs] == ["writing B21 for B22 in M2 (line 3, column 23)"]
-    assert scheme_computes(scheme_of(explanation.repairs[0].applied(text)))
+    assert scheme_computes(scheme_of(repaired_text(explanation.repairs[0], text)))
 
 
 def test_the_solved_table_names_the_wrong_output() -> None:
@@ -292,7 +297,7 @@ def test_a_scheme_over_a_finite_ring_is_mended_over_it() -> None:
     assert scheme.ring == Ring("Z/2")
     explanation = explanation_of(scheme)
     assert [str(r) for r in explanation.repairs] == ["writing A22 for A21 in M7 (line 8, column 15)"]
-    assert prove_scheme(scheme_of(explanation.repairs[0].applied(text))).holds
+    assert prove_scheme(scheme_of(repaired_text(explanation.repairs[0], text))).holds
 
 
 TABLE = """scheme table <2,2,2;7> over RING
@@ -322,7 +327,7 @@ def test_a_wrong_sign_is_found_over_every_ring(ring: str, x: str, y: str, right:
     assert prove_scheme(scheme_of(text.replace("Z |", f"{right} |"))).holds
     explanation = explanation_of(scheme_of(text.replace("Z |", f"{wrong} |")))
     assert f"writing {right} for {wrong} in row M3, column B22" in [repair.edits[0].text for repair in explanation.repairs]
-    repaired = scheme_of(explanation.repairs[0].applied(text.replace("Z |", f"{wrong} |")))
+    repaired = scheme_of(repaired_text(explanation.repairs[0], text.replace("Z |", f"{wrong} |")))
     assert prove_scheme(repaired).holds
 
 
@@ -374,7 +379,7 @@ def test_misprints_of_a_schedule_have_repairs_that_compute_the_product() -> None
         assert explanation.repairs, text
         for repair in explanation.repairs:
             assert len(repair.edits) == 1
-            repaired = parse_source(Source("misprint.bl", repair.applied(text))).schedules[0]
+            repaired = parse_source(Source("misprint.bl", repaired_text(repair, text))).schedules[0]
             assert computes(mark_first_writes(repaired))
             assert prove_schedule(mark_first_writes(repaired), scheme).holds
         mended += 1

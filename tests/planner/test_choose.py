@@ -31,7 +31,8 @@ from bilinear.planner.choose import (
 from bilinear.planner.device import load_device
 from bilinear.planner.model import predict
 from bilinear.planner.plan_files import plan_from_json, plan_json
-from bilinear.planner.ways import PLAIN, Way, lowered, ways
+from bilinear.planner.portfolio import PLAIN, ways
+from bilinear.planner.ways import Way, lowered
 from bilinear.reporting.plans import pareto_table, plan_table
 
 H200 = load_device("h200")

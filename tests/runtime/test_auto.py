@@ -17,10 +17,11 @@ import bilinear
 from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import BilinearError
 from bilinear.ir.placement import LARGE, SIZES, USUAL
-from bilinear.planner import choose, ways
+from bilinear.planner import choose, portfolio
 from bilinear.planner.choice import Choice, Problem
 from bilinear.planner.choose import make_choice
 from bilinear.planner.device import Device, load_device
+from bilinear.planner.ways import hashes
 from bilinear.runtime import auto, decide, matmul
 from bilinear.runtime.arrays import Kind
 
@@ -47,8 +48,8 @@ class Counting(NumpyExecutor):
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks of 128 are weighed here, so that the tests need no large matrices."""
     monkeypatch.setattr(choose, "LEAST_BLOCK", 128)
-    fast = tuple(way for way in ways.SCHEMES if way[0] != "classical")  # which needs nothing, and would win wherever others may not run
-    monkeypatch.setattr(ways, "SCHEMES", fast)
+    fast = tuple(way for way in portfolio.SCHEMES if way[0] != "classical")
+    monkeypatch.setattr(portfolio, "SCHEMES", fast)
     make_choice.cache_clear()
     decide._decisions.clear()
     yield
@@ -246,7 +247,7 @@ def test_a_plan_runs_exactly(ran: list[tuple[str, int]], tmp_path: Path) -> None
     """The third-best plan, so that neither the best one nor the library can stand in for it."""
     choice = make_choice(Problem(512, 512, 514), SLOW_LIBRARY)
     third = next(c for c in choice.candidates[2:] if set(c.levels) == {"strassen"} and not c.why.startswith("needs"))
-    pinned = replace(choice, candidates=(third,), sha256=ways.hashes(third.levels))
+    pinned = replace(choice, candidates=(third,), sha256=hashes(third.levels))
     bilinear.save_plan(pinned, tmp_path / "plan.json")
     a, b, wanted = operands(512)
     np.testing.assert_array_equal(bilinear.matmul(a, b, plan=bilinear.load_plan(tmp_path / "plan.json")), wanted)

@@ -213,9 +213,9 @@ def test_an_interrupt_during_strips_leaves_operands_alone(monkeypatch: pytest.Mo
 
 def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """It arrives when all stages and checks are over, while our handler is still there."""
-    from bilinear.backends import held_signals as held
+    from bilinear.backends import held_signals
 
-    real = held._handlers.signal
+    real = vars(held_signals)["set_handler"]
 
     def restoring(number: int, action: Any) -> Any:
         if action is signal.default_int_handler:
@@ -224,7 +224,7 @@ def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.Monke
 
     a, b, c = operands()
     wanted = a @ b
-    monkeypatch.setattr(held._handlers, "signal", restoring)
+    monkeypatch.setattr(held_signals, "set_handler", restoring)
     with pytest.raises(KeyboardInterrupt):
         bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
     monkeypatch.undo()
@@ -294,6 +294,7 @@ def test_another_thread_multiplies_in_place_without_touching_signals() -> None:
 
 def test_an_error_in_one_worker_waits_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing writes the caller's arrays any more when the exception is there."""
+
     running = threading.Event()
     ended: list[int] = []
 

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import bilinear
-from bilinear.backends.cublas import SHORT_SUM, gemm_of, multiply_of
+from bilinear.backends.cublas import SHORT_SUM, multiply_of, suits_lt
 from bilinear.backends.cublas_lt import launch_of
+from bilinear.backends.gemm import gemm_of
 from bilinear.errors import BilinearError
 from bilinear.ir.placement import LARGE, TILES, USUAL
 from bilinear.planner.choice import Part
@@ -351,7 +352,7 @@ def test_cublaslt_runs_what_suits_it(shape: tuple[int, int, int], dtype: str) ->
     a, b = (cupy().asarray(z, dtype=dtype) for z in (x, y))
     c = cupy().full((m, n), np.nan, dtype)
     gemm = gemm_of(a, b, c)
-    assert gemm is not None and gemm.suits_lt(a.dtype)
+    assert gemm is not None and suits_lt(gemm, a.dtype)
     launch = launch_of(gemm, a.dtype, cupy().cuda.runtime.getDevice())
     factors = np.array([1, 0], dtype)
     addresses = (b.data.ptr, a.data.ptr) if gemm.swaps else (a.data.ptr, b.data.ptr)
