@@ -18,8 +18,8 @@ from bilinear.analysis.drift import DriftBound, drift_bound
 from bilinear.analysis.integer_range import IntegerRange, integer_range
 from bilinear.frontend import Loaded, load
 from bilinear.ir.schedule import Schedule
-from bilinear.planner.plan import choose_levels
-from bilinear.planner.prepare import prepare
+from bilinear.lowering.place import choose_levels
+from bilinear.lowering.prepare import prepare
 from bilinear.runtime.safety import overlaps_itself
 
 WIDE = np.longdouble

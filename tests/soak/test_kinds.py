@@ -39,7 +39,7 @@ SEEDS: dict[str, Iterable[int]] = {
 def run(kind: str, seed: int, folder: Path) -> str:
     """What a case ends as; the test is skipped where its kind cannot run."""
     module: Any = import_module(f"soak.kinds.{kind}")
-    why = module.why_not() if hasattr(module, "why_not") else ""
+    why = module.skip_reason() if hasattr(module, "skip_reason") else None
     if why:
         pytest.skip(why)
     place = folder / f"{kind}-{seed}"

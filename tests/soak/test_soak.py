@@ -21,7 +21,7 @@ from soak.processes import MARK, marked
 from soak.runner import KINDS, find_kinds, main
 from soak.worker import FINDING, attempt
 
-from bilinear.runtime import numpy_executor
+from bilinear.backends import numpy_executor
 
 FAKES = {
     "good": "import sys\ndef run(case):\n    print('noise', flush=True)\n    return 'odd' if sys.stdin.read() else 'passed'\n",

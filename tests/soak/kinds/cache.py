@@ -21,7 +21,7 @@ from bilinear.codegen import nvrtc
 from bilinear.codegen.cache import default_cache
 from bilinear.driver import compile
 from bilinear.planner.choice import Choice
-from bilinear.runtime.tuned import keep_plan, kept_plan, kept_plan_at
+from bilinear.planner.kept_plans import keep_plan, kept_plan, kept_plan_at
 
 MOST_SECONDS = 240.0
 SECONDS = 60.0

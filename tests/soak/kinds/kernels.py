@@ -16,7 +16,7 @@ from soak.command import drawn
 
 from bilinear.backends.executor import execute
 from bilinear.driver import Algorithm
-from bilinear.emulator import ORDERS, LaunchError, guarded, guarded_empty, skip_reason
+from bilinear.emulator import ORDERS, LaunchError, guarded, guarded_empty
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.ir.placement import TILES, Plan
@@ -38,11 +38,6 @@ ALGORITHMS = (
 )
 LARGE = {"float32": (31, 32, 53, 63, 64, 100), "float64": (31, 32, 53, 62, 63, 64, 127, 128, 200)}
 """Powers of two as coefficients, which a float holds exactly, and an integer of C may not."""
-
-
-def why_not() -> str:
-    """Why no kernel is emulated here; nothing where they are."""
-    return skip_reason() or ""
 
 
 @dataclass(frozen=True)

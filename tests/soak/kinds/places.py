@@ -62,9 +62,9 @@ class Writing:
     eager: bool = False
 
 
-def why_not() -> str:
+def skip_reason() -> str | None:
     """Why no folder is compiled here; nothing where one is."""
-    return nvrtc.available() or ""
+    return nvrtc.available()
 
 
 def run(case: Case) -> str:
