@@ -11,9 +11,6 @@ from functools import lru_cache
 Monomial = tuple[tuple[str, int], ...]
 """A product of powers of generators, in the order of their names; exponents are never 0, and may be negative."""
 
-UNIT_ROUNDOFF = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
-"""u of the element types: a rounded result is off by a factor of at most 1 + u."""
-
 _ROOT = re.compile(r"sqrt\((-?[0-9]+)\)")
 
 

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Plan
 from bilinear.lowering.place import make_plan
 from bilinear.planner.choice import Candidate, Part, Problem
 from bilinear.planner.device import Device
-from bilinear.planner.model import ITEMSIZE, fastest_tile
+from bilinear.planner.model import fastest_tile
 from bilinear.planner.ways import FASTEST, RECURSE, Way
 
 HEADS = (*(Way((name,) * levels) for name in RECURSE for levels in (1, 2, 3)), Way((RECURSE[0], FASTEST)))
@@ -94,7 +95,7 @@ class Borrowing:
     def _plan(self, way: Way, extent: int) -> Plan:
         p, own = self.problem, way.outline
         m, n = (p.m, extent) if self._by_columns else (extent, p.n)
-        return make_plan(own.frame, m, p.k, n, ITEMSIZE[p.dtype], frozenset(p.column_major), own.lifetimes)
+        return make_plan(own.frame, m, p.k, n, ELEMENTS[p.dtype].bytes, frozenset(p.column_major), own.lifetimes)
 
     def _timed(self, way: Way, extent: int) -> _Chain:
         seconds, tile = fastest_tile(way.outline.profile, self._plan(way, extent), self.problem.dtype, self.device)
