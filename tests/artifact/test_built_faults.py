@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from artifact.built_folders import ELEMENTS, FIRST, kernels, launches, needs_emulator, refresh, refusal, written
+from artifact.built_folders import FIRST, kernels, launches, needs_emulator, refresh, refusal, written
 
 from bilinear.artifact import identities as built_identity
 from bilinear.artifact.check import verify_built
 from bilinear.errors import BilinearError
+from bilinear.ir.element import ELEMENTS
 
 Edit = Callable[[dict[str, Any]], Any]
 

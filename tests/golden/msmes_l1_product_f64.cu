@@ -131,6 +131,8 @@ __device__ __forceinline__ bool in_lanes(const Real* base, Index row, Index colu
     return column == 1 && row % LANES == 0 && reinterpret_cast<unsigned long long>(base) % sizeof(Lanes) == 0;
 }
 
+static_assert(STAGES * (SLICE_A + SLICE_B) == 8192, "slices are not what the launch takes shared memory for");
+
 constexpr int WARPS_N = 2, WARP_M = TILE_M / 2, WARP_N = TILE_N / WARPS_N;
 constexpr int STEP_K = 8, STEPS = TILE_K / STEP_K, REPEATS = LANES;    // steps after which places in a row of A repeat, but for a distance
 // Matrix instructions of a warp: TALL along m; along n WIDE chunks of a lane, each for as many instructions as it has pairs of columns.

@@ -113,6 +113,8 @@ __device__ __forceinline__ bool in_lanes(const Real* base, Index row, Index colu
     return column == 1 && row % LANES == 0 && reinterpret_cast<unsigned long long>(base) % sizeof(Lanes) == 0;
 }
 
+static_assert(STAGES * (SLICE_A + SLICE_B) == 9408, "slices are not what the launch takes shared memory for");
+
 constexpr int WARPS_N = 2, WARP_M = TILE_M / 2, WARP_N = TILE_N / WARPS_N;
 constexpr int LANES_M = 4, LANES_N = 8;                                                             // lanes of a warp
 constexpr int TALL = WARP_M / (LANES * LANES_M), WIDE = WARP_N / (LANES * LANES_N);                 // reads of a thread
