@@ -1,6 +1,6 @@
 """Where cublasLt is worth asking: the calls of cuBLAS and of cublasLt that `auto` may make, beside the libraries, on the device alone.
 
-The shapes are those of the grid whose products are not large, and some more that the rules of `library.Gemm.suits_lt` are about.
+The shapes are those of the grid whose products are not large, and some more that the rules of `cublas.Gemm.suits_lt` are about.
 """
 
 from __future__ import annotations

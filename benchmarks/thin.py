@@ -1,7 +1,7 @@
 """Products with a short side on the device alone: `auto`, and the product kernel with sums whole and in parts, beside the libraries.
 
 Shapes are drawn evenly by the logarithm of their sides, the same ones for a seed: of floats those whose rows begin at multiples of 16
-bytes, which the kernel is weighed for down to 17 rows and columns, and of doubles wide ones, which `library.Gemm.suits_lt` is about.
+bytes, which the kernel is weighed for down to 17 rows and columns, and of doubles wide ones, which `cublas.Gemm.suits_lt` is about.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """cublasLt by its C interface, which CuPy does not bind: a product of known layouts, its kernel looked up once.
 
-For some problems it has kernels that `cublasSgemm` and `cublasDgemm` do not choose (`library.Gemm.suits_lt`): it
+For some problems it has kernels that `cublasSgemm` and `cublasDgemm` do not choose (`cublas.Gemm.suits_lt`): it
 splits sums where they do not, or not where they do, as it seems. Numbers are those of `cublasLt.h`.
 """
 

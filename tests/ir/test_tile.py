@@ -37,7 +37,7 @@ def test_floats_have_tiles_on_the_units_for_doubles() -> None:
 
 @pytest.mark.parametrize(("unit", "size"), [(FMA_FLOAT32.unit, USUAL), ("no such unit", USUAL), (MMA_FLOAT64.unit, "huge")])
 def test_a_unit_without_a_tile_is_refused(unit: str, size: str) -> None:
-    with pytest.raises(KeyError, match="no tile of float64 runs on"):
+    with pytest.raises(KeyError, match=f"no {size} tile of float64 runs on {unit}"):
         tile_on("float64", unit, size)
 
 

@@ -23,6 +23,8 @@ from bilinear.planner.device import at, device_named, load_device, parse_device,
 from bilinear.planner.model import (
     LinearWork,
     ProductWork,
+    each_tile,
+    fastest_tile,
     geometric_mean,
     library_seconds,
     linear_seconds,
@@ -117,6 +119,17 @@ def test_a_linear_stage_takes_its_traffic() -> None:
     assert seconds == pytest.approx(2 * (4 + 4) * n * n * 8 / (H200.bandwidth * 1e9))  # A and B: four blocks in, four sums out
 
 
+@pytest.mark.parametrize("dtype", TILES)
+def test_of_equally_fast_tiles_the_first_is_taken(dtype: str) -> None:
+    """Without a core all tiles of a unit are equally fast, for strips run in the small one."""
+    schedule = prepare(load("winograd").scheme, None, 1, "preserve").schedule
+    plan = make_plan(schedule, 1, 5, 5, ELEMENTS[dtype].bytes)
+    assert plan.core[0] == 0
+    times = list(each_tile(profile_of(schedule), plan, dtype, H200))
+    assert fastest_tile(profile_of(schedule), plan, dtype, H200) == next(one for one in times if one[0] == min(times)[0])
+    assert len(times) > len({seconds for seconds, _ in times})
+
+
 def test_a_plan_is_its_strips_and_its_stages() -> None:
     loaded = load("winograd")
     schedule = prepare(loaded.scheme, None, 1, "preserve").schedule
@@ -192,7 +205,7 @@ def with_float32(rates: Any) -> dict[str, Any]:
         ({"bandwidth": "fast"}, "bandwidth is no positive number"),
         ({"bandwidth": float("nan")}, "bandwidth is no positive number"),
         ({"launch": -1}, "launch is no positive number"),
-        ({"elements": {"float64": RATES}}, "float32 is missing"),
+        ({"elements": {"float64": ELEMENT_RATES["float64"]}}, "float32 is missing"),
         (with_float32({**RATES, "streaming": []}), "streaming is no list of pairs"),
         (with_float32({**RATES, "streaming": [[2, 1], [1, 1]]}), "the keys of streaming do not rise"),
         (with_float32({}), "tiles is missing"),
