@@ -16,7 +16,8 @@ from bilinear.emulator import ORDERS, CompileError, LaunchError, Order, compile_
 from bilinear.frontend import load
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import ProductKernel, ScanKernel
-from bilinear.ir.tile import TILES, USUAL, MmaTile, ProductTile, SimtTile
+from bilinear.ir.placement import Plan
+from bilinear.ir.tile import SMALL, TILES, USUAL, MmaTile, ProductTile, SimtTile, beside
 from bilinear.lowering.place import make_plan
 from bilinear.lowering.prepare import plain, prepare
 
@@ -98,6 +99,29 @@ def test_several_tiles_in_every_order_of_threads(name: str, inputs: str, dtype: 
 def test_every_tile(dtype: str, tile: str, shape: tuple[int, int, int]) -> None:
     """Several of each, in whole lanes and not, with strips in the small one."""
     multiply("strassen", "preserve", 1, shape, dtype, tile=tile)
+
+
+class Recording(EmulatedExecutor):
+    """Remembers the tiles of what runs."""
+
+    def __init__(self) -> None:
+        super().__init__("ascending")
+        self.tiles: list[str] = []
+
+    def steps(self, plan: Plan, *rest: Any) -> Any:
+        self.tiles.append(plan.tile)
+        return super().steps(plan, *rest)
+
+
+@pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
+def test_strips_run_on_the_unit_of_their_core(dtype: str, tile: str) -> None:
+    executor, (a, b, c) = Recording(), (np.ones((3, 3), dtype) for _ in "ABC")
+    loaded = load("strassen")
+    execute(executor, make_plan(prepare(loaded.scheme, None, 1, "preserve").schedule, 3, 3, 3, a.itemsize, tile=tile), a, b, c, 1, 0)
+    small, usual = beside(dtype, tile, SMALL), beside(dtype, tile, USUAL)
+    assert sorted(executor.tiles) == sorted([small, small, usual, tile]) and (c == 3).all(), (
+        "a row, a column, the rest of the sum, the core"
+    )
 
 
 @pytest.mark.parametrize(("dtype", "unit"), UNITS)
