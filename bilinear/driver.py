@@ -16,7 +16,8 @@ from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.frontend.printer import print_scheme
 from bilinear.interchange.importing import Imported, import_arrays, import_scheme
-from bilinear.ir.placement import IN_DOUBLES, INPUTS, USUAL
+from bilinear.ir.placement import INPUTS
+from bilinear.ir.tile import MMA_FLOAT64, USUAL, tile_on
 from bilinear.lowering.coefficients import coefficients_of, require_elements
 from bilinear.lowering.prepare import Prepared, natural_inputs, plain, prepare, require_levels
 from bilinear.places import require_folder
@@ -28,8 +29,8 @@ from bilinear.version import __version__
 from bilinear.writing import write_folder
 
 ARCHITECTURES = ("sm_80", "sm_90", "compute_90")
-FLOATS = {"own": USUAL, "doubles": IN_DOUBLES}
-"""The units that products of floats run on, and the tile there."""
+FLOATS = {"own": USUAL, "doubles": tile_on("float32", MMA_FLOAT64.unit)}
+"""The units that products of floats run on, and the usual tile there."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ def compile(
     return compiled
 
 
-def _tile(dtype: str, floats: str) -> int:
+def _tile(dtype: str, floats: str) -> str:
     return FLOATS[floats] if dtype == "float32" else USUAL
 
 

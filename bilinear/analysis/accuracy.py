@@ -15,8 +15,9 @@ from bilinear.analysis.drift import DriftBound, drift_bound
 from bilinear.analysis.probable_error import probable_error
 from bilinear.analysis.rounding import SLACK, gamma, magnitude, sides
 from bilinear.analysis.rounding_trace import ResultValue, Trace
+from bilinear.ir.element import KNOWN
 from bilinear.ir.linear import Form
-from bilinear.ir.number import UNIT_ROUNDOFF, Coefficient, Symbolic, is_normal
+from bilinear.ir.number import Coefficient, Symbolic, is_normal
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.ir.scheme import Scheme
@@ -175,7 +176,7 @@ def levels_for_accuracy(
     Without a confidence the bound always holds; with one, the smaller of it and the probabilistic bound for centred data counts. None
     where not even the classical multiply (0 levels) keeps it. Levels end where a block would have no element.
     """
-    u = UNIT_ROUNDOFF[dtype]
+    u = KNOWN[dtype].unit_roundoff
     kept: int | None = None
     for levels in range(most_levels + 1):
         if scheme.m**levels > shape[0] or scheme.k**levels > shape[1] or scheme.n**levels > shape[2]:
@@ -218,7 +219,7 @@ def _accuracy_facts(
         schedule = in_place.get(levels)
         drift = None if schedule is None else _told_drift(drift_bound(schedule))
         for dtype in dtypes:
-            u = UNIT_ROUNDOFF[dtype]
+            u = KNOWN[dtype].unit_roundoff
             bound = error_bound(scheme, levels, inner, u) if schedule is None else run_error_bound(schedule, inner, u)
             probable = probable_error(scheme, levels, (inner, inner, inner), confidence)
             moved = None if drift is None else drift * u

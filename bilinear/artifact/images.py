@@ -25,12 +25,11 @@ from bilinear.backends.cuda_executor import MAX_DYNAMIC_SHARED_SIZE_BYTES
 from bilinear.backends.doctor import why_no_device
 from bilinear.codegen.program import Progress
 from bilinear.errors import Diagnostic, fail
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Space
 from bilinear.places import MOST_BYTES
 from bilinear.reading import read_bounded
 
-BITS = {"float64": 53, "float32": 24}
-"""Significant bits: every integer up to 2^BITS is a number of the type."""
 FACTORS = (1, 2, 3, -1, -2, -3)
 """What alpha and beta are drawn from."""
 LARGEST_FACTOR = 3
@@ -55,7 +54,7 @@ def integer_size(folder: BuiltFolder, dtype: str, shape: Shape) -> int:
     if folder.integers is None:
         return 0
     inner = core_of(folder, shape)[1]
-    return folder.integers.size(BITS[dtype], inner // folder.grid[1], shape[1] - inner, LARGEST_FACTOR, LARGEST_FACTOR)
+    return folder.integers.size(ELEMENTS[dtype].significand, inner // folder.grid[1], shape[1] - inner, LARGEST_FACTOR, LARGEST_FACTOR)
 
 
 def trials_for(size: int) -> int:

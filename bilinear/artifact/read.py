@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 from bilinear.analysis.integer_range import MOST, IntegerRange
 from bilinear.artifact.json_reader import Node, parse
 from bilinear.artifact.write import ACCUMULATED, OVERWRITTEN
-from bilinear.codegen.program import ELEMENTS
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import Argument, Cover, Grid
 from bilinear.ir.placement import INPUTS, MOST_LEVELS
 from bilinear.ir.schedule import Space

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from bilinear.errors import fail
+from bilinear.ir.element import Element
 from bilinear.ir.kernel import Grid, Launch, ScanLaunch
 from bilinear.ir.placement import Plan
 
@@ -23,8 +24,6 @@ Call = tuple[Callable[..., None], list[tuple[str, Any]], Any]
 
 CELL = 8
 """Bytes of the largest argument."""
-FORMATS = {"float": "f4x", "double": "d"}
-"""A scalar in its cell, as `struct` writes it."""
 MOST_BLOCKS = (2**31 - 1, 65535)
 """Largest extents of a launch grid along x and y."""
 
@@ -81,7 +80,7 @@ class Bound:
     """
 
     def __init__(
-        self, element: str, launches: Iterable[tuple[Launch | ScanLaunch, Any, Values]], launch_kernel: Callable[..., None]
+        self, element: Element, launches: Iterable[tuple[Launch | ScanLaunch, Any, Values]], launch_kernel: Callable[..., None]
     ) -> None:
         """`launches` with their functions and the values of their arguments; `launch_kernel` is the driver's launch."""
         self._calls: list[Call] = []
@@ -93,7 +92,7 @@ class Bound:
         places = [argument for argument in distinct if isinstance(argument[1], Place)]
         factors = [argument for argument in distinct if isinstance(argument[1], str)]
         constants = [argument for argument in distinct if not isinstance(argument[1], Place | str)]
-        scalar = FORMATS[element]
+        scalar = f"{element.code}{CELL - element.bytes}x"
         self._pointers = [(place.base, place.offset) for _, place in places]
         self._factors = [name == "alpha" for _, name in factors]
         self._changing = struct.Struct("<" + "Q" * len(places) + scalar * len(factors))

@@ -16,11 +16,12 @@ from typing import Any
 
 from bilinear.backends.capture import is_captured
 from bilinear.backends.gemm import Gemm
+from bilinear.ir.element import ELEMENTS, Element
 
 log = logging.getLogger("bilinear")
 
-TYPES = {"f": (68, 0), "d": (70, 1)}
-"""By element: `CUBLAS_COMPUTE_32F`, which rounds to no narrower type, and `CUDA_R_32F`; `CUBLAS_COMPUTE_64F` and `CUDA_R_64F`."""
+COMPUTE_TYPES = {"float32": 68, "float64": 70}
+"""By element type: `CUBLAS_COMPUTE_32F`, which rounds to no narrower type, and `CUBLAS_COMPUTE_64F`."""
 WORKSPACE, MOST_WORKSPACE = 1, 2**20
 """`CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`, and what is allowed. With so much PyTorch's cublasLt takes the same times; with 32 MiB it
 proposes what cuBLAS runs."""
@@ -49,7 +50,7 @@ def launch_of(gemm: Gemm, dtype: Any, device: int, workspace: int = MOST_WORKSPA
     if library is None:
         return None
     try:
-        return _product(library, gemm, dtype.char, device, workspace).launch
+        return _product(library, gemm, ELEMENTS[dtype.name], device, workspace).launch
     except _RefusedError as refused:
         log.debug("cublasLt has no kernel for %s: %s", gemm, refused)
         return None
@@ -62,17 +63,17 @@ class _RefusedError(Exception):
 class _Product:
     """The descriptors of one product, which live as long as it, and the kernel that cublasLt proposes."""
 
-    def __init__(self, library: Any, gemm: Gemm, kind: str, handle: int, workspace: int) -> None:
-        (compute, element), (m, n, k) = TYPES[kind], gemm.extents
+    def __init__(self, library: Any, gemm: Gemm, element: Element, handle: int, workspace: int) -> None:
+        (m, n, k), kind = gemm.extents, ctypes.c_int(element.library)
         shapes = [(k, m) if gemm.operations[0] else (m, k), (n, k) if gemm.operations[1] else (k, n), (m, n)]
         made: list[tuple[Any, Any]] = []
         weakref.finalize(self, _destroy, made).atexit = False
         self._multiply = library.cublasLtMatmul
-        self._descriptor = _made(library, "MatmulDesc", made, ctypes.c_int(compute), ctypes.c_int(element))
+        self._descriptor = _made(library, "MatmulDesc", made, ctypes.c_int(COMPUTE_TYPES[element.name]), kind)
         for attribute, operation in zip(OPERATIONS, gemm.operations, strict=True):
             _set(library.cublasLtMatmulDescSetAttribute, self._descriptor, attribute, ctypes.c_int(operation))
         self._layouts = [
-            _made(library, "MatrixLayout", made, ctypes.c_int(element), *map(ctypes.c_uint64, shape), ctypes.c_int64(leading))
+            _made(library, "MatrixLayout", made, kind, *map(ctypes.c_uint64, shape), ctypes.c_int64(leading))
             for shape, leading in zip(shapes, gemm.leading, strict=True)
         ]
         preference = _made(library, "MatmulPreference", made)
@@ -108,11 +109,11 @@ class _Product:
 
 
 @lru_cache(maxsize=MOST_KEPT)
-def _product(library: Any, gemm: Gemm, kind: str, device: int, workspace: int) -> _Product:
+def _product(library: Any, gemm: Gemm, element: Element, device: int, workspace: int) -> _Product:
     """A handle of cuBLAS is one of cublasLt, too."""
     import cupy
 
-    return _Product(library, gemm, kind, int(cupy.cuda.Device(device).cublas_handle), workspace)
+    return _Product(library, gemm, element, int(cupy.cuda.Device(device).cublas_handle), workspace)
 
 
 def _memory(count: int, stream: int) -> Any:

@@ -20,6 +20,7 @@ from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.nvrtc import build
 from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
+from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import Cover, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel, ScanLaunch
 from bilinear.ir.placement import Plan, Strip
 from bilinear.ir.schedule import Schedule, Stage
@@ -27,7 +28,6 @@ from bilinear.ir.schedule import Schedule, Stage
 Step = Callable[[], None]
 Strides = tuple[int, int]
 
-ELEMENTS = {"f4": "float", "f8": "double"}
 SCAN_BLOCKS = 1024
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 """`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of the CUDA driver: more than 48 KiB must be asked for."""
@@ -79,7 +79,7 @@ class CudaExecutor:
         if stages is not schedule.stages:
             schedule = replace(schedule, stages=stages, name=f"{schedule.name}-undo")
         places = {name: Place(number, 0, x.strides, x.itemsize) for number, (name, x) in enumerate(spaces.items())}
-        element = ELEMENTS[spaces["C"].dtype.str[1:]]
+        element = ELEMENTS[spaces["C"].dtype.name]
         bound = Bound(
             element, _launches(schedule, element, plan.tile, launch_values(plan, places, "alpha", "beta", _itself)), _launch_kernel()
         )
@@ -118,7 +118,7 @@ class CudaExecutor:
         """max|x| of each of rows x columns equal blocks: one pass over the matrix; not finite where an element is not."""
         import cupy
 
-        function = _measurer(ELEMENTS[array.dtype.str[1:]], cupy.cuda.Device().id)
+        function = _measurer(ELEMENTS[array.dtype.name], cupy.cuda.Device().id)
         sharing = max(1, SCAN_BLOCKS // (rows * columns))
         largest = cupy.empty((rows, columns, sharing), array.dtype)
         strides = (np.int64(stride // array.itemsize) for stride in array.strides)
@@ -167,20 +167,20 @@ def _bound(plan: Plan, strides: tuple[Strides, Strides, Strides], dtype: Any) ->
     key = (id(plan), strides, dtype, cupy.cuda.runtime.getDevice())
     found = _bounds.get(key)
     if found is None:
-        found = plan, Bound(ELEMENTS[dtype.str[1:]], _all_launches(plan, strides, dtype), _launch_kernel())
+        found = plan, Bound(ELEMENTS[dtype.name], _all_launches(plan, strides, dtype), _launch_kernel())
         keep(_bounds, key, found, MOST_BOUND)
     return found[1]
 
 
 def _all_launches(plan: Plan, strides: tuple[Strides, Strides, Strides], dtype: Any) -> Iterator[tuple[Launch, Any, Values]]:
     """The launches of the strips and of the core, in the order of `parts_of`. The bases are A, B, C, and the workspace."""
-    element = ELEMENTS[dtype.str[1:]]
+    element = ELEMENTS[dtype.name]
     operands = {name: Place(number, 0, own, dtype.itemsize) for number, (name, own) in enumerate(zip("ABC", strides, strict=True))}
 
     def thin_launches(strip: Strip, beta: Any) -> Iterator[tuple[Launch, Any, Values]]:
         starts = {"A": (strip.rows[0], strip.inner[0]), "B": (strip.inner[0], strip.columns[0]), "C": (strip.rows[0], strip.columns[0])}
         places = {name: _moved(operands[name], *start) for name, start in starts.items()}
-        thin = strip_plan(strip, dtype.itemsize, plan.tile)
+        thin = strip_plan(strip, dtype, plan.tile)
         yield from _launches(thin.schedule, element, thin.tile, launch_values(thin, places, "alpha", beta, _itself))
 
     late = ends_with_strip(plan)
@@ -194,7 +194,7 @@ def _all_launches(plan: Plan, strides: tuple[Strides, Strides, Strides], dtype: 
         yield from thin_launches(strip, 1)
 
 
-def _launches(schedule: Schedule, element: str, tile: int, values: Values) -> Iterator[tuple[Launch, Any, Values]]:
+def _launches(schedule: Schedule, element: Element, tile: str, values: Values) -> Iterator[tuple[Launch, Any, Values]]:
     for launch, function in _loaded(schedule, element, tile):
         yield launch, function, values
 
@@ -218,11 +218,11 @@ def _itself(place: Place) -> Place:
     return place
 
 
-_functions: dict[tuple[int, str, int, int], tuple[Schedule, list[tuple[Launch, Any]]]] = {}
+_functions: dict[tuple[int, str, str, int], tuple[Schedule, list[tuple[Launch, Any]]]] = {}
 _lock = RLock()  # a signal handler may multiply while its thread builds
 
 
-def _loaded(schedule: Schedule, element: str, tile: int) -> list[tuple[Launch, Any]]:
+def _loaded(schedule: Schedule, element: Element, tile: str) -> list[tuple[Launch, Any]]:
     """The launches of a schedule with their functions on the current device, built and loaded once.
 
     The key is the schedule's identity: hashing a deep schedule at every call would cost more than the launches. The entry keeps the
@@ -231,7 +231,7 @@ def _loaded(schedule: Schedule, element: str, tile: int) -> list[tuple[Launch, A
     import cupy
 
     device = cupy.cuda.Device()
-    key = (id(schedule), element, tile, device.id)
+    key = (id(schedule), element.name, tile, device.id)
     with _lock:
         if key not in _functions:
             launches = schedule_to_launches(schedule, element, tile)
@@ -256,9 +256,9 @@ def _function(kernel: Kernel | InputKernel, architecture: str) -> Any:
 @lru_cache(maxsize=MOST_BOUND)
 def _scan(strides: Strides, shape: tuple[int, int], dtype: Any, device: int) -> Bound:
     """The launch that looks for values that are not finite in matrices of a layout, on the current device; the bases are X and a flag."""
-    element = ELEMENTS[dtype.str[1:]]
+    element = ELEMENTS[dtype.name]
     function = _scanner(element, device)
-    launch = ScanLaunch(ScanKernel(f"scan_{element}", element), Grid(((Cover("blocks", 1),),), 1))
+    launch = ScanLaunch(ScanKernel(f"scan_{element.cuda}", element), Grid(((Cover("blocks", 1),),), 1))
     x, found = Place(0, 0, strides, dtype.itemsize), Place(1, 0, (0, 0), CELL)
     values: Values = {"X": x, "X_rs": strides[0] // dtype.itemsize, "X_cs": strides[1] // dtype.itemsize, "found": found}
     values |= {"rows": shape[0], "columns": shape[1], "blocks": SCAN_BLOCKS}
@@ -266,18 +266,18 @@ def _scan(strides: Strides, shape: tuple[int, int], dtype: Any, device: int) -> 
 
 
 @cache
-def _scanner(element: str, device: int) -> Any:
+def _scanner(element: Element, device: int) -> Any:
     """The function that looks for values that are not finite, one a device and element type."""
     import cupy
 
     capability = cupy.cuda.Device(device).compute_capability
-    return _function(ScanKernel(f"scan_{element}", element), f"sm_{capability}")
+    return _function(ScanKernel(f"scan_{element.cuda}", element), f"sm_{capability}")
 
 
 @cache
-def _measurer(element: str, device: int) -> Any:
+def _measurer(element: Element, device: int) -> Any:
     """The function that finds the largest magnitudes of blocks, one a device and element type."""
     import cupy
 
     capability = cupy.cuda.Device(device).compute_capability
-    return _function(MagnitudeKernel(f"magnitudes_{element}", element), f"sm_{capability}")
+    return _function(MagnitudeKernel(f"magnitudes_{element.cuda}", element), f"sm_{capability}")

@@ -14,6 +14,7 @@ from bilinear.backends.held_signals import HeldSignals, nothing
 from bilinear.errors import StageError
 from bilinear.ir.placement import Plan, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
+from bilinear.ir.tile import TILES, USUAL
 from bilinear.lowering.place import make_plan
 from bilinear.lowering.prepare import plain
 from bilinear.verify.inverse import invert_stage
@@ -153,17 +154,20 @@ def parts_of(plan: Plan) -> Parts:
 
 def _strip(executor: Executor, plan: Plan, strip: Strip, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> Step:
     rows, inner, columns = slice(*strip.rows), slice(*strip.inner), slice(*strip.columns)
-    thin = strip_plan(strip, c.dtype.itemsize, plan.tile)
+    thin = strip_plan(strip, c.dtype, plan.tile)
     spaces = {"A": a[rows, inner], "B": b[inner, columns], "C": c[rows, columns]}
     (step,) = executor.steps(thin, thin.schedule.stages, spaces, alpha, beta)
     return step
 
 
-def strip_plan(strip: Strip, itemsize: int, tile: int) -> Plan:
+def strip_plan(strip: Strip, dtype: Any, core: str) -> Plan:
     """A thin product that peeling left over, beside a core in this tile, as a plan of the plain schedule."""
     schedule = plain().schedule
     m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
-    return Plan(schedule, m, k, n, (m, k, n), (), (), 0) if k == 0 else make_plan(schedule, m, k, n, itemsize, tile=strip.tile(tile))
+    if k == 0:
+        return Plan(schedule, m, k, n, (m, k, n), (), (), 0)
+    tile = strip.tile(dtype.name, core) if dtype.name in TILES else USUAL  # the engine for NumPy multiplies other types, without tiles
+    return make_plan(schedule, m, k, n, dtype.itemsize, tile=tile)
 
 
 _NOT_HELD = nullcontext(nothing)

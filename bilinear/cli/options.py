@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import MOST_EXTENT
 from bilinear.visible import visible, visible_lines
 
@@ -38,8 +39,8 @@ def read_dtypes(text: str) -> tuple[str, ...]:
     """Element types, comma-separated (E503)."""
     dtypes = words(text)
     for dtype in dtypes:
-        if dtype not in ("float64", "float32"):
-            raise fail("E503", f"no kernels for {dtype!r}", "choose float64, float32, or both")
+        if dtype not in ELEMENTS:
+            raise fail("E503", f"no kernels for {dtype!r}", f"choose {', '.join(ELEMENTS)}, or both")
     if not dtypes:
         raise fail("E503", "no element type is named", "choose float64, float32, or both")
     return dtypes

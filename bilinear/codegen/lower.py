@@ -11,8 +11,8 @@ from dataclasses import replace
 from bilinear.analysis.block_maps import components
 from bilinear.analysis.evaluation_order import evaluate, own_inputs, read_ahead
 from bilinear.codegen.names import stem
+from bilinear.ir.element import Element
 from bilinear.ir.kernel import (
-    ELEMENT_BYTES,
     Argument,
     Cover,
     Destination,
@@ -20,32 +20,14 @@ from bilinear.ir.kernel import (
     Kernel,
     Launch,
     LinearKernel,
-    MmaTile,
     Multiplication,
     Part,
     Port,
     ProductKernel,
-    SimtTile,
 )
-from bilinear.ir.placement import USUAL
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
+from bilinear.ir.tile import TILES, USUAL, ProductTile
 
-KERNEL_TILES: dict[str, tuple[SimtTile | MmaTile, ...]] = {
-    "float": (
-        SimtTile(m=64, n=128, k=16, m_warps=2, n_warps=2, stages=3, blocks=3),
-        SimtTile(m=128, n=256, k=16, m_warps=2, n_warps=4, stages=3, blocks=1),
-        SimtTile(m=32, n=64, k=32, m_warps=1, n_warps=2, stages=3, blocks=6),
-        MmaTile(m=64, n=64, k=32, m_warps=2, n_warps=2, stages=3, blocks=3),
-        MmaTile(m=64, n=128, k=32, m_warps=2, n_warps=2, stages=3, blocks=2),
-        MmaTile(m=32, n=32, k=32, m_warps=2, n_warps=1, stages=3, blocks=8),
-    ),
-    "double": (
-        MmaTile(m=64, n=64, k=32, m_warps=2, n_warps=2, stages=2, blocks=3),
-        MmaTile(m=128, n=128, k=32, m_warps=4, n_warps=2, stages=2, blocks=1),
-        MmaTile(m=32, n=32, k=32, m_warps=2, n_warps=2, stages=3, blocks=4),
-    ),
-}
-"""By element: the usual, the large and the small tile, as plans number them; for floats on their own units, and on those for doubles."""
 EXTENTS = {"A": ("bm", "bk"), "B": ("bk", "bn"), "C": ("bm", "bn")}
 LINEAR_THREADS = (32, 8)
 Place = tuple[int, ...]
@@ -59,8 +41,8 @@ FEW_LIVE = 8
 """Live values up to which blocks are few."""
 
 
-def schedule_to_launches(schedule: Schedule, element: str, tile: int = USUAL, named: str = "") -> tuple[Launch, ...]:
-    """The launches of a schedule for `element` (`float` or `double`), in order, one a stage; `tile` is that of its products.
+def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL, named: str = "") -> tuple[Launch, ...]:
+    """The launches of a schedule for an element type, in order, one a stage; `tile` names that of its products.
 
     All products share one kernel, and so do linear stages of the same parts: what differs is a table, and a launch runs a range of it.
     The names of kernels begin with `named`, by default with a stem made of the schedule's name and levels.
@@ -78,13 +60,12 @@ def schedule_to_launches(schedule: Schedule, element: str, tile: int = USUAL, na
             ranges.append((None, len(products), len(stage.products)))
             products += stage.products
     begin = named or stem(schedule.name, schedule.levels)
-    suffix = {"float": "f32", "double": "f64"}[element]
     kernels: dict[tuple[Part, ...] | None, Kernel] = {
-        parts: _linear_kernel(schedule, parts, table, f"{begin}_linear{number}_{suffix}", element)
+        parts: _linear_kernel(schedule, parts, table, f"{begin}_linear{number}_{element.suffix}", element)
         for number, (parts, table) in enumerate(linear.items(), 1)
     }
     if products:
-        kernels[None] = _product_kernel(schedule, products, f"{begin}_product_{suffix}", element, KERNEL_TILES[element][tile])
+        kernels[None] = _product_kernel(schedule, products, f"{begin}_product_{element.suffix}", element, TILES[element.name][tile])
     return tuple(Launch(kernels[key], first, Grid(_tilings(kernels[key]), count)) for key, first, count in ranges)
 
 
@@ -113,13 +94,13 @@ def _parts(schedule: Schedule, stage: LinearStage) -> tuple[tuple[Part, ...], li
     return tuple(parts.values()), places
 
 
-def _linear_kernel(schedule: Schedule, parts: tuple[Part, ...], places: list[Place], name: str, element: str) -> LinearKernel:
+def _linear_kernel(schedule: Schedule, parts: tuple[Part, ...], places: list[Place], name: str, element: Element) -> LinearKernel:
     used = [space.name for space in schedule.spaces if any(space.name in part.spaces for part in parts)]
     extents = [name for name in ("bm", "bk", "bn") if any(name in (p.height, p.width) for p in parts)]
     scalars = ["beta"] if any("beta" in part.kept for part in parts) else []
     longest = max(len(place) for place in places)
     lanes = _lanes(element, max(part.evaluation.live for part in parts))
-    most = BYTES_READ_AHEAD // (lanes * ELEMENT_BYTES[element])
+    most = BYTES_READ_AHEAD // (lanes * element.bytes)
     return LinearKernel(
         name,
         f"{len(parts)} map(s) of {schedule.name} at {schedule.levels} level(s), at {len(places)} place(s)",
@@ -132,12 +113,12 @@ def _linear_kernel(schedule: Schedule, parts: tuple[Part, ...], places: list[Pla
     )
 
 
-def _lanes(element: str, live: int) -> int:
+def _lanes(element: Element, live: int) -> int:
     """How many neighbouring elements a thread handles of each block, where so many values are live at once."""
     value = BYTES_A_VALUE * (2 if live <= FEW_LIVE else 1)
-    while value > ELEMENT_BYTES[element] and live * value > MOST_BYTES:
+    while value > element.bytes and live * value > MOST_BYTES:
         value //= 2
-    return value // ELEMENT_BYTES[element]
+    return value // element.bytes
 
 
 def _stands(piece: BlockMap) -> dict[str, tuple[int, int]]:
@@ -183,7 +164,7 @@ def _arguments(spaces: list[str], extents: list[str], scalars: list[str]) -> tup
     return (*arguments, *(Argument("scalar", scalar) for scalar in scalars))
 
 
-def _product_kernel(schedule: Schedule, stage: list[Product], name: str, element: str, tile: SimtTile | MmaTile) -> ProductKernel:
+def _product_kernel(schedule: Schedule, stage: list[Product], name: str, element: Element, tile: ProductTile) -> ProductKernel:
     lefts = tuple(dict.fromkeys(p.left.space for p in stage))
     rights = tuple(dict.fromkeys(p.right.space for p in stage))
     results = tuple(dict.fromkeys(t.block.space for p in stage for t in p.targets))

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.nvrtc import Built, build
 from bilinear.codegen.render import render
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import Kernel, Launch
-from bilinear.ir.placement import USUAL
 from bilinear.ir.schedule import Schedule
+from bilinear.ir.tile import USUAL
 
-ELEMENTS = {"float64": "double", "float32": "float"}
 Progress = Callable[[str, int, int], None]
 """Called with (what, done, of) while long work goes on."""
 
@@ -39,7 +39,7 @@ def distinct_kernels(launches: Sequence[Launch]) -> tuple[Kernel, ...]:
 
 
 def build_program(
-    schedule: Schedule, dtype: str, architectures: Sequence[str], progress: Progress = no_progress, tile: int = USUAL, named: str = ""
+    schedule: Schedule, dtype: str, architectures: Sequence[str], progress: Progress = no_progress, tile: str = USUAL, named: str = ""
 ) -> Program:
     """Lower a schedule to launches, render their kernels, and build each for every architecture (`sm_NN`: cubin, `compute_NN`: PTX).
 

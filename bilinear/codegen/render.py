@@ -7,7 +7,8 @@ from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING
 
-from bilinear.ir.kernel import DTYPES, Argument, InputKernel, Kernel, Port
+from bilinear.ir.element import Element
+from bilinear.ir.kernel import Argument, InputKernel, Kernel, Port
 from bilinear.ir.linear import Form
 from bilinear.ir.number import HELD, Coefficient, Symbolic, is_negative, nearest, to_float
 from bilinear.resources import templates_folder
@@ -55,7 +56,7 @@ def _parameter(argument: Argument) -> str:
     return {"pointer": "Real* ", "index": "Index ", "scalar": "Real ", "flag": "int* "}[argument.kind] + argument.name
 
 
-def _constant(value: Coefficient, element: str) -> str:
+def _constant(value: Coefficient, element: Element) -> str:
     """An exact number as a constant of the element type, rounded once.
 
     Small integers are numbers of the type, and are divided in it. Of all other rationals the text has the nearest number of the type, and
@@ -65,7 +66,7 @@ def _constant(value: Coefficient, element: str) -> str:
         return f"Real({to_float(value)!r})"
     fraction = Fraction(value)
     if max(abs(fraction.numerator), fraction.denominator) > HELD:
-        return f'NEAREST({nearest(fraction, DTYPES[element]).hex()}, "{fraction}")'
+        return f'NEAREST({nearest(fraction, element.name).hex()}, "{fraction}")'
     if fraction.denominator == 1:
         return f"Real({fraction.numerator})"
     return f"(Real({fraction.numerator}) / Real({fraction.denominator}))"
@@ -82,7 +83,7 @@ def _address(port: Port) -> str:
     return " + ".join([f"{x}_at", *moves])
 
 
-def _combination(form: Form, lane: int, element: str) -> str:
+def _combination(form: Form, lane: int, element: Element) -> str:
     """A linear form as a C expression over one lane of `v0`, `v1`, ..."""
     if not form:
         return "Real(0)"

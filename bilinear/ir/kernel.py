@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from bilinear.ir.element import Element, Precision
 from bilinear.ir.evaluation import Evaluation
 from bilinear.ir.number import Coefficient
-
-ELEMENT_BYTES = {"float": 4, "double": 8}
-DTYPES = {"float": "float32", "double": "float64"}
+from bilinear.ir.tile import ProductTile, precision_of
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class LinearKernel:
 
     name: str
     comment: str
-    element: str
+    element: Element
     arguments: tuple[Argument, ...]
     threads: tuple[int, int]
     lanes: int
@@ -81,50 +80,6 @@ class LinearKernel:
     """One row a place: the part's number, then the grid row and column where it stands in each of its spaces."""
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="linear.cu.j2", init=False)
-
-
-@dataclass(frozen=True)
-class Tile:
-    """An m x n tile of the result in slices of depth k, `stages` of which are under way, by m_warps x n_warps warps.
-
-    Registers are limited so that `blocks` blocks of threads fit on a multiprocessor.
-    """
-
-    m: int
-    n: int
-    k: int
-    m_warps: int
-    n_warps: int
-    stages: int
-    blocks: int
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return 32 * self.m_warps * self.n_warps
-
-
-@dataclass(frozen=True)
-class SimtTile(Tile):
-    """Multiply with ordinary instructions; a warp's threads are 4 x 8."""
-
-    template: str = field(default="product_simt.cu.j2", init=False)
-
-    def slice_elements(self, lanes: int) -> int:
-        """Elements of a slice of both operands in shared memory; `lanes` elements more in a row of A spread its copies over the banks."""
-        return self.k * (self.m + lanes + self.n)
-
-
-@dataclass(frozen=True)
-class MmaTile(Tile):
-    """Multiply on the matrix units for doubles, in instructions of 16 x 8 x 8; floats as doubles, the sum of a product rounded once."""
-
-    template: str = field(default="product_mma.cu.j2", init=False)
-
-    def slice_elements(self, lanes: int) -> int:
-        """Elements of a slice of both operands in shared memory; rows of floats, which may begin anywhere, are `lanes` longer."""
-        longer = lanes if lanes > 2 else 0
-        return self.m * (self.k + longer) + self.k * (self.n + longer)
 
 
 @dataclass(frozen=True)
@@ -158,9 +113,9 @@ class ProductKernel:
 
     name: str
     comment: str
-    element: str
+    element: Element
     arguments: tuple[Argument, ...]
-    tile: SimtTile | MmaTile
+    tile: ProductTile
     lefts: tuple[str, ...]
     rights: tuple[str, ...]
     results: tuple[str, ...]
@@ -181,12 +136,22 @@ class ProductKernel:
     @property
     def lanes(self) -> int:
         """Elements of 16 bytes, which threads copy at once."""
-        return 16 // ELEMENT_BYTES[self.element]
+        return self.element.lanes
+
+    @property
+    def precision(self) -> Precision:
+        """In which types its products run."""
+        return precision_of(self.element, self.tile)
+
+    @property
+    def shared_elements(self) -> int:
+        """Elements of the slices under way, which the text asserts of its own places."""
+        return self.tile.stages * self.tile.slice_elements(self.lanes)
 
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block of threads: the slices under way."""
-        return self.tile.stages * self.tile.slice_elements(self.lanes) * ELEMENT_BYTES[self.element]
+        return self.shared_elements * self.element.bytes
 
     @property
     def threads(self) -> tuple[int, int]:
@@ -199,7 +164,7 @@ class ScanKernel:
     """One launch that looks at every element of the matrix X (rows x columns) for values that are not finite."""
 
     name: str
-    element: str
+    element: Element
     threads: tuple[int, int] = (256, 1)
     arguments: tuple[Argument, ...] = (
         Argument("pointer", "X"),
@@ -221,15 +186,10 @@ class MagnitudeKernel:
     """
 
     name: str
-    element: str
+    element: Element
     threads: tuple[int, int] = (256, 1)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="magnitudes.cu.j2", init=False)
-
-    @property
-    def bits(self) -> str:
-        """The unsigned integer as wide as an element."""
-        return {"float": "unsigned int", "double": "unsigned long long"}[self.element]
 
 
 Kernel = LinearKernel | ProductKernel

@@ -82,7 +82,7 @@ class Measurement:
     levels: tuple[str, ...]
     plan: str
     strategy: str
-    tile: int
+    tile: str
     workspace: int
     predicted_ms: float | None
     times: tuple[float, ...]

@@ -9,18 +9,13 @@ from fractions import Fraction
 from functools import lru_cache
 from math import inf, isfinite, ldexp
 
+from bilinear.ir.element import KNOWN
+
 Monomial = tuple[tuple[str, int], ...]
 """A product of powers of generators, in the order of their names; exponents are never 0, and may be negative."""
 
-UNIT_ROUNDOFF = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
-"""u of the element types: a rounded result is off by a factor of at most 1 + u."""
-
 HELD = 2**24
 """Integers up to here are numbers of float32 and of every wider type, so that a quotient of two of them is rounded once."""
-
-SMALLEST_NORMAL = {"float32": 2.0**-126, "float64": 2.0**-1022}
-"""Numbers below have fewer significant bits."""
-LARGEST = {"float32": (2 - 2.0**-23) * 2.0**127, "float64": (2 - 2.0**-52) * 2.0**1023}
 
 _ROOT = re.compile(r"sqrt\((-?[0-9]+)\)")
 
@@ -119,14 +114,15 @@ def to_float(value: Coefficient) -> float:
 
 
 def nearest(value: int | Fraction, dtype: str) -> float:
-    """The number of an element type (float32 or float64) nearest to a rational, of two the even one; infinite beyond the largest."""
+    """The number of an element type nearest to a rational, of two the even one; infinite beyond the largest."""
     if dtype == "float64":
         try:
             return value.numerator / value.denominator
         except OverflowError:
             return inf if value > 0 else -inf
-    mantissa, exponent = rounded(value, 24, -149)
-    if mantissa.bit_length() + exponent > 128:
+    element = KNOWN[dtype]
+    mantissa, exponent = rounded(value, element.significand, element.least)
+    if mantissa.bit_length() + exponent > element.most:
         return inf if value > 0 else -inf
     return ldexp(mantissa, exponent)
 
@@ -146,7 +142,7 @@ def is_normal(value: Coefficient, dtype: str) -> bool:
     found = to_float(value) if isinstance(value, Symbolic) else nearest(value, dtype)
     if isinstance(value, Symbolic) and isfinite(found):
         found = nearest(Fraction(found), dtype)
-    return value == 0 or SMALLEST_NORMAL[dtype] <= abs(found) < inf
+    return value == 0 or KNOWN[dtype].smallest_normal <= abs(found) < inf
 
 
 @lru_cache(maxsize=256)

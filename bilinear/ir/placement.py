@@ -5,19 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bilinear.ir.schedule import Schedule
-
-SIZES = USUAL, LARGE, SMALL = range(3)
-"""Tiles of the product kernel, by how much of a result a block of threads computes: a plan says which one its products run in."""
-IN_DOUBLES = len(SIZES)
-"""Added to a size, the tile for float32 whose products run on the matrix units for doubles, for devices where those are as fast."""
-TILES = {"float32": (*SIZES, *(IN_DOUBLES + size for size in SIZES)), "float64": SIZES}
-"""By element type, the numbers of all tiles."""
-
-
-def tile_beside(tile: int, size: int) -> int:
-    """The tile of a size on the units of another tile."""
-    return tile - tile % len(SIZES) + size
-
+from bilinear.ir.tile import SMALL, USUAL, beside
 
 MOST_EXTENT = 2**31 - 1
 """Of a matrix that is planned for, or made."""
@@ -49,16 +37,17 @@ class Strip:
     inner: tuple[int, int]
     columns: tuple[int, int]
 
-    def tile(self, core: int) -> int:
+    def tile(self, dtype: str, core: str) -> str:
         """The tile that it runs in, beside a core in this one: few rows or columns fill a small one, the rest of the sum has as many."""
-        return tile_beside(core, USUAL if self.inner[0] else SMALL)
+        return beside(dtype, core, USUAL if self.inner[0] else SMALL)
 
 
 @dataclass(frozen=True)
 class Plan:
     """How one multiply of m x k by k x n runs: `core` is the part the schedule takes, `strips` the rest.
 
-    `column_major` names the operands whose columns are contiguous; their workspaces follow them. `tile` is that of the core's products.
+    `column_major` names the operands whose columns are contiguous; their workspaces follow them. `tile` is the name of the
+    tile that the core's products run in on a GPU.
 
     A plan may be for the first rows of a result alone (its first columns, where C lies by columns). Then `rest` computes the others
     afterwards, m and n are the extents of what is computed first, and its workspaces lie in what `rest` will overwrite.
@@ -73,7 +62,7 @@ class Plan:
     slots: tuple[Slot, ...]
     workspace_elements: int
     column_major: frozenset[str] = frozenset()
-    tile: int = USUAL
+    tile: str = USUAL
     rest: Plan | None = None
 
     @property

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bilinear.errors import fail
-from bilinear.ir.placement import USUAL, Plan, Strip
+from bilinear.ir.placement import Plan, Strip
 from bilinear.ir.schedule import Schedule
+from bilinear.ir.tile import USUAL
 from bilinear.lowering.layout import Extents, Lifetimes, lay_out
 
 if TYPE_CHECKING:  # a plan from the table of outlines needs no scheme
@@ -31,7 +32,7 @@ def make_plan(
     itemsize: int,
     column_major: frozenset[str] = frozenset(),
     alive: Lifetimes | None = None,
-    tile: int = USUAL,
+    tile: str = USUAL,
 ) -> Plan:
     """The plan of an m x k by k x n multiply: `core_of` says what the schedule takes, strips take the rest.
 

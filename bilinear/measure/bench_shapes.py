@@ -9,6 +9,7 @@ from math import exp, log, sqrt
 from pathlib import Path
 
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.measurement import Shape
 from bilinear.reading import read_input
 from bilinear.source import Source, Span
@@ -25,7 +26,7 @@ ROOT = 1.2207440846057596
 quasirandom sequences (2018)."""
 WORD = re.compile(r"\S+")
 SIZES = re.compile(r"([1-9][0-9]{0,9})(?:[x,]([1-9][0-9]{0,9})[x,]([1-9][0-9]{0,9}))?")
-DTYPES = ("float64", "float32")
+DTYPES = tuple(ELEMENTS)
 
 
 def read_sizes(text: str) -> tuple[Shape, ...]:

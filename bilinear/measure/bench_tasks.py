@@ -14,15 +14,14 @@ from signal import SIG_IGN, SIGINT, signal
 from bilinear.analysis.accuracy import classical_bound
 from bilinear.codegen.program import Progress, build_program, no_progress
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.measurement import Shape
-from bilinear.ir.number import UNIT_ROUNDOFF
-from bilinear.ir.placement import SMALL, USUAL, tile_beside
+from bilinear.ir.tile import SMALL, USUAL, beside
 from bilinear.lowering.prepare import Level, natural_inputs, plain, prepare_levels
 from bilinear.measure.bench_shapes import grid, read_shapes_file, read_sizes
 from bilinear.planner.choice import Candidate, Choice
 from bilinear.planner.choose import way_error
 from bilinear.planner.device import Device
-from bilinear.planner.model import ITEMSIZE
 from bilinear.planner.ways import Way, algorithm_named
 from bilinear.runtime import auto
 
@@ -99,7 +98,7 @@ def pinned(word: str) -> Case:
 def choose(task: Task, case: Case, device: Device) -> Choice:
     """The plan of a case; raises `BilinearError` (E543, E408) where there is none. A plain call runs what is kept for the GPU here, too."""
     m, k, n = task.shape
-    budget = None if case.budget is None else int(case.budget * m * n * ITEMSIZE[task.dtype])
+    budget = None if case.budget is None else int(case.budget * m * n * ELEMENTS[task.dtype].bytes)
     known = None if case.by_auto else device
     return auto.plan(m, k, n, task.dtype, device=known, inputs=case.inputs, workspace=budget, levels=case.levels or None)
 
@@ -107,14 +106,14 @@ def choose(task: Task, case: Case, device: Device) -> Choice:
 def bound_of(choice: Choice | None, inner: int, dtype: str) -> float:
     """The bound that always holds of what is chosen, which a choice knows only where it was asked for."""
     if choice is None or choice.is_library:
-        return classical_bound(inner, UNIT_ROUNDOFF[dtype]) * UNIT_ROUNDOFF[dtype]
+        return classical_bound(inner, ELEMENTS[dtype].unit_roundoff) * ELEMENTS[dtype].unit_roundoff
     chosen = choice.chosen
     if chosen.error is not None:
         return chosen.error
-    return max(way_error(Way(part.levels, part.inputs), inner, UNIT_ROUNDOFF[dtype]) for part in chosen.parts)
+    return max(way_error(Way(part.levels, part.inputs), inner, ELEMENTS[dtype].unit_roundoff) for part in chosen.parts)
 
 
-Built = tuple[tuple[str, ...], str, str, int]
+Built = tuple[tuple[str, ...], str, str, str]
 """Levels, the promise of the inputs, the element type and the tile, of which kernels are built."""
 
 
@@ -174,4 +173,4 @@ def _build(kernel: Built, architecture: str) -> None:
         each = tuple(Level(known.scheme, known.schedule) for known in map(algorithm_named, levels))
         build_program(prepare_levels(each, inputs), dtype, [architecture], tile=tile)
         for size in (USUAL, SMALL):  # strips
-            build_program(plain().schedule, dtype, [architecture], tile=tile_beside(tile, size))
+            build_program(plain().schedule, dtype, [architecture], tile=beside(dtype, tile, size))

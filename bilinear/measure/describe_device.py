@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any, Protocol
 
-from bilinear.codegen.lower import KERNEL_TILES
-from bilinear.codegen.program import ELEMENTS, Progress, no_progress
+from bilinear.codegen.program import Progress, no_progress
 from bilinear.errors import fail
-from bilinear.ir.placement import LARGE, SMALL, USUAL
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Schedule
+from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
 from bilinear.lowering.place import PEELED_FROM, make_plan
 from bilinear.lowering.prepare import plain
 from bilinear.measure.timing import milliseconds
 from bilinear.planner.device import Device, ElementRates, TileRates, at
-from bilinear.planner.model import ITEMSIZE, Extents, LinearWork, Part, ProductWork, geometric_mean, linear_seconds, product_seconds
+from bilinear.planner.model import Extents, LinearWork, Part, ProductWork, geometric_mean, linear_seconds, product_seconds
 from bilinear.planner.ways import Way, lowered
 from bilinear.runtime.matmul import matmul
 
@@ -54,13 +54,13 @@ class Bench(Protocol):
     def facts(self) -> Facts:
         """What the driver says."""
 
-    def product(self, extents: Extents, dtype: str, tile: int = USUAL) -> float:
+    def product(self, extents: Extents, dtype: str, tile: str = USUAL) -> float:
         """The plain product kernel, in a tile, on a multiply of these extents."""
 
     def library(self, extents: Extents, dtype: str) -> float:
         """The library's own multiply."""
 
-    def stages(self, schedule: Schedule, size: int, dtype: str, tile: int = USUAL) -> list[float]:
+    def stages(self, schedule: Schedule, size: int, dtype: str, tile: str = USUAL) -> list[float]:
         """Each stage of a schedule for square matrices, with products in a tile."""
 
     def copy(self, count: int) -> float:
@@ -78,13 +78,13 @@ def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device
     bench = _gpu_bench() if bench is None else bench
     facts, of = bench.facts(), 4
     progress("memory", 0, of)
-    rates = {dtype: _start_of(dtype) for dtype in ITEMSIZE}
+    rates = tuple((dtype, _start_of(dtype)) for dtype in ELEMENTS)
     bandwidth = 2 * COPIED / bench.copy(COPIED) * 1e-9
     launch = bench.product((16, 16, 16), "float32") * 1e6
-    device = Device(facts.name, facts.processors, facts.memory, facts.l2, bandwidth, launch, 1.0, 1.0, *rates.values())
-    for i, dtype in enumerate(ITEMSIZE):
+    device = Device(facts.name, facts.processors, facts.memory, facts.l2, bandwidth, launch, 1.0, 1.0, rates)
+    for i, dtype in enumerate(ELEMENTS):
         progress(f"products of {dtype}", 1 + i, of)
-        device = replace(device, **{dtype: _rates(bench, device, dtype)})  # type: ignore[arg-type]  # the field of this name
+        device = device.with_rates(dtype, _rates(bench, device, dtype))
     progress("calls", 3, of)
     return replace(device, call=max(1.0, bench.call() * 1e6 - 3 * launch), scan=2 * launch + 10)
 
@@ -92,7 +92,7 @@ def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device
 def _start_of(dtype: str) -> ElementRates:
     """The tiles, and rates that are yet to be measured."""
     tiles = tuple(
-        TileRates(tile.m, tile.n, tile.blocks, 0.0, 0.5, ((1.0, 1.0),), 1.0, 1 / tile.blocks) for tile in KERNEL_TILES[ELEMENTS[dtype]]
+        TileRates(name, tile.m, tile.n, tile.blocks, 0.0, 0.5, ((1.0, 1.0),), 1.0, 1 / tile.blocks) for name, tile in TILES[dtype].items()
     )
     flat = ((1.0, UNKNOWN),)
     none = {"accumulating": 1.0, "epilogue": FREE, "scattered_epilogue": 1.0, "strip": 1.0}
@@ -106,10 +106,10 @@ def _tile_rates(bench: Bench, device: Device, dtype: str) -> tuple[TileRates, ..
     Of the epilogue of a full multiprocessor one block's is taken to be exposed.
     """
     measured = []
-    for number, own in enumerate(device.rates(dtype).tiles):
+    for own in device.rates(dtype).tiles:
         full = device.processors * own.blocks
         waves = (full, DEPTHS[0]), (full, DEPTHS[1]), (device.processors, DEPTHS[1])
-        times = (bench.product(_one_wave(own, tiles, depth), dtype, number) for tiles, depth in waves)
+        times = (bench.product(_one_wave(own, tiles, depth), dtype, own.name) for tiles, depth in waves)
         shallow, deep, single = (seconds - device.launch * 1e-6 for seconds in times)
         step = (deep - shallow) / (DEPTHS[1] - DEPTHS[0])
         start = max(0.0, shallow / step - DEPTHS[0])
@@ -127,22 +127,22 @@ def _one_wave(own: TileRates, tiles: int, depth: int) -> Extents:
 def _rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
     """The rates of one element type: first what the tiles cost, then how long large multiplies take beside that."""
     rates = replace(device.rates(dtype), tiles=_tile_rates(bench, device, dtype))
-    device = replace(device, **{dtype: rates})  # type: ignore[arg-type]  # the field of this name
-    sizes = [n for n in SIZES if 3 * n * n * ITEMSIZE[dtype] < SHARE_OF_MEMORY * device.memory]
+    device = device.with_rates(dtype, rates)
+    sizes = [n for n in SIZES if 3 * n * n * ELEMENTS[dtype].bytes < SHARE_OF_MEMORY * device.memory]
     product = tuple((float(n), _product_rate(device, dtype, n, bench.product((n, n, n), dtype))) for n in sizes if n >= LEAST_PRODUCT)
     library = tuple((float(n), 2e-12 * n**3 / (bench.library((n, n, n), dtype) - device.launch * 1e-6)) for n in sizes)
     even, uneven = (bench.library((n, n, n), dtype) / n**3 for n in (4096, 4095))
     rates = replace(rates, product=product, library=library, library_unaligned=min(1.0, even / uneven))
-    odd, device, tiles = (4096, 4097, 4097), replace(device, **{dtype: rates}), []  # type: ignore[arg-type]
-    for number, own in enumerate(rates.tiles):
-        aligned = product_seconds(PLAIN, odd, dtype, device, geometric_mean(*odd), tile=number)
-        tiles.append(replace(own, unaligned=min(1.0, aligned / bench.product(odd, dtype, number))))
+    odd, device, tiles = (4096, 4097, 4097), device.with_rates(dtype, rates), []
+    for own in rates.tiles:
+        aligned = product_seconds(PLAIN, odd, dtype, device, geometric_mean(*odd), tile=own.name)
+        tiles.append(replace(own, unaligned=min(1.0, aligned / bench.product(odd, dtype, own.name))))
     rates = replace(rates, tiles=tuple(tiles))
-    device = replace(device, **{dtype: rates})  # type: ignore[arg-type]
+    device = device.with_rates(dtype, rates)
     thin = (4096, 4097, 2)
     expected = product_seconds(PLAIN, thin, dtype, device, geometric_mean(*thin), False, tile=SMALL)
     rates = replace(rates, strip=min(1.0, expected / bench.product(thin, dtype, SMALL)))
-    return _memory_rates(bench, replace(device, **{dtype: rates}), dtype)  # type: ignore[arg-type]
+    return _memory_rates(bench, device.with_rates(dtype, rates), dtype)
 
 
 def _memory_rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
@@ -158,7 +158,7 @@ def _memory_rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
     scattered = min(1.0, statistics.median(narrow) / statistics.median(wide))
     epilogue = _epilogue(bench, device, dtype)
     share = min(1.0, _epilogue(bench, device, dtype, epilogue) / epilogue)
-    a_visit = ITEMSIZE[dtype] / (epilogue * 1e9) * at(rates.product, STREAMED_SIZE) * 1e12 / 2  # in steps of the inner dimension
+    a_visit = ELEMENTS[dtype].bytes / (epilogue * 1e9) * at(rates.product, STREAMED_SIZE) * 1e12 / 2  # in steps of the inner dimension
     tiles = tuple(replace(own, start=max(0.0, own.start - own.exposed * a_visit)) for own in rates.tiles)
     return replace(rates, streaming=streaming, scattered=scattered, epilogue=epilogue, scattered_epilogue=share, tiles=tiles)
 
@@ -190,7 +190,7 @@ def _epilogue(bench: Bench, device: Device, dtype: str, aligned_rate: float | No
     for work, seconds in zip(profile.works, bench.stages(schedule, size, dtype, LARGE), strict=True):
         if isinstance(work, ProductWork):
             arithmetic = product_seconds(replace(work, read=0, written=0), block, dtype, bare, size, aligned, tile=LARGE)
-            beyond, gigabytes = seconds - device.launch * 1e-6 - arithmetic, 1e-9 * block[0] * block[2] * ITEMSIZE[dtype]
+            beyond, gigabytes = seconds - device.launch * 1e-6 - arithmetic, 1e-9 * block[0] * block[2] * ELEMENTS[dtype].bytes
             visits = work.read + work.written - (work.products if aligned_rate is None else 0)
             paid = 0.0 if aligned_rate is None else work.products * gigabytes / aligned_rate
             if beyond > 0.05 * arithmetic:
@@ -229,7 +229,7 @@ class GpuBench:
         p = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
         return Facts(p["name"].decode(), int(p["multiProcessorCount"]), int(p["totalGlobalMem"]), int(p["l2CacheSize"]))
 
-    def product(self, extents: Extents, dtype: str, tile: int = USUAL) -> float:
+    def product(self, extents: Extents, dtype: str, tile: str = USUAL) -> float:
         """The plain product kernel."""
         a, b, c = _operands(extents, dtype)
         schedule = plain().schedule
@@ -243,7 +243,7 @@ class GpuBench:
         a, b, c = _operands(extents, dtype)
         return self._seconds(lambda: cupy.matmul(a, b, out=c), 50 if extents[0] < 1024 else 1)
 
-    def stages(self, schedule: Schedule, size: int, dtype: str, tile: int = USUAL) -> list[float]:
+    def stages(self, schedule: Schedule, size: int, dtype: str, tile: str = USUAL) -> list[float]:
         """Each stage."""
         return [self._seconds(step, 1) for step in _steps(schedule, *_operands((size, size, size), dtype), tile)]
 
@@ -274,7 +274,7 @@ def _operands(extents: Extents, dtype: str) -> tuple[Any, Any, Any]:
     return generator.standard_normal((m, k), dtype=dtype), generator.standard_normal((k, n), dtype=dtype), cupy.zeros((m, n), dtype)
 
 
-def _steps(schedule: Schedule, a: Any, b: Any, c: Any, tile: int = USUAL) -> list[Callable[[], None]]:
+def _steps(schedule: Schedule, a: Any, b: Any, c: Any, tile: str = USUAL) -> list[Callable[[], None]]:
     """The launches of a schedule on these arrays."""
     from bilinear.backends.cuda_executor import CudaExecutor
     from bilinear.backends.executor import allocate_workspace, lay_out

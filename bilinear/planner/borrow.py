@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Plan
 from bilinear.lowering.place import make_plan
 from bilinear.planner.choice import Candidate, Part, Problem
 from bilinear.planner.device import Device
-from bilinear.planner.model import ITEMSIZE, fastest_tile
+from bilinear.planner.model import fastest_tile
 from bilinear.planner.portfolio import FASTEST, RECURSE
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way
@@ -96,7 +97,7 @@ class Borrowing:
     def _plan(self, way: Way, extent: int) -> Plan:
         p, own = self.problem, outline(way)
         m, n = (p.m, extent) if self._by_columns else (extent, p.n)
-        return make_plan(own.frame, m, p.k, n, ITEMSIZE[p.dtype], frozenset(p.column_major), own.lifetimes)
+        return make_plan(own.frame, m, p.k, n, ELEMENTS[p.dtype].bytes, frozenset(p.column_major), own.lifetimes)
 
     def _timed(self, way: Way, extent: int) -> _Chain:
         seconds, tile = fastest_tile(outline(way).profile, self._plan(way, extent), self.problem.dtype, self.device)

@@ -7,8 +7,9 @@ from itertools import groupby
 from math import inf
 
 from bilinear.errors import fail
-from bilinear.ir.placement import INPUTS, MOST_EXTENT, USUAL
-from bilinear.planner.model import ITEMSIZE
+from bilinear.ir.element import ELEMENTS
+from bilinear.ir.placement import INPUTS, MOST_EXTENT
+from bilinear.ir.tile import USUAL
 from bilinear.version import __version__
 
 LIBRARIES = LIBRARY, CUBLAS, CUBLASLT = "library", "cublas", "cublaslt"
@@ -48,8 +49,8 @@ class Problem:
             raise fail(
                 "E543", f"the shape {extents} is not three integers from 1 to {MOST_EXTENT}", "give M, K and N of A (M x K) and B (K x N)"
             )
-        if self.dtype not in ITEMSIZE:
-            raise fail("E543", f"no plans for dtype={self.dtype!r}", f"choose one of {', '.join(ITEMSIZE)}")
+        if self.dtype not in ELEMENTS:
+            raise fail("E543", f"no plans for dtype={self.dtype!r}", f"choose one of {', '.join(ELEMENTS)}")
         if self.inputs not in INPUTS:
             raise fail("E513", f"inputs={self.inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
         if self.workspace is not None and not (isinstance(self.workspace, int) and self.workspace >= 0):
@@ -65,7 +66,7 @@ class Part:
     extent: int
     levels: tuple[str, ...]
     inputs: str
-    tile: int
+    tile: str
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,8 @@ class Candidate:
     With a `rest` it is `borrow` (temporaries in what is computed later). For the library's multiply it is one of `LIBRARIES`.
 
     `ms` is the predicted time, or that of a plan that was timed (None: not worth predicting), `workspace` exact bytes, `error` the bound
-    that always holds of max|C - A*B| / (max|A| max|B|) (None where nobody asked), `why` the reason why it was chosen or lost, `tile` that
-    of its products.
+    that always holds of max|C - A*B| / (max|A| max|B|) (None where nobody asked), `why` the reason why it was chosen or lost, `tile` the
+    name of the tile of its products.
 
     With a `rest` all that is said of the first rows of C (columns, where it lies by columns), as many as the rest leaves; its parts
     compute the others, one after the other, and until then what is not computed yet holds the temporaries.
@@ -91,7 +92,7 @@ class Candidate:
     workspace: int | None = None
     error: float | None = None
     why: str = ""
-    tile: int = USUAL
+    tile: str = USUAL
     rest: tuple[Part, ...] = ()
 
     @property

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from bilinear.errors import fail
-from bilinear.ir.number import UNIT_ROUNDOFF
-from bilinear.ir.placement import MOST_LEVELS, TILES, Plan
+from bilinear.ir.element import ELEMENTS
+from bilinear.ir.placement import MOST_LEVELS, Plan
+from bilinear.ir.tile import TILES
 from bilinear.lowering.place import core_of, make_plan
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.choice import LIBRARY, Candidate, Choice, Problem
 from bilinear.planner.device import Device
 from bilinear.planner.model import (
-    ITEMSIZE,
     Extents,
     ProductWork,
     each_tile,
@@ -172,7 +172,7 @@ class _Weighing:
             return None
         from bilinear.analysis.accuracy import classical_bound
 
-        u = UNIT_ROUNDOFF[self.problem.dtype]
+        u = ELEMENTS[self.problem.dtype].unit_roundoff
         return classical_bound(self.problem.k, u) * u
 
     def least_ms(self, way: Way) -> float:
@@ -185,7 +185,7 @@ class _Weighing:
     def block(self, way: Way) -> tuple[int, int, int]:
         """The extents of the finest blocks; at least 1."""
         p, grid = self.problem, outline(way).profile
-        m, k, n = core_of((grid.m, grid.k, grid.n), (p.m, p.k, p.n), ITEMSIZE[p.dtype])
+        m, k, n = core_of((grid.m, grid.k, grid.n), (p.m, p.k, p.n), ELEMENTS[p.dtype].bytes)
         return max(1, m // grid.m), max(1, k // grid.k), max(1, n // grid.n)
 
     def weigh(self, way: Way, least: float, best: Candidate) -> Candidate:
@@ -224,11 +224,11 @@ class _Weighing:
     def plan(self, way: Way) -> Plan:
         """How a way lies on the problem's operands."""
         p, own = self.problem, outline(way)
-        return make_plan(own.frame, p.m, p.k, p.n, ITEMSIZE[p.dtype], frozenset(p.column_major), own.lifetimes)
+        return make_plan(own.frame, p.m, p.k, p.n, ELEMENTS[p.dtype].bytes, frozenset(p.column_major), own.lifetimes)
 
-    def in_a_tile(self, way: Way, plan: Plan, seconds: float, tile: int) -> Candidate:
+    def in_a_tile(self, way: Way, plan: Plan, seconds: float, tile: str) -> Candidate:
         """A candidate that takes so long in a tile."""
-        workspace = plan.workspace_elements * ITEMSIZE[self.problem.dtype]
+        workspace = plan.workspace_elements * ELEMENTS[self.problem.dtype].bytes
         found = replace(_candidate(way), ms=seconds * 1e3, workspace=workspace, error=self.error(way), tile=tile)
         return replace(found, why=self.why_not(found))
 
@@ -249,7 +249,7 @@ class _Weighing:
     def error(self, way: Way) -> float | None:
         if self.problem.accuracy is None and not self.explain:
             return None
-        return way_error(way, self.problem.k, UNIT_ROUNDOFF[self.problem.dtype])
+        return way_error(way, self.problem.k, ELEMENTS[self.problem.dtype].unit_roundoff)
 
     def why_not(self, found: Candidate) -> str:
         """Why a candidate may not run, empty where it may."""
@@ -274,7 +274,7 @@ class _Weighing:
     @property
     def _operands(self) -> int:
         p = self.problem
-        return (p.m * p.k + p.k * p.n + p.m * p.n) * ITEMSIZE[p.dtype]
+        return (p.m * p.k + p.k * p.n + p.m * p.n) * ELEMENTS[p.dtype].bytes
 
 
 def _candidate(way: Way) -> Candidate:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from math import log
@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.placement import TILES
+from bilinear.ir.element import ELEMENTS
+from bilinear.ir.tile import TILES
 from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
-FORMAT = "bilinear-device/3"
+FORMAT = "bilinear-device/4"
 MOST = 1e18
 """Of any number of a description."""
 Table = tuple[tuple[float, float], ...]
@@ -26,7 +27,7 @@ Table = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class TileRates:
-    """What a device does with one tile of the product kernel: `rows` x `columns` of a result, computed by one block of threads.
+    """What a device does with one tile of the product kernel, known by its name: `rows` x `columns` of a result, by one block of threads.
 
     `blocks` of them fit on a multiprocessor. `start` is what beginning and ending a tile costs, in steps of the inner dimension, `lone`
     the speed of a multiprocessor with a single block, relative to a full one, `share` the rate of a full device by the size of a block,
@@ -34,6 +35,7 @@ class TileRates:
     epilogue that no other block's arithmetic hides.
     """
 
+    name: str
     rows: int
     columns: int
     blocks: int
@@ -48,7 +50,7 @@ class TileRates:
 class ElementRates:
     """What a device does with one element type.
 
-    `tiles` are those of the product kernel, as plans number them. `product` gives the kernel's rate in TFLOP/s when the device is full, by
+    `tiles` are those of the product kernel. `product` gives the kernel's rate in TFLOP/s when the device is full, by
     the size of the whole multiply (m k n)**(1/3), for a long multiply heats the device and lowers its clock. `library` gives the rate of
     the library's own multiply.
 
@@ -69,6 +71,10 @@ class ElementRates:
     library: Table
     library_unaligned: float
 
+    def tile(self, name: str) -> TileRates:
+        """The rates of the tile of this name."""
+        return next(own for own in self.tiles if own.name == name)
+
 
 @dataclass(frozen=True)
 class Device:
@@ -86,20 +92,33 @@ class Device:
     launch: float
     call: float
     scan: float
-    float32: ElementRates
-    float64: ElementRates
+    elements: tuple[tuple[str, ElementRates], ...]
+    """By the name of the element type."""
 
     def __hash__(self) -> int:
         """By a few fields: a plan is found again in microseconds, of which a hash of all tables would take half."""
         return hash((self.name, self.bandwidth, self.launch))
 
     def rates(self, dtype: str) -> ElementRates:
-        """The rates of an element type, `float32` or `float64`."""
-        return {"float32": self.float32, "float64": self.float64}[dtype]
+        """The rates of an element type; `KeyError` where none are known."""
+        for name, own in self.elements:
+            if name == dtype:
+                return own
+        raise KeyError(dtype)
+
+    def with_rates(self, dtype: str, rates: ElementRates) -> Device:
+        """The same device with other rates of an element type."""
+        return replace(self, elements=tuple((name, rates if name == dtype else own) for name, own in self.elements))
 
     def json(self) -> str:
         """The description as text, as `load_device` reads it."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
+        elements = {name: _rates_json(own) for name, own in self.elements}
+        return json.dumps({"format": FORMAT, **asdict(self), "elements": elements}, indent=1) + "\n"
+
+
+def _rates_json(rates: ElementRates) -> dict[str, Any]:
+    tiles = {own.name: {key: value for key, value in asdict(own).items() if key != "name"} for own in rates.tiles}
+    return {**asdict(rates), "tiles": tiles}
 
 
 def at(table: Table, key: float) -> float:
@@ -204,13 +223,17 @@ def _table(reader: _Reader, value: Any, name: str) -> Table:
     return table
 
 
-def _tiles(count: int, reader: _Reader, value: Any, name: str) -> tuple[TileRates, ...]:
-    reader.check(isinstance(value, list) and len(value) == count, f"{name} is no list of {count} tiles")
-    return tuple(TileRates(**{key: reader.field(own, key, read) for key, read in _TILE.items()}) for own in value)
+def _tiles(names: Collection[str], reader: _Reader, value: Any, name: str) -> tuple[TileRates, ...]:
+    reader.check(isinstance(value, dict) and value.keys() == set(names), f"{name} does not describe the tiles {', '.join(names)}")
+    return tuple(TileRates(tile, **{key: reader.field(value[tile], key, read) for key, read in _TILE.items()}) for tile in names)
+
+
+def _elements(reader: _Reader, value: Any, name: str) -> tuple[tuple[str, ElementRates], ...]:
+    return tuple((dtype, reader.field(value, dtype, _rates)) for dtype in ELEMENTS)
 
 
 def _rates(reader: _Reader, value: Any, name: str) -> ElementRates:
-    readers: dict[str, Callable[[_Reader, Any, str], Any]] = {"tiles": partial(_tiles, len(TILES[name])), **_RATES}
+    readers: dict[str, Callable[[_Reader, Any, str], Any]] = {"tiles": partial(_tiles, TILES[name]), **_RATES}
     facts: dict[str, Any] = {key: reader.field(value, key, read) for key, read in readers.items()}
     return ElementRates(**facts)
 
@@ -245,6 +268,5 @@ _DEVICE: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "launch": _not_negative,
     "call": _not_negative,
     "scan": _not_negative,
-    "float32": _rates,
-    "float64": _rates,
+    "elements": _elements,
 }

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import cbrt, ceil
 
-from bilinear.ir.placement import TILES, USUAL, Plan, Strip
+from bilinear.ir.element import ELEMENTS
+from bilinear.ir.placement import Plan, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
+from bilinear.ir.tile import TILES, USUAL
 from bilinear.planner.device import Device, TileRates, at
 
-ITEMSIZE = {"float32": 4, "float64": 8}
 Extents = tuple[int, int, int]
 """(m, k, n) of a multiply, in elements."""
 
@@ -87,12 +88,12 @@ def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
     return _beside_products(profile, plan, dtype, device) + _in_a_tile(profile, plan, dtype, device)
 
 
-def fastest_tile(profile: Profile, plan: Plan, dtype: str, device: Device) -> tuple[float, int]:
-    """Seconds that a plan takes in the tile that is fastest for it, and that tile."""
-    return min(each_tile(profile, plan, dtype, device))
+def fastest_tile(profile: Profile, plan: Plan, dtype: str, device: Device) -> tuple[float, str]:
+    """Seconds that a plan takes in the tile that is fastest for it, and that tile: of equally fast ones the first in the table."""
+    return min(each_tile(profile, plan, dtype, device), key=lambda found: found[0])
 
 
-def each_tile(profile: Profile, plan: Plan, dtype: str, device: Device) -> Iterator[tuple[float, int]]:
+def each_tile(profile: Profile, plan: Plan, dtype: str, device: Device) -> Iterator[tuple[float, str]]:
     """Seconds that a plan takes in each tile, and that tile."""
     beside = _beside_products(profile, plan, dtype, device)
     return ((beside + _in_a_tile(profile, replace(plan, tile=tile), dtype, device), tile) for tile in TILES[dtype])
@@ -102,7 +103,7 @@ def _beside_products(profile: Profile, plan: Plan, dtype: str, device: Device) -
     """What a plan takes in any tile."""
     seconds = device.call * 1e-6
     if plan.core[0] and profile.scans:
-        seconds += device.scan * 1e-6 + (plan.m * plan.k + plan.k * plan.n) * ITEMSIZE[dtype] / (device.bandwidth * 1e9)
+        seconds += device.scan * 1e-6 + (plan.m * plan.k + plan.k * plan.n) * ELEMENTS[dtype].bytes / (device.bandwidth * 1e9)
     return seconds + _stages(LinearWork, profile, plan, dtype, device)
 
 
@@ -119,17 +120,17 @@ def _stages(kind: type[Work], profile: Profile, plan: Plan, dtype: str, device: 
     return sum(profile.counts[work] * one for work, one in zip(works, stage_seconds(works, plan, dtype, device), strict=True))
 
 
-def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned: bool, tile: int) -> float:
+def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned: bool, tile: str) -> float:
     """A thin product by peeling, beside a core in a tile.
 
     The rest of the sum takes its traffic, that of C above all, or its arithmetic; others are as products.
     """
     m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
     if strip.inner[0]:
-        moved = (m * k + k * n + 2 * m * n) * ITEMSIZE[dtype]
+        moved = (m * k + k * n + 2 * m * n) * ELEMENTS[dtype].bytes
         arithmetic = 2 * m * k * n / (at(device.rates(dtype).product, size) * 1e12)
         return device.launch * 1e-6 + max(moved / (device.bandwidth * 1e9), arithmetic)
-    return product_seconds(ProductWork(1, 0, 1), (m, k, n), dtype, device, size, aligned, tile=strip.tile(tile))
+    return product_seconds(ProductWork(1, 0, 1), (m, k, n), dtype, device, size, aligned, tile=strip.tile(dtype, tile))
 
 
 def stage_seconds(works: Iterable[Work], plan: Plan, dtype: str, device: Device) -> tuple[float, ...]:
@@ -155,7 +156,7 @@ def linear_seconds(work: LinearWork, block: Extents, dtype: str, device: Device,
     seconds = device.launch * 1e-6
     for part in work.parts:
         streams = part.sources + part.targets
-        moved = part.places * streams * elements[part.shape] * ITEMSIZE[dtype]
+        moved = part.places * streams * elements[part.shape] * ELEMENTS[dtype].bytes
         seconds += moved / (at(rates.streaming, streams) * bandwidth)
     return seconds
 
@@ -168,11 +169,11 @@ def product_seconds(
     size: float,
     aligned: bool = True,
     results_aligned: bool = True,
-    tile: int = USUAL,
+    tile: str = USUAL,
 ) -> float:
     """Arithmetic in waves of tiles, and after it the traffic of the results; or the traffic of all operands, where that takes longer."""
-    rates, itemsize = device.rates(dtype), ITEMSIZE[dtype]
-    own = rates.tiles[tile]
+    rates, itemsize = device.rates(dtype), ELEMENTS[dtype].bytes
+    own = rates.tile(tile)
     bm, bk, bn = block
     tiles = work.products * ceil(bm / own.rows) * ceil(bn / own.columns)
     rate = at(rates.product, size) * at(own.share, geometric_mean(bm, bk, bn)) * 1e12
@@ -199,7 +200,7 @@ def library_seconds(extents: Extents, dtype: str, device: Device) -> float:
     m, k, n = extents
     rates = device.rates(dtype)
     rate = at(rates.library, geometric_mean(m, k, n)) * 1e12 * (1 if is_aligned(k, n, dtype) else rates.library_unaligned)
-    moved = (m * k + k * n + m * n) * ITEMSIZE[dtype]
+    moved = (m * k + k * n + m * n) * ELEMENTS[dtype].bytes
     return device.launch * 1e-6 + max(2 * m * k * n / rate, moved / (device.bandwidth * 1e9))
 
 
@@ -210,4 +211,4 @@ def geometric_mean(m: int, k: int, n: int) -> float:
 
 def is_aligned(k: int, n: int, dtype: str) -> bool:
     """Whether rows of k and of n elements are whole numbers of 16 bytes."""
-    return (k * ITEMSIZE[dtype]) % 16 == 0 and (n * ITEMSIZE[dtype]) % 16 == 0
+    return (k * ELEMENTS[dtype].bytes) % 16 == 0 and (n * ELEMENTS[dtype].bytes) % 16 == 0

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import asdict, fields
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.placement import MOST_LEVELS, TILES
+from bilinear.ir.placement import MOST_LEVELS
+from bilinear.ir.tile import TILES
 from bilinear.planner.choice import LIBRARIES, Candidate, Choice, Part, Problem
 from bilinear.planner.ways import hashes
 from bilinear.reading import read_bounded
@@ -20,7 +21,7 @@ from bilinear.writing import write_file
 
 MOST_COUNT = 2**80
 """More than the bytes of any workspace, for the largest extents, too."""
-FORMAT = "bilinear-plan/5"
+FORMAT = "bilinear-plan/6"
 
 
 def plan_json(choice: Choice) -> str:
@@ -103,7 +104,7 @@ def _check(choice: Choice) -> None:
         raise ValueError("its parts are not those of the result")
 
 
-def _check_fields(c: Candidate, tiles: Sequence[int]) -> None:
+def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
     texts = c.strategy, c.why, *c.all_levels, *(part.inputs for part in c.parts)
     counts = 0 if c.workspace is None else c.workspace, *(part.extent for part in c.rest)
     if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and 0 <= count < MOST_COUNT for count in counts):
@@ -111,7 +112,7 @@ def _check_fields(c: Candidate, tiles: Sequence[int]) -> None:
     if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error)) or c.ms == 0:
         raise ValueError("a time or an error is no such number")
     for tile in (part.tile for part in c.parts):
-        if type(tile) is not int or tile not in tiles:
+        if type(tile) is not str or tile not in tiles:
             raise ValueError(f"there is no tile {tile!r}")
 
 

@@ -6,8 +6,8 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.measurement import Benchmark, Measurement, Shape, is_slower
-from bilinear.planner.model import ITEMSIZE
 from bilinear.reporting.table import aligned
 from bilinear.visible import visible_lines
 
@@ -81,7 +81,7 @@ def is_square(row: Measurement) -> bool:
 
 def workspace_share(row: Measurement) -> float:
     """The workspace by the elements of C."""
-    return row.workspace / (row.shape[0] * row.shape[2] * ITEMSIZE[row.dtype])
+    return row.workspace / (row.shape[0] * row.shape[2] * ELEMENTS[row.dtype].bytes)
 
 
 def asked_name(row: Measurement) -> str:

@@ -10,6 +10,7 @@ from bilinear.codegen.program import Program
 from bilinear.errors import BilinearError
 from bilinear.explain.refused import RefusedError
 from bilinear.frontend import Loaded
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.prepare import MOST_PRODUCTS, Prepared, check_promise, is_runnable, prepare, proved, proved_schedule, require_levels
@@ -20,7 +21,7 @@ from bilinear.verify.proof_limits import TOO_LARGE
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
 
-DTYPES = ("float64", "float32")
+DTYPES = tuple(ELEMENTS)
 INNER = 4096
 """The inner extent for which errors are told."""
 LEVELS = 3

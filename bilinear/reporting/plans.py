@@ -15,9 +15,6 @@ SHOWN = 4
 """Candidates that are shown where nobody asks for an explanation."""
 HEADER = ("plan", "inputs", "strategy", "ms", "TFLOP/s", "workspace", "error bound", "why")
 TIMED_HEADER = ("shape", "dtype", "inputs", "fastest", "tile", "workspace", "ms", "library", "ratio")
-_SIZE_NAMES = ("usual", "large", "small")
-TILE_NAMES = (*_SIZE_NAMES, *(f"{name}, doubles" for name in _SIZE_NAMES))
-"""Of tiles by their numbers; `doubles`: products of floats on the matrix units for doubles."""
 Rows = list[tuple[str, ...]]
 """A table: the header, then the rows."""
 
@@ -49,7 +46,7 @@ def _timed_row(choice: Choice) -> tuple[str, ...]:
     p, chosen = choice.problem, choice.chosen
     library = next(candidate for candidate in choice.candidates if candidate.strategy == LIBRARY).ms or 0.0
     own = chosen.ms or library
-    what = (f"{p.m}x{p.k}x{p.n}", p.dtype, chosen.promise, chosen.name, TILE_NAMES[chosen.tile] if chosen.levels else "-")
+    what = (f"{p.m}x{p.k}x{p.n}", p.dtype, chosen.promise, chosen.name, chosen.tile if chosen.levels else "-")
     return (*what, _bytes(chosen.workspace or 0), f"{own:.4g}", f"{library:.4g}", f"{library / own:.2f}")
 
 
@@ -68,7 +65,7 @@ def pareto_rows(choice: Choice) -> Rows:
 def names(choice: Choice) -> dict[Candidate, str]:
     """The candidates for readers, with the tile of the products where nothing else tells two from each other."""
     alike = Counter(same for same, _ in {(_but_for_the_tile(c), c.tile) for c in choice.candidates})
-    return {c: f"{c.name} ({TILE_NAMES[c.tile]})" if alike[_but_for_the_tile(c)] > 1 else c.name for c in choice.candidates}
+    return {c: f"{c.name} ({c.tile})" if alike[_but_for_the_tile(c)] > 1 else c.name for c in choice.candidates}
 
 
 def _but_for_the_tile(c: Candidate) -> tuple[str, str, str]:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.element import ELEMENTS
 from bilinear.planner.choice import Choice, Problem
 from bilinear.planner.choose import make_choice, pinned_choice
 from bilinear.planner.device import Device, device_named, load_device
-from bilinear.planner.model import ITEMSIZE, is_aligned
+from bilinear.planner.model import is_aligned
 from bilinear.runtime.safety import has_gaps, is_by_column, lies_evenly, shares_memory
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _log() -> Logger:
 
 def _dtype_name(dtype: Any) -> str:
     """`float64` for what NumPy takes as a dtype; anything else as it is, to be refused by name."""
-    if isinstance(dtype, str) and dtype in ITEMSIZE:  # NumPy takes longer to name a dtype than a plan takes to be found again
+    if isinstance(dtype, str) and dtype in ELEMENTS:  # NumPy takes longer to name a dtype than a plan takes to be found again
         return dtype
     try:
         return str(np.dtype(dtype))
@@ -130,7 +131,7 @@ def choice_for(a: Any, b: Any, out: Any, dtype: Any, inputs: str, budget: int | 
 
     None (the library) where nothing is known or nothing else can run.
     """
-    if a.ndim < 2 or b.ndim < 2 or 0 in (*a.shape, *b.shape) or str(dtype) not in ("float32", "float64"):
+    if a.ndim < 2 or b.ndim < 2 or 0 in (*a.shape, *b.shape) or str(dtype) not in ELEMENTS:
         return None
     if not a.dtype == b.dtype == dtype or (out is not None and (out.dtype != dtype or shares_memory(out, a) or shares_memory(out, b))):
         return None

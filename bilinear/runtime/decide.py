@@ -10,6 +10,7 @@ import numpy as np
 
 from bilinear.backends.newest import keep
 from bilinear.errors import BilinearError
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Plan
 from bilinear.lowering.prepare import check_promise
 from bilinear.planner.choice import LIBRARY, Choice
@@ -127,7 +128,7 @@ def _why_library(asked: Asked, recipe: Recipe | None, dtype: Any, *operands: Any
         return "that was chosen, algorithm is auto, or levels is 0"
     if not asked.multiplies:
         return "alpha is 0, so nothing is multiplied"
-    if asked.on_gpu and dtype not in (np.float32, np.float64):
+    if asked.on_gpu and dtype.name not in ELEMENTS:
         return f"no kernels for {dtype}"
     if dtype.kind not in "fiuO" or dtype == np.float16 or any(x.dtype.kind not in "biufcO" for x in operands if x is not None):
         return f"no schedule runs on {dtype}"

@@ -9,8 +9,9 @@ from typing import Any
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.number import to_float
-from bilinear.ir.placement import USUAL, Plan
+from bilinear.ir.placement import Plan
 from bilinear.ir.schedule import ProductStage
+from bilinear.ir.tile import USUAL
 from bilinear.lowering.coefficients import coefficients_of, require_elements
 from bilinear.lowering.place import borrowing, choose_levels, make_plan
 from bilinear.lowering.prepare import Level, prepare, prepare_levels
@@ -48,7 +49,7 @@ class Recipe:
     algorithms: tuple[Loaded, ...]
     levels: int | str
     inputs: str
-    tile: int = USUAL
+    tile: str = USUAL
     rest: Recipe | None = None
     left: int = 0
     by_columns: bool = False
@@ -132,7 +133,7 @@ def _fitted(
     extents: tuple[int, int, int],
     dtype: Any,
     by_column: frozenset[str],
-    tile: int,
+    tile: str,
     device: Same | None,
 ) -> Plan:
     each = tuple(Level(same.what.scheme, same.what.schedule) for same in algorithms)

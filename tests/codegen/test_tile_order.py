@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from codegen.emulated import ELEMENT_OF, c_types
+from codegen.emulated import c_types
 
 from bilinear.backends.bound_launches import MOST_BLOCKS, MOST_DEPTH, grid_blocks
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
 from bilinear.emulator import compile_on_cpu, skip_reason
 from bilinear.errors import BilinearError
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import Cover, Grid, ProductKernel
-from bilinear.ir.placement import TILES
+from bilinear.ir.tile import LARGE, SMALL, USUAL
 from bilinear.lowering.prepare import plain
 
 BAND = 8
@@ -36,11 +37,11 @@ def place(tile: int, tiles_m: int, tiles_n: int) -> tuple[int, int]:
 
 
 @pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
-@pytest.mark.parametrize(("dtype", "tile"), [("float64", 2), ("float32", 0), ("float32", 1), ("float32", 5)])
-def test_tiles_lie_where_they_should_at_any_extent(dtype: str, tile: int) -> None:
-    (launch,) = schedule_to_launches(plain().schedule, ELEMENT_OF[dtype], tile)
+@pytest.mark.parametrize(("dtype", "tile"), [("float64", SMALL), ("float32", USUAL), ("float32", LARGE), ("float32", "doubles-small")])
+def test_tiles_lie_where_they_should_at_any_extent(dtype: str, tile: str) -> None:
+    (launch,) = schedule_to_launches(plain().schedule, ELEMENTS[dtype], tile)
     kernel = launch.kernel
-    assert isinstance(kernel, ProductKernel) and tile in TILES[dtype]
+    assert isinstance(kernel, ProductKernel)
     types = {kernel.name: c_types(kernel), "probe": ["long long", "long long", "unsigned *", "int", "long long *"]}
     module = compile_on_cpu(render(kernel) + PROBE, types)
     m, n, most = kernel.tile.m, kernel.tile.n, MOST_BLOCKS[0]

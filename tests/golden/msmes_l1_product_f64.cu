@@ -133,6 +133,8 @@ __device__ __forceinline__ bool in_lanes(const Real* base, Index row, Index colu
     return column == 1 && row % LANES == 0 && reinterpret_cast<unsigned long long>(base) % sizeof(Lanes) == 0;
 }
 
+static_assert(STAGES * (SLICE_A + SLICE_B) == 8192, "slices are not what the launch takes shared memory for");
+
 // Where a tile of the result (bm x bn) begins; false behind the last one. A launch has fewer than 2^31 of them, so they are counted in 32 bits.
 __device__ __forceinline__ bool find_tile(unsigned tile, Index bm, Index bn, Index& row, Index& column)
 {

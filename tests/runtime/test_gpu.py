@@ -18,7 +18,7 @@ from bilinear.backends.cublas import SHORT_SUM, multiply_of, suits_lt
 from bilinear.backends.cublas_lt import launch_of
 from bilinear.backends.gemm import gemm_of
 from bilinear.errors import BilinearError
-from bilinear.ir.placement import LARGE, TILES, USUAL
+from bilinear.ir.tile import LARGE, TILES, USUAL
 from bilinear.planner.choice import Part
 
 pytestmark = pytest.mark.gpu
@@ -93,7 +93,7 @@ def test_a_plan_of_different_levels_is_exact(levels: tuple[str, ...], inputs: st
 
 @pytest.mark.parametrize(("dtype", "tile"), [(dtype, tile) for dtype in TILES for tile in TILES[dtype]])
 @pytest.mark.parametrize("shape", SHAPES[:3])
-def test_every_tile_is_exact(shape: tuple[int, int, int], tile: int, dtype: str) -> None:
+def test_every_tile_is_exact(shape: tuple[int, int, int], tile: str, dtype: str) -> None:
     m, k, n = shape
     x, y = integers((m, k), 1), integers((k, n), 2)
     choice = bilinear.plan(m, k, n, dtype, device="h200", levels=("winograd",))
@@ -105,7 +105,7 @@ def test_every_tile_is_exact(shape: tuple[int, int, int], tile: int, dtype: str)
 
 
 @pytest.mark.parametrize(("dtype", "tile"), [(dtype, tile) for dtype in TILES for tile in TILES[dtype]])
-def test_rows_that_begin_anywhere_are_exact(tile: int, dtype: str) -> None:
+def test_rows_that_begin_anywhere_are_exact(tile: str, dtype: str) -> None:
     """Views in NaN whose rows begin at any multiple of an element, of several tiles and slices; the result lies in one, too."""
     m, k, n = 300, 129, 261
     x, y = integers((m, k), 1), integers((k, n), 2)

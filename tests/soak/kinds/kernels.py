@@ -16,11 +16,12 @@ from soak.command import drawn
 
 from bilinear.backends.executor import execute
 from bilinear.driver import Algorithm
-from bilinear.emulator import ORDERS, LaunchError, guarded, guarded_empty
+from bilinear.emulator import ORDERS, LaunchError, guarded, guarded_empty, skip_reason
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
-from bilinear.ir.placement import TILES, Plan
+from bilinear.ir.placement import Plan
 from bilinear.ir.schedule import Schedule
+from bilinear.ir.tile import TILES
 from bilinear.lowering.place import make_plan
 from bilinear.lowering.prepare import prepare
 from bilinear.source import Source
@@ -36,6 +37,7 @@ ALGORITHMS = (
     *(("winograd_in_place", "restore", 1), ("hopcroft_kerr", "preserve", 1), ("hopcroft_kerr_in_place", "restore", 1)),
     *(("laderman", "preserve", 1), ("laderman_in_place", "restore", 1), ("split_k", "preserve", 2), ("classical", "restore", 1)),
 )
+__all__ = ["run", "skip_reason"]
 LARGE = {"float32": (31, 32, 53, 63, 64, 100), "float64": (31, 32, 53, 62, 63, 64, 127, 128, 200)}
 """Powers of two as coefficients, which a float holds exactly, and an integer of C may not."""
 
@@ -48,7 +50,7 @@ class Setting:
     schedule: Schedule
     inputs: str
     dtype: str
-    tile: int
+    tile: str
 
 
 def run(case: Case) -> str:

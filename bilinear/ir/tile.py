@@ -1,0 +1,127 @@
+"""Tiles: how a block of threads computes its part of a product, with which instruction, on which unit of the chip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bilinear.ir.element import FLOAT32, FLOAT64, Element, Precision
+
+USUAL, LARGE, SMALL = "usual", "large", "small"
+"""Sizes of tiles: every unit has one of each."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A multiply instruction: sum (m x n) += left (m x k) * right (k x n) by `lanes` threads, and the unit that runs it.
+
+    `since` is the first compute capability, times ten, that has it. Raises `ValueError` for what no instruction can be.
+    """
+
+    name: str
+    unit: str
+    multiplied: Element
+    accumulated: Element
+    shape: tuple[int, int, int]
+    lanes: int
+    since: int
+
+    def __post_init__(self) -> None:
+        m, n, _ = self.shape
+        if min(self.shape) < 1 or self.lanes not in (1, 32, 128) or m * n % self.lanes:
+            raise ValueError(f"{self.name}: {self.lanes} threads cannot share sums of {m} x {n}")
+        if self.accumulated.significand < self.multiplied.significand:
+            raise ValueError(f"{self.name}: sums of {self.accumulated} are narrower than what is multiplied")
+
+
+FMA_FLOAT32 = Instruction("fma.rn.f32", "float32 pipes", FLOAT32, FLOAT32, (1, 1, 1), 1, 0)
+MMA_FLOAT64 = Instruction("mma.m16n8k8.f64", "float64 matrix units", FLOAT64, FLOAT64, (16, 8, 8), 32, 90)
+"""Before sm_90 the text does the same by four of `mma.m8n8k4.f64`, which sm_80 has."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """An m x n tile of the result in slices of depth k, `stages` of which are under way, by m_warps x n_warps warps.
+
+    `name` is unique among the tiles of an element type. Registers are limited so that `blocks` blocks of threads fit on a multiprocessor.
+    """
+
+    name: str
+    size: str
+    m: int
+    n: int
+    k: int
+    m_warps: int
+    n_warps: int
+    stages: int
+    blocks: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.m_warps * self.n_warps
+
+
+@dataclass(frozen=True)
+class SimtTile(Tile):
+    """Multiply with ordinary instructions; a warp's threads are 4 x 8."""
+
+    instruction: Instruction = FMA_FLOAT32
+    template: str = field(default="product_simt.cu.j2", init=False)
+
+    def slice_elements(self, lanes: int) -> int:
+        """Elements of a slice of both operands in shared memory; `lanes` elements more in a row of A spread its copies over the banks."""
+        return self.k * (self.m + lanes + self.n)
+
+
+@dataclass(frozen=True)
+class MmaTile(Tile):
+    """Multiply on matrix units; narrower elements are converted to what these multiply, and the sum of a product is rounded once."""
+
+    instruction: Instruction = MMA_FLOAT64
+    template: str = field(default="product_mma.cu.j2", init=False)
+
+    def slice_elements(self, lanes: int) -> int:
+        """Elements of a slice of both operands in shared memory; rows of floats, which may begin anywhere, are `lanes` longer."""
+        longer = lanes if lanes > 2 else 0
+        return self.m * (self.k + longer) + self.k * (self.n + longer)
+
+
+ProductTile = SimtTile | MmaTile
+
+_FLOAT32 = (
+    SimtTile(USUAL, USUAL, m=64, n=128, k=16, m_warps=2, n_warps=2, stages=3, blocks=3),
+    SimtTile(LARGE, LARGE, m=128, n=256, k=16, m_warps=2, n_warps=4, stages=3, blocks=1),
+    SimtTile(SMALL, SMALL, m=32, n=64, k=32, m_warps=1, n_warps=2, stages=3, blocks=6),
+    MmaTile("doubles-usual", USUAL, m=64, n=64, k=32, m_warps=2, n_warps=2, stages=3, blocks=3),
+    MmaTile("doubles-large", LARGE, m=64, n=128, k=32, m_warps=2, n_warps=2, stages=3, blocks=2),
+    MmaTile("doubles-small", SMALL, m=32, n=32, k=32, m_warps=2, n_warps=1, stages=3, blocks=8),
+)
+_FLOAT64 = (
+    MmaTile(USUAL, USUAL, m=64, n=64, k=32, m_warps=2, n_warps=2, stages=2, blocks=3),
+    MmaTile(LARGE, LARGE, m=128, n=128, k=32, m_warps=4, n_warps=2, stages=2, blocks=1),
+    MmaTile(SMALL, SMALL, m=32, n=32, k=32, m_warps=2, n_warps=2, stages=3, blocks=4),
+)
+TILES: dict[str, dict[str, ProductTile]] = {
+    FLOAT32.name: {tile.name: tile for tile in _FLOAT32},
+    FLOAT64.name: {tile.name: tile for tile in _FLOAT64},
+}
+"""By element type and name, the tiles of the product kernel; those named by their size alone run on the type's own unit."""
+
+
+def beside(dtype: str, name: str, size: str) -> str:
+    """The name of the tile of another size that runs on the same unit."""
+    unit = TILES[dtype][name].instruction.unit
+    return next(tile.name for tile in TILES[dtype].values() if (tile.instruction.unit, tile.size) == (unit, size))
+
+
+def tile_on(dtype: str, unit: str, size: str = USUAL) -> str:
+    """The name of the tile of a size for an element type on a unit; raises `KeyError` where there is none."""
+    for tile in TILES[dtype].values():
+        if (tile.instruction.unit, tile.size) == (unit, size):
+            return tile.name
+    raise KeyError(f"no {size} tile of {dtype} runs on {unit}")
+
+
+def precision_of(element: Element, tile: ProductTile) -> Precision:
+    """In which types a product of such elements runs in a tile."""
+    return Precision(element, tile.instruction.multiplied, tile.instruction.accumulated, element)
