@@ -22,6 +22,7 @@ from bilinear.codegen.render import environment
 from bilinear.emulator import compile_on_cpu, field
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.number import nearest
 from bilinear.lowering.place import make_plan
 from bilinear.lowering.prepare import prepare
@@ -30,7 +31,6 @@ INTEGERS = [2**24, 2**24 + 1, 2**24 + 3, 2**53, 2**53 + 1, 2**62 - 1, 2**63 - 1,
 HELD = [Fraction(1), Fraction(-1, 3), Fraction(2**24, 3), Fraction(7, 2**24)]
 VALUES = [*HELD, *(Fraction(s * x) for x in INTEGERS for s in (1, -1)), *(Fraction(-1, x) for x in INTEGERS[:-1])]
 QUOTIENTS = [Fraction(x, y) for x in INTEGERS for y in (3, 2**24 + 1, 2**63 - 25, 10**30)]
-ELEMENTS = {"float32": "float", "float64": "double"}
 
 
 def rounded(value: Fraction, dtype: str) -> float:
@@ -61,11 +61,11 @@ def test_texts_are_these_numbers_and_over_the_field_the_rationals(dtype: str) ->
     texts = [environment().filters["constant"](value, ELEMENTS[dtype]) for value in values]
     assert not any(abs(int(number)) > 2**24 for text in texts for number in re.findall(r"Real\((-?[0-9]+)\)", text))
     template = "\n".join((Path(__file__).parents[2] / "templates" / "linear.cu.j2").read_text().splitlines()[2:9])
-    head = template.replace("{{ kernel.element }}", ELEMENTS[dtype])
+    head = template.replace("{{ kernel.element.cuda }}", ELEMENTS[dtype].cuda)
     body = " ".join(f"z[{i}] = {text};" for i, text in enumerate(texts))
     source = f'{head}\nextern "C" __global__ void k(Real* z)\n{{ {body} }}\n'
     z = np.zeros(len(values), dtype)
-    compile_on_cpu(source, {"k": [f"{ELEMENTS[dtype]} *"]}).launch("k", 1, 1, [z])
+    compile_on_cpu(source, {"k": [f"{ELEMENTS[dtype].cuda} *"]}).launch("k", 1, 1, [z])
     assert z.tolist() == [rounded(value, dtype) for value in values]
     words = np.zeros(len(values), np.uint64)
     flags, types = (f"-DREAL={field.ELEMENT}",), {"k": [f"{field.ELEMENT} *"]}

@@ -20,6 +20,7 @@ from bilinear.backends.gemm import gemm_of
 from bilinear.errors import BilinearError
 from bilinear.ir.tile import LARGE, TILES, USUAL
 from bilinear.planner.choice import Part
+from bilinear.planner.ways import hashes
 
 pytestmark = pytest.mark.gpu
 
@@ -179,7 +180,8 @@ def chained(m: int, k: int, n: int, dtype: str, inputs: str, order: str) -> Any:
     last = Part(700, ("msmes",), inputs, LARGE) if inputs == "restore" else Part(700, ("classical",), inputs, LARGE)
     first = replace(known.chosen, workspace=0, rest=(Part(400, ("winograd_depth_first",), "preserve", USUAL), last))
     by_column = ("C",) if order == "F" else ()
-    return replace(known, problem=replace(known.problem, inputs=inputs, column_major=by_column), candidates=(first,))
+    problem = replace(known.problem, inputs=inputs, column_major=by_column)
+    return replace(known, problem=problem, candidates=(first,), sha256=hashes(first.all_levels))
 
 
 def test_nothing_is_allocated_in_place_after_warm_up() -> None:
