@@ -60,7 +60,7 @@ def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, 
 
     `workspace` is the plan's buffer as `allocate_workspace` gives it (allocated here by default); where the schedule overwrites C, beta
     is 0. Everything is allocated before the first write. Strips run first (but see `parts_of`), while A and B are still the caller's.
-    Where the plan writes A and B, every signal waits for the end of a stage; if its handler raises, the inverse of the stages that have
+    Where the plan writes A and B, a signal waits for the end of a stage; if its handler raises, the inverse of the stages that have
     run brings A and B back (to rounding) before the exception leaves. After the last stage C is complete, and an interrupt finds A and B
     as the plan leaves them. An error inside a stage becomes a `StageError` that lists the blocks that are not what they were; an
     exception that is no error, such as an interrupt of a plan that never writes A and B, leaves as it is, with that list as its note.

@@ -18,8 +18,12 @@ else:  # where `signal` looks for every handler in an enumeration, which takes l
 
 Deliver = Callable[[], None]
 
-_NUMBERS = (*(number for number in range(1, signal.NSIG) if number != signal.SIGINT), signal.SIGINT)
-"""All signals, Ctrl-C last: those that are given back before it are safe from what its handler raises."""
+_NAMES = ("SIGHUP", "SIGQUIT", "SIGTERM", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGCHLD", "SIGINT")
+_NUMBERS = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
+"""The signals that programs handle, Ctrl-C last: those that are given back before it are safe from what its handler raises.
+
+To ask for the handlers of all 64 would take longer than a launch.
+"""
 
 
 def nothing() -> None:
@@ -27,7 +31,7 @@ def nothing() -> None:
 
 
 class HeldSignals:
-    """Hold back, inside the block, every signal that Python handles; the value calls the handlers of those that came, which may raise.
+    """Hold back, inside the block, the signals of `_NUMBERS` that Python handles; the value calls the handlers of those that came, which may raise.
 
     What came last is delivered at the end. Where the block is left by an exception, another one of its type changes nothing. Only the main
     thread handles signals, so that there is nothing to hold back in others.
