@@ -31,10 +31,10 @@ def nothing() -> None:
 
 
 class HeldSignals:
-    """Hold back, inside the block, the signals of `_NUMBERS` that Python handles; the value calls the handlers of those that came, which may raise.
+    """Hold back, inside the block, the signals of `_NUMBERS` that Python handles.
 
-    What came last is delivered at the end. Where the block is left by an exception, another one of its type changes nothing. Only the main
-    thread handles signals, so that there is nothing to hold back in others.
+    The value calls the handlers of those that came, which may raise. What came last is delivered at the end. Where the block is left by
+    an exception, another one of its type changes nothing. Only the main thread handles signals: in others nothing is held back.
     """
 
     def __enter__(self) -> Deliver:

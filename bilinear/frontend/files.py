@@ -15,6 +15,8 @@ from bilinear.source import Source
 SUFFIX = ".bl"
 MOST_BYTES = 4 * 2**20
 """Size of a file that is read."""
+BYTE_ORDER_MARK = "\ufeff"
+"""What some editors write before a text; it is no part of the first line."""
 
 
 class Place(Enum):
@@ -109,7 +111,7 @@ def _read_bytes(path: Path) -> bytes:
 
 def _source(path: Path, data: bytes) -> Source:
     try:
-        return Source(str(path), data.decode("utf-8"))
+        return Source(str(path), data.decode("utf-8").removeprefix(BYTE_ORDER_MARK))
     except UnicodeDecodeError as error:
         raise fail("E123", f"{path} is not UTF-8: byte {error.start} does not decode", "save the file as UTF-8") from None
 
