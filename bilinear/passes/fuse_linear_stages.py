@@ -75,7 +75,7 @@ class _Run:
         if end == begin + 1:
             return last
         before = self.fused(begin, end - 1)
-        if before is None or (self.schedule.adds_to_c and _writes_c(before) and _writes_c(last)):
+        if before is None or (_keeps(before) and _keeps(last)):
             return None
         return self._composed(before, last, _read(self.schedule.stages[end:]))
 
@@ -110,8 +110,9 @@ def _fits(part: BlockMap) -> bool:
     return evaluate(part.map, own_inputs(part)).live <= MOST_LIVE
 
 
-def _writes_c(stage: LinearStage) -> bool:
-    return any(target.space == "C" for m in stage.maps for target in m.targets)
+def _keeps(stage: LinearStage) -> bool:
+    """Whether a map adds to what a block holds: a second one would have to add to what the first leaves there."""
+    return any(kept for m in stage.maps for kept in m.kept)
 
 
 def _read(stages: Sequence[Stage]) -> set[Block]:

@@ -1,37 +1,42 @@
-"""Mark first writes: the first write of each block of C carries beta.
+"""Mark first writes: the first write of each block of C keeps beta times what was there, every later one keeps it once.
 
-Before: a schedule without contention inside a stage. After: the same, with exactly one write of every block of C marked as its first,
-be it a product or a map. Workspaces, and schedules that overwrite C or scale for themselves, are left as they are: who makes them says
-where they start anew.
+Before: a schedule without contention inside a stage, whose writes of C keep what was there. After: the same, and every block of C has
+beta in exactly one write, be it a product or a map. Writes of workspaces, and schedules that overwrite C or scale for themselves, are left
+as they are: who makes them says where they start anew.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from bilinear.ir.schedule import Block, ProductStage, Schedule, Stage, Target
+from bilinear.ir.number import Coefficient
+from bilinear.ir.schedule import BETA, AnySchedule, Block, ProductStage, ScaledSchedule, Stage
+
+S = TypeVar("S", bound=AnySchedule)
 
 
-def mark_first_writes(schedule: Schedule) -> Schedule:
-    """The schedule with the first ordered write of every block of C marked."""
-    if not schedule.adds_to_c:
+def mark_first_writes(schedule: S) -> S:
+    """The schedule with beta in the first ordered write of every block of C."""
+    if isinstance(schedule, ScaledSchedule) or schedule.overwrites:
         return schedule
     seen: set[Block] = set()
 
-    def mark(target: Target) -> Target:
-        if target.block.space != "C":
-            return target
-        first = target.block not in seen
-        seen.add(target.block)
-        return replace(target, first=first)
+    def marked(blocks: Sequence[Block], kept: Sequence[Coefficient]) -> tuple[Coefficient, ...]:
+        factors = tuple(k if b.space != "C" else 1 if b in seen else BETA for b, k in zip(blocks, kept, strict=True))
+        seen.update(blocks)
+        return factors
 
     stages: list[Stage] = []
     for stage in schedule.stages:
         if isinstance(stage, ProductStage):
-            products = tuple(replace(p, targets=tuple(mark(t) for t in p.targets)) for p in stage.products)
-            stages.append(ProductStage(products))
+            products = []
+            for product in stage.products:
+                targets = product.targets
+                factors = marked([t.block for t in targets], [t.kept for t in targets])
+                products.append(replace(product, targets=tuple(replace(t, kept=k) for t, k in zip(targets, factors, strict=True))))
+            stages.append(ProductStage(tuple(products)))
         else:
-            results = {target for m in stage.maps for target in m.targets if target.space == "C"}
-            stages.append(replace(stage, first=frozenset(results - seen)))
-            seen |= results
+            stages.append(replace(stage, maps=tuple(replace(m, kept=marked(m.targets, m.kept)) for m in stage.maps)))
     return replace(schedule, stages=tuple(stages))

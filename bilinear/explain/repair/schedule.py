@@ -19,7 +19,7 @@ from bilinear.explain.repair.edits import KINDS
 from bilinear.explain.repair.join import PRIME, Array, Join, Side, has_residue, residue
 from bilinear.explain.repair.step_edits import StepEdit, step_edits
 from bilinear.explain.repair.steps import LinearStep, ProductStep, Step, Steps, read_steps
-from bilinear.ir.schedule import Block, Schedule
+from bilinear.ir.schedule import AnySchedule, Block, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
 from bilinear.verify.schedule import prove_schedule
@@ -37,7 +37,7 @@ MOST_STEPS = 50_000
 Repair = tuple[StepEdit, ...]
 
 
-def search_schedule_repairs(schedule: Schedule, scheme: Scheme) -> tuple[tuple[Repair, ...], int, int]:
+def search_schedule_repairs(schedule: AnySchedule, scheme: Scheme) -> tuple[tuple[Repair, ...], int, int]:
     """The repairs of the fewest edits, the closest to the text first; how many there are; up to how many edits all were tried.
 
     At most three edits are combined, two of them on one of A, B and the targets. Every repair that is returned is proved.
@@ -63,7 +63,7 @@ def search_schedule_repairs(schedule: Schedule, scheme: Scheme) -> tuple[tuple[R
 
 def _proved(steps: Steps, scheme: Scheme, ordered: Sequence[Repair]) -> tuple[tuple[Repair, ...], int]:
     """The repairs that are proved, and how many there are; of those that give one schedule only the first counts."""
-    different: dict[Schedule, Repair] = {}
+    different: dict[AnySchedule, Repair] = {}
     for repair in ordered[:MOST_PROVED]:
         repaired = with_step_edits(steps, repair)
         if repaired not in different and _holds(repaired, scheme):
@@ -71,7 +71,7 @@ def _proved(steps: Steps, scheme: Scheme, ordered: Sequence[Repair]) -> tuple[tu
     return tuple(different.values()), len(different) + max(0, len(ordered) - MOST_PROVED)
 
 
-def _holds(schedule: Schedule, scheme: Scheme) -> bool:
+def _holds(schedule: AnySchedule, scheme: Scheme) -> bool:
     try:
         return prove_schedule(schedule, scheme).holds
     except BilinearError:  # too large: no repair that anybody could prove
