@@ -68,7 +68,7 @@ def test_a_part_of_too_much_work_is_cut(monkeypatch: pytest.MonkeyPatch) -> None
 def test_stages_that_both_add_to_c_stay_apart() -> None:
     """A map into C adds to what is there; the product of two maps would forget what the first one added."""
     c, copy = Block("C", 0, 0), LinearMap(1, (((0, 1),),))
-    stages = tuple(LinearStage((BlockMap((Block("M", i, 0),), (c,), copy),)) for i in range(2))
+    stages = tuple(LinearStage((BlockMap((Block("M", i, 0),), (c,), copy, kept=(1,)),)) for i in range(2))
     schedule = Schedule("twice", "plain", 1, 1, 1, stages, (Space("M", "C", 2, 1),))
     assert fuse_linear_stages(schedule).stages == stages
 
@@ -78,7 +78,7 @@ def test_a_form_over_blocks_of_another_size_waits_for_them() -> None:
     a11, a12, c11 = Block("A", 0, 0), Block("A", 0, 1), Block("C", 0, 0)
     total = LinearMap(2, (((0, 1), (1, 1)),))
     stages = (LinearStage((BlockMap((a11, a12), (a11,), total),)), LinearStage((BlockMap((a11, a12), (c11,), total),)))
-    schedule = Schedule("scratch", "naive2x2", 2, 2, 2, stages, overwrites=True)
+    schedule = Schedule("scratch", "naive2x2", 2, 2, 2, stages)
     assert fuse_linear_stages(schedule).stages == stages
 
 

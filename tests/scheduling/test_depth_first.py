@@ -119,7 +119,7 @@ def test_every_product_is_one_stage_and_overwrites_one_block(name: str, accumula
     stages = list(products(schedule))
     assert len(stages) == load(name).scheme.rank and all(len(stage.products) == 1 for stage in stages)
     targets = [target for stage in stages for p in stage.products for target in p.targets]
-    assert len(targets) == len(stages) and all(target.first for target in targets)
+    assert len(targets) == len(stages) and not any(target.kept == 1 for target in targets)
     assert not accumulate or all(target.block.space != "C" for target in targets)
 
 
@@ -269,7 +269,7 @@ def test_stages_are_merged_where_that_costs_no_memory() -> None:
         return LinearStage(tuple(BlockMap((source,), (target,), LinearMap(1, (((0, 1),),))) for source, target in pairs))
 
     def multiplied(left: Block, right: Block, target: Block) -> ProductStage:
-        return ProductStage((Product(left, right, (Target(target, first=True),)),))
+        return ProductStage((Product(left, right, (Target(target, kept=0),)),))
 
     def stages() -> list[Stage]:
         """A product beside C that is copied into C, then one of two sums."""

@@ -414,15 +414,15 @@ def test_why_a_schedule_cannot_recurse_in_place(head: str, lines: tuple[str, ...
     ("more", "why"),
     [
         ((), ""),
-        ((False,), "A11*B11 in stage 2 adds to what C11 holds, which every inner level overwrites"),
-        ((True, True), "A11*B11 in stage 2 has 2 targets, and the schedule one result"),
+        ((1,), "A11*B11 in stage 2 adds to what C11 holds, which every inner level overwrites"),
+        ((0, 0), "A11*B11 in stage 2 has 2 targets, and the schedule one result"),
     ],
 )
-def test_why_a_schedule_that_overwrites_c_cannot_recurse_in_place(more: tuple[bool, ...], why: str) -> None:
+def test_why_a_schedule_that_overwrites_c_cannot_recurse_in_place(more: tuple[int, ...], why: str) -> None:
     """C is lost in every inner level, so the products of the level above must overwrite a block each."""
     a, b, c = Block("A", 0, 0), Block("B", 0, 0), Block("C", 0, 0)
-    stages = [ProductStage((Product(a, b, tuple(Target(c, 1, first=first) for first in marks)),)) for marks in ((True,), more) if marks]
-    schedule = Schedule("s", "plain", 1, 1, 1, tuple(stages), in_place=True, restores=("A", "B"), overwrites=True)
+    stages = [ProductStage((Product(a, b, tuple(Target(c, 1, kept) for kept in factors)),)) for factors in ((0,), more) if factors]
+    schedule = Schedule("s", "plain", 1, 1, 1, tuple(stages), in_place=True, restores=("A", "B"))
     assert why_not_recursive(schedule, ("A", "B")) == why
 
 
