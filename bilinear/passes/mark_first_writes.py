@@ -7,12 +7,11 @@ as they are: who makes them says where they start anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from bilinear.ir.number import Coefficient
-from bilinear.ir.schedule import BETA, AnySchedule, Block, ProductStage, ScaledSchedule, Stage
+from bilinear.ir.schedule import BETA, AnySchedule, Block, LinearStage, ProductStage, ScaledSchedule, Stage
 
 S = TypeVar("S", bound=AnySchedule)
 
@@ -23,20 +22,19 @@ def mark_first_writes(schedule: S) -> S:
         return schedule
     seen: set[Block] = set()
 
-    def marked(blocks: Sequence[Block], kept: Sequence[Coefficient]) -> tuple[Coefficient, ...]:
-        factors = tuple(k if b.space != "C" else 1 if b in seen else BETA for b, k in zip(blocks, kept, strict=True))
-        seen.update(blocks)
-        return factors
+    def marked(block: Block, kept: Coefficient) -> Coefficient:
+        if block.space != "C":
+            return kept
+        begun = block in seen
+        seen.add(block)
+        return 1 if begun else BETA
 
     stages: list[Stage] = []
     for stage in schedule.stages:
-        if isinstance(stage, ProductStage):
-            products = []
-            for product in stage.products:
-                targets = product.targets
-                factors = marked([t.block for t in targets], [t.kept for t in targets])
-                products.append(replace(product, targets=tuple(replace(t, kept=k) for t, k in zip(targets, factors, strict=True))))
-            stages.append(ProductStage(tuple(products)))
+        if isinstance(stage, LinearStage):
+            maps = tuple(replace(m, kept=tuple(map(marked, m.targets, m.kept))) for m in stage.maps)
+            stages.append(replace(stage, maps=maps))
         else:
-            stages.append(replace(stage, maps=tuple(replace(m, kept=marked(m.targets, m.kept)) for m in stage.maps)))
+            products = (replace(p, targets=tuple(replace(t, kept=marked(t.block, t.kept)) for t in p.targets)) for p in stage.products)
+            stages.append(ProductStage(tuple(products)))
     return replace(schedule, stages=tuple(stages))

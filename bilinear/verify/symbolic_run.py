@@ -6,7 +6,7 @@ decision, not a sample.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from bilinear.errors import Diagnostic
 from bilinear.ir.linear import Form
@@ -104,10 +104,11 @@ class SymbolicRun:
         results = [self._multiply(number, product) for product in stage.products]
         steps = tuple(self._describe(product) for product in stage.products)
         names = tuple(self._identify(number, product) for product in stage.products) if self.identifier is not None else ()
-        others = list(self._others(stage))
-        writes = [(target, value) for product, value in zip(stage.products, results, strict=True) for target in product.targets]
-        for (target, value), terms in zip(writes, others, strict=True):
-            self._write(target, value, terms)
+        writes = [(target, value, p.span) for p, value in zip(stage.products, results, strict=True) for target in p.targets]
+        forms = [None if target.accumulates else self._form(target, span) for target, _, span in writes]  # over what was there before
+        for (target, value, span), form in zip(writes, forms, strict=True):
+            added = value if target.coefficient == 1 else value * self.symbols.scalar(target.coefficient)
+            self.state[target.block] = (self.read(target.block, span) if form is None else form) + added * self.implied
             self._require_short((self.state[target.block],))
         self._add_fact(number, "product", steps, stage, contended(stage), names)
 
@@ -151,23 +152,11 @@ class SymbolicRun:
         if self.bounds is not None:
             self.bounds.require_short(values)
 
-    def _others(self, stage: ProductStage) -> Iterator[Value | None]:
-        """What each product is added to, as it was before the stage; None where it only adds to a block that one before it writes."""
-        begun: set[Block] = set()
-        for product in stage.products:
-            for target in product.targets:
-                joins = target.accumulates and target.block in begun
-                yield None if joins else self._other_terms(target, product.span)
-                begun.add(target.block)
-
-    def _other_terms(self, target: Target, span: Span | None) -> Value:
+    def _form(self, target: Target, span: Span | None) -> Value:
+        """What a product is added to."""
         terms = [(self.read(block, span), c) for block, c in target.terms]
         self._count(terms)
-        return sum((value if c == 1 else value * self.symbols.scalar(c) for value, c in terms), self.symbols.ring.zero)
-
-    def _write(self, target: Target, value: Value, others: Value | None) -> None:
-        added = value if target.coefficient == 1 else value * self.symbols.scalar(target.coefficient)
-        self.state[target.block] = (self.state[target.block] if others is None else others) + added * self.implied
+        return sum((value * self.symbols.scalar(c) for value, c in terms), self.symbols.ring.zero)
 
     def _note_writes(self, number: int, stage: Stage) -> None:
         if self.schedule.levels > 1:

@@ -26,7 +26,7 @@ def traffic(schedule: Schedule) -> float:
 
 def msmes() -> Schedule:
     schedule = load("msmes").schedule
-    assert schedule is not None
+    assert isinstance(schedule, Schedule)
     return schedule
 
 

@@ -386,7 +386,7 @@ NEW, MORE = 0, 1
 
 
 def overwriting(*products: tuple[int, int, int]) -> Certificate:
-    """Of C = alpha*A*B for a row of two blocks and a column: (which pair is multiplied, the coefficient, how often what C11 held is kept)."""
+    """Of C = alpha*A*B for a row of two blocks and a column: (the pair, the coefficient, 1 where C11 keeps what it held)."""
     each = LinearMap(2, (((0, 1),), ((1, 1),)))
     scheme = Scheme("row", 1, 2, 1, each, each, LinearMap(2, (((0, 1), (1, 1)),)), ("M1", "M2"))
     stages = (

@@ -23,7 +23,7 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.frontend.printer import print_schedule, print_scheme
 from bilinear.ir.linear import LinearMap, form
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
+from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import runnable
 from bilinear.passes.nest_levels import nest_levels, why_not_nested
@@ -85,7 +85,7 @@ def in_shared_memory(schedule: Schedule) -> Schedule:
     return replace(schedule, stages=tuple(map(moved, schedule.stages)), workspaces=spaces)
 
 
-def additions(schedule: Schedule) -> int:
+def additions(schedule: AnySchedule) -> int:
     """Counted as written in the language: a step of t terms has t - 1 additions."""
     steps = [row for stage in schedule.stages if isinstance(stage, LinearStage) for m in stage.maps for row in m.map.matrix]
     return sum(len(row) - 1 for row in steps)

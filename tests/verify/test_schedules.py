@@ -168,7 +168,7 @@ def test_the_schedules_themselves(name: str) -> None:
     assert proof.holds and proof.recursive and not proof.direct
     assert computes_in_every_order(schedule) and computes_interleaved(schedule)
     if isinstance(schedule, Schedule):
-        assert prove_schedule(mark_first_writes(nest_levels([SCHEDULES[name]] * 2))).holds
+        assert prove_schedule(mark_first_writes(nest_levels([schedule] * 2))).holds
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS)

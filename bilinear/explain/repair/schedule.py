@@ -63,7 +63,7 @@ def search_schedule_repairs(schedule: AnySchedule, scheme: Scheme) -> tuple[tupl
 
 def _proved(steps: Steps, scheme: Scheme, ordered: Sequence[Repair]) -> tuple[tuple[Repair, ...], int]:
     """The repairs that are proved, and how many there are; of those that give one schedule only the first counts."""
-    different: dict[AnySchedule, Repair] = {}
+    different: dict[Schedule, Repair] = {}
     for repair in ordered[:MOST_PROVED]:
         repaired = with_step_edits(steps, repair)
         if repaired not in different and _holds(repaired, scheme):
@@ -71,7 +71,7 @@ def _proved(steps: Steps, scheme: Scheme, ordered: Sequence[Repair]) -> tuple[tu
     return tuple(different.values()), len(different) + max(0, len(ordered) - MOST_PROVED)
 
 
-def _holds(schedule: AnySchedule, scheme: Scheme) -> bool:
+def _holds(schedule: Schedule, scheme: Scheme) -> bool:
     try:
         return prove_schedule(schedule, scheme).holds
     except BilinearError:  # too large: no repair that anybody could prove
