@@ -75,7 +75,7 @@ class _Run:
         if end == begin + 1:
             return last
         before = self.fused(begin, end - 1)
-        if before is None or (_keeps(before) and _keeps(last)):
+        if before is None or _kept(before) & _read([last]) or (_kept(before) and _kept(last)):  # no form says what is kept
             return None
         return self._composed(before, last, _read(self.schedule.stages[end:]))
 
@@ -110,9 +110,9 @@ def _fits(part: BlockMap) -> bool:
     return evaluate(part.map, own_inputs(part)).live <= MOST_LIVE
 
 
-def _keeps(stage: LinearStage) -> bool:
-    """Whether a map adds to what a block holds: a second one would have to add to what the first leaves there."""
-    return any(kept for m in stage.maps for kept in m.kept)
+def _kept(stage: LinearStage) -> set[Block]:
+    """The blocks of C that maps add to."""
+    return {target for m in stage.maps for target, factor in zip(m.targets, m.kept, strict=True) if factor}
 
 
 def _read(stages: Sequence[Stage]) -> set[Block]:

@@ -22,9 +22,8 @@ def product_sums(schedule: AnySchedule, names: Sequence[Sequence[str]]) -> list[
     if sum(map(len, names)) > MOST_PRODUCTS:
         return [{} for _ in schedule.stages]
     products = {name for stage in names for name in stage}
-    state: dict[Block, Content] = {
-        b: {} if b.space == "C" and isinstance(schedule, Schedule) else {str(b): 1} for b in _originals(schedule)
-    }
+    left_out = "C" if isinstance(schedule, Schedule) else ""
+    state: dict[Block, Content] = {block: {} if block.space == left_out else {str(block): 1} for block in _originals(schedule)}
     after = []
     for stage, stage_names in zip(schedule.stages, names, strict=True):
         state = {**state, **_after(stage, stage_names, state)}
