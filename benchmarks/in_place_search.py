@@ -21,7 +21,7 @@ from published import published
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
-from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
+from bilinear.ir.schedule import AnySchedule, LinearStage, ProductStage, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import runnable
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
@@ -90,16 +90,17 @@ def measured(scheme: Scheme, effort: int) -> Iterator[dict[str, Any]]:
         yield _row(scheme, variant, schedule, told[-1], seconds)
     if scheme.rank < 30:
         begin = time.perf_counter()
-        schedule = find_sequential(scheme, effort=effort)
-        yield _row(scheme, "sequential", schedule, None, time.perf_counter() - begin)
+        one_at_a_time = find_sequential(scheme, effort=effort)
+        yield _row(scheme, "sequential", one_at_a_time, None, time.perf_counter() - begin)
 
 
-def _row(scheme: Scheme, variant: str, schedule: Schedule, told: Progress | None, seconds: float) -> dict[str, Any]:
+def _row(scheme: Scheme, variant: str, schedule: AnySchedule, told: Progress | None, seconds: float) -> dict[str, Any]:
     """What was found; the search says the counts of stages and traffic, for an overwriting schedule has its stages cut into colours."""
     maps = [m for stage in schedule.stages if isinstance(stage, LinearStage) for m in stage.maps]
-    fused = [m for stage in fuse_linear_stages(schedule).stages if isinstance(stage, LinearStage) for m in stage.maps]
+    sums = schedule if isinstance(schedule, Schedule) else schedule.implied(schedule.stages, schedule.workspaces)
+    fused = [m for stage in fuse_linear_stages(sums).stages if isinstance(stage, LinearStage) for m in stage.maps]
     widths = [len(stage.products) for stage in schedule.stages if isinstance(stage, ProductStage)]
-    proof = prove_schedule(schedule if schedule.scales_itself else runnable(schedule), scheme)
+    proof = prove_schedule(runnable(schedule) if isinstance(schedule, Schedule) else schedule, scheme)
     shapes = proof.shapes.statement if proof.shapes is not None else ""
     return {
         "scheme": scheme.name,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bilinear.ir.number import Coefficient
-from bilinear.ir.schedule import Block, LinearStage, ProductStage, Schedule
+from bilinear.ir.schedule import BETA, Block, LinearStage, ProductStage, Schedule
 from bilinear.ir.scheme import Scheme
 
 Matrix = Any
@@ -48,32 +48,28 @@ def execute(schedule: Schedule, state: State, alpha: Coefficient, beta: Coeffici
         if isinstance(stage, LinearStage):
             for block_map in stage.maps:
                 values = [before[block] for block in block_map.sources]
-                rows = list(zip(block_map.targets, block_map.map.matrix, strict=True))
+                rows = list(zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True))
                 generator.shuffle(rows)
-                for target, row in rows:
+                for target, row, kept in rows:
                     value = sum((c * values[i] for i, c in row), np.zeros_like(next(iter(state.values()))))
-                    if target.space == "C" and not schedule.overwrites:
-                        value = value + (beta if target in stage.first else 1) * before[target]
-                    now[target] = value
+                    now[target] = value + _old(before, target, kept, beta)
         else:
-            _multiply(stage, before, now, alpha, None if schedule.overwrites else beta, generator)
+            _multiply(stage, before, now, alpha, beta, generator)
     return now
 
 
-def _multiply(
-    stage: ProductStage, before: State, now: State, alpha: Coefficient, beta: Coefficient | None, generator: random.Random
-) -> None:
+def _old(state: State, block: Block, kept: Coefficient, beta: Coefficient) -> Matrix:
+    """What a write keeps of a block; what is kept 0 times is not read."""
+    return (beta if kept == BETA else kept) * state[block] if kept else 0
+
+
+def _multiply(stage: ProductStage, before: State, now: State, alpha: Coefficient, beta: Coefficient, generator: random.Random) -> None:
     additions = [(product, target) for product in stage.products for target in product.targets]
     generator.shuffle(additions)
-    additions.sort(key=lambda pair: not pair[1].first)
+    additions.sort(key=lambda pair: pair[1].kept == 1)
     for product, target in additions:
         added = alpha * target.coefficient * (before[product.left] @ before[product.right])
-        if not target.first:
-            now[target.block] = now[target.block] + added
-        elif target.block.space == "C" and beta is not None:
-            now[target.block] = beta * now[target.block] + added
-        else:
-            now[target.block] = added
+        now[target.block] = added + _old(now, target.block, target.kept, beta)
 
 
 def computes(schedule: Schedule, trials: int = 4, seed: int = 0) -> bool:

@@ -11,7 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bilinear.ir.number import Coefficient, Symbolic
-from bilinear.ir.schedule import Block, LinearStage, Product, ProductStage, Schedule, Stage
+from bilinear.ir.schedule import (
+    AnySchedule,
+    Block,
+    LinearStage,
+    Product,
+    ProductStage,
+    ScaledSchedule,
+    ScaledTarget,
+    Schedule,
+    Stage,
+    Target,
+)
 
 Matrix = NDArray[np.int64]
 State = dict[Block, Matrix]
@@ -30,22 +41,20 @@ def number(value: Coefficient, alpha: int, beta: int) -> Any:
     return sum(int(c) * int(np.prod([scales[name] ** e for name, e in monomial], dtype=np.int64)) for monomial, c in value.terms)
 
 
-def random_blocks(schedule: Schedule, generator: random.Random, size: int) -> State:
+def random_blocks(schedule: AnySchedule, generator: random.Random, size: int) -> State:
     """Integer blocks of A, B and C."""
     blocks = [block for space in schedule.spaces[:3] for block in space.blocks]
     return {block: np.array([[generator.randint(-5, 5) for _ in range(size)] for _ in range(size)], dtype=np.int64) for block in blocks}
 
 
-def start_of(schedule: Schedule, given: State) -> State:
+def start_of(schedule: AnySchedule, given: State) -> State:
     """What a schedule finds: where its result has no beta, C has no values."""
-    without = schedule.result is not None and not schedule.result.beta
-    return {block: value.copy() for block, value in given.items() if not (without and block.space == "C")}
+    return {block: value.copy() for block, value in given.items() if schedule.result.beta or block.space != "C"}
 
 
-def wanted(schedule: Schedule, given: State, alpha: int, beta: int) -> State:
+def wanted(schedule: AnySchedule, given: State, alpha: int, beta: int) -> State:
     """The result by the definition, and the operands that are to come back."""
-    if schedule.result is not None:
-        alpha, beta = number(schedule.result.alpha, alpha, beta), number(schedule.result.beta, alpha, beta)
+    alpha, beta = number(schedule.result.alpha, alpha, beta), number(schedule.result.beta, alpha, beta)
     end = {block: value for block, value in given.items() if block.space in schedule.restores}
     for block in schedule.space("C").blocks:
         product = sum(given[Block("A", block.row, p)] @ given[Block("B", p, block.column)] for p in range(schedule.k))
@@ -61,30 +70,31 @@ def agrees(end: State, goal: State) -> bool:
 def steps(stage: Stage) -> list[Any]:
     """The steps of a stage: pairs of target and row for linear ones, pairs of product and target for products."""
     if isinstance(stage, LinearStage):
-        return [(m.sources, t, row) for m in stage.maps for t, row in zip(m.targets, m.map.matrix, strict=True)]
+        return [(m.sources, t, row, kept) for m in stage.maps for t, row, kept in zip(m.targets, m.map.matrix, m.kept, strict=True)]
     return [(product, target) for product in stage.products for target in product.targets]
 
 
-def run_stage(schedule: Schedule, stage: Stage, state: State, order: Sequence[int], alpha: int, beta: int) -> None:
+def run_stage(schedule: AnySchedule, stage: Stage, state: State, order: Sequence[int], alpha: int, beta: int) -> None:
     """One stage: every step reads the values from before; products that carry beta or overwrite go first, as the schedule says."""
     before = dict(state)
     listed = steps(stage)
     if isinstance(stage, LinearStage):
         for i in order:
-            sources, target, row = listed[i]
-            state[target] = _combined([(before_of(before, sources[j]), number(c, alpha, beta)) for j, c in row], state)
+            sources, target, row, kept = listed[i]
+            terms = [(sources[j], c) for j, c in row] + ([(target, kept)] if kept else [])
+            state[target] = _combined([(before_of(before, block), number(c, alpha, beta)) for block, c in terms], state)
         return
-    for i in sorted(order, key=lambda i: not (listed[i][1].first and not schedule.scales_itself)):
+    scaled = isinstance(schedule, ScaledSchedule)
+    for i in order if scaled else sorted(order, key=lambda i: listed[i][1].kept == 1):
         product, target = listed[i]
         value = before_of(before, product.left) @ before_of(before, product.right) * number(target.coefficient, alpha, beta)
-        if not schedule.scales_itself:
-            old = state[target.block]
-            state[target.block] = (beta * old if target.first else old) + alpha * value
-        elif target.accumulates:
-            state[target.block] = before_of(state, target.block) + value
-        else:
-            terms = [(before_of(before, block), number(c, alpha, beta)) for block, c in target.plus]
-            state[target.block] = value + _combined(terms, state)
+        own = [(before_of(state if target.kept == 1 and not _plus(target) else before, target.block), target.kept)] if target.kept else []
+        terms = [*own, *((before_of(before, block), c) for block, c in _plus(target))]
+        state[target.block] = _combined([(x, number(c, alpha, beta)) for x, c in terms], state) + (value if scaled else alpha * value)
+
+
+def _plus(target: Target) -> tuple[tuple[Block, Coefficient], ...]:
+    return target.plus if isinstance(target, ScaledTarget) else ()
 
 
 def before_of(state: State, block: Block) -> Matrix:
@@ -106,7 +116,7 @@ def orders(count: int, generator: random.Random) -> list[tuple[int, ...]]:
     return [tuple(generator.sample(range(count), count)) for _ in range(MOST_ORDERS)]
 
 
-def computes_in_every_order(schedule: Schedule, seed: int = 0) -> bool:
+def computes_in_every_order(schedule: AnySchedule, seed: int = 0) -> bool:
     """Whether C comes out right and what is to come back does, whichever order the steps of a stage run in."""
     generator = random.Random(seed)
     alpha, beta = 3, -2
@@ -129,7 +139,7 @@ def computes_in_every_order(schedule: Schedule, seed: int = 0) -> bool:
     return agrees(prefix, goal)
 
 
-def computes_interleaved(schedule: Schedule, trials: int = 3, seed: int = 0) -> bool:
+def computes_interleaved(schedule: AnySchedule, trials: int = 3, seed: int = 0) -> bool:
     """Whether two levels in place are right: the products of a stage run by the same schedule, their stages in random interleavings."""
     generator = random.Random(seed)
     for _ in range(trials):
@@ -148,12 +158,13 @@ def computes_interleaved(schedule: Schedule, trials: int = 3, seed: int = 0) -> 
     return True
 
 
-def _interleave(schedule: Schedule, stage: ProductStage, state: State, generator: random.Random) -> None:
-    if not schedule.scales_itself:
+def _interleave(schedule: AnySchedule, stage: ProductStage, state: State, generator: random.Random) -> None:
+    if isinstance(schedule, Schedule):
         for _, target in steps(stage):
-            if target.first:
-                state[target.block] *= -2
-    tasks = [(_scaled_product if schedule.scales_itself else _added_product)(schedule, product, state) for product in stage.products]
+            state[target.block] *= number(target.kept, 3, -2)
+        tasks = [_added_product(schedule, product, state) for product in stage.products]
+    else:
+        tasks = [_scaled_product(schedule, product, state) for product in stage.products]
     while tasks:
         task = generator.choice(tasks)
         if next(task, None) is None:
@@ -188,13 +199,12 @@ def _added_product(schedule: Schedule, product: Product, state: State) -> Iterat
             yield True
 
 
-def _scaled_product(schedule: Schedule, product: Product, state: State) -> Iterator[bool]:
+def _scaled_product(schedule: ScaledSchedule, product: Product, state: State) -> Iterator[bool]:
     """An inner level of a schedule that scales for itself; its target is its C."""
     (target,) = product.targets
     result = schedule.result
-    assert result is not None and all(block == target.block for block, _ in target.plus)
-    alpha = number(target.coefficient, 3, -2)
-    beta = sum(number(c, 3, -2) for _, c in target.plus)
+    assert not _plus(target)
+    alpha, beta = number(target.coefficient, 3, -2), number(target.kept, 3, -2)
     assert isinstance(result.alpha, Symbolic) or number(result.alpha, 0, 0) == alpha
     assert isinstance(result.beta, Symbolic) or number(result.beta, 0, 0) == beta
     whole = state.setdefault(target.block, np.zeros_like(state[product.left]))

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from schedule_oracle import random_blocks, run_stage, start_of, steps
 
-from bilinear.ir.schedule import Block, Schedule
+from bilinear.ir.schedule import AnySchedule, Block
 
 TRIALS = 8
 
 
-def left_over(schedule: Schedule, given: Any, alpha: int, beta: int) -> dict[Block, Any]:
+def left_over(schedule: AnySchedule, given: Any, alpha: int, beta: int) -> dict[Block, Any]:
     """The final blocks of A and B."""
     state: Any = start_of(schedule, given)
     for stage in schedule.stages:
@@ -23,7 +23,7 @@ def left_over(schedule: Schedule, given: Any, alpha: int, beta: int) -> dict[Blo
     return {block: value for block, value in state.items() if block.space in "AB"}
 
 
-def leaves_no_trace(schedule: Schedule, update: str, seed: int = 0) -> bool:
+def leaves_no_trace(schedule: AnySchedule, update: str, seed: int = 0) -> bool:
     """Whether `A11 += X ; A21 -= 2 X` changes nothing of what is left, at random inputs of 2 x 2 blocks, with a random X."""
     generator = random.Random(seed)
     for _ in range(TRIALS):
@@ -42,7 +42,7 @@ def leaves_no_trace(schedule: Schedule, update: str, seed: int = 0) -> bool:
     return True
 
 
-def lost_everywhere(schedule: Schedule, side: str, seed: int = 0) -> int:
+def lost_everywhere(schedule: AnySchedule, side: str, seed: int = 0) -> int:
     """How many dimensions of an operand no random input tells: from the ranks of the derivatives at all of them.
 
     What is left is of degree two in the inputs, so central differences are its derivatives, exactly.

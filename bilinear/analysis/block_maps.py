@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from bilinear.ir.linear import Form, LinearMap, form
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Stage
+from bilinear.ir.number import Coefficient
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, ScaledTarget, Stage, Target
 
 
 @dataclass
@@ -18,6 +19,7 @@ class _Program:
     steps: list[Form] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     holds: dict[Block, int] = field(default_factory=dict)
+    kept: dict[Block, Coefficient] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.holds = {block: i for i, block in enumerate(self.sources)}
@@ -38,6 +40,7 @@ class _Program:
             terms = _renamed(output, values)
             written[target] = terms[0][0] if is_plain(terms) else self.append(terms)
         self.holds.update(written)
+        self.kept.update(zip(block_map.targets, block_map.kept, strict=True))
 
     def finish(self) -> BlockMap:
         """The block map from the sources to every block that has changed; a step that only one output uses becomes that output."""
@@ -56,7 +59,8 @@ class _Program:
         named = tuple(self.names[i] for i in kept)
         straight = LinearMap(first, outputs, steps, named)
         matrix = LinearMap(first, straight.matrix)
-        return _pruned(BlockMap(self.sources, targets, matrix if matrix.additions <= straight.additions else straight))
+        factors = tuple(self.kept[target] for target in targets)
+        return _pruned(BlockMap(self.sources, targets, matrix if matrix.additions <= straight.additions else straight, factors))
 
 
 def is_plain(terms: Form) -> bool:
@@ -79,8 +83,8 @@ def _pruned(block_map: BlockMap) -> BlockMap:
 def restrict(block_map: BlockMap, targets: set[Block]) -> BlockMap:
     """The map to these targets alone, without steps and sources that they do not need."""
     old = block_map.map
-    rows = [(t, o) for t, o in zip(block_map.targets, old.outputs, strict=True) if t in targets]
-    needed = {index for _, output in rows for index, _ in output}
+    rows = [row for row in zip(block_map.targets, old.outputs, block_map.kept, strict=True) if row[0] in targets]
+    needed = {index for _, output, _ in rows for index, _ in output}
     for i in reversed(range(len(old.steps))):
         if old.inputs + i in needed:
             needed |= {index for index, _ in old.steps[i]}
@@ -92,11 +96,12 @@ def restrict(block_map: BlockMap, targets: set[Block]) -> BlockMap:
     names = tuple(old.names[i] for i in kept) if old.names else ()
     new = LinearMap(
         len(order) - len(kept),
-        tuple(_renamed(output, numbers) for _, output in rows),
+        tuple(_renamed(output, numbers) for _, output, _ in rows),
         tuple(_renamed(old.steps[i], numbers) for i in kept),
         names,
     )
-    return BlockMap(tuple(block_map.sources[i] for i in order if i < old.inputs), tuple(t for t, _ in rows), new)
+    sources = tuple(block_map.sources[i] for i in order if i < old.inputs)
+    return BlockMap(sources, tuple(t for t, _, _ in rows), new, tuple(kept for _, _, kept in rows))
 
 
 def beside(maps: Iterable[BlockMap]) -> BlockMap:
@@ -117,13 +122,15 @@ def beside(maps: Iterable[BlockMap]) -> BlockMap:
             numbers.append(len(sources) + len(steps) - 1)
         outputs += [_renamed(output, numbers) for output in m.map.outputs]
     targets = tuple(target for m in maps for target in m.targets)
-    return BlockMap(sources, targets, LinearMap(len(sources), tuple(outputs), tuple(steps), tuple(names)))
+    kept = tuple(factor for m in maps for factor in m.kept)
+    return BlockMap(sources, targets, LinearMap(len(sources), tuple(outputs), tuple(steps), tuple(names)), kept)
 
 
 def then(first: BlockMap, second: BlockMap) -> BlockMap:
     """`second` after `first`, as one map that reads each source once: the product of their matrices.
 
-    It keeps the two programs' shared values, or is written as its plain matrix where that takes no more additions.
+    It keeps the two programs' shared values, or is written as its plain matrix where that takes no more additions. No block that one of
+    them keeps may be a source or a target of the other.
     """
     written = set(first.targets)
     sources = first.sources + tuple(b for b in second.sources if b not in written and b not in first.sources)
@@ -135,19 +142,22 @@ def then(first: BlockMap, second: BlockMap) -> BlockMap:
 
 def relabel(block_map: BlockMap, rename: Callable[[Block], Block]) -> BlockMap:
     """The same map on other blocks."""
-    return BlockMap(tuple(map(rename, block_map.sources)), tuple(map(rename, block_map.targets)), block_map.map)
+    return BlockMap(tuple(map(rename, block_map.sources)), tuple(map(rename, block_map.targets)), block_map.map, block_map.kept)
 
 
 def relabel_stage(stage: Stage, rename: Callable[[Block], Block]) -> Stage:
     """The same stage on other blocks."""
     if isinstance(stage, LinearStage):
-        return replace(stage, maps=tuple(relabel(m, rename) for m in stage.maps), first=frozenset(map(rename, stage.first)))
+        return replace(stage, maps=tuple(relabel(m, rename) for m in stage.maps))
     return ProductStage(tuple(_relabelled(product, rename) for product in stage.products))
 
 
 def _relabelled(product: Product, rename: Callable[[Block], Block]) -> Product:
-    targets = tuple(replace(t, block=rename(t.block), plus=tuple((rename(b), c) for b, c in t.plus)) for t in product.targets)
-    return Product(rename(product.left), rename(product.right), targets)
+    def moved(target: Target) -> Target:
+        new = replace(target, block=rename(target.block))
+        return replace(new, plus=tuple((rename(b), c) for b, c in new.plus)) if isinstance(new, ScaledTarget) else new
+
+    return Product(rename(product.left), rename(product.right), tuple(map(moved, product.targets)))
 
 
 def components(block_map: BlockMap) -> tuple[BlockMap, ...]:

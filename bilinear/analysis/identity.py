@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from bilinear.ir.linear import Form
-from bilinear.ir.schedule import LinearStage, Schedule, Target
+from bilinear.ir.schedule import AnySchedule, LinearStage, ScaledSchedule, ScaledTarget, Target
 from bilinear.ir.scheme import Scheme
 
 
@@ -17,10 +17,11 @@ def scheme_hash(scheme: Scheme) -> str:
     return _digest([[scheme.m, scheme.k, scheme.n], tables])
 
 
-def schedule_hash(schedule: Schedule) -> str:
+def schedule_hash(schedule: AnySchedule) -> str:
     """SHA-256 of the grid, the workspaces, the stages with their exact coefficients, and of how the schedule scales.
 
-    Products that overwrite enter as such. First writes of blocks of C that carry beta do not: the order of the stages tells them.
+    Products that overwrite enter as such. Which write of a block of C keeps beta times its old value does not enter: it is the first, and
+    the order of the stages tells it. What a map keeps does not either: it adds to C, unless the schedule overwrites it.
     """
     stages: list[Any] = []
     for stage in schedule.stages:
@@ -28,23 +29,24 @@ def schedule_hash(schedule: Schedule) -> str:
             maps = [[list(map(str, m.sources)), list(map(str, m.targets)), [_row(row) for row in m.map.matrix]] for m in stage.maps]
             stages.append(["linear", maps])
         else:
-            stages.append(
-                ["product", [[str(p.left), str(p.right), [target_entry(t, schedule) for t in p.targets]] for p in stage.products]]
-            )
+            stages.append(["product", [[str(p.left), str(p.right), list(map(target_entry, p.targets))] for p in stage.products]])
     spaces = [[s.name, s.shape, s.rows, s.columns] for s in schedule.workspaces]
     return _digest([[schedule.m, schedule.k, schedule.n], spaces, stages, *_scaling(schedule)])
 
 
-def target_entry(target: Target, schedule: Schedule) -> list[Any]:
+def target_entry(target: Target) -> list[Any]:
     """Block and coefficient; then `first` where the product overwrites, or what else a schedule that scales for itself puts there."""
-    plus = [[str(block), str(coefficient)] for block, coefficient in target.plus]
-    more = [plus] if plus else ["first"] if not schedule.scales_itself and schedule.loses(target) else []
+    if isinstance(target, ScaledTarget):
+        terms = [[str(block), str(coefficient)] for block, coefficient in target.terms]
+        more: list[Any] = [terms] if terms else []
+    else:
+        more = [] if target.kept else ["first"]
     return [str(target.block), str(target.coefficient), *more]
 
 
-def _scaling(schedule: Schedule) -> list[Any]:
+def _scaling(schedule: AnySchedule) -> list[Any]:
     """Nothing, `overwriting`, or the result that is written."""
-    if schedule.result is not None:
+    if isinstance(schedule, ScaledSchedule):
         return [[str(schedule.result.alpha), str(schedule.result.beta)]]
     return ["overwriting"] if schedule.overwrites else []
 

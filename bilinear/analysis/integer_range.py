@@ -55,7 +55,7 @@ def integer_range(schedule: Schedule) -> IntegerRange | None:
     try:
         for stage in schedule.stages:
             if isinstance(stage, LinearStage):
-                run.held.update([written for block_map in stage.maps for written in run.mapped(block_map, schedule.adds_to_c)])
+                run.held.update([written for block_map in stage.maps for written in run.mapped(block_map)])
             else:
                 for product in stage.products:
                     run.multiply(product)
@@ -73,14 +73,14 @@ class _Run:
     denominator: int = 1
     largest: dict[str, Fraction] = field(default_factory=lambda: dict.fromkeys("ABC", Fraction(1)))
 
-    def mapped(self, block_map: BlockMap, adds_to_c: bool) -> list[tuple[Block, Content]]:
+    def mapped(self, block_map: BlockMap) -> list[tuple[Block, Content]]:
         values = [self.held[source] for source in block_map.sources]
         for step in block_map.map.steps:
             values.append(self._sum(step, values))
         written = []
-        for target, output in zip(block_map.targets, block_map.map.outputs, strict=True):
-            kept = self.held.get(target, {}) if target.space == "C" and adds_to_c else {}
-            written.append((target, self._plus(kept, self._sum(output, values), 1)))
+        for target, output, kept in zip(block_map.targets, block_map.map.outputs, block_map.kept, strict=True):
+            before = self.held.get(target, {}) if kept else {}
+            written.append((target, self._plus(before, self._sum(output, values), 1)))
         return written
 
     def multiply(self, product: Product) -> None:
@@ -91,7 +91,7 @@ class _Run:
         self.products.append((self._norm(left) * self._norm(right), self._parts(left) * self._parts(right)))
         self._look(value)
         for target in product.targets:
-            before = {} if target.first else self.held.get(target.block, {})
+            before = self.held.get(target.block, {}) if target.kept else {}
             self.held[target.block] = self._plus(before, value, target.coefficient)
 
     def _sum(self, form: Form, values: list[Content]) -> Content:

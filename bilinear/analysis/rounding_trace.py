@@ -12,7 +12,7 @@ import numpy as np
 from bilinear.analysis.rounding import gamma, is_in_range, magnitude, roundings, sum_roundings, underflow
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
+from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, Schedule
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -80,10 +80,8 @@ class Trace:
     def of(cls, schedule: Schedule, unit_roundoff: float, depth: int = 1, begun: ResultValue | None = None) -> Trace:
         """The state after a whole schedule whose leaf products are `depth` deep; C holds `begun` before it, by default beta * C.
 
-        Raises `ValueError` for a schedule that scales for itself, which never runs, and for coefficients that are no real numbers.
+        Raises `ValueError` for coefficients that are no real numbers.
         """
-        if schedule.scales_itself:
-            raise ValueError(f"{schedule.name} scales for itself; only schedules that run have rounding errors")
         trace = cls(unit_roundoff, depth)
         for name in ("A", "B"):
             blocks = schedule.space(name).blocks
@@ -95,41 +93,39 @@ class Trace:
             trace.state[block] = begun or ResultValue(old=1.0)
         for stage in schedule.stages:
             if isinstance(stage, LinearStage):
-                trace.run_maps(stage.maps, schedule.adds_to_c)
+                trace.run_maps(stage.maps)
             else:
-                trace.run_products(stage.products, schedule.adds_to_c)
+                trace.run_products(stage.products)
         return trace
 
-    def run_maps(self, maps: Sequence[BlockMap], adds_to_c: bool = True) -> None:
-        """One linear stage: all maps read the state from before it. In C, where maps add, beta and the sum cost a rounding each."""
+    def run_maps(self, maps: Sequence[BlockMap]) -> None:
+        """One linear stage: all maps read the state from before it. Where a map keeps old values, beta and the sum cost a rounding each."""
         written: dict[Block, Value] = {}
         for block_map in maps:
             values = [self.state[block] for block in block_map.sources]
             for step in block_map.map.steps:
                 values.append(self.sum(step, values))
-            for target, output in zip(block_map.targets, block_map.map.outputs, strict=True):
+            for target, output, kept in zip(block_map.targets, block_map.map.outputs, block_map.kept, strict=True):
                 value = self.sum(output, values)
                 before = self.state.get(target)
-                if target.space == "C" and adds_to_c and isinstance(value, ResultValue) and isinstance(before, ResultValue):
+                if kept and isinstance(value, ResultValue) and isinstance(before, ResultValue):
                     value = value.scaled(1.0, 1, self.unit_roundoff).plus(before.scaled(1.0, 2, self.unit_roundoff))
                 written[target] = value
         self.state.update(written)
 
-    def run_products(self, products: Sequence[Product], adds_to_c: bool = True) -> None:
+    def run_products(self, products: Sequence[Product]) -> None:
         """One product stage. Targets are added to one after the other; alpha costs two roundings and beta one, each addition one."""
         u = self.unit_roundoff
         factors = [(self.state[p.left], self.state[p.right]) for p in products]
         for product, (left, right) in zip(products, factors, strict=True):
             result = self.product(left, right)
             for target in product.targets:
-                begins = target.first and target.block.space == "C" and adds_to_c
-                overwrites = target.first and not begins
-                count = roundings(target.coefficient) + 2 + (not overwrites)
+                count = roundings(target.coefficient) + 2 + bool(target.kept)
                 added = result.scaled(magnitude(target.coefficient), count, u)
-                before = ResultValue() if overwrites else self.state.get(target.block, ResultValue())
+                before = self.state.get(target.block, ResultValue()) if target.kept else ResultValue()
                 if not isinstance(before, ResultValue):
                     raise ValueError(f"{target.block} holds a form of {before.space}, and a product is added to it")
-                self.state[target.block] = added.plus(before.scaled(1.0, 1 + begins, u))
+                self.state[target.block] = added.plus(before.scaled(1.0, 1 + (target.kept == BETA), u))
 
     def product(self, left: Value, right: Value) -> ResultValue:
         """A leaf product, summed in any order: gamma_K of the factors' computed sizes, beside the factors' own errors."""

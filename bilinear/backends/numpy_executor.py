@@ -18,7 +18,7 @@ from bilinear.backends.executor import ready_on_views
 from bilinear.ir.linear import Form
 from bilinear.ir.number import HELD, Coefficient, Symbolic, rounded, to_float
 from bilinear.ir.placement import Plan
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Stage, Target
+from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Stage, Target
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Step = Callable[[], None]
@@ -96,9 +96,7 @@ class NumpyExecutor:
 
     def _linear(self, stage: LinearStage, views: _Views, beta: Any) -> Step:
         parts = [
-            _Part(part, views, [views.kept(t, t in stage.first, beta) for t in part.targets])
-            for block_map in stage.maps
-            for part in components(block_map)
+            _Part(part, views, [_kept(factor, beta) for factor in part.kept]) for block_map in stage.maps for part in components(block_map)
         ]
         rows = max(part.rows for part in parts)
         size = max(1, min(LINEAR_TILE, LINEAR_BUFFER // views.dtype.itemsize // rows))
@@ -127,7 +125,7 @@ class NumpyExecutor:
     def _product(self, product: Product, views: _Views, alpha: Any, beta: Any) -> Step:
         """One product: stored where it is wanted if nothing is added to it, else a tile at a time."""
         left, right = views.block(product.left), views.block(product.right)
-        outs = [(views.block(t.block), _factor(t, alpha, views.dtype), views.kept_by(t, beta)) for t in product.targets]
+        outs = [(views.block(t.block), _factor(t, alpha, views.dtype), _kept(t.kept, beta)) for t in product.targets]
         readable = _is_readable(left) and _is_readable(right)
         if readable and len(outs) == 1 and outs[0][1:] == (1, 0) and _is_readable(outs[0][0]):
             return partial(_multiply, left, right, outs[0][0])
@@ -180,6 +178,11 @@ def _is_finite(array: Array) -> bool:
     return array.dtype.kind not in "fc" or all(bool(np.isfinite(array[tile]).all()) for tile in tiles)
 
 
+def _kept(factor: Coefficient, beta: Any) -> Any:
+    """What an old value is multiplied by in a call with this beta."""
+    return beta if factor == BETA else factor
+
+
 class _Views:
     """Blocks of the spaces of a plan as array views."""
 
@@ -188,23 +191,12 @@ class _Views:
         extents = {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
         self._extents = {space.name: extents[space.shape] for space in plan.schedule.spaces}
         self._spaces = spaces
-        self._adds_to_c = plan.schedule.adds_to_c
         self.dtype = spaces["C"].dtype
 
     def block(self, block: Block) -> Array:
         height, width = self._extents[block.space]
         row, column = block.row * height, block.column * width
         return self._spaces[block.space][row : row + height, column : column + width]
-
-    def kept(self, target: Block, first: bool, beta: Any) -> Any:
-        """What the old value of a map's target is multiplied by."""
-        if target.space != "C" or not self._adds_to_c:
-            return 0
-        return beta if first else 1
-
-    def kept_by(self, target: Target, beta: Any) -> Any:
-        """What the old value of a product's target is multiplied by."""
-        return self.kept(target.block, True, beta) if target.first else 1
 
 
 class _Part:

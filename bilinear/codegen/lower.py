@@ -86,9 +86,8 @@ def _parts(schedule: Schedule, stage: LinearStage) -> tuple[tuple[Part, ...], li
     places: list[Place] = []
     for block_map in stage.maps:
         for piece in components(block_map):
-            kept = tuple(_kept(schedule, stage, target) for target in piece.targets)
             stands = _stands(piece)
-            part = _part(piece, stands, shape_of[piece.targets[0].space], kept)
+            part = _part(piece, stands, shape_of[piece.targets[0].space])
             part = parts.setdefault(part, replace(part, number=len(parts)))
             places.append((part.number, *(value for place in stands.values() for value in place)))
     return tuple(parts.values()), places
@@ -129,13 +128,7 @@ def _stands(piece: BlockMap) -> dict[str, tuple[int, int]]:
     return {space: (min(b.row for b in own), min(b.column for b in own)) for space, own in blocks.items()}
 
 
-def _kept(schedule: Schedule, stage: LinearStage, target: Block) -> str:
-    if target.space != "C" or not schedule.adds_to_c:
-        return "0"
-    return "beta" if target in stage.first else "1"
-
-
-def _part(piece: BlockMap, stands: dict[str, tuple[int, int]], shape: str, kept: tuple[str, ...]) -> Part:
+def _part(piece: BlockMap, stands: dict[str, tuple[int, int]], shape: str) -> Part:
     """The part that a piece is one place of, not yet numbered: equal parts differ only in where they stand."""
 
     def port(block: Block) -> Port:
@@ -152,7 +145,7 @@ def _part(piece: BlockMap, stands: dict[str, tuple[int, int]], shape: str, kept:
         tuple(map(port, piece.targets)),
         piece.map.additions,
         evaluate(piece.map, own_inputs(piece)),
-        kept,
+        tuple(map(str, piece.kept)),
     )
 
 
@@ -175,7 +168,7 @@ def _product_kernel(schedule: Schedule, stage: list[Product], name: str, element
         right = (rights.index(product.right.space), product.right.row, product.right.column)
         products.append(Multiplication(left, right, len(destinations), len(product.targets)))
         for t in product.targets:
-            destinations.append(Destination(results.index(t.block.space), t.block.row, t.block.column, t.coefficient, t.first))
+            destinations.append(Destination(results.index(t.block.space), t.block.row, t.block.column, t.coefficient, str(t.kept)))
     spaces = list(dict.fromkeys((*lefts, *rights, *results)))
     return ProductKernel(
         name,
@@ -186,7 +179,6 @@ def _product_kernel(schedule: Schedule, stage: list[Product], name: str, element
         lefts,
         rights,
         results,
-        tuple(space == "C" and schedule.adds_to_c for space in results),
         tuple(products),
         tuple(destinations),
     )

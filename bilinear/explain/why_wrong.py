@@ -18,7 +18,7 @@ from bilinear.explain.repair.solve import Solution, solve_tables
 from bilinear.explain.repair.step_edits import StepEdit
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic
-from bilinear.ir.schedule import Schedule
+from bilinear.ir.schedule import AnySchedule
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
 from bilinear.verify.schedule import ScheduleProof
@@ -121,7 +121,7 @@ class Explanation:
         return replace(diagnostic, span=self.span, label=self.label, notes=self.notes, hints=hints)
 
 
-def explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Schedule | None = None) -> RefusedError:
+def explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: AnySchedule | None = None) -> RefusedError:
     """The error of a proof that does not hold, with its explanation; `schedule` is the one that was proved, if one was.
 
     A wrong scheme gives one diagnostic (E301). A wrong schedule keeps its own, behind one that points at the repair (E410) if there is one.
@@ -157,7 +157,7 @@ def explain_scheme(scheme: Scheme, proof: SchemeProof) -> Explanation:
     return replace(told, repairs=tuple(Repair(edits) for edits in search.repairs[:MOST_SHOWN]), count=search.count)
 
 
-def explain_schedule(schedule: Schedule, scheme: Scheme, proof: ScheduleProof) -> Explanation:
+def explain_schedule(schedule: AnySchedule, scheme: Scheme, proof: ScheduleProof) -> Explanation:
     """Why a schedule is wrong: the smallest proved repairs of its steps. What fails is told by the proof itself."""
     if proof.holds:
         return Explanation("schedule")

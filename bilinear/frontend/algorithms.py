@@ -13,7 +13,7 @@ from bilinear.frontend.parse import parse_statements
 from bilinear.frontend.references import References
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.resolve import Module, resolve
-from bilinear.ir.schedule import Schedule
+from bilinear.ir.schedule import AnySchedule
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
 
@@ -33,7 +33,7 @@ class Loaded:
     """A scheme, the schedule that was asked for if any, and where they came from (for a schedule: its own file)."""
 
     scheme: Scheme
-    schedule: Schedule | None
+    schedule: AnySchedule | None
     source: Source
     path: Path
 
@@ -136,9 +136,9 @@ def _find(asked: str, looks: Looks) -> Path:
     raise fail("E121", f"{shown(asked, 200)} is neither a file nor a shipped algorithm", hint)
 
 
-def _pick(module: Module, picked: str, path: Path) -> Scheme | Schedule:
+def _pick(module: Module, picked: str, path: Path) -> Scheme | AnySchedule:
     """The thing of that name, a scheme before a schedule, or the file's main thing. Raises `BilinearError` (E231, E232)."""
-    things: tuple[Scheme | Schedule, ...] = (*module.schemes, *module.schedules)
+    things: tuple[Scheme | AnySchedule, ...] = (*module.schemes, *module.schedules)
     names = [thing.name for thing in things]
     if picked:
         found = next((thing for thing in things if thing.name == picked), None)
@@ -146,7 +146,7 @@ def _pick(module: Module, picked: str, path: Path) -> Scheme | Schedule:
             hint = did_you_mean(picked, names) or f"it holds {listed(names)}"
             raise fail("E231", f"{path} has no scheme and no schedule {shown(picked)}", hint)
         return found
-    main: tuple[Scheme | Schedule, ...] = module.schedules or module.schemes
+    main: tuple[Scheme | AnySchedule, ...] = module.schedules or module.schemes
     if len(main) > 1:
         note = f"it holds {listed(names, 20)}"
         hint = f"pick one: {path}:{main[0].name}"

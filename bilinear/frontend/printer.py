@@ -10,7 +10,7 @@ from bilinear.errors import fail
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic, is_negative
 from bilinear.ir.ring import Ring
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule, Space, Stage
+from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Product, ScaledSchedule, Space, Stage
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.visible import WIDEST, visible
 
@@ -31,25 +31,26 @@ def print_scheme(scheme: Scheme) -> str:
     return "\n".join([*head, *body]) + "\n"
 
 
-def print_schedule(schedule: Schedule) -> str:
+def print_schedule(schedule: AnySchedule) -> str:
     """A schedule as stages.
 
     Raises `BilinearError` (E241) where it cannot be written: more than one level, a workspace, a map into C or with steps of its own. A
     schedule that scales for itself may write any block, and has temporaries.
     """
-    if schedule.levels != 1 or not all(space.is_temporary and schedule.scales_itself for space in schedule.workspaces):
+    scaled = isinstance(schedule, ScaledSchedule)
+    if schedule.levels != 1 or not all(space.is_temporary and scaled for space in schedule.workspaces):
         raise fail("E241", f"schedule {schedule.name} has workspaces or several levels, which the language cannot write")
     _check_names((schedule.name, schedule.scheme), re.compile(_TITLE))
     _check_names((space.name for space in schedule.workspaces), re.compile(_NAME))
     claims = list(_claims(schedule))
     head = f"schedule {schedule.name} of {schedule.scheme}" + (f": {', '.join(claims)}" if claims else "")
     width = len("restore stage") if any(isinstance(s, LinearStage) and s.restores for s in schedule.stages) else len("stage")
-    lines = (_stage(stage, width, schedule.scales_itself) for stage in schedule.stages)
+    lines = (_stage(stage, width, scaled) for stage in schedule.stages)
     return "\n".join([head, *_citation(schedule.citation), *lines]) + "\n"
 
 
-def _claims(schedule: Schedule) -> Iterator[str]:
-    if schedule.result is not None:
+def _claims(schedule: AnySchedule) -> Iterator[str]:
+    if isinstance(schedule, ScaledSchedule):
         yield str(schedule.result)
     if schedule.in_place:
         yield "in-place"
@@ -211,7 +212,7 @@ def _scaled(product: Product) -> list[str]:
         (target,) = product.targets
         sign = "-" if is_negative(target.coefficient) else "+"
         return [f"{target.block} {sign}= {_join([(-target.coefficient if sign == '-' else target.coefficient, name)])}"]
-    for operator, alike in (("+=", all(t.accumulates for t in product.targets)), ("=", not any(t.plus for t in product.targets))):
+    for operator, alike in (("+=", all(t.accumulates for t in product.targets)), ("=", not any(t.terms for t in product.targets))):
         if alike and len(product.targets) > 1:
             return [f"{', '.join(_join([(t.coefficient, str(t.block))]) for t in product.targets)} {operator} {name}"]
     (target, *more) = product.targets
@@ -219,5 +220,5 @@ def _scaled(product: Product) -> list[str]:
         raise fail(
             "E241", "a product with several targets that are not all overwritten, or all added to, cannot be written in the language"
         )
-    terms = [(target.coefficient, name), *((coefficient, str(block)) for block, coefficient in target.plus)]
+    terms = [(target.coefficient, name), *((coefficient, str(block)) for block, coefficient in target.terms)]
     return [f"{target.block} = {_join(terms)}"]

@@ -26,7 +26,7 @@ from bilinear.frontend.syntax import (
     Update,
     Word,
 )
-from bilinear.ir.schedule import Schedule
+from bilinear.ir.schedule import AnySchedule, Result, Schedule
 from bilinear.ir.scheme import Scheme
 
 
@@ -35,7 +35,7 @@ class Module:
     """The schemes and the schedules of one file, in order."""
 
     schemes: tuple[Scheme, ...]
-    schedules: tuple[Schedule, ...]
+    schedules: tuple[AnySchedule, ...]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: 
     items = _items(statements, reporter)
     _find_duplicates(items, reporter)
     schemes: dict[str, Scheme | None] = {}
-    schedules: list[Schedule] = []
+    schedules: list[AnySchedule] = []
     unsure = any(isinstance(s, Broken) and s.header for s in statements)
     for item in items:
         if isinstance(item.header, SchemeHeader):
@@ -103,7 +103,7 @@ def _find_duplicates(items: Sequence[_Item], reporter: Reporter) -> None:
             reporter.report("E227", f"a second {kind} {shown(name.text)}", name.span, "named again", note=note, hint="rename one of them")
 
 
-def _schedule(header: ScheduleHeader, body: Sequence[Statement], scheme: Scheme | None, reporter: Reporter) -> Schedule | None:
+def _schedule(header: ScheduleHeader, body: Sequence[Statement], scheme: Scheme | None, reporter: Reporter) -> AnySchedule | None:
     """The schedule of a header and its statements; None where something was reported."""
     claims = read_claims(header.claims, reporter)
     citation = read_citation(body, reporter)
@@ -117,7 +117,7 @@ def _schedule(header: ScheduleHeader, body: Sequence[Statement], scheme: Scheme 
     if not stages and not any(isinstance(s, Broken) for s in body):
         hint = "write its stages: stage { A21 += A22 }"
         reporter.report("E220", f"schedule {shown(header.name.text)} has no stages", header.name.span, "empty", hint=hint)
-    return Schedule(
+    schedule = Schedule(
         header.name.text,
         header.scheme.text,
         scheme.m,
@@ -129,9 +129,9 @@ def _schedule(header: ScheduleHeader, body: Sequence[Statement], scheme: Scheme 
         restores=claims.restores,
         citation=citation,
         span=header.span,
-        result=claims.result,
         ring=scheme.ring,
     )
+    return schedule.scaled(schedule.stages, schedule.workspaces, claims.result or Result()) if scaled else schedule
 
 
 def _find_strangers(body: Sequence[Statement], reporter: Reporter) -> None:

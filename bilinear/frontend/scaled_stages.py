@@ -12,7 +12,7 @@ from bilinear.frontend.syntax import Factor, Plain, Stage, Term, Update, Word
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.ring import Ring
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Space, Target
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ScaledTarget, Space, Target
 
 SCALES = frozenset({"alpha", "beta"})
 
@@ -38,7 +38,7 @@ class ScaledStageReader(StageReader):
                 return None
             outputs.append(output)
         spans = tuple(step.span for step in stage.steps)
-        block_map = BlockMap(sources, tuple(target for target, _ in steps), LinearMap(len(sources), tuple(outputs)), spans)
+        block_map = BlockMap(sources, tuple(target for target, _ in steps), LinearMap(len(sources), tuple(outputs)), spans=spans)
         return LinearStage((block_map,), stage.restores)
 
     def _row(self, step: Update) -> tuple[Block, list[tuple[Block, Coefficient]]] | None:
@@ -94,7 +94,7 @@ class ScaledStageReader(StageReader):
         terms = self._with_old(step, block, plus)
         blocks = sorted({block for block, _ in terms})
         form = add_up(((blocks.index(block), c) for block, c in terms), step.span, self.reporter)
-        return Target(block, coefficient * scale, plus=tuple((blocks[i], c) for i, c in form)) if form is not None else None
+        return ScaledTarget.of(block, coefficient * scale, tuple((blocks[i], c) for i, c in form)) if form is not None else None
 
     def _operand(self, factor: Factor, space: str) -> Block | None:
         plain = factor.terms[0]

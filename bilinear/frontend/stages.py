@@ -117,7 +117,7 @@ class StageReader:
             if output is None:
                 return None
             outputs.append(output)
-        return BlockMap(sources, tuple(updates.targets), LinearMap(len(sources), tuple(outputs)), tuple(updates.spans))
+        return BlockMap(sources, tuple(updates.targets), LinearMap(len(sources), tuple(outputs)), spans=tuple(updates.spans))
 
     def _product(self, step: Update) -> Product | None:
         if step.operator.text == "=":

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, generator
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Space, Stage, Target
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, ScaledSchedule, ScaledTarget, Space, Stage
 from bilinear.source import Source, Span
 
 MOST_LINES = 10_000
@@ -41,7 +41,7 @@ class ForeignSchedule:
     """
 
     file: str
-    schedule: Schedule
+    schedule: ScaledSchedule
     gaps: tuple[Diagnostic, ...]
 
     def require(self) -> None:
@@ -117,12 +117,12 @@ class _Section:
         if products:
             ((scale, (left, right)),) = products
             product = Product(
-                self._read(left, line, span), self._read(right, line, span), (Target(target, scale, plus=_collected(sums)),), span
+                self._read(left, line, span), self._read(right, line, span), (ScaledTarget.of(target, scale, _collected(sums)),), span
             )
             return ProductStage((product,))
         sources = tuple(sorted({block for block, _ in sums}))
         row = form((sources.index(block), c) for block, c in sums)
-        return LinearStage((BlockMap(sources, (target,), LinearMap(len(sources), (row,)), (span,)),))
+        return LinearStage((BlockMap(sources, (target,), LinearMap(len(sources), (row,)), spans=(span,)),))
 
     def _place(self, name: str, span: Span) -> Block:
         match = _BLOCK.fullmatch(name)
@@ -183,7 +183,7 @@ class _Section:
         alpha = generator("alpha") if "alpha" in self.scalars else 1
         result = Result(alpha, generator("beta") if "beta" in self.scalars else 0)
         spaces = tuple(self.temporaries.values())
-        schedule = Schedule(self.name, scheme, 2, 2, 2, tuple(self.stages), spaces, span=self.span, result=result)
+        schedule = ScaledSchedule(self.name, scheme, 2, 2, 2, tuple(self.stages), spaces, span=self.span, result=result)
         return ForeignSchedule(self.file, schedule, tuple(sorted(self.gaps, key=lambda gap: gap.span.start if gap.span else 0)))
 
 

@@ -84,13 +84,13 @@ class LinearKernel:
 
 @dataclass(frozen=True)
 class Destination:
-    """A block of a space that a product is added to: its coefficient, and whether this is the first write of the block."""
+    """A block of a space that a product goes to, its coefficient, and what the old value is multiplied by: 0, 1 or beta."""
 
     space: int
     row: int
     column: int
     coefficient: Coefficient
-    first: bool
+    kept: str
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,9 @@ class Multiplication:
 
 @dataclass(frozen=True)
 class ProductKernel:
-    """Multiplies: each row of its table is one product, added to a list of blocks; those of one launch share no destination.
+    """Multiplies: each row of its table is one product, which goes to a list of blocks; those of one launch share no destination.
 
-    `lefts`, `rights` and `results` are the spaces that operands and destinations are numbered by; `begins` tells for each result
-    whether its first write adds to beta times what was there (in C), or overwrites.
+    `lefts`, `rights` and `results` are the spaces that operands and destinations are numbered by.
     """
 
     name: str
@@ -119,7 +118,6 @@ class ProductKernel:
     lefts: tuple[str, ...]
     rights: tuple[str, ...]
     results: tuple[str, ...]
-    begins: tuple[bool, ...]
     products: tuple[Multiplication, ...]
     destinations: tuple[Destination, ...]
 
@@ -127,6 +125,12 @@ class ProductKernel:
     def template(self) -> str:
         """The template of the tile's instructions."""
         return self.tile.template
+
+    @property
+    def begins(self) -> tuple[bool, ...]:
+        """For each result whether some of its blocks keep beta times what was there, and so none of them is overwritten."""
+        with_beta = {d.space for d in self.destinations if d.kept == "beta"}
+        return tuple(space in with_beta for space in range(len(self.results)))
 
     @property
     def bounds(self) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Any
 
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.number import Coefficient, Symbolic, is_negative
+from bilinear.ir.number import Coefficient, Symbolic, generator, is_negative
 from bilinear.ir.ring import Ring
 from bilinear.source import Span
 
 RATIONALS = Ring()
+
+ALPHA, BETA = generator("alpha"), generator("beta")
 
 
 @dataclass(frozen=True, order=True)
@@ -56,53 +60,81 @@ class Space:
 
 @dataclass(frozen=True)
 class BlockMap:
-    """An exact linear map from blocks to blocks; every target takes its new value from the old values of the sources.
+    """An exact linear map from blocks to blocks: every target becomes its form over the old values of the sources + kept * its own.
 
-    The blocks are of one shape, but in a schedule that scales for itself.
+    `kept` is 0, 1 or BETA for each target, and 0 for all where nothing is given; what is kept 0 times is not read. The blocks are of one
+    shape, except in a `ScaledSchedule`, whose maps write all in their forms and keep nothing beside.
     """
 
     sources: tuple[Block, ...]
     targets: tuple[Block, ...]
     map: LinearMap
+    kept: tuple[Coefficient, ...] = ()
     spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.kept:
+            object.__setattr__(self, "kept", (0,) * len(self.targets))
 
 
 @dataclass(frozen=True)
 class LinearStage:
-    """Block maps that run at once: every target becomes its form.
-
-    In C, though, a schedule that neither scales for itself nor overwrites adds: C = form + C, and C = form + beta * C for the blocks in
-    `first`, whose first ordered write this is.
-    """
+    """Block maps that run at once."""
 
     maps: tuple[BlockMap, ...]
     restores: bool = False
-    first: frozenset[Block] = frozenset()
 
 
 @dataclass(frozen=True)
 class Target:
-    """A block that alpha times a product is added to, times a coefficient.
+    """A block that a product M goes to: it becomes kept * its old value + alpha * coefficient * M.
 
-    `first` marks a write that does not add: in C it is the first ordered one and carries beta (C = beta*C + alpha*coefficient*M), in a
-    workspace, and in a schedule that overwrites C, what was there is lost. In a schedule that scales for itself (`Schedule.result`) no
-    alpha is implied, and the block becomes coefficient*M plus the form `plus` over the blocks' values from before the stage.
+    `kept` is 0 (the old value is not read), 1 or BETA.
     """
 
     block: Block
     coefficient: Coefficient = 1
-    first: bool = False
-    plus: tuple[tuple[Block, Coefficient], ...] = ()
+    kept: Coefficient = 1
+
+    @property
+    def terms(self) -> tuple[tuple[Block, Coefficient], ...]:
+        """The form over old values that the product is added to."""
+        return ((self.block, self.kept),) if self.kept else ()
 
     @property
     def accumulates(self) -> bool:
-        """Whether a schedule that scales for itself only adds here: additions to one block may stand in one stage."""
-        return self.plus == ((self.block, 1),)
+        """Whether the product is only added: additions to one block may stand in one stage."""
+        return self.kept == 1
+
+
+@dataclass(frozen=True)
+class ScaledTarget(Target):
+    """A target of a `ScaledSchedule`, with no alpha implied: the block becomes kept * its old value + `plus` + coefficient * M.
+
+    `kept` is any coefficient, and `plus` a form over the old values of other blocks.
+    """
+
+    plus: tuple[tuple[Block, Coefficient], ...] = ()
+
+    @classmethod
+    def of(cls, block: Block, coefficient: Coefficient, terms: tuple[tuple[Block, Coefficient], ...]) -> ScaledTarget:
+        """The target that becomes this form over blocks, its own perhaps among them, + coefficient * M."""
+        return cls(block, coefficient, dict(terms).get(block, 0), tuple(term for term in terms if term[0] != block))
+
+    @property
+    def terms(self) -> tuple[tuple[Block, Coefficient], ...]:
+        """The form over old values that the product is added to, by blocks."""
+        return tuple(sorted((*super().terms, *self.plus), key=lambda term: term[0]))
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether the product is only added: additions to one block may stand in one stage."""
+        return self.kept == 1 and not self.plus
 
 
 @dataclass(frozen=True)
 class Product:
-    """left * right, added to every target."""
+    """left * right, which goes to every target."""
 
     left: Block
     right: Block
@@ -143,15 +175,11 @@ def _scaled(coefficient: Coefficient, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """Stages over the blocks of A (m x k), B (k x n), C (m x n) and of the workspaces; the steps of a stage are simultaneous.
+class _Stages:
+    """What both kinds of schedule are: stages over the blocks of A (m x k), B (k x n), C (m x n) and of the workspaces.
 
-    alpha belongs to the products, wherever they go; linear stages only add up. A schedule that `overwrites` computes C = alpha*A*B, and
-    may use blocks of C as scratch: what C held before is never read. Others compute C = alpha*A*B + beta*C.
-
-    `in_place` claims that every level may recurse in place; `restores` names the operands that the last stages bring back. With `result`
-    the schedule scales for itself: no alpha and no beta are implied, every step says all that it computes, may write any block, and C
-    ends as `result` says (where it has no beta, C holds nothing that may be read before it is written). `ring` is the scheme's.
+    The steps of a stage are simultaneous. `in_place` claims that every level may recurse in place; `restores` names the operands that the
+    last stages bring back. `ring` is the scheme's.
     """
 
     name: str
@@ -166,9 +194,7 @@ class Schedule:
     levels: int = 1
     citation: str = ""
     span: Span | None = field(default=None, compare=False, repr=False)
-    result: Result | None = None
     ring: Ring = RATIONALS
-    overwrites: bool = False
 
     @property
     def spaces(self) -> tuple[Space, ...]:
@@ -180,20 +206,6 @@ class Schedule:
     def products(self) -> int:
         """How many products all stages have."""
         return sum(len(stage.products) for stage in self.stages if isinstance(stage, ProductStage))
-
-    @property
-    def scales_itself(self) -> bool:
-        """Whether alpha and beta stand only where they are written; `passes.imply_scaling` says which of these are lowered."""
-        return self.result is not None
-
-    @property
-    def adds_to_c(self) -> bool:
-        """Whether every write of C adds to it, the first one to beta times what C was."""
-        return not (self.scales_itself or self.overwrites)
-
-    def loses(self, target: Target) -> bool:
-        """Whether a product that goes to `target` overwrites it, of a schedule that does not scale for itself."""
-        return target.first and not (target.block.space == "C" and self.adds_to_c)
 
     @property
     def keeps(self) -> frozenset[str]:
@@ -213,10 +225,60 @@ class Schedule:
     @cached_property
     def _written(self) -> frozenset[str]:
         """The spaces that some step writes."""
-        sums = {target.space for stage in self.stages if isinstance(stage, LinearStage) for m in stage.maps for target in m.targets}
-        products = {t.block.space for stage in self.stages if isinstance(stage, ProductStage) for p in stage.products for t in p.targets}
-        return frozenset(sums | products)
+        return frozenset(block.space for block, _ in self._writes())
+
+    def _writes(self) -> Iterator[tuple[Block, Coefficient]]:
+        """Every block that a step writes, with what its old value is multiplied by there."""
+        for stage in self.stages:
+            if isinstance(stage, LinearStage):
+                for block_map in stage.maps:
+                    yield from zip(block_map.targets, block_map.kept, strict=True)
+            else:
+                yield from ((target.block, target.kept) for product in stage.products for target in product.targets)
 
     def space(self, name: str) -> Space:
         """The space of this name."""
         return next(s for s in self.spaces if s.name == name)
+
+    def _with(self, stages: tuple[Stage, ...], workspaces: tuple[Space, ...]) -> dict[str, Any]:
+        """The fields that both kinds of schedule have, with other stages and workspaces."""
+        return {f.name: getattr(self, f.name) for f in fields(_Stages)} | {"stages": stages, "workspaces": workspaces}
+
+
+@dataclass(frozen=True)
+class Schedule(_Stages):
+    """A schedule that runs: alpha belongs to the products, wherever they go; linear stages only add up."""
+
+    @cached_property
+    def result(self) -> Result:
+        """What C becomes: alpha*A*B where a step overwrites a block of C, and so loses its old value; else alpha*A*B + beta*C."""
+        loses = any(block.space == "C" and not kept for block, kept in self._writes())
+        return Result(ALPHA, 0 if loses else BETA)
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether C's old value is not in the result: C is never read before it is written, and may be scratch until then."""
+        return not self.result.beta
+
+    def scaled(self, stages: tuple[Stage, ...], workspaces: tuple[Space, ...], result: Result) -> ScaledSchedule:
+        """This schedule as one of such stages, which scales for itself."""
+        return ScaledSchedule(**self._with(stages, workspaces), result=result)
+
+
+@dataclass(frozen=True)
+class ScaledSchedule(_Stages):
+    """A schedule that scales for itself: its targets are `ScaledTarget`s, and C ends as `result` says.
+
+    Every step says all that it computes, may write any block, and no alpha and no beta are implied. Where the result has no beta, C holds
+    nothing that may be read before it is written. `passes.imply_scaling` makes a `Schedule` of it where one computes the same.
+    """
+
+    result: Result = field(kw_only=True)
+
+    def implied(self, stages: tuple[Stage, ...], workspaces: tuple[Space, ...]) -> Schedule:
+        """This schedule as one of such stages, which implies its scaling."""
+        return Schedule(**self._with(stages, workspaces))
+
+
+AnySchedule = Schedule | ScaledSchedule
+"""What can be proved, printed and reported; a `Schedule` alone can run."""

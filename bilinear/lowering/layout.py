@@ -119,17 +119,19 @@ def _bits(first: int, last: int) -> int:
 
 
 def stage_uses(stage: Stage, names: Collection[str]) -> tuple[set[Block], set[Block]]:
-    """The blocks of these spaces that a stage reads and those that it writes; one that is added to is read as well."""
+    """The blocks of these spaces that a stage reads and those that it writes; one whose old value is kept is read as well."""
     reads: set[Block] = set()
     writes: set[Block] = set()
     if isinstance(stage, LinearStage):
-        reads.update(block for m in stage.maps for block in m.sources if block.space in names)
-        writes.update(block for m in stage.maps for block in m.targets if block.space in names)
+        for m in stage.maps:
+            kept = (block for block, factor in zip(m.targets, m.kept, strict=True) if factor)
+            reads.update(block for block in (*m.sources, *kept) if block.space in names)
+            writes.update(block for block in m.targets if block.space in names)
         return reads, writes
     for product in stage.products:
         reads.update(block for block in (product.left, product.right) if block.space in names)
         targets = [target for target in product.targets if target.block.space in names]
-        reads.update(target.block for target in targets if not target.first)
+        reads.update(target.block for target in targets if target.kept)
         writes.update(target.block for target in targets)
     return reads, writes
 

@@ -12,7 +12,7 @@ from bilinear.algebra.fold_bases import fold_bases
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Target
+from bilinear.ir.schedule import AnySchedule, Block, Product, ProductStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.coefficients import require_numbers
 from bilinear.passes.colour_products import colour_products
@@ -47,7 +47,7 @@ class Level:
     """One level of a multiply: a scheme, and the schedule of it that runs, or None for expansion, products and recomposition."""
 
     scheme: Scheme
-    schedule: Schedule | None = None
+    schedule: AnySchedule | None = None
 
 
 def runnable(schedule: Schedule) -> Schedule:
@@ -55,25 +55,25 @@ def runnable(schedule: Schedule) -> Schedule:
     return mark_first_writes(colour_products(schedule))
 
 
-def is_runnable(scheme: Scheme, schedule: Schedule | None, inputs: str) -> bool:
+def is_runnable(scheme: Scheme, schedule: AnySchedule | None, inputs: str) -> bool:
     """Whether an algorithm, once proved, can be lowered at all: approximate and modular schemes and some schedules are only proved."""
     foreign = schedule is not None and not _gives_way(schedule, inputs) and bool(why_not_implied(schedule))
     return not (foreign or scheme.ring.modulus or scheme.ring.is_approximate)
 
 
-def _gives_way(schedule: Schedule, inputs: str) -> bool:
+def _gives_way(schedule: AnySchedule, inputs: str) -> bool:
     """Whether the scheme runs in the place of its schedule, which would break the promise."""
     return inputs == "preserve" and schedule.writes_operands
 
 
-def natural_inputs(schedule: Schedule | None) -> str:
+def natural_inputs(schedule: AnySchedule | None) -> str:
     """What an algorithm promises of its inputs unless told otherwise: its schedule restores or consumes what it writes, else preserves."""
     if schedule is None or not schedule.writes_operands:
         return "preserve"
     return "restore" if schedule.keeps >= {"A", "B"} else "consume"
 
 
-def check_compilable(schedule: Schedule) -> None:
+def check_compilable(schedule: AnySchedule) -> None:
     """Refuse to compile or run a schedule that has no form with implied scaling (E411)."""
     why = why_not_implied(schedule)
     if why:
@@ -81,7 +81,7 @@ def check_compilable(schedule: Schedule) -> None:
         raise fail("E411", f"{schedule.name} is a schedule to prove, not to run", *hints, span=schedule.span, notes=(why,))
 
 
-def check_promise(scheme: Scheme, schedule: Schedule | None, inputs: str) -> None:
+def check_promise(scheme: Scheme, schedule: AnySchedule | None, inputs: str) -> None:
     """Refuse a promise that the algorithm cannot keep (E525)."""
     if inputs == "preserve":
         return
@@ -102,7 +102,7 @@ def proved(scheme: Scheme) -> SchemeProof:
     return proof
 
 
-def proved_schedule(schedule: Schedule, scheme: Scheme) -> ScheduleProof:
+def proved_schedule(schedule: AnySchedule, scheme: Scheme) -> ScheduleProof:
     """The proof of a schedule of one level; a wrong one is refused with what is wrong and what mends it (E4xx)."""
     proof = prove_schedule(schedule, scheme)
     if not proof.holds:
@@ -110,14 +110,14 @@ def proved_schedule(schedule: Schedule, scheme: Scheme) -> ScheduleProof:
     return proof
 
 
-def _explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Schedule | None = None) -> BilinearError:
+def _explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: AnySchedule | None = None) -> BilinearError:
     from bilinear.explain.why_wrong import explained  # the search is needed by nobody whose scheme is right
 
     return explained(proof, scheme, schedule)
 
 
 @lru_cache(maxsize=64)
-def prepare(scheme: Scheme, schedule: Schedule | None, levels: int, inputs: str) -> Prepared:
+def prepare(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str) -> Prepared:
     """Lower a scheme, or its schedule, to `levels` levels and prove every step.
 
     `inputs` is `preserve`, `restore` or `consume`; under `preserve` a schedule that writes A or B gives way to the plain one.
@@ -159,7 +159,7 @@ def _require_products(what: str, levels: Sequence[_Proved]) -> None:
         raise fail("E501", f"{what} are {products} products", f"at most {MOST_PRODUCTS} are run flat")
 
 
-def authored_schedule(scheme: Scheme, schedule: Schedule | None, inputs: str) -> Schedule:
+def authored_schedule(scheme: Scheme, schedule: AnySchedule | None, inputs: str) -> Schedule:
     """What runs one level: the schedule where the promise lets it, else expansion, products and recomposition.
 
     Raises `BilinearError` (E411) for a schedule that has no form that can be lowered, unless the scheme takes its place.

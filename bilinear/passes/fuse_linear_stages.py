@@ -75,7 +75,7 @@ class _Run:
         if end == begin + 1:
             return last
         before = self.fused(begin, end - 1)
-        if before is None or (self.schedule.adds_to_c and _writes_c(before) and _writes_c(last)):
+        if before is None or _kept(before) & _read([last]) or (_kept(before) and _kept(last)):  # no form says what is kept
             return None
         return self._composed(before, last, _read(self.schedule.stages[end:]))
 
@@ -110,8 +110,9 @@ def _fits(part: BlockMap) -> bool:
     return evaluate(part.map, own_inputs(part)).live <= MOST_LIVE
 
 
-def _writes_c(stage: LinearStage) -> bool:
-    return any(target.space == "C" for m in stage.maps for target in m.targets)
+def _kept(stage: LinearStage) -> set[Block]:
+    """The blocks of C that maps add to."""
+    return {target for m in stage.maps for target, factor in zip(m.targets, m.kept, strict=True) if factor}
 
 
 def _read(stages: Sequence[Stage]) -> set[Block]:

@@ -1,8 +1,8 @@
 """Imply scaling: a schedule that scales for itself as one whose products are scaled by alpha without saying so.
 
 Before: a schedule that computes C = A*B, C = alpha*A*B or C = alpha*A*B + beta*C. After: the same steps in the form that is lowered: alpha
-left out, temporaries as spaces of one block, one for each size of what they hold in turn. Where C's old value is not in the result, the
-schedule overwrites C; else every write of C adds to it. `why_not_implied` says which schedules have no such form.
+left out, temporaries as spaces of one block, one for each size of what they hold in turn. Where C's old value is in the result, every
+write of C keeps what was there. `why_not_implied` says which schedules have no such form.
 """
 
 from __future__ import annotations
@@ -12,18 +12,30 @@ from dataclasses import dataclass, field, replace
 from bilinear.analysis.block_maps import components
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, exact, generator
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
-
-ALPHA, BETA = generator("alpha"), generator("beta")
+from bilinear.ir.schedule import (
+    ALPHA,
+    BETA,
+    AnySchedule,
+    Block,
+    BlockMap,
+    LinearStage,
+    Product,
+    ProductStage,
+    ScaledSchedule,
+    Schedule,
+    Space,
+    Stage,
+    Target,
+)
 
 
 class _UnfitError(Exception):
     """Why a schedule has no form with implied scaling."""
 
 
-def imply_scaling(schedule: Schedule) -> Schedule:
+def imply_scaling(schedule: AnySchedule) -> Schedule:
     """The schedule with implied scaling; one that has it already is returned as it is. Raises `ValueError` with what is in the way."""
-    if not schedule.scales_itself:
+    if isinstance(schedule, Schedule):
         return schedule
     try:
         return _Writer(schedule).write()
@@ -31,7 +43,7 @@ def imply_scaling(schedule: Schedule) -> Schedule:
         raise ValueError(str(why)) from None
 
 
-def why_not_implied(schedule: Schedule) -> str:
+def why_not_implied(schedule: AnySchedule) -> str:
     """Why a schedule cannot be lowered, empty where it can."""
     try:
         imply_scaling(schedule)
@@ -44,13 +56,12 @@ def why_not_implied(schedule: Schedule) -> str:
 class _Writer:
     """One schedule on its way; `holds` says the size of what every block of a temporary holds by now."""
 
-    schedule: Schedule
+    schedule: ScaledSchedule
     shapes: dict[Block, str] = field(default_factory=dict)
     spaces: dict[str, Space] = field(default_factory=dict)
 
     def write(self) -> Schedule:
         s = self.schedule
-        assert s.result is not None
         if s.result.alpha not in (1, ALPHA) or s.result.beta not in (0, BETA):
             raise _UnfitError(f"its result {s.result} is neither C = alpha*A*B nor C = alpha*A*B + beta*C")
         self.alpha, self.adds = s.result.alpha, bool(s.result.beta)
@@ -58,7 +69,7 @@ class _Writer:
         self.shapes = {block: space.shape for space in s.spaces if not space.is_temporary for block in space.blocks}
         stages = [self.linear(x) if isinstance(x, LinearStage) else self.products(x) for x in s.stages]
         kept = tuple(space for space in s.workspaces if not space.is_temporary)
-        return replace(s, stages=tuple(stages), workspaces=(*kept, *self.spaces.values()), result=None, overwrites=not self.adds)
+        return s.implied(tuple(stages), (*kept, *self.spaces.values()))
 
     def linear(self, stage: LinearStage) -> LinearStage:
         maps = [self.block_map(piece) for whole in stage.maps for piece in components(whole)]
@@ -73,20 +84,24 @@ class _Writer:
         fixed = {self.shapes[t] for t in piece.targets if not self.is_temporary(t)}
         if len(shapes | fixed) != 1:
             raise _UnfitError(f"{piece.targets[0]} takes up blocks of another size")
-        rows = [self.row(piece, t, row) for t, row in zip(piece.targets, piece.map.matrix, strict=True)]
-        return replace(piece, map=LinearMap(len(piece.sources), tuple(rows))), shapes.pop()
+        rows = tuple(self.row(piece, t, row) for t, row in zip(piece.targets, piece.map.matrix, strict=True))
+        kept = tuple(map(self.kept, piece.targets))
+        return replace(piece, map=LinearMap(len(piece.sources), rows), kept=kept), shapes.pop()
 
     def row(self, piece: BlockMap, target: Block, row: Form) -> Form:
         for _, coefficient in row:
             if _scales(coefficient) and not (coefficient == BETA and self.adds):
                 raise _UnfitError(f"a sum in {target} is scaled by {coefficient}")
-        if target.space != "C" or not self.adds:
+        if not self.kept(target):
             return row
         own = piece.sources.index(target) if target in piece.sources else -1
-        kept = dict(row).get(own)
-        if kept != (1 if target in self.begun else BETA):
+        if dict(row).get(own) != self.kept(target):
             raise _UnfitError(f"{target} is not added to")
         return tuple(term for term in row if term[0] != own)
+
+    def kept(self, block: Block) -> Coefficient:
+        """What a write has to keep of a block beside what its form says: C where it is added to, beta times by its first write."""
+        return 0 if block.space != "C" or not self.adds else 1 if block in self.begun else BETA
 
     def renamed(self, piece: BlockMap, shape: str) -> BlockMap:
         """On typed spaces, without sources that nothing reads."""
@@ -94,7 +109,8 @@ class _Writer:
         place = {index: i for i, index in enumerate(used)}
         rows = tuple(tuple((place[i], c) for i, c in row) for row in piece.map.outputs)
         sources = tuple(self.typed(piece.sources[i], shape) for i in used)
-        return BlockMap(sources, tuple(self.typed(t, shape) for t in piece.targets), LinearMap(len(used), rows), piece.spans)
+        targets = tuple(self.typed(t, shape) for t in piece.targets)
+        return BlockMap(sources, targets, LinearMap(len(used), rows), piece.kept, piece.spans)
 
     def products(self, stage: ProductStage) -> Stage:
         operands = [(self.operand(p.left, "A"), self.operand(p.right, "B")) for p in stage.products]
@@ -106,19 +122,17 @@ class _Writer:
 
     def target(self, target: Target) -> Target:
         block, coefficient = target.block, _without(target.coefficient, self.alpha)
-        adds = target.accumulates
-        first = not target.plus or target.plus == ((block, BETA),)
-        if not adds and not first:
+        if target.terms not in ((), ((block, 1),), ((block, BETA),)):
             raise _UnfitError(f"a product and other blocks go into {block} in one step")
-        if block.space == "C" and self.adds and adds != (block in self.begun):
-            raise _UnfitError(f"{block} is not added to")
+        if target.kept not in ((self.kept(block),) if self.kept(block) else (0, 1)):
+            raise _UnfitError(f"{block} is not added to" if self.kept(block) else f"a product is added to beta times {block}")
         if block.space in ("A", "B") or (self.shapes.get(block, "C") != "C" and not self.is_temporary(block)):
             raise _UnfitError(f"a product goes into {block}, which has not the size of blocks of C")
-        if adds and self.shapes.get(block, "C") != "C":
+        if target.accumulates and self.shapes.get(block, "C") != "C":
             raise _UnfitError(f"a product is added to {block}, which holds a block of another size")
         self.begun.add(block)
         self.shapes[block] = "C"
-        return Target(self.typed(block, "C"), coefficient, first and not (block.space == "C" and self.adds))
+        return Target(self.typed(block, "C"), coefficient, target.kept)
 
     def operand(self, block: Block, side: str) -> Block:
         if self.shape(block) != side:

@@ -1,37 +1,40 @@
-"""Mark first writes: the first write of each block of C carries beta.
+"""Mark first writes: the first write of each block of C keeps beta times what was there, every later one keeps it once.
 
-Before: a schedule without contention inside a stage. After: the same, with exactly one write of every block of C marked as its first,
-be it a product or a map. Workspaces, and schedules that overwrite C or scale for themselves, are left as they are: who makes them says
-where they start anew.
+Before: a schedule without contention inside a stage, whose writes of C keep what was there. After: the same, and every block of C has
+beta in exactly one write, be it a product or a map. Writes of workspaces, and schedules that overwrite C or scale for themselves, are left
+as they are: who makes them says where they start anew.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
-from bilinear.ir.schedule import Block, ProductStage, Schedule, Stage, Target
+from bilinear.ir.number import Coefficient
+from bilinear.ir.schedule import BETA, AnySchedule, Block, LinearStage, ProductStage, ScaledSchedule, Stage
+
+S = TypeVar("S", bound=AnySchedule)
 
 
-def mark_first_writes(schedule: Schedule) -> Schedule:
-    """The schedule with the first ordered write of every block of C marked."""
-    if not schedule.adds_to_c:
+def mark_first_writes(schedule: S) -> S:
+    """The schedule with beta in the first ordered write of every block of C."""
+    if isinstance(schedule, ScaledSchedule) or schedule.overwrites:
         return schedule
     seen: set[Block] = set()
 
-    def mark(target: Target) -> Target:
-        if target.block.space != "C":
-            return target
-        first = target.block not in seen
-        seen.add(target.block)
-        return replace(target, first=first)
+    def marked(block: Block, kept: Coefficient) -> Coefficient:
+        if block.space != "C":
+            return kept
+        begun = block in seen
+        seen.add(block)
+        return 1 if begun else BETA
 
     stages: list[Stage] = []
     for stage in schedule.stages:
-        if isinstance(stage, ProductStage):
-            products = tuple(replace(p, targets=tuple(mark(t) for t in p.targets)) for p in stage.products)
-            stages.append(ProductStage(products))
+        if isinstance(stage, LinearStage):
+            maps = tuple(replace(m, kept=tuple(map(marked, m.targets, m.kept))) for m in stage.maps)
+            stages.append(replace(stage, maps=maps))
         else:
-            results = {target for m in stage.maps for target in m.targets if target.space == "C"}
-            stages.append(replace(stage, first=frozenset(results - seen)))
-            seen |= results
+            products = (replace(p, targets=tuple(replace(t, kept=marked(t.block, t.kept)) for t in p.targets)) for p in stage.products)
+            stages.append(ProductStage(tuple(products)))
     return replace(schedule, stages=tuple(stages))

@@ -13,7 +13,7 @@ from dataclasses import replace
 from bilinear.analysis.block_maps import beside, relabel, relabel_stage
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, exact
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
+from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
 
 
 def nest_levels(schedules: Sequence[Schedule]) -> Schedule:
@@ -29,11 +29,11 @@ def why_not_nested(outer: Schedule, inner: Schedule) -> str:
     products = [p for stage in outer.stages if isinstance(stage, ProductStage) for p in stage.products]
     if inner.writes_operands and not (outer.writes_operands or outer.runs_in_place):
         return f"{inner.name} writes its operands, and {outer.name} multiplies blocks of A and B that are not to be written"
-    overwritten = all(len(p.targets) == 1 and outer.loses(p.targets[0]) for p in products)
+    overwritten = all(len(p.targets) == 1 and not p.targets[0].kept for p in products)
     if inner.overwrites and not overwritten:
         return f"{inner.name} overwrites its result, and {outer.name} adds products to what is there"
     adds = _writes_c_in_steps(inner) and not inner.overwrites
-    if adds and any(t.block.space != "C" or not outer.adds_to_c for p in products for t in p.targets):
+    if adds and any(t.block.space != "C" or outer.overwrites for p in products for t in p.targets):
         return f"{inner.name} adds to C, and {outer.name} has blocks that are to be overwritten"
     return ""
 
@@ -102,7 +102,7 @@ def _mapped(block_map: BlockMap, stage: ProductStage, outer: Schedule, inner: Sc
     """A map of the inner schedule for all products of an outer stage."""
     if block_map.targets[0].space != "C" or inner.overwrites:
         return beside(relabel(block_map, _placing(product, i, inner)) for i, product in enumerate(stage.products))
-    return _added_up(beside(_landing(block_map, product, i, inner) for i, product in enumerate(stage.products)), stage, outer, inner)
+    return _added_up(beside(_landing(block_map, product, i, inner) for i, product in enumerate(stage.products)), outer)
 
 
 def _placing(product: Product, index: int, inner: Schedule) -> Callable[[Block], Block]:
@@ -127,17 +127,19 @@ def _landing(block_map: BlockMap, product: Product, index: int, inner: Schedule)
     landed = [(t, b, o) for t in product.targets for b, o in zip(block_map.targets, block_map.map.outputs, strict=True)]
     targets = tuple(_within(t.block, b.row, b.column, inner.m, inner.n) for t, b, _ in landed)
     outputs = tuple(_scaled(output, t.coefficient) for t, _, output in landed)
-    return BlockMap(sources, targets, replace(block_map.map, outputs=outputs))
+    return BlockMap(sources, targets, replace(block_map.map, outputs=outputs), tuple(t.kept for t, _, _ in landed))
 
 
-def _added_up(block_map: BlockMap, stage: ProductStage, outer: Schedule, inner: Schedule) -> BlockMap:
-    """Forms with one target as one form; where the products were added to something that a map would overwrite, it is a term too."""
-    begun = {t.block for p in stage.products for t in p.targets if t.first or (t.block.space == "C" and outer.adds_to_c)}
+def _added_up(block_map: BlockMap, outer: Schedule) -> BlockMap:
+    """Forms with one target as one form. Maps keep nothing but what C held before: anything else that is kept is a term, too."""
     terms: dict[Block, list[tuple[int, Coefficient]]] = {}
-    for target, output in zip(block_map.targets, block_map.map.outputs, strict=True):
+    factors: dict[Block, Coefficient] = {}
+    for target, output, factor in zip(block_map.targets, block_map.map.outputs, block_map.kept, strict=True):
         terms.setdefault(target, []).extend(output)
+        factors[target] = factor and factors.get(target, factor)
     sources, steps = block_map.sources, len(block_map.map.steps)
-    kept = [t for t in terms if Block(t.space, t.row // inner.m, t.column // inner.n) not in begun]
+    kept = [t for t, factor in factors.items() if factor and (t.space != "C" or outer.overwrites)]
+    factors |= dict.fromkeys(kept, 0)
     moved = [i if i < len(sources) else i + len(kept) for i in range(len(sources) + steps)]
     for i, target in enumerate(kept):
         terms[target].append((-1 - i, 1))
@@ -148,7 +150,7 @@ def _added_up(block_map: BlockMap, stage: ProductStage, outer: Schedule, inner: 
 
     linear = block_map.map
     added = LinearMap(len(sources) + len(kept), tuple(map(renamed, terms.values())), tuple(map(renamed, linear.steps)), linear.names)
-    return BlockMap(sources + tuple(kept), tuple(terms), added)
+    return BlockMap(sources + tuple(kept), tuple(terms), added, tuple(factors.values()))
 
 
 def _scaled(output: Form, factor: Coefficient) -> Form:
@@ -161,11 +163,12 @@ def _multiplied(product: Product, index: int, small: Product, inner: Schedule) -
     for own in small.targets:
         if own.block.space != "C":
             coefficient = exact(own.coefficient * product.targets[0].coefficient) if inner.overwrites else own.coefficient
-            targets.append(Target(_place(own.block, product, index, inner), coefficient, own.first))
+            targets.append(Target(_place(own.block, product, index, inner), coefficient, own.kept))
             continue
         for target in product.targets:
             block = _within(target.block, own.block.row, own.block.column, inner.m, inner.n)
-            targets.append(Target(block, exact(target.coefficient * own.coefficient), own.first and inner.overwrites))
+            kept = target.kept if own.kept == BETA else own.kept
+            targets.append(Target(block, exact(target.coefficient * own.coefficient), kept))
     left = _place(small.left, product, index, inner)
     right = _place(small.right, product, index, inner)
     return Product(left, right, tuple(targets))

@@ -19,10 +19,10 @@ def scheme_to_schedule(scheme: Scheme) -> Schedule:
     right, right_map = _factors(scheme.v, Space("B", "B", k, n), "T")
     results = Space("M", "C", scheme.rank, 1)
     products = tuple(
-        Product(a, b, (Target(result, exact(c * d), first=True),))
-        for (a, c), (b, d), result in zip(left, right, results.blocks, strict=True)
+        Product(a, b, (Target(result, exact(c * d), kept=0),)) for (a, c), (b, d), result in zip(left, right, results.blocks, strict=True)
     )
-    recomposition = BlockMap(results.blocks, Space("C", "C", m, n).blocks, scheme.w)
+    outputs = Space("C", "C", m, n).blocks
+    recomposition = BlockMap(results.blocks, outputs, scheme.w, kept=(1,) * len(outputs))
     expansion = tuple(block_map for block_map in (left_map, right_map) if block_map.targets)
     stages: tuple[Stage, ...] = (ProductStage(products), LinearStage((recomposition,)))
     if expansion:

@@ -80,7 +80,7 @@ def _linear(stage: LinearStage, shape_of: dict[str, str]) -> LinearWork:
 
 def _products(stage: ProductStage) -> ProductWork:
     targets = [target for product in stage.products for target in product.targets]
-    return ProductWork(len(stage.products), sum(not t.first for t in targets), len(targets))
+    return ProductWork(len(stage.products), sum(t.kept == 1 for t in targets), len(targets))
 
 
 def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:

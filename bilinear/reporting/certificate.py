@@ -9,7 +9,7 @@ from typing import Any
 
 from bilinear.analysis.identity import schedule_hash, scheme_hash, target_entry
 from bilinear.ir.linear import Form
-from bilinear.ir.schedule import LinearStage, Schedule, Stage
+from bilinear.ir.schedule import AnySchedule, LinearStage, ScaledSchedule, Stage
 from bilinear.ir.scheme import Bases, Scheme
 from bilinear.verify.recursion import why_not_recursive
 
@@ -18,7 +18,7 @@ LINE = 140
 """Letters of a line of JSON."""
 
 
-def certificate(scheme: Scheme, schedules: Iterable[Schedule] = (), order: int | None = None) -> dict[str, Any]:
+def certificate(scheme: Scheme, schedules: Iterable[AnySchedule] = (), order: int | None = None) -> dict[str, Any]:
     """The certificate of a proved scheme, and of proved schedules of it; docs/certificate.md says what each entry means.
 
     `order` is the order of the error in lambda of an approximate scheme. Coefficients are exact, as text; blocks go by their names.
@@ -33,7 +33,7 @@ def certificate(scheme: Scheme, schedules: Iterable[Schedule] = (), order: int |
     return {**body, "sha256": digest(body)}
 
 
-def certificate_text(scheme: Scheme, schedules: Iterable[Schedule] = (), order: int | None = None) -> str:
+def certificate_text(scheme: Scheme, schedules: Iterable[AnySchedule] = (), order: int | None = None) -> str:
     """The certificate as JSON text, in lines for readers."""
     found = certificate(scheme, schedules, order)
     return _lines(found, 0) + "\n"
@@ -69,7 +69,7 @@ def _bases(scheme: Scheme, bases: Bases) -> dict[str, Any]:
     return {name: _matrix(linear.matrix) for name, linear in maps.items()}
 
 
-def _schedule(schedule: Schedule, sha256: str) -> dict[str, Any]:
+def _schedule(schedule: AnySchedule, sha256: str) -> dict[str, Any]:
     return {
         "name": schedule.name,
         "levels": schedule.levels,
@@ -77,7 +77,7 @@ def _schedule(schedule: Schedule, sha256: str) -> dict[str, Any]:
         "k": schedule.k,
         "n": schedule.n,
         "workspaces": [[s.name, s.shape, s.rows, s.columns] for s in schedule.workspaces],
-        "stages": [_stage(stage, schedule) for stage in schedule.stages],
+        "stages": [_stage(stage) for stage in schedule.stages],
         "claims": {
             **_scaling(schedule),
             "restores": list(schedule.restores),
@@ -88,20 +88,20 @@ def _schedule(schedule: Schedule, sha256: str) -> dict[str, Any]:
     }
 
 
-def _scaling(schedule: Schedule) -> dict[str, Any]:
+def _scaling(schedule: AnySchedule) -> dict[str, Any]:
     """What C becomes, and whether alpha and beta are implied, alpha alone is, or neither."""
-    if schedule.result is not None:
+    if isinstance(schedule, ScaledSchedule):
         return {"result": [str(schedule.result.alpha), str(schedule.result.beta)], "scaling": "written"}
     if schedule.overwrites:
         return {"result": ["alpha", "0"], "scaling": "overwriting"}
     return {"result": ["alpha", "beta"], "scaling": "implied"}
 
 
-def _recurses_in_place(schedule: Schedule) -> bool:
+def _recurses_in_place(schedule: AnySchedule) -> bool:
     return schedule.in_place and {"A", "B"} <= set(schedule.restores) and not why_not_recursive(schedule, schedule.restores)
 
 
-def _stage(stage: Stage, schedule: Schedule) -> dict[str, Any]:
+def _stage(stage: Stage) -> dict[str, Any]:
     if isinstance(stage, LinearStage):
         return {
             "maps": [
@@ -110,14 +110,11 @@ def _stage(stage: Stage, schedule: Schedule) -> dict[str, Any]:
             ]
         }
     return {
-        "products": [
-            {"left": str(p.left), "right": str(p.right), "targets": [target_entry(target, schedule) for target in p.targets]}
-            for p in stage.products
-        ]
+        "products": [{"left": str(p.left), "right": str(p.right), "targets": list(map(target_entry, p.targets))} for p in stage.products]
     }
 
 
-def _never_written(schedule: Schedule) -> list[str]:
+def _never_written(schedule: AnySchedule) -> list[str]:
     written = {
         target.space
         for stage in schedule.stages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from bilinear.ir.number import Coefficient
-from bilinear.ir.schedule import Block, LinearStage, ProductStage, Schedule, Stage
+from bilinear.ir.schedule import AnySchedule, Block, LinearStage, ProductStage, Schedule, Stage
 from bilinear.reporting.scheme_facts import written_sum
 
 Content = dict[str, Coefficient]
@@ -14,7 +14,7 @@ MOST_PRODUCTS = 200
 """Schedules with more products than this are not told in short."""
 
 
-def product_sums(schedule: Schedule, names: Sequence[Sequence[str]]) -> list[dict[str, str]]:
+def product_sums(schedule: AnySchedule, names: Sequence[Sequence[str]]) -> list[dict[str, str]]:
     """After each stage the text of every block that holds products; `names` are those of the products, stage by stage.
 
     Where alpha and beta are implied they are left out, and so is the old C. Nothing is told of very large schedules.
@@ -22,10 +22,11 @@ def product_sums(schedule: Schedule, names: Sequence[Sequence[str]]) -> list[dic
     if sum(map(len, names)) > MOST_PRODUCTS:
         return [{} for _ in schedule.stages]
     products = {name for stage in names for name in stage}
-    state: dict[Block, Content] = {b: {} if b.space == "C" and not schedule.scales_itself else {str(b): 1} for b in _originals(schedule)}
+    left_out = "C" if isinstance(schedule, Schedule) else ""
+    state: dict[Block, Content] = {block: {} if block.space == left_out else {str(block): 1} for block in _originals(schedule)}
     after = []
     for stage, stage_names in zip(schedule.stages, names, strict=True):
-        state = {**state, **_after(schedule, stage, stage_names, state)}
+        state = {**state, **_after(stage, stage_names, state)}
         held = {str(block): content for block, content in state.items() if products & content.keys()}
         after.append(
             {block: written_sum((c, name) for name, c in sorted(content.items(), key=_by_number)) for block, content in held.items()}
@@ -38,34 +39,28 @@ def _by_number(term: tuple[str, Coefficient]) -> tuple[int, str]:
     return len(term[0]), term[0]
 
 
-def _originals(schedule: Schedule) -> Iterable[Block]:
+def _originals(schedule: AnySchedule) -> Iterable[Block]:
     return (block for space in schedule.spaces[:3] for block in space.blocks)
 
 
-def _after(schedule: Schedule, stage: Stage, names: Sequence[str], state: dict[Block, Content]) -> dict[Block, Content]:
+def _after(stage: Stage, names: Sequence[str], state: dict[Block, Content]) -> dict[Block, Content]:
     """The blocks that a stage writes; every step reads the values from before."""
     new: dict[Block, Content] = {}
     if isinstance(stage, LinearStage):
         for block_map in stage.maps:
-            for target, row in zip(block_map.targets, block_map.map.matrix, strict=True):
-                kept = state.get(target, {}) if target.space == "C" and schedule.adds_to_c else {}
-                new[target] = _sum([(kept, 1), *((state.get(block_map.sources[i], {}), c) for i, c in row)])
+            for target, row, kept in zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True):
+                new[target] = _sum([(state.get(target, {}), kept), *((state.get(block_map.sources[i], {}), c) for i, c in row)])
         return new
-    return _after_products(schedule, stage, names, state)
+    return _after_products(stage, names, state)
 
 
-def _after_products(schedule: Schedule, stage: ProductStage, names: Sequence[str], state: dict[Block, Content]) -> dict[Block, Content]:
+def _after_products(stage: ProductStage, names: Sequence[str], state: dict[Block, Content]) -> dict[Block, Content]:
     new: dict[Block, Content] = {}
     for product, name in zip(stage.products, names, strict=True):
         for target in product.targets:
             block = target.block
-            if block in new:
-                kept = new[block]
-            elif schedule.scales_itself:
-                kept = _sum((state.get(other, {}), c) for other, c in target.plus)
-            else:
-                kept = {} if target.first and not (block.space == "C" and schedule.adds_to_c) else state.get(block, {})
-            new[block] = _sum([(kept, 1), ({name: 1}, target.coefficient)])
+            others = [(new[block], 1)] if block in new else [(state.get(other, {}), c) for other, c in target.terms]
+            new[block] = _sum([*others, ({name: 1}, target.coefficient)])
     return new
 
 

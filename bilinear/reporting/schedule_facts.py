@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from itertools import count
 
 from bilinear.analysis.identity import schedule_hash
-from bilinear.ir.number import generator
-from bilinear.ir.schedule import LinearStage, ProductStage, Result, Schedule, Stage
+from bilinear.ir.schedule import AnySchedule, LinearStage, ProductStage, ScaledSchedule, Schedule, Stage
 from bilinear.lowering.place import make_plan
 from bilinear.reporting.product_sums import product_sums
 from bilinear.verify.facts import BlockState, OperandFate, ScheduleCosts, ShapeConditions, StageFact
 from bilinear.verify.schedule import ScheduleProof
 
-IMPLIED, OVERWRITTEN = Result(generator("alpha"), generator("beta")), Result(generator("alpha"))
 """What schedules compute that do not scale for themselves."""
 
 
@@ -98,10 +96,10 @@ class LoweredFacts:
     sha256: str
 
 
-def schedule_facts(schedule: Schedule, proof: ScheduleProof, written: Schedule | None = None) -> ScheduleFacts:
+def schedule_facts(schedule: AnySchedule, proof: ScheduleProof, written: AnySchedule | None = None) -> ScheduleFacts:
     """The facts of a schedule and its proof, which may have failed; `written` is the author's where `schedule` is a form of it."""
-    result = str(schedule.result or (OVERWRITTEN if schedule.overwrites else IMPLIED))
-    header = "" if written is None or written.result is None or written.name != schedule.name else str(written.result)
+    result = str(schedule.result)
+    header = str(written.result) if isinstance(written, ScaledSchedule) and written.name == schedule.name else ""
     names = _product_names(schedule, proof.stages)
     sums = product_sums(schedule, names)
     stages = zip(schedule.stages, proof.stages, names, sums, strict=True)
@@ -139,7 +137,7 @@ def lowered_facts(lowered: Schedule, inputs: str) -> LoweredFacts:
     )
 
 
-def _product_names(schedule: Schedule, facts: Sequence[StageFact]) -> list[tuple[str, ...]]:
+def _product_names(schedule: AnySchedule, facts: Sequence[StageFact]) -> list[tuple[str, ...]]:
     """The products of each stage by their names in the scheme, or as P1, P2, ... where they are none of the scheme's."""
     numbers = count(1)
     names = []

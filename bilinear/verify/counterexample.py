@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from bilinear.ir.number import Symbolic
-from bilinear.ir.schedule import Block, Schedule
+from bilinear.ir.schedule import AnySchedule, Block
 from bilinear.verify.elimination import Row, kernel
 from bilinear.verify.execution import Execution, State
 from bilinear.verify.small import Small, constant
@@ -56,7 +56,9 @@ class Counterexample:
 class Search:
     """Looks for two inputs of a schedule of one level that end in one state of A and B."""
 
-    def __init__(self, schedule: Schedule, symbols: Symbols, contents: Mapping[Block, Value], known: Collection[Block], size: int) -> None:
+    def __init__(
+        self, schedule: AnySchedule, symbols: Symbols, contents: Mapping[Block, Value], known: Collection[Block], size: int
+    ) -> None:
         """`contents` is the state of A's and B's blocks; the blocks that are `known` from it have the same values in both inputs."""
         self.schedule = schedule
         self.symbols = symbols
@@ -202,9 +204,8 @@ class Search:
 
     def _names(self, alpha: Any, beta: Any) -> tuple[str, ...]:
         result = self.schedule.result
-        free = [result is None or isinstance(value, Symbolic) for value in ((result.alpha, result.beta) if result else (0, 0))]
-        pairs = zip(("alpha", "beta"), (alpha, beta), free, strict=True)
-        return tuple(f"{name} = {value}" for name, value, is_free in pairs if is_free and self.scaled)
+        pairs = zip(("alpha", "beta"), (alpha, beta), (result.alpha, result.beta), strict=True)
+        return tuple(f"{name} = {value}" for name, value, parameter in pairs if isinstance(parameter, Symbolic) and self.scaled)
 
 
 def _letter(place: int, exponent: int) -> Word:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bilinear.ir.number import Coefficient
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, ProductStage, Schedule
+from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, ProductStage, ScaledSchedule
 from bilinear.verify.small import Small
 from bilinear.verify.symbols import Symbols
 
@@ -16,10 +16,11 @@ State = dict[Block, Small]
 class Execution:
     """One schedule with given alpha and beta, both elements of the domain; blocks that are read before they have a value count as 0."""
 
-    def __init__(self, schedule: Schedule, symbols: Symbols, alpha: Any, beta: Any, zero: Small) -> None:
+    def __init__(self, schedule: AnySchedule, symbols: Symbols, alpha: Any, beta: Any, zero: Small) -> None:
         self.schedule = schedule
         self.symbols = symbols
         self.alpha, self.beta = alpha, beta
+        self.implied = symbols.domain.one if isinstance(schedule, ScaledSchedule) else alpha
         self.zero = zero
 
     def run(self, state: State) -> State:
@@ -29,7 +30,7 @@ class Execution:
             before = dict(now)
             if isinstance(stage, LinearStage):
                 for block_map in stage.maps:
-                    self._linear(block_map, stage.first, before, now)
+                    self._linear(block_map, before, now)
             else:
                 self._products(stage, before, now)
         return now
@@ -44,25 +45,14 @@ class Execution:
     def _sum(self, terms: Iterable[tuple[Block, Coefficient]], state: State) -> Small:
         return sum((state.get(block, self.zero).scaled(self._scalar(c)) for block, c in terms), self.zero)
 
-    def _linear(self, block_map: BlockMap, first: frozenset[Block], before: State, now: State) -> None:
-        for target, row in zip(block_map.targets, block_map.map.matrix, strict=True):
-            value = self._sum(((block_map.sources[i], c) for i, c in row), before)
-            if target.space == "C" and self.schedule.adds_to_c:
-                old = before.get(target, self.zero)
-                value = value + (old.scaled(self.beta) if target in first else old)
-            now[target] = value
+    def _linear(self, block_map: BlockMap, before: State, now: State) -> None:
+        for target, row, kept in zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True):
+            now[target] = self._sum([*((block_map.sources[i], c) for i, c in row), (target, kept)], before)
 
     def _products(self, stage: ProductStage, before: State, now: State) -> None:
         for product in stage.products:
             value = before.get(product.left, self.zero) * before.get(product.right, self.zero)
             for target in product.targets:
                 block, added = target.block, value.scaled(self._scalar(target.coefficient))
-                old = now.get(block, self.zero)
-                if self.schedule.scales_itself:
-                    now[block] = added + (old if target.accumulates else self._sum(target.plus, before))
-                elif not target.first:
-                    now[block] = old + added.scaled(self.alpha)
-                elif block.space == "C" and self.schedule.adds_to_c:
-                    now[block] = old.scaled(self.beta) + added.scaled(self.alpha)
-                else:
-                    now[block] = added.scaled(self.alpha)
+                others = now.get(block, self.zero) if target.accumulates else self._sum(target.terms, before)
+                now[block] = others + added.scaled(self.implied)

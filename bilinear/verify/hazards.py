@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bilinear.errors import Diagnostic
-from bilinear.ir.schedule import Block, LinearStage, Product, ProductStage, Schedule
+from bilinear.ir.schedule import AnySchedule, Block, LinearStage, Product, ProductStage, ScaledSchedule
 from bilinear.source import Span
 from bilinear.verify.steps import Step, steps_of
 
 
-def find_hazards(number: int, stage: LinearStage | ProductStage, schedule: Schedule) -> Iterator[Diagnostic]:
-    """What makes the result of a stage depend on chance: blocks written twice (E401), operands overwritten while they are read (E409)."""
+def find_hazards(number: int, stage: LinearStage | ProductStage, schedule: AnySchedule) -> Iterator[Diagnostic]:
+    """What makes the result of a stage depend on chance: blocks written twice (E401), operands overwritten while they are read (E409).
+
+    Products of one stage may write one block in turn, in the order written, except where a schedule scales for itself.
+    """
+    steps = list(steps_of(stage))
     if isinstance(stage, LinearStage):
-        yield from _written_twice(number, list(steps_of(stage, schedule)))
+        yield from _written_twice(number, steps)
         return
-    steps = list(steps_of(stage, schedule))
-    if schedule.scales_itself:
+    if isinstance(schedule, ScaledSchedule):
         yield from _written_twice(number, [step for step in steps if not _only_adds(step)])
         yield from _mixed_writes(number, steps)
     yield from _overwritten(number, steps)
@@ -108,9 +111,9 @@ def find_shared_operands(number: int, stage: ProductStage, written: frozenset[st
             yield block, Diagnostic("E404", message, product.span, notes=(note,), hints=("put the products into two stages",))
 
 
-def written_operands(schedule: Schedule) -> frozenset[str]:
+def written_operands(schedule: AnySchedule) -> frozenset[str]:
     """Those of A and B that a schedule writes, if only for a while."""
-    written = {block.space for stage in schedule.stages for step in steps_of(stage, schedule) for block in step.writes}
+    written = {block.space for stage in schedule.stages for step in steps_of(stage) for block in step.writes}
     return frozenset(written & {"A", "B"})
 
 

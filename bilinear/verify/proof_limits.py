@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from bilinear.analysis.brent import products_of_coefficients
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.schedule import Schedule
+from bilinear.ir.schedule import AnySchedule
 from bilinear.ir.scheme import Scheme
 from bilinear.verify.symbols import Symbols, Value
 
@@ -24,7 +24,7 @@ MOST_BITS = 1600
 class Bounds:
     """The work of one run so far; what is too much is refused (E412)."""
 
-    def __init__(self, schedule: Schedule, symbols: Symbols, scheme: Scheme | None) -> None:
+    def __init__(self, schedule: AnySchedule, symbols: Symbols, scheme: Scheme | None) -> None:
         self.schedule = schedule
         self.symbols = symbols
         self.work = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bilinear.ir.schedule import Block, Schedule
+from bilinear.ir.schedule import AnySchedule, Block
 from bilinear.verify.counterexample import Search
 from bilinear.verify.divisors import needed_divisor
 from bilinear.verify.elimination import Row, reduced
@@ -23,7 +23,7 @@ MOST_WORDS = 4000
 """Where more products of blocks than this are left, none is recomputed: rank and two inputs decide alone."""
 
 
-def operand_fates(schedule: Schedule, symbols: Symbols, state: Mapping[Block, Value]) -> tuple[OperandFate, OperandFate]:
+def operand_fates(schedule: AnySchedule, symbols: Symbols, state: Mapping[Block, Value]) -> tuple[OperandFate, OperandFate]:
     """What becomes of A and of B in a schedule of one level that ran to this state."""
     recovery = _Recovery(schedule, symbols, state)
     return recovery.fate("A"), recovery.fate("B")
@@ -32,7 +32,7 @@ def operand_fates(schedule: Schedule, symbols: Symbols, state: Mapping[Block, Va
 class _Recovery:
     """The contents that are left, and what follows from them."""
 
-    def __init__(self, schedule: Schedule, symbols: Symbols, state: Mapping[Block, Value]) -> None:
+    def __init__(self, schedule: AnySchedule, symbols: Symbols, state: Mapping[Block, Value]) -> None:
         self.schedule = schedule
         self.symbols = symbols
         self.blocks = {space.name: space.blocks for space in schedule.spaces[:2]}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bilinear.ir.number import Coefficient, Symbolic
-from bilinear.ir.schedule import Product, ProductStage, Result, Schedule
+from bilinear.ir.schedule import AnySchedule, Product, ProductStage, Result, ScaledSchedule
 from bilinear.verify.hazards import contended, find_shared_operands, name_of, written_operands
 from bilinear.verify.steps import needed_after
 
 
-def why_not_recursive(schedule: Schedule, restored: tuple[str, ...]) -> str:
+def why_not_recursive(schedule: AnySchedule, restored: tuple[str, ...]) -> str:
     """The first obstacle, as a sentence; nothing where in-place recursion is safe.
 
     An inner level is the same schedule on the blocks of one product: it writes both operands, and leaves as they were those that are in
@@ -29,7 +29,9 @@ def why_not_recursive(schedule: Schedule, restored: tuple[str, ...]) -> str:
     return ""
 
 
-def _obstacles(number: int, stage: ProductStage, schedule: Schedule, restored: tuple[str, ...], needed: frozenset[object]) -> Iterator[str]:
+def _obstacles(
+    number: int, stage: ProductStage, schedule: AnySchedule, restored: tuple[str, ...], needed: frozenset[object]
+) -> Iterator[str]:
     for block, _ in find_shared_operands(number, stage, written_operands(schedule)):
         yield f"two products of stage {number} share the operand {block}, which an inner level writes"
     for product in stage.products:
@@ -39,11 +41,11 @@ def _obstacles(number: int, stage: ProductStage, schedule: Schedule, restored: t
                     f"{name_of(product)} in stage {number} would overwrite its operand {block}, which is still needed:"
                     f" {schedule.name} does not restore {side}"
                 )
-        if schedule.result is not None:
+        if isinstance(schedule, ScaledSchedule):
             yield from _unfit(number, product, schedule.result)
         elif schedule.overwrites:
             yield from _not_overwriting(number, product)
-    if schedule.scales_itself and contended(stage):
+    if isinstance(schedule, ScaledSchedule) and contended(stage):
         yield f"two products of stage {number} write {contended(stage)[0]}, which every inner level uses as its own C"
 
 
@@ -55,12 +57,11 @@ def _unfit(number: int, product: Product, result: Result) -> Iterator[str]:
     for target in product.targets:
         if not _takes(result.alpha, target.coefficient):
             yield f"{what} is scaled by {target.coefficient}, which {result} is not"
-        others = [block for block, _ in target.plus if block != target.block]
+        others = [block for block, _ in target.terms if block != target.block]
         if others:
             yield f"{what} adds {others[0]} to its target, which {result} does not"
-        for block, coefficient in target.plus:
-            if block == target.block and not _takes(result.beta, coefficient):
-                yield f"{what} adds to what {block} holds, which {result} does not"
+        if target.kept and not _takes(result.beta, target.kept):
+            yield f"{what} adds to what {target.block} holds, which {result} does not"
 
 
 def _not_overwriting(number: int, product: Product) -> Iterator[str]:
@@ -69,7 +70,7 @@ def _not_overwriting(number: int, product: Product) -> Iterator[str]:
     if len(product.targets) != 1:
         yield f"{what} has {len(product.targets)} targets, and the schedule one result"
     for target in product.targets:
-        if not target.first:
+        if target.kept:
             yield f"{what} adds to what {target.block} holds, which every inner level overwrites"
 
 

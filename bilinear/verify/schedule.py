@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from bilinear.errors import BilinearError, Diagnostic
-from bilinear.ir.schedule import Block, ProductStage, Schedule
+from bilinear.ir.schedule import AnySchedule, Block, ProductStage
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
 from bilinear.verify.costs import schedule_costs
@@ -59,7 +59,7 @@ class ScheduleProof:
             raise BilinearError(first_of(self.failures))
 
 
-def prove_schedule(schedule: Schedule, scheme: Scheme | None = None) -> ScheduleProof:
+def prove_schedule(schedule: AnySchedule, scheme: Scheme | None = None) -> ScheduleProof:
     """Decide whether a schedule with marked first writes computes alpha*A*B + beta*C, or what its result says, and keeps its promises.
 
     `scheme` is the scheme whose products a schedule of one level should use; one that computes C by other products is right as well.
@@ -92,13 +92,13 @@ def prove_schedule(schedule: Schedule, scheme: Scheme | None = None) -> Schedule
     )
 
 
-def is_sound(schedule: Schedule) -> bool:
+def is_sound(schedule: AnySchedule) -> bool:
     """Whether no steps of a stage get in each other's way, and none in that of the recursion that is claimed."""
     hazards = any(True for number, stage in enumerate(schedule.stages, 1) for _ in find_hazards(number, stage, schedule))
     return not hazards and not _shared_operands(schedule)
 
 
-def schedule_holds(schedule: Schedule, scheme: Scheme | None = None) -> bool:
+def schedule_holds(schedule: AnySchedule, scheme: Scheme | None = None) -> bool:
     """Whether the proof of a schedule holds: the decision of `prove_schedule`, without what that tells besides."""
     if not is_sound(schedule):
         return False
@@ -107,7 +107,7 @@ def schedule_holds(schedule: Schedule, scheme: Scheme | None = None) -> bool:
     return not run.failures and not _wrong_results(run) and not _broken_promises(run, ())
 
 
-def _shared_operands(schedule: Schedule) -> list[Diagnostic]:
+def _shared_operands(schedule: AnySchedule) -> list[Diagnostic]:
     """The operands that get in the way of the recursion that an in-place schedule claims (E404)."""
     if not schedule.in_place:
         return []
@@ -119,14 +119,13 @@ def _shared_operands(schedule: Schedule) -> list[Diagnostic]:
 def _wrong_results(run: SymbolicRun) -> list[Diagnostic]:
     """The blocks of C that do not end as they should (E406)."""
     s, symbols, original = run.schedule, run.symbols, run.symbols.original
-    scales = (symbols.alpha, symbols.beta) if s.result is None else (symbols.scalar(s.result.alpha), symbols.scalar(s.result.beta))
-    scales = (symbols.alpha, symbols.ring.zero) if s.overwrites else scales
+    alpha, beta = symbols.scalar(s.result.alpha), symbols.scalar(s.result.beta)
     found = []
     for i in range(s.m):
         for j in range(s.n):
             block = Block("C", i, j)
             product = sum((original[Block("A", i, p)] * original[Block("B", p, j)] for p in range(s.k)), symbols.ring.zero)
-            wanted = scales[0] * product + scales[1] * original[block]
+            wanted = alpha * product + beta * original[block]
             if block not in run.state:
                 found.append(Diagnostic("E406", f"{s.name}: nothing is written to {block}", s.span))
             elif not symbols.vanishes(run.state[block] - wanted):
@@ -138,7 +137,7 @@ def _wrong_results(run: SymbolicRun) -> list[Diagnostic]:
 
 def _wrong(run: SymbolicRun, block: Block, difference: Value) -> Diagnostic:
     s = run.schedule
-    result = "alpha*A*B + beta*C" if s.adds_to_c else "alpha*A*B" if s.overwrites else str(s.result).removeprefix("C = ")
+    result = str(s.result).removeprefix("C = ")
     hint = "a product is missing, doubled, or has the wrong sign in this block"
     note = f"the difference is {run.symbols.text(difference)}"
     return Diagnostic("E406", f"{run.schedule.name}: {block} is not {result}", run.schedule.span, notes=(note,), hints=(hint,))
@@ -173,7 +172,7 @@ def _broken_promises(run: SymbolicRun, fates: tuple[OperandFate, ...]) -> list[D
     return found
 
 
-def _way_back(fate: OperandFate, schedule: Schedule) -> tuple[Lines, Lines]:
+def _way_back(fate: OperandFate, schedule: AnySchedule) -> tuple[Lines, Lines]:
     """Notes and hints on how an operand may come back, or on why it cannot; no hint that the ring of the schedule refuses."""
     if fate.divisor:
         return (f"{fate.operand} can be had back where {fate.divisor} can be divided by, which {schedule.ring} does not allow",), ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from bilinear.ir.schedule import Block, Schedule
+from bilinear.ir.schedule import AnySchedule, Block
 from bilinear.verify.facts import ShapeConditions
 from bilinear.verify.symbols import Value, Word
 
@@ -12,7 +12,7 @@ EXTENTS = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}
 WORDS = {"A": "a form over A", "B": "a form over B", "C": "a block of C's size"}
 
 
-def shape_conditions(schedule: Schedule, history: Sequence[Mapping[Block, Value]]) -> ShapeConditions:
+def shape_conditions(schedule: AnySchedule, history: Sequence[Mapping[Block, Value]]) -> ShapeConditions:
     """What the states after each stage ask of the problem M x K times K x N.
 
     A value has the shape of A's blocks where it is a form over A, and so on; a product has that of C's. A temporary without a declared
@@ -61,7 +61,7 @@ def _unify(equal: dict[str, str], shapes: set[str]) -> bool:
     return changed
 
 
-def _statement(schedule: Schedule, equal: Mapping[str, str]) -> str:
+def _statement(schedule: AnySchedule, equal: Mapping[str, str]) -> str:
     sizes = {"M": schedule.m, "K": schedule.k, "N": schedule.n}
     groups = [[extent for extent in "MKN" if equal[extent] == root] for root in "MKN"]
     (joined,) = [group for group in groups if len(group) > 1] or [[]]

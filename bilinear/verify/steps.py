@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bilinear.ir.schedule import Block, LinearStage, Product, ProductStage, Schedule, Stage
+from bilinear.ir.schedule import AnySchedule, Block, LinearStage, Product, ProductStage, Stage
 from bilinear.source import Span
 
 
@@ -13,7 +13,7 @@ from bilinear.source import Span
 class Step:
     """One step: the blocks whose values it takes, the blocks it writes, and its product if it is one.
 
-    A target that is added to is both read and written.
+    A target whose old value is kept is both read and written.
     """
 
     reads: frozenset[Block]
@@ -22,35 +22,28 @@ class Step:
     span: Span | None = None
 
 
-def steps_of(stage: Stage, schedule: Schedule) -> Iterator[Step]:
+def steps_of(stage: Stage) -> Iterator[Step]:
     """The steps of a stage, in the order written."""
-    if isinstance(stage, LinearStage):
-        return _linear_steps(stage, schedule)
-    return _product_steps(stage, schedule)
+    return _linear_steps(stage) if isinstance(stage, LinearStage) else _product_steps(stage)
 
 
-def _linear_steps(stage: LinearStage, schedule: Schedule) -> Iterator[Step]:
+def _linear_steps(stage: LinearStage) -> Iterator[Step]:
     for block_map in stage.maps:
         spans = block_map.spans or (None,) * len(block_map.targets)
-        for target, row, span in zip(block_map.targets, block_map.map.matrix, spans, strict=True):
+        for target, row, kept, span in zip(block_map.targets, block_map.map.matrix, block_map.kept, spans, strict=True):
             reads = {block_map.sources[i] for i, _ in row}
-            if target.space == "C" and schedule.adds_to_c:
+            if kept:
                 reads.add(target)
             yield Step(frozenset(reads), (target,), None, span)
 
 
-def _product_steps(stage: ProductStage, schedule: Schedule) -> Iterator[Step]:
+def _product_steps(stage: ProductStage) -> Iterator[Step]:
     for product in stage.products:
-        reads = {product.left, product.right}
-        for target in product.targets:
-            if schedule.scales_itself:
-                reads.update(block for block, _ in target.plus)
-            elif not schedule.loses(target):
-                reads.add(target.block)
+        reads = {product.left, product.right, *(block for target in product.targets for block, _ in target.terms)}
         yield Step(frozenset(reads), tuple(target.block for target in product.targets), product, product.span)
 
 
-def needed_after(schedule: Schedule) -> tuple[frozenset[Block], ...]:
+def needed_after(schedule: AnySchedule) -> tuple[frozenset[Block], ...]:
     """For each stage the blocks whose values are still needed after it: read later, or results (C, and what is to be restored).
 
     A block that is overwritten before it is read is not needed.
@@ -60,7 +53,7 @@ def needed_after(schedule: Schedule) -> tuple[frozenset[Block], ...]:
     backwards = []
     for stage in reversed(schedule.stages):
         backwards.append(needed)
-        steps = list(steps_of(stage, schedule))
+        steps = list(steps_of(stage))
         needed -= {block for step in steps for block in step.writes}
         needed |= {block for step in steps for block in step.reads}
     return tuple(reversed(backwards))

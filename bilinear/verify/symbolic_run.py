@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from bilinear.errors import Diagnostic
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Stage, Target
+from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Product, ProductStage, ScaledSchedule, Schedule, Stage, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
 from bilinear.verify.facts import BlockState, StageFact
@@ -25,12 +25,13 @@ from bilinear.verify.symbols import Symbols, Value, is_product
 class SymbolicRun:
     """A schedule while it runs on symbols; every fault is kept in `failures`, and products that are not the scheme's in `strangers`."""
 
-    def __init__(self, schedule: Schedule, scheme: Scheme | None) -> None:
+    def __init__(self, schedule: AnySchedule, scheme: Scheme | None) -> None:
         self.schedule = schedule
         self.symbols = Symbols(schedule)
         self.identifier = Identifier(scheme, self.symbols) if scheme is not None and schedule.levels == 1 else None
-        no_old_c = schedule.overwrites or (schedule.result is not None and not schedule.result.beta)
-        self.state: dict[Block, Value] = {b: v for b, v in self.symbols.original.items() if not (no_old_c and b.space == "C")}
+        self.implied = self.symbols.ring.one if isinstance(schedule, ScaledSchedule) else self.symbols.alpha
+        """What every product is scaled by beside what its targets say."""
+        self.state: dict[Block, Value] = {b: v for b, v in self.symbols.original.items() if schedule.result.beta or b.space != "C"}
         self.history: list[dict[Block, Value]] = []
         """The state after each stage, of a schedule of one level."""
         self.failures: list[Diagnostic] = []
@@ -62,7 +63,7 @@ class SymbolicRun:
     def read(self, block: Block, span: Span | None) -> Value:
         """The value of a block; one that has none is reported once, and counts as zero from then on."""
         if block not in self.state:
-            notes = (f"C has no old value in a schedule that ends with {self.schedule.result or Result()}",) if block.space == "C" else ()
+            notes = (f"C has no old value in a schedule that ends with {self.schedule.result}",) if block.space == "C" else ()
             self.report("E405", f"{block} is read before anything is written to it", span, *notes, hint="a step before this one is missing")
             self.state[block] = self.symbols.ring.zero
         return self.state[block]
@@ -70,13 +71,13 @@ class SymbolicRun:
     def _linear(self, number: int, stage: LinearStage) -> None:
         updates: dict[Block, Value] = {}
         for block_map in stage.maps:
-            updates |= self._evaluate(block_map, stage.first)
+            updates |= self._evaluate(block_map)
         self._require_short(updates.values())
         self.state.update(updates)
         steps = tuple(f"{target} = {self.symbols.text(value)}" for target, value in updates.items())
         self._add_fact(number, "restore" if stage.restores else "linear", steps, stage)
 
-    def _evaluate(self, block_map: BlockMap, first: frozenset[Block]) -> dict[Block, Value]:
+    def _evaluate(self, block_map: BlockMap) -> dict[Block, Value]:
         ring, scalar = self.symbols.ring, self.symbols.scalar
         spans = block_map.spans or (None,) * len(block_map.targets)
         values = [self.read(block, spans[0]) for block in self._read_sources(block_map)]
@@ -84,13 +85,11 @@ class SymbolicRun:
             self._count((values[i], c) for i, c in step)
             values.append(_sum(step, values, scalar, ring.zero))
         updates = {}
-        for target, output, span in zip(block_map.targets, block_map.map.outputs, spans, strict=True):
+        for target, output, kept, span in zip(block_map.targets, block_map.map.outputs, block_map.kept, spans, strict=True):
             self._count((values[i], c) for i, c in output)
-            value = _sum(output, values, scalar, ring.zero)
-            if target.space == "C" and self.schedule.adds_to_c:
-                old = self.read(target, span)
-                value += self.symbols.beta * old if target in first else old
-            updates[target] = value
+            updates[target] = _sum(output, values, scalar, ring.zero)
+            if kept:
+                updates[target] += self.read(target, span) * scalar(kept)
         return updates
 
     def _read_sources(self, block_map: BlockMap) -> tuple[Block, ...]:
@@ -105,12 +104,12 @@ class SymbolicRun:
         results = [self._multiply(number, product) for product in stage.products]
         steps = tuple(self._describe(product) for product in stage.products)
         names = tuple(self._identify(number, product) for product in stage.products) if self.identifier is not None else ()
-        others = {id(t): self._other_terms(t, product.span) for product in stage.products for t in product.targets}
-        written: set[Block] = set()
-        for product, value in zip(stage.products, results, strict=True):
-            for target in product.targets:
-                self._write(target, value, others[id(target)], written)
-                self._require_short((self.state[target.block],))
+        writes = [(target, value, p.span) for p, value in zip(stage.products, results, strict=True) for target in p.targets]
+        forms = [None if target.accumulates else self._form(target, span) for target, _, span in writes]  # over what was there before
+        for (target, value, span), form in zip(writes, forms, strict=True):
+            added = value if target.coefficient == 1 else value * self.symbols.scalar(target.coefficient)
+            self.state[target.block] = (self.read(target.block, span) if form is None else form) + added * self.implied
+            self._require_short((self.state[target.block],))
         self._add_fact(number, "product", steps, stage, contended(stage), names)
 
     def _identify(self, number: int, product: Product) -> str:
@@ -127,8 +126,8 @@ class SymbolicRun:
     def _describe(self, product: Product) -> str:
         text = self.symbols.text
         factors = f"({text(self.read(product.left, None))}) * ({text(self.read(product.right, None))})"
-        if not self.schedule.scales_itself:
-            overwrites = self.schedule.overwrites and all(target.first for target in product.targets)
+        if isinstance(self.schedule, Schedule):
+            overwrites = self.schedule.overwrites and not any(target.kept for target in product.targets)
             return f"{', '.join(map(_target, product.targets))} {'=' if overwrites else '+='} {factors}"
         return " ; ".join(f"{t.block} = {_scaled(t, factors)}" for t in product.targets)
 
@@ -153,29 +152,16 @@ class SymbolicRun:
         if self.bounds is not None:
             self.bounds.require_short(values)
 
-    def _other_terms(self, target: Target, span: Span | None) -> Value:
-        self._count((self.read(block, span), c) for block, c in target.plus)
-        return sum((self.read(block, span) * self.symbols.scalar(c) for block, c in target.plus), self.symbols.ring.zero)
-
-    def _write(self, target: Target, value: Value, others: Value, written: set[Block]) -> None:
-        added, block = value if target.coefficient == 1 else value * self.symbols.scalar(target.coefficient), target.block
-        if self.schedule.scales_itself:
-            kept = self.state[block] if target.accumulates and block in written else others
-            self.state[block] = kept + added
-            written.add(block)
-            return
-        added *= self.symbols.alpha
-        if not target.first:
-            self.state[block] = self.read(block, None) + added
-        elif block.space == "C" and self.schedule.adds_to_c:
-            self.state[block] = self.symbols.beta * self.state[block] + added
-        else:
-            self.state[block] = added
+    def _form(self, target: Target, span: Span | None) -> Value:
+        """What a product is added to."""
+        terms = [(self.read(block, span), c) for block, c in target.terms]
+        self._count(terms)
+        return sum((value * self.symbols.scalar(c) for value, c in terms), self.symbols.ring.zero)
 
     def _note_writes(self, number: int, stage: Stage) -> None:
         if self.schedule.levels > 1:
             return
-        steps = list(steps_of(stage, self.schedule))
+        steps = list(steps_of(stage))
         for step in steps:
             for block in step.reads:
                 self.unread.pop(block, None)
@@ -235,7 +221,7 @@ def _scaled(target: Target, factors: str) -> str:
     """A product with its coefficient and the terms that are added to it, as written."""
     sign = {1: "", -1: "-"}
     text = next((f"{s}{factors}" for c, s in sign.items() if target.coefficient == c), f"[{target.coefficient}] {factors}")
-    for block, coefficient in target.plus:
+    for block, coefficient in target.terms:
         size = "" if coefficient in (1, -1) else f"[{coefficient}] "
         text += f" {'-' if coefficient == -1 else '+'} {size}{block}"
     return text

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.ring import Ring
-from bilinear.ir.schedule import Block, LinearStage, Schedule
+from bilinear.ir.schedule import AnySchedule, Block, LinearStage
 from bilinear.verify.shortened import shortened
 
 Key = TypeVar("Key")
@@ -40,26 +40,29 @@ def domain_of(ring: Ring) -> Any:
     return QQ
 
 
-def _domain(schedule: Schedule) -> Any:
-    """The integers for several levels with integer coefficients, where nothing is divided and arithmetic is most of the work."""
+def _domain(schedule: AnySchedule) -> Any:
+    """The integers for several levels with integer coefficients, where nothing is divided and arithmetic is most of the work.
+
+    A schedule of several levels scales nothing itself, so its coefficients are those of its forms and products.
+    """
     from sympy import QQ, ZZ
 
     domain = domain_of(schedule.ring)
     return ZZ if domain == QQ and schedule.levels > 1 and all(isinstance(c, int) for c in _coefficients(schedule)) else domain
 
 
-def _coefficients(schedule: Schedule) -> Iterator[Coefficient]:
+def _coefficients(schedule: AnySchedule) -> Iterator[Coefficient]:
     for stage in schedule.stages:
         if isinstance(stage, LinearStage):
             yield from (c for m in stage.maps for row in (*m.map.steps, *m.map.outputs) for _, c in row)
         else:
-            yield from (c for p in stage.products for t in p.targets for c in (t.coefficient, *(c for _, c in t.plus)))
+            yield from (t.coefficient for p in stage.products for t in p.targets)
 
 
 class Symbols:
     """The ring of one schedule, its blocks as letters, and what its values look like on paper."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: AnySchedule) -> None:
         from sympy.polys.rings import ring
 
         self.domain = _domain(schedule)

@@ -12,7 +12,7 @@ import random
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from bilinear.ir.schedule import Block, Schedule
+from bilinear.ir.schedule import AnySchedule, Block
 from bilinear.verify.elimination import Row, kernel, reduced
 from bilinear.verify.execution import Execution, State
 from bilinear.verify.small import Small
@@ -25,7 +25,7 @@ TRIALS = 2
 LARGEST = 99
 
 
-def untraced_changes(side: str, schedule: Schedule, symbols: Symbols, contents: Mapping[Block, Value]) -> list[Change]:
+def untraced_changes(side: str, schedule: AnySchedule, symbols: Symbols, contents: Mapping[Block, Value]) -> list[Change]:
     """Changes that leave no trace at any input, whose parts in one operand are independent and span all such parts.
 
     Those that change this operand alone come first; each is without fractions and adds to its first block. `contents` is the state of
@@ -73,7 +73,7 @@ def _rows(contents: Mapping[Block, Value], symbols: Symbols, changing: Collectio
         yield from map(Row, rows.values())
 
 
-def _leave_no_trace(changes: list[Change], schedule: Schedule, symbols: Symbols, contents: Collection[Block]) -> bool:
+def _leave_no_trace(changes: list[Change], schedule: AnySchedule, symbols: Symbols, contents: Collection[Block]) -> bool:
     """Whether exact execution agrees, with every change in it, each by a matrix of its own."""
     generator = random.Random(0)
     number = symbols.domain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +16,7 @@ from bilinear.backends.workers import MOST_WORKERS, share
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, rational
 from bilinear.ir.placement import Plan
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Schedule
+from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Schedule
 
 COEFFICIENTS: st.SearchStrategy[Coefficient] = st.sampled_from([1, -1, 1, -1, 2, -3, Fraction(1, 2)])
 GRID = 2
@@ -40,14 +41,13 @@ def forms(values: int) -> Any:
 
 @given(block_map=block_maps(), layout=st.sampled_from(LAYOUTS), beta=st.sampled_from([0, 1, -1, 3]), data=st.data())
 def test_a_linear_stage_reads_before_it_writes(block_map: BlockMap, layout: str, beta: int, data: Any) -> None:
-    first = frozenset(target for target in block_map.targets if data.draw(st.booleans()))
-    overwrites = data.draw(st.booleans())
+    block_map = replace(block_map, kept=tuple(data.draw(st.sampled_from([0, 1, BETA])) for _ in block_map.targets))
     extent = 14
     generator = np.random.default_rng(1)
     whole = {name: generator.integers(-64, 65, (extent, extent)) * 16.0 for name in "ABC"}
     spaces = {name: laid_out(array, layout) for name, array in whole.items()}
-    stage = LinearStage((block_map,), first=first)
-    schedule = Schedule("stage", "stage", GRID, GRID, GRID, (stage,), in_place=True, overwrites=overwrites)
+    stage = LinearStage((block_map,))
+    schedule = Schedule("stage", "stage", GRID, GRID, GRID, (stage,), in_place=True)
     plan = Plan(schedule, extent, extent, extent, (extent, extent, extent), (), (), 0)
     (step,) = NumpyExecutor().steps(plan, (stage,), spaces, 5, beta)
     step()
@@ -58,10 +58,9 @@ def test_a_linear_stage_reads_before_it_writes(block_map: BlockMap, layout: str,
         return arrays[b.space][b.row * size : (b.row + 1) * size, b.column * size : (b.column + 1) * size]
 
     wanted = {name: array.copy() for name, array in whole.items()}
-    for target, row in zip(block_map.targets, block_map.map.matrix, strict=True):
+    for target, row, kept in zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True):
         value = sum((float(rational(c)) * block(whole, block_map.sources[i]) for i, c in row), np.zeros((size, size)))
-        kept = 0 if target.space != "C" or overwrites else beta if target in first else 1
-        block(wanted, target)[...] = value + kept * block(whole, target)
+        block(wanted, target)[...] = value + (beta if kept == BETA else int(kept != 0)) * block(whole, target)
     for name in "ABC":
         np.testing.assert_array_equal(spaces[name], wanted[name])
 

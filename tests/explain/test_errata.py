@@ -11,6 +11,7 @@ from bilinear.errors import BilinearError
 from bilinear.explain.repair.edits import patched
 from bilinear.explain.why_wrong import Explanation, explain_schedule, explain_scheme, explained
 from bilinear.frontend import load, parse_source
+from bilinear.ir.schedule import Schedule
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.source import Source
 from bilinear.verify.schedule import prove_schedule
@@ -135,4 +136,4 @@ def test_the_repaired_schedule_is_proved_and_computes_the_product(by: str) -> No
     proof = prove_schedule(schedule, load("strassen").scheme)
     assert proof.holds
     assert proof.restored == ("A", "B")
-    assert computes(schedule)
+    assert isinstance(schedule, Schedule) and computes(schedule)

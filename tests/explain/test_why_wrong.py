@@ -23,6 +23,7 @@ from bilinear.explain.why_wrong import Explanation, Repair, explain_schedule, ex
 from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.ring import Ring
+from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.source import Source
@@ -380,7 +381,7 @@ def test_misprints_of_a_schedule_have_repairs_that_compute_the_product() -> None
         for repair in explanation.repairs:
             assert len(repair.edits) == 1
             repaired = parse_source(Source("misprint.bl", repaired_text(repair, text))).schedules[0]
-            assert computes(mark_first_writes(repaired))
+            assert isinstance(repaired, Schedule) and computes(mark_first_writes(repaired))
             assert prove_schedule(mark_first_writes(repaired), scheme).holds
         mended += 1
     assert mended > 20

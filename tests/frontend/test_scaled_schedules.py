@@ -13,7 +13,19 @@ from bilinear.frontend import load, parse_source
 from bilinear.frontend.printer import print_schedule
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, exact, generator
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Space, Stage, Target
+from bilinear.ir.schedule import (
+    AnySchedule,
+    Block,
+    BlockMap,
+    LinearStage,
+    Product,
+    ProductStage,
+    Result,
+    ScaledSchedule,
+    ScaledTarget,
+    Space,
+    Stage,
+)
 from bilinear.lowering.prepare import check_compilable
 from bilinear.source import Source
 
@@ -21,7 +33,7 @@ ALPHA, BETA = generator("alpha"), generator("beta")
 SPACES = {"X": Space("X", "", 0, 0), "long_name": Space("long_name", "", 0, 0), "T1": Space("T1", "B", 0, 0)}
 
 
-def read(text: str) -> Schedule:
+def read(text: str) -> AnySchedule:
     return parse_source(Source("x.bl", text)).schedules[0]
 
 
@@ -50,9 +62,9 @@ def products(draw: st.DrawFn) -> Product:
     left, right = draw(BLOCKS), draw(BLOCKS)
     if draw(st.booleans()):
         targets = draw(st.lists(st.tuples(BLOCKS, COEFFICIENTS), min_size=1, max_size=3))
-        return Product(left, right, tuple(Target(block, c, plus=((block, 1),)) for block, c in targets))
-    plus = draw(st.dictionaries(BLOCKS, COEFFICIENTS, max_size=2))
-    return Product(left, right, (Target(draw(BLOCKS), draw(COEFFICIENTS), plus=tuple(sorted(plus.items(), key=lambda term: term[0]))),))
+        return Product(left, right, tuple(ScaledTarget(block, c) for block, c in targets))
+    terms = draw(st.dictionaries(BLOCKS, COEFFICIENTS, max_size=2))
+    return Product(left, right, (ScaledTarget.of(draw(BLOCKS), draw(COEFFICIENTS), tuple(sorted(terms.items(), key=lambda t: t[0]))),))
 
 
 STAGES: st.SearchStrategy[Stage] = st.one_of(
@@ -65,7 +77,7 @@ RESULTS = st.builds(Result, st.sampled_from([1, -1, 2, Fraction(1, 2), ALPHA, -A
 @settings(max_examples=200, deadline=None)
 def test_what_is_printed_parses_to_what_was_printed(found: list[Stage], result: Result, restores: tuple[str, ...]) -> None:
     spaces = tuple(SPACES.values())
-    schedule = Schedule("s-1", "strassen", 2, 2, 2, tuple(found), spaces, restores=restores, result=result)
+    schedule = ScaledSchedule("s-1", "strassen", 2, 2, 2, tuple(found), spaces, restores=restores, result=result)
     assert read(print_schedule(schedule)) == schedule
 
 
@@ -100,8 +112,8 @@ def test_what_a_step_means() -> None:
     linear, multiplied = schedule.stages
     assert isinstance(linear, LinearStage) and isinstance(multiplied, ProductStage)
     assert linear.maps == (BlockMap((a, b, x), (x,), LinearMap(3, (((0, -1), (1, ALPHA * 2), (2, 1)),))),)
-    assert multiplied.products[0].targets == (Target(c[0], -1, plus=((c[0], 1),)), Target(c[1], 1, plus=((c[1], 1),)))
-    assert multiplied.products[1].targets == (Target(c[3], ALPHA * Fraction(-1, 2), plus=((c[3], BETA), (x, -1))),)
+    assert multiplied.products[0].targets == (ScaledTarget(c[0], -1), ScaledTarget(c[1], 1))
+    assert multiplied.products[1].targets == (ScaledTarget(c[3], ALPHA * Fraction(-1, 2), BETA, ((x, -1),)),)
 
 
 def test_they_are_not_compiled() -> None:

@@ -10,7 +10,7 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Target
+from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Product, ProductStage, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
 
@@ -21,7 +21,7 @@ def scheme_of(text: str) -> Scheme:
     return parse_source(Source("x.bl", text)).schemes[0]
 
 
-def schedule_of(text: str) -> Schedule:
+def schedule_of(text: str) -> AnySchedule:
     return parse_source(Source("x.bl", text)).schedules[0]
 
 

@@ -81,7 +81,7 @@ def test_what_is_not_alive_may_be_written_over(schedule: Schedule) -> None:
     start = random_state(schedule, generator)
     state: Any = dict(start)
     for number, stage in enumerate(schedule.stages):
-        one = Schedule("one", "one", schedule.m, schedule.k, schedule.n, (stage,), schedule.workspaces, overwrites=schedule.overwrites)
+        one = Schedule("one", "one", schedule.m, schedule.k, schedule.n, (stage,), schedule.workspaces)
         for space in schedule.workspaces:
             if not alive[space.name] >> number & 1:
                 state |= {block: np.array([[generator.randint(-9, 9) for _ in range(2)] for _ in range(2)]) for block in space.blocks}
@@ -91,7 +91,7 @@ def test_what_is_not_alive_may_be_written_over(schedule: Schedule) -> None:
 
 def test_a_space_is_not_alive_between_its_last_read_and_the_next_write() -> None:
     x, c = Block("X", 0, 0), Block("C", 0, 0)
-    fill = ProductStage((Product(Block("A", 0, 0), Block("B", 0, 0), (Target(x, first=True),)),))
+    fill = ProductStage((Product(Block("A", 0, 0), Block("B", 0, 0), (Target(x, kept=0),)),))
     use = ProductStage((Product(x, Block("B", 0, 0), (Target(c),)),))
     other = ProductStage((Product(Block("A", 0, 0), Block("B", 0, 0), (Target(c),)),))
     more = ProductStage((Product(Block("A", 0, 0), Block("B", 0, 0), (Target(x),)),))

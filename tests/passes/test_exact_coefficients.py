@@ -33,6 +33,7 @@ def found_in(schedule: Schedule) -> list[object]:
 def test_products_have_integers_where_the_number_is_one(in_place: bool, levels: int, wanted: set[object]) -> None:
     parsed = parse_source(Source("scaled.bl", SCALED))
     schedule = parsed.schedules[0] if in_place else scheme_to_schedule(parsed.schemes[0])
+    assert isinstance(schedule, Schedule)
     coefficients = found_in(nest_levels([schedule] * levels))
     assert set(coefficients) == wanted
     assert not any(isinstance(c, Fraction) and c.denominator == 1 for c in coefficients)

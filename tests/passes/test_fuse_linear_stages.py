@@ -10,7 +10,8 @@ from oracle import computes
 from bilinear.analysis.block_maps import components
 from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Schedule, Space
+from bilinear.ir.number import Coefficient
+from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Target
 from bilinear.lowering.prepare import runnable
 from bilinear.passes import fuse_linear_stages as fusing
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
@@ -68,7 +69,7 @@ def test_a_part_of_too_much_work_is_cut(monkeypatch: pytest.MonkeyPatch) -> None
 def test_stages_that_both_add_to_c_stay_apart() -> None:
     """A map into C adds to what is there; the product of two maps would forget what the first one added."""
     c, copy = Block("C", 0, 0), LinearMap(1, (((0, 1),),))
-    stages = tuple(LinearStage((BlockMap((Block("M", i, 0),), (c,), copy),)) for i in range(2))
+    stages = tuple(LinearStage((BlockMap((Block("M", i, 0),), (c,), copy, kept=(1,)),)) for i in range(2))
     schedule = Schedule("twice", "plain", 1, 1, 1, stages, (Space("M", "C", 2, 1),))
     assert fuse_linear_stages(schedule).stages == stages
 
@@ -78,7 +79,7 @@ def test_a_form_over_blocks_of_another_size_waits_for_them() -> None:
     a11, a12, c11 = Block("A", 0, 0), Block("A", 0, 1), Block("C", 0, 0)
     total = LinearMap(2, (((0, 1), (1, 1)),))
     stages = (LinearStage((BlockMap((a11, a12), (a11,), total),)), LinearStage((BlockMap((a11, a12), (c11,), total),)))
-    schedule = Schedule("scratch", "naive2x2", 2, 2, 2, stages, overwrites=True)
+    schedule = Schedule("scratch", "naive2x2", 2, 2, 2, stages)
     assert fuse_linear_stages(schedule).stages == stages
 
 
@@ -86,3 +87,20 @@ def test_stages_that_cancel_leave_no_stage() -> None:
     a11, a12 = Block("A", 0, 0), Block("A", 0, 1)
     stages = tuple(LinearStage((BlockMap((a11, a12), (a12,), LinearMap(2, (((0, sign), (1, 1)),))),)) for sign in (1, -1))
     assert fuse_linear_stages(Schedule("nothing", "naive2x2", 2, 2, 2, stages)).stages == ()
+
+
+def multiplied(target: Block, kept: Coefficient) -> ProductStage:
+    return ProductStage((Product(Block("A", 0, 0), Block("B", 0, 0), (Target(target, 1, kept),)),))
+
+
+def added(target: Block, kept: Coefficient, **terms: int) -> LinearStage:
+    sources = tuple(Block(name, 0, 0) for name in terms)
+    return LinearStage((BlockMap(sources, (target,), LinearMap(len(terms), (tuple(enumerate(terms.values())),)), kept=(kept,)),))
+
+
+def test_what_a_map_adds_to_c_is_read_in_a_later_pass() -> None:
+    """No form says what is kept: composed with the copy, it would be that of the product alone."""
+    c, m, x = (Block(name, 0, 0) for name in "CMX")
+    stages = (multiplied(m, 0), added(c, BETA, M=1), added(x, 0, C=1), multiplied(m, 0), added(c, 1, X=1, C=-1))
+    schedule = Schedule("copied", "plain", 1, 1, 1, stages, (Space("M", "C", 1, 1), Space("X", "C", 1, 1)))
+    assert computes(schedule) and computes(fuse_linear_stages(schedule))

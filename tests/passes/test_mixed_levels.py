@@ -26,14 +26,14 @@ def one_at_a_time() -> Schedule:
             result, spare = Block("C", i, j), Block("X", 0, 0)
             for p, target in enumerate((result, spare)):
                 sign = -1 if p else 1
-                stages.append(ProductStage((Product(Block("A", i, p), Block("B", p, j), (Target(target, sign, first=True),)),)))
+                stages.append(ProductStage((Product(Block("A", i, p), Block("B", p, j), (Target(target, sign, kept=0),)),)))
             stages.append(LinearStage((BlockMap((result, spare), (result,), LinearMap(2, (((0, 1), (1, -1)),))),)))
-    return Schedule("one-at-a-time", "naive2x2", 2, 2, 2, tuple(stages), (Space("X", "C", 1, 1),), overwrites=True)
+    return Schedule("one-at-a-time", "naive2x2", 2, 2, 2, tuple(stages), (Space("X", "C", 1, 1),))
 
 
 def schedules() -> dict[str, Schedule]:
     msmes = load("msmes").schedule
-    assert msmes is not None
+    assert isinstance(msmes, Schedule)
     names = ("naive2x2", "strassen", "winograd", "hopcroft_kerr")
     return {"msmes": msmes, "one": one_at_a_time(), **{name: scheme_to_schedule(load(name).scheme) for name in names}}
 
@@ -83,5 +83,5 @@ def test_a_schedule_that_overwrites_reads_nothing_of_c() -> None:
     assert isinstance(first, ProductStage)
     (product,) = first.products
     adding = ProductStage((Product(product.left, product.right, (Target(product.targets[0].block),)),))
-    wrong = Schedule("adds", "naive2x2", 2, 2, 2, (adding, *others), schedule.workspaces, overwrites=True)
+    wrong = Schedule("adds", "naive2x2", 2, 2, 2, (adding, *others), schedule.workspaces)
     assert any(d.code == "E405" for d in prove_schedule(wrong).failures)

@@ -8,7 +8,7 @@ from oracle import computes
 from bilinear.algebra.fold_bases import fold_bases
 from bilinear.analysis.block_maps import components
 from bilinear.frontend import load, parse_source
-from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
+from bilinear.ir.schedule import BETA, LinearStage, ProductStage, Schedule
 from bilinear.lowering.prepare import prepare, runnable
 from bilinear.passes.colour_products import colours
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
@@ -26,7 +26,7 @@ def traffic(schedule: Schedule) -> float:
 
 def msmes() -> Schedule:
     schedule = load("msmes").schedule
-    assert schedule is not None
+    assert isinstance(schedule, Schedule)
     return schedule
 
 
@@ -90,7 +90,7 @@ def test_a_colour_adds_to_no_block_twice_and_every_block_has_one_first_write(lev
         if isinstance(stage, ProductStage):
             targets = [t.block for p in stage.products for t in p.targets]
             assert len(targets) == len(set(targets))
-            firsts += [t.block for p in stage.products for t in p.targets if t.first]
+            firsts += [t.block for p in stage.products for t in p.targets if t.kept == BETA]
     assert sorted(firsts) == sorted(schedule.space("C").blocks)
 
 

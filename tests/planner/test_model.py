@@ -56,7 +56,7 @@ def test_the_counts_are_those_of_the_launches(name: str, inputs: str, levels: in
             assert isinstance(launch.kernel, ProductKernel)
             rows = launch.kernel.products[launch.first : launch.first + launch.grid.y]
             targets = [launch.kernel.destinations[r.first_destination + i] for r in rows for i in range(r.destinations)]
-            assert work == ProductWork(len(rows), sum(not t.first for t in targets), len(targets))
+            assert work == ProductWork(len(rows), sum(t.kept == "1" for t in targets), len(targets))
         else:
             assert isinstance(launch.kernel, LinearKernel)
             parts = [launch.kernel.parts[place[0]] for place in launch.kernel.places[launch.first : launch.first + launch.grid.y]]

@@ -19,9 +19,21 @@ from reporting.ring_schemes import approximate, in_rings, over_z2, ratio, scaled
 from bilinear.analysis.identity import schedule_hash, scheme_hash
 from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.number import generator
+from bilinear.ir.number import Coefficient, generator
 from bilinear.ir.ring import Ring
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Space, Target
+from bilinear.ir.schedule import (
+    Block,
+    BlockMap,
+    LinearStage,
+    Product,
+    ProductStage,
+    Result,
+    ScaledSchedule,
+    ScaledTarget,
+    Schedule,
+    Space,
+    Target,
+)
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import prepare
 from bilinear.passes.mark_first_writes import mark_first_writes
@@ -370,19 +382,21 @@ def _with_hash(body: Certificate) -> Certificate:
 # Schedules that overwrite C
 
 
-NEW, MORE = True, False
+NEW, MORE = 0, 1
 
 
-def overwriting(*products: tuple[int, int, bool]) -> Certificate:
-    """Of C = alpha*A*B for a row of two blocks and a column: (which pair is multiplied, the coefficient, whether C11 is overwritten)."""
+def overwriting(*products: tuple[int, int, int]) -> Certificate:
+    """Of C = alpha*A*B for a row of two blocks and a column: (the pair, the coefficient, 1 where C11 keeps what it held)."""
     each = LinearMap(2, (((0, 1),), ((1, 1),)))
     scheme = Scheme("row", 1, 2, 1, each, each, LinearMap(2, (((0, 1), (1, 1)),)), ("M1", "M2"))
     stages = (
-        ProductStage((Product(Block("A", 0, p), Block("B", p, 0), (Target(Block("C", 0, 0), coefficient, first),)),))
-        for p, coefficient, first in products
+        ProductStage((Product(Block("A", 0, p), Block("B", p, 0), (Target(Block("C", 0, 0), coefficient, kept),)),))
+        for p, coefficient, kept in products
     )
-    schedule = Schedule("row", "row", 1, 2, 1, tuple(stages), in_place=True, restores=("A", "B"), overwrites=True)
-    return certificate(scheme, [schedule])
+    schedule = Schedule("row", "row", 1, 2, 1, tuple(stages), in_place=True, restores=("A", "B"))
+    found = certificate(scheme, [schedule])
+    found["schedules"][0]["claims"] |= {"scaling": "overwriting", "result": ["alpha", "0"]}  # also where every product adds
+    return rehashed(found)
 
 
 def test_marks_say_which_products_overwrite(tmp_path: Path) -> None:
@@ -435,8 +449,8 @@ def test_recursion_in_place_is_claimed_where_every_product_overwrites(tmp_path: 
     one = LinearMap(1, (((0, 1),),))
     scheme = Scheme("plain", 1, 1, 1, one, one, one, ("M1",))
     a, b, c = Block("A", 0, 0), Block("B", 0, 0), Block("C", 0, 0)
-    stage = ProductStage((Product(a, b, (Target(c, 1, first=True),)),))
-    plain = Schedule("p", "plain", 1, 1, 1, (stage,), in_place=True, restores=("A", "B"), overwrites=True)
+    stage = ProductStage((Product(a, b, (Target(c, 1, kept=0),)),))
+    plain = Schedule("p", "plain", 1, 1, 1, (stage,), in_place=True, restores=("A", "B"))
     safe = certificate(scheme, [plain])
     assert safe["schedules"][0]["claims"]["recurses_in_place"]
     assert check([found, safe], tmp_path) == ["accepted", "accepted"]
@@ -446,16 +460,16 @@ def test_the_hash_tells_what_overwrites() -> None:
     loaded = load("winograd_depth_first")
     lowered = prepare(loaded.scheme, loaded.schedule, 1, "preserve").schedule
 
-    def unmarked(stage: Any) -> Any:
+    def adding(stage: Any) -> Any:
         if not isinstance(stage, ProductStage):
             return stage
-        return ProductStage(tuple(replace(p, targets=tuple(replace(t, first=False) for t in p.targets)) for p in stage.products))
+        return ProductStage(tuple(replace(p, targets=tuple(replace(t, kept=1) for t in p.targets)) for p in stage.products))
 
     stages = lowered.stages
-    others = [replace(lowered, stages=(*stages[:i], unmarked(stage), *stages[i + 1 :])) for i, stage in enumerate(stages)]
+    others = [replace(lowered, stages=(*stages[:i], adding(stage), *stages[i + 1 :])) for i, stage in enumerate(stages)]
     products = sum(isinstance(stage, ProductStage) for stage in stages)
     assert lowered.overwrites and products == 7
-    assert len({schedule_hash(s) for s in (lowered, replace(lowered, overwrites=False), *others)}) == 2 + products
+    assert len({schedule_hash(s) for s in (lowered, *others)}) == 1 + products
 
 
 def test_first_writes_that_carry_beta_are_no_part_of_the_hash() -> None:
@@ -473,10 +487,10 @@ def test_written_scaling_is_run_as_it_is_written(tmp_path: Path) -> None:
     scheme = Scheme("plain", 1, 1, 1, one, one, one, ("M1",))
     a, b, c, x = Block("A", 0, 0), Block("B", 0, 0), Block("C", 0, 0), Block("X", -1, -1)
     negate = LinearStage((BlockMap((c,), (x,), LinearMap(1, (((0, -1),),))),))
-    multiply = ProductStage((Product(a, b, (Target(c, 2, plus=((x, 1),)),)),))
+    multiply = ProductStage((Product(a, b, (ScaledTarget(c, 2, 0, ((x, 1),)),)),))
 
-    def of(result: Result) -> Schedule:
-        return Schedule("twice", "plain", 1, 1, 1, (negate, multiply), (Space("X", "C", 0, 0),), result=result)
+    def of(result: Result) -> ScaledSchedule:
+        return ScaledSchedule("twice", "plain", 1, 1, 1, (negate, multiply), (Space("X", "C", 0, 0),), result=result)
 
     right, wrong = of(Result(2, -1)), [of(Result(2, 1)), of(Result(1, -1)), of(Result(generator("alpha"), -1)), of(Result(2, 0))]
     words = check([certificate(scheme, [schedule]) for schedule in (right, *wrong)], tmp_path)
@@ -490,13 +504,13 @@ def test_a_temporary_is_no_operand_whatever_its_name(name: str, tmp_path: Path) 
     one = LinearMap(1, (((0, 1),),))
     scheme = Scheme("plain", 1, 1, 1, one, one, one, ("M1",))
     a, b, c, t = Block("A", 0, 0), Block("B", 0, 0), Block("C", 0, 0), Block(name, -1, -1)
-    write = ProductStage((Product(a, b, (Target(t, 1),)),))
+    write = ProductStage((Product(a, b, (ScaledTarget(t, 1, 0),)),))
     stages = (
-        ProductStage((Product(a, b, (Target(c, 1, plus=((t, 1),)),)),)),
+        ProductStage((Product(a, b, (ScaledTarget(c, 1, 0, ((t, 1),)),)),)),
         LinearStage((BlockMap((c, t), (c,), LinearMap(2, (((0, 1), (1, -1)),))),)),
     )
     schedules = [
-        Schedule("s", "plain", 1, 1, 1, steps, (Space(name, "C", 0, 0),), result=Result(1, 0)) for steps in ((write, *stages), stages)
+        ScaledSchedule("s", "plain", 1, 1, 1, steps, (Space(name, "C", 0, 0),), result=Result(1, 0)) for steps in ((write, *stages), stages)
     ]
     words = check([certificate(scheme, [schedule]) for schedule in schedules], tmp_path)
     assert words == ["accepted", f"refused: {name} is read where nothing may be read"]
@@ -520,13 +534,12 @@ def test_the_first_writer_carries_beta_in_its_form(tmp_path: Path) -> None:
     scheme = Scheme("row", 1, 2, 1, m1, m1, LinearMap(2, (((0, 1), (1, 1)),)), ("M1", "M2"))
     alpha, beta, c = generator("alpha"), generator("beta"), Block("C", 0, 0)
 
-    def of(*forms: Any) -> Schedule:
+    def of(*factors: Coefficient) -> ScaledSchedule:
         stages = (
-            ProductStage((Product(Block("A", 0, p), Block("B", p, 0), (Target(c, alpha, plus=plus),)),)) for p, plus in enumerate(forms)
+            ProductStage((Product(Block("A", 0, p), Block("B", p, 0), (ScaledTarget(c, alpha, kept),)),)) for p, kept in enumerate(factors)
         )
-        return Schedule("row", "row", 1, 2, 1, tuple(stages), result=Result(alpha, beta))
+        return ScaledSchedule("row", "row", 1, 2, 1, tuple(stages), result=Result(alpha, beta))
 
-    first, again = ((c, beta),), ((c, 1),)
-    cases = [of(first, again), of(again, first), of(again, again), of((), again), of(first, first), of(first, ())]
+    cases = [of(beta, 1), of(1, beta), of(1, 1), of(0, 1), of(beta, beta), of(beta, 0)]
     words = check([certificate(scheme, [schedule]) for schedule in cases], tmp_path)
     assert words == ["accepted", *["refused: row: C11 does not end as alpha*A*B + beta*C"] * 5]

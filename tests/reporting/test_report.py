@@ -144,9 +144,7 @@ def test_products_that_blocks_hold_are_told_in_short() -> None:
 def test_the_first_product_into_a_workspace_overwrites_it() -> None:
     a, b, x = Block("A", 0, 0), Block("B", 0, 0), Block("X", 0, 0)
     fill = LinearStage((BlockMap((Block("M", 0, 0),), (x,), LinearMap(1, (((0, 1),),))),))
-    products = [
-        ProductStage((Product(a, b, (Target(block, 1, first),)),)) for block, first in ((Block("M", 0, 0), True), (x, True), (x, False))
-    ]
+    products = [ProductStage((Product(a, b, (Target(block, 1, kept),)),)) for block, kept in ((Block("M", 0, 0), 0), (x, 0), (x, 1))]
     spaces = (Space("M", "C", 1, 1), Space("X", "C", 1, 1))
     schedule = Schedule("reuse", "plain", 1, 1, 1, (products[0], fill, *products[1:]), spaces)
     told = product_sums(schedule, [["P1"], [], ["P2"], ["P3"]])

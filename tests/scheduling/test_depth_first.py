@@ -23,7 +23,7 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.frontend.printer import print_schedule, print_scheme
 from bilinear.ir.linear import LinearMap, form
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
+from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import runnable
 from bilinear.passes.nest_levels import nest_levels, why_not_nested
@@ -85,7 +85,7 @@ def in_shared_memory(schedule: Schedule) -> Schedule:
     return replace(schedule, stages=tuple(map(moved, schedule.stages)), workspaces=spaces)
 
 
-def additions(schedule: Schedule) -> int:
+def additions(schedule: AnySchedule) -> int:
     """Counted as written in the language: a step of t terms has t - 1 additions."""
     steps = [row for stage in schedule.stages if isinstance(stage, LinearStage) for m in stage.maps for row in m.map.matrix]
     return sum(len(row) - 1 for row in steps)
@@ -119,7 +119,7 @@ def test_every_product_is_one_stage_and_overwrites_one_block(name: str, accumula
     stages = list(products(schedule))
     assert len(stages) == load(name).scheme.rank and all(len(stage.products) == 1 for stage in stages)
     targets = [target for stage in stages for p in stage.products for target in p.targets]
-    assert len(targets) == len(stages) and all(target.first for target in targets)
+    assert len(targets) == len(stages) and not any(target.kept == 1 for target in targets)
     assert not accumulate or all(target.block.space != "C" for target in targets)
 
 
@@ -269,7 +269,7 @@ def test_stages_are_merged_where_that_costs_no_memory() -> None:
         return LinearStage(tuple(BlockMap((source,), (target,), LinearMap(1, (((0, 1),),))) for source, target in pairs))
 
     def multiplied(left: Block, right: Block, target: Block) -> ProductStage:
-        return ProductStage((Product(left, right, (Target(target, first=True),)),))
+        return ProductStage((Product(left, right, (Target(target, kept=0),)),))
 
     def stages() -> list[Stage]:
         """A product beside C that is copied into C, then one of two sums."""

@@ -106,7 +106,7 @@ def test_no_block_of_c_is_scratch_once_a_product_is_there() -> None:
                 continue
             for product in stage.products:
                 assert not begun & {product.left, product.right}
-                assert all(t.first == (t.block not in begun) for t in product.targets)
+                assert all(t.kept == (t.block in begun) for t in product.targets)
             begun |= {t.block for product in stage.products for t in product.targets}
 
 
@@ -159,7 +159,7 @@ def test_only_sums_of_a_and_b_may_stand_in_c() -> None:
 
 def test_a_product_that_overwrites_and_adds_is_two_steps_of_one_stage() -> None:
     schedule, _ = found("winograd", math.inf, keep=("A", "B"), temporaries=1)
-    mixed = [p for s in schedule.stages if isinstance(s, ProductStage) for p in s.products if len({t.first for t in p.targets}) == 2]
+    mixed = [p for s in schedule.stages if isinstance(s, ProductStage) for p in s.products if len({t.kept for t in p.targets}) == 2]
     steps = [p for s in scaling_itself(schedule).stages if isinstance(s, ProductStage) for p in s.products]
     assert mixed and len(steps) == 7 + len(mixed)
 

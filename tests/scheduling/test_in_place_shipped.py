@@ -24,7 +24,7 @@ SHIPPED = {"winograd_in_place": 3, "hopcroft_kerr_in_place": 2, "laderman_in_pla
 
 
 def schedule_of(loaded: Loaded) -> Schedule:
-    assert loaded.schedule is not None
+    assert isinstance(loaded.schedule, Schedule)
     return loaded.schedule
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bilinear.ir.number import Symbolic
-from bilinear.ir.schedule import LinearStage, Schedule
+from bilinear.ir.schedule import AnySchedule, LinearStage, ScaledTarget
 
 PRIME = 2**61 - 1281
 """A prime modulo which 2, 3 and 5 have roots; it is 3 modulo 4, which makes them easy to find."""
@@ -166,7 +166,7 @@ def generator_image(name: str, alpha: int, beta: int) -> int:
     return root
 
 
-def run_schedule(schedule: Schedule, draw: random.Random) -> End:
+def run_schedule(schedule: AnySchedule, draw: random.Random) -> End:
     """Simulate a schedule of the package whose first writes are marked. Raises IllFormed, Unknown."""
     alpha, beta = draw.randrange(1, PRIME), draw.randrange(1, PRIME)
 
@@ -174,38 +174,31 @@ def run_schedule(schedule: Schedule, draw: random.Random) -> End:
         return image(value, alpha, beta)
 
     result = schedule.result
-    if result is not None:
-        ends = number(result.alpha), number(result.beta)
-        grid = Grid(schedule.m, schedule.k, schedule.n, *ends, 1 if result.beta else None)
-    else:
-        kept = 0 if schedule.overwrites else beta
-        grid = Grid(schedule.m, schedule.k, schedule.n, alpha, kept, None if schedule.overwrites else 1)
-    return simulate(grid, [_steps(schedule, stage, number, alpha) for stage in schedule.stages], draw)
+    ends = number(result.alpha), number(result.beta)
+    grid = Grid(schedule.m, schedule.k, schedule.n, *ends, 1 if result.beta else None)
+    return simulate(grid, [_steps(stage, number, alpha) for stage in schedule.stages], draw)
 
 
-def _steps(schedule: Schedule, stage: Any, number: Callable[[Any], int], alpha: int) -> list[Step]:
+def _steps(stage: Any, number: Callable[[Any], int], alpha: int) -> list[Step]:
     def name(block: Any) -> str:
         return named(block.space, block.row, block.column)
-
-    def adds(block: Any) -> bool:
-        return bool(block.space == "C" and schedule.adds_to_c)
 
     steps = []
     if isinstance(stage, LinearStage):
         for block_map in stage.maps:
-            for target, row in zip(block_map.targets, block_map.map.matrix, strict=True):
-                keeps = SETS if not adds(target) else SCALES if target in stage.first else ADDS
+            for target, row, kept in zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True):
+                keeps = SETS if kept == 0 else ADDS if kept == 1 else SCALES
                 steps.append(Step(name(target), keeps, tuple((name(block_map.sources[i]), number(c)) for i, c in row)))
         return steps
     for product in stage.products:
         for target in product.targets:
             coefficient = number(target.coefficient)
             plus: tuple[tuple[str, int], ...] = ()
-            if schedule.scales_itself:
+            if isinstance(target, ScaledTarget):
                 keeps = ADDS if target.accumulates else SETS
-                plus = () if target.accumulates else tuple((name(block), number(c)) for block, c in target.plus)
+                plus = () if target.accumulates else tuple((name(block), number(c)) for block, c in target.terms)
             else:
                 coefficient = coefficient * alpha % PRIME
-                keeps = ADDS if not target.first else SCALES if adds(target.block) else STARTS
+                keeps = STARTS if target.kept == 0 else ADDS if target.kept == 1 else SCALES
             steps.append(Step(name(target.block), keeps, plus, (name(product.left), name(product.right), coefficient)))
     return steps

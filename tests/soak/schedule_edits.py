@@ -6,15 +6,17 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 from bilinear.ir.linear import LinearMap, form
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Stage, Target
+from bilinear.ir.number import Coefficient
+from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Product, ProductStage, ScaledTarget, Stage, Target
 
-Edit = Callable[[Schedule, random.Random], Schedule]
+S = TypeVar("S", bound=AnySchedule)
+Edit = Callable[[Any, random.Random], Any]
 
 
-def in_rows(schedule: Schedule) -> Schedule:
+def in_rows(schedule: S) -> S:
     """The same schedule with a map for every row, so that a row is dropped or changed by itself."""
     return replace(schedule, stages=tuple(_in_rows(stage) for stage in schedule.stages))
 
@@ -22,63 +24,65 @@ def in_rows(schedule: Schedule) -> Schedule:
 def _in_rows(stage: Stage) -> Stage:
     if isinstance(stage, ProductStage):
         return stage
-    rows = [(m.sources, target, row) for m in stage.maps for target, row in zip(m.targets, m.map.matrix, strict=True)]
-    return replace(stage, maps=tuple(_row(target, {sources[i]: c for i, c in row}) for sources, target, row in rows))
+    rows = [(m.sources, *row) for m in stage.maps for row in zip(m.targets, m.map.matrix, m.kept, strict=True)]
+    return replace(stage, maps=tuple(_row(target, {sources[i]: c for i, c in row}, kept) for sources, target, row, kept in rows))
 
 
-def _row(target: Block, terms: dict[Block, Any]) -> BlockMap:
+def _row(target: Block, terms: dict[Block, Any], kept: Coefficient) -> BlockMap:
     sources = tuple(terms) or (target,)
-    return BlockMap(sources, (target,), LinearMap(len(sources), (form(enumerate(terms.values())),)))
+    return BlockMap(sources, (target,), LinearMap(len(sources), (form(enumerate(terms.values())),)), (kept,))
 
 
-def gathered(schedule: Schedule) -> Schedule:
+def gathered(schedule: S) -> S:
     """The same schedule with one map a stage for all blocks of one shape: an engine is given no two maps that share a block."""
     return replace(schedule, stages=tuple(_gathered(stage, schedule) for stage in schedule.stages))
 
 
-def _gathered(stage: Stage, schedule: Schedule) -> Stage:
+def _gathered(stage: Stage, schedule: AnySchedule) -> Stage:
     if isinstance(stage, ProductStage):
         return stage
     rows: dict[str, dict[Block, dict[Block, Any]]] = {}
+    keeps: dict[Block, Coefficient] = {}
     for m in stage.maps:
+        keeps.update(zip(m.targets, m.kept, strict=True))
         for target, row in zip(m.targets, m.map.matrix, strict=True):
             rows.setdefault(schedule.space(target.space).shape, {})[target] = {m.sources[i]: c for i, c in row}
     maps = []
     for found in rows.values():
         sources = tuple(dict.fromkeys(block for terms in found.values() for block in terms)) or tuple(found)
         outputs = tuple(form((sources.index(block), c) for block, c in terms.items()) for terms in found.values())
-        maps.append(BlockMap(sources, tuple(found), LinearMap(len(sources), outputs)))
+        maps.append(BlockMap(sources, tuple(found), LinearMap(len(sources), outputs), tuple(keeps[target] for target in found)))
     return replace(stage, maps=tuple(maps))
 
 
-def edited(schedule: Schedule, draw: random.Random) -> Schedule:
+def edited(schedule: S, draw: random.Random) -> S:
     """A schedule in rows after one to three edits; one that does not apply changes nothing."""
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
         schedule = draw.choice(EDITS)(schedule, draw)
     return schedule
 
 
-def _with(schedule: Schedule, at: int, *stages: Stage, of: int = 1) -> Schedule:
+def _with(schedule: S, at: int, *stages: Stage, of: int = 1) -> S:
     return replace(schedule, stages=(*schedule.stages[:at], *stages, *schedule.stages[at + of :]))
 
 
-def _drop_stage(schedule: Schedule, draw: random.Random) -> Schedule:
+def _drop_stage(schedule: S, draw: random.Random) -> S:
     return _with(schedule, draw.randrange(len(schedule.stages))) if len(schedule.stages) > 1 else schedule
 
 
-def _move_stage(schedule: Schedule, draw: random.Random) -> Schedule:
+def _move_stage(schedule: S, draw: random.Random) -> S:
     stages = list(schedule.stages)
     stage = stages.pop(draw.randrange(len(stages)))
     stages.insert(draw.randrange(len(stages) + 1), stage)
     return replace(schedule, stages=tuple(stages))
 
 
-def _double_stage(schedule: Schedule, draw: random.Random) -> Schedule:
+def _double_stage(schedule: S, draw: random.Random) -> S:
     at = draw.randrange(len(schedule.stages))
     return _with(schedule, at, schedule.stages[at], schedule.stages[at])
 
 
-def _merge_stages(schedule: Schedule, draw: random.Random) -> Schedule:
+def _merge_stages(schedule: S, draw: random.Random) -> S:
     pairs = [i for i, (a, b) in enumerate(zip(schedule.stages, schedule.stages[1:], strict=False)) if type(a) is type(b)]
     if not pairs:
         return schedule
@@ -90,7 +94,7 @@ def _merge_stages(schedule: Schedule, draw: random.Random) -> Schedule:
     return _with(schedule, at, replace(first, maps=first.maps + second.maps), of=2)
 
 
-def _split_stage(schedule: Schedule, draw: random.Random) -> Schedule:
+def _split_stage(schedule: S, draw: random.Random) -> S:
     at = draw.randrange(len(schedule.stages))
     stage = schedule.stages[at]
     parts = list(stage.products if isinstance(stage, ProductStage) else stage.maps)
@@ -105,17 +109,17 @@ def _stage_of(stage: Stage, parts: list[Any]) -> Stage:
     return ProductStage(tuple(parts)) if isinstance(stage, ProductStage) else replace(stage, maps=tuple(parts))
 
 
-def _toggle_restore(schedule: Schedule, draw: random.Random) -> Schedule:
+def _toggle_restore(schedule: S, draw: random.Random) -> S:
     at = draw.randrange(len(schedule.stages))
     stage = schedule.stages[at]
     return _with(schedule, at, replace(stage, restores=not stage.restores)) if isinstance(stage, LinearStage) else schedule
 
 
-def _claim(schedule: Schedule, draw: random.Random) -> Schedule:
+def _claim(schedule: S, draw: random.Random) -> S:
     return replace(schedule, restores=draw.choice(((), ("A",), ("B",), ("A", "B"))), in_place=draw.random() < 0.5)
 
 
-def _edit_part(schedule: Schedule, draw: random.Random) -> Schedule:
+def _edit_part(schedule: S, draw: random.Random) -> S:
     """One row or one product dropped, doubled or changed."""
     at = draw.randrange(len(schedule.stages))
     stage = schedule.stages[at]
@@ -135,7 +139,7 @@ def _edit_part(schedule: Schedule, draw: random.Random) -> Schedule:
     return _with(schedule, at, _stage_of(stage, parts)) if parts else schedule
 
 
-def _changed_row(row: BlockMap, schedule: Schedule, draw: random.Random) -> BlockMap:
+def _changed_row(row: BlockMap, schedule: AnySchedule, draw: random.Random) -> BlockMap:
     target = row.targets[0]
     terms = {row.sources[i]: c for i, c in row.map.matrix[0]}
     way, other = draw.randrange(4), _like(target, schedule, draw)
@@ -148,10 +152,10 @@ def _changed_row(row: BlockMap, schedule: Schedule, draw: random.Random) -> Bloc
         value = terms.pop(source)
         if way == 2:
             terms[source] = draw.choice((-value, _coefficient(draw)))
-    return _row(target, terms)
+    return _row(target, terms, row.kept[0])
 
 
-def _changed_product(product: Product, schedule: Schedule, draw: random.Random) -> Product:
+def _changed_product(product: Product, schedule: AnySchedule, draw: random.Random) -> Product:
     way = draw.randrange(6)
     if way == 0:
         return replace(product, left=_like(product.left, schedule, draw))
@@ -167,20 +171,20 @@ def _changed_product(product: Product, schedule: Schedule, draw: random.Random) 
     elif way == 4:
         targets[number] = replace(target, block=_like(target.block, schedule, draw))
     elif draw.random() < 0.3:
-        targets[number] = _turned(target, schedule)
+        targets[number] = _turned(target)
     else:
         targets[number] = replace(target, coefficient=draw.choice((-target.coefficient, 2 * target.coefficient)))
     return replace(product, targets=tuple(targets))
 
 
-def _turned(target: Target, schedule: Schedule) -> Target:
-    """A target that overwrites where it added, and the other way round."""
-    if not schedule.scales_itself:
-        return replace(target, first=not target.first)
-    return replace(target, plus=() if target.plus else ((target.block, 1),))
+def _turned(target: Target) -> Target:
+    """A target that overwrites where it kept something, and the other way round."""
+    if isinstance(target, ScaledTarget):
+        return replace(target, kept=0 if target.terms else 1, plus=())
+    return replace(target, kept=0 if target.kept else 1)
 
 
-def _like(block: Block, schedule: Schedule, draw: random.Random) -> Block:
+def _like(block: Block, schedule: AnySchedule, draw: random.Random) -> Block:
     """Another block, mostly of the same space."""
     spaces = [space for space in schedule.spaces if space.name == block.space or draw.random() < 0.15]
     return draw.choice([other for space in spaces for other in space.blocks])

@@ -88,7 +88,7 @@ def test_msmes_is_proved_in_place_at_every_level(levels: int) -> None:
 
 def test_interleaved_levels_agree_with_exact_execution() -> None:
     schedule = load("msmes").schedule
-    assert schedule is not None
+    assert isinstance(schedule, Schedule)
     assert computes(mark_first_writes(nest_levels([schedule] * 2)))
 
 
@@ -127,7 +127,7 @@ def _product_mutants(stage: ProductStage) -> Iterator[ProductStage]:
 
 def test_every_verdict_on_a_mutated_schedule_agrees_with_exact_execution() -> None:
     loaded = load("msmes")
-    assert loaded.schedule is not None
+    assert isinstance(loaded.schedule, Schedule)
     refused = 0
     for mutant in map(mark_first_writes, mutated_schedules(loaded.schedule)):
         holds = prove_schedule(mutant).holds

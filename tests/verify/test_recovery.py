@@ -16,7 +16,7 @@ from trace_oracle import leaves_no_trace, lost_everywhere
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
-from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Target
+from bilinear.ir.schedule import AnySchedule, Block, Product, ProductStage, Schedule, Target
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.source import Source
 from bilinear.verify.facts import LINEAR, LOST, RECOMPUTE, RESTORED, UNDECIDED, OperandFate
@@ -27,12 +27,12 @@ CLASSICAL = ["C11 = A11*B11", "C12 = A11*B12", "C21 = A21*B11", "C22 = A21*B12"]
 CLASSICAL += ["C11 += A12*B21", "C12 += A12*B22", "C21 += A22*B21", "C22 += A22*B22"]
 
 
-def with_steps(*more: str, head: str = "C = A*B, temporaries X Y", before: tuple[str, ...] = ()) -> Schedule:
+def with_steps(*more: str, head: str = "C = A*B, temporaries X Y", before: tuple[str, ...] = ()) -> AnySchedule:
     lines = "".join(f"  stage {{ {step} }}\n" for step in (*before, *CLASSICAL, *more))
     return parse_source(Source("x.bl", f"schedule s of naive2x2: {head}\n{lines}")).schedules[0]
 
 
-def fates(schedule: Schedule) -> dict[str, OperandFate]:
+def fates(schedule: AnySchedule) -> dict[str, OperandFate]:
     proof = prove_schedule(schedule)
     assert proof.holds, proof.failures
     return {fate.operand: fate for fate in proof.fates}
@@ -69,7 +69,7 @@ def test_verdicts(case: str) -> None:
     check(schedule, found, more)
 
 
-def check(schedule: Schedule, found: dict[str, OperandFate], more: tuple[str, ...]) -> None:
+def check(schedule: AnySchedule, found: dict[str, OperandFate], more: tuple[str, ...]) -> None:
     """What brings an operand back does, and what is lost ends in one state from two inputs."""
     linear = [step for fate in found.values() if fate.verdict == LINEAR for step in fate.restoring]
     recomputed = [step for fate in found.values() if fate.verdict == RECOMPUTE for step in fate.restoring]
@@ -82,7 +82,7 @@ def check(schedule: Schedule, found: dict[str, OperandFate], more: tuple[str, ..
             check_counterexample(schedule, side, fate)
 
 
-def check_counterexample(schedule: Schedule, side: str, fate: OperandFate) -> None:
+def check_counterexample(schedule: AnySchedule, side: str, fate: OperandFate) -> None:
     inputs = [told(line) for line in fate.counterexample]
     size = max(len(value) for state in inputs for value in state.values())
     zero = np.full((size, size), Fraction(0), dtype=object)
@@ -102,7 +102,7 @@ def told(line: str) -> dict[Block, Any]:
     return {block: np.array(table, dtype=object) for block, table in zip(blocks, tables, strict=True)}
 
 
-def run(schedule: Schedule, given: dict[Block, Any], size: int = 1, alpha: int = 1, beta: int = 1) -> dict[Block, Any]:
+def run(schedule: AnySchedule, given: dict[Block, Any], size: int = 1, alpha: int = 1, beta: int = 1) -> dict[Block, Any]:
     blocks = [block for space in schedule.spaces[:3] for block in space.blocks]
     zero = np.full((size, size), Fraction(0), dtype=object)
     state: Any = start_of(schedule, {block: given.get(block, zero) for block in blocks})
@@ -414,15 +414,15 @@ def test_why_a_schedule_cannot_recurse_in_place(head: str, lines: tuple[str, ...
     ("more", "why"),
     [
         ((), ""),
-        ((False,), "A11*B11 in stage 2 adds to what C11 holds, which every inner level overwrites"),
-        ((True, True), "A11*B11 in stage 2 has 2 targets, and the schedule one result"),
+        ((1,), "A11*B11 in stage 2 adds to what C11 holds, which every inner level overwrites"),
+        ((0, 0), "A11*B11 in stage 2 has 2 targets, and the schedule one result"),
     ],
 )
-def test_why_a_schedule_that_overwrites_c_cannot_recurse_in_place(more: tuple[bool, ...], why: str) -> None:
+def test_why_a_schedule_that_overwrites_c_cannot_recurse_in_place(more: tuple[int, ...], why: str) -> None:
     """C is lost in every inner level, so the products of the level above must overwrite a block each."""
     a, b, c = Block("A", 0, 0), Block("B", 0, 0), Block("C", 0, 0)
-    stages = [ProductStage((Product(a, b, tuple(Target(c, 1, first=first) for first in marks)),)) for marks in ((True,), more) if marks]
-    schedule = Schedule("s", "plain", 1, 1, 1, tuple(stages), in_place=True, restores=("A", "B"), overwrites=True)
+    stages = [ProductStage((Product(a, b, tuple(Target(c, 1, kept) for kept in factors)),)) for factors in ((0,), more) if factors]
+    schedule = Schedule("s", "plain", 1, 1, 1, tuple(stages), in_place=True, restores=("A", "B"))
     assert why_not_recursive(schedule, ("A", "B")) == why
 
 

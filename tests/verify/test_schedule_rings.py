@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bilinear.frontend import parse_source
-from bilinear.ir.schedule import Schedule
+from bilinear.ir.schedule import AnySchedule
 from bilinear.ir.scheme import Scheme
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.scheme_to_schedule import scheme_to_schedule
@@ -26,7 +26,7 @@ def scheme_over(ring: str) -> Scheme:
     return parse_source(Source("x.bl", f"scheme x <1,1,2;2> over {ring}\n{TABLES[ring]}")).schemes[0]
 
 
-def prove(schedule: Schedule, scheme: Scheme) -> ScheduleProof:
+def prove(schedule: AnySchedule, scheme: Scheme) -> ScheduleProof:
     return prove_schedule(mark_first_writes(schedule), scheme)
 
 
@@ -38,7 +38,7 @@ def test_the_plain_schedule_of_a_scheme(ring: str) -> None:
     assert [product for stage in proof.stages for product in stage.products] == ["M1", "M2"]
 
 
-def written(ring: str, body: str, head: str = "") -> tuple[Schedule, Scheme]:
+def written(ring: str, body: str, head: str = "") -> tuple[AnySchedule, Scheme]:
     module = parse_source(Source("x.bl", f"scheme x <1,1,2;2> over {ring}\n{TABLES[ring]}schedule s of x{head}\n{body}"))
     return module.schedules[0], module.schemes[0]
 

@@ -20,7 +20,7 @@ from bilinear.explain.repair.edits import KINDS
 from bilinear.explain.repair.join import PRIME, Array, Join, Side, has_residue, residue
 from bilinear.explain.repair.step_edits import StepEdit, step_edits
 from bilinear.explain.repair.steps import LinearStep, ProductStep, Step, Steps, read_steps
-from bilinear.ir.schedule import Block, Schedule
+from bilinear.ir.schedule import AnySchedule, Block, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
 from bilinear.verify.hazards import find_hazards
@@ -68,7 +68,7 @@ class _Budget:
         return self.left > 0
 
 
-def search_schedule_repairs(schedule: Schedule, scheme: Scheme, work: int = MOST_WORK) -> Search:
+def search_schedule_repairs(schedule: AnySchedule, scheme: Scheme, work: int = MOST_WORK) -> Search:
     """The repairs of the fewest edits, within an amount of `work`; every repair that is returned is proved.
 
     At most three edits are combined, two of them on one of A, B and the targets.

@@ -7,7 +7,19 @@ from dataclasses import dataclass, replace
 
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Stage, Target
+from bilinear.ir.schedule import (
+    BETA,
+    AnySchedule,
+    Block,
+    BlockMap,
+    LinearStage,
+    Product,
+    ProductStage,
+    ScaledSchedule,
+    Schedule,
+    Stage,
+    Target,
+)
 from bilinear.source import Span
 
 
@@ -52,9 +64,9 @@ class Steps:
         return replace(self.schedule, stages=tuple(stages))
 
 
-def read_steps(schedule: Schedule) -> Steps | None:
+def read_steps(schedule: AnySchedule) -> Steps | None:
     """The steps of a schedule; None where it has workspaces or several levels, scales for itself, is over Z/p, or maps into C."""
-    if schedule.workspaces or schedule.levels != 1 or schedule.scales_itself or schedule.ring.modulus:
+    if schedule.workspaces or schedule.levels != 1 or isinstance(schedule, ScaledSchedule) or schedule.ring.modulus:
         return None
     stages: list[tuple[Step, ...]] = []
     for stage in schedule.stages:
@@ -92,7 +104,7 @@ def _stage(steps: Sequence[Step], old: Stage, seen: set[Block]) -> Stage:
 def _product(step: ProductStep, seen: set[Block]) -> Product:
     targets = []
     for block, coefficient in step.targets:
-        targets.append(Target(block, coefficient, block not in seen))
+        targets.append(Target(block, coefficient, 1 if block in seen else BETA))
         seen.add(block)
     return Product(step.left, step.right, tuple(targets), step.span)
 
@@ -103,4 +115,4 @@ def _block_map(steps: Sequence[LinearStep]) -> BlockMap:
     outputs = tuple(form((number[block], c) for block, c in step.terms) for step in steps)
     spans = tuple(step.span for step in steps if step.span is not None)
     targets = tuple(step.target for step in steps)
-    return BlockMap(sources, targets, LinearMap(len(sources), outputs), spans if len(spans) == len(targets) else ())
+    return BlockMap(sources, targets, LinearMap(len(sources), outputs), spans=spans if len(spans) == len(targets) else ())

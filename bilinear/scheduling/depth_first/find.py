@@ -97,7 +97,7 @@ def _costs(schedule: Schedule) -> tuple[int, int]:
     """Block additions and blocks moved by linear stages; a map into C that adds to what is there reads it, too."""
     additions = traffic = 0
     for m in (m for stage in schedule.stages if isinstance(stage, LinearStage) for m in stage.maps):
-        added = sum(t.space == "C" and schedule.adds_to_c for t in m.targets)
+        added = sum(map(bool, m.kept))
         additions += m.map.additions + added
         traffic += len(set(m.sources)) + len(m.targets) + added
     return additions, traffic

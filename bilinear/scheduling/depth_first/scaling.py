@@ -7,12 +7,21 @@ from dataclasses import replace
 
 from bilinear.analysis.block_maps import relabel_stage
 from bilinear.ir.linear import Form, LinearMap, form
-from bilinear.ir.number import Coefficient, generator
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, ProductStage, Result, Schedule, Space, Stage, Target
+from bilinear.ir.schedule import (
+    ALPHA,
+    Block,
+    BlockMap,
+    LinearStage,
+    ProductStage,
+    ScaledSchedule,
+    ScaledTarget,
+    Schedule,
+    Space,
+    Stage,
+    Target,
+)
 from bilinear.lowering.layout import Room, lifetimes, place, stage_uses
 from bilinear.scheduling.in_place.schedule import side_by_side
-
-ALPHA, BETA = generator("alpha"), generator("beta")
 
 
 def memories(schedule: Schedule) -> tuple[tuple[Space, ...], ...]:
@@ -23,10 +32,11 @@ def memories(schedule: Schedule) -> tuple[tuple[Space, ...], ...]:
     return tuple(tuple(s for s, offset in zip(schedule.workspaces, offsets, strict=True) if offset == owner) for owner in owners)
 
 
-def saying_its_scaling(schedule: Schedule) -> Schedule:
+def saying_its_scaling(schedule: Schedule) -> ScaledSchedule:
     """The schedule with alpha written where it stands: C = alpha*A*B, or C = alpha*A*B + beta*C for one that adds.
 
-    What holds sums of A at one time and products at another is one temporary without a shape: it is as large as what it has to hold.
+    It comes with marked first writes. What holds sums of A at one time and products at another is one temporary without a shape: it is as
+    large as what it has to hold.
     """
     shared = memories(schedule)
     names = "XYZ" if len(shared) <= 3 else [f"X{i + 1}" for i in range(len(shared))]
@@ -35,51 +45,39 @@ def saying_its_scaling(schedule: Schedule) -> Schedule:
     for name, spaces in zip(names, shared, strict=False):
         temporaries.append(Space(name, spaces[0].shape if len({s.shape for s in spaces}) == 1 else "", 0, 0))
         named |= {space.blocks[0]: Block(name, -1, -1) for space in spaces}
-    adds = schedule.adds_to_c
-    waiting = {Block("C", i, j) for i in range(schedule.m) for j in range(schedule.n)} if adds else set[Block]()
-    stages = [step for number in range(len(schedule.stages)) for step in _scaled(schedule, number, waiting)]
-    result = Result(ALPHA, BETA if adds else 0)
+    stages = [step for number in range(len(schedule.stages)) for step in _scaled(schedule, number)]
     moved = tuple(_relabelled(stage, named) for stage in stages)
     ordered = tuple(sorted(temporaries, key=lambda space: bool(space.shape)))
-    return replace(schedule, stages=moved, workspaces=ordered, result=result, overwrites=False)
+    return schedule.scaled(moved, ordered, schedule.result)
 
 
-def _scaled(schedule: Schedule, number: int, waiting: set[Block]) -> Iterator[Stage]:
-    """The stages that one stage is written as; the blocks of C that wait for beta are scaled as they are first added to."""
+def _scaled(schedule: Schedule, number: int) -> Iterator[Stage]:
+    """The stages that one stage is written as."""
     stage = schedule.stages[number]
     if isinstance(stage, ProductStage):
-        yield ProductStage(tuple(replace(p, targets=tuple(_target(t, schedule, waiting) for t in p.targets)) for p in stage.products))
+        yield ProductStage(tuple(replace(p, targets=tuple(map(_target, p.targets))) for p in stage.products))
         return
     maps: list[BlockMap] = []
     for block_map in stage.maps:
-        *steps, last = _unrolled(_with_old_values(block_map, waiting) if schedule.adds_to_c else block_map, schedule, number)
+        *steps, last = _unrolled(block_map if schedule.overwrites else _with_old_values(block_map), schedule, number)
         yield from (LinearStage((step,)) for step in steps)
         maps += [last] if last.targets else []
     if maps:
         yield LinearStage(tuple(maps))
 
 
-def _target(target: Target, schedule: Schedule, waiting: set[Block]) -> Target:
-    added = not target.first or (target.block.space == "C" and schedule.adds_to_c)
-    old = _old_value(target.block, waiting)
-    return Target(target.block, ALPHA * target.coefficient, plus=((target.block, old),) if added else ())
+def _target(target: Target) -> ScaledTarget:
+    return ScaledTarget(target.block, ALPHA * target.coefficient, target.kept)
 
 
-def _old_value(block: Block, waiting: set[Block]) -> Coefficient:
-    """How often what a block holds counts where it is added to: beta times if it has waited for that, which it does no more."""
-    scale = BETA if block in waiting else 1
-    waiting.discard(block)
-    return scale
-
-
-def _with_old_values(block_map: BlockMap, waiting: set[Block]) -> BlockMap:
-    """A map that adds to its targets in C, as one that says so."""
-    own = [t for t in block_map.targets if t.space == "C"]
-    scale = {t: _old_value(t, waiting) for t in own}
-    matrix = block_map.map.matrix
-    place_of = {t: len(block_map.sources) + i for i, t in enumerate(own)}
-    rows = tuple(form([*row, (place_of[t], scale[t])]) if t in place_of else row for t, row in zip(block_map.targets, matrix, strict=True))
-    return BlockMap(block_map.sources + tuple(own), block_map.targets, LinearMap(len(block_map.sources) + len(own), rows))
+def _with_old_values(block_map: BlockMap) -> BlockMap:
+    """A map that keeps what its targets hold, as one whose forms say so."""
+    rows = []
+    sources = list(block_map.sources)
+    for target, row, kept in zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True):
+        rows.append(form([*row, (len(sources), kept)]) if kept else row)
+        sources += [target] if kept else []
+    return BlockMap(tuple(sources), block_map.targets, LinearMap(len(sources), tuple(rows)))
 
 
 def _unrolled(block_map: BlockMap, schedule: Schedule, number: int) -> list[BlockMap]:

@@ -83,7 +83,7 @@ class _Writer:
             became = [total for total, value in adding.aliases.items() if value == p]
             place, factor = self.places.new("C", not move.beside), rational(self.results.terms[became[0]][p]) if became else Fraction(1)
             self.values[p] = (place, factor)
-        return Product(blocks[0], blocks[1], (Target(place, exact(scale * factor), first=not move.directly),))
+        return Product(blocks[0], blocks[1], (Target(place, exact(scale * factor), kept=int(move.directly)),))
 
     def _add_up(self, move: Move, adding: Adding) -> None:
         """The sums that change: those that live on are written, others are steps on the way. Values that move into C are written, too."""
@@ -113,9 +113,9 @@ class _Writer:
             values[total] = targets[total], Fraction(1)
         inner = [t for t in written if self.accumulate and t in self.results.outputs]
         others = [t for t in written if t not in inner]
-        for group in (inner, others):
+        for kept, group in ((1, inner), (0, others)):
             if group:
-                self._linear((sums.block_map([rows[t] for t in group], [targets[t] for t in group]),))
+                self._linear((sums.block_map([rows[t] for t in group], [targets[t] for t in group], kept),))
 
     def _target(self, total: int, values: Mapping[int, tuple[Block, Fraction]], beside: bool, dying: set[Block]) -> Block:
         """Where a sum is written: where it stood if it may stay, else where one of its terms dies, else where anything does beside C."""
@@ -182,8 +182,8 @@ class _Sums:
         place, factor = self.values[value]
         terms[place] = terms.get(place, 0) + exact(rational(coefficient) / factor)
 
-    def block_map(self, rows: Sequence[Mapping[Block | int, Coefficient]], targets: Sequence[Block]) -> BlockMap:
-        """The map that writes these rows, with the steps that they need."""
+    def block_map(self, rows: Sequence[Mapping[Block | int, Coefficient]], targets: Sequence[Block], kept: int) -> BlockMap:
+        """The map that writes these rows, with the steps that they need, and keeps what its targets held, or not."""
         needed = {key for row in rows for key in row if isinstance(key, int)}
         for number in reversed(range(len(self.steps))):
             if number in needed:
@@ -196,7 +196,8 @@ class _Sums:
         def numbered(row: Mapping[Block | int, Coefficient]) -> Form:
             return form((index[key], c) for key, c in row.items())
 
-        return BlockMap(tuple(sources), tuple(targets), LinearMap(len(sources), tuple(map(numbered, rows)), tuple(map(numbered, steps))))
+        linear = LinearMap(len(sources), tuple(map(numbered, rows)), tuple(map(numbered, steps)))
+        return BlockMap(tuple(sources), tuple(targets), linear, (kept,) * len(targets))
 
 
 def write_moves(scheme: Scheme, factors: tuple[Factors, Factors], results: Results, moves: Sequence[Move], accumulate: bool) -> Schedule:
@@ -215,4 +216,4 @@ def write_moves(scheme: Scheme, factors: tuple[Factors, Factors], results: Resul
 
     name = f"{scheme.name}-depth-first{'-adding' if accumulate else ''}"
     placed = tuple(relabel_stage(stage, named) for stage in stages)
-    return Schedule(name, scheme.name, scheme.m, scheme.k, scheme.n, placed, workspaces, ring=scheme.ring, overwrites=not accumulate)
+    return Schedule(name, scheme.name, scheme.m, scheme.k, scheme.n, placed, workspaces, ring=scheme.ring)

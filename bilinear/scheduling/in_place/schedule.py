@@ -9,7 +9,20 @@ from fractions import Fraction
 from bilinear.analysis.block_maps import relabel
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import exact, rational
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Space, Stage, Target
+from bilinear.ir.schedule import (
+    Block,
+    BlockMap,
+    LinearStage,
+    Product,
+    ProductStage,
+    Result,
+    ScaledSchedule,
+    ScaledTarget,
+    Schedule,
+    Space,
+    Stage,
+    Target,
+)
 from bilinear.ir.scheme import Scheme
 from bilinear.passes.colour_products import colour_products
 from bilinear.scheduling.in_place.exact import Layer, Run, replay, temporaries_of
@@ -63,12 +76,12 @@ def _overwriting(schedule: Schedule) -> Schedule:
     stages: list[Stage] = []
     for stage in colour_products(schedule).stages:
         if isinstance(stage, ProductStage):
-            products = tuple(replace(p, targets=tuple(replace(t, first=t.block not in begun) for t in p.targets)) for p in stage.products)
+            products = tuple(replace(p, targets=tuple(replace(t, kept=int(t.block in begun)) for t in p.targets)) for p in stage.products)
             stages.append(ProductStage(products))
             begun |= {t.block for p in products for t in p.targets}
         else:
             stages.append(stage)
-    return replace(schedule, stages=tuple(stages), overwrites=True)
+    return replace(schedule, stages=tuple(stages))
 
 
 def _unwritten(stages: Sequence[Stage]) -> tuple[str, ...]:
@@ -115,7 +128,7 @@ def block_map(blocks: Sequence[Block], layer: Layer) -> BlockMap:
     return BlockMap(tuple(blocks[s] for s in sources), tuple(blocks[t] for t in targets), LinearMap(len(sources), outputs))
 
 
-def scaling_itself(schedule: Schedule) -> Schedule:
+def scaling_itself(schedule: Schedule) -> ScaledSchedule:
     """A schedule of one level as one that says its scaling, with temporaries of one block each: C = A*B + C, or C = A*B if it overwrites.
 
     A product that overwrites some blocks and is added to others is written as two steps of one stage.
@@ -126,7 +139,7 @@ def scaling_itself(schedule: Schedule) -> Schedule:
     shapes = [(renamed[block].space, space.shape) for space in schedule.workspaces for block in space.blocks]
     temporaries = tuple(Space(name, shape, 0, 0) for name, shape in shapes)
     stages = tuple(_scaled(stage, renamed) for stage in schedule.stages)
-    return replace(schedule, stages=stages, workspaces=temporaries, result=Result(1, int(not schedule.overwrites)), overwrites=False)
+    return schedule.scaled(stages, temporaries, Result(1, int(not schedule.overwrites)))
 
 
 def side_by_side(stage: LinearStage) -> LinearStage:
@@ -149,6 +162,7 @@ def _scaled(stage: Stage, renamed: Mapping[Block, Block]) -> Stage:
 
 def _steps(product: Product) -> Iterator[Product]:
     """A product as one step that overwrites and one that adds."""
-    anew = tuple(replace(t, first=False) for t in product.targets if t.first)
-    added = tuple(replace(t, plus=((t.block, 1),)) for t in product.targets if not t.first)
-    return (replace(product, targets=targets) for targets in (anew, added) if targets)
+    for kept in (0, 1):
+        targets = tuple(ScaledTarget(t.block, t.coefficient, kept) for t in product.targets if bool(t.kept) == bool(kept))
+        if targets:
+            yield replace(product, targets=targets)

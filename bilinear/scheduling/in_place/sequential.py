@@ -13,8 +13,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 from bilinear.ir.linear import Form
-from bilinear.ir.number import exact, generator
-from bilinear.ir.schedule import Block, LinearStage, Product, ProductStage, Result, Schedule, Space, Stage, Target
+from bilinear.ir.number import exact
+from bilinear.ir.schedule import ALPHA, Block, LinearStage, Product, ProductStage, Result, ScaledSchedule, ScaledTarget, Space, Stage
 from bilinear.ir.scheme import Scheme
 from bilinear.scheduling.in_place.exact import Layer, Run, Step, packed, replay
 from bilinear.scheduling.in_place.find import effort_for, rational_tables, residues, useful_products
@@ -23,19 +23,17 @@ from bilinear.scheduling.in_place.schedule import block_map, multiple, side_by_s
 from bilinear.scheduling.in_place.stages import Side
 from bilinear.scheduling.in_place.walks import Walk
 
-ALPHA = generator("alpha")
-"""A schedule that recurses has products of either sign to do, so it must be one for any factor."""
-
 
 def find_sequential(
     scheme: Scheme,
     *,
     effort: int = 1,
     seconds: float = math.inf,
-) -> Schedule:
+) -> ScaledSchedule:
     """A schedule C = alpha*A*B + C of one product a stage with one target each, with few additions on A, B and C, which all are written.
 
-    It says its scaling itself, so it is proved and printed, not compiled. Parameters and E551 as for `find_in_place`.
+    It says its scaling itself, so it is proved and printed, not compiled; for any alpha, since a schedule that recurses has products of
+    either sign to do. Parameters and E551 as for `find_in_place`.
     """
     forms = rational_tables(scheme)
     useful = useful_products(forms)
@@ -50,7 +48,7 @@ def find_sequential(
     return _write(scheme, spaces, forms, replace(best, order=order))
 
 
-def _write(scheme: Scheme, spaces: tuple[Space, ...], forms: tuple[tuple[Form, ...], ...], best: Candidate) -> Schedule:
+def _write(scheme: Scheme, spaces: tuple[Space, ...], forms: tuple[tuple[Form, ...], ...], best: Candidate) -> ScaledSchedule:
     order = [product for (product,) in best.order]
     runs = [
         replay(space.blocks, walk, [[table[p]] for p in (reversed(order) if space.name == "C" else order)])
@@ -64,7 +62,7 @@ def _write(scheme: Scheme, spaces: tuple[Space, ...], forms: tuple[tuple[Form, .
         stages.append(ProductStage((_product(blocks, runs, number, [table[product] for table in forms]),)))
     stages += [replace(stage, restores=True) for stage in _linear_stages(runs, len(best.order))]
     name = f"{scheme.name}-sequential"
-    return Schedule(
+    return ScaledSchedule(
         name, scheme.name, scheme.m, scheme.k, scheme.n, tuple(stages), (), True, ("A", "B"), result=Result(ALPHA, 1), ring=scheme.ring
     )
 
@@ -79,7 +77,7 @@ def _product(blocks: list[Block], runs: list[Run], number: int, forms: list[Form
     for run, wanted in zip(runs, forms, strict=True):
         factor /= multiple(run.held[number][0], wanted)
     left, right, target = blocks
-    return Product(left, right, (Target(target, ALPHA * exact(factor), plus=((target, 1),)),))
+    return Product(left, right, (ScaledTarget(target, ALPHA * exact(factor)),))
 
 
 def _linear_stages(runs: list[Run], number: int) -> Iterator[LinearStage]:

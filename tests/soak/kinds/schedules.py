@@ -18,7 +18,7 @@ from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.frontend.printer import print_schedule, print_scheme
-from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
+from bilinear.ir.schedule import AnySchedule, LinearStage, ProductStage, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.place import make_plan
 from bilinear.lowering.prepare import natural_inputs, prepare
@@ -53,7 +53,7 @@ def run(case: Case) -> str:
 
 
 @cache
-def _base(name: str, authored: bool) -> tuple[Scheme, Schedule]:
+def _base(name: str, authored: bool) -> tuple[Scheme, AnySchedule]:
     """A shipped schedule as its author wrote it, or as it is lowered."""
     loaded = load(name)
     if authored:
@@ -63,7 +63,7 @@ def _base(name: str, authored: bool) -> tuple[Scheme, Schedule]:
     return prepared.scheme, in_rows(prepared.schedule)
 
 
-def _proof(schedule: Schedule, scheme: Scheme) -> ScheduleProof | None:
+def _proof(schedule: AnySchedule, scheme: Scheme) -> ScheduleProof | None:
     """The proof; None where the schedule is too large, or of no shape, to be proved."""
     with within():
         try:
@@ -72,7 +72,7 @@ def _proof(schedule: Schedule, scheme: Scheme) -> ScheduleProof | None:
             return None
 
 
-def _compare(proof: ScheduleProof | None, schedule: Schedule, draw: random.Random) -> None:
+def _compare(proof: ScheduleProof | None, schedule: AnySchedule, draw: random.Random) -> None:
     """The verdict beside what the simulator finds."""
     try:
         end = run_schedule(schedule, draw)
@@ -94,17 +94,18 @@ def _compare(proof: ScheduleProof | None, schedule: Schedule, draw: random.Rando
         raise Finding(f"a schedule is said to recurse in place, and does not\n{_text(schedule)}")
 
 
-def _is_whole(schedule: Schedule) -> bool:
+def _is_whole(schedule: AnySchedule) -> bool:
     """Whether the simulator of two levels knows the coefficients: square grids of integers, without workspaces."""
     for stage in schedule.stages:
         rows = [row for m in stage.maps for row in m.map.matrix] if isinstance(stage, LinearStage) else []
         targets = [t for p in stage.products for t in p.targets] if isinstance(stage, ProductStage) else []
         if not all(isinstance(c, int) for row in rows for _, c in row) or not all(isinstance(t.coefficient, int) for t in targets):
             return False
-    return schedule.m == schedule.k == schedule.n and schedule.adds_to_c and not schedule.workspaces
+    is_added = isinstance(schedule, Schedule) and not schedule.overwrites
+    return schedule.m == schedule.k == schedule.n and is_added and not schedule.workspaces
 
 
-def _run_on_integers(schedule: Schedule, scheme: Scheme, authored: bool, draw: random.Random) -> None:
+def _run_on_integers(schedule: AnySchedule, scheme: Scheme, authored: bool, draw: random.Random) -> None:
     """The NumPy engine beside the classical product of integers, bit by bit."""
     if why_not_implied(schedule):
         return
@@ -114,6 +115,7 @@ def _run_on_integers(schedule: Schedule, scheme: Scheme, authored: bool, draw: r
             schedule = prepare(scheme, schedule, 1, inputs).schedule
         except BilinearError as error:
             raise Finding(f"proved, and not prepared: {error}\n{_text(schedule)}") from None
+    assert isinstance(schedule, Schedule)
     schedule = colour_products(gathered(schedule))  # an engine is given no two products of a stage that add to one block
     m, k, n = (draw.randint(1, 9) * size + draw.randint(0, 2) for size in (schedule.m, schedule.k, schedule.n))
     generator = np.random.default_rng(draw.randrange(2**32))
@@ -129,7 +131,7 @@ def _run_on_integers(schedule: Schedule, scheme: Scheme, authored: bool, draw: r
         raise Finding(f"{inputs}, and {changed} changed at {m}x{k}x{n}\n{_text(schedule)}")
 
 
-def _require_told(schedule: Schedule, scheme: Scheme, case: Case, draw: random.Random) -> None:
+def _require_told(schedule: AnySchedule, scheme: Scheme, case: Case, draw: random.Random) -> None:
     """The command line refuses the text of a wrong schedule, too, soon and with a code; where its text is right, it is right."""
     try:
         text = print_scheme(scheme) + "\n" + print_schedule(schedule)
@@ -145,7 +147,7 @@ def _require_told(schedule: Schedule, scheme: Scheme, case: Case, draw: random.R
         raise answer.finding(f"a wrong schedule is proved: {_told(end)}")
 
 
-def _again(path: Any) -> Schedule:
+def _again(path: Any) -> AnySchedule:
     found = load(path).schedule
     assert found is not None
     return found
@@ -155,7 +157,7 @@ def _told(end: End) -> str:
     return f"C is {'right' if end.right else 'wrong'}, {sorted(end.kept)} come back"
 
 
-def _text(schedule: Schedule) -> str:
+def _text(schedule: AnySchedule) -> str:
     """The schedule in the language where it has words for it."""
     try:
         return print_schedule(schedule)
