@@ -17,7 +17,7 @@ from bilinear.measure.bench import require_gpu
 from bilinear.measure.bench_library import library_calls
 from bilinear.measure.bench_machine import gpu_state, machine
 from bilinear.measure.timing import Call, interleaved, median, queued
-from bilinear.planner.choice import Choice
+from bilinear.planner.plan import Plan
 from bilinear.reporting.bench_table import bench_row
 
 __all__ = [
@@ -62,14 +62,14 @@ def classical(a: Any, b: Any, c: Any) -> dict[str, Call]:
     return found
 
 
-def pinned(shape: Shape, dtype: str, levels: tuple[str, ...], tiles: Iterable[str]) -> dict[str, Choice]:
+def pinned(shape: Shape, dtype: str, levels: tuple[str, ...], tiles: Iterable[str]) -> dict[str, Plan]:
     """The plan of these levels in each of the tiles, by name."""
     choice = bilinear.plan(*shape, dtype, device="h200", levels=levels)
     own, *others = choice.candidates
     return {f"{own.name}, tile {tile}": replace(choice, candidates=(replace(own, tile=tile), *others)) for tile in tiles}
 
 
-def on_device(shape: Shape, dtype: str, plans: Mapping[str, Choice], rounds: int, in_a_row: int) -> dict[str, Any]:
+def on_device(shape: Shape, dtype: str, plans: Mapping[str, Plan], rounds: int, in_a_row: int) -> dict[str, Any]:
     """A row of results: microseconds of the libraries, of `auto` and of the plans on the device alone, and what `auto` is."""
 
     def calls(a: Any, b: Any, c: Any) -> dict[str, Call]:

@@ -20,7 +20,7 @@ from common import Call, median, save
 
 import bilinear
 from bilinear.frontend import load
-from bilinear.lowering.place import make_plan
+from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
 
 Configuration = tuple[str, int]
@@ -31,7 +31,7 @@ def workspace(size: int, dtype: str, configuration: Configuration) -> int:
     name, levels = configuration
     loaded = load(name)
     itemsize = np.dtype(dtype).itemsize
-    plan = make_plan(prepare(loaded.scheme, loaded.schedule, levels, "preserve").schedule, size, size, size, itemsize)
+    plan = place_schedule(prepare(loaded.scheme, loaded.schedule, levels, "preserve").schedule, size, size, size, itemsize)
     return plan.workspace_elements * itemsize
 
 

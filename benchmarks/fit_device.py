@@ -19,13 +19,13 @@ from typing import Any
 from model import plan_of, profile, way_of
 
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.placement import Plan
+from bilinear.ir.placement import Placement
 from bilinear.ir.tile import SMALL, TILES, USUAL
 from bilinear.planner.device import Device, Table, TileRates, at, load_device
 from bilinear.planner.model import LinearWork, Profile, is_aligned, predict
 from bilinear.writing import write_file
 
-Point = tuple[str, float, Profile, Plan]
+Point = tuple[str, float, Profile, Placement]
 """Element type, milliseconds, and what was run."""
 What = tuple[str, str | None, str]
 """A rate: its element type, or none; its tile, or none; its name."""

@@ -88,14 +88,14 @@ def prepared(options: dict[str, Any], a: Any, b: Any, c: Any) -> tuple[int, Call
     from bilinear.backends.executor import allocate_workspace
     from bilinear.frontend import load
     from bilinear.measure.bench_library import library_calls
-    from bilinear.runtime.decide import plan_for
+    from bilinear.runtime.decide import placement_for
     from bilinear.runtime.recipe import Recipe
 
     if "algorithm" not in options:
         call = library_calls(a, b, c)["cublas"]
         return 1, lambda _: call()
     executor = cuda_executor.CudaExecutor()
-    plan = plan_for(Recipe((load(options["algorithm"]),), options["levels"], options.get("inputs", "preserve")), a, b, c)
+    plan = placement_for(Recipe((load(options["algorithm"]),), options["levels"], options.get("inputs", "preserve")), a, b, c)
     buffer = allocate_workspace(executor, plan, c)
     steps = executor.ready(plan, a, b, c, buffer, 1.0, 0.0).__enter__()  # never given back, so that no call changes it
 

@@ -18,7 +18,7 @@ from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.executor import allocate_workspace, execute, lay_out
 from bilinear.frontend import load
 from bilinear.ir.schedule import LinearStage, Schedule
-from bilinear.lowering.place import make_plan
+from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import natural_inputs, prepare
 
 
@@ -51,7 +51,7 @@ def measure(algorithm: str, dtype: str, size: int, levels: int, repeats: int) ->
     generator = cupy.random.default_rng(1)
     a, b = (generator.integers(-2, 3, (size, size)).astype(dtype) for _ in range(2))
     c = cupy.empty((size, size), dtype)
-    executor, plan = CudaExecutor(), make_plan(schedule, size, size, size, a.itemsize)
+    executor, plan = CudaExecutor(), place_schedule(schedule, size, size, size, a.itemsize)
     workspace = allocate_workspace(executor, plan, c)
     execute(executor, plan, a, b, c, 1, 0, workspace)
     exact = bool((c == cupy.matmul(a, b)).all())

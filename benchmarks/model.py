@@ -25,16 +25,16 @@ from common import classical, gpu_state, interleaved, median, save
 import bilinear
 from bilinear.codegen.program import build_program
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.placement import Plan
+from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import LARGE, MMA_FLOAT64, SMALL, USUAL, tile_on
-from bilinear.lowering.place import make_plan
+from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import Level, plain, prepare_levels
 from bilinear.measure.timing import each_milliseconds
-from bilinear.planner.choice import Problem
-from bilinear.planner.choose import LEAST_BLOCK, make_choice
+from bilinear.planner.choose import LEAST_BLOCK, make_plan
 from bilinear.planner.device import Device, load_device
 from bilinear.planner.model import Profile, library_seconds, predict, profile_of, stage_seconds
+from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way, algorithm_named
 
 Shape = tuple[int, int, int]
@@ -105,8 +105,8 @@ def profile(way: Way) -> Profile:
     return profile_of(lowered(way))
 
 
-def plan_of(way: Way, shape: Shape, dtype: str, tile: str) -> Plan:
-    return make_plan(lowered(way), *shape, ELEMENTS[dtype].bytes, tile=tile)
+def plan_of(way: Way, shape: Shape, dtype: str, tile: str) -> Placement:
+    return place_schedule(lowered(way), *shape, ELEMENTS[dtype].bytes, tile=tile)
 
 
 def ways_for(shape: Shape) -> Iterator[Way]:
@@ -193,7 +193,7 @@ def worth_timing(shape: Shape, dtype: str, device: Device, near: float) -> list[
 
 def chosen(shape: Shape, dtype: str, device: Device) -> tuple[Way, str] | None:
     """What the planner runs where memory is unlimited and the inputs are preserved; None for the library."""
-    found = make_choice(Problem(*shape, dtype), device).chosen
+    found = make_plan(Problem(*shape, dtype), device).chosen
     return None if found.is_library else (Way(found.levels, found.inputs), found.tile)
 
 

@@ -8,7 +8,7 @@ import cupy
 
 from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.executor import execute
-from bilinear.lowering.place import make_plan
+from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import plain
 
 
@@ -16,7 +16,7 @@ def main() -> None:
     dtype, size = sys.argv[1], int(sys.argv[2])
     a, b = (cupy.random.default_rng(1).standard_normal((size, size), dtype=dtype) for _ in range(2))
     c = cupy.empty_like(a)
-    plan = make_plan(plain().schedule, size, size, size, a.itemsize)
+    plan = place_schedule(plain().schedule, size, size, size, a.itemsize)
     for _ in range(3):
         execute(CudaExecutor(), plan, a, b, c, 1, 0)
     cupy.cuda.Device().synchronize()

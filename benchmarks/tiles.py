@@ -19,7 +19,7 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.ir.schedule import ProductStage, Schedule
 from bilinear.ir.tile import TILES, USUAL, MmaTile
-from bilinear.lowering.place import make_plan
+from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import natural_inputs, plain, prepare
 
 MORE = {
@@ -48,7 +48,7 @@ def in_tile(tile: str, schedule: Schedule, whole: tuple[Any, Any], drawn: tuple[
     """The product launches and all launches with this tile, and whether integers came out exact; A and B hold normal data afterwards."""
     size, c = wanted.shape[0], cupy.empty_like(wanted)
     a, b = (x.copy() for x in whole)
-    executor, plan = CudaExecutor(), make_plan(schedule, size, size, size, c.itemsize, tile=tile)
+    executor, plan = CudaExecutor(), place_schedule(schedule, size, size, size, c.itemsize, tile=tile)
     workspace = allocate_workspace(executor, plan, c)
     c[...] = cupy.nan
     execute(executor, plan, a, b, c, 1, 0, workspace)

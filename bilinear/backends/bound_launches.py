@@ -1,4 +1,4 @@
-"""Bound launches: the arguments of a plan's launches in memory, made once; a repeat changes addresses and factors, and launches."""
+"""Bound launches: the arguments of a placement's launches in memory, made once; a repeat changes addresses and factors, and launches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from bilinear.errors import fail
 from bilinear.ir.element import Element
 from bilinear.ir.kernel import Grid, Launch, ScanLaunch
-from bilinear.ir.placement import Plan
+from bilinear.ir.placement import Placement
 
 Step = Callable[[], None]
 Values = dict[str, Any]
@@ -41,9 +41,9 @@ class Place:
     itemsize: int
 
 
-def launch_values(plan: Plan, spaces: dict[str, Any], alpha: Any, beta: Any, address: Callable[[Any], Any]) -> Values:
-    """What the arguments of every kernel of a plan are, by name; `address` gives the address of a space's first element."""
-    bm, bk, bn = plan.block
+def launch_values(placement: Placement, spaces: dict[str, Any], alpha: Any, beta: Any, address: Callable[[Any], Any]) -> Values:
+    """What the arguments of every kernel of a placement are, by name; `address` gives the address of a space's first element."""
+    bm, bk, bn = placement.block
     values: Values = {"bm": bm, "bk": bk, "bn": bn, "alpha": alpha, "beta": beta}
     for name, space in spaces.items():
         values[name] = address(space)

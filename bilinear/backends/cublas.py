@@ -17,7 +17,7 @@ from bilinear.backends.capture import not_captured
 from bilinear.backends.cublas_lt import ALIGNMENT, Launch, launch_of
 from bilinear.backends.factor import factor
 from bilinear.backends.gemm import Gemm, gemm_of
-from bilinear.planner.choice import CUBLASLT, LIBRARY
+from bilinear.planner.plan import CUBLASLT, LIBRARY
 
 DOTS = range(1024, 2**15)
 """Lengths of vectors whose product others than cuBLAS compute sooner, mostly: on an H200 of 16,384 doubles cublasLt in 5.6 microseconds and

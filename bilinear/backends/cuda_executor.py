@@ -1,4 +1,4 @@
-"""Plans on a GPU: the generated kernels, built once for the device and launched through the driver."""
+"""Placements on a GPU: the generated kernels, built once for the device and launched through the driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from bilinear.backends.bound_launches import CELL, Bound, Place, Values, launch_values
 from bilinear.backends.capture import is_captured
-from bilinear.backends.executor import ends_with_strip, strip_plan
+from bilinear.backends.executor import ends_with_strip, place_strip
 from bilinear.backends.newest import keep
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.nvrtc import build
@@ -22,7 +22,7 @@ from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import Cover, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel, ScanLaunch
-from bilinear.ir.placement import Plan, Strip
+from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import Schedule, Stage
 
 Step = Callable[[], None]
@@ -32,11 +32,11 @@ SCAN_BLOCKS = 1024
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 """`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of the CUDA driver: more than 48 KiB must be asked for."""
 MOST_BOUND = 256
-"""Plans that are kept bound to the layout of their operands; the oldest goes first."""
+"""Placements that are kept bound to the layout of their operands; the oldest goes first."""
 
 
 class CudaExecutor:
-    """Runs plans on 2-D CuPy arrays of any strides, in float32 or float64, on the current stream."""
+    """Runs placements on 2-D CuPy arrays of any strides, in float32 or float64, on the current stream."""
 
     name = "cuda"
 
@@ -52,14 +52,16 @@ class CudaExecutor:
 
         return cupy.empty(shape, like.dtype)
 
-    def ready(self, plan: Plan, a: Any, b: Any, c: Any, buffer: Any, alpha: Any, beta: Any) -> AbstractContextManager[Sequence[Step]]:
+    def ready(
+        self, placement: Placement, a: Any, b: Any, c: Any, buffer: Any, alpha: Any, beta: Any
+    ) -> AbstractContextManager[Sequence[Step]]:
         """Each strip and each stage of the core as a call that launches its kernel; found again for operands of the same layout."""
         bases = (a.data.ptr, b.data.ptr, c.data.ptr, 0 if buffer is None else buffer.data.ptr)
-        return self.bind(plan, a, b, c).ready(bases, alpha, beta, self.stream())
+        return self.bind(placement, a, b, c).ready(bases, alpha, beta, self.stream())
 
-    def bind(self, plan: Plan, a: Any, b: Any, c: Any) -> Bound:
-        """The launches of a plan for matrices of these strides; their bases are A, B, C, and the workspace."""
-        return _bound(plan, (a.strides, b.strides, c.strides), c.dtype)
+    def bind(self, placement: Placement, a: Any, b: Any, c: Any) -> Bound:
+        """The launches of a placement for matrices of these strides; their bases are A, B, C, and the workspace."""
+        return _bound(placement, (a.strides, b.strides, c.strides), c.dtype)
 
     def stream(self) -> int:
         """The handle of the current stream; the thread gets a context first, for the driver's launches need one."""
@@ -71,17 +73,19 @@ class CudaExecutor:
             _thread.device = device
         return int(cupy.cuda.get_current_stream().ptr)
 
-    def steps(self, plan: Plan, stages: tuple[Stage, ...], spaces: dict[str, Any], alpha: Any, beta: Any) -> list[Step]:
+    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Any], alpha: Any, beta: Any) -> list[Step]:
         """Each stage as a call that launches its kernel, bound anew."""
         if not stages:
             return []
-        schedule = plan.schedule
+        schedule = placement.schedule
         if stages is not schedule.stages:
             schedule = replace(schedule, stages=stages, name=f"{schedule.name}-undo")
         places = {name: Place(number, 0, x.strides, x.itemsize) for number, (name, x) in enumerate(spaces.items())}
         element = ELEMENTS[spaces["C"].dtype.name]
         bound = Bound(
-            element, _launches(schedule, element, plan.tile, launch_values(plan, places, "alpha", "beta", _itself)), _launch_kernel()
+            element,
+            _launches(schedule, element, placement.tile, launch_values(placement, places, "alpha", "beta", _itself)),
+            _launch_kernel(),
         )
         with bound.ready([x.data.ptr for x in spaces.values()], alpha, beta, self.stream()) as steps:
             return list(steps)
@@ -154,25 +158,25 @@ def _launch_kernel() -> Callable[..., None]:
     return launch
 
 
-_bounds: dict[tuple[Any, ...], tuple[Plan, Bound]] = {}
+_bounds: dict[tuple[Any, ...], tuple[Placement, Bound]] = {}
 
 
-def _bound(plan: Plan, strides: tuple[Strides, Strides, Strides], dtype: Any) -> Bound:
-    """The launches of a plan for operands of these strides on the current device.
+def _bound(placement: Placement, strides: tuple[Strides, Strides, Strides], dtype: Any) -> Bound:
+    """The launches of a placement for operands of these strides on the current device.
 
-    The key holds the plan's identity, for to hash it would cost more than the launches; the entry keeps the plan alive.
+    The key holds the placement's identity, for to hash it would cost more than the launches; the entry keeps the placement alive.
     """
     import cupy
 
-    key = (id(plan), strides, dtype, cupy.cuda.runtime.getDevice())
+    key = (id(placement), strides, dtype, cupy.cuda.runtime.getDevice())
     found = _bounds.get(key)
     if found is None:
-        found = plan, Bound(ELEMENTS[dtype.name], _all_launches(plan, strides, dtype), _launch_kernel())
+        found = placement, Bound(ELEMENTS[dtype.name], _all_launches(placement, strides, dtype), _launch_kernel())
         keep(_bounds, key, found, MOST_BOUND)
     return found[1]
 
 
-def _all_launches(plan: Plan, strides: tuple[Strides, Strides, Strides], dtype: Any) -> Iterator[tuple[Launch, Any, Values]]:
+def _all_launches(placement: Placement, strides: tuple[Strides, Strides, Strides], dtype: Any) -> Iterator[tuple[Launch, Any, Values]]:
     """The launches of the strips and of the core, in the order of `parts_of`. The bases are A, B, C, and the workspace."""
     element = ELEMENTS[dtype.name]
     operands = {name: Place(number, 0, own, dtype.itemsize) for number, (name, own) in enumerate(zip("ABC", strides, strict=True))}
@@ -180,17 +184,17 @@ def _all_launches(plan: Plan, strides: tuple[Strides, Strides, Strides], dtype: 
     def thin_launches(strip: Strip, beta: Any) -> Iterator[tuple[Launch, Any, Values]]:
         starts = {"A": (strip.rows[0], strip.inner[0]), "B": (strip.inner[0], strip.columns[0]), "C": (strip.rows[0], strip.columns[0])}
         places = {name: _moved(operands[name], *start) for name, start in starts.items()}
-        thin = strip_plan(strip, dtype, plan.tile)
+        thin = place_strip(strip, dtype, placement.tile)
         yield from _launches(thin.schedule, element, thin.tile, launch_values(thin, places, "alpha", beta, _itself))
 
-    late = ends_with_strip(plan)
-    for strip in plan.strips[late:]:
+    late = ends_with_strip(placement)
+    for strip in placement.strips[late:]:
         yield from thin_launches(strip, "beta")
-    if plan.core[0]:
-        places = operands | _workspaces(plan, dtype.itemsize)
-        beta = 1 if plan.core_is_begun and not late else "beta"
-        yield from _launches(plan.schedule, element, plan.tile, launch_values(plan, places, "alpha", beta, _itself))
-    for strip in plan.strips[:late]:
+    if placement.core[0]:
+        places = operands | _workspaces(placement, dtype.itemsize)
+        beta = 1 if placement.core_is_begun and not late else "beta"
+        yield from _launches(placement.schedule, element, placement.tile, launch_values(placement, places, "alpha", beta, _itself))
+    for strip in placement.strips[:late]:
         yield from thin_launches(strip, 1)
 
 
@@ -204,12 +208,12 @@ def _moved(place: Place, row: int, column: int) -> Place:
     return replace(place, offset=place.offset + row * place.strides[0] + column * place.strides[1])
 
 
-def _workspaces(plan: Plan, itemsize: int) -> dict[str, Place]:
-    """Where the workspaces of a plan lie in its buffer, which is base 3."""
+def _workspaces(placement: Placement, itemsize: int) -> dict[str, Place]:
+    """Where the workspaces of a placement lie in its buffer, which is base 3."""
     places = {}
-    for slot in plan.slots:
+    for slot in placement.slots:
         along = slot.leading * itemsize, itemsize
-        by_column = plan.schedule.space(slot.space).shape in plan.column_major
+        by_column = placement.schedule.space(slot.space).shape in placement.column_major
         places[slot.space] = Place(3, slot.offset * itemsize, (along[1], along[0]) if by_column else along, itemsize)
     return places
 

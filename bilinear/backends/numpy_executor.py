@@ -1,4 +1,4 @@
-"""Plans on NumPy: the stages of a schedule as tiled array operations, without growing memory."""
+"""Placements on NumPy: the stages of a schedule as tiled array operations, without growing memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bilinear.backends import workers
 from bilinear.backends.executor import ready_on_views
 from bilinear.ir.linear import Form
 from bilinear.ir.number import HELD, Coefficient, Symbolic, rounded, to_float
-from bilinear.ir.placement import Plan
+from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Stage, Target
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -31,13 +31,13 @@ LINEAR_BUFFER = 1 << 22
 PRODUCT_BUFFER = 1 << 23
 """Bytes of a product that are held before they are added to their targets."""
 MOST_HELD = workers.MOST_WORKERS * LINEAR_BUFFER + 4 * PRODUCT_BUFFER
-"""Bytes that a call holds at most beyond its operands and the workspace of its plan, whatever the problem: each worker's buffer, a tile
-of a product, and, for operands that BLAS cannot read where they lie, a packed tile of each and a partial product."""
+"""Bytes that a call holds at most beyond its operands and its workspace, whatever the problem: each worker's buffer, a tile of a product,
+and, for operands that BLAS cannot read where they lie, a packed tile of each and a partial product."""
 
 
 @dataclass
 class NumpyExecutor:
-    """Runs plans on 2-D NumPy arrays of any strides and any number type, objects included.
+    """Runs placements on 2-D NumPy arrays of any strides and any number type, objects included.
 
     The tile buffers belong to the executor: stages share them, and the stages that undo others need no memory of their own.
     """
@@ -49,19 +49,19 @@ class NumpyExecutor:
         """One uninitialised workspace buffer."""
         return np.empty(elements, like.dtype)
 
-    def steps(self, plan: Plan, stages: tuple[Stage, ...], spaces: dict[str, Array], alpha: Any, beta: Any) -> list[Step]:
+    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Array], alpha: Any, beta: Any) -> list[Step]:
         """Each stage as a call that runs it; the buffers are allocated here, not in the calls."""
-        views = _Views(plan, spaces)
+        views = _Views(placement, spaces)
         return [
             self._linear(stage, views, beta) if isinstance(stage, LinearStage) else self._products(stage, views, alpha, beta)
             for stage in stages
         ]
 
     def ready(
-        self, plan: Plan, a: Array, b: Array, c: Array, buffer: Array | None, alpha: Any, beta: Any
+        self, placement: Placement, a: Array, b: Array, c: Array, buffer: Array | None, alpha: Any, beta: Any
     ) -> AbstractContextManager[Sequence[Step]]:
         """Each strip and each stage of the core as a call."""
-        return ready_on_views(self, plan, a, b, c, buffer, alpha, beta)
+        return ready_on_views(self, placement, a, b, c, buffer, alpha, beta)
 
     def wait(self) -> None:
         """Everything here is synchronous."""
@@ -184,12 +184,12 @@ def _kept(factor: Coefficient, beta: Any) -> Any:
 
 
 class _Views:
-    """Blocks of the spaces of a plan as array views."""
+    """Blocks of the spaces of a placement as array views."""
 
-    def __init__(self, plan: Plan, spaces: dict[str, Array]) -> None:
-        bm, bk, bn = plan.block
+    def __init__(self, placement: Placement, spaces: dict[str, Array]) -> None:
+        bm, bk, bn = placement.block
         extents = {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
-        self._extents = {space.name: extents[space.shape] for space in plan.schedule.spaces}
+        self._extents = {space.name: extents[space.shape] for space in placement.schedule.spaces}
         self._spaces = spaces
         self.dtype = spaces["C"].dtype
 

@@ -121,18 +121,18 @@ def plan(
     """Choose how to run a problem, from the description of a device; without --device, on a GPU, a plan that was timed comes first."""
     from bilinear.reporting.plan_page import plan_html
     from bilinear.reporting.plans import pareto_table, plan_json, plan_table
-    from bilinear.runtime.auto import plan as make_plan
+    from bilinear.runtime.auto import plan as place_schedule
 
     m, k, n = read_shape(shape)
     whole, pinned = explain or html is not None, None if levels is None else [name.strip() for name in levels.split(",")]
     limits: dict[str, Any] = {"inputs": inputs, "workspace": read_workspace(workspace), "accuracy": accuracy, "accumulate": accumulate}
     require_files(html, unread=device_files(device))
-    choice = make_plan(m, k, n, dtype, device=device or None, explain=whole, levels=pinned, **limits)
+    plan = place_schedule(m, k, n, dtype, device=device or None, explain=whole, levels=pinned, **limits)
     if html is not None:
-        write_file(html, plan_html(choice))
+        write_file(html, plan_html(plan))
     if as_json:
-        print(plan_json(choice), end="")
+        print(plan_json(plan), end="")
         return
-    print(plan_table(choice, explain))
+    print(plan_table(plan, explain))
     if explain:
-        print("\n" + pareto_table(choice))
+        print("\n" + pareto_table(plan))

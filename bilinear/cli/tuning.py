@@ -25,8 +25,8 @@ from bilinear.writing import write_file
 
 if TYPE_CHECKING:
     from bilinear.ir.measurement import LeftOut, Shape
-    from bilinear.planner.choice import Choice
     from bilinear.planner.device import Device
+    from bilinear.planner.plan import Plan
 
 DTYPES, TIME = "float64,float32", "5m"
 _DTYPES = f"With --search, element types, comma-separated (default: {DTYPES})."
@@ -100,8 +100,8 @@ def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, worksp
     from bilinear.backends.gpu import driver_version, gpu_name
     from bilinear.measure.bench import require_gpu
     from bilinear.measure.time_plans import require_use, search
-    from bilinear.planner.choice import Choice
     from bilinear.planner.kept_plans import folder_of_plans, keep_plan
+    from bilinear.planner.plan import Plan
     from bilinear.runtime.auto import budget_and_buffer, current_device
 
     if inputs not in ("preserve", "restore"):
@@ -113,33 +113,33 @@ def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, worksp
     folder = folder_of_plans(gpu_name(), driver_version())
     device = None if describe else current_device()
     device = device or _describe(keep=True, is_told=not as_json)
-    choices: list[Choice] = []
+    plans: list[Plan] = []
     left_out: list[LeftOut] = []
     try:
         with ends_on_sigterm(), progress_bar() as progress:
             for found in search(problems, inputs, budget, device, seconds, progress):
-                if isinstance(found, Choice):
+                if isinstance(found, Plan):
                     keep_plan(found, driver_version())
-                    choices.append(found)
+                    plans.append(found)
                 else:
                     left_out.append(found)
     finally:
-        _show(choices, left_out, folder, as_json)
-    if not choices:
+        _show(plans, left_out, folder, as_json)
+    if not plans:
         raise nothing_measured(left_out)
 
 
-def _show(choices: Sequence[Choice], left_out: Sequence[LeftOut], folder: Path, as_json: bool) -> None:
+def _show(plans: Sequence[Plan], left_out: Sequence[LeftOut], folder: Path, as_json: bool) -> None:
     from bilinear.planner.plan_files import plan_json
     from bilinear.reporting.plans import timed_table
 
     if as_json:
-        found = {"plans": [json.loads(plan_json(choice)) for choice in choices], "left_out": [vars(left) for left in left_out]}
+        found = {"plans": [json.loads(plan_json(plan)) for plan in plans], "left_out": [vars(left) for left in left_out]}
         print(json.dumps(found, indent=1))
         return
-    if choices:
-        print(timed_table(choices))
+    if plans:
+        print(timed_table(plans))
     for left in left_out:
         say(f"left out: {left.what}: {left.why}")
-    if choices:
-        say(f"kept in {folder}: `auto` runs them on every {choices[0].device} under this driver")
+    if plans:
+        say(f"kept in {folder}: `auto` runs them on every {plans[0].device} under this driver")

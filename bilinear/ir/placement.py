@@ -1,4 +1,4 @@
-"""A plan: a lowered schedule fitted to one problem."""
+"""A placement: a lowered schedule fitted to one problem."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Strip:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Placement:
     """How one multiply of m x k by k x n runs: `core` is the part the schedule takes, `strips` the rest.
 
     `column_major` names the operands whose columns are contiguous; their workspaces follow them. `tile` is the name of the
     tile that the core's products run in on a GPU.
 
-    A plan may be for the first rows of a result alone (its first columns, where C lies by columns). Then `rest` computes the others
+    A placement may be for the first rows of a result alone (its first columns, where C lies by columns). Then `rest` computes the others
     afterwards, m and n are the extents of what is computed first, and its workspaces lie in what `rest` will overwrite.
     """
 
@@ -63,16 +63,16 @@ class Plan:
     workspace_elements: int
     column_major: frozenset[str] = frozenset()
     tile: str = USUAL
-    rest: Plan | None = None
+    rest: Placement | None = None
 
     @property
-    def chain(self) -> tuple[Plan, ...]:
-        """The plan and those of the rest, in the order in which they run."""
+    def chain(self) -> tuple[Placement, ...]:
+        """The placement and those of the rest, in the order in which they run."""
         return (self,) if self.rest is None else (self, *self.rest.chain)
 
     @property
     def allocated_elements(self) -> int:
-        """Elements of the buffer that is allocated: only the last plan of a chain has no rest to lay its workspaces in."""
+        """Elements of the buffer that is allocated: only the last placement of a chain has no rest to lay its workspaces in."""
         return self.chain[-1].workspace_elements
 
     @property

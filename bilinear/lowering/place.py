@@ -1,4 +1,4 @@
-"""Plan: fit a lowered schedule to a problem: peel it, and lay out its workspace."""
+"""Placement: fit a lowered schedule to a problem: peel it, and lay out its workspace."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bilinear.errors import fail
-from bilinear.ir.placement import Plan, Strip
+from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.layout import Extents, Lifetimes, lay_out
@@ -24,7 +24,7 @@ LEAST_SECTORS = 16
 """Blocks that are narrower are not cut to whole sectors: what is left over would be a large part of them."""
 
 
-def make_plan(
+def place_schedule(
     schedule: Schedule,
     m: int,
     k: int,
@@ -33,8 +33,8 @@ def make_plan(
     column_major: frozenset[str] = frozenset(),
     alive: Lifetimes | None = None,
     tile: str = USUAL,
-) -> Plan:
-    """The plan of an m x k by k x n multiply: `core_of` says what the schedule takes, strips take the rest.
+) -> Placement:
+    """The placement of an m x k by k x n multiply: `core_of` says what the schedule takes, strips take the rest.
 
     `tile` is what products run in on a GPU. `alive` are the lifetimes of the schedule's workspaces, where they are known already.
     """
@@ -42,19 +42,19 @@ def make_plan(
     if 0 in core:
         core = (0, 0, 0)
     slots, elements = lay_out(schedule, core, itemsize, column_major, alive) if core[0] else ((), 0)
-    return Plan(schedule, m, k, n, core, _peel(m, k, n, *core), slots, elements, column_major, tile)
+    return Placement(schedule, m, k, n, core, _peel(m, k, n, *core), slots, elements, column_major, tile)
 
 
-def borrowing(first: Plan, rest: Plan) -> Plan:
-    """One plan for the first rows of C (columns, where it lies by columns) and for the rest, in whose memory the first has its workspaces.
+def borrowing(first: Placement, rest: Placement) -> Placement:
+    """One placement for the first rows of C (columns, where it lies by columns) and for the rest, which lends the first its memory.
 
     Both are for the same inner extent and the same other extent of C, whose elements must lie without gaps. Raises `BilinearError` (E543)
     for what is not that.
     """
     cut_columns, later = "C" in first.column_major, sum(x.m * x.n for x in rest.chain)
-    plans = first, *rest.chain
+    placements = first, *rest.chain
     same = (first.m, first.k) == (rest.m, rest.k) if cut_columns else (first.k, first.n) == (rest.k, rest.n)
-    if not same or first.rest is not None or min(min(x.m, x.k, x.n) for x in plans) < 1 or first.workspace_elements > later:
+    if not same or first.rest is not None or min(min(x.m, x.k, x.n) for x in placements) < 1 or first.workspace_elements > later:
         raise fail("E543", "these parts are not those of one multiply, or one needs more memory than those after it have", "plan again")
     return replace(first, rest=rest)
 

@@ -31,8 +31,8 @@ from bilinear.measure.timing import (
     milliseconds,
     queued,
 )
-from bilinear.planner.choice import Choice
 from bilinear.planner.device import Device
+from bilinear.planner.plan import Plan
 from bilinear.runtime import auto
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.matmul import matmul
@@ -166,9 +166,9 @@ def errors_by_level(dtypes: Iterable[str], device: Device, progress: Progress = 
         for name in ERROR_WAYS:
             for levels in range(MOST_ERROR_LEVELS + 1):
                 case = pinned(f"{name}:{levels}") if levels else Case()
-                choice = choose(Task((size,) * 3, dtype), case, device) if levels else None
-                call = partial(matmul, a, b, c, plan=choice) if choice else partial(matmul, a, b, c, levels=0)
-                bound = bound_of(choice, size, dtype)
+                plan = choose(Task((size,) * 3, dtype), case, device) if levels else None
+                call = partial(matmul, a, b, c, plan=plan) if plan else partial(matmul, a, b, c, levels=0)
+                bound = bound_of(plan, size, dtype)
                 trust = check(call, a, b, c, case.inputs, bound, True)
                 yield ErrorPoint(name, levels, dtype, size, trust.error, bound)
 
@@ -185,10 +185,10 @@ class _Bench:
     def rows(self) -> Iterator[Measurement | LeftOut]:
         task = self.task
         arrays = _operands(task.shape, task.dtype)
-        choices: dict[Case, Choice] = {}
+        plans: dict[Case, Plan] = {}
         for case in task.cases:
             try:
-                choices[case] = choose(task, case, self.device)
+                plans[case] = choose(task, case, self.device)
             except BilinearError as error:
                 yield LeftOut(f"{case.asked} at {task}", error.diagnostics[0].message)
         libraries = library_calls(*arrays)
@@ -197,29 +197,29 @@ class _Bench:
             yield LeftOut(f"{name} at {task}", f"no baseline: {why}")
         if not libraries:
             return
-        distinct = {_what(case, choice): (case, choice) for case, choice in choices.items()}
-        plans: dict[Any, Call] = {}
+        distinct = {_what(case, plan): (case, plan) for case, plan in plans.items()}
+        runs: dict[Any, Call] = {}
         trusts: dict[Any, Trust] = {}
-        for what, (case, choice) in distinct.items():
-            call = partial(matmul, *arrays) if case.by_auto else partial(matmul, *arrays, plan=choice)
+        for what, (case, plan) in distinct.items():
+            call = partial(matmul, *arrays) if case.by_auto else partial(matmul, *arrays, plan=plan)
             try:
-                trusts[what] = trust_of(call, choice, *arrays)
+                trusts[what] = trust_of(call, plan, *arrays)
             except MemoryError as error:
-                yield LeftOut(f"{choice.chosen.name} at {task}", f"out of memory: {error}")
+                yield LeftOut(f"{plan.chosen.name} at {task}", f"out of memory: {error}")
             else:
-                plans[what] = call
+                runs[what] = call
         fill_normal(*arrays[:2], _generator(8))
-        times = self.times(libraries, plans)
-        loads: dict[Any, Load] = {what: self.watch(call) for what, call in plans.items()}
-        launches = {what: self.launches(distinct[what][1], *arrays) for what in plans}
-        for case, choice in choices.items():
-            what = _what(case, choice)
-            if what in plans:
-                yield _row(task, case, choice, times, what, trusts[what], loads[what], launches[what])
+        times = self.times(libraries, runs)
+        loads: dict[Any, Load] = {what: self.watch(call) for what, call in runs.items()}
+        launches = {what: self.launches(distinct[what][1], *arrays) for what in runs}
+        for case, plan in plans.items():
+            what = _what(case, plan)
+            if what in runs:
+                yield _row(task, case, plan, times, what, trusts[what], loads[what], launches[what])
 
-    def times(self, libraries: Mapping[str, Call], plans: Mapping[Any, Call]) -> _Times:
+    def times(self, libraries: Mapping[str, Call], runs: Mapping[Any, Call]) -> _Times:
         """All calls, interleaved."""
-        calls: dict[Any, Call] = {**libraries, **plans}
+        calls: dict[Any, Call] = {**libraries, **runs}
         once = {what: milliseconds(call) for what, call in calls.items()}  # all have run before, to be checked
         rounds = max(self.effort.least_rounds, min(self.effort.rounds, int(self.effort.problem_ms / sum(once.values()))))
         on_device = queued(calls, rounds, IN_A_ROW) if max(once.values()) < QUEUED_MS else {}
@@ -227,10 +227,10 @@ class _Bench:
             return _Times(tuple(libraries), "device", on_device, on_device)
         return _Times(tuple(libraries), "event", interleaved(calls, rounds, 0, once, self.effort.settle_ms), on_device)
 
-    def launches(self, choice: Choice, a: Any, b: Any, c: Any) -> tuple[LaunchTime, ...]:
+    def launches(self, plan: Plan, a: Any, b: Any, c: Any) -> tuple[LaunchTime, ...]:
         """The launches of a plan, where they are asked for; without them where memory ends, for the times are known already."""
         with suppress(MemoryError):
-            return launch_times(choice, a, b, c) if self.effort.launches else ()
+            return launch_times(plan, a, b, c) if self.effort.launches else ()
         return ()
 
 
@@ -256,9 +256,9 @@ class _Times:
 
 
 def _row(
-    task: Task, case: Case, choice: Choice, times: _Times, what: Any, trust: Trust, load: Load, launches: tuple[LaunchTime, ...]
+    task: Task, case: Case, plan: Plan, times: _Times, what: Any, trust: Trust, load: Load, launches: tuple[LaunchTime, ...]
 ) -> Measurement:
-    chosen, own, theirs = choice.chosen, times.of[what], times.of[times.library]
+    chosen, own, theirs = plan.chosen, times.of[what], times.of[times.library]
     return Measurement(
         shape=task.shape,
         dtype=task.dtype,
@@ -286,9 +286,9 @@ def _row(
     )
 
 
-def _what(case: Case, choice: Choice) -> tuple[Any, ...]:
+def _what(case: Case, plan: Plan) -> tuple[Any, ...]:
     """What runs: equal for cases that come to the same."""
-    return choice.chosen.levels, choice.chosen.inputs, choice.chosen.tile, choice.chosen.rest, case.by_auto
+    return plan.chosen.levels, plan.chosen.inputs, plan.chosen.tile, plan.chosen.rest, case.by_auto
 
 
 def _operands(shape: Shape, dtype: str) -> tuple[Any, Any, Any]:

@@ -9,8 +9,8 @@ from bilinear.analysis.integer_range import integer_range
 from bilinear.ir.measurement import Trust
 from bilinear.measure.bench_tasks import bound_of
 from bilinear.measure.timing import Call
-from bilinear.planner.choice import Choice
-from bilinear.runtime.decide import plan_for
+from bilinear.planner.plan import Plan
+from bilinear.runtime.decide import placement_for
 from bilinear.runtime.recipe import chosen_recipe
 
 LARGEST = 2
@@ -46,12 +46,12 @@ def check(call: Call, a: Any, b: Any, c: Any, inputs: str, bound: float, is_inte
     return Trust(exact, restored, error, bound, is_integral)
 
 
-def trust_of(call: Call, choice: Choice, a: Any, b: Any, c: Any) -> Trust:
+def trust_of(call: Call, plan: Plan, a: Any, b: Any, c: Any) -> Trust:
     """The checks of a plan, by the bound of its error on these operands."""
-    recipe = chosen_recipe(choice)
-    is_integral = recipe is None or all(integer_range(own.schedule) is not None for own in plan_for(recipe, a, b, c).chain)
-    bound = bound_of(choice, choice.problem.k, choice.problem.dtype)
-    return check(call, a, b, c, choice.chosen.promise, bound, is_integral)
+    recipe = chosen_recipe(plan)
+    is_integral = recipe is None or all(integer_range(own.schedule) is not None for own in placement_for(recipe, a, b, c).chain)
+    bound = bound_of(plan, plan.problem.k, plan.problem.dtype)
+    return check(call, a, b, c, plan.chosen.promise, bound, is_integral)
 
 
 def wrong_libraries(calls: Mapping[str, Call], a: Any, b: Any, c: Any) -> dict[str, str]:

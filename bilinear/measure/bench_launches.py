@@ -1,4 +1,4 @@
-"""Where the time of a plan goes: every launch between two events, in the order in which they run."""
+"""Where the time of a placement goes: every launch between two events, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any
 from bilinear.backends.chain import pieces_of
 from bilinear.backends.executor import allocate_workspace, parts_of
 from bilinear.ir.measurement import LaunchTime
-from bilinear.ir.placement import Plan, Strip
+from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
 from bilinear.measure.timing import each_milliseconds, median
-from bilinear.planner.choice import Choice
+from bilinear.planner.plan import Plan
 from bilinear.runtime import matmul
 from bilinear.runtime.arrays import kind_of
-from bilinear.runtime.decide import plan_for
+from bilinear.runtime.decide import placement_for
 from bilinear.runtime.recipe import chosen_recipe
 
 REPEATS = 3
 
 
-def launch_times(choice: Choice, a: Any, b: Any, c: Any) -> tuple[LaunchTime, ...]:
+def launch_times(plan: Plan, a: Any, b: Any, c: Any) -> tuple[LaunchTime, ...]:
     """Medians of a few runs after one that is not counted; nothing for the library, whose launches are its own."""
-    recipe = chosen_recipe(choice)
+    recipe = chosen_recipe(plan)
     if recipe is None:
         return ()
-    plan, executor = plan_for(recipe, a, b, c), matmul.make_executor(kind_of(a, b, c))
-    buffer = allocate_workspace(executor, plan, c)
+    placement, executor = placement_for(recipe, a, b, c), matmul.make_executor(kind_of(a, b, c))
+    buffer = allocate_workspace(executor, placement, c)
     found: list[LaunchTime] = []
-    for own, arrays in pieces_of(plan, a, b, c, buffer):
+    for own, arrays in pieces_of(placement, a, b, c, buffer):
         with executor.ready(own, *arrays, 1.0, 0.0) as steps:
             runs = [each_milliseconds(steps) for _ in range(1 + REPEATS)]
         times = [median(values) for values in zip(*runs[1:], strict=True)]
@@ -35,15 +35,15 @@ def launch_times(choice: Choice, a: Any, b: Any, c: Any) -> tuple[LaunchTime, ..
     return tuple(found)
 
 
-def _told(plan: Plan, part: Strip | Stage, ms: float, itemsize: int) -> LaunchTime:
-    bm, bk, bn = plan.block
+def _told(placement: Placement, part: Strip | Stage, ms: float, itemsize: int) -> LaunchTime:
+    bm, bk, bn = placement.block
     if isinstance(part, Strip):
         m, k, n = (stop - start for start, stop in (part.rows, part.inner, part.columns))
         return LaunchTime("strip", f"{m} x {k} x {n}", ms, flops=2 * m * k * n)
     if isinstance(part, ProductStage):
         count = len(part.products)
         return LaunchTime("products", f"{count} of {bm} x {bk} x {bn}", ms, flops=2 * count * bm * bk * bn)
-    return LaunchTime("sums", _sums(part), ms, bytes=_moved(plan, part) * itemsize)
+    return LaunchTime("sums", _sums(part), ms, bytes=_moved(placement, part) * itemsize)
 
 
 def _sums(stage: LinearStage) -> str:
@@ -55,9 +55,9 @@ def _sums(stage: LinearStage) -> str:
     return ", ".join(f"{space} {sources} to {targets}" for space, (sources, targets) in found.items())
 
 
-def _moved(plan: Plan, stage: LinearStage) -> int:
+def _moved(placement: Placement, stage: LinearStage) -> int:
     """Elements that a linear stage reads and writes: every source once, every target once."""
-    bm, bk, bn = plan.block
+    bm, bk, bn = placement.block
     size = {"A": bm * bk, "B": bk * bn, "C": bm * bn}
-    shape = {space.name: space.shape for space in plan.schedule.spaces}
+    shape = {space.name: space.shape for space in placement.schedule.spaces}
     return sum(size[shape[block.space]] for one in stage.maps for block in (*one.sources, *one.targets))

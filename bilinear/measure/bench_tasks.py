@@ -19,9 +19,9 @@ from bilinear.ir.measurement import Shape
 from bilinear.ir.tile import SMALL, USUAL, beside
 from bilinear.lowering.prepare import Level, natural_inputs, plain, prepare_levels
 from bilinear.measure.bench_shapes import grid, read_shapes_file, read_sizes
-from bilinear.planner.choice import Candidate, Choice
 from bilinear.planner.choose import way_error
 from bilinear.planner.device import Device
+from bilinear.planner.plan import Candidate, Plan
 from bilinear.planner.ways import Way, algorithm_named
 from bilinear.runtime import auto
 
@@ -95,7 +95,7 @@ def pinned(word: str) -> Case:
     return Case("restore" if "restore" in promises else "preserve", None, found, word)
 
 
-def choose(task: Task, case: Case, device: Device) -> Choice:
+def choose(task: Task, case: Case, device: Device) -> Plan:
     """The plan of a case; raises `BilinearError` (E543, E408) where there is none. A plain call runs what is kept for the GPU here, too."""
     m, k, n = task.shape
     budget = None if case.budget is None else int(case.budget * m * n * ELEMENTS[task.dtype].bytes)
@@ -103,11 +103,11 @@ def choose(task: Task, case: Case, device: Device) -> Choice:
     return auto.plan(m, k, n, task.dtype, device=known, inputs=case.inputs, workspace=budget, levels=case.levels or None)
 
 
-def bound_of(choice: Choice | None, inner: int, dtype: str) -> float:
-    """The bound that always holds of what is chosen, which a choice knows only where it was asked for."""
-    if choice is None or choice.is_library:
+def bound_of(plan: Plan | None, inner: int, dtype: str) -> float:
+    """The bound that always holds of what is chosen, which a plan knows only where it was asked for."""
+    if plan is None or plan.is_library:
         return classical_bound(inner, ELEMENTS[dtype].unit_roundoff) * ELEMENTS[dtype].unit_roundoff
-    chosen = choice.chosen
+    chosen = plan.chosen
     if chosen.error is not None:
         return chosen.error
     return max(way_error(Way(part.levels, part.inputs), inner, ELEMENTS[dtype].unit_roundoff) for part in chosen.parts)

@@ -17,7 +17,7 @@ from bilinear.analysis.integer_range import integer_range
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.schedule import Schedule
-from bilinear.lowering.place import make_plan
+from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import Prepared, prepare
 from bilinear.runtime.matmul import matmul
 
@@ -109,7 +109,7 @@ def check(
     allowance = error_allowance(loaded.scheme, prepared.schedule, k, unit_roundoff)
     drift_allowance = drift_bound(prepared.schedule).worst() * unit_roundoff if inputs == "restore" else 0.0
     exact, restored, within = _integers(prepared, whole, computed, inputs, drift_allowance)
-    workspace = make_plan(prepared.schedule, m, k, n, itemsize).workspace_elements * itemsize
+    workspace = place_schedule(prepared.schedule, m, k, n, itemsize).workspace_elements * itemsize
     trust = exact, restored, error, allowance, drift
     return Check(device, shape, dtype, levels, inputs, *trust, workspace, seconds, library_seconds, drift_allowance, within)
 

@@ -13,7 +13,7 @@ from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
-from bilinear.lowering.place import PEELED_FROM, make_plan
+from bilinear.lowering.place import PEELED_FROM, place_schedule
 from bilinear.lowering.prepare import plain
 from bilinear.measure.timing import milliseconds
 from bilinear.planner.device import Device, ElementRates, TileRates, at
@@ -280,6 +280,6 @@ def _steps(schedule: Schedule, a: Any, b: Any, c: Any, tile: str = USUAL) -> lis
     from bilinear.backends.executor import allocate_workspace, lay_out
 
     executor = CudaExecutor()
-    plan = make_plan(schedule, a.shape[0], a.shape[1], b.shape[1], a.itemsize, tile=tile)
-    buffer = allocate_workspace(executor, plan, c)
-    return executor.steps(plan, schedule.stages, lay_out(plan, a, b, c, buffer), 1, 0)
+    placement = place_schedule(schedule, a.shape[0], a.shape[1], b.shape[1], a.itemsize, tile=tile)
+    buffer = allocate_workspace(executor, placement, c)
+    return executor.steps(placement, schedule.stages, lay_out(placement, a, b, c, buffer), 1, 0)

@@ -19,9 +19,10 @@ from bilinear.ir.measurement import LeftOut, Shape
 from bilinear.measure.bench_check import fill_normal, trust_of
 from bilinear.measure.bench_tasks import Built, builder, kernels_of
 from bilinear.measure.timing import IN_A_ROW, QUEUED_MS, SHORT_MS, interleaved, median, milliseconds, queued
-from bilinear.planner.choice import LIBRARIES, LIBRARY, Candidate, Choice, Problem
-from bilinear.planner.choose import contenders, timed_choice
+from bilinear.planner.choose import contenders, timed_plan
 from bilinear.planner.device import Device
+from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate, Plan
+from bilinear.planner.problem import Problem
 from bilinear.runtime.auto import problem_of
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.matmul import matmul
@@ -66,7 +67,7 @@ def search(
     device: Device,
     seconds: float,
     progress: Progress = no_progress,
-) -> Iterator[Choice | LeftOut]:
+) -> Iterator[Plan | LeftOut]:
     """The fastest plan for each of some shapes and element types, or why there is none; a problem takes its share of the time that is left.
 
     Every candidate's `ms` is measured. Raises `BilinearError` (E685) for a plan that multiplies wrongly, or fails while it runs.
@@ -96,7 +97,7 @@ def search(
     progress("done", len(shapes), len(shapes))
 
 
-def _fastest_here(stand_of: Callable[[], GpuStand], device: Device, seconds: float) -> Choice:
+def _fastest_here(stand_of: Callable[[], GpuStand], device: Device, seconds: float) -> Plan:
     """The fastest plan on a stand that ends with it: the next one's operands may need the memory."""
     stand = stand_of()
     return fastest(stand.problem, device, stand, perf_counter() + seconds)
@@ -122,7 +123,7 @@ def require_use(dtypes: Sequence[str]) -> None:
         raise fail("E687", "BILINEAR_DEVICE names a description, and what is found would not be run beside it", "unset it")
 
 
-def fastest(problem: Problem, device: Device, stand: Stand, ends: float) -> Choice:
+def fastest(problem: Problem, device: Device, stand: Stand, ends: float) -> Plan:
     """The fastest way to run a problem, of those that are timed until then; the library's multiply is always timed."""
     found, libraries = contenders(problem, device), [replace(LIBRARY_ITSELF, strategy=name) for name in LIBRARIES]
     library, *timed = _timed(libraries, stand.times(libraries, FEW))
@@ -144,7 +145,7 @@ def fastest(problem: Problem, device: Device, stand: Stand, ends: float) -> Choi
     best = sorted((candidate for candidate in best if _ms(candidate) < inf), key=_ms)
     is_worth_it = bool(best) and _ms(best[0]) < (1 - LEAST_GAIN) * _ms(library)
     order = sorted([*best, library], key=_ms) if is_worth_it else [library, *best]
-    return timed_choice(problem, device, order)
+    return timed_plan(problem, device, order)
 
 
 def _timed(candidates: Sequence[Candidate], times: Sequence[float]) -> list[Candidate]:
@@ -196,9 +197,9 @@ class GpuStand:
 
     def bound(self, candidate: Candidate) -> float:
         """Checked on integers and on normal data, each into NaN."""
-        choice, found = self._choice(candidate), None
+        plan, found = self._choice(candidate), None
         with suppress(MemoryError):
-            found = trust_of(self._call(choice), choice, *self._operands)
+            found = trust_of(self._call(plan), plan, *self._operands)
         if found is None:  # in the midst of it, with integers in the operands; what it held is free now
             self._fill()
             raise MemoryError(f"there is none to check {candidate.name}")
@@ -213,9 +214,9 @@ class GpuStand:
 
         fill_normal(*self._operands[:2], cupy.random.default_rng(8))
 
-    def _call(self, choice: Choice) -> Callable[[], Any]:
-        return partial(matmul, *self._operands, plan=choice)
+    def _call(self, plan: Plan) -> Callable[[], Any]:
+        return partial(matmul, *self._operands, plan=plan)
 
-    def _choice(self, candidate: Candidate) -> Choice:
+    def _choice(self, candidate: Candidate) -> Plan:
         beside = () if candidate.strategy == LIBRARY else (LIBRARY_ITSELF,)
-        return timed_choice(self.problem, self._device, (candidate, *beside))
+        return timed_plan(self.problem, self._device, (candidate, *beside))

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.placement import Plan
-from bilinear.lowering.place import make_plan
-from bilinear.planner.choice import Candidate, Part, Problem
+from bilinear.ir.placement import Placement
+from bilinear.lowering.place import place_schedule
 from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile
+from bilinear.planner.plan import Candidate, Panel
 from bilinear.planner.portfolio import FASTEST, RECURSE
+from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way
 
@@ -35,7 +36,7 @@ class _Chain:
     """Parts of a multiply that run one after the other."""
 
     seconds: float
-    parts: tuple[Part, ...]
+    parts: tuple[Panel, ...]
 
 
 @dataclass(frozen=True)
@@ -90,18 +91,18 @@ class Borrowing:
         across = self.problem.m if self._by_columns else self.problem.n
         blocks = (self.problem.k // grid.k, across // (grid.m if self._by_columns else grid.n))
         fitting = _largest(
-            lambda count: self._plan(way, count * step).workspace_elements <= (extent - count * step) * across, extent // step
+            lambda count: self._placement(way, count * step).workspace_elements <= (extent - count * step) * across, extent // step
         )
         return fitting * step if min(*blocks, fitting * STEP) >= self.least else 0
 
-    def _plan(self, way: Way, extent: int) -> Plan:
+    def _placement(self, way: Way, extent: int) -> Placement:
         p, own = self.problem, outline(way)
         m, n = (p.m, extent) if self._by_columns else (extent, p.n)
-        return make_plan(own.frame, m, p.k, n, ELEMENTS[p.dtype].bytes, frozenset(p.column_major), own.lifetimes)
+        return place_schedule(own.frame, m, p.k, n, ELEMENTS[p.dtype].bytes, frozenset(p.column_major), own.lifetimes)
 
     def _timed(self, way: Way, extent: int) -> _Chain:
-        seconds, tile = fastest_tile(outline(way).profile, self._plan(way, extent), self.problem.dtype, self.device)
-        return _Chain(seconds, (Part(extent, way.levels, way.inputs, tile),))
+        seconds, tile = fastest_tile(outline(way).profile, self._placement(way, extent), self.problem.dtype, self.device)
+        return _Chain(seconds, (Panel(extent, way.levels, way.inputs, tile),))
 
 
 def _largest(holds: Callable[[int], bool], most: int) -> int:

@@ -8,11 +8,10 @@ from functools import lru_cache
 
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.placement import MOST_LEVELS, Plan
+from bilinear.ir.placement import MOST_LEVELS, Placement
 from bilinear.ir.tile import TILES
-from bilinear.lowering.place import core_of, make_plan
+from bilinear.lowering.place import core_of, place_schedule
 from bilinear.planner.borrow import Borrowing
-from bilinear.planner.choice import LIBRARY, Candidate, Choice, Problem
 from bilinear.planner.device import Device
 from bilinear.planner.model import (
     Extents,
@@ -24,7 +23,9 @@ from bilinear.planner.model import (
     library_seconds,
     product_seconds,
 )
+from bilinear.planner.plan import LIBRARY, Candidate, Plan
 from bilinear.planner.portfolio import MOST_PRODUCTS, PLAIN, ways
+from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way, algorithm_named, authored, lowered, strategies
 from bilinear.resources import implementation_sha256
@@ -49,7 +50,7 @@ MEMORY_SHARE = 0.9
 
 
 @lru_cache(maxsize=1024)
-def make_choice(problem: Problem, device: Device, explain: bool = False) -> Choice:
+def make_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:
     """The plan for a problem on a device, from the device's description alone: no GPU is asked, and the same is chosen every time.
 
     With `explain` everything is computed for every candidate that fits; else times only of those that may win, and error bounds only where
@@ -71,7 +72,7 @@ def make_choice(problem: Problem, device: Device, explain: bool = False) -> Choi
     others = [replace(c, why=_why_lost(c, chosen, library)) for c in able if c is not chosen]
     why = _why_chosen(chosen, library, able[0])
     first = replace(chosen, why=why if weighed.fits else f"{why}; A, B and C need more memory than the device has")
-    return Choice(problem, device.name, (first, *others, *refused), _hashes(chosen), implementation_sha256())
+    return Plan(problem, device.name, (first, *others, *refused), _hashes(chosen), implementation_sha256())
 
 
 def contenders(problem: Problem, device: Device) -> tuple[Candidate, ...]:
@@ -86,8 +87,8 @@ def contenders(problem: Problem, device: Device) -> tuple[Candidate, ...]:
     return tuple(sorted((c for c in found if not c.why), key=_by_time))
 
 
-def timed_choice(problem: Problem, device: Device, timed: Sequence[Candidate]) -> Choice:
-    """The choice of the first of some candidates that were timed, the library's multiply among them, whose `ms` are measured."""
+def timed_plan(problem: Problem, device: Device, timed: Sequence[Candidate]) -> Plan:
+    """The plan of the first of some candidates that were timed, the library's multiply among them, whose `ms` are measured."""
     chosen, library = timed[0], next(candidate for candidate in timed if candidate.strategy == LIBRARY)
     off = [(candidate.ms or 0.0) / (chosen.ms or 1.0) - 1 for candidate in timed]
     gain = f"{(library.ms or 0.0) / (chosen.ms or 1.0):.2f} times as fast as the library"
@@ -95,7 +96,7 @@ def timed_choice(problem: Problem, device: Device, timed: Sequence[Candidate]) -
         gain = "nothing gains enough" if min(off) < 0 else "nothing is faster"
     first = replace(chosen, why=f"timed: {gain}")
     others = [replace(c, why=f"timed: {abs(x):.1%} {'slower' if x >= 0 else 'faster'}") for c, x in zip(timed[1:], off[1:], strict=True)]
-    return Choice(problem, device.name, (first, *others), _hashes(chosen), implementation_sha256())
+    return Plan(problem, device.name, (first, *others), _hashes(chosen), implementation_sha256())
 
 
 def least_gain(levels: tuple[str, ...]) -> float:
@@ -103,7 +104,7 @@ def least_gain(levels: tuple[str, ...]) -> float:
     return LEAST_GAIN_PLAIN if set(levels) <= set(PLAIN) else LEAST_GAIN
 
 
-def pinned_choice(problem: Problem, device: Device, levels: tuple[str, ...]) -> Choice:
+def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...]) -> Plan:
     """The plan that runs these shipped algorithms, the outermost level first, whatever the model says of it.
 
     Raises `BilinearError`: E543 for names that are not shipped and for levels that do not fit the problem's limits, E408 for levels that
@@ -128,7 +129,7 @@ def pinned_choice(problem: Problem, device: Device, levels: tuple[str, ...]) -> 
         raise fail("E543", f"{found.name}: it overwrites C, and the product is to be added to it", "choose other levels")
     library = weighed.library()
     first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
-    return Choice(problem, device.name, (first, library), outline(way).sha256, implementation_sha256())
+    return Plan(problem, device.name, (first, library), outline(way).sha256, implementation_sha256())
 
 
 def _hashes(chosen: Candidate) -> tuple[tuple[str, str], ...]:
@@ -213,22 +214,24 @@ class _Weighing:
 
     def figures(self, way: Way) -> Candidate:
         """A candidate with its figures, in the tile that is fastest for it; `why` says why it cannot run."""
-        plan = self.plan(way)
-        return self.in_a_tile(way, plan, *fastest_tile(outline(way).profile, plan, self.problem.dtype, self.device))
+        placement = self.placement(way)
+        return self.in_a_tile(way, placement, *fastest_tile(outline(way).profile, placement, self.problem.dtype, self.device))
 
     def in_each_tile(self, way: Way) -> Iterator[Candidate]:
         """The same, in every tile."""
-        plan = self.plan(way)
-        return (self.in_a_tile(way, plan, *found) for found in each_tile(outline(way).profile, plan, self.problem.dtype, self.device))
+        placement = self.placement(way)
+        return (
+            self.in_a_tile(way, placement, *found) for found in each_tile(outline(way).profile, placement, self.problem.dtype, self.device)
+        )
 
-    def plan(self, way: Way) -> Plan:
+    def placement(self, way: Way) -> Placement:
         """How a way lies on the problem's operands."""
         p, own = self.problem, outline(way)
-        return make_plan(own.frame, p.m, p.k, p.n, ELEMENTS[p.dtype].bytes, frozenset(p.column_major), own.lifetimes)
+        return place_schedule(own.frame, p.m, p.k, p.n, ELEMENTS[p.dtype].bytes, frozenset(p.column_major), own.lifetimes)
 
-    def in_a_tile(self, way: Way, plan: Plan, seconds: float, tile: str) -> Candidate:
+    def in_a_tile(self, way: Way, placement: Placement, seconds: float, tile: str) -> Candidate:
         """A candidate that takes so long in a tile."""
-        workspace = plan.workspace_elements * ELEMENTS[self.problem.dtype].bytes
+        workspace = placement.workspace_elements * ELEMENTS[self.problem.dtype].bytes
         found = replace(_candidate(way), ms=seconds * 1e3, workspace=workspace, error=self.error(way), tile=tile)
         return replace(found, why=self.why_not(found))
 

@@ -8,9 +8,10 @@ import re
 from pathlib import Path
 
 from bilinear.errors import BilinearError, fail
-from bilinear.planner.choice import Choice, Problem
 from bilinear.planner.device import Device, parse_device
+from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import load_plan, save_plan
+from bilinear.planner.problem import Problem
 from bilinear.reading import read_bounded
 from bilinear.writing import write_file
 
@@ -67,27 +68,27 @@ def folder_of_plans(name: str, driver: int) -> Path:
     return folder
 
 
-def keep_plan(choice: Choice, driver: int) -> Path:
+def keep_plan(plan: Plan, driver: int) -> Path:
     """Keep a plan for its problem on GPUs of its name under this driver, and say where. Raises `BilinearError` (E612) where that fails."""
-    file = _file_of_plan(choice.problem)
+    file = _file_of_plan(plan.problem)
     if file is None:
         raise fail("E612", "plans for another layout, accuracy or beta than the usual are not kept", "keep it in a file: save_plan")
-    path = folder_of_plans(choice.device, driver) / file
-    save_plan(choice, path)
+    path = folder_of_plans(plan.device, driver) / file
+    save_plan(plan, path)
     return path
 
 
-def kept_plan(problem: Problem, name: str, driver: int) -> Choice | None:
+def kept_plan(problem: Problem, name: str, driver: int) -> Plan | None:
     """The plan that is kept for a problem on such a GPU, or None. One that this version would run otherwise is told, and not used."""
     path = kept_plan_at(problem, name, driver)
     if path is None:
         return None
     try:
-        choice = load_plan(path) if path.exists() else None
+        plan = load_plan(path) if path.exists() else None
     except (OSError, BilinearError) as error:
         log.warning("a plan is not used: %s", error)
         return None
-    return choice if choice is not None and (choice.problem, choice.device) == (problem, name) else None
+    return plan if plan is not None and (plan.problem, plan.device) == (problem, name) else None
 
 
 def _make_folder(folder: Path, hint: str) -> None:

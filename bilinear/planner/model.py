@@ -9,7 +9,7 @@ from functools import cached_property
 from math import cbrt, ceil
 
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.placement import Plan, Strip
+from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
 from bilinear.ir.tile import TILES, USUAL
 from bilinear.planner.device import Device, TileRates, at
@@ -83,41 +83,43 @@ def _products(stage: ProductStage) -> ProductWork:
     return ProductWork(len(stage.products), sum(t.kept == 1 for t in targets), len(targets))
 
 
-def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
-    """Seconds that a plan takes with beta = 0: its strips, its stages, its launches, and the scan of inputs that it writes."""
-    return _beside_products(profile, plan, dtype, device) + _in_a_tile(profile, plan, dtype, device)
+def predict(profile: Profile, placement: Placement, dtype: str, device: Device) -> float:
+    """Seconds that a placement takes with beta = 0: its strips, its stages, its launches, and the scan of inputs that it writes."""
+    return _beside_products(profile, placement, dtype, device) + _in_a_tile(profile, placement, dtype, device)
 
 
-def fastest_tile(profile: Profile, plan: Plan, dtype: str, device: Device) -> tuple[float, str]:
-    """Seconds that a plan takes in the tile that is fastest for it, and that tile: of equally fast ones the first in the table."""
-    return min(each_tile(profile, plan, dtype, device), key=lambda found: found[0])
+def fastest_tile(profile: Profile, placement: Placement, dtype: str, device: Device) -> tuple[float, str]:
+    """Seconds that a placement takes in the tile that is fastest for it, and that tile: of equally fast ones the first in the table."""
+    return min(each_tile(profile, placement, dtype, device), key=lambda found: found[0])
 
 
-def each_tile(profile: Profile, plan: Plan, dtype: str, device: Device) -> Iterator[tuple[float, str]]:
-    """Seconds that a plan takes in each tile, and that tile."""
-    beside = _beside_products(profile, plan, dtype, device)
-    return ((beside + _in_a_tile(profile, replace(plan, tile=tile), dtype, device), tile) for tile in TILES[dtype])
+def each_tile(profile: Profile, placement: Placement, dtype: str, device: Device) -> Iterator[tuple[float, str]]:
+    """Seconds that a placement takes in each tile, and that tile."""
+    beside = _beside_products(profile, placement, dtype, device)
+    return ((beside + _in_a_tile(profile, replace(placement, tile=tile), dtype, device), tile) for tile in TILES[dtype])
 
 
-def _beside_products(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
-    """What a plan takes in any tile."""
+def _beside_products(profile: Profile, placement: Placement, dtype: str, device: Device) -> float:
+    """What a placement takes in any tile."""
     seconds = device.call * 1e-6
-    if plan.core[0] and profile.scans:
-        seconds += device.scan * 1e-6 + (plan.m * plan.k + plan.k * plan.n) * ELEMENTS[dtype].bytes / (device.bandwidth * 1e9)
-    return seconds + _stages(LinearWork, profile, plan, dtype, device)
+    if placement.core[0] and profile.scans:
+        seconds += device.scan * 1e-6 + (placement.m * placement.k + placement.k * placement.n) * ELEMENTS[dtype].bytes / (
+            device.bandwidth * 1e9
+        )
+    return seconds + _stages(LinearWork, profile, placement, dtype, device)
 
 
-def _in_a_tile(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
-    """The products of a plan's strips and of its core."""
-    size, aligned = geometric_mean(plan.m, plan.k, plan.n), is_aligned(plan.k, plan.n, dtype)
-    strips = sum(strip_seconds(strip, dtype, device, size, aligned, plan.tile) for strip in plan.strips)
-    return strips / device.rates(dtype).strip + _stages(ProductWork, profile, plan, dtype, device)
+def _in_a_tile(profile: Profile, placement: Placement, dtype: str, device: Device) -> float:
+    """The products of a placement's strips and of its core."""
+    size, aligned = geometric_mean(placement.m, placement.k, placement.n), is_aligned(placement.k, placement.n, dtype)
+    strips = sum(strip_seconds(strip, dtype, device, size, aligned, placement.tile) for strip in placement.strips)
+    return strips / device.rates(dtype).strip + _stages(ProductWork, profile, placement, dtype, device)
 
 
-def _stages(kind: type[Work], profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
-    """All stages of a kind in the plan's core."""
-    works = [work for work in profile.counts if isinstance(work, kind)] if plan.core[0] else []
-    return sum(profile.counts[work] * one for work, one in zip(works, stage_seconds(works, plan, dtype, device), strict=True))
+def _stages(kind: type[Work], profile: Profile, placement: Placement, dtype: str, device: Device) -> float:
+    """All stages of a kind in the placement's core."""
+    works = [work for work in profile.counts if isinstance(work, kind)] if placement.core[0] else []
+    return sum(profile.counts[work] * one for work, one in zip(works, stage_seconds(works, placement, dtype, device), strict=True))
 
 
 def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned: bool, tile: str) -> float:
@@ -133,16 +135,16 @@ def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned
     return product_seconds(ProductWork(1, 0, 1), (m, k, n), dtype, device, size, aligned, tile=strip.tile(dtype, tile))
 
 
-def stage_seconds(works: Iterable[Work], plan: Plan, dtype: str, device: Device) -> tuple[float, ...]:
-    """Seconds of each of some stages of the plan's core, its launch included."""
-    size = geometric_mean(plan.m, plan.k, plan.n)
-    own, blocks = is_aligned(plan.k, plan.n, dtype), is_aligned(*plan.block[1:], dtype)
-    aligned, sums_aligned = own and blocks, blocks and (own or bool(plan.slots))  # few products are of blocks of A or B themselves
-    results_aligned = is_aligned(plan.n, plan.block[2], dtype)
+def stage_seconds(works: Iterable[Work], placement: Placement, dtype: str, device: Device) -> tuple[float, ...]:
+    """Seconds of each of some stages of the placement's core, its launch included."""
+    size = geometric_mean(placement.m, placement.k, placement.n)
+    own, blocks = is_aligned(placement.k, placement.n, dtype), is_aligned(*placement.block[1:], dtype)
+    aligned, sums_aligned = own and blocks, blocks and (own or bool(placement.slots))  # few products are of blocks of A or B themselves
+    results_aligned = is_aligned(placement.n, placement.block[2], dtype)
     return tuple(
-        linear_seconds(work, plan.block, dtype, device, aligned)
+        linear_seconds(work, placement.block, dtype, device, aligned)
         if isinstance(work, LinearWork)
-        else product_seconds(work, plan.block, dtype, device, size, sums_aligned, results_aligned, plan.tile)
+        else product_seconds(work, placement.block, dtype, device, size, sums_aligned, results_aligned, placement.tile)
         for work in works
     )
 

@@ -12,7 +12,8 @@ from typing import Any
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.tile import TILES
-from bilinear.planner.choice import LIBRARIES, Candidate, Choice, Part, Problem
+from bilinear.planner.plan import LIBRARIES, Candidate, Panel, Plan
+from bilinear.planner.problem import Problem
 from bilinear.planner.ways import hashes
 from bilinear.reading import read_bounded
 from bilinear.resources import implementation_sha256
@@ -24,17 +25,17 @@ MOST_COUNT = 2**80
 FORMAT = "bilinear-plan/6"
 
 
-def plan_json(choice: Choice) -> str:
-    """A choice as JSON text, complete: `plan_from_json` gives an equal one."""
-    return json.dumps({"format": FORMAT, **asdict(choice)}, indent=1) + "\n"
+def plan_json(plan: Plan) -> str:
+    """A plan as JSON text, complete: `plan_from_json` gives an equal one."""
+    return json.dumps({"format": FORMAT, **asdict(plan)}, indent=1) + "\n"
 
 
-def save_plan(choice: Choice, path: str | Path) -> None:
+def save_plan(plan: Plan, path: str | Path) -> None:
     """Write a plan to a file; raises `BilinearError` (E612) where that fails."""
-    write_file(Path(path), plan_json(choice))
+    write_file(Path(path), plan_json(plan))
 
 
-def load_plan(path: str | Path) -> Choice:
+def load_plan(path: str | Path) -> Plan:
     """The plan of a file. Raises `BilinearError`: E545 where it is none, E546 where this version would run something else."""
     try:
         text = read_bounded(path).decode()
@@ -45,7 +46,7 @@ def load_plan(path: str | Path) -> Choice:
     return plan_from_json(text, str(path))
 
 
-def plan_from_json(text: str, document: str) -> Choice:
+def plan_from_json(text: str, document: str) -> Plan:
     """The plan of a JSON text; errors as in `load_plan`."""
     try:
         value = json.loads(text)
@@ -55,18 +56,18 @@ def plan_from_json(text: str, document: str) -> Choice:
         problem = value.pop("problem")
         problem["column_major"] = tuple(problem["column_major"])
         value["sha256"] = tuple((str(scheme), str(schedule)) for scheme, schedule in value["sha256"])
-        choice: Choice = _record(Choice, {**value, "problem": _record(Problem, problem), "candidates": candidates})
-        _check(choice)
+        plan: Plan = _record(Plan, {**value, "problem": _record(Problem, problem), "candidates": candidates})
+        _check(plan)
     except BilinearError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise fail("E545", f"{document} is no plan: {error or type(error).__name__}", "write one with `bilinear plan --json`") from None
-    check_same(choice, document)
-    return choice
+    check_same(plan, document)
+    return plan
 
 
 def _candidate(value: dict[str, Any]) -> Candidate:
-    rest = tuple(_record(Part, {**part, "levels": tuple(part["levels"])}) for part in value["rest"])
+    rest = tuple(_record(Panel, {**part, "levels": tuple(part["levels"])}) for part in value["rest"])
     candidate: Candidate = _record(Candidate, {**value, "levels": tuple(value["levels"]), "rest": rest})
     return candidate
 
@@ -79,14 +80,14 @@ def _record(kind: Any, value: dict[str, Any]) -> Any:
     return kind(**value)
 
 
-def _check(choice: Choice) -> None:
+def _check(plan: Plan) -> None:
     """What running and showing rely on."""
-    chosen, p = choice.chosen, choice.problem
-    for candidate in choice.candidates:
+    chosen, p = plan.chosen, plan.problem
+    for candidate in plan.candidates:
         _check_fields(candidate, TILES[p.dtype])
     if chosen.ms is None:
         raise ValueError("its first candidate has no time")
-    if not all(isinstance(text, str) for text in (choice.version, choice.implementation_sha256, choice.device)):
+    if not all(isinstance(text, str) for text in (plan.version, plan.implementation_sha256, plan.device)):
         raise ValueError("a field has the wrong type")
     for part in chosen.parts:
         if part.inputs not in ("preserve", p.inputs):
@@ -97,7 +98,7 @@ def _check(choice: Choice) -> None:
             raise ValueError(f"there is no library {chosen.strategy!r}")
         if len(part.levels) > MOST_LEVELS or (chosen.rest and not part.levels):
             raise ValueError("its first candidate makes no sense")
-    if len(choice.sha256) != len(chosen.all_levels) or not all(name.isidentifier() for name in chosen.all_levels):
+    if len(plan.sha256) != len(chosen.all_levels) or not all(name.isidentifier() for name in chosen.all_levels):
         raise ValueError("its first candidate makes no sense")
     extents = [part.extent for part in chosen.rest]
     if not all(type(extent) is int and extent > 0 for extent in extents) or sum(extents) >= (p.n if "C" in p.column_major else p.m):
@@ -116,15 +117,15 @@ def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
             raise ValueError(f"there is no tile {tile!r}")
 
 
-def check_same(choice: Choice, document: str) -> None:
+def check_same(plan: Plan, document: str) -> None:
     """Refuse a plan that this version would run otherwise than it was planned (E546)."""
     again = "plan again with this version"
-    if choice.version != __version__:
-        raise fail("E546", f"{document} was planned by version {choice.version}, this is {__version__}", again)
-    if len(choice.sha256) != len(choice.chosen.all_levels):
-        raise fail("E546", f"{document} has hashes of {len(choice.sha256)} levels, and {len(choice.chosen.all_levels)} levels", again)
-    for name, then, now in zip(choice.chosen.all_levels, choice.sha256, hashes(choice.chosen.all_levels), strict=True):
+    if plan.version != __version__:
+        raise fail("E546", f"{document} was planned by version {plan.version}, this is {__version__}", again)
+    if len(plan.sha256) != len(plan.chosen.all_levels):
+        raise fail("E546", f"{document} has hashes of {len(plan.sha256)} levels, and {len(plan.chosen.all_levels)} levels", again)
+    for name, then, now in zip(plan.chosen.all_levels, plan.sha256, hashes(plan.chosen.all_levels), strict=True):
         if now != then:
             raise fail("E546", f"{name} is not what it was when {document} was planned", again)
-    if choice.chosen.levels and choice.implementation_sha256 != implementation_sha256():
+    if plan.chosen.levels and plan.implementation_sha256 != implementation_sha256():
         raise fail("E546", f"the kernels are not what they were when {document} was planned", again)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bilinear.planner.choice import LIBRARY, Candidate, Choice, pareto_front
+from bilinear.planner.plan import LIBRARY, Candidate, Plan, pareto_front
 from bilinear.reporting.plans import names
 
 WIDTH, HEIGHT = 920.0, 540.0
@@ -97,25 +97,25 @@ class _Scale:
         return round(self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low), 1)
 
 
-def plan_chart(choice: Choice) -> PlanChart:
+def plan_chart(plan: Plan) -> PlanChart:
     """The candidates whose time is known and not far above the library's; workspace starts at 0, time where they do."""
-    known = [c for c in choice.candidates if c.ms is not None]
+    known = [c for c in plan.candidates if c.ms is not None]
     limit = SLOWEST * min((c.ms or 0.0 for c in known if c.strategy == LIBRARY), default=math.inf)
     timed = [c for c in known if (c.ms or 0.0) <= limit]
-    most = max([c.workspace or 0 for c in timed] + [choice.problem.workspace or 0])
+    most = max([c.workspace or 0 for c in timed] + [plan.problem.workspace or 0])
     unit, size = next((u, s) for u, s in UNITS if most >= s or s == 1)
     times = [c.ms or 0.0 for c in timed]
     margin = 0.1 * (max(times) - min(times)) or 0.05 * max(times)
     x = _Scale(0, most * 1.04 or 1, LEFT + 14, WIDTH - RIGHT)
     y = _Scale(max(0.0, min(times) - margin), max(times) + margin, HEIGHT - BOTTOM, TOP)
     places = {c: (x(c.workspace or 0), y(c.ms or 0.0)) for c in timed}
-    front = tuple(c for c in pareto_front(choice) if c in places)
+    front = tuple(c for c in pareto_front(plan) if c in places)
     corners = [places[c] for c in front]
     library = next((y(c.ms) for c in timed if c.strategy == LIBRARY and c.ms is not None), None)
-    budget = None if choice.problem.workspace is None else x(choice.problem.workspace)
-    important = sorted(timed, key=lambda c: (c is not choice.chosen, c not in front, c.ms or 0.0))
-    told = names(choice)
-    named = [(told[c], places[c], c is choice.chosen or c in front) for c in important if c.strategy != LIBRARY]
+    budget = None if plan.problem.workspace is None else x(plan.problem.workspace)
+    important = sorted(timed, key=lambda c: (c is not plan.chosen, c not in front, c.ms or 0.0))
+    told = names(plan)
+    named = [(told[c], places[c], c is plan.chosen or c in front) for c in important if c.strategy != LIBRARY]
     return PlanChart(
         WIDTH,
         HEIGHT,
@@ -129,7 +129,7 @@ def plan_chart(choice: Choice) -> PlanChart:
         library,
         budget,
         _steps(corners),
-        tuple(Dot(*places[c], _kind(c, choice, front), _title(c, told[c])) for c in reversed(important)),
+        tuple(Dot(*places[c], _kind(c, plan, front), _title(c, told[c])) for c in reversed(important)),
         tuple(_labels(named, [*map(_spot, places.values()), *_lines(corners)], library, budget)),
         len(known) - len(timed),
     )
@@ -153,8 +153,8 @@ def _steps(points: list[Point]) -> str:
     return f"M{x:g} {y:g}" + "".join(f"H{px:g}V{py:g}" for px, py in rest)
 
 
-def _kind(candidate: Candidate, choice: Choice, front: tuple[Candidate, ...]) -> str:
-    if candidate is choice.chosen:
+def _kind(candidate: Candidate, plan: Plan, front: tuple[Candidate, ...]) -> str:
+    if candidate is plan.chosen:
         return "chosen"
     return "refused" if _is_refused(candidate) else "front" if candidate in front else "able"
 

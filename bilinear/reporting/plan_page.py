@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bilinear.planner.choice import Choice
+from bilinear.planner.plan import Plan
 from bilinear.reporting.pages import environment
 from bilinear.reporting.plan_chart import plan_chart
 from bilinear.reporting.plans import limits, pareto_rows, plan_rows
@@ -15,23 +15,23 @@ KINDS = (
 )
 
 
-def plan_html(choice: Choice) -> str:
-    """The choice as one HTML page: styles and drawing inside, nothing loaded from anywhere, no script."""
-    p, chart = choice.problem, plan_chart(choice)
+def plan_html(plan: Plan) -> str:
+    """The plan as one HTML page: styles and drawing inside, nothing loaded from anywhere, no script."""
+    p, chart = plan.problem, plan_chart(plan)
     shown = {dot.kind for dot in chart.dots}
-    why = choice.chosen.why.removeprefix("chosen: ")
+    why = plan.chosen.why.removeprefix("chosen: ")
     return (
         environment(html=True)
         .get_template("plan.html.j2")
         .render(
             title=f"{p.m} × {p.k} by {p.k} × {p.n}, {p.dtype}",
-            chosen=choice.chosen,
+            chosen=plan.chosen,
             why=why[:1].upper() + why[1:],
-            facts=[("device", choice.device), *limits(choice)],
+            facts=[("device", plan.device), *limits(plan)],
             c=chart,
             kinds=[(kind, words) for kind, words in KINDS if kind in shown],
-            front=pareto_rows(choice),
-            table=plan_rows(choice),
-            version=choice.version,
+            front=pareto_rows(plan),
+            table=plan_rows(plan),
+            version=plan.version,
         )
     )

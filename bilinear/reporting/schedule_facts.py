@@ -8,7 +8,7 @@ from itertools import count
 
 from bilinear.analysis.identity import schedule_hash
 from bilinear.ir.schedule import AnySchedule, LinearStage, ProductStage, ScaledSchedule, Schedule, Stage
-from bilinear.lowering.place import make_plan
+from bilinear.lowering.place import place_schedule
 from bilinear.reporting.product_sums import product_sums
 from bilinear.verify.facts import BlockState, OperandFate, ScheduleCosts, ShapeConditions, StageFact
 from bilinear.verify.schedule import ScheduleProof
@@ -170,4 +170,4 @@ def _sums_traffic(schedule: Schedule) -> float:
 def _workspace(schedule: Schedule) -> float:
     """The buffer of all workspaces in units of N*N, for an N that needs no rounding."""
     size = 64 * schedule.m * schedule.k * schedule.n
-    return make_plan(schedule, size, size, size, 8).workspace_elements / size**2
+    return place_schedule(schedule, size, size, size, 8).workspace_elements / size**2

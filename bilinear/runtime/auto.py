@@ -13,10 +13,11 @@ import numpy as np
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.planner.choice import Choice, Problem
-from bilinear.planner.choose import make_choice, pinned_choice
+from bilinear.planner.choose import make_plan, pinned_plan
 from bilinear.planner.device import Device, device_named, load_device
 from bilinear.planner.model import is_aligned
+from bilinear.planner.plan import Plan
+from bilinear.planner.problem import Problem
 from bilinear.runtime.safety import has_gaps, is_by_column, lies_evenly, shares_memory
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def plan(
     explain: bool = False,
     levels: Sequence[str] | None = None,
     accumulate: bool = False,
-) -> Choice:
+) -> Plan:
     """The plan for C (m x n) = A (m x k) * B (k x n): what `matmul(..., plan=...)` runs, and why each alternative lost.
 
     `device` is a shipped description's name, a file of `bilinear tune`, or a `Device`; by default that of the current GPU, on which a plan
@@ -58,7 +59,7 @@ def plan(
     if levels is not None and (isinstance(levels, str) or not isinstance(levels, Sequence)):
         raise fail("E543", f"levels={levels!r} names no algorithms", 'give them as ("winograd_depth_first", "winograd")')
     if levels is not None:
-        return pinned_choice(problem, known, tuple(levels))
+        return pinned_plan(problem, known, tuple(levels))
     return _chosen(problem, known, explain, gpu_here() if device is None else None)
 
 
@@ -126,7 +127,7 @@ def _described(named: str, index: int) -> Device | None:
     return device
 
 
-def choice_for(a: Any, b: Any, out: Any, dtype: Any, inputs: str, budget: int | None, accumulate: bool = False) -> Choice | None:
+def plan_for_arrays(a: Any, b: Any, out: Any, dtype: Any, inputs: str, budget: int | None, accumulate: bool = False) -> Plan | None:
     """What runs for these arrays on the current GPU: what was found for them by timing, else what the model chooses.
 
     None (the library) where nothing is known or nothing else can run.
@@ -150,7 +151,7 @@ def problem_of(a: Any, b: Any, out: Any, inputs: str, budget: int | None, accumu
 
 
 @lru_cache(maxsize=1024)
-def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int] | None) -> Choice:
+def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int] | None) -> Plan:
     """What was found for a problem by timing on such a GPU, else what the model chooses."""
     if gpu is not None:
         from bilinear.planner.kept_plans import kept_plan
@@ -158,16 +159,16 @@ def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int
         kept = kept_plan(problem, *gpu)
         if kept is not None:
             return kept
-    return make_choice(problem, device, explain)
+    return make_plan(problem, device, explain)
 
 
 @lru_cache(maxsize=1024)
-def _logged(problem: Problem, device: Device, gpu: tuple[str, int] | None) -> Choice:
-    """The choice, told once."""
-    choice = _chosen(problem, device, False, gpu)
-    shape, chosen = f"{problem.m} x {problem.k} x {problem.n}", choice.chosen
+def _logged(problem: Problem, device: Device, gpu: tuple[str, int] | None) -> Plan:
+    """The plan, told once."""
+    plan = _chosen(problem, device, False, gpu)
+    shape, chosen = f"{problem.m} x {problem.k} x {problem.n}", plan.chosen
     _log().info("auto, %s of %s on %s: %s (%s)", shape, problem.dtype, device.name, chosen.name, chosen.why)
-    return choice
+    return plan
 
 
 def budget_and_buffer(workspace: Any) -> tuple[int | None, Any]:
@@ -188,15 +189,15 @@ def over_budget(name: str, needed: int, allowed: int) -> BilinearError:
     return fail("E535", f"{name} needs {needed} bytes of workspace, {allowed} are allowed", "use fewer levels, algorithm='auto', or msmes")
 
 
-def check_plan_options(plan: Choice, algorithm: Any, levels: Any, inputs: str) -> None:
+def check_plan_options(plan: Plan, algorithm: Any, levels: Any, inputs: str) -> None:
     """Refuse options that a plan has already settled (E544)."""
-    if not isinstance(plan, Choice):
+    if not isinstance(plan, Plan):
         raise fail("E544", f"plan is a {type(plan).__name__}, not what bilinear.plan gives", "make one with bilinear.plan or load_plan")
     if algorithm != "auto" or levels != "auto" or inputs not in ("preserve", plan.chosen.promise):
         raise fail("E544", "a plan has its own algorithm, levels and promise of the inputs", "leave these options out")
 
 
-def check_plan_fits(plan: Choice, a: Any, b: Any, dtype: Any) -> None:
+def check_plan_fits(plan: Plan, a: Any, b: Any, dtype: Any) -> None:
     """Refuse a plan for another problem (E544)."""
     p = plan.problem
     given = (a.shape[-2] if a.ndim > 1 else 1, a.shape[-1], b.shape[-1] if b.ndim > 1 else 1)

@@ -11,13 +11,13 @@ import numpy as np
 from bilinear.backends.newest import keep
 from bilinear.errors import BilinearError
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.placement import Plan
+from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
-from bilinear.planner.choice import LIBRARY, Choice
+from bilinear.planner.plan import LIBRARY, Plan
 from bilinear.runtime.arrays import multiplies_itself
-from bilinear.runtime.auto import check_plan_fits, choice_for, gpu_here
+from bilinear.runtime.auto import check_plan_fits, gpu_here, plan_for_arrays
 from bilinear.runtime.problem import ArrayProblem, fit
-from bilinear.runtime.recipe import Recipe, Same, chosen_recipe, fitted_plan
+from bilinear.runtime.recipe import Recipe, Same, chosen_recipe, fitted_placement
 from bilinear.runtime.safety import is_by_column
 
 log = logging.getLogger("bilinear")
@@ -55,13 +55,13 @@ class Asked(NamedTuple):
 class Decision:
     """What runs: a recipe, or the library's multiply for some reason.
 
-    `plan` is what the recipe comes to where the operands run as they lie; None where they are converted first. Of what was chosen here
+    `placement` is what the recipe comes to where the operands run as they lie; None where they are converted first. Of what was chosen here
     (`is_automatic`) and then cannot run, nobody is told: the library's multiply runs. `library` is one of `LIBRARIES`.
     """
 
     problem: ArrayProblem
     recipe: Recipe | None
-    plan: Plan | None = None
+    placement: Placement | None = None
     is_automatic: bool = False
     library: str = LIBRARY
 
@@ -88,22 +88,22 @@ def decide(asked: Asked, a: Any, b: Any, out: Any, touches: bool) -> Decision:
 
 def _decide(asked: Asked, a: Any, b: Any, out: Any, touches: bool) -> Decision:
     problem = fit(a, b, out)
-    choice = _choice(asked, a, b, out, problem)
-    recipe = _named(asked) if choice is None else chosen_recipe(choice)
+    plan = _choice(asked, a, b, out, problem)
+    recipe = _named(asked) if plan is None else chosen_recipe(plan)
     reason = _why_library(asked, recipe, problem.dtype, a, b, out)
     if recipe is None or reason is not None:
         log.debug("matmul %s by %s of %s: the library's multiply (%s)", a.shape, b.shape, problem.dtype, reason)
-        library = choice.chosen.strategy if choice is not None and choice.is_library else LIBRARY
+        library = plan.chosen.strategy if plan is not None and plan.is_library else LIBRARY
         return Decision(problem, None, library=library)
     is_automatic = asked.is_automatic
     try:
-        plan = None if touches or not recipe.suits(out) or _is_converted(problem, a, b, out) else _plan(recipe, a, b, out)
+        placement = None if touches or not recipe.suits(out) or _is_converted(problem, a, b, out) else _placement(recipe, a, b, out)
     except BilinearError as error:
         if not is_automatic:
             raise
         log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, recipe.loaded.scheme.name, error)
         return Decision(problem, None)
-    return Decision(problem, recipe, plan, is_automatic)
+    return Decision(problem, recipe, placement, is_automatic)
 
 
 def _named(asked: Asked) -> Recipe | None:
@@ -111,14 +111,14 @@ def _named(asked: Asked) -> Recipe | None:
     return None if asked.algorithm is None else Recipe((asked.algorithm.what,), asked.levels, asked.inputs, device=asked.device)
 
 
-def _choice(asked: Asked, a: Any, b: Any, out: Any, problem: ArrayProblem) -> Choice | None:
+def _choice(asked: Asked, a: Any, b: Any, out: Any, problem: ArrayProblem) -> Plan | None:
     """The plan that is given, or what the model chooses where that is left to it."""
     if asked.plan is not None:
-        choice: Choice = asked.plan.what
-        check_plan_fits(choice, a, b, problem.dtype)
-        return choice
+        plan: Plan = asked.plan.what
+        check_plan_fits(plan, a, b, problem.dtype)
+        return plan
     if asked.is_automatic:
-        return choice_for(a, b, out, problem.dtype, asked.inputs, asked.budget, asked.accumulates)
+        return plan_for_arrays(a, b, out, problem.dtype, asked.inputs, asked.budget, asked.accumulates)
     return None
 
 
@@ -137,21 +137,21 @@ def _why_library(asked: Asked, recipe: Recipe | None, dtype: Any, *operands: Any
 
 
 def _is_converted(problem: ArrayProblem, a: Any, b: Any, out: Any) -> bool:
-    """Whether the operands are not matrices of the product's type, so that a plan can only be made when they are."""
+    """Whether the operands are not matrices of the product's type, so that a placement can only be made when they are."""
     given = [x for x in (a, b, out) if x is not None]
     return 0 in problem.shape or any(x.ndim < 2 or x.dtype != problem.dtype for x in given)
 
 
-def _plan(recipe: Recipe, a: Any, b: Any, out: Any) -> Plan:
+def _placement(recipe: Recipe, a: Any, b: Any, out: Any) -> Placement:
     writing = recipe.writing
     check_promise(writing.loaded.scheme, writing.loaded.schedule, writing.inputs)
-    return plan_for(recipe, a, b, out)
+    return placement_for(recipe, a, b, out)
 
 
-def plan_for(recipe: Recipe, a: Any, b: Any, out: Any) -> Plan:
-    """The plan of a recipe for matrices, or batches of them, of one type; `out` None, or one that does not suit, is a fresh result."""
+def placement_for(recipe: Recipe, a: Any, b: Any, out: Any) -> Placement:
+    """The placement of a recipe for matrices, or batches of them, of one type; `out` None, or one that does not suit, is a fresh result."""
     spaces = (("A", a), ("B", b), ("C", out if recipe.rest is None else None))
     by_column = frozenset(name for name, x in spaces if x is not None and is_by_column(x))
     if recipe.rest is not None and recipe.by_columns:
         by_column |= {"C"}
-    return fitted_plan(recipe, (a.shape[-2], a.shape[-1], b.shape[-1]), a.dtype, by_column)
+    return fitted_placement(recipe, (a.shape[-2], a.shape[-1], b.shape[-1]), a.dtype, by_column)

@@ -14,7 +14,7 @@ import numpy as np
 from bilinear.analysis.drift import BlockDrift, DriftBound, drift_bound
 from bilinear.backends.executor import Executor
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.ir.placement import Plan
+from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import Block
 from bilinear.runtime.recipe import Same
 from bilinear.runtime.safety import indices
@@ -32,20 +32,20 @@ def check_tolerance_option(tolerance: Any, inputs: str) -> None:
         raise fail("E532", "inputs='consume' leaves a and b undefined, within no tolerance", "use inputs='restore'")
 
 
-def check_tolerance(executor: Executor, plan: Plan, operands: tuple[Any, Any], calls: tuple[int, int], limit: float) -> None:
+def check_tolerance(executor: Executor, placement: Placement, operands: tuple[Any, Any], calls: tuple[int, int], limit: float) -> None:
     """Refuse a restoring multiply (E533) that could move an element of A or B by more than `limit` times its block's largest.
 
-    The bound is that of the plan's schedule, whatever its levels are. The operands are whole batches; `calls` says in how many products
-    of the batch each matrix of A, and of B, takes part, for it drifts in each of them. Exact types do not drift, nor does what the plan
-    never writes. One pass over the blocks; nothing is written.
+    The bound is that of the schedule, whatever its levels are. The operands are whole batches; `calls` says in how many products of the
+    batch each matrix of A, and of B, takes part, for it drifts in each of them. Exact types do not drift, nor does what is never written.
+    It takes one pass over the blocks, and writes nothing.
     """
-    if not plan.core[0] or operands[0].dtype.kind != "f" or not plan.schedule.writes_operands:
+    if not placement.core[0] or operands[0].dtype.kind != "f" or not placement.schedule.writes_operands:
         return
-    drift = _drift(Same(plan.schedule))
-    m, k, n = plan.core
+    drift = _drift(Same(placement.schedule))
+    m, k, n = placement.core
     problems = []
     for space, array, extents, count in zip("AB", operands, ((m, k), (k, n)), calls, strict=True):
-        grid = plan.schedule.space(space)
+        grid = placement.schedule.space(space)
         own = _Operand.of(drift, space, np.finfo(array.dtype), count, limit)
         core = array[..., : extents[0], : extents[1]]
         for index in indices(array.shape[:-2]):
@@ -100,7 +100,7 @@ class _Operand:
 
 @lru_cache(maxsize=64)
 def _drift(schedule: Same) -> DriftBound:
-    """The drift bound of a lowered schedule, which many plans share and which takes long to hash."""
+    """The drift bound of a lowered schedule, which many placements share and which takes long to hash."""
     return drift_bound(schedule.what)
 
 

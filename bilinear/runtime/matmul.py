@@ -17,19 +17,19 @@ from bilinear.backends.executor import Executor, allocate_workspace, execute
 from bilinear.backends.factor import check_object_factors, check_scaling, factor
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
-from bilinear.ir.placement import INPUTS, Plan
+from bilinear.ir.placement import INPUTS, Placement
 from bilinear.lowering.prepare import check_promise
-from bilinear.planner.choice import CUBLAS, LIBRARY, Choice
+from bilinear.planner.plan import CUBLAS, LIBRARY, Plan
 from bilinear.runtime import auto
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
 from bilinear.runtime.auto import budget_and_buffer, check_plan_options, over_budget
-from bilinear.runtime.decide import Asked, Decision, decide, plan_for
+from bilinear.runtime.decide import Asked, Decision, decide, placement_for
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.magnitudes import check_tolerance, check_tolerance_option
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.problem import ArrayProblem
 from bilinear.runtime.recipe import Recipe, Same, largest_scaling
-from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlanRepeat, Reaches, keep_repeat, key_of, repeated
+from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlacementRepeat, Reaches, keep_repeat, key_of, repeated
 from bilinear.runtime.safety import check_writable_inputs, indices, is_writable, shares_memory
 from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
 
@@ -51,7 +51,7 @@ def matmul(
     inputs: Literal["preserve", "restore", "consume"] = "preserve",
     workspace: Any = None,
     tolerance: float | None = None,
-    plan: Choice | None = None,
+    plan: Plan | None = None,
     stream: Any = None,
 ) -> Any:
     """alpha * a @ b + beta * out, with the shapes, dtypes and batches of `numpy.matmul`.
@@ -146,7 +146,7 @@ class _Request(NamedTuple):
     budget: int | None = None
     workspace: Any = None
     tolerance: float | None = None
-    plan: Choice | None = None
+    plan: Plan | None = None
     key: Key | None = None
 
     def multiply(self, a: Any, b: Any, out: Any) -> Any:
@@ -165,7 +165,7 @@ class _Request(NamedTuple):
             return result
         result = self.kind.module.empty(decision.problem.shape, decision.problem.dtype) if out is None else out
         try:
-            self.by_schedule(decision.problem, decision.recipe, decision.plan, a, b, result)
+            self.by_schedule(decision.problem, decision.recipe, decision.placement, a, b, result)
         except (BilinearError, MemoryError) as error:  # raised before anything is written, but where A and B were consumed
             if not decision.is_automatic or (isinstance(error, MemoryError) and decision.recipe.promise == "consume"):
                 raise
@@ -176,18 +176,18 @@ class _Request(NamedTuple):
         return result
 
     def keep(self, decision: Decision, a: Any, b: Any, out: Any) -> None:
-        """Keep what ran to be repeated: the library's multiply, or a plan on three matrices as they lie."""
+        """Keep what ran to be repeated: the library's multiply, or a placement on three matrices as they lie."""
         if self.key is None or repeated(self.key) is not None:
             return
-        problem, recipe, plan = decision.problem, decision.recipe, decision.plan
+        problem, recipe, placement = decision.problem, decision.recipe, decision.placement
         if recipe is None:
             multiply = multiply_of(a, b, out, decision.library) if self.alpha != 0 else None
             known = self.kind.module, problem, Reaches(a, b, out)
             keep_repeat(self.key, CupyRepeat(*known) if multiply is None else LibraryRepeat(*known, multiply))
-        elif plan is not None and a.ndim == b.ndim == out.ndim == 2 and self.adds_with(plan):
+        elif placement is not None and a.ndim == b.ndim == out.ndim == 2 and self.adds_with(placement):
             executor = _cuda_executor()
-            bound = executor.bind(plan, a, b, out) if plan.rest is None else None
-            keep_repeat(self.key, PlanRepeat(executor, problem, plan, recipe.promise, bound, Reaches(a, b, out)))
+            bound = executor.bind(placement, a, b, out) if placement.rest is None else None
+            keep_repeat(self.key, PlacementRepeat(executor, problem, placement, recipe.promise, bound, Reaches(a, b, out)))
 
     def asked(self) -> Asked:
         """What decides, beside the operands, what runs."""
@@ -240,8 +240,8 @@ class _Request(NamedTuple):
             _accumulate(out, product if self.alpha == 1 else alpha * product, beta)
         return out
 
-    def by_schedule(self, problem: ArrayProblem, recipe: Recipe, plan: Plan | None, a: Any, b: Any, out: Any) -> None:
-        """Run a plan on every matrix of the batch; without one, make one for the operands as matrices of the product's type.
+    def by_schedule(self, problem: ArrayProblem, recipe: Recipe, placement: Placement | None, a: Any, b: Any, out: Any) -> None:
+        """Run a placement on every matrix of the batch; without one, make one for the operands as matrices of the product's type.
 
         Aside where `out` has another dtype or overlaps an operand, or where the schedule cannot add to it.
         """
@@ -253,21 +253,21 @@ class _Request(NamedTuple):
             self.check_capture(recipe, left.dtype == right.dtype == dtype)
         if recipe.promise != "preserve":
             self.check_in_place(executor, recipe, left, right, target)
-        if plan is None or not self.adds_with(plan):
+        if placement is None or not self.adds_with(placement):
             left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
             aside = target.dtype != dtype or _touches(target, left, right) or not recipe.suits(target)
             if not aside and target.size:
-                aside = not self.adds_with(plan_for(recipe, left, right, target))
-            plan = plan_for(recipe, left, right, None if aside else target) if target.size else None
-        if is_captured and plan is not None:
-            self.check_captured_plan(plan, aside)
-        if plan is not None:
-            check_scaling(alpha, largest_scaling(plan), dtype)
-            self.check_budget(plan, dtype.itemsize, target.size if aside else 0)
-        is_by_columns = plan is not None and "C" in plan.column_major
+                aside = not self.adds_with(placement_for(recipe, left, right, target))
+            placement = placement_for(recipe, left, right, None if aside else target) if target.size else None
+        if is_captured and placement is not None:
+            self.check_captured_placement(placement, aside)
+        if placement is not None:
+            check_scaling(alpha, largest_scaling(placement), dtype)
+            self.check_budget(placement, dtype.itemsize, target.size if aside else 0)
+        is_by_columns = placement is not None and "C" in placement.column_major
         result = _fresh(self.kind.module, target.shape, dtype, is_by_columns) if aside else target
-        if plan is not None:
-            self.run_all(executor, plan, left, right, result, alpha, 0 if aside else beta)
+        if placement is not None:
+            self.run_all(executor, placement, left, right, result, alpha, 0 if aside else beta)
         if aside:
             _accumulate(target, result, beta)
 
@@ -279,45 +279,45 @@ class _Request(NamedTuple):
         if not is_of_one_type:
             raise not_captured("operands would be converted in memory of the pool", "give a, b and out of one dtype")
 
-    def check_captured_plan(self, plan: Plan, aside: bool) -> None:
-        """The same of a plan: a result aside from `out`, and a workspace that is not the caller's."""
+    def check_captured_placement(self, placement: Placement, aside: bool) -> None:
+        """The same of a placement: a result aside from `out`, and a workspace that is not the caller's."""
         if aside:
             hint = "give out of the operands' dtype, apart from them, by rows, and beta=0"
             raise not_captured("the result would be made aside, in memory of the pool", hint)
-        if plan.allocated_elements and self.workspace is None:
+        if placement.allocated_elements and self.workspace is None:
             hint = "give workspace=, an array that lives as long as the graph"
             raise not_captured("the workspace would be memory of the pool, which others get after this call", hint)
 
-    def adds_with(self, plan: Plan) -> bool:
-        """Whether a plan can add to a result where that is asked for: some overwrite it."""
-        return not (plan.overwrites and self.beta != 0)
+    def adds_with(self, placement: Placement) -> bool:
+        """Whether a placement can add to a result where that is asked for: some overwrite it."""
+        return not (placement.overwrites and self.beta != 0)
 
-    def check_budget(self, plan: Plan, itemsize: int, aside: int = 0) -> None:
-        """Refuse (E535) a plan whose workspace, with so many elements of a result aside from `out`, is more than is allowed."""
-        needed = (plan.allocated_elements + aside) * itemsize
-        log.debug("%s: workspace of %d bytes", plan.schedule.name, needed)
+    def check_budget(self, placement: Placement, itemsize: int, aside: int = 0) -> None:
+        """Refuse (E535) a placement whose workspace, with so many elements of a result aside from `out`, is more than is allowed."""
+        needed = (placement.allocated_elements + aside) * itemsize
+        log.debug("%s: workspace of %d bytes", placement.schedule.name, needed)
         if self.budget is not None and needed > self.budget:
-            raise over_budget(plan.schedule.name + (", with a result aside from out," if aside else ""), needed, self.budget)
+            raise over_budget(placement.schedule.name + (", with a result aside from out," if aside else ""), needed, self.budget)
 
-    def run_all(self, executor: Executor, plan: Plan, left: Any, right: Any, result: Any, alpha: Any, beta: Any) -> None:
-        """The same plan, in the same workspace, for every matrix of the batch."""
-        own = self.workspace is None or not plan.allocated_elements
-        workspace = allocate_workspace(executor, plan, result) if own else self.given_workspace(plan, left, right, result)
+    def run_all(self, executor: Executor, placement: Placement, left: Any, right: Any, result: Any, alpha: Any, beta: Any) -> None:
+        """The same placement, in the same workspace, for every matrix of the batch."""
+        own = self.workspace is None or not placement.allocated_elements
+        workspace = allocate_workspace(executor, placement, result) if own else self.given_workspace(placement, left, right, result)
         if left.ndim == right.ndim == result.ndim == 2:
-            execute(executor, plan, left, right, result, alpha, beta, workspace)
+            execute(executor, placement, left, right, result, alpha, beta, workspace)
             return
         for index in indices(result.shape[:-2]):
-            execute(executor, plan, _matrix(left, index), _matrix(right, index), result[index], alpha, beta, workspace)
+            execute(executor, placement, _matrix(left, index), _matrix(right, index), result[index], alpha, beta, workspace)
 
-    def given_workspace(self, plan: Plan, left: Any, right: Any, result: Any) -> Any:
+    def given_workspace(self, placement: Placement, left: Any, right: Any, result: Any) -> Any:
         """The caller's buffer as elements of the result's type; refused (E529) where it cannot serve."""
-        buffer, needed = self.workspace, plan.allocated_elements * result.dtype.itemsize
+        buffer, needed = self.workspace, placement.allocated_elements * result.dtype.itemsize
         if not isinstance(buffer, self.kind.module.ndarray) or buffer.ndim != 1 or not buffer.flags.c_contiguous or not is_writable(buffer):
             message = "workspace is no writable, contiguous, one-dimensional array of the operands' kind"
             raise fail("E529", message, f"give one of {needed} bytes")
         if buffer.dtype != result.dtype and (buffer.dtype.hasobject or result.dtype.hasobject):
             message = f"workspace holds {buffer.dtype}, and what it has to hold is {result.dtype}"
-            raise fail("E529", message, f"give {plan.allocated_elements} elements of {result.dtype}")
+            raise fail("E529", message, f"give {placement.allocated_elements} elements of {result.dtype}")
         if buffer.nbytes < needed or any(shares_memory(buffer, x) for x in (left, right, result)):
             raise fail("E529", f"workspace has {buffer.nbytes} bytes, {needed} are needed, apart from a, b and out", "give a larger buffer")
         return buffer if buffer.dtype == result.dtype else buffer.view(np.uint8)[:needed].view(result.dtype)
@@ -340,8 +340,8 @@ class _Request(NamedTuple):
             return
         products = prod(target.shape[:-2])
         calls = products // max(1, prod(left.shape[:-2])), products // max(1, prod(right.shape[:-2]))
-        for plan, operands in operands_of(plan_for(recipe, left, right, target), left, right):
-            check_tolerance(executor, plan, operands, calls, float(self.tolerance or 0))
+        for placement, operands in operands_of(placement_for(recipe, left, right, target), left, right):
+            check_tolerance(executor, placement, operands, calls, float(self.tolerance or 0))
 
 
 def _fresh(xp: Any, shape: tuple[int, ...], dtype: Any, by_columns: bool) -> Any:

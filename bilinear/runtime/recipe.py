@@ -1,4 +1,4 @@
-"""Fitted: the plan of a proved algorithm for arrays of some shape, made once and found again in microseconds."""
+"""Recipes: the placement of a proved algorithm for arrays of some shape, made once and found again in microseconds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.number import to_float
-from bilinear.ir.placement import Plan
+from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import ProductStage
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.coefficients import coefficients_of, require_elements
-from bilinear.lowering.place import borrowing, choose_levels, make_plan
+from bilinear.lowering.place import borrowing, choose_levels, place_schedule
 from bilinear.lowering.prepare import Level, prepare, prepare_levels
-from bilinear.planner.choice import Candidate, Choice, Part
 from bilinear.planner.model import fastest_tile, profile_of
+from bilinear.planner.plan import Candidate, Panel, Plan
 from bilinear.planner.plan_files import check_same
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime.safety import has_gaps, is_by_column
@@ -77,24 +77,24 @@ class Recipe:
         return self.algorithms[0]
 
 
-def chosen_recipe(choice: Choice) -> Recipe | None:
-    """What a choice chose, None for the library's multiply. Raises `BilinearError` (E546) where that is not what was planned."""
-    if choice.is_library:
+def chosen_recipe(plan: Plan) -> Recipe | None:
+    """What a plan chose, None for the library's multiply. Raises `BilinearError` (E546) where that is not what was planned."""
+    if plan.is_library:
         return None
-    check_same(choice, "this plan")
-    recipe, left, by_columns = None, 0, "C" in choice.problem.column_major
-    for part in reversed(choice.chosen.rest):
+    check_same(plan, "this plan")
+    recipe, left, by_columns = None, 0, "C" in plan.problem.column_major
+    for part in reversed(plan.chosen.rest):
         recipe, left = _recipe(part, recipe, left, by_columns), left + part.extent
-    return _recipe(choice.chosen, recipe, left, by_columns)
+    return _recipe(plan.chosen, recipe, left, by_columns)
 
 
-def _recipe(part: Candidate | Part, rest: Recipe | None, left: int, by_columns: bool) -> Recipe:
+def _recipe(part: Candidate | Panel, rest: Recipe | None, left: int, by_columns: bool) -> Recipe:
     same = part.levels[:1] if len(set(part.levels)) == 1 else part.levels
     return Recipe(tuple(map(algorithm_named, same)), len(part.levels), part.inputs, part.tile, rest, left, by_columns)
 
 
-def fitted_plan(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, by_column: frozenset[str] = frozenset()) -> Plan:
-    """The plan of a recipe for an m x k by k x n multiply of a NumPy dtype, proved and fit for the dtype's numbers.
+def fitted_placement(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, by_column: frozenset[str] = frozenset()) -> Placement:
+    """The placement of a recipe for an m x k by k x n multiply of a NumPy dtype, proved and fit for the dtype's numbers.
 
     `by_column` names the operands whose columns are contiguous. Raises `BilinearError` where a proof fails, the dtype cannot hold a
     coefficient, or parts are not those of this multiply (E543).
@@ -106,12 +106,12 @@ def fitted_plan(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, by_co
     own, later = ((m, k, n - left), (m, k, left)) if "C" in by_column else ((m - left, k, n), (left, k, n))
     same = tuple(map(Same, recipe.algorithms))
     first = _fitted(same, recipe.levels, recipe.inputs, own, dtype, by_column, recipe.tile, recipe.device)
-    return first if recipe.rest is None else _joined(Same(first), Same(fitted_plan(recipe.rest, later, dtype, by_column)))
+    return first if recipe.rest is None else _joined(Same(first), Same(fitted_placement(recipe.rest, later, dtype, by_column)))
 
 
-def largest_scaling(plan: Plan) -> float:
-    """The largest magnitude of a coefficient that a product of a plan is multiplied by, beside alpha."""
-    return max(_largest_scaling(Same(own.schedule)) for own in plan.chain)
+def largest_scaling(placement: Placement) -> float:
+    """The largest magnitude of a coefficient that a product of a placement is multiplied by, beside alpha."""
+    return max(_largest_scaling(Same(own.schedule)) for own in placement.chain)
 
 
 @lru_cache(maxsize=256)
@@ -121,7 +121,7 @@ def _largest_scaling(schedule: Same) -> float:
 
 
 @lru_cache(maxsize=256)
-def _joined(first: Same, rest: Same) -> Plan:
+def _joined(first: Same, rest: Same) -> Placement:
     return borrowing(first.what, rest.what)
 
 
@@ -135,13 +135,13 @@ def _fitted(
     by_column: frozenset[str],
     tile: str,
     device: Same | None,
-) -> Plan:
+) -> Placement:
     each = tuple(Level(same.what.scheme, same.what.schedule) for same in algorithms)
     scheme, own = each[0].scheme, each[0].schedule
     depth = max(1, choose_levels(scheme, *extents)) if levels == "auto" else int(levels)
     schedule = prepare(scheme, own, depth, inputs).schedule if len(each) == 1 else prepare_levels(each, inputs)
     require_elements(scheme, coefficients_of(schedule), str(dtype), dtype.kind)
-    plan = make_plan(schedule, *extents, dtype.itemsize, by_column, tile=tile)
+    placement = place_schedule(schedule, *extents, dtype.itemsize, by_column, tile=tile)
     if device is None:
-        return plan
-    return replace(plan, tile=fastest_tile(profile_of(schedule), plan, str(dtype), device.what)[1])
+        return placement
+    return replace(placement, tile=fastest_tile(profile_of(schedule), placement, str(dtype), device.what)[1])

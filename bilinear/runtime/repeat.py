@@ -11,7 +11,7 @@ from bilinear.backends.cublas import Multiply
 from bilinear.backends.executor import execute, parts_of, run_parts
 from bilinear.backends.factor import check_scaling, factor
 from bilinear.backends.newest import keep
-from bilinear.ir.placement import Plan
+from bilinear.ir.placement import Placement
 from bilinear.runtime.environment import DEVICE, USE_LIBRARY, uses_library, value_of
 from bilinear.runtime.problem import ArrayProblem
 from bilinear.runtime.recipe import Same, largest_scaling
@@ -116,20 +116,20 @@ class CupyRepeat:
         return self._module.matmul(a, b, out=out)
 
 
-class PlanRepeat:
-    """A plan for three matrices of its own type and of known layouts, on one device."""
+class PlacementRepeat:
+    """A placement for three matrices of its own type and of known layouts, on one device."""
 
     def __init__(
-        self, executor: CudaExecutor, problem: ArrayProblem, plan: Plan, inputs: str, bound: Bound | None, reaches: Reaches
+        self, executor: CudaExecutor, problem: ArrayProblem, placement: Placement, inputs: str, bound: Bound | None, reaches: Reaches
     ) -> None:
-        """`bound` are the plan's launches; None for a chain, whose are found plan by plan."""
+        """`bound` are the placement's launches; None for a chain, whose are found placement by placement."""
         self._executor = executor
         self._problem = problem
-        self._plan = plan
-        self._parts = parts_of(plan)
-        self._elements = plan.allocated_elements
+        self._plan = placement
+        self._parts = parts_of(placement)
+        self._elements = placement.allocated_elements
         self._bound = bound
-        self._largest = largest_scaling(plan)
+        self._largest = largest_scaling(placement)
         self._reaches = reaches
         self._writes_inputs = inputs != "preserve"
         self._scans = inputs == "restore"
@@ -139,9 +139,9 @@ class PlanRepeat:
         """alpha * a @ b + beta * out; None, with nothing written, where a longer look must tell what happens.
 
         That is where arrays may overlap, A or B have an Inf or a NaN that would not be given back, memory is short, or the stream is
-        captured and there is no out, or the plan needs more than launches.
+        captured and there is no out, or the placement needs more than launches.
         """
-        executor, plan, dtype = self._executor, self._plan, self._problem.dtype
+        executor, placement, dtype = self._executor, self._plan, self._problem.dtype
         left, right, target = a.data.ptr, b.data.ptr, 0 if out is None else out.data.ptr
         if self._reaches.may_overlap(left, right, target, self._writes_inputs) or ((self._needs_more or out is None) and is_captured()):
             return None
@@ -158,15 +158,15 @@ class PlanRepeat:
         if self._largest > 1:
             check_scaling(factors[0], self._largest, dtype)
         if self._bound is None:
-            execute(executor, plan, a, b, out, *factors, buffer)
+            execute(executor, placement, a, b, out, *factors, buffer)
             return out
         bases = left, right, target, 0 if buffer is None else buffer.data.ptr
         ready = self._bound.ready(bases, *factors, executor.stream())
-        run_parts(executor, plan, self._parts, (a, b, out, buffer), ready)
+        run_parts(executor, placement, self._parts, (a, b, out, buffer), ready)
         return out
 
 
-Repeat = PlanRepeat | LibraryRepeat | CupyRepeat
+Repeat = PlacementRepeat | LibraryRepeat | CupyRepeat
 
 _repeats: dict[Key, Repeat] = {}
 

@@ -17,9 +17,9 @@ from bilinear.backends import cuda_executor
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError
 from bilinear.planner import choose
-from bilinear.planner.choice import Problem
-from bilinear.planner.choose import make_choice
+from bilinear.planner.choose import make_plan
 from bilinear.planner.device import load_device
+from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
 from bilinear.runtime import auto, decide
 
@@ -340,7 +340,7 @@ def test_auto_is_what_can_be_captured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(choose, "LEAST_BLOCK", 4)
     monkeypatch.setattr(choose, "ways", lambda problem: (Way(("winograd",)),))
     monkeypatch.setattr(auto, "_described", lambda named, index: h200.with_rates("float64", replace(h200.rates("float64"), library=slow)))
-    for cached in (make_choice, auto._chosen, auto._logged):
+    for cached in (make_plan, auto._chosen, auto._logged):
         cached.cache_clear()
     (x, y, _), (a, b, c) = operands(8, EVEN)
     for is_capturing in (False, True, False):
@@ -354,7 +354,7 @@ def test_auto_is_what_can_be_captured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch)
             bilinear.matmul(a, b, c)
         np.testing.assert_array_equal(c.host, x @ y)
         assert gpu.launches and not gpu.library
-    for cached in (make_choice, auto._chosen, auto._logged):
+    for cached in (make_plan, auto._chosen, auto._logged):
         cached.cache_clear()
 
 
@@ -363,10 +363,10 @@ def test_plans_and_the_model_decide_as_before(gpu: Gpu, monkeypatch: pytest.Monk
     h200, slow = load_device("h200"), ((1.0, 1e-9),)
     slow_library = h200.with_rates("float64", replace(h200.rates("float64"), library=slow))
     monkeypatch.setattr(choose, "LEAST_BLOCK", 4)
-    make_choice.cache_clear()
+    make_plan.cache_clear()
     try:
         (x, y, _), (a, b, c) = operands(6, EVEN)
-        plan = make_choice(Problem(*EVEN), slow_library)
+        plan = make_plan(Problem(*EVEN), slow_library)
         assert not plan.is_library
         known = {"": None, "h200": h200, "slow": slow_library}
         monkeypatch.setattr(auto, "_described", lambda named, index: known[named])
@@ -380,4 +380,4 @@ def test_plans_and_the_model_decide_as_before(gpu: Gpu, monkeypatch: pytest.Monk
                 np.testing.assert_array_equal(c.host, x @ y)
                 assert (bool(gpu.launches), gpu.library) == (bool(runs), 1 - runs)
     finally:
-        make_choice.cache_clear()
+        make_plan.cache_clear()

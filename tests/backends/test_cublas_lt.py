@@ -23,10 +23,11 @@ from bilinear.backends import cublas_lt
 from bilinear.backends.cublas import DEEP, DOTS, FEW, LONG, MEDIUM_SUM, MOST_EVEN, SHORT_SUM, SOME, WIDE, suits_lt
 from bilinear.backends.gemm import Gemm
 from bilinear.errors import BilinearError
-from bilinear.planner.choice import LIBRARIES, LIBRARY, Candidate, Problem
-from bilinear.planner.choose import timed_choice
+from bilinear.planner.choose import timed_plan
 from bilinear.planner.device import load_device
 from bilinear.planner.kept_plans import keep_plan
+from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate
+from bilinear.planner.problem import Problem
 from bilinear.runtime import auto, repeat
 
 REFUSED = 15
@@ -239,7 +240,7 @@ def test_all_else_goes_to_cublas(gpu: Gpu) -> None:
 def test_a_plan_may_name_the_library(library: str, dtype: str, gpu: Gpu) -> None:
     """First and repeated; rules take cublasLt for the floats and cuBLAS for the doubles."""
     named = Candidate((), "preserve", library, 1.0)
-    plan = timed_choice(Problem(5, 3, 4, dtype, lies_evenly=False), load_device("h200"), (named, Candidate((), "preserve", LIBRARY, 2.0)))
+    plan = timed_plan(Problem(5, 3, 4, dtype, lies_evenly=False), load_device("h200"), (named, Candidate((), "preserve", LIBRARY, 2.0)))
     for seed in range(3):
         (x, y, z), (a, b, c) = operands(seed, dtype)
         bilinear.matmul(a, b, c, plan=plan, alpha=2, beta=-1)
@@ -258,7 +259,7 @@ def test_auto_runs_a_library_that_was_kept(library: str, gpu: Gpu, monkeypatch: 
     other = Candidate((), "preserve", LIBRARY, 2.0)
     for dtype in ("float32", "float64"):
         problem = Problem(5, 3, 4, dtype, lies_evenly=False)
-        keep_plan(timed_choice(problem, here, (Candidate((), "preserve", library, 1.0), other)), driver)
+        keep_plan(timed_plan(problem, here, (Candidate((), "preserve", library, 1.0), other)), driver)
     for cached in (auto._chosen, auto._logged):
         cached.cache_clear()
     for dtype in ("float32", "float64"):

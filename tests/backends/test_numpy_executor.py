@@ -15,7 +15,7 @@ from bilinear.backends.numpy_executor import NumpyExecutor, _tile_count, _tiles_
 from bilinear.backends.workers import MOST_WORKERS, share
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, rational
-from bilinear.ir.placement import Plan
+from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Schedule
 
 COEFFICIENTS: st.SearchStrategy[Coefficient] = st.sampled_from([1, -1, 1, -1, 2, -3, Fraction(1, 2)])
@@ -48,7 +48,7 @@ def test_a_linear_stage_reads_before_it_writes(block_map: BlockMap, layout: str,
     spaces = {name: laid_out(array, layout) for name, array in whole.items()}
     stage = LinearStage((block_map,))
     schedule = Schedule("stage", "stage", GRID, GRID, GRID, (stage,), in_place=True)
-    plan = Plan(schedule, extent, extent, extent, (extent, extent, extent), (), (), 0)
+    plan = Placement(schedule, extent, extent, extent, (extent, extent, extent), (), (), 0)
     (step,) = NumpyExecutor().steps(plan, (stage,), spaces, 5, beta)
     step()
 

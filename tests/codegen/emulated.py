@@ -18,7 +18,7 @@ from bilinear.codegen.render import render
 from bilinear.emulator import Module, Order, compile_on_cpu
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import Argument, Kernel, Launch
-from bilinear.ir.placement import Plan
+from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import Schedule, Stage
 
 Step = Callable[[], None]
@@ -55,7 +55,7 @@ class EmulatedExecutor:
     def allocate(self, elements: int, like: Any) -> Any:
         return np.full(elements, np.nan, like.dtype)
 
-    def steps(self, plan: Plan, stages: tuple[Stage, ...], spaces: dict[str, Any], alpha: Any, beta: Any) -> list[Step]:
+    def steps(self, plan: Placement, stages: tuple[Stage, ...], spaces: dict[str, Any], alpha: Any, beta: Any) -> list[Step]:
         dtype = spaces["C"].dtype
         values = launch_values(plan, spaces, dtype.type(alpha), dtype.type(beta), address)
         schedule = plan.schedule if stages is plan.schedule.stages else replace(plan.schedule, stages=stages)
@@ -72,7 +72,7 @@ class EmulatedExecutor:
 
         return run
 
-    def ready(self, plan: Plan, a: Any, b: Any, c: Any, buffer: Any, alpha: Any, beta: Any) -> AbstractContextManager[Sequence[Step]]:
+    def ready(self, plan: Placement, a: Any, b: Any, c: Any, buffer: Any, alpha: Any, beta: Any) -> AbstractContextManager[Sequence[Step]]:
         return ready_on_views(self, plan, a, b, c, buffer, alpha, beta)
 
     def wait(self) -> None:

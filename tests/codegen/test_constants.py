@@ -24,7 +24,7 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.number import nearest
-from bilinear.lowering.place import make_plan
+from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
 
 INTEGERS = [2**24, 2**24 + 1, 2**24 + 3, 2**53, 2**53 + 1, 2**62 - 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64, 2**64 + 2**40, 2**126, 2**127 - 1]
@@ -87,7 +87,7 @@ def test_kernels_and_numpy_multiply_by_the_same_numbers(value: int, dtype: str, 
     loaded = load(scaled(tmp_path, str(value), f"{'-' if value < 0 else ''}1/{abs(value)}"))
     schedule = prepare(loaded.scheme, loaded.schedule, 1, "preserve").schedule
     a, b, c = np.ones((3, 1), dtype), np.ones((1, 5), dtype), np.full((3, 5), np.nan, dtype)
-    execute(EmulatedExecutor(), make_plan(schedule, 3, 1, 5, a.itemsize), a, b, c, 1, 0)
+    execute(EmulatedExecutor(), place_schedule(schedule, 3, 1, 5, a.itemsize), a, b, c, 1, 0)
     kind = np.dtype(dtype).type
     wanted = kind(rounded(Fraction(1, value), dtype)) * kind(rounded(Fraction(value), dtype))
     assert (c == wanted).all() and abs(wanted - 1) <= 2 * np.finfo(dtype).eps

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bilinear.backends.executor import lay_out
 from bilinear.frontend import load
-from bilinear.ir.placement import Plan
+from bilinear.ir.placement import Placement
 from bilinear.lowering.layout import ALIGNMENT
-from bilinear.lowering.place import PEELED_FROM, SMALLEST_BLOCK, choose_levels, core_of, make_plan
+from bilinear.lowering.place import PEELED_FROM, SMALLEST_BLOCK, choose_levels, core_of, place_schedule
 from bilinear.lowering.prepare import prepare
 
 SCHEDULES = [
@@ -31,7 +31,7 @@ COLUMNS = st.sets(st.sampled_from("ABC")).map(frozenset)
 
 @given(schedule=st.sampled_from(SCHEDULES), m=SIDES, k=SIDES, n=SIDES)
 def test_core_and_strips_cover_every_product_once(schedule: Any, m: int, k: int, n: int) -> None:
-    plan = make_plan(schedule, m, k, n, 8)
+    plan = place_schedule(schedule, m, k, n, 8)
     times, writes = np.zeros((m, k, n), int), np.zeros((m, n), int)
     times[: plan.core[0], : plan.core[1], : plan.core[2]] += 1
     assert all(extent % grid == 0 for extent, grid in zip(plan.core, (schedule.m, schedule.k, schedule.n), strict=True))
@@ -52,7 +52,7 @@ LARGE = st.integers(PEELED_FROM, 10_000)
 
 @given(schedule=st.sampled_from(SCHEDULES), m=LARGE, k=LARGE, n=LARGE, itemsize=st.sampled_from([4, 8, 16]))
 def test_blocks_of_large_cores_are_whole_sectors_and_the_largest_such(schedule: Any, m: int, k: int, n: int, itemsize: int) -> None:
-    plan = make_plan(schedule, m, k, n, itemsize)
+    plan = place_schedule(schedule, m, k, n, itemsize)
     assert all(extent * itemsize % 32 == 0 for extent in plan.block)
     for extent, core, parts in zip((m, k, n), plan.core, (schedule.m, schedule.k, schedule.n), strict=True):
         assert 0 <= extent - core < parts * 32 // itemsize
@@ -68,7 +68,7 @@ def test_sectors_are_not_asked_for_where_they_cost_much() -> None:
 
 @given(schedule=st.sampled_from(SCHEDULES), m=SIDES, k=SIDES, n=SIDES, itemsize=st.sampled_from([4, 8, 16]), columns=COLUMNS)
 def test_workspaces_lie_apart_aligned_in_one_buffer(schedule: Any, m: int, k: int, n: int, itemsize: int, columns: Any) -> None:
-    plan = make_plan(schedule, m, k, n, itemsize, columns)
+    plan = place_schedule(schedule, m, k, n, itemsize, columns)
     ends = [0]
     for slot in sorted(plan.slots, key=lambda slot: slot.offset):
         assert slot.offset * itemsize % ALIGNMENT == 0 and slot.leading * itemsize % 16 == 0
@@ -82,7 +82,7 @@ def test_workspaces_lie_apart_aligned_in_one_buffer(schedule: Any, m: int, k: in
     check_views(plan, itemsize)
 
 
-def check_views(plan: Plan, itemsize: int) -> None:
+def check_views(plan: Placement, itemsize: int) -> None:
     """The executor's views of the buffer share no element."""
     buffer = np.zeros(plan.workspace_elements, {4: np.float32, 8: np.float64, 16: np.complex128}[itemsize])
     a, b, c = (np.empty(shape, buffer.dtype) for shape in ((plan.m, plan.k), (plan.k, plan.n), (plan.m, plan.n)))

@@ -15,9 +15,9 @@ from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.measure import bench, bench_machine, bench_tasks
 from bilinear.measure import timing as bench_timing
 from bilinear.planner import choose
-from bilinear.planner.choice import Problem
-from bilinear.planner.choose import make_choice
+from bilinear.planner.choose import make_plan
 from bilinear.planner.device import load_device
+from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
 from bilinear.runtime import auto, decide, matmul
 from bilinear.runtime.arrays import Kind
@@ -130,7 +130,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(choose, "LEAST_BLOCK", 32)
     monkeypatch.setattr(choose, "ways", few_ways)
     monkeypatch.delenv("BILINEAR_USE_LIBRARY", raising=False)
-    for cached in (make_choice, auto._chosen, auto._logged, auto._identity, bench_timing._holder):
+    for cached in (make_plan, auto._chosen, auto._logged, auto._identity, bench_timing._holder):
         cached.cache_clear()
     decide._decisions.clear()
     return gpu

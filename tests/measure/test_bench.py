@@ -33,7 +33,7 @@ from bilinear.measure.bench_tasks import AUTO, PLANNED, Case, Task, build_ahead,
 from bilinear.measure.timing import LONGEST_HOLD, MOST_IN_A_ROW, interleaved, median_interval, queued
 from bilinear.runtime import auto
 from bilinear.runtime.matmul import matmul
-from bilinear.runtime.recipe import chosen_recipe, fitted_plan
+from bilinear.runtime.recipe import chosen_recipe, fitted_placement
 
 SMALL = (64, 65, 64)
 
@@ -500,7 +500,7 @@ def test_what_is_built_ahead_is_what_runs(levels: tuple[str, ...], dtype: str, m
     recipe = chosen_recipe(choice)
     assert recipe is not None
     bench_tasks._build((levels, inputs, dtype, choice.chosen.tile), "sm_90")
-    runs = fitted_plan(recipe, (2049, 2048, 2048), np.dtype(dtype))
+    runs = fitted_placement(recipe, (2049, 2048, 2048), np.dtype(dtype))
     assert (runs.schedule, runs.tile) in built
     strips = {(plain().schedule, strip.tile(dtype, runs.tile)) for strip in runs.strips}
     assert strips and strips <= set(built)

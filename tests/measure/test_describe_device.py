@@ -11,7 +11,7 @@ from measure.bench_gpu import pretend
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import USUAL
-from bilinear.lowering.place import make_plan
+from bilinear.lowering.place import place_schedule
 from bilinear.measure.describe_device import Facts, GpuBench, tune
 from bilinear.planner.device import TileRates, at, load_device, parse_device
 from bilinear.planner.model import (
@@ -57,7 +57,7 @@ class Pretended:
         return library_seconds(extents, dtype, self.device)
 
     def stages(self, schedule: Schedule, size: int, dtype: str, tile: str = USUAL) -> list[float]:
-        plan = make_plan(schedule, size, size, size, ELEMENTS[dtype].bytes, tile=tile)
+        plan = place_schedule(schedule, size, size, size, ELEMENTS[dtype].bytes, tile=tile)
         return list(stage_seconds(profile_of(schedule).works, plan, dtype, self.device))
 
     def copy(self, count: int) -> float:

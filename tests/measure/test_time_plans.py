@@ -28,10 +28,11 @@ from bilinear.measure import time_plans as search
 from bilinear.measure.time_plans import AT_ONCE, FEW, FINALISTS, LIBRARY_ITSELF, MOST, NEAR, ROUNDS, GpuStand, fastest
 from bilinear.planner import choose
 from bilinear.planner import kept_plans as tuned
-from bilinear.planner.choice import LIBRARIES, Candidate, Choice, Part, Problem
 from bilinear.planner.device import Device, load_device
 from bilinear.planner.kept_plans import keep_plan, kept_at, kept_description
+from bilinear.planner.plan import LIBRARIES, Candidate, Panel, Plan
 from bilinear.planner.plan_files import FORMAT, load_plan, plan_from_json, plan_json
+from bilinear.planner.problem import Problem
 from bilinear.runtime import auto, decide
 
 PROBLEM = Problem(4096, 4096, 4096)
@@ -92,7 +93,7 @@ class Table:
 LIBRARY_WAY = way_of(LIBRARY_ITSELF)
 
 
-def found_by(monkeypatch: pytest.MonkeyPatch, found: Sequence[Candidate], stand: Table, ends: float = inf) -> Choice:
+def found_by(monkeypatch: pytest.MonkeyPatch, found: Sequence[Candidate], stand: Table, ends: float = inf) -> Plan:
     """The fastest of given contenders; the time is that of the stand's clock."""
     monkeypatch.setattr(search, "contenders", lambda problem, device: tuple(found))
     monkeypatch.setattr(search, "perf_counter", lambda: stand.clock[0])
@@ -235,7 +236,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Gpu]:
     forget()
 
 
-def searched(*shapes: tuple[tuple[int, int, int], str], inputs: str = "preserve", budget: int | None = None) -> list[Choice | LeftOut]:
+def searched(*shapes: tuple[tuple[int, int, int], str], inputs: str = "preserve", budget: int | None = None) -> list[Plan | LeftOut]:
     return list(search.search(shapes, inputs, budget, HERE, 60))
 
 
@@ -244,19 +245,19 @@ def test_every_problem_gets_the_plan_that_the_clock_finds_fastest(gpu: Gpu) -> N
     shapes = [((64, 65, 64), "float64"), ((64, 64, 64), "float32")]
     odd, even = search.search(shapes, "preserve", None, HERE, 60, lambda *of: told.append(of))
     assert told == [("64x65x64 float64", 0, 2), ("64x64x64 float32", 1, 2), ("done", 2, 2)]
-    assert isinstance(odd, Choice) and odd.problem == Problem(64, 65, 64, lies_evenly=False)
-    assert isinstance(even, Choice) and even.problem == Problem(64, 64, 64, "float32")
+    assert isinstance(odd, Plan) and odd.problem == Problem(64, 65, 64, lies_evenly=False)
+    assert isinstance(even, Plan) and even.problem == Problem(64, 64, 64, "float32")
     for choice, ms in ((odd, 40.0), (even, 30.0)):  # a strip is a launch more
         assert choice.chosen.levels == ("winograd",) and choice.device == HERE.name
         assert {c.ms for c in choice.candidates if c.levels} == {ms} and {c.ms for c in choice.candidates if c.is_library} == {60.0}
         assert all(c.error is not None and 0 < c.error < 1e-1 for c in choice.candidates)
-        assert choose.make_choice(choice.problem, HERE).is_library, "which the model alone does not find"
+        assert choose.make_plan(choice.problem, HERE).is_library, "which the model alone does not find"
 
 
 def test_limits_are_kept_and_inputs_restored(gpu: Gpu) -> None:
     gpu.launch_ms = 5.0
     (choice,) = searched(((64, 64, 64), "float64"), inputs="restore", budget=0)
-    assert isinstance(choice, Choice) and choice.problem == Problem(64, 64, 64, inputs="restore", workspace=0)
+    assert isinstance(choice, Plan) and choice.problem == Problem(64, 64, 64, inputs="restore", workspace=0)
     assert {(c.levels, c.promise, c.workspace) for c in choice.candidates} == {(("msmes",), "restore", 0), ((), "preserve", 0)}
     assert (choice.chosen.levels, choice.chosen.ms) == (("msmes",), 35.0)
 
@@ -280,7 +281,7 @@ def test_where_memory_ends_the_other_problems_are_timed(gpu: Gpu, monkeypatch: p
 
     monkeypatch.setattr(gpu, "empty", empty)
     left, found = searched(((2000, 64, 64), "float64"), ((64, 64, 64), "float64"))
-    assert left == LeftOut("2000x64x64 float64", "out of memory: no room") and isinstance(found, Choice)
+    assert left == LeftOut("2000x64x64 float64", "out of memory: no room") and isinstance(found, Plan)
 
 
 @pytest.mark.parametrize(
@@ -300,7 +301,7 @@ def test_what_fails_leaves_a_problem_out_and_the_others_are_timed(
 
     monkeypatch.setattr(GpuStand, "build", fails)
     left, found = searched(((64, 64, 64), "float32"), ((64, 64, 64), "float64"))
-    assert left == LeftOut("64x64x64 float32", why) and isinstance(found, Choice)
+    assert left == LeftOut("64x64x64 float32", why) and isinstance(found, Plan)
 
 
 def test_a_plan_without_room_is_not_run(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +312,7 @@ def test_a_plan_without_room_is_not_run(gpu: Gpu, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(search, "NEAR", inf)
     gpu.launch_ms = 5.0
     (choice,) = searched(((64, 64, 64), "float64"), inputs="restore")
-    assert isinstance(choice, Choice) and {c.levels for c in choice.candidates} == {("msmes",), ()}
+    assert isinstance(choice, Plan) and {c.levels for c in choice.candidates} == {("msmes",), ()}
     assert choice.chosen.levels == ("msmes",)
 
 
@@ -333,9 +334,7 @@ def test_what_is_refused_is_not_weighed_and_what_fails_while_it_runs_ends_the_se
     monkeypatch.setattr(Timed, "steps", fails(fail("E614", "nvrtc refused it")))
     (choice,) = searched(((64, 64, 64), "float64"), inputs="restore")
     assert (
-        isinstance(choice, Choice)
-        and choice.chosen.levels == ("winograd",)
-        and {c.levels for c in choice.candidates} == {("winograd",), ()}
+        isinstance(choice, Plan) and choice.chosen.levels == ("winograd",) and {c.levels for c in choice.candidates} == {("winograd",), ()}
     )
     assert [r.levelname for r in caplog.records] == ["WARNING"] * 3 and "msmes, 1 level cannot run" in caplog.text, "in three tiles"
     monkeypatch.setattr(Timed, "steps", fails(StageError("an illegal address", (), ())))
@@ -391,16 +390,16 @@ def test_time_that_is_over_leaves_the_rest_out(gpu: Gpu, monkeypatch: pytest.Mon
     monkeypatch.setattr(search, "perf_counter", lambda: gpu.now)
     shapes = [((64, 64, 64), "float64"), ((64, 64, 64), "float32")]
     first, second = search.search(shapes, "preserve", None, HERE, 1.0)
-    assert isinstance(first, Choice) and second == LeftOut("64x64x64 float32", "the time was over")
+    assert isinstance(first, Plan) and second == LeftOut("64x64x64 float32", "the time was over")
 
 
 def test_a_problem_takes_its_share_of_the_time_that_is_left(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     now, ends = [100.0], []
 
-    def spend(problem: Problem, device: Device, stand: object, until: float) -> Choice:
+    def spend(problem: Problem, device: Device, stand: object, until: float) -> Plan:
         ends.append(until)
         now[0] += 6
-        return choose.make_choice(problem, device)
+        return choose.make_plan(problem, device)
 
     monkeypatch.setattr(search, "perf_counter", lambda: now[0])
     monkeypatch.setattr(search, "fastest", spend)
@@ -413,7 +412,7 @@ def test_short_calls_are_timed_on_the_device(gpu: Gpu, monkeypatch: pytest.Monke
         monkeypatch.setattr(search, name, value)
     gpu.library_ms, gpu.launch_ms = 0.04, 0.005
     (short,) = searched(((64, 64, 64), "float64"))
-    assert isinstance(short, Choice) and len(gpu.held) == FEW * (1 + 3 + 3) + ROUNDS * (1 + FINALISTS), "three tiles and libraries"
+    assert isinstance(short, Plan) and len(gpu.held) == FEW * (1 + 3 + 3) + ROUNDS * (1 + FINALISTS), "three tiles and libraries"
     assert [c.ms for c in short.candidates] == pytest.approx([0.015] * 3 + [0.04] * (FINALISTS - 2))
     gpu.held.clear()
     gpu.library_ms, gpu.launch_ms = 0.4, 0.5
@@ -428,7 +427,7 @@ def test_short_calls_are_timed_on_the_device(gpu: Gpu, monkeypatch: pytest.Monke
 def test_the_kernels_of_all_parts_are_built(gpu: Gpu) -> None:
     built: list[set[Any]] = []
     stand = GpuStand((64, 64, 64), "float64", "restore", None, HERE, built.append)
-    rest = (Part(16, ("classical",), "preserve", SMALL), Part(16, ("msmes",), "restore", LARGE))
+    rest = (Panel(16, ("classical",), "preserve", SMALL), Panel(16, ("msmes",), "restore", LARGE))
     chain = Candidate(("winograd_depth_first",), "preserve", "borrow", 1.0, 0, tile=LARGE, rest=rest)
     stand.build([chain, Candidate(("winograd",), "preserve", "expand", 1.0, 0), LIBRARY_ITSELF, replace(chain, rest=())])
     expected = {("winograd_depth_first",): ("preserve", LARGE), ("classical",): ("preserve", SMALL), ("msmes",): ("restore", LARGE)}
@@ -466,7 +465,7 @@ def test_the_command_keeps_what_auto_then_runs(gpu: Gpu, shell: Shell, tmp_path:
         a, b, c, before = np.ones((m, k)), np.ones((k, n)), np.empty((m, n)), gpu.now
         bilinear.matmul(a, b, c)
         assert gpu.now - before == gpu.launch_ms * launches and (c == k).all(), "the kept plan"
-        assert bilinear.plan(m, k, n) == kept != choose.make_choice(kept.problem, HERE)
+        assert bilinear.plan(m, k, n) == kept != choose.make_plan(kept.problem, HERE)
         before = gpu.now
         bilinear.matmul(a, b, c, workspace="none")
         assert gpu.now - before == gpu.library_ms, "within other limits the model chooses, and here the library"
@@ -475,7 +474,7 @@ def test_the_command_keeps_what_auto_then_runs(gpu: Gpu, shell: Shell, tmp_path:
 def test_what_was_decided_by_a_kept_plan_is_decided_anew_where_a_description_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """By name it may be the description that is known here anyway, and a kept plan is not used beside it."""
     (choice,) = searched(((64, 64, 64), "float64"))
-    assert isinstance(choice, Choice) and not choice.is_library
+    assert isinstance(choice, Plan) and not choice.is_library
     keep_plan(choice, 13000)
     a, c = np.ones((64, 64)), np.empty((64, 64))
     for named, ms in (("", 30.0), ("h200", 60.0), ("", 30.0)):
@@ -587,7 +586,7 @@ def test_a_place_where_nothing_can_be_kept_is_told_before_anything_is_timed(
 
 
 def test_what_was_kept_before_the_disk_was_full_is_shown(gpu: Gpu, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fills(choice: Choice, driver: int) -> Path:
+    def fills(choice: Plan, driver: int) -> Path:
         if choice.problem.dtype == "float32":
             raise fail("E612", "no space left")
         return keep_plan(choice, driver)
@@ -653,7 +652,7 @@ def test_a_search_on_a_gpu_keeps_what_auto_then_runs(tmp_path: Path, monkeypatch
     device = auto.current_device() or load_device("h200")
     shapes = [((300, 1000, 70), "float32"), ((1024, 1024, 1024), "float64")]
     for choice in search.search(shapes, "preserve", None, device, 60.0):
-        assert isinstance(choice, Choice) and all(c.ms and c.ms > 0 and c.error for c in choice.candidates)
+        assert isinstance(choice, Plan) and all(c.ms and c.ms > 0 and c.error for c in choice.candidates)
         p = choice.problem
         monkeypatch.setattr(auto, "current_device", lambda found=device: found)
         keep_plan(replace(choice, device=auto._identity(0)[0]), auto._identity(0)[1])

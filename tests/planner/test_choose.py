@@ -14,9 +14,8 @@ import pytest
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.tile import MMA_FLOAT64, TILES
-from bilinear.lowering.place import make_plan
+from bilinear.lowering.place import place_schedule
 from bilinear.planner.borrow import Borrowing
-from bilinear.planner.choice import LIBRARY, Candidate, Problem, pareto_front
 from bilinear.planner.choose import (
     LEAST_BLOCK,
     LEAST_GAIN,
@@ -25,13 +24,15 @@ from bilinear.planner.choose import (
     LEAST_TIMED_BLOCK,
     _Weighing,
     contenders,
-    make_choice,
-    timed_choice,
+    make_plan,
+    timed_plan,
 )
 from bilinear.planner.device import load_device
 from bilinear.planner.model import predict
+from bilinear.planner.plan import LIBRARY, Candidate, pareto_front
 from bilinear.planner.plan_files import plan_from_json, plan_json
 from bilinear.planner.portfolio import PLAIN, ways
+from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way, lowered
 from bilinear.reporting.plans import pareto_table, plan_table
 
@@ -40,20 +41,20 @@ LARGE = Problem(16384, 16384, 16384)
 
 
 def test_a_large_problem_gets_a_fast_scheme_and_a_small_one_the_library() -> None:
-    assert not make_choice(LARGE, H200).is_library
-    small = make_choice(Problem(256, 256, 256), H200)
+    assert not make_plan(LARGE, H200).is_library
+    small = make_plan(Problem(256, 256, 256), H200)
     assert small.is_library and small.chosen.why == "chosen: nothing is faster"
     assert any(c.why == "blocks of 64x64x64 are too small" for c in small.candidates)
 
 
 @pytest.mark.parametrize("shape", [(20000, 20000, 8), (8, 20000, 20000), (10**7, 16, 16), (1, 1, 1), (100_000, 3, 70)])
 def test_thin_problems_stay_with_the_library(shape: tuple[int, int, int]) -> None:
-    assert make_choice(Problem(*shape), H200).is_library
+    assert make_plan(Problem(*shape), H200).is_library
 
 
 @pytest.mark.parametrize("problem", [LARGE, Problem(8192, 8192, 8192, "float32", "restore"), Problem(1024, 1024, 1024)])
 def test_whatever_is_chosen_gains_more_than_the_margin(problem: Problem) -> None:
-    choice = make_choice(problem, H200)
+    choice = make_plan(problem, H200)
     library = next(c for c in choice.candidates if c.is_library)
     assert library.ms is not None and choice.chosen.ms is not None
     assert choice.is_library or choice.chosen.ms < (1 - LEAST_GAIN) * library.ms
@@ -62,9 +63,9 @@ def test_whatever_is_chosen_gains_more_than_the_margin(problem: Problem) -> None
 
 
 def test_the_margin_keeps_the_library() -> None:
-    gain = make_choice(LARGE, H200).chosen.ms or 0.0
+    gain = make_plan(LARGE, H200).chosen.ms or 0.0
     even = tuple((key, rate) for key, rate in ((16384.0, 2 * 16384**3 / (gain * 1.02) * 1e-9),))
-    choice = make_choice(LARGE, H200.with_rates("float64", replace(H200.rates("float64"), library=even)))
+    choice = make_plan(LARGE, H200.with_rates("float64", replace(H200.rates("float64"), library=even)))
     assert choice.is_library and choice.chosen.why == "chosen: nothing gains enough"
     assert choice.candidates[1].why.startswith("gains ")
 
@@ -74,13 +75,13 @@ def test_the_kernel_alone_must_gain_more() -> None:
     found = dict.fromkeys(("alone", "beside"), 0)
     for size in (1001, 2501, 3001, 4643, 7001):
         for dtype in ("float32", "float64"):
-            explained = make_choice(Problem(size, size, size, dtype), H200, explain=True)
+            explained = make_plan(Problem(size, size, size, dtype), H200, explain=True)
             library = next(c for c in explained.candidates if c.is_library)
             gains = {c.name: 1 - (c.ms or 0) / (library.ms or 1) for c in explained.candidates if c.ms}
             chosen, alone = explained.chosen, gains["classical, 1 level"]
             assert chosen.levels != ("classical",) or alone > LEAST_GAIN_PLAIN
             assert chosen.is_library or gains[chosen.name] > LEAST_GAIN
-            assert make_choice(Problem(size, size, size, dtype), H200).chosen.name == chosen.name, "however much is computed"
+            assert make_plan(Problem(size, size, size, dtype), H200).chosen.name == chosen.name, "however much is computed"
             found["alone"] += chosen.levels == ("classical",)
             found["beside"] += chosen.levels != ("classical",) and alone > LEAST_GAIN
     assert all(found.values()), found
@@ -89,19 +90,19 @@ def test_the_kernel_alone_must_gain_more() -> None:
 def test_a_plain_product_of_small_blocks_is_weighed_where_its_rows_are_even() -> None:
     """Down to results of more than half a small tile; fast schemes are not."""
     problem = Problem(128, 256, 4096, "float32")
-    assert make_choice(problem, H200).chosen.levels == ("classical",)
+    assert make_plan(problem, H200).chosen.levels == ("classical",)
     others = [replace(problem, k=255), replace(problem, n=4095), replace(problem, column_major=("A",)), replace(problem, m=16)]
     others += [replace(problem, lies_evenly=False), replace(problem, dtype="float64")]
-    assert all(make_choice(other, H200).is_library for other in others)
-    explained = make_choice(problem, H200, explain=True)
+    assert all(make_plan(other, H200).is_library for other in others)
+    explained = make_plan(problem, H200, explain=True)
     assert all("too small" in c.why for c in explained.candidates if c.levels and not set(c.levels) <= set(PLAIN))
 
 
 @pytest.mark.parametrize(("shape", "levels"), [((32, 4096, 4096), 2), ((256, 8192, 512), 3), ((4096, 64, 4096), 0)])
 def test_long_sums_of_few_results_are_computed_in_parts(shape: tuple[int, int, int], levels: int) -> None:
-    chosen = make_choice(Problem(*shape, "float32"), H200).chosen
+    chosen = make_plan(Problem(*shape, "float32"), H200).chosen
     assert chosen.levels.count("split_k") == levels
-    assert make_choice(Problem(*shape, "float32", workspace=0), H200).chosen.levels in ((), ("classical",)), "parts need memory"
+    assert make_plan(Problem(*shape, "float32", workspace=0), H200).chosen.levels in ((), ("classical",)), "parts need memory"
 
 
 def test_nothing_writes_inputs_that_are_to_be_preserved() -> None:
@@ -111,14 +112,14 @@ def test_nothing_writes_inputs_that_are_to_be_preserved() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_budget_is_kept_to_the_byte(dtype: str) -> None:
-    free = make_choice(replace(LARGE, dtype=dtype), H200)
+    free = make_plan(replace(LARGE, dtype=dtype), H200)
     needed = free.chosen.workspace
     assert needed
     schedule = lowered(Way(free.chosen.levels, free.chosen.inputs))[0]
     itemsize = {"float32": 4, "float64": 8}[dtype]
-    assert needed == make_plan(schedule, 16384, 16384, 16384, itemsize).workspace_elements * itemsize
-    same = make_choice(replace(LARGE, dtype=dtype, workspace=needed), H200)
-    less = make_choice(replace(LARGE, dtype=dtype, workspace=needed - 1), H200)
+    assert needed == place_schedule(schedule, 16384, 16384, 16384, itemsize).workspace_elements * itemsize
+    same = make_plan(replace(LARGE, dtype=dtype, workspace=needed), H200)
+    less = make_plan(replace(LARGE, dtype=dtype, workspace=needed - 1), H200)
     assert same.chosen.name == free.chosen.name != less.chosen.name
     assert less.chosen.workspace is not None and less.chosen.workspace < needed
     lost = next(c for c in less.candidates if c.name == free.chosen.name)
@@ -127,7 +128,7 @@ def test_a_budget_is_kept_to_the_byte(dtype: str) -> None:
 
 def test_without_workspace_only_what_allocates_nothing_runs() -> None:
     for problem in (LARGE, replace(LARGE, inputs="restore"), replace(LARGE, accumulate=True), replace(LARGE, has_gaps=True)):
-        chosen = make_choice(replace(problem, workspace=0), H200).chosen
+        chosen = make_plan(replace(problem, workspace=0), H200).chosen
         assert chosen.workspace == 0
         assert not chosen.rest or problem.lends
 
@@ -146,49 +147,49 @@ def test_temporaries_fit_into_what_is_computed_later(shape: tuple[int, int, int]
     for extent, part in zip(extents, chosen.parts, strict=True):
         left -= extent
         problem = (m, k, extent) if by_column else (extent, k, n)
-        plan = make_plan(lowered(Way(part.levels, part.inputs))[0], *problem, 8, frozenset(by_column))
+        plan = place_schedule(lowered(Way(part.levels, part.inputs))[0], *problem, 8, frozenset(by_column))
         assert plan.workspace_elements <= left * across
     assert left == 0
 
 
 def test_a_device_without_memory_runs_nothing_that_does_not_fit() -> None:
     small = replace(H200, memory=7 * 2**30)  # the operands take six
-    assert make_choice(LARGE, small).chosen.workspace == 0
+    assert make_plan(LARGE, small).chosen.workspace == 0
 
 
 def test_parts_of_more_levels_give_way_to_fewer_where_accuracy_asks_for_it() -> None:
-    free = make_choice(replace(LARGE, workspace=0), H200, explain=True)
+    free = make_plan(replace(LARGE, workspace=0), H200, explain=True)
     best = next(c for c in free.candidates if c.strategy == "borrow")
     assert best.error is not None and len(best.levels) > 1
-    stricter = make_choice(replace(LARGE, workspace=0, accuracy=best.error * 0.99), H200, explain=True)
+    stricter = make_plan(replace(LARGE, workspace=0, accuracy=best.error * 0.99), H200, explain=True)
     (other,) = (c for c in stricter.candidates if c.strategy == "borrow")
     assert other.error is not None and other.error < best.error and not other.why.startswith("its error bound")
 
 
 def test_what_the_device_cannot_hold_is_told() -> None:
-    huge = make_choice(Problem(100_000, 100_000, 100_000), H200, explain=True)
+    huge = make_plan(Problem(100_000, 100_000, 100_000), H200, explain=True)
     assert huge.chosen.why.endswith("; A, B and C need more memory than the device has")
     assert any(c.why.endswith("bytes of workspace, 0 are left on the device beside A, B and C") for c in huge.candidates)
-    assert "memory" not in make_choice(LARGE, H200).chosen.why
+    assert "memory" not in make_plan(LARGE, H200).chosen.why
 
 
 def test_a_table_tells_what_all_parts_do_to_the_inputs() -> None:
     found = Borrowing(replace(LARGE, inputs="restore", workspace=0), H200, 512).best()
     assert found is not None and (found.inputs, found.promise) == ("preserve", "restore")
-    known = make_choice(replace(LARGE, inputs="restore", workspace=0), H200)
+    known = make_plan(replace(LARGE, inputs="restore", workspace=0), H200)
     table = plan_table(replace(known, candidates=(found, *known.candidates[1:])))
     assert re.search(rf"{re.escape(found.name)} +restore +borrow ", table)
 
 
 def test_an_accuracy_is_kept_by_the_bound() -> None:
-    explained = make_choice(replace(LARGE, inputs="restore"), H200, explain=True)
+    explained = make_plan(replace(LARGE, inputs="restore"), H200, explain=True)
     bounds = {c.name: c.error for c in explained.candidates}
     best = bounds[explained.chosen.name]
     assert best is not None
-    stricter = make_choice(replace(LARGE, inputs="restore", accuracy=best * 0.99), H200)
+    stricter = make_plan(replace(LARGE, inputs="restore", accuracy=best * 0.99), H200)
     assert stricter.chosen.error is not None and stricter.chosen.error < best
     assert any(c.why.startswith("its error bound") for c in stricter.candidates)
-    assert make_choice(replace(LARGE, accuracy=1e-30), H200).is_library
+    assert make_plan(replace(LARGE, accuracy=1e-30), H200).is_library
 
 
 @pytest.mark.parametrize(
@@ -210,9 +211,9 @@ def test_malformed_problems_are_refused(facts: dict[str, Any], code: str) -> Non
 
 
 def test_the_same_is_chosen_every_time() -> None:
-    first = make_choice(replace(LARGE, inputs="consume"), H200, explain=True)
-    make_choice.cache_clear()
-    assert make_choice(replace(LARGE, inputs="consume"), H200, explain=True) == first
+    first = make_plan(replace(LARGE, inputs="consume"), H200, explain=True)
+    make_plan.cache_clear()
+    assert make_plan(replace(LARGE, inputs="consume"), H200, explain=True) == first
 
 
 def test_a_candidate_runs_in_the_tile_that_is_predicted_to_be_fastest() -> None:
@@ -221,7 +222,7 @@ def test_a_candidate_runs_in_the_tile_that_is_predicted_to_be_fastest() -> None:
         for way in (Way(("classical",)), Way(("msmes",), "restore")):
             found = _Weighing(Problem(n, n, n, "float32", "restore"), H200, explain=False).figures(way)
             schedule, profile = lowered(way)
-            times = {t: predict(profile, make_plan(schedule, n, n, n, 4, tile=t), "float32", H200) * 1e3 for t in TILES["float32"]}
+            times = {t: predict(profile, place_schedule(schedule, n, n, n, 4, tile=t), "float32", H200) * 1e3 for t in TILES["float32"]}
             assert found.ms == pytest.approx(min(times.values())) and times[found.tile] == min(times.values())
             seen.add(found.tile)
     assert seen == {name for name, tile in TILES["float32"].items() if tile.instruction == MMA_FLOAT64}, (
@@ -236,26 +237,26 @@ def test_products_alone_never_take_longer_than_the_plan(n: int, dtype: str) -> N
     weighing = _Weighing(problem, H200, explain=False)
     for way in ways(problem):
         assert weighing.least_ms(way) <= (weighing.figures(way).ms or 0.0), way
-    quick, whole = (make_choice(problem, H200, explain).chosen for explain in (False, True))
+    quick, whole = (make_plan(problem, H200, explain).chosen for explain in (False, True))
     assert (quick.levels, quick.tile, quick.ms) == (whole.levels, whole.tile, whole.ms)
 
 
 def test_planning_is_quick() -> None:
     """Generous limits on what takes a millisecond and a few microseconds: lowering or proving at every shape would break them."""
-    make_choice(LARGE, H200)
+    make_plan(LARGE, H200)
     start = time.perf_counter()
     for n in range(12000, 12020):
-        make_choice(Problem(n, n, n), H200)
+        make_plan(Problem(n, n, n), H200)
     cold = (time.perf_counter() - start) / 20
     start = time.perf_counter()
     for _ in range(1000):
-        make_choice(LARGE, H200)
+        make_plan(LARGE, H200)
     cached = (time.perf_counter() - start) / 1000
     assert cold < 0.2 and cached < 500e-6
 
 
 def test_a_saved_plan_comes_back_the_same(tmp_path: Path) -> None:
-    choice = make_choice(replace(LARGE, inputs="restore", workspace=0, column_major=("A",)), H200)
+    choice = make_plan(replace(LARGE, inputs="restore", workspace=0, column_major=("A",)), H200)
     bilinear.save_plan(choice, tmp_path / "plan.json")
     assert bilinear.load_plan(tmp_path / "plan.json") == choice
     assert all(scheme for scheme, _ in choice.sha256) and choice.implementation_sha256
@@ -311,7 +312,7 @@ def _first(value: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_a_changed_plan_is_refused(change: Any, code: str) -> None:
-    value = json.loads(plan_json(make_choice(LARGE, H200)))
+    value = json.loads(plan_json(make_plan(LARGE, H200)))
     change(value)
     with pytest.raises(BilinearError, match=code):
         plan_from_json(json.dumps(value), "plan.json")
@@ -324,7 +325,7 @@ def test_what_is_no_plan_is_refused(text: str) -> None:
 
 
 def test_the_table_shows_the_chosen_first_and_every_reason_when_asked() -> None:
-    choice = make_choice(replace(LARGE, workspace=2**33), H200, explain=True)
+    choice = make_plan(replace(LARGE, workspace=2**33), H200, explain=True)
     lines = plan_table(choice, explain=True).splitlines()
     assert lines[0] == "16384 x 16384 by 16384 x 16384, float64, NVIDIA H200 (inputs preserve, workspace at most 8.00 GiB)"
     assert lines[4].startswith(choice.chosen.name) and "times as fast" in lines[4]
@@ -334,7 +335,7 @@ def test_the_table_shows_the_chosen_first_and_every_reason_when_asked() -> None:
 
 
 def test_nothing_on_the_front_is_beaten_in_time_and_workspace() -> None:
-    choice = make_choice(replace(LARGE, inputs="restore"), H200)
+    choice = make_plan(replace(LARGE, inputs="restore"), H200)
     front = pareto_front(choice)
     timed = [(c.ms, c.workspace) for c in choice.candidates if c.ms is not None and c.workspace is not None]
     for candidate in choice.candidates:
@@ -367,8 +368,8 @@ def test_levels_that_mean_nothing_are_refused(levels: Any) -> None:
 
 
 def test_what_overwrites_is_not_weighed_where_c_is_added_to() -> None:
-    assert any("recurse" in c.strategy for c in make_choice(LARGE, H200, explain=True).candidates)
-    assert not any("recurse" in c.strategy for c in make_choice(replace(LARGE, accumulate=True), H200, explain=True).candidates)
+    assert any("recurse" in c.strategy for c in make_plan(LARGE, H200, explain=True).candidates)
+    assert not any("recurse" in c.strategy for c in make_plan(replace(LARGE, accumulate=True), H200, explain=True).candidates)
     with pytest.raises(BilinearError, match="overwrites C"):
         bilinear.plan(4096, 4096, 4096, device="h200", levels=("winograd_depth_first",), accumulate=True)
 
@@ -387,7 +388,7 @@ def test_contenders_are_every_way_in_every_tile_by_predicted_time(problem: Probl
         by_way.setdefault((candidate.levels, candidate.inputs, candidate.rest), []).append(candidate)
     for (_, _, rest), each in by_way.items():
         assert rest or sorted(c.tile for c in each) == sorted(TILES[problem.dtype])
-    weighed = [c for c in make_choice(problem, H200).candidates if c.levels and c.workspace is not None]
+    weighed = [c for c in make_plan(problem, H200).candidates if c.levels and c.workspace is not None]
     assert len(weighed) > 2
     for other in weighed:
         each = by_way.get((other.levels, other.inputs, other.rest), [])
@@ -426,7 +427,7 @@ def test_contenders_have_smaller_blocks_than_are_trusted() -> None:
     assert size // 2 < LEAST_BLOCK
     levels = {c.levels for c in contenders(Problem(size, size, size), H200)}
     assert ("winograd",) * 2 in levels and ("winograd",) * 3 not in levels
-    weighed = make_choice(Problem(size, size, size), H200, explain=True).candidates
+    weighed = make_plan(Problem(size, size, size), H200, explain=True).candidates
     assert next(c for c in weighed if c.levels == ("winograd",) * 2).why.endswith("are too small")
     thin = {c.levels for c in contenders(Problem(3, 8 * LEAST_INNER, 5), H200)}
     assert thin == {("classical",), *(("split_k",) * most for most in (1, 2, 3))}
@@ -439,7 +440,7 @@ def test_a_timed_choice_names_what_runs_and_comes_back_from_files() -> None:
     whole, parts = (next(c for c in found if bool(c.rest) == has_rest) for has_rest in (False, True))
     library = Candidate((), "preserve", LIBRARY, 3.0, 0)
     for chosen, other in ((whole, parts), (parts, whole)):
-        choice = timed_choice(problem, H200, (replace(chosen, ms=2.0), replace(other, ms=2.5), library))
+        choice = timed_plan(problem, H200, (replace(chosen, ms=2.0), replace(other, ms=2.5), library))
         assert [c.why for c in choice.candidates] == [
             "timed: 1.50 times as fast as the library",
             "timed: 25.0% slower",
@@ -447,7 +448,7 @@ def test_a_timed_choice_names_what_runs_and_comes_back_from_files() -> None:
         ]
         assert choice.chosen == replace(chosen, ms=2.0, why=choice.chosen.why) and len(choice.sha256) == len(chosen.all_levels)
         assert plan_from_json(plan_json(choice), "plan.json") == choice
-    kept = timed_choice(problem, H200, (library, replace(whole, ms=2.99), replace(parts, ms=4.5)))
+    kept = timed_plan(problem, H200, (library, replace(whole, ms=2.99), replace(parts, ms=4.5)))
     assert [c.why for c in kept.candidates] == ["timed: nothing gains enough", "timed: 0.3% faster", "timed: 50.0% slower"]
     assert kept.is_library and not kept.sha256 and plan_from_json(plan_json(kept), "plan.json") == kept
-    assert timed_choice(problem, H200, (library, replace(whole, ms=3.0))).chosen.why == "timed: nothing is faster"
+    assert timed_plan(problem, H200, (library, replace(whole, ms=3.0))).chosen.why == "timed: nothing is faster"

@@ -19,11 +19,12 @@ import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.tile import SMALL
 from bilinear.measure import describe_device as tune
-from bilinear.planner.choice import LIBRARY, Candidate, Choice, Problem
-from bilinear.planner.choose import make_choice, timed_choice
+from bilinear.planner.choose import make_plan, timed_plan
 from bilinear.planner.device import load_device
 from bilinear.planner.kept_plans import keep_description, keep_plan, kept_at, kept_description, kept_plan, kept_plan_at
+from bilinear.planner.plan import LIBRARY, Candidate, Plan
 from bilinear.planner.plan_files import load_plan
+from bilinear.planner.problem import Problem
 from bilinear.runtime import auto
 
 H200 = load_device("h200")
@@ -33,10 +34,10 @@ MINE = replace(H200, name="My GPU, 80 GB", bandwidth=1234.0)
 EVEN, ODD = Problem(600, 512, 640), Problem(601, 511, 77, "float32", "restore", 10**6, lies_evenly=False)
 
 
-def timed(problem: Problem, *levels: str) -> Choice:
+def timed(problem: Problem, *levels: str) -> Plan:
     """A plan in a tile of its own, which the model chooses for no problem here."""
     found = Candidate(levels, "preserve", "expand", 0.5, 8, 1e-9, tile=SMALL)
-    return timed_choice(problem, MINE, (found, Candidate((), "preserve", LIBRARY, 1.0, 0, 1e-13)))
+    return timed_plan(problem, MINE, (found, Candidate((), "preserve", LIBRARY, 1.0, 0, 1e-13)))
 
 
 def forget() -> None:
@@ -159,11 +160,11 @@ def test_auto_runs_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     limits: dict[str, Any] = {"inputs": "restore", "workspace": 10**6}
     assert bilinear.plan(601, 511, 77, np.float32, **limits) == odd
     a, b, c = np.empty((600, 512)), np.empty((512, 640)), np.empty((600, 640))
-    assert auto.choice_for(a, b, None, a.dtype, "preserve", None) == auto.choice_for(a, b, c, a.dtype, "preserve", None) == even
+    assert auto.plan_for_arrays(a, b, None, a.dtype, "preserve", None) == auto.plan_for_arrays(a, b, c, a.dtype, "preserve", None) == even
     left, right = np.empty((601, 511), "float32"), np.empty((511, 77), "float32")
-    assert auto.choice_for(left, right, None, left.dtype, "restore", 10**6) == odd
+    assert auto.plan_for_arrays(left, right, None, left.dtype, "restore", 10**6) == odd
 
-    modelled = make_choice(EVEN, MINE)
+    modelled = make_plan(EVEN, MINE)
     assert modelled.is_library, "or the test shows nothing"
     assert bilinear.plan(600, 512, 640, device=MINE) == modelled, "that device is not said to be here"
     assert bilinear.plan(600, 512, 640, levels=("strassen",)).chosen.levels == ("strassen",)
@@ -173,10 +174,10 @@ def test_auto_runs_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     others += [(np.empty((512, 600)).T, b, None), (a, b, np.empty((640, 600)).T), (a, b, wide), (a, b, c, True)]
     others += [(np.empty((600, 513))[:, :512], b, None), (a, wide[:512], None), (np.empty((1200, 512))[::2], b, None)]
     for x, y, out, *accumulate in others:
-        found = auto.choice_for(x, y, out, x.dtype, "preserve", None, *accumulate)
+        found = auto.plan_for_arrays(x, y, out, x.dtype, "preserve", None, *accumulate)
         assert found is not None and not found.chosen.why.startswith("timed")
     for x, y in ((np.stack([left] * 2), right), (left, np.stack([right] * 2)), (left[None], right[None])):  # whose rows lie as unevenly
-        found = auto.choice_for(x, y, None, x.dtype, "restore", 10**6)
+        found = auto.plan_for_arrays(x, y, None, x.dtype, "restore", 10**6)
         assert found is not None and not found.chosen.why.startswith("timed")
 
 
@@ -191,7 +192,7 @@ def test_what_is_kept_is_not_used_where_a_description_is_named(monkeypatch: pyte
     for name in ("h200", named):
         monkeypatch.setenv("BILINEAR_DEVICE", name)
         assert bilinear.plan(600, 512, 640).is_library
-        found = auto.choice_for(a, b, None, a.dtype, "preserve", None)
+        found = auto.plan_for_arrays(a, b, None, a.dtype, "preserve", None)
         assert found is not None and found.is_library
     monkeypatch.delenv("BILINEAR_DEVICE")
     assert not bilinear.plan(600, 512, 640).is_library
@@ -217,7 +218,7 @@ def test_a_plan_that_would_run_otherwise_is_told_and_not_used(
     path.write_text(json.dumps(value))
     gpu(monkeypatch, MINE.name, 13000)
     with caplog.at_level(logging.WARNING, "bilinear"):
-        assert bilinear.plan(600, 512, 640) == bilinear.plan(600, 512, 640) == make_choice(EVEN, MINE)
+        assert bilinear.plan(600, 512, 640) == bilinear.plan(600, 512, 640) == make_plan(EVEN, MINE)
     assert [record.levelname for record in caplog.records] == ["WARNING"], "once"
     assert "a plan is not used" in caplog.text and code in caplog.text and str(path) in caplog.text
 

@@ -17,7 +17,7 @@ from bilinear.ir.element import ELEMENTS, FLOAT64
 from bilinear.ir.kernel import LinearKernel, ProductKernel
 from bilinear.ir.placement import Strip
 from bilinear.ir.tile import SMALL, TILES, USUAL
-from bilinear.lowering.place import make_plan
+from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
 from bilinear.planner.device import at, device_named, load_device, parse_device, shipped_devices
 from bilinear.planner.model import (
@@ -123,7 +123,7 @@ def test_a_linear_stage_takes_its_traffic() -> None:
 def test_of_equally_fast_tiles_the_first_is_taken(dtype: str) -> None:
     """Without a core all tiles of a unit are equally fast, for strips run in the small one."""
     schedule = prepare(load("winograd").scheme, None, 1, "preserve").schedule
-    plan = make_plan(schedule, 1, 5, 5, ELEMENTS[dtype].bytes)
+    plan = place_schedule(schedule, 1, 5, 5, ELEMENTS[dtype].bytes)
     assert plan.core[0] == 0
     times = list(each_tile(profile_of(schedule), plan, dtype, H200))
     assert fastest_tile(profile_of(schedule), plan, dtype, H200) == next(one for one in times if one[0] == min(times)[0])
@@ -133,11 +133,11 @@ def test_of_equally_fast_tiles_the_first_is_taken(dtype: str) -> None:
 def test_a_plan_is_its_strips_and_its_stages() -> None:
     loaded = load("winograd")
     schedule = prepare(loaded.scheme, None, 1, "preserve").schedule
-    even, odd = (make_plan(schedule, n, n, n, 8) for n in (2048, 2049))
+    even, odd = (place_schedule(schedule, n, n, n, 8) for n in (2048, 2049))
     seconds = predict(profile_of(schedule), even, "float64", H200)
     assert seconds == pytest.approx(sum(stage_seconds(profile_of(schedule).works, even, "float64", H200)) + H200.call * 1e-6)
     assert len(odd.strips) == 3 and predict(profile_of(schedule), odd, "float64", H200) > seconds
-    tiny = make_plan(schedule, 1, 5, 5, 8)
+    tiny = place_schedule(schedule, 1, 5, 5, 8)
     assert predict(profile_of(schedule), tiny, "float64", H200) > 0
 
 
@@ -153,7 +153,7 @@ def test_rows_without_alignment_slow_down_a_product(dtype: str) -> None:
 def test_products_of_sums_read_a_workspace_whose_rows_are_aligned(name: str, inputs: str, aligned: bool) -> None:
     loaded = load(name)
     schedule = prepare(loaded.scheme, loaded.schedule, 1, inputs).schedule
-    plan, works = make_plan(schedule, 4097, 4097, 4097, 8, tile=SMALL), profile_of(schedule).works
+    plan, works = place_schedule(schedule, 4097, 4097, 4097, 8, tile=SMALL), profile_of(schedule).works
     assert plan.block == (2048, 2048, 2048) and bool(plan.slots) == aligned
     for work, seconds in zip(works, stage_seconds(works, plan, "float64", H200), strict=True):
         if isinstance(work, ProductWork):

@@ -14,10 +14,10 @@ import pytest
 from bilinear.ir.placement import INPUTS
 from bilinear.ir.schedule import ProductStage
 from bilinear.lowering.layout import lifetimes
-from bilinear.lowering.place import make_plan
+from bilinear.lowering.place import place_schedule
 from bilinear.planner import profiles
-from bilinear.planner.choice import Problem
 from bilinear.planner.portfolio import ways
+from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way, lowered
 
 ALL = tuple(dict.fromkeys(way for inputs in INPUTS for way in ways(Problem(8192, 8192, 8192, inputs=inputs))))
@@ -58,7 +58,7 @@ def test_an_entry_is_read_as_it_was_written(way: Way, tmp_path: Path, monkeypatc
     assert (made.profile, made.workspaces) == (profile, schedule.workspaces)
     assert made.lifetimes == lifetimes(schedule)
     shape: tuple[int, int, int] = (1000, 777, 1234)
-    whole, laid_out = make_plan(schedule, *shape, 8), make_plan(made.frame, *shape, 8, alive=made.lifetimes)
+    whole, laid_out = place_schedule(schedule, *shape, 8), place_schedule(made.frame, *shape, 8, alive=made.lifetimes)
     assert laid_out == replace(whole, schedule=made.frame)
     products = sum(len(stage.products) for stage in schedule.stages if isinstance(stage, ProductStage))
     assert made.products == products

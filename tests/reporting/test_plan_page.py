@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from bilinear import cli
-from bilinear.planner.choice import LIBRARY, Candidate, Choice, Problem, pareto_front
-from bilinear.planner.choose import make_choice, timed_choice
+from bilinear.planner.choose import make_plan, timed_plan
 from bilinear.planner.device import load_device
+from bilinear.planner.plan import LIBRARY, Candidate, Plan, pareto_front
+from bilinear.planner.problem import Problem
 from bilinear.reporting.plan_chart import SLOWEST, PlanChart, plan_chart
 from bilinear.reporting.plan_page import plan_html
 from bilinear.reporting.plans import plan_table
@@ -31,11 +32,11 @@ PROBLEMS = [
 
 
 @lru_cache(maxsize=8)
-def choice(problem: Problem) -> Choice:
-    return make_choice(problem, load_device("h200"), explain=True)
+def choice(problem: Problem) -> Plan:
+    return make_plan(problem, load_device("h200"), explain=True)
 
 
-def crowded() -> Choice:
+def crowded() -> Plan:
     """A hundred candidates, many of them at one place."""
     found = choice(LARGE)
     more = [Candidate((f"mixed_{i}",) * (1 + i % 3), "preserve", "expand", 120 + i % 9, (i % 7) * 2**30, why="slower") for i in range(100)]
@@ -66,7 +67,7 @@ def test_every_candidate_with_a_time_is_a_dot_in_its_place(problem: Problem) -> 
 
 
 @pytest.mark.parametrize("make", [*(partial(choice, problem) for problem in PROBLEMS), crowded])
-def test_names_cover_neither_each_other_nor_a_dot_nor_a_line(make: Callable[[], Choice]) -> None:
+def test_names_cover_neither_each_other_nor_a_dot_nor_a_line(make: Callable[[], Plan]) -> None:
     chart = plan_chart(make())
     for one, other in combinations(boxes(chart), 2):
         assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
@@ -83,7 +84,7 @@ def test_a_timed_plan_is_told_with_its_tiles_and_all_libraries() -> None:
         Candidate(("winograd",) * 2, "preserve", "expand", ms, 2**28, 1e-9, tile=tile) for tile, ms in (("large", 2.0), ("usual", 2.1))
     ]
     timed += [Candidate(("strassen",), "preserve", "expand", 2.2, 2**27, 1e-9), Candidate((), "preserve", "cublaslt", 2.4, 0, 1e-12)]
-    found = timed_choice(problem, device, (*timed, Candidate((), "preserve", LIBRARY, 2.5, 0, 1e-12)))
+    found = timed_plan(problem, device, (*timed, Candidate((), "preserve", LIBRARY, 2.5, 0, 1e-12)))
     rows = [line.split("  ")[0] for line in plan_table(found, explain=True).splitlines()[4:]]
     assert rows == ["winograd, 2 levels (large)", "winograd, 2 levels (usual)", "strassen, 1 level", "cublaslt", "library"]
     chart = plan_chart(found)
@@ -98,7 +99,7 @@ def test_a_timed_plan_is_told_with_its_tiles_and_all_libraries() -> None:
 
 def test_the_library_is_drawn_beside_a_faster_one_and_whatever_its_workspace() -> None:
     library, slow = Candidate((), "preserve", LIBRARY, 2.0, 2**20), Candidate(("strassen",), "preserve", "expand", 2.7, 0)
-    found = timed_choice(Problem(64, 64, 64), load_device("h200"), (Candidate((), "preserve", "cublaslt", 1.0, 2**20), library, slow))
+    found = timed_plan(Problem(64, 64, 64), load_device("h200"), (Candidate((), "preserve", "cublaslt", 1.0, 2**20), library, slow))
     chart = plan_chart(found)
     assert chart.slower == 1 and chart.library is not None and [dot.kind for dot in chart.dots] == ["able", "chosen"]
 

@@ -18,9 +18,10 @@ from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import BilinearError
 from bilinear.ir.tile import LARGE, TILES, USUAL
 from bilinear.planner import choose, portfolio
-from bilinear.planner.choice import Choice, Problem
-from bilinear.planner.choose import make_choice
+from bilinear.planner.choose import make_plan
 from bilinear.planner.device import Device, load_device
+from bilinear.planner.plan import Plan
+from bilinear.planner.problem import Problem
 from bilinear.planner.ways import hashes
 from bilinear.runtime import auto, decide, matmul
 from bilinear.runtime.arrays import Kind
@@ -50,10 +51,10 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(choose, "LEAST_BLOCK", 128)
     fast = tuple(way for way in portfolio.SCHEMES if way[0] != "classical")
     monkeypatch.setattr(portfolio, "SCHEMES", fast)
-    make_choice.cache_clear()
+    make_plan.cache_clear()
     decide._decisions.clear()
     yield
-    make_choice.cache_clear()
+    make_plan.cache_clear()
     decide._decisions.clear()
 
 
@@ -81,7 +82,7 @@ def operands(n: int = N, dtype: str = "float64") -> tuple[Any, Any, Any]:
 def test_auto_runs_what_the_model_chooses(ran: list[tuple[str, int]], dtype: str) -> None:
     a, b, wanted = operands(dtype=dtype)
     np.testing.assert_array_equal(bilinear.matmul(a, b), wanted)
-    chosen = make_choice(Problem(N, N, N + 2, dtype), SLOW_LIBRARY).chosen
+    chosen = make_plan(Problem(N, N, N + 2, dtype), SLOW_LIBRARY).chosen
     assert not chosen.is_library and (chosen.levels[0], len(chosen.levels)) in ran
 
 
@@ -109,7 +110,7 @@ def test_a_named_algorithm_runs_in_the_fastest_tile(ran: list[tuple[str, int]], 
             np.testing.assert_array_equal(bilinear.matmul(a, b, **options), a @ b)  # type: ignore[arg-type]
             assert set(tiles) == {tile}
             tiles.clear()
-    chosen = make_choice(Problem(N, N, N), fast_in(USUAL))
+    chosen = make_plan(Problem(N, N, N), fast_in(USUAL))
     assert chosen.chosen.tile == USUAL
     monkeypatch.setattr(auto, "current_device", lambda: fast_in(LARGE))
     np.testing.assert_array_equal(bilinear.matmul(a, b, plan=chosen), a @ b)
@@ -123,7 +124,7 @@ def test_small_blocks_are_for_one_matrix_each_of_even_rows(monkeypatch: pytest.M
     wide = np.zeros((4096, 4097), "float32")
 
     def plan(x: Any, y: Any, c: Any = None) -> tuple[str, ...]:
-        choice = auto.choice_for(x, y, c, np.dtype("float32"), "preserve", None)
+        choice = auto.plan_for_arrays(x, y, c, np.dtype("float32"), "preserve", None)
         assert choice is not None
         return choice.chosen.levels
 
@@ -145,7 +146,7 @@ def test_one_variable_of_the_environment_switches_everything_to_the_library(
     ran: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b, wanted = operands()
-    plan = make_choice(Problem(N, N, N + 2), SLOW_LIBRARY)
+    plan = make_plan(Problem(N, N, N + 2), SLOW_LIBRARY)
     monkeypatch.setenv("BILINEAR_USE_LIBRARY", "1")
     options: tuple[dict[str, Any], ...] = ({}, {"algorithm": "strassen"}, {"plan": plan}, {"algorithm": "msmes", "inputs": "restore"})
     for option in options:
@@ -182,7 +183,7 @@ def test_without_workspace_auto_is_the_library_or_in_place(ran: list[tuple[str, 
 
 def test_a_buffer_is_used_up_to_its_size(ran: list[tuple[str, int]]) -> None:
     a, b, wanted = operands()
-    needed = make_choice(Problem(N, N, N + 2), SLOW_LIBRARY).chosen.workspace
+    needed = make_plan(Problem(N, N, N + 2), SLOW_LIBRARY).chosen.workspace
     assert needed
     buffer = np.zeros(needed, np.uint8)
     np.testing.assert_array_equal(bilinear.matmul(a, b, workspace=buffer), wanted)
@@ -219,7 +220,7 @@ def test_memory_that_cannot_be_had_is_the_library(
         np.testing.assert_array_equal(bilinear.matmul(a, b), wanted)
     assert not ran and "cannot run" in caplog.text
     with pytest.raises(MemoryError):
-        bilinear.matmul(a, b, plan=make_choice(Problem(N, N, N + 2), SLOW_LIBRARY))
+        bilinear.matmul(a, b, plan=make_plan(Problem(N, N, N + 2), SLOW_LIBRARY))
 
 
 def test_inputs_that_cannot_be_written_are_no_error_of_auto(ran: list[tuple[str, int]]) -> None:
@@ -246,7 +247,7 @@ def test_the_choice_is_logged_once(ran: list[tuple[str, int]], caplog: pytest.Lo
 
 def test_a_plan_runs_exactly(ran: list[tuple[str, int]], tmp_path: Path) -> None:
     """The third-best plan, so that neither the best one nor the library can stand in for it."""
-    choice = make_choice(Problem(512, 512, 514), SLOW_LIBRARY)
+    choice = make_plan(Problem(512, 512, 514), SLOW_LIBRARY)
     third = next(c for c in choice.candidates[2:] if set(c.levels) == {"strassen"} and not c.why.startswith("needs"))
     pinned = replace(choice, candidates=(third,), sha256=hashes(third.levels))
     bilinear.save_plan(pinned, tmp_path / "plan.json")
@@ -257,7 +258,7 @@ def test_a_plan_runs_exactly(ran: list[tuple[str, int]], tmp_path: Path) -> None
 
 def test_a_plan_runs_on_numpy_arrays_too(ran: list[tuple[str, int]]) -> None:
     a, b, wanted = operands()
-    plan = make_choice(Problem(N, N, N + 2), SLOW_LIBRARY)
+    plan = make_plan(Problem(N, N, N + 2), SLOW_LIBRARY)
     np.testing.assert_array_equal(bilinear.matmul(a, b, plan=plan), wanted)
     assert ran
 
@@ -265,7 +266,7 @@ def test_a_plan_runs_on_numpy_arrays_too(ran: list[tuple[str, int]]) -> None:
 def test_a_plan_gives_the_same_bits_every_time(ran: list[tuple[str, int]]) -> None:
     generator = np.random.default_rng(3)
     a, b = generator.standard_normal((N, N)), generator.standard_normal((N, N + 2))
-    plan = make_choice(Problem(N, N, N + 2), SLOW_LIBRARY)
+    plan = make_plan(Problem(N, N, N + 2), SLOW_LIBRARY)
     first, second = (bilinear.matmul(a, b, plan=plan) for _ in range(2))
     np.testing.assert_array_equal(first.view(np.uint64), second.view(np.uint64))
 
@@ -277,7 +278,7 @@ def test_a_plan_gives_the_same_bits_every_time(ran: list[tuple[str, int]]) -> No
 )
 def test_options_beside_a_plan_are_refused(options: dict[str, Any]) -> None:
     a, b, _ = operands()
-    plan: Choice = make_choice(Problem(N, N, N + 2), SLOW_LIBRARY)
+    plan: Plan = make_plan(Problem(N, N, N + 2), SLOW_LIBRARY)
     with pytest.raises(BilinearError, match="E544"):
         bilinear.matmul(a, b, **{"plan": plan, **options})
 
@@ -293,7 +294,7 @@ def test_a_plan_for_another_problem_is_refused() -> None:
     a, b, _ = operands()
     for problem in (Problem(N, N, N), Problem(N, N, N + 2, "float32")):
         with pytest.raises(BilinearError, match="E544"):
-            bilinear.matmul(a, b, plan=make_choice(problem, SLOW_LIBRARY))
+            bilinear.matmul(a, b, plan=make_plan(problem, SLOW_LIBRARY))
 
 
 def test_plans_need_no_gpu_but_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -312,7 +313,7 @@ def test_plans_need_no_gpu_but_a_device(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_threads_plan_and_multiply_at_once(ran: list[tuple[str, int]]) -> None:
-    make_choice.cache_clear()
+    make_plan.cache_clear()
     a, b, wanted = operands()
     wrong: list[Any] = []
 
@@ -335,10 +336,10 @@ def test_choosing_again_costs_microseconds() -> None:
     device: Device = SLOW_LIBRARY
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(auto, "current_device", lambda: device)
-        auto.choice_for(a, b, None, a.dtype, "preserve", None)
+        auto.plan_for_arrays(a, b, None, a.dtype, "preserve", None)
         start = time.perf_counter()
         for _ in range(1000):
-            auto.choice_for(a, b, None, a.dtype, "preserve", None)
+            auto.plan_for_arrays(a, b, None, a.dtype, "preserve", None)
         assert (time.perf_counter() - start) / 1000 < 500e-6
 
 

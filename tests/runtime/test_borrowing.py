@@ -21,22 +21,22 @@ import bilinear
 from bilinear.backends import numpy_executor
 from bilinear.errors import BilinearError, StageError
 from bilinear.ir.tile import LARGE, USUAL
-from bilinear.planner.choice import Choice, Part
+from bilinear.planner.plan import Panel, Plan
 from bilinear.planner.plan_files import load_plan, plan_json, save_plan
 from bilinear.planner.ways import hashes
 from bilinear.runtime import repeat
 
 DEPTH_FIRST = ("winograd_depth_first",)
-CHAINS: dict[str, tuple[int, tuple[Part, ...]]] = {
-    "one level": (1, (Part(30, ("classical",), "preserve", USUAL),)),
-    "two levels, then one": (2, (Part(11, DEPTH_FIRST, "preserve", USUAL), Part(23, ("classical",), "preserve", LARGE))),
-    "the last one in place": (1, (Part(30, ("msmes",), "restore", USUAL),)),
+CHAINS: dict[str, tuple[int, tuple[Panel, ...]]] = {
+    "one level": (1, (Panel(30, ("classical",), "preserve", USUAL),)),
+    "two levels, then one": (2, (Panel(11, DEPTH_FIRST, "preserve", USUAL), Panel(23, ("classical",), "preserve", LARGE))),
+    "the last one in place": (1, (Panel(30, ("msmes",), "restore", USUAL),)),
 }
 SQUARE = (64, 64, 64)
 SHAPES = [SQUARE, (67, 62, 66), (66, 63, 67), (68, 24, 65)]
 
 
-def chain(shape: tuple[int, int, int], name: str, **limits: Any) -> Choice:
+def chain(shape: tuple[int, int, int], name: str, **limits: Any) -> Plan:
     """A pinned plan with the parts of this name; so small a problem is never planned that way."""
     levels, rest = CHAINS[name]
     inputs = rest[-1].inputs
@@ -46,7 +46,7 @@ def chain(shape: tuple[int, int, int], name: str, **limits: Any) -> Choice:
     return replace(known, problem=replace(known.problem, inputs=inputs, **limits), candidates=(first,), sha256=sha256)
 
 
-def pinned(levels: tuple[str, ...], inputs: str, shape: tuple[int, int, int]) -> Choice:
+def pinned(levels: tuple[str, ...], inputs: str, shape: tuple[int, int, int]) -> Plan:
     return bilinear.plan(*shape, "float64", device="h200", levels=levels, inputs=inputs)
 
 
@@ -109,7 +109,7 @@ def test_a_result_in_the_other_order_is_computed_aside(on_gpu: bool, shape: tupl
         replace(
             known,
             problem=replace(known.problem, column_major=order),
-            candidates=(replace(known.chosen, workspace=0, rest=(Part(left, ("classical",), "preserve", USUAL),)),),
+            candidates=(replace(known.chosen, workspace=0, rest=(Panel(left, ("classical",), "preserve", USUAL),)),),
             sha256=(*known.sha256, *hashes(("classical",))),
         )
         for order, left in (((), m - 2), (("C",), n - 2))

@@ -19,7 +19,7 @@ from bilinear.backends.cublas_lt import launch_of
 from bilinear.backends.gemm import gemm_of
 from bilinear.errors import BilinearError
 from bilinear.ir.tile import LARGE, TILES, USUAL
-from bilinear.planner.choice import Part
+from bilinear.planner.plan import Panel
 from bilinear.planner.ways import hashes
 
 pytestmark = pytest.mark.gpu
@@ -177,8 +177,8 @@ def test_temporaries_in_what_is_computed_later(order: str, inputs: Any, dtype: s
 def chained(m: int, k: int, n: int, dtype: str, inputs: str, order: str) -> Any:
     """A plan whose first rows have their temporaries in those that are computed later."""
     known = bilinear.plan(m, k, n, dtype, device="h200", levels=("winograd_depth_first", "winograd_depth_first"))
-    last = Part(700, ("msmes",), inputs, LARGE) if inputs == "restore" else Part(700, ("classical",), inputs, LARGE)
-    first = replace(known.chosen, workspace=0, rest=(Part(400, ("winograd_depth_first",), "preserve", USUAL), last))
+    last = Panel(700, ("msmes",), inputs, LARGE) if inputs == "restore" else Panel(700, ("classical",), inputs, LARGE)
+    first = replace(known.chosen, workspace=0, rest=(Panel(400, ("winograd_depth_first",), "preserve", USUAL), last))
     by_column = ("C",) if order == "F" else ()
     problem = replace(known.problem, inputs=inputs, column_major=by_column)
     return replace(known, problem=problem, candidates=(first,), sha256=hashes(first.all_levels))

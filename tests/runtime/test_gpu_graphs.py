@@ -10,19 +10,20 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.planner.choice import LIBRARIES, LIBRARY, Candidate, Choice, Problem
-from bilinear.planner.choose import timed_choice
+from bilinear.planner.choose import timed_plan
 from bilinear.planner.device import load_device
+from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate, Plan
+from bilinear.planner.problem import Problem
 
 pytestmark = pytest.mark.gpu
 SHAPE = 513, 200, 511
 """Short sums of uneven rows, which cublasLt is asked for with floats and with doubles."""
 
 
-def of_library(name: str, dtype: str) -> Choice:
+def of_library(name: str, dtype: str) -> Plan:
     """The plan that is this library's multiply."""
     named, ruled = (Candidate((), "preserve", library, 1.0) for library in (name, LIBRARY))
-    return timed_choice(Problem(*SHAPE, dtype, lies_evenly=False), load_device("h200"), (named, ruled))
+    return timed_plan(Problem(*SHAPE, dtype, lies_evenly=False), load_device("h200"), (named, ruled))
 
 
 def captured(stream: Any, call: Callable[[], Any]) -> Any:

@@ -19,7 +19,7 @@ from bilinear.backends import workers
 from bilinear.backends.numpy_executor import MOST_HELD, NumpyExecutor
 from bilinear.frontend import load
 from bilinear.ir.schedule import LinearStage
-from bilinear.lowering.place import make_plan
+from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
 from bilinear.verify.inverse import invert_stage
 
@@ -87,7 +87,7 @@ def test_the_workspace_is_one_buffer_of_the_planned_size_and_said_beforehand(
     m, k, n = 741, 653, 811
     loaded = load(name)
     schedule = prepare(loaded.scheme, loaded.schedule, levels, "preserve").schedule
-    planned = make_plan(schedule, m, k, n, 8).workspace_elements
+    planned = place_schedule(schedule, m, k, n, 8).workspace_elements
     a, b, c = np.ones((m, k)), np.ones((k, n)), np.ones((m, n))
     held = peak(lambda: bilinear.matmul(a, b, c, algorithm=name, levels=levels))
     assert planned * 8 <= held <= planned * 8 + MOST_HELD + SMALL_CHANGE
@@ -135,7 +135,7 @@ def test_bringing_operands_back_needs_no_buffer_of_its_own() -> None:
     """All buffers are there before the first write: the way back must not fail for want of memory."""
     loaded = load("msmes")
     schedule = prepare(loaded.scheme, loaded.schedule, 1, "restore").schedule
-    plan = make_plan(schedule, 600, 600, 600, 8)
+    plan = place_schedule(schedule, 600, 600, 600, 8)
     executor = NumpyExecutor()
     a, b, c = (np.arange(360_000.0).reshape(600, 600) for _ in range(3))
     kept = a.copy(), b.copy()

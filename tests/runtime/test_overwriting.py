@@ -14,7 +14,7 @@ from bilinear.backends.executor import parts_of
 from bilinear.errors import StageError
 from bilinear.frontend import load
 from bilinear.ir.placement import Strip
-from bilinear.lowering.place import make_plan
+from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
 
 CASES: list[tuple[str, Any]] = [("winograd_depth_first", "preserve"), ("winograd_in_place", "restore"), ("winograd_in_place", "consume")]
@@ -45,7 +45,7 @@ def test_every_shape_and_beta(name: str, inputs: Any, shape: tuple[int, int, int
 def test_the_rest_of_the_sum_is_the_last_part() -> None:
     loaded = load("winograd_depth_first")
     schedule = prepare(loaded.scheme, loaded.schedule, 1, "preserve").schedule
-    parts = parts_of(make_plan(schedule, 9, 9, 9, 8))
+    parts = parts_of(place_schedule(schedule, 9, 9, 9, 8))
     assert [isinstance(part, Strip) for part in parts] == [True, True, *[False] * len(schedule.stages), True]
     assert parts[-1] == Strip((0, 8), (8, 9), (0, 8))
 

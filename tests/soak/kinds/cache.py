@@ -20,8 +20,8 @@ import bilinear
 from bilinear.codegen import nvrtc
 from bilinear.codegen.cache import default_cache
 from bilinear.driver import compile
-from bilinear.planner.choice import Choice
 from bilinear.planner.kept_plans import keep_plan, kept_plan, kept_plan_at
+from bilinear.planner.plan import Plan
 
 MOST_SECONDS = 240.0
 SECONDS = 60.0
@@ -163,7 +163,7 @@ def _flipped(generator: np.random.Generator, content: bytes) -> bytes:
 
 
 @cache
-def _choices() -> tuple[Choice, ...]:
+def _choices() -> tuple[Plan, ...]:
     return tuple(bilinear.plan(size, size, size, "float64", device="h200") for size in (2048, 4096, 8192))
 
 

@@ -19,10 +19,10 @@ from bilinear.driver import Algorithm
 from bilinear.emulator import ORDERS, LaunchError, guarded, guarded_empty, skip_reason
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
-from bilinear.ir.placement import Plan
+from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import TILES
-from bilinear.lowering.place import make_plan
+from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
 from bilinear.source import Source
 
@@ -116,7 +116,7 @@ def _run_once(setting: Setting, draw: random.Random) -> None:
     if beta == 0:
         c[...] = np.nan
     columns = frozenset(space for space, x in zip("ABC", arrays, strict=True) if x.strides[0] == x.itemsize and x.shape[1] > 1)
-    plan = make_plan(setting.schedule, m, k, n, a.itemsize, columns, tile=setting.tile)
+    plan = place_schedule(setting.schedule, m, k, n, a.itemsize, columns, tile=setting.tile)
     order, seed = draw.choice(ORDERS), draw.randrange(2**32)
     told = (
         f"{setting.name} {setting.inputs} {setting.dtype} tile {setting.tile} {m}x{k}x{n} {orders} alpha {alpha} beta {beta} {order} {seed}"
@@ -140,7 +140,7 @@ def _extent(draw: random.Random) -> int:
     return draw.choice((1, 2, 3, 4, 8, 15, 16, 17, 32, 33, 48, 64, draw.randint(1, 40), draw.randint(1, 140)))
 
 
-def _workspace(plan: Plan, dtype: str) -> Any:
+def _workspace(plan: Placement, dtype: str) -> Any:
     """The buffer of a plan beside an inaccessible page."""
     return guarded_empty(plan.workspace_elements, dtype) if plan.slots else None
 

@@ -20,7 +20,7 @@ from bilinear.frontend import load
 from bilinear.frontend.printer import print_schedule, print_scheme
 from bilinear.ir.schedule import AnySchedule, LinearStage, ProductStage, Schedule
 from bilinear.ir.scheme import Scheme
-from bilinear.lowering.place import make_plan
+from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import natural_inputs, prepare
 from bilinear.passes.colour_products import colour_products
 from bilinear.passes.imply_scaling import why_not_implied
@@ -122,7 +122,7 @@ def _run_on_integers(schedule: AnySchedule, scheme: Scheme, authored: bool, draw
     whole = [generator.integers(-16, 17, shape) * 64 for shape in ((m, k), (k, n), (m, n))]
     a, b, c = (x.astype(np.float64) for x in whole)
     alpha, beta = draw.choice((1, -1, 3)), 0 if schedule.overwrites else draw.choice((0, 1, -2))
-    execute(NumpyExecutor(), make_plan(schedule, m, k, n, 8), a, b, c, alpha, beta)
+    execute(NumpyExecutor(), place_schedule(schedule, m, k, n, 8), a, b, c, alpha, beta)
     wanted = alpha * (whole[0] @ whole[1]) + beta * whole[2]
     if not np.array_equal(c, wanted):
         raise Finding(f"proved, and wrong on integers at {m}x{k}x{n}, alpha {alpha}, beta {beta}\n{_text(schedule)}")

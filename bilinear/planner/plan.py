@@ -1,15 +1,12 @@
-"""A choice: what a plan is asked for, what may run, and what does. Frozen, and complete enough to be kept in a file."""
+"""A plan: what may run for a problem, and what does. Frozen, and complete enough to be kept in a file."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from math import inf
 
-from bilinear.errors import fail
-from bilinear.ir.element import ELEMENTS
-from bilinear.ir.placement import INPUTS, MOST_EXTENT
 from bilinear.ir.tile import USUAL
+from bilinear.planner.problem import Problem
 from bilinear.version import __version__
 
 LIBRARIES = LIBRARY, CUBLAS, CUBLASLT = "library", "cublas", "cublaslt"
@@ -17,50 +14,7 @@ LIBRARIES = LIBRARY, CUBLAS, CUBLASLT = "library", "cublas", "cublaslt"
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What a plan is asked for: C (m x n) = A (m x k) * B (k x n), row-major but for those in `column_major` (sorted names).
-
-    `inputs` is what the caller lets happen to A and B, `workspace` the most bytes (None: what the device has), `accuracy` the most that
-    max|C - A*B| / (max|A| max|B|) may be for any data (None: anything). With `accumulate` the product is added to beta times C. C
-    `has_gaps` where its elements do not lie one behind the other. A problem `lies_evenly` unless there are several of each matrix, or rows
-    of one are apart by other than multiples of 16 bytes. Raises `BilinearError` (E543) for what means nothing.
-    """
-
-    m: int
-    k: int
-    n: int
-    dtype: str = "float64"
-    inputs: str = "preserve"
-    workspace: int | None = None
-    accuracy: float | None = None
-    column_major: tuple[str, ...] = ()
-    accumulate: bool = False
-    has_gaps: bool = False
-    lies_evenly: bool = True
-
-    @property
-    def lends(self) -> bool:
-        """Whether a part of C that is not computed yet can hold temporaries."""
-        return not (self.accumulate or self.has_gaps)
-
-    def __post_init__(self) -> None:
-        extents = (self.m, self.k, self.n)
-        if not all(isinstance(e, int) and not isinstance(e, bool) and 0 < e <= MOST_EXTENT for e in extents):
-            raise fail(
-                "E543", f"the shape {extents} is not three integers from 1 to {MOST_EXTENT}", "give M, K and N of A (M x K) and B (K x N)"
-            )
-        if self.dtype not in ELEMENTS:
-            raise fail("E543", f"no plans for dtype={self.dtype!r}", f"choose one of {', '.join(ELEMENTS)}")
-        if self.inputs not in INPUTS:
-            raise fail("E513", f"inputs={self.inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
-        if self.workspace is not None and not (isinstance(self.workspace, int) and self.workspace >= 0):
-            raise fail("E543", f"workspace={self.workspace!r} is no number of bytes", "give an integer of at least 0")
-        if self.accuracy is not None and not (isinstance(self.accuracy, int | float) and 0 < self.accuracy < inf):
-            raise fail("E543", f"accuracy={self.accuracy!r} is no positive number", "give the largest error, such as 1e-9")
-
-
-@dataclass(frozen=True)
-class Part:
+class Panel:
     """So many rows of C (columns, where it lies by columns), and what computes them: the fields are those of a candidate."""
 
     extent: int
@@ -93,7 +47,7 @@ class Candidate:
     error: float | None = None
     why: str = ""
     tile: str = USUAL
-    rest: tuple[Part, ...] = ()
+    rest: tuple[Panel, ...] = ()
 
     @property
     def name(self) -> str:
@@ -101,7 +55,7 @@ class Candidate:
         return self.strategy if self.is_library else "; ".join(name_of(part.levels) for part in self.parts)
 
     @property
-    def parts(self) -> tuple[Candidate | Part, ...]:
+    def parts(self) -> tuple[Candidate | Panel, ...]:
         """What computes C, one after the other: this, then the parts of the rest."""
         return self, *self.rest
 
@@ -122,7 +76,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Plan:
     """A plan, and how it was found: the chosen candidate first, then those that could run by time, then the refused ones.
 
     It names what will run completely: the algorithm of every level by name and by the hashes of scheme and schedule, the promise, the
@@ -156,9 +110,9 @@ def name_of(levels: tuple[str, ...]) -> str:
     return ", then ".join(name if count == 1 else f"{count} x {name}" for name, count in runs) or LIBRARY
 
 
-def pareto_front(choice: Choice) -> tuple[Candidate, ...]:
+def pareto_front(plan: Plan) -> tuple[Candidate, ...]:
     """Of all candidates with a time, those that nothing beats in both time and workspace, by rising workspace."""
-    timed = sorted((c for c in choice.candidates if c.ms is not None), key=lambda c: (c.workspace or 0, c.ms))
+    timed = sorted((c for c in plan.candidates if c.ms is not None), key=lambda c: (c.workspace or 0, c.ms))
     front: list[Candidate] = []
     for c in timed:
         if not front or (c.ms or 0.0) < (front[-1].ms or 0.0):

@@ -1,0 +1,53 @@
+"""A problem: what a plan is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from bilinear.errors import fail
+from bilinear.ir.element import ELEMENTS
+from bilinear.ir.placement import INPUTS, MOST_EXTENT
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a plan is asked for: C (m x n) = A (m x k) * B (k x n), row-major but for those in `column_major` (sorted names).
+
+    `inputs` is what the caller lets happen to A and B, `workspace` the most bytes (None: what the device has), `accuracy` the most that
+    max|C - A*B| / (max|A| max|B|) may be for any data (None: anything). With `accumulate` the product is added to beta times C. C
+    `has_gaps` where its elements do not lie one behind the other. A problem `lies_evenly` unless there are several of each matrix, or rows
+    of one are apart by other than multiples of 16 bytes. Raises `BilinearError` (E543) for what means nothing.
+    """
+
+    m: int
+    k: int
+    n: int
+    dtype: str = "float64"
+    inputs: str = "preserve"
+    workspace: int | None = None
+    accuracy: float | None = None
+    column_major: tuple[str, ...] = ()
+    accumulate: bool = False
+    has_gaps: bool = False
+    lies_evenly: bool = True
+
+    @property
+    def lends(self) -> bool:
+        """Whether a part of C that is not computed yet can hold temporaries."""
+        return not (self.accumulate or self.has_gaps)
+
+    def __post_init__(self) -> None:
+        extents = (self.m, self.k, self.n)
+        if not all(isinstance(e, int) and not isinstance(e, bool) and 0 < e <= MOST_EXTENT for e in extents):
+            raise fail(
+                "E543", f"the shape {extents} is not three integers from 1 to {MOST_EXTENT}", "give M, K and N of A (M x K) and B (K x N)"
+            )
+        if self.dtype not in ELEMENTS:
+            raise fail("E543", f"no plans for dtype={self.dtype!r}", f"choose one of {', '.join(ELEMENTS)}")
+        if self.inputs not in INPUTS:
+            raise fail("E513", f"inputs={self.inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
+        if self.workspace is not None and not (isinstance(self.workspace, int) and self.workspace >= 0):
+            raise fail("E543", f"workspace={self.workspace!r} is no number of bytes", "give an integer of at least 0")
+        if self.accuracy is not None and not (isinstance(self.accuracy, int | float) and 0 < self.accuracy < inf):
+            raise fail("E543", f"accuracy={self.accuracy!r} is no positive number", "give the largest error, such as 1e-9")
