@@ -21,7 +21,7 @@ from bilinear.analysis.accuracy import error_bound, growth_factor, run_error_bou
 from bilinear.analysis.drift import drift_bound
 from bilinear.analysis.probable_error import probable_error
 from bilinear.frontend import load
-from bilinear.ir.number import UNIT_ROUNDOFF
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Block
 from bilinear.lowering.prepare import prepare
 
@@ -50,7 +50,7 @@ def rms(x: Any) -> float:
 
 def accuracy_row(name: str, inputs: Any, levels: int, dtype: str, size: int, kind: str, confidence: float) -> dict[str, Any]:
     """One multiply, its error and its bounds; 0 levels is the library's multiply."""
-    loaded, generator, u = load(name), np.random.default_rng(size), UNIT_ROUNDOFF[dtype]
+    loaded, generator, u = load(name), np.random.default_rng(size), ELEMENTS[dtype].unit_roundoff
     a, b = (draw(kind, (size, size), generator).astype(dtype) for _ in range(2))
     some, wanted = reference(a, b)
     scale, most = rms(a) * rms(b), float(abs(a).max()) * float(abs(b).max())
@@ -88,7 +88,7 @@ def scaled_blocks(side: int, edge: int, trial: int, generator: np.random.Generat
 
 def drift_row(name: str, levels: int, dtype: str, trials: int) -> dict[str, Any]:
     """The worst drift of any block over all trials, beside the bound."""
-    loaded, generator, u, edge = load(name), np.random.default_rng(levels), UNIT_ROUNDOFF[dtype], 16
+    loaded, generator, u, edge = load(name), np.random.default_rng(levels), ELEMENTS[dtype].unit_roundoff, 16
     bound = drift_bound(prepare(loaded.scheme, loaded.schedule, levels, "restore").schedule)
     side, worst, holds = loaded.scheme.m**levels, 0.0, True
     for trial in range(trials):

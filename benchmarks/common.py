@@ -62,7 +62,7 @@ def classical(a: Any, b: Any, c: Any) -> dict[str, Call]:
     return found
 
 
-def pinned(shape: Shape, dtype: str, levels: tuple[str, ...], tiles: Iterable[int]) -> dict[str, Choice]:
+def pinned(shape: Shape, dtype: str, levels: tuple[str, ...], tiles: Iterable[str]) -> dict[str, Choice]:
     """The plan of these levels in each of the tiles, by name."""
     choice = bilinear.plan(*shape, dtype, device="h200", levels=levels)
     own, *others = choice.candidates

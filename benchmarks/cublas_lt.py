@@ -1,6 +1,6 @@
 """Where cublasLt is worth asking: the calls of cuBLAS and of cublasLt that `auto` may make, beside the libraries, on the device alone.
 
-The shapes are those of the grid whose products are not large, and some more that the rules of `library.Gemm.suits_lt` are about.
+The shapes are those of the grid whose products are not large, and some more that the rules of `cublas.suits_lt` are about.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import cupy
 from common import Call, beside_libraries, save
 
-from bilinear.backends.cublas import gemm_of
 from bilinear.backends.cublas_lt import launch_of
+from bilinear.backends.gemm import gemm_of
 from bilinear.measure.bench_shapes import grid
 
 MOST = 10**10

@@ -18,14 +18,16 @@ from typing import Any
 
 from model import plan_of, profile, way_of
 
-from bilinear.ir.placement import SIZES, SMALL, USUAL, Plan
-from bilinear.planner.device import Device, ElementRates, Table, TileRates, at, load_device
-from bilinear.planner.model import ITEMSIZE, LinearWork, Profile, is_aligned, predict
-from bilinear.resources import write_file
+from bilinear.ir.element import ELEMENTS
+from bilinear.ir.placement import Plan
+from bilinear.ir.tile import SMALL, TILES, USUAL
+from bilinear.planner.device import Device, Table, TileRates, at, load_device
+from bilinear.planner.model import LinearWork, Profile, is_aligned, predict
+from bilinear.writing import write_file
 
 Point = tuple[str, float, Profile, Plan]
 """Element type, milliseconds, and what was run."""
-What = tuple[str, int | None, str]
+What = tuple[str, str | None, str]
 """A rate: its element type, or none; its tile, or none; its name."""
 SHARED = ("launch", "call", "scan")
 OWN = ("accumulating", "epilogue", "scattered_epilogue", "strip", "scattered")
@@ -68,8 +70,8 @@ def off(device: Device, found: Sequence[Point]) -> float:
 
 def is_told(what: What) -> bool:
     """Whether whole multiplies tell of a rate: no core with uneven rows is measured in a small tile, and strips tell of `strip` as well."""
-    _, tile, name = what
-    return name != "unaligned" or tile is None or tile % len(SIZES) != SMALL
+    dtype, tile, name = what
+    return name != "unaligned" or tile is None or TILES[dtype][tile].size != SMALL
 
 
 def streaming(rows: list[dict[str, Any]], device: Device, dtype: str) -> Table:
@@ -86,7 +88,7 @@ def streaming(rows: list[dict[str, Any]], device: Device, dtype: str) -> Table:
         elements = {"A": bm * bk, "B": bk * bn, "C": bm * bn}
         for work, ms in zip(profile(way).works, row["stages"], strict=True):
             if isinstance(work, LinearWork) and ms > LEAST_LINEAR:
-                moved = sum(p.places * (p.sources + p.targets) * elements[p.shape] for p in work.parts) * ITEMSIZE[dtype]
+                moved = sum(p.places * (p.sources + p.targets) * elements[p.shape] for p in work.parts) * ELEMENTS[dtype].bytes
                 most = max(p.sources + p.targets for p in work.parts)
                 nearest = min(STREAMS, key=lambda s: abs(math.log(s / most)))
                 shares.setdefault(nearest, []).append(moved / ((ms - device.launch * 1e-3) * 1e-3 * device.bandwidth * 1e9))
@@ -110,53 +112,49 @@ def moves(device: Device) -> Iterator[tuple[What, Callable[[Device], float], Cal
     """Each rate that can be fitted: what it is, how it is read, and a device with another value of it."""
     for name in SHARED:
         yield ("", None, name), (lambda d, n=name: getattr(d, n)), (lambda d, v, n=name: replace(d, **{n: v}))  # type: ignore[misc]
-    for dtype in ITEMSIZE:
+    for dtype in ELEMENTS:
         for name in OWN:
             yield (
                 (dtype, None, name),
                 (lambda d, t=dtype, n=name: getattr(d.rates(t), n)),  # type: ignore[misc]
-                lambda d, v, t=dtype, n=name: _with(d, t, replace(d.rates(t), **{n: min(v, 1.0) if n in SHARES else v})),  # type: ignore[misc]
+                lambda d, v, t=dtype, n=name: d.with_rates(t, replace(d.rates(t), **{n: min(v, 1.0) if n in SHARES else v})),  # type: ignore[misc]
             )
-        for i, own in enumerate(device.rates(dtype).tiles):
-            for j in range(1 if i == USUAL else 0, len(own.share)):  # the first of the usual tile is what the others are relative to
+        for own in device.rates(dtype).tiles:
+            for j in range(1 if own.name == USUAL else 0, len(own.share)):  # the first of the usual tile is what the others are relative to
                 yield (
-                    (dtype, i, "share"),
-                    (lambda d, t=dtype, i=i, j=j: d.rates(t).tiles[i].share[j][1]),  # type: ignore[misc]
-                    lambda d, v, t=dtype, i=i, j=j: _with_tile(d, t, i, "share", _at(d.rates(t).tiles[i].share, j, v)),  # type: ignore[misc]
+                    (dtype, own.name, "share"),
+                    (lambda d, t=dtype, i=own.name, j=j: d.rates(t).tile(i).share[j][1]),  # type: ignore[misc]
+                    lambda d, v, t=dtype, i=own.name, j=j: _with_tile(d, t, i, "share", _at(d.rates(t).tile(i).share, j, v)),  # type: ignore[misc]
                 )
             for name in OF_TILES:
                 if not (own.blocks == 1 and name in ("lone", "exposed")):
                     yield (
-                        (dtype, i, name),
-                        (lambda d, t=dtype, i=i, n=name: getattr(d.rates(t).tiles[i], n)),  # type: ignore[misc]
-                        lambda d, v, t=dtype, i=i, n=name: _with_tile(d, t, i, n, min(v, 1.0) if n in SHARES else v),  # type: ignore[misc]
+                        (dtype, own.name, name),
+                        (lambda d, t=dtype, i=own.name, n=name: getattr(d.rates(t).tile(i), n)),  # type: ignore[misc]
+                        lambda d, v, t=dtype, i=own.name, n=name: _with_tile(d, t, i, n, min(v, 1.0) if n in SHARES else v),  # type: ignore[misc]
                     )
         for i in range(len(KEYS)):
             yield (
                 (dtype, None, "product"),
                 (lambda d, t=dtype, i=i: d.rates(t).product[i][1]),  # type: ignore[misc]
-                lambda d, v, t=dtype, i=i: _with(d, t, replace(d.rates(t), product=_at(d.rates(t).product, i, v))),  # type: ignore[misc]
+                lambda d, v, t=dtype, i=i: d.with_rates(t, replace(d.rates(t), product=_at(d.rates(t).product, i, v))),  # type: ignore[misc]
             )
 
 
-def _with(device: Device, dtype: str, rates: ElementRates) -> Device:
-    return replace(device, **{dtype: rates})  # type: ignore[arg-type]  # the field of this name
-
-
-def _with_tile(device: Device, dtype: str, number: int, name: str, value: Any) -> Device:
+def _with_tile(device: Device, dtype: str, tile: str, name: str, value: Any) -> Device:
     rates = device.rates(dtype)
-    tiles = tuple(replace(own, **{name: value}) if i == number else own for i, own in enumerate(rates.tiles))
-    return _with(device, dtype, replace(rates, tiles=tiles))
+    tiles = tuple(replace(own, **{name: value}) if own.name == tile else own for own in rates.tiles)
+    return device.with_rates(dtype, replace(rates, tiles=tiles))
 
 
 def _at(table: Table, i: int, value: float) -> Table:
     return (*table[:i], (table[i][0], value), *table[i + 1 :])
 
 
-def _share_of(own: TileRates, number: int) -> Table:
+def _share_of(own: TileRates, dtype: str) -> Table:
     """Where the search for the rates of a tile begins: at its own by the size of a block, or one for all where it is small."""
-    keys = (1.0,) if number % len(SIZES) == SMALL else SHARE_KEYS
-    return tuple((key, 1.0 if number == USUAL else at(own.share, key)) for key in keys)
+    keys = (1.0,) if TILES[dtype][own.name].size == SMALL else SHARE_KEYS
+    return tuple((key, 1.0 if own.name == USUAL else at(own.share, key)) for key in keys)
 
 
 def fit(device: Device, off: Callable[[Device], float], wanted: Callable[[What], bool]) -> Device:
@@ -187,11 +185,12 @@ def main() -> None:
     rows = [row for row in together(options.points) if not row["held_out"]]
     device = load_device(options.device)
     found = list(points(rows))
-    for dtype in ITEMSIZE:
+    for dtype in ELEMENTS:
         table, uneven = library([row for file in options.points for row in json.loads(file.read_text())["rows"]], device, dtype)
         rates = replace(device.rates(dtype), streaming=streaming(rows, device, dtype), library=table, library_unaligned=uneven)
-        tiles = tuple(replace(own, share=_share_of(own, number)) for number, own in enumerate(rates.tiles))
-        device = _with(device, dtype, replace(rates, tiles=tiles, product=tuple((key, at(rates.product, key)) for key in KEYS)))
+        tiles = tuple(replace(own, share=_share_of(own, dtype)) for own in rates.tiles)
+        product = tuple((key, at(rates.product, key)) for key in KEYS)
+        device = device.with_rates(dtype, replace(rates, tiles=tiles, product=product))
     write_file(options.output, fit(device, lambda d: off(d, found), is_told).json())
 
 

@@ -18,13 +18,13 @@ import fit_device
 from fit_device import OF_TILES, Point, What, errors, fit, together
 from model import plan_of, profile
 
-from bilinear.ir.placement import IN_DOUBLES
+from bilinear.ir.tile import MMA_FLOAT64, TILES
 from bilinear.planner.device import Device, load_device
 from bilinear.planner.model import is_aligned
 from bilinear.planner.ways import Way
-from bilinear.resources import write_file
+from bilinear.writing import write_file
 
-NAME = re.compile(r"(\w+), (\d) levels?, tile (\d)")
+NAME = re.compile(r"(\w+), (\d) levels?, tile ([\w-]+)")
 OF_THIN, OF_UNEVEN = (*OF_TILES, "share", "accumulating", "epilogue", "strip"), ("unaligned", "scattered", "scattered_epilogue")
 """The rates that each run tells of."""
 OFTEN, WORST = 1.5, 0.1
@@ -37,14 +37,14 @@ def points(file: Path) -> Iterator[Point]:
         for name, us in row["us"].items():
             told = NAME.fullmatch(name)
             if told is not None and row["dtype"] == "float32":
-                way, tile = Way((told[1],) * int(told[2])), int(told[3])
+                way, tile = Way((told[1],) * int(told[2])), told[3]
                 yield row["dtype"], us * 1e-3, profile(way), plan_of(way, tuple(row["shape"]), row["dtype"], tile)
 
 
 def is_of(what: What, names: tuple[str, ...]) -> bool:
     """Whether it is a rate of these names, of floats in all tiles or in one on the units for doubles."""
     dtype, tile, name = what
-    return dtype == "float32" and name in names and (tile is None or tile >= IN_DOUBLES)
+    return dtype == "float32" and name in names and (tile is None or TILES[dtype][tile].instruction == MMA_FLOAT64)
 
 
 def main() -> None:

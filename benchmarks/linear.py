@@ -16,11 +16,11 @@ from cupy.cuda.function import Module
 from launches import copy_rate
 
 from bilinear.backends.bound_launches import grid_blocks, launch_arguments
-from bilinear.backends.cuda_executor import ELEMENTS
 from bilinear.codegen import lower as lowering
 from bilinear.codegen.nvrtc import Built, build
 from bilinear.codegen.render import render
 from bilinear.frontend import load
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import Launch
 from bilinear.ir.number import to_float
 from bilinear.ir.schedule import Block, LinearStage, Schedule
@@ -99,7 +99,7 @@ def measure(case: str, dtype: str, size: int, functions: Functions, repeats: int
     algorithm, levels = case.split(":")
     loaded = load(algorithm)
     schedule = prepare(loaded.scheme, loaded.schedule, int(levels), natural_inputs(loaded.schedule)).schedule
-    launches = lowering.schedule_to_launches(schedule, ELEMENTS[np.dtype(dtype).str[1:]])
+    launches = lowering.schedule_to_launches(schedule, ELEMENTS[dtype])
     rows: list[dict[str, Any]] = []
     for number, (stage, launch) in enumerate(zip(schedule.stages, launches, strict=True), 1):
         if not isinstance(stage, LinearStage):

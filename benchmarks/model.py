@@ -24,23 +24,25 @@ from common import classical, gpu_state, interleaved, median, save
 
 import bilinear
 from bilinear.codegen.program import build_program
-from bilinear.ir.placement import IN_DOUBLES, LARGE, SIZES, SMALL, USUAL, Plan
+from bilinear.ir.element import ELEMENTS
+from bilinear.ir.placement import Plan
 from bilinear.ir.schedule import Schedule
+from bilinear.ir.tile import LARGE, MMA_FLOAT64, SMALL, USUAL, tile_on
 from bilinear.lowering.place import make_plan
 from bilinear.lowering.prepare import Level, plain, prepare_levels
 from bilinear.measure.timing import each_milliseconds
 from bilinear.planner.choice import Problem
 from bilinear.planner.choose import LEAST_BLOCK, make_choice
 from bilinear.planner.device import Device, load_device
-from bilinear.planner.model import ITEMSIZE, Profile, library_seconds, predict, profile_of, stage_seconds
+from bilinear.planner.model import Profile, library_seconds, predict, profile_of, stage_seconds
 from bilinear.planner.ways import Way, algorithm_named
 
 Shape = tuple[int, int, int]
 LIBRARY = "library"
 SETTLE_MS = 20.0
 SAVE_SECONDS = 20.0
-FIRST = {"float32": IN_DOUBLES, "float64": USUAL}
-"""Of the tiles of each element type those that are measured begin here: an H200 multiplies doubles as fast as floats."""
+UNIT = MMA_FLOAT64.unit
+"""Floats are measured there, too: an H200 multiplies doubles as fast."""
 LARGE_TILE_MOST, SMALL_TILE_MOST = 8192, 2560
 """Largest extents at which all ways are measured in the large tile, too, and at which the kernel alone is in the small one."""
 
@@ -103,8 +105,8 @@ def profile(way: Way) -> Profile:
     return profile_of(lowered(way))
 
 
-def plan_of(way: Way, shape: Shape, dtype: str, tile: int) -> Plan:
-    return make_plan(lowered(way), *shape, ITEMSIZE[dtype], tile=tile)
+def plan_of(way: Way, shape: Shape, dtype: str, tile: str) -> Plan:
+    return make_plan(lowered(way), *shape, ELEMENTS[dtype].bytes, tile=tile)
 
 
 def ways_for(shape: Shape) -> Iterator[Way]:
@@ -125,7 +127,7 @@ def name_of(row: dict[str, Any]) -> str:
     return f"{levels}, tile {row['tile']}" if levels else LIBRARY
 
 
-def build(task: tuple[Way | None, str, str, int]) -> None:
+def build(task: tuple[Way | None, str, str, str]) -> None:
     """Fill the kernel cache with one program."""
     way, dtype, architecture, tile = task
     build_program(plain().schedule if way is None else lowered(way), dtype, [architecture], tile=tile)
@@ -137,19 +139,18 @@ def build_all(ways: tuple[Way, ...], dtypes: list[str]) -> None:
 
     architecture = f"sm_{cupy.cuda.Device().compute_capability}"
     slow_first = sorted(ways, key=lambda way: -len(way.levels))
-    tasks: list[tuple[Way | None, str, str, int]] = [
-        (way, dtype, architecture, FIRST[dtype] + size)
+    tasks: list[tuple[Way | None, str, str, str]] = [
+        (way, dtype, architecture, tile_on(dtype, UNIT, size))
         for way in slow_first
         for dtype in dtypes
-        for size in SIZES
-        if size != SMALL or len(way.levels) == 1
+        for size in ((USUAL, LARGE, SMALL) if len(way.levels) == 1 else (USUAL, LARGE))
     ]
-    tasks += [(None, dtype, architecture, FIRST[dtype] + SMALL) for dtype in dtypes]
+    tasks += [(None, dtype, architecture, tile_on(dtype, UNIT, SMALL)) for dtype in dtypes]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         list(pool.map(build, tasks))
 
 
-def stage_times(way: Way, tile: int, shape: Shape, a: Any, b: Any, c: Any) -> list[float]:
+def stage_times(way: Way, tile: str, shape: Shape, a: Any, b: Any, c: Any) -> list[float]:
     """Milliseconds of each stage of the core, by events around every launch; the second of two runs."""
     from bilinear.backends.cuda_executor import CudaExecutor
     from bilinear.backends.executor import allocate_workspace, lay_out
@@ -160,7 +161,7 @@ def stage_times(way: Way, tile: int, shape: Shape, a: Any, b: Any, c: Any) -> li
     return [each_milliseconds(steps) for _ in range(2)][1]
 
 
-def measure(shape: Shape, dtype: str, tiled: list[tuple[Way, int]], repeats: int) -> Iterator[dict[str, Any]]:
+def measure(shape: Shape, dtype: str, tiled: list[tuple[Way, str]], repeats: int) -> Iterator[dict[str, Any]]:
     """The points of one shape and element type, timed interleaved; the library is the fastest of those that are there."""
     import cupy
 
@@ -183,27 +184,27 @@ def measure(shape: Shape, dtype: str, tiled: list[tuple[Way, int]], repeats: int
         yield {**common, "levels": way.levels, "inputs": way.inputs, "tile": tile, "ms": times[way, tile], "stages": stages}
 
 
-def worth_timing(shape: Shape, dtype: str, device: Device, near: float) -> list[tuple[Way, int]]:
+def worth_timing(shape: Shape, dtype: str, device: Device, near: float) -> list[tuple[Way, str]]:
     """Ways and their tiles that are predicted to take at most `near` times as long as the fastest one, and what the planner runs."""
     times = {(way, tile): predict(profile(way), plan_of(way, shape, dtype, tile), dtype, device) for way, tile in tiled(shape, dtype)}
     near_ones = [one for one, seconds in times.items() if seconds <= near * min(times.values())]
     return list(dict.fromkeys((*near_ones, *(one for one in (chosen(shape, dtype, device),) if one is not None))))
 
 
-def chosen(shape: Shape, dtype: str, device: Device) -> tuple[Way, int] | None:
+def chosen(shape: Shape, dtype: str, device: Device) -> tuple[Way, str] | None:
     """What the planner runs where memory is unlimited and the inputs are preserved; None for the library."""
     found = make_choice(Problem(*shape, dtype), device).chosen
     return None if found.is_library else (Way(found.levels, found.inputs), found.tile)
 
 
-def tiled(shape: Shape, dtype: str) -> Iterator[tuple[Way, int]]:
+def tiled(shape: Shape, dtype: str) -> Iterator[tuple[Way, str]]:
     """Each way in the tiles that it is measured in: the small one only where a problem is small."""
     for way in ways_for(shape):
-        yield way, FIRST[dtype] + USUAL
+        yield way, tile_on(dtype, UNIT, USUAL)
         if max(shape) <= LARGE_TILE_MOST or way.levels[-1] in ("classical", "winograd", "msmes"):
-            yield way, FIRST[dtype] + LARGE
+            yield way, tile_on(dtype, UNIT, LARGE)
         if way.levels == ("classical",) and max(shape) <= SMALL_TILE_MOST:
-            yield way, FIRST[dtype] + SMALL
+            yield way, tile_on(dtype, UNIT, SMALL)
 
 
 def measure_all(

@@ -15,7 +15,7 @@ import cupy
 import numpy as np
 
 import bilinear
-from bilinear.ir.placement import TILES
+from bilinear.ir.tile import TILES
 
 NAMED: tuple[tuple[str, Any, int], ...] = (
     ("msmes", "restore", 1),

@@ -1,7 +1,7 @@
 """Products with a short side on the device alone: `auto`, and the product kernel with sums whole and in parts, beside the libraries.
 
 Shapes are drawn evenly by the logarithm of their sides, the same ones for a seed: of floats those whose rows begin at multiples of 16
-bytes, which the kernel is weighed for down to 17 rows and columns, and of doubles wide ones, which `library.Gemm.suits_lt` is about.
+bytes, which the kernel is weighed for down to 17 rows and columns, and of doubles wide ones, which `cublas.suits_lt` is about.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from common import on_device, pinned, save, tell_row
 
 from bilinear.ir.measurement import Shape
-from bilinear.ir.placement import IN_DOUBLES, SIZES
+from bilinear.ir.tile import MMA_FLOAT64, TILES
 from bilinear.planner.choose import LEAST_PLAIN_BLOCK
 
 FAMILIES = {"float32": 80, "float64": 20}
@@ -24,7 +24,8 @@ MULTIPLE = 4
 """Elements of 16 bytes."""
 LEAST, MOST = 2e5, 1e10
 """Multiplications of a product of floats."""
-TILES = tuple(IN_DOUBLES + size for size in SIZES)
+IN_DOUBLES = tuple(name for name, tile in TILES["float32"].items() if tile.instruction == MMA_FLOAT64)
+"""The tiles for floats on the units for doubles."""
 PARTS = 4
 """Levels of `split_k` that are timed at most, each of which halves the sums."""
 ROUNDS, IN_A_ROW = 7, 10
@@ -55,10 +56,10 @@ def measure(shape: Shape, dtype: str) -> dict[str, Any]:
     """A row of results: of doubles without plans, for none is weighed there."""
     plans: dict[str, Any] = {}
     if dtype in LEAST_PLAIN_BLOCK:
-        plans |= pinned(shape, dtype, ("classical",), TILES)
+        plans |= pinned(shape, dtype, ("classical",), IN_DOUBLES)
         for parts in range(1, PARTS + 1):
             if shape[1] >> parts >= LEAST_PLAIN_BLOCK[dtype][1]:
-                plans |= pinned(shape, dtype, ("split_k",) * parts, TILES)
+                plans |= pinned(shape, dtype, ("split_k",) * parts, IN_DOUBLES)
     return on_device(shape, dtype, plans, ROUNDS, IN_A_ROW)
 
 

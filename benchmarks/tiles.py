@@ -13,33 +13,26 @@ from typing import Any
 import cupy
 from common import classical, gpu_state, interleaved, median, save
 
-from bilinear.backends import cuda_executor
+from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.executor import allocate_workspace, execute, lay_out
-from bilinear.codegen import lower as lowering
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
-from bilinear.ir.kernel import MmaTile, SimtTile, Tile
-from bilinear.ir.placement import USUAL
 from bilinear.ir.schedule import ProductStage, Schedule
+from bilinear.ir.tile import TILES, USUAL, MmaTile
 from bilinear.lowering.place import make_plan
 from bilinear.lowering.prepare import natural_inputs, plain, prepare
 
-MORE: dict[str, tuple[SimtTile | MmaTile, ...]] = {
-    "float64": (
-        MmaTile(128, 64, 32, 2, 2, 2, blocks=2),
-        MmaTile(128, 128, 32, 2, 4, 2, blocks=1),
-        MmaTile(128, 128, 16, 2, 4, 4, blocks=1),
-    ),
-    "float32": (
-        MmaTile(128, 64, 32, 2, 2, 3, blocks=2),
-        MmaTile(128, 128, 32, 2, 4, 2, blocks=1),
-        MmaTile(32, 64, 32, 2, 2, 3, blocks=4),
-    ),
+MORE = {
+    "float64": ((128, 64, 32, 2, 2, 2, 2), (128, 128, 32, 2, 4, 2, 1), (128, 128, 16, 2, 4, 4, 1)),
+    "float32": ((128, 64, 32, 2, 2, 3, 2), (128, 128, 32, 2, 4, 2, 1), (32, 64, 32, 2, 2, 3, 4)),
 }
-"""Candidates beside the tiles that plans name."""
-ELEMENTS = {"float64": "double", "float32": "float"}
-TILES = {dtype: lowering.KERNEL_TILES[element] for dtype, element in ELEMENTS.items()}
-"""Those that plans name, before candidates take their place."""
+"""Candidates beside the tiles that plans name: m, n, k, the warps along m and n, the stages, and the blocks of threads."""
+
+
+def candidate(m: int, n: int, k: int, m_warps: int, n_warps: int, stages: int, blocks: int) -> MmaTile:
+    """A tile on matrix units, named by its numbers."""
+    name = f"{m}x{n}x{k} {m_warps}x{n_warps} s{stages} b{blocks}"
+    return MmaTile(name, USUAL, m, n, k, m_warps, n_warps, stages, blocks)
 
 
 def schedule_of(case: str) -> Schedule:
@@ -51,14 +44,11 @@ def schedule_of(case: str) -> Schedule:
     return prepare(loaded.scheme, loaded.schedule, int(levels or 1), natural_inputs(loaded.schedule)).schedule
 
 
-def in_tile(tile: Tile, schedule: Schedule, whole: tuple[Any, Any], drawn: tuple[Any, Any], wanted: Any) -> tuple[Any, Any, bool]:
+def in_tile(tile: str, schedule: Schedule, whole: tuple[Any, Any], drawn: tuple[Any, Any], wanted: Any) -> tuple[Any, Any, bool]:
     """The product launches and all launches with this tile, and whether integers came out exact; A and B hold normal data afterwards."""
-    (dtype, size), c = (str(wanted.dtype), wanted.shape[0]), cupy.empty_like(wanted)
-    lowering.KERNEL_TILES[ELEMENTS[dtype]] = (tile,) * len(TILES[dtype])  # type: ignore[assignment]  # strips run in it, too
-    cuda_executor._functions.clear()
-    cuda_executor._bounds.clear()
+    size, c = wanted.shape[0], cupy.empty_like(wanted)
     a, b = (x.copy() for x in whole)
-    executor, plan = cuda_executor.CudaExecutor(), make_plan(schedule, size, size, size, c.itemsize, tile=USUAL)
+    executor, plan = CudaExecutor(), make_plan(schedule, size, size, size, c.itemsize, tile=tile)
     workspace = allocate_workspace(executor, plan, c)
     c[...] = cupy.nan
     execute(executor, plan, a, b, c, 1, 0, workspace)
@@ -77,13 +67,13 @@ def measure(case: str, dtype: str, size: int, repeats: int, settle_ms: float) ->
     wanted = cupy.matmul(x, y)
     calls: dict[Any, Any] = {("library", name): call for name, call in classical(a, b, cupy.empty_like(wanted)).items()}
     exact: dict[str, bool] = {}
-    for tile in dict.fromkeys((*TILES[dtype], *MORE[dtype])):
+    for tile in TILES[dtype]:
         try:
-            products, launches, exact[str(tile)] = in_tile(tile, schedule, (x, y), (a, b), wanted)
+            products, launches, exact[tile] = in_tile(tile, schedule, (x, y), (a, b), wanted)
         except BilinearError as error:
             print(f"{tile}: {error.diagnostics[0].notes[-1:]}")
             continue
-        calls |= {("products", str(tile)): products, ("all launches", str(tile)): launches}
+        calls |= {("products", tile): products, ("all launches", tile): launches}
     inner = size // schedule.m
     flops = {"products": 2 * inner**3 * sum(len(s.products) for s in schedule.stages if isinstance(s, ProductStage))}
     rows = []
@@ -105,6 +95,8 @@ def main() -> None:
     parser.add_argument("--settle-ms", type=float, default=20.0)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    for dtype, candidates in MORE.items():
+        TILES[dtype] |= {tile.name: tile for tile in (candidate(*numbers) for numbers in candidates)}
     rows: list[dict[str, Any]] = []
     for dtype in options.dtypes.split(","):
         for size in map(int, options.sizes.split(",")):

@@ -11,7 +11,7 @@ from typing import Any
 
 from common import on_device, pinned, save, tell_row
 
-from bilinear.ir.placement import IN_DOUBLES, LARGE, SMALL, USUAL
+from bilinear.ir.tile import LARGE, MMA_FLOAT64, SMALL, USUAL, tile_on
 
 EVEN = ((4096, 4096, 4096), (4097, 4096, 4096))
 UNEVEN = (
@@ -35,7 +35,7 @@ def main() -> None:
         for levels, least in WAYS.items():
             if min(shape) >= least:
                 sizes = (USUAL, LARGE) if least else (USUAL, LARGE, SMALL)
-                plans |= pinned(shape, "float32", levels, (IN_DOUBLES + size for size in sizes))
+                plans |= pinned(shape, "float32", levels, (tile_on("float32", MMA_FLOAT64.unit, size) for size in sizes))
         rows.append(on_device(shape, "float32", plans, ROUNDS, IN_A_ROW))
         tell_row(rows[-1])
     save("uneven", rows, options.json)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bilinear import __version__, frontend
+from bilinear import frontend
 from bilinear.algebra.fold_bases import on_blocks
-from bilinear.artifact.write import output_files, write_folder
+from bilinear.artifact.write import output_files
+from bilinear.codegen.names import REMAINDER
 from bilinear.codegen.program import Program, Progress, build_program, no_progress
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
@@ -18,11 +19,14 @@ from bilinear.interchange.importing import Imported, import_arrays, import_schem
 from bilinear.ir.placement import INPUTS
 from bilinear.ir.tile import MMA_FLOAT64, USUAL, tile_on
 from bilinear.lowering.coefficients import coefficients_of, require_elements
-from bilinear.lowering.prepare import Prepared, natural_inputs, plain, prepare
+from bilinear.lowering.prepare import Prepared, natural_inputs, plain, prepare, require_levels
+from bilinear.places import require_folder
 from bilinear.reporting.examine import DTYPES, certificate_for, examine, report_of
 from bilinear.reporting.report import Report
 from bilinear.runtime.matmul import matmul
 from bilinear.source import Source
+from bilinear.version import __version__
+from bilinear.writing import write_folder
 
 ARCHITECTURES = ("sm_80", "sm_90", "compute_90")
 FLOATS = {"own": USUAL, "doubles": tile_on("float32", MMA_FLOAT64.unit)}
@@ -41,13 +45,17 @@ class Compiled:
     floats: str = "own"
 
     def write(self, folder: str | Path) -> None:
-        """Write a folder that stands alone: sources, images, manifest and report; all of it, or nothing where that fails (E611)."""
+        """Write a folder that stands alone: sources, images, manifest and report; all of it, or nothing where that fails (E611).
+
+        It may replace an earlier output, in which nothing was added or changed since, and no other folder.
+        """
+        require_folder(Path(folder))
         dtypes, architectures = [p.dtype for p in self.programs], [built.architecture for built in self.programs[0].built[0]]
-        remainders = [build_program(plain().schedule, dtype, architectures, tile=_tile(dtype, self.floats)) for dtype in dtypes]
-        files = output_files(self.loaded.scheme, self.inputs, self.programs, remainders, __version__)
+        remainders = [build_program(plain().schedule, d, architectures, tile=_tile(d, self.floats), named=REMAINDER) for d in dtypes]
         views = {"report.json": self.report.json(), "report.md": self.report.markdown(), "report.html": self.report.html()}
         views["certificate.json"] = certificate_for(self.prepared)
-        write_folder(Path(folder), {**files, **{name: text.encode() for name, text in views.items()}})
+        encoded = {name: text.encode() for name, text in views.items()}
+        write_folder(Path(folder), output_files(self.loaded.scheme, self.inputs, self.programs, remainders, __version__, encoded))
 
 
 @dataclass(frozen=True)
@@ -128,8 +136,11 @@ def compile(
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded.schedule)
     _check(levels, inputs, dtypes, architectures, floats)
+    if output is not None:
+        require_folder(Path(output))
     prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)  # verify, schedule, verify what came out
-    require_elements(loaded.scheme.name, coefficients_of(prepared.schedule), " and ".join(dtypes), "f")
+    for dtype in dtypes:
+        require_elements(loaded.scheme, coefficients_of(prepared.schedule), dtype, "f")
     programs = tuple(build_program(prepared.schedule, d, architectures, progress, _tile(d, floats)) for d in dtypes)  # lower, render, build
     compiled = Compiled(loaded, prepared, inputs, programs, report_of(loaded, prepared, inputs, programs), floats)
     if output is not None:
@@ -145,8 +156,7 @@ def _check(
     levels: int, inputs: str, dtypes: Sequence[str] = DTYPES, architectures: Sequence[str] = ARCHITECTURES, floats: str = "own"
 ) -> None:
     """Refuse options that mean nothing (E502, E503, E513, E603)."""
-    if not isinstance(levels, int) or isinstance(levels, bool) or levels < 1:
-        raise fail("E502", f"levels={levels!r} is not a number of levels", "give an integer of at least 1")
+    require_levels(levels)
     if inputs not in INPUTS:
         raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
     if isinstance(dtypes, str) or not dtypes or any(dtype not in DTYPES for dtype in dtypes):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bilinear.source import Span
+from bilinear.visible import visible, visible_lines
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Diagnostic:
             lines += _excerpt(self.span, self.label)
         lines += [f"  note: {note}" for note in self.notes]
         lines += [f"  hint: {hint}" for hint in self.hints]
-        return "\n".join(lines)
+        return visible_lines(lines)
 
     def to_json(self) -> dict[str, Any]:
         """The diagnostic for machines."""
@@ -50,12 +51,12 @@ class Diagnostic:
 def _excerpt(span: Span, label: str) -> list[str]:
     """The source line with a caret run under the span, long lines cut around it."""
     width = 100
-    text = "".join(c if c.isprintable() else " " for c in span.source.line(span.line))
-    first = span.column - 1
-    length = max(1, min(span.end - span.start, len(text) - first))
-    cut = max(0, first - width // 2)
-    text, first = text[cut : cut + width], first - cut
-    length = min(length, max(1, width - first))
+    line, first = span.source.line(span.line).replace("\t", " "), span.column - 1
+    cut, last = max(0, first - width // 2), first + span.end - span.start
+    before, marked, after = map(visible, (line[cut:first], line[first:last], line[last : cut + width]))
+    before = before[-width // 2 :]
+    text, first = (before + marked + after)[:width], len(before)
+    length = max(1, min(len(marked), width - first))
     gutter = str(span.line)
     blank = " " * len(gutter)
     return [

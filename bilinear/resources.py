@@ -1,14 +1,10 @@
-"""Files: where templates, shipped algorithms and devices lie (the installed package, else the checkout), and writing whole ones."""
+"""Where templates, shipped algorithms and devices lie: the installed package, else the checkout."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from errno import EISDIR
 from functools import cache
 from pathlib import Path
-
-from bilinear.errors import fail
 
 
 def templates_folder() -> Path:
@@ -42,36 +38,3 @@ def _folder(name: str) -> Path:
     package = Path(__file__).resolve().parent
     packaged = package / f"_{name}"
     return packaged if packaged.is_dir() else package.parent / name
-
-
-def write_file(path: Path, text: str | bytes) -> None:
-    """Write a file whole, or not at all (E612); what is there and no file, such as a pipe, is written to."""
-    write_files({path: text})
-
-
-def write_files(contents: Mapping[Path, str | bytes]) -> None:
-    """Write files that belong together, all of them whole or none (E612): each stands beside its place before the first is put there."""
-    ready: dict[Path, Path] = {}
-    path = Path()
-    try:
-        for path, text in contents.items():
-            data = text.encode() if isinstance(text, str) else text
-            if not path.name or path.is_dir():
-                raise IsADirectoryError(EISDIR, "it is a folder")
-            if path.exists() and not path.is_file():
-                path.write_bytes(data)
-                continue
-            import tempfile  # with all that it imports a tenth of a first plan
-
-            with tempfile.NamedTemporaryFile("wb", dir=path.parent, delete=False) as fresh:
-                ready[path] = Path(fresh.name)
-                fresh.write(data)
-            ready[path].chmod(0o644)
-        for path in list(ready):
-            ready[path].replace(path)
-            del ready[path]
-    except OSError as error:
-        raise fail("E612", f"cannot write {path}: {error.strerror or error}", "choose another place") from None
-    finally:
-        for left in ready.values():
-            left.unlink(missing_ok=True)

@@ -7,6 +7,8 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 
+from bilinear.visible import visible
+
 
 @dataclass(frozen=True)
 class Source:
@@ -56,4 +58,4 @@ class Span:
         return self.source.line_and_column(self.start)[1]
 
     def __str__(self) -> str:
-        return f"{self.source.name}:{self.line}:{self.column}"
+        return f"{visible(self.source.name)}:{self.line}:{self.column}"

@@ -184,8 +184,8 @@ def test_products_of_floats_run_on_the_units_that_are_asked_for(floats: str, she
     status, out, _ = shell("compile", "strassen", "-o", tmp_path / "out", "--arch", "sm_90", "--floats", floats, "--shape", "33")
     assert status == 0, out
     on_doubles = {path.stem for path in (tmp_path / "out" / "src").glob("*.cu") if "mma.sync" in path.read_text()}
-    of_floats = {"plain_l1_product_f32", "strassen_expand_l1_product_f32"}
-    assert on_doubles == {"plain_l1_product_f64", "strassen_expand_l1_product_f64"} | (of_floats if floats == "doubles" else set())
+    of_floats = {"remainder_product_f32", "strassen_expand_l1_product_f32"}
+    assert on_doubles == {"remainder_product_f64", "strassen_expand_l1_product_f64"} | (of_floats if floats == "doubles" else set())
 
 
 @needs_nvrtc

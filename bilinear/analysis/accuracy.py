@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import inf
+from math import inf, isnan
 
 from bilinear.analysis.drift import DriftBound, drift_bound
 from bilinear.analysis.probable_error import probable_error
@@ -17,12 +17,10 @@ from bilinear.analysis.rounding import SLACK, gamma, magnitude, sides
 from bilinear.analysis.rounding_trace import ResultValue, Trace
 from bilinear.ir.element import KNOWN
 from bilinear.ir.linear import Form
-from bilinear.ir.number import Coefficient, Symbolic, to_float
+from bilinear.ir.number import Coefficient, Symbolic, is_normal
+from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.schedule import AnySchedule, LinearStage, Schedule
 from bilinear.ir.scheme import Scheme
-
-MOST_LEVELS = 16
-"""More levels than this are never asked for: 2**16 blocks a side."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class LevelAccuracy:
 
 
 def is_real(scheme: Scheme) -> bool:
-    """Whether floats can stand for the scheme's coefficients: not those of Z/p, with i, or with lambda."""
+    """Whether floats can stand for the scheme's coefficients: not those of Z/p, with i or lambda, nor what over- or underflows."""
     return not scheme.ring.modulus and _are_real(c for table in scheme.tables for row in table for _, c in row)
 
 
@@ -90,12 +88,9 @@ def runs_on_reals(schedule: AnySchedule) -> bool:
 
 def _are_real(coefficients: Iterable[Coefficient]) -> bool:
     try:
-        for c in coefficients:
-            if isinstance(c, Symbolic):
-                to_float(c)
+        return all(is_normal(c, "float64") for c in coefficients)
     except ValueError:
         return False
-    return True
 
 
 def growth_factor(scheme: Scheme) -> Fraction | float:
@@ -203,8 +198,18 @@ def accuracy_facts(
 
     `schedules` are lowered in-place schedules: with any, the levels are theirs alone, and the bound that always holds and the drift are of
     what they do. Without them they are 1 to `most_levels`, and come from the one-level tables, which also bounds any fused run of the
-    scheme. Empty where floats cannot stand for the coefficients.
+    scheme. Empty where floats cannot stand for the coefficients, or for the bounds.
     """
+    try:
+        facts = _accuracy_facts(scheme, schedules, inner, dtypes, confidence, most_levels)
+    except OverflowError:
+        return ()
+    return () if any(isnan(bound) for fact in facts for bound in (fact.growth, fact.deterministic, fact.probabilistic)) else facts
+
+
+def _accuracy_facts(
+    scheme: Scheme, schedules: Sequence[Schedule], inner: int, dtypes: Sequence[str], confidence: float, most_levels: int
+) -> tuple[LevelAccuracy, ...]:
     in_place = {schedule.levels: schedule for schedule in schedules if schedule.runs_in_place}
     if not is_real(scheme) or not all(map(runs_on_reals, in_place.values())):
         return ()

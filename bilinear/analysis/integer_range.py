@@ -10,6 +10,8 @@ from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, rational
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
 
+MOST = 2**62
+"""Above it no integers are exact in any element type."""
 Symbol = Block | int
 Content = dict[Symbol, Fraction]
 """What a block holds, over the blocks of A and B as they were and the products, which are numbered."""
@@ -48,7 +50,7 @@ class IntegerRange:
 
 
 def integer_range(schedule: Schedule) -> IntegerRange | None:
-    """The bounds of a runnable schedule; None where a coefficient is no rational, or a product of products is formed."""
+    """The bounds of a runnable schedule; None where one is above `MOST`, for irrational coefficients, and for products of products."""
     run = _Run({block: {block: Fraction(1)} for space in schedule.spaces[:2] for block in space.blocks})
     try:
         for stage in schedule.stages:
@@ -59,7 +61,8 @@ def integer_range(schedule: Schedule) -> IntegerRange | None:
                     run.multiply(product)
     except ValueError:
         return None
-    return IntegerRange(math.ceil(run.largest["A"]), math.ceil(run.largest["B"]), math.ceil(run.largest["C"]), run.denominator)
+    left, right, result = (math.ceil(run.largest[space]) for space in "ABC")
+    return IntegerRange(left, right, result, run.denominator) if max(left, right, result, run.denominator) <= MOST else None
 
 
 @dataclass

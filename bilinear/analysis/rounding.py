@@ -28,7 +28,7 @@ _SMALLEST, _LARGEST = 2.0**-126, 2.0**127
 def magnitude(value: Coefficient) -> float:
     """|value|, not rounded down by more than `SLACK` covers. Raises `ValueError` where the coefficient is no real number."""
     if not isinstance(value, Symbolic):
-        return abs(float(value)) or (nextafter(0.0, 1.0) if value else 0.0)
+        return abs(to_float(value)) or (nextafter(0.0, 1.0) if value else 0.0)
     parts = sum(abs(to_float(Symbolic((term,)))) for term in value.terms)
     return abs(to_float(value)) + 2.0**-40 * parts
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from bilinear.artifact.constants import check_constants, divides_by_zero
 from bilinear.artifact.findings import BuiltRow
 from bilinear.artifact.read import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram
 from bilinear.artifact.run import Shape, first_difference, multiply
@@ -37,7 +38,7 @@ LARGE_GRID = 64
 """Products of the extents of a grid above which blocks stay within one tile, for the sake of time."""
 MOST_SECONDS = 60.0
 """What a launch may take; those of two levels take less than one."""
-_INEXACT = re.compile(r"\bReal\([^()]*[.e][^()]*\)")
+_INEXACT = re.compile(r"\bReal\(-?[0-9][^()]*[.e][^()]*\)")
 _C_TYPES = {"pointer": f"{prime.ELEMENT} *", "index": "long long", "scalar": prime.ELEMENT}
 
 
@@ -92,11 +93,14 @@ def check_sources(folder: BuiltFolder, program: BuiltProgram, seed: int, progres
     reason = skip_reason()
     if reason is None and any(_INEXACT.search(kernel.source) for kernel in program.kernels):
         reason = "a constant that is no rational number has no image in the field"
+    if reason is None and any(divides_by_zero(kernel.source) for kernel in program.kernels):
+        reason = "the denominator of a constant is a multiple of 2^61-1"
     if reason is not None:
         yield BuiltRow(program.dtype, WHERE, "-", "-", 0, "", "skipped", reason)
         return
     start = time.perf_counter()
     try:
+        check_constants(program)
         modules = _compile(program)
     except BilinearError as error:
         yield BuiltRow(program.dtype, WHERE, "-", "compile the sources", 0, "", "wrong", "", time.perf_counter() - start)

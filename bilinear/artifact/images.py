@@ -27,6 +27,8 @@ from bilinear.codegen.program import Progress
 from bilinear.errors import Diagnostic, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Space
+from bilinear.places import MOST_BYTES
+from bilinear.reading import read_bounded
 
 FACTORS = (1, 2, 3, -1, -2, -3)
 """What alpha and beta are drawn from."""
@@ -159,7 +161,7 @@ def _function(path: Path, name: str, shared_bytes: int, device: int) -> Any:
     from cupy.cuda.function import Module
 
     module = Module()
-    module.load(path.read_bytes())
+    module.load(read_bounded(path, MOST_BYTES))
     function = module.get_function(name)
     if shared_bytes:
         driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)

@@ -7,23 +7,23 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from bilinear.analysis.integer_range import IntegerRange
+from bilinear.analysis.integer_range import MOST, IntegerRange
 from bilinear.artifact.json_reader import Node, parse
-from bilinear.artifact.write import ACCUMULATED, FORMAT, MANIFEST, OVERWRITTEN
+from bilinear.artifact.write import ACCUMULATED, OVERWRITTEN
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import Argument, Cover, Grid
-from bilinear.ir.placement import INPUTS
+from bilinear.ir.placement import INPUTS, MOST_LEVELS
 from bilinear.ir.schedule import Space
 from bilinear.lowering.prepare import MOST_PRODUCTS
+from bilinear.places import FORMAT, MANIFEST, MOST_BYTES
+from bilinear.reading import read_bounded
 
 AGAIN = "compile the algorithm again"
 OPERANDS = ("A", "B", "C")
 EXTENTS = ("bm", "bk", "bn")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,255}")
 _ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?")
-MOST_BYTES = 64 * 2**20
-"""Size of a file of a folder."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def read_folder(folder: str | Path) -> BuiltFolder:
     return BuiltFolder(
         path,
         schedule["name"].text(),
-        schedule["levels"].whole(1, 64),
+        schedule["levels"].whole(1, MOST_LEVELS),
         (m, k, n),
         schedule["inputs"].choice(INPUTS),
         schedule["result"].choice((ACCUMULATED, OVERWRITTEN)) == OVERWRITTEN,
@@ -114,7 +114,7 @@ def read_folder(folder: str | Path) -> BuiltFolder:
 def _manifest(folder: Path) -> Node:
     path = folder / MANIFEST
     try:
-        content = _read(path)
+        content = read_bounded(path, MOST_BYTES)
     except OSError as error:
         message = f"{folder} is no output folder: {MANIFEST} cannot be read: {error.strerror or error}"
         raise fail("E621", message, "give the folder that `bilinear compile --output` wrote") from None
@@ -123,17 +123,6 @@ def _manifest(folder: Path) -> Node:
     if form != FORMAT:
         raise root["format"].wrong(f"is {form!r}, and this version reads {FORMAT!r}")
     return root
-
-
-def _read(path: Path) -> bytes:
-    """A regular file of at most MOST_BYTES."""
-    if not path.is_file():
-        raise FileNotFoundError("No such file or directory" if not path.exists() else "it is no file")
-    with path.open("rb") as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise OSError(f"it has more than {MOST_BYTES >> 20} MiB")
-    return content
 
 
 def _incomplete(message: str) -> BilinearError:
@@ -148,8 +137,7 @@ def _workspace(node: Node) -> Space:
 def _integers(node: Node) -> IntegerRange | None:
     if node.value is None:
         return None
-    most = 2**62
-    return IntegerRange(*(node[name].whole(1, most) for name in ("left", "right", "result", "denominator")))
+    return IntegerRange(*(node[name].whole(1, MOST) for name in ("left", "right", "result", "denominator")))
 
 
 def _program(folder: Path, dtype: str, node: Node, known: dict[str, set[str]]) -> BuiltProgram:
@@ -204,7 +192,7 @@ def _file(folder: Path, node: Node, key: str) -> tuple[str, bytes]:
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         raise node[key].wrong(f"is {name!r}, which is not inside the folder")
     try:
-        content = _read(folder / path)
+        content = read_bounded(folder / path, MOST_BYTES)
     except OSError as error:
         raise fail("E622", f"{name} is named in {MANIFEST} and cannot be read: {error.strerror or error}", AGAIN) from None
     found = hashlib.sha256(content).hexdigest()

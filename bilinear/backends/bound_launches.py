@@ -27,6 +27,9 @@ CELL = 8
 MOST_BLOCKS = (2**31 - 1, 65535)
 """Largest extents of a launch grid along x and y."""
 
+MOST_DEPTH = 2**34
+"""Largest inner extent of a block: kernels count its slices in 32 bits."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -57,7 +60,9 @@ def grid_blocks(grid: Grid, values: Values) -> tuple[int, int]:
             blocks *= -(-int(values[cover.name]) // cover.step)
         x = max(x, blocks)
     if x > MOST_BLOCKS[0] or grid.y > MOST_BLOCKS[1]:
-        raise fail("E531", f"a launch of {x} x {grid.y} blocks is more than a GPU takes", "use fewer levels")
+        raise fail("E531", f"a launch of {x} x {grid.y} blocks is more than a GPU takes", "use fewer levels, or multiply in parts")
+    if values.get("bk", 0) > MOST_DEPTH:
+        raise fail("E531", f"sums of {values['bk']} terms are longer than a kernel counts", "use more levels, or multiply in parts")
     return x, grid.y
 
 

@@ -10,17 +10,15 @@ import ctypes
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from threading import local
 from typing import Any
 
 from bilinear.backends.capture import not_captured
 from bilinear.backends.cublas_lt import ALIGNMENT, Launch, launch_of
 from bilinear.backends.factor import factor
+from bilinear.backends.gemm import Gemm, gemm_of
 from bilinear.planner.choice import CUBLASLT, LIBRARY
 
-MOST = 2**31 - 1
-"""Of extents and leading distances, which are ints."""
 DOTS = range(1024, 2**15)
 """Lengths of vectors whose product others than cuBLAS compute sooner, mostly: on an H200 of 16,384 doubles cublasLt in 5.6 microseconds and
 `cupy.matmul` in 8.4 for 33, of as many floats `cupy.matmul` in 8 for 12. Doubles at addresses that are no multiples of 16 take the 33."""
@@ -34,80 +32,8 @@ FEW, LONG = 4, 10000
 SOME, WIDE, DEEP = range(8, 33), 7000, 2000
 """So it does, mostly, for doubles where a result has so many rows, which are contiguous, at least `WIDE` columns, and sums of at least
 `DEEP` terms: of 51 such shapes it was 2 % ahead or more at 23, up to 36 %, and behind at 5, up to 14 %."""
-NOT_TRANSPOSED, TRANSPOSED = 0, 1
-"""`CUBLAS_OP_N` and `CUBLAS_OP_T`."""
-
 Multiply = Callable[[int, int, int, Any, Any], None]
 """C = alpha * A * B + beta * C on CuPy's current stream, by the addresses of A, B and C, and the factors. With beta = 0 C is not read."""
-
-
-@dataclass(frozen=True)
-class Gemm:
-    """How BLAS, which knows columns alone, is asked for a product: of m x k by k x n, each operand as it lies or transposed.
-
-    With `swaps` it is that of the transposed matrices, B before A, because the rows of C are contiguous.
-    """
-
-    swaps: bool
-    operations: tuple[int, int]
-    extents: tuple[int, int, int]
-    """m, n, k."""
-    leading: tuple[int, int, int]
-    """How many elements the columns of the first operand, the second and the result are apart."""
-
-    def suits_lt(self, dtype: Any) -> bool:
-        """Whether cublasLt is asked first."""
-        m, n, k = self.extents
-        is_uneven = any(apart * dtype.itemsize % ALIGNMENT for apart in self.leading)
-        if dtype.char == "d":
-            is_wide = m >= WIDE and n in SOME and k >= DEEP
-            return (is_uneven and min(m, n) >= MANY and k <= MEDIUM_SUM) or (m <= FEW and n > LONG) or is_wide or self.is_dot
-        if k <= SHORT_SUM:
-            return is_uneven or m * n <= MOST_EVEN
-        return is_uneven and k <= MEDIUM_SUM and m * n >= MANY_RESULTS
-
-    @property
-    def is_dot(self) -> bool:
-        """Whether it is a row by a column of medium length."""
-        m, n, k = self.extents
-        return m == n == 1 and k in DOTS
-
-
-def gemm_of(a: Any, b: Any, c: Any) -> Gemm | None:
-    """One call of BLAS that multiplies matrices of these layouts; None where there is none, or nothing to multiply.
-
-    Either the rows or the columns of each must be contiguous. What can be taken for both is taken for what needs no transposition.
-    """
-    if not a.ndim == b.ndim == c.ndim == 2 or not all(0 < extent <= MOST for extent in (*a.shape, *b.shape)):
-        return None
-    swaps = _leading(c.T) is not None
-    left, right, result = (b.T, a.T, c.T) if swaps else (a, b, c)
-    first, second, apart = _operand(left), _operand(right), _leading(result)
-    if first is None or second is None or apart is None:
-        return None
-    extents = left.shape[0], right.shape[1], left.shape[1]
-    return Gemm(swaps, (first[0], second[0]), extents, (first[1], second[1], apart))
-
-
-def _operand(x: Any) -> tuple[int, int] | None:
-    """Whether a matrix must be transposed to have contiguous columns, and how far those are apart."""
-    for operation, matrix in ((NOT_TRANSPOSED, x), (TRANSPOSED, x.T)):
-        apart = _leading(matrix)
-        if apart is not None:
-            return operation, apart
-    return None
-
-
-def _leading(x: Any) -> int | None:
-    """How many elements the columns of a matrix are apart; None where they are not contiguous, or overlap.
-
-    The stride of an extent of 1 says nothing.
-    """
-    (rows, columns), (down, along) = x.shape, x.strides
-    if rows > 1 and down != x.itemsize:
-        return None
-    apart, rest = divmod(along, x.itemsize) if columns > 1 else (rows, 0)
-    return apart if rest == 0 and rows <= apart <= MOST else None
 
 
 def multiply_of(a: Any, b: Any, c: Any, library: str = LIBRARY) -> Multiply | None:
@@ -128,8 +54,26 @@ def multiply_of(a: Any, b: Any, c: Any, library: str = LIBRARY) -> Multiply | No
     if gemm is None:
         return None
     is_ruled = library == LIBRARY
-    lt = launch_of(gemm, a.dtype, device) if (gemm.suits_lt(a.dtype) if is_ruled else library == CUBLASLT) else None
-    return None if is_ruled and gemm.is_dot and lt is None else _bound(gemm, a.dtype, device, lt)
+    lt = launch_of(gemm, a.dtype, device) if (suits_lt(gemm, a.dtype) if is_ruled else library == CUBLASLT) else None
+    return None if is_ruled and _is_dot(gemm) and lt is None else _bound(gemm, a.dtype, device, lt)
+
+
+def suits_lt(gemm: Gemm, dtype: Any) -> bool:
+    """Whether cublasLt is asked first."""
+    m, n, k = gemm.extents
+    is_uneven = any(apart * dtype.itemsize % ALIGNMENT for apart in gemm.leading)
+    if dtype.char == "d":
+        is_wide = m >= WIDE and n in SOME and k >= DEEP
+        return (is_uneven and min(m, n) >= MANY and k <= MEDIUM_SUM) or (m <= FEW and n > LONG) or is_wide or _is_dot(gemm)
+    if k <= SHORT_SUM:
+        return is_uneven or m * n <= MOST_EVEN
+    return is_uneven and k <= MEDIUM_SUM and m * n >= MANY_RESULTS
+
+
+def _is_dot(gemm: Gemm) -> bool:
+    """Whether it is a row by a column of medium length."""
+    m, n, k = gemm.extents
+    return m == n == 1 and k in DOTS
 
 
 def asks_for_tf32() -> bool:

@@ -1,6 +1,6 @@
 """cublasLt by its C interface, which CuPy does not bind: a product of known layouts, its kernel looked up once.
 
-For some problems it has kernels that `cublasSgemm` and `cublasDgemm` do not choose (`library.Gemm.suits_lt`): it
+For some problems it has kernels that `cublasSgemm` and `cublasDgemm` do not choose (`cublas.suits_lt`): it
 splits sums where they do not, or not where they do, as it seems. Numbers are those of `cublasLt.h`.
 """
 
@@ -12,13 +12,11 @@ import sys
 import weakref
 from collections.abc import Callable
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bilinear.backends.capture import is_captured
+from bilinear.backends.gemm import Gemm
 from bilinear.ir.element import ELEMENTS, Element
-
-if TYPE_CHECKING:
-    from bilinear.backends.cublas import Gemm
 
 log = logging.getLogger("bilinear")
 

@@ -180,7 +180,7 @@ def _all_launches(plan: Plan, strides: tuple[Strides, Strides, Strides], dtype: 
     def thin_launches(strip: Strip, beta: Any) -> Iterator[tuple[Launch, Any, Values]]:
         starts = {"A": (strip.rows[0], strip.inner[0]), "B": (strip.inner[0], strip.columns[0]), "C": (strip.rows[0], strip.columns[0])}
         places = {name: _moved(operands[name], *start) for name, start in starts.items()}
-        thin = strip_plan(strip, dtype.itemsize, strip.tile(dtype.name, plan.tile))
+        thin = strip_plan(strip, dtype, plan.tile)
         yield from _launches(thin.schedule, element, thin.tile, launch_values(thin, places, "alpha", beta, _itself))
 
     late = ends_with_strip(plan)

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import signal
-import threading
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from types import FrameType
 from typing import Any, Protocol
 
 from bilinear.backends.chain import Arrays, Lines, lines_of, pieces_of
+from bilinear.backends.held_signals import HeldSignals, nothing
 from bilinear.errors import StageError
 from bilinear.ir.placement import Plan, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
-from bilinear.ir.tile import USUAL
+from bilinear.ir.tile import TILES, USUAL
 from bilinear.lowering.place import make_plan
 from bilinear.lowering.prepare import plain
 from bilinear.verify.inverse import invert_stage
 
+if sys.version_info >= (3, 13):
+    pass
+else:  # where `signal` looks for every handler in an enumeration, which takes longer than several launches
+    pass
+
 Step = Callable[[], None]
 Parts = tuple[Strip | Stage, ...]
-
-# The module under `signal`: what wraps it looks for every handler in an enumeration, which takes longer than a launch.
-_handlers: Any = getattr(signal, "_signal", signal)
 
 
 class Executor(Protocol):
@@ -59,11 +60,10 @@ def execute(executor: Executor, plan: Plan, a: Any, b: Any, c: Any, alpha: Any, 
 
     `workspace` is the plan's buffer as `allocate_workspace` gives it (allocated here by default); where the schedule overwrites C, beta
     is 0. Everything is allocated before the first write. Strips run first (but see `parts_of`), while A and B are still the caller's.
-    Where the plan writes A and B, an interrupt waits for the end of a stage; if its handler raises, the inverse of the stages that have
+    Where the plan writes A and B, a signal waits for the end of a stage; if its handler raises, the inverse of the stages that have
     run brings A and B back (to rounding) before the exception leaves. After the last stage C is complete, and an interrupt finds A and B
-    as the plan leaves them. An error inside a stage becomes
-    a `StageError` that lists the blocks that are not what they were; an exception that is no error, such as an interrupt of a plan
-    that never writes A and B, leaves as it is, with that list as its note.
+    as the plan leaves them. An error inside a stage becomes a `StageError` that lists the blocks that are not what they were; an
+    exception that is no error, such as an interrupt of a plan that never writes A and B, leaves as it is, with that list as its note.
     """
     buffer = allocate_workspace(executor, plan, c) if workspace is None else workspace
     pieces = pieces_of(plan, a, b, c, buffer)
@@ -76,7 +76,7 @@ def run_parts(
     executor: Executor, plan: Plan, parts: Parts, arrays: Arrays, ready: AbstractContextManager[Sequence[Step]], lines: Lines | None = None
 ) -> None:
     """Run the parts of a plan that an executor has made ready for these arrays, as `execute` promises; `lines` are its own in a chain."""
-    with ready as steps, _DeferredInterrupt() if plan.schedule.writes_operands else _NOT_DEFERRED as deliver_interrupt:
+    with ready as steps, HeldSignals() if plan.schedule.writes_operands else _NOT_HELD as deliver:
         for number, (part, step) in enumerate(zip(parts, steps, strict=True)):
             try:
                 step()
@@ -86,7 +86,7 @@ def run_parts(
                 error.add_note(str(_Run(executor, plan, arrays, parts[:number], lines).recover(part, error)))
                 raise
             try:
-                deliver_interrupt()
+                deliver()
             except BaseException as stop:
                 if number + 1 < len(parts):
                     _Run(executor, plan, arrays, parts[: number + 1], lines).go_back(stop)
@@ -154,54 +154,23 @@ def parts_of(plan: Plan) -> Parts:
 
 def _strip(executor: Executor, plan: Plan, strip: Strip, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> Step:
     rows, inner, columns = slice(*strip.rows), slice(*strip.inner), slice(*strip.columns)
-    thin = strip_plan(strip, c.dtype.itemsize)
+    thin = strip_plan(strip, c.dtype, plan.tile)
     spaces = {"A": a[rows, inner], "B": b[inner, columns], "C": c[rows, columns]}
     (step,) = executor.steps(thin, thin.schedule.stages, spaces, alpha, beta)
     return step
 
 
-def strip_plan(strip: Strip, itemsize: int, tile: str = USUAL) -> Plan:
-    """A thin product that peeling left over, as a plan of the plain schedule."""
+def strip_plan(strip: Strip, dtype: Any, core: str) -> Plan:
+    """A thin product that peeling left over, beside a core in this tile, as a plan of the plain schedule."""
     schedule = plain().schedule
     m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
-    return Plan(schedule, m, k, n, (m, k, n), (), (), 0) if k == 0 else make_plan(schedule, m, k, n, itemsize, tile=tile)
+    if k == 0:
+        return Plan(schedule, m, k, n, (m, k, n), (), (), 0)
+    tile = strip.tile(dtype.name, core) if dtype.name in TILES else USUAL  # the engine for NumPy multiplies other types, without tiles
+    return make_plan(schedule, m, k, n, dtype.itemsize, tile=tile)
 
 
-def _nothing() -> None:
-    pass
-
-
-_NOT_DEFERRED = nullcontext(_nothing)
-
-
-class _DeferredInterrupt:
-    """Hold Ctrl-C back inside the block; the value calls the handler that was there before, if it was pressed.
-
-    Only the main thread handles signals, so that there is nothing to hold back in others, nor where Python does not handle this one.
-    """
-
-    def __enter__(self) -> Step:
-        self._pressed: list[FrameType | None] = []
-        self._previous = _handlers.getsignal(signal.SIGINT)
-        self._is_set = threading.current_thread() is threading.main_thread() and callable(self._previous)
-        if not self._is_set:
-            return _nothing
-        _handlers.signal(signal.SIGINT, self._note)
-        return self._deliver
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_set:
-            _handlers.signal(signal.SIGINT, self._previous)
-            self._deliver()
-
-    def _note(self, signum: int, frame: FrameType | None) -> None:
-        self._pressed.append(frame)
-
-    def _deliver(self) -> None:
-        if self._pressed:
-            frame = self._pressed.pop()
-            self._pressed.clear()
-            self._previous(signal.SIGINT, frame)
+_NOT_HELD = nullcontext(nothing)
 
 
 def _are_operands(names: Iterable[str]) -> bool:

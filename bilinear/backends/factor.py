@@ -6,22 +6,84 @@ import numbers
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from bilinear.errors import fail
 
-MOST_PLAIN = 2**53
-"""Below this a factor is a float of any width; above it, integers may be too large for one."""
+MOST_PLAIN = 65504
+"""The largest number of the narrowest floats: up to it, a number is one of floats of any width."""
+MOST_SHOWN = 60
+"""Characters of a factor in a message."""
 
 
 def factor(name: str, value: Any, dtype: Any) -> Any:
-    """alpha or beta as a number of this type; what the type cannot hold is refused, not rounded to an integer or made real (E528)."""
-    if type(value) in (int, float) and dtype.kind == "f" and abs(value) < MOST_PLAIN:  # what most calls give
+    """alpha or beta as a number of this type; what it cannot hold is refused (E528), not rounded to an integer or to Inf, nor made real.
+
+    Inf and NaN are numbers of the floating-point types, and multiply as such.
+    """
+    if type(value) in (int, float) and dtype.kind == "f" and abs(value) <= MOST_PLAIN:  # what most calls give
         return dtype.type(value)
     value = value.item() if getattr(value, "shape", None) == () else value
     if dtype.kind == "O":
         return value
-    kinds = {"c": numbers.Number, "f": numbers.Number, "i": numbers.Integral, "u": numbers.Integral, "b": numbers.Integral}
-    fits = isinstance(value, kinds[dtype.kind]) and (dtype.kind == "c" or not isinstance(value, complex))
-    if fits and (dtype.kind != "b" or value in (0, 1)):
-        with suppress(OverflowError):
-            return dtype.type(complex(value) if dtype.kind == "c" else value)
-    raise fail("E528", f"{name}={value!r} is no number that {dtype} can hold", "convert the operands, or the factor")
+    fits = isinstance(value, numbers.Integral if dtype.kind in "iub" else numbers.Number)
+    fits = fits and (dtype.kind == "c" or not isinstance(value, complex)) and (dtype.kind != "b" or value in (0, 1))
+    if fits:
+        with suppress(OverflowError, TypeError, ValueError), np.errstate(all="ignore"):
+            number = dtype.type(complex(value) if dtype.kind == "c" else value)
+            if np.isfinite(number) or not _is_finite(value):
+                return number
+    raise fail("E528", f"{name}={_shown(value)} is no number that {dtype} can hold", "convert the operands, or the factor")
+
+
+def check_scaling(alpha: Any, largest: float, dtype: Any) -> None:
+    """Refuse (E528) an alpha that overflows where it meets the largest coefficient of a schedule's products."""
+    if largest <= 1 or dtype.kind != "f" or not np.isfinite(alpha):
+        return
+    with np.errstate(all="ignore"):
+        fits = np.isfinite(alpha * dtype.type(largest))
+    if not fits:
+        message = f"alpha={alpha:g} times {largest:g}, a coefficient of the schedule, is no number that {dtype} can hold"
+        raise fail("E528", message, "scale an operand, or use levels=0")
+
+
+def check_object_factors(alpha: Any, beta: Any, a: Any, b: Any, out: Any) -> None:
+    """Refuse (E528), before anything is written, factors that do not multiply what arrays of objects hold: their first elements tell."""
+    product: Any = None
+    if alpha != 0 and a.size and b.size:
+        with suppress(Exception):  # operands that do not multiply are no matter of a factor
+            product = _first(a) * _first(b)
+    if product is not None:
+        _check_multiplies("alpha", alpha, product, product)
+    if beta != 0 and out is not None and out.size:
+        _check_multiplies("beta", beta, _first(out), 0 if product is None else product)
+
+
+def _check_multiplies(name: str, value: Any, element: Any, addend: Any) -> None:
+    try:
+        addend + value * element
+    except Exception as error:
+        message = f"{name}={_shown(value)} does not multiply what the arrays hold: {type(error).__name__}: {error}"
+        raise fail("E528", message, "give a number, or convert the arrays") from None
+
+
+def _first(array: Any) -> Any:
+    """The first element, as an array of objects holds it."""
+    return array[(slice(0, 1),) * array.ndim].astype(object).item()
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether a number of any type is finite: only then its difference to itself is 0."""
+    try:
+        return bool(value - value == 0)
+    except ArithmeticError:
+        return False
+
+
+def _shown(value: Any) -> str:
+    """A factor as a message shows it."""
+    try:
+        text = repr(value)
+    except ValueError:  # more digits than Python writes
+        return f"an integer of {value.bit_length()} bits"
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cache, partial
-from itertools import islice
+from fractions import Fraction
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from bilinear.analysis.block_maps import components
+from bilinear.backends import workers
 from bilinear.backends.executor import ready_on_views
 from bilinear.ir.linear import Form
-from bilinear.ir.number import Coefficient, Symbolic, to_float
+from bilinear.ir.number import HELD, Coefficient, Symbolic, rounded, to_float
 from bilinear.ir.placement import Plan
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Stage, Target
 
@@ -25,15 +24,13 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Step = Callable[[], None]
 Tile = tuple[slice, slice]
 
-MOST_WORKERS = 8
-"""Threads that share the additions of a stage; they wait for memory, so more would not help."""
 LINEAR_TILE = 1 << 14
 """Elements of one block that an addition takes at a time: small enough for the second-level cache, large enough for Python."""
 LINEAR_BUFFER = 1 << 22
 """Bytes that each worker holds for the values of a tile: enough for the largest tile of 32 values in double precision."""
 PRODUCT_BUFFER = 1 << 23
 """Bytes of a product that are held before they are added to their targets."""
-MOST_HELD = MOST_WORKERS * LINEAR_BUFFER + 4 * PRODUCT_BUFFER
+MOST_HELD = workers.MOST_WORKERS * LINEAR_BUFFER + 4 * PRODUCT_BUFFER
 """Bytes that a call holds at most beyond its operands and the workspace of its plan, whatever the problem: each worker's buffer, a tile
 of a product, and, for operands that BLAS cannot read where they lie, a packed tile of each and a partial product."""
 
@@ -95,7 +92,7 @@ class NumpyExecutor:
 
     def _worker_buffers(self, tiles: int, dtype: np.dtype[Any]) -> list[Array]:
         """A buffer for each thread that shares this many tiles; a few tiles are not worth another thread."""
-        return [self._held(f"worker {i}", LINEAR_BUFFER, dtype) for i in range(min(_workers(), max(1, tiles // 4)))]
+        return [self._held(f"worker {i}", LINEAR_BUFFER, dtype) for i in range(min(workers.worker_count(), max(1, tiles // 4)))]
 
     def _linear(self, stage: LinearStage, views: _Views, beta: Any) -> Step:
         parts = [
@@ -105,15 +102,15 @@ class NumpyExecutor:
         size = max(1, min(LINEAR_TILE, LINEAR_BUFFER // views.dtype.itemsize // rows))
         held = self._worker_buffers(sum(_tile_count(part.extents, size) for part in parts), views.dtype)
         buffers = [buffer[: rows * size].reshape(rows, size) for buffer in held]
-        workers = len(buffers)
 
-        def work(worker: int) -> None:
-            tiles = ((part, tile) for part in parts for tile in _tiles_along(part.extents, part.by_column, size))
-            with np.errstate(all="ignore"):
-                for part, tile in islice(tiles, worker, None, workers):
-                    part.run(tile, buffers[worker])
+        def tiles() -> Iterator[tuple[_Part, Tile]]:
+            return ((part, tile) for part in parts for tile in _tiles_along(part.extents, part.by_column, size))
 
-        return lambda: _share(work, workers)
+        def combine(each: tuple[_Part, Tile], worker: int) -> None:
+            part, tile = each
+            part.run(tile, buffers[worker])
+
+        return lambda: workers.share(tiles, combine, len(buffers))
 
     def _products(self, stage: ProductStage, views: _Views, alpha: Any, beta: Any) -> Step:
         runs = [self._product(product, views, alpha, beta) for product in stage.products]
@@ -142,7 +139,8 @@ class NumpyExecutor:
                 value = _shaped(result, (rows.stop - rows.start, columns.stop - columns.start), by_column)
                 multiply(left[rows], right[:, columns], value)
                 targets = [(out[rows, columns], factor, keep) for out, factor, keep in outs]
-                _share(partial(_scatter, value, targets, by_column, scratches), len(scratches))
+                tiles = partial(_tiles_along, value.shape, by_column, LINEAR_TILE)
+                workers.share(tiles, partial(_scatter, value, targets, by_column, scratches), len(scratches))
 
         return run
 
@@ -266,35 +264,6 @@ def _ordered(terms: Form, own: int | None) -> Form:
     return tuple(sorted(terms, key=lambda term: (term[0] != own, term[1] != 1)))
 
 
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_workers(), thread_name_prefix="bilinear")
-
-
-if hasattr(os, "register_at_fork"):  # the threads of a pool do not live on in a forked child
-    os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-@cache
-def _workers() -> int:
-    return min(MOST_WORKERS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-
-
-def _share(work: Callable[[int], None], workers: int) -> None:
-    """Run work(0), ..., work(workers - 1) at once. All have ended when this returns or raises, for they write the caller's arrays."""
-    helpers: list[Future[None]] = []
-    try:
-        with suppress(RuntimeError):  # an interpreter that shuts down starts no threads
-            for worker in range(1, workers):
-                helpers.append(_pool().submit(work, worker))
-        for worker in (0, *range(1 + len(helpers), workers)):
-            work(worker)
-    finally:
-        wait(helpers)
-    for helper in helpers:
-        helper.result()
-
-
 def _tile_shape(extents: tuple[int, int], elements: int) -> tuple[int, int]:
     """Whole rows where one fits, else equal pieces of a row."""
     height, width = extents
@@ -352,8 +321,18 @@ def coefficient(value: Coefficient, dtype: np.dtype[Any]) -> Any:
     if dtype.kind in "iu":
         if value.denominator != 1:
             raise ArithmeticError(f"{dtype} cannot hold the coefficient {value}")
-        return np.asarray(int(value)).astype(dtype)[()]
-    return dtype.type(value.numerator) / dtype.type(value.denominator)
+        return np.uint64(int(value) % 2**64).astype(dtype)
+    if max(abs(value.numerator), value.denominator) <= HELD:
+        return dtype.type(value.numerator) / dtype.type(value.denominator)
+    return _nearest(value, dtype)
+
+
+@lru_cache(maxsize=4096)
+def _nearest(value: int | Fraction, dtype: np.dtype[Any]) -> Any:
+    """The number of a floating-point type nearest to a rational."""
+    kind = np.finfo(dtype)
+    mantissa, exponent = rounded(value, kind.nmant + 1, kind.minexp - kind.nmant)
+    return np.ldexp(dtype.type(mantissa), exponent)
 
 
 def _combine(terms: Form, values: list[Array], out: Array, scratch: Array) -> None:
@@ -383,13 +362,11 @@ def _multiply(left: Array, right: Array, out: Array) -> None:
     np.matmul(left, right, out=out)
 
 
-def _scatter(value: Array, targets: list[tuple[Array, Any, Any]], by_column: bool, scratches: list[Array], worker: int) -> None:
-    """Add a worker's share of a product's tile to every target, while it is in the cache."""
-    with np.errstate(all="ignore"):
-        for tile in islice(_tiles_along(value.shape, by_column, LINEAR_TILE), worker, None, len(scratches)):
-            spare = _shaped(scratches[worker], value[tile].shape, by_column)
-            for out, factor, keep in targets:
-                _add(out[tile], value[tile], spare, factor, keep)
+def _scatter(value: Array, targets: list[tuple[Array, Any, Any]], by_column: bool, scratches: list[Array], tile: Tile, worker: int) -> None:
+    """Add a tile of a product to every target, while it is in the cache."""
+    spare = _shaped(scratches[worker], value[tile].shape, by_column)
+    for out, factor, keep in targets:
+        _add(out[tile], value[tile], spare, factor, keep)
 
 
 def _add(out: Array, value: Array, scratch: Array, factor: Any, keep: Any) -> None:

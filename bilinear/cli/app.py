@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from bilinear import __version__
 from bilinear.cli import benching, combining, discovering, exchanging, listing, planning, proving, running, sharing, starting, tuning
+from bilinear.cli.streams import FAILED, INTERRUPTED, UNREAD, prepare_streams, tell, written_out
 from bilinear.errors import BilinearError, StageError
+from bilinear.reading import command
+from bilinear.version import __version__
+from bilinear.visible import visible
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Fast matrix multiplication, proved.")
 app.command()(proving.compile)
@@ -29,31 +32,48 @@ app.command()(discovering.discover)
 app.command()(sharing.share)
 app.command()(running.doctor)
 
-USAGE = 2
-"""What typer leaves with after a command line that it does not understand; to us that is one more thing that the user can mend."""
-
 
 def main() -> None:
-    """Run the command line: 0 where all went well, 1 for what the user can mend, 130 after Ctrl-C."""
+    """Run the command line: 0 where all went well, 1 for what the user can mend, 130 after Ctrl-C, 141 where nobody reads on."""
+    if not prepare_streams():
+        tell("error: standard output is closed: send it to /dev/null where nobody is to read it")
+        sys.exit(FAILED)
+    code = _run()
+    sys.exit(written_out() or code)
+
+
+def _run() -> int:
+    """Run a command; its exit code."""
     try:
-        app()
+        return app(standalone_mode=False) or 0
     except SystemExit as stop:
-        sys.exit(1 if stop.code == USAGE else stop.code)
+        if isinstance(stop.__context__, BrokenPipeError):  # typer leaves with 1
+            return UNREAD
+        return stop.code if isinstance(stop.code, int) else FAILED * bool(stop.code)
     except BilinearError as error:
-        for diagnostic in error.diagnostics:
-            print(diagnostic, file=sys.stderr)
-        sys.exit(1)
+        tell(*map(str, error.diagnostics))
     except StageError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+        tell(f"error: {visible(str(error))}")
+    except BrokenPipeError:
+        return UNREAD
     except OSError as error:
-        print(f"error: {error.strerror or error}", file=sys.stderr)
-        sys.exit(1)
+        tell(f"error: {visible(error.strerror or str(error))}")
     except MemoryError as error:
-        print(f"error: out of memory: {error}", file=sys.stderr)
-        sys.exit(1)
+        tell(f"error: out of memory: {visible(str(error))}")
     except KeyboardInterrupt:
-        sys.exit(130)
+        return INTERRUPTED
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # typer's own: what it does not understand of a command line
+            raise
+        _tell_usage(error)
+    return FAILED
+
+
+def _tell_usage(error: Any) -> None:
+    """What typer does not understand of a command line, and how the command is used; a line without words has got the help already."""
+    if error.format_message():
+        usage = [error.ctx.get_usage()] if getattr(error, "ctx", None) is not None else []
+        tell(*usage, f"error: {visible(error.format_message())}")
 
 
 def _version(asked: bool) -> None:
@@ -66,5 +86,6 @@ Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=
 
 
 @app.callback()
-def _options(version: Version = False) -> None:
+def _options(context: typer.Context, version: Version = False) -> None:
     """Options of every command."""
+    context.with_resource(command())

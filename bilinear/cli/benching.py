@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from bilinear.cli.options import nothing_measured, progress_bar, read_dtypes, read_seconds, require_place, words
+from bilinear.cli.options import device_files, nothing_measured, progress_bar, read_dtypes, read_seconds, say, words
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.measurement import Benchmark
-from bilinear.resources import write_file
+from bilinear.places import require_files
+from bilinear.writing import write_file
 
 SIZES = "2048,4096,8192,16384,32768"
 
@@ -41,10 +42,10 @@ def bench(
         raise fail("E684", "--sizes, --shapes-file and --grid each say what is measured", "give one of them")
     seconds = read_seconds(time) if time else None
     tasks = tasks_for(sizes or SIZES, shapes_file, grid, read_dtypes(dtypes), words(algorithms or ("auto" if grid else "plan")))
+    require_files(json_file, png, html, unread=device_files())
     measuring.require_gpu()
     if png is not None:
         require_matplotlib()
-    require_place(json_file, png, html)
 
     effort = measuring.effort(grid, rounds, seconds)
     with progress_bar() as progress:
@@ -63,7 +64,7 @@ def bench(
         write_file(html, bench_html(result))
     written = [str(path) for path in (json_file, png, html) if path is not None]
     if written:
-        print(f"\nwritten to {', '.join(written)}")
+        say("", f"written to {', '.join(written)}")
     _require_checks(result)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bilinear.cli.options import Json, progress_bar, read_shape, require_place, spare
-from bilinear.resources import write_file
+from bilinear.cli.options import Json, progress_bar, read_shape, say
+from bilinear.places import require_files
+from bilinear.visible import WIDEST, visible, visible_lines
+from bilinear.writing import write_file
 
 if TYPE_CHECKING:
     from bilinear.algebra.recipe import Recipe, Triple
@@ -38,9 +39,7 @@ def combine(
 
     asked, ring = read_shape(shape), known_ring(over or " ")
     assert ring is not None, "it has a default"
-    require_place(output)
-    for place in library or []:
-        spare(place, output)
+    require_files(output, unread=library or [])
     with progress_bar() as progress:
         entries = [*shipped_schemes(), *schemes_of(library or [], progress, _tell)]
         usable = [(text, scheme) for text, scheme in entries if lies_over(scheme, ring)]
@@ -57,12 +56,12 @@ def combine(
     if output is not None:
         write_file(output, text)
         if not as_json:
-            print(f"\nwritten to {output}; `bilinear verify {output}` proves it again")
+            say("", f"written to {output}; `bilinear verify {output}` proves it again")
 
 
 def _tell(path: Path, error: BilinearError) -> None:
     """What is passed over in a folder."""
-    print(f"{path} is passed over: {error.diagnostics[0].message} ({error.diagnostics[0].code})", file=sys.stderr)
+    say(f"{path} is passed over: {error.diagnostics[0].message} ({error.diagnostics[0].code})", error=True)
 
 
 def _parts(recipes: Iterable[Recipe]) -> list[Scheme]:
@@ -83,8 +82,8 @@ def _written(scheme: Scheme, recipe: Recipe) -> str:
     """A scheme in the language, below its recipe."""
     from bilinear.frontend.write_scheme import readable_text
 
-    expression = " ".join(recipe.expression.splitlines())  # the name of a file may have several lines, a comment has one
-    head = f"# {recipe.rank} products in place of {recipe.m * recipe.k * recipe.n}: {expression}\n"
+    told = f"# {recipe.rank} products in place of {recipe.m * recipe.k * recipe.n}: {recipe.expression}"
+    head = visible(told, len(told) * WIDEST) + "\n"
     hint = f"write a file that says how it is made: scheme {scheme.name} = {recipe.expression}"
     return readable_text(scheme, head, hint=hint[:500])
 
@@ -95,7 +94,7 @@ def _told(recipe: Recipe) -> str:
     a, b, c = recipe.additions
     known = f"exponent {recipe.exponent:.4f}, {a + b + c} additions = {a} on A + {b} on B + {c} on C"
     products = f"{recipe.rank} product{'s' * (recipe.rank != 1)}"
-    return "\n".join([f"{products} in place of {volume}, {known}", f"\n  {recipe.expression}\n", *recipe.lines("  ")])
+    return visible_lines([f"{products} in place of {volume}, {known}", "", f"  {recipe.expression}", "", *recipe.lines("  ")])
 
 
 def _facts(recipe: Recipe) -> dict[str, Any]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bilinear.cli.options import Json, progress_bar, read_seconds, read_shape, require_place
+from bilinear.cli.options import Json, progress_bar, read_seconds, read_shape
 from bilinear.errors import BilinearError, fail
-from bilinear.resources import write_file
+from bilinear.places import holds_another, require_files
+from bilinear.visible import visible_lines
+from bilinear.writing import write_file
 
 if TYPE_CHECKING:
     from bilinear.discovery.flip_search import Found
@@ -35,7 +38,7 @@ def discover(
 
     task = Task(read_shape(format), rank, seed, walkers)
     seconds = read_seconds(time)
-    require_place(output)
+    require_files(output or Path("walk.bl"))
     cache = default_cache().folder
     with progress_bar() as progress:
         found = discover(task, seconds, folder=cache and cache / "discovery", progress=progress)
@@ -53,13 +56,17 @@ def _write(found: Found, output: Path | None) -> Path | None:
 
     if found.scheme is None:
         return None
-    path = output if output is not None else Path(f"{found.scheme.name}.bl")
-    try:
-        text = print_scheme(replace(found.scheme, name=path.stem))
-    except BilinearError:
-        text = print_scheme(found.scheme)
-    write_file(path, text)
-    return path
+    names = chain([f"{found.scheme.name}.bl"], (f"{found.scheme.name}_{number}.bl" for number in count(2)))
+    for path in map(Path, names) if output is None else [output]:
+        try:
+            text = print_scheme(replace(found.scheme, name=path.stem))
+        except BilinearError:
+            text = print_scheme(found.scheme)
+        if output is None and holds_another(path, text.encode()):
+            continue  # a file that the user may have edited
+        write_file(path, text)
+        return path
+    raise AssertionError("one of the names is free")
 
 
 def _facts(found: Found, written: Path | None) -> dict[str, Any]:
@@ -89,7 +96,7 @@ def _told(found: Found, written: Path | None) -> str:
         lines.insert(0, f"<{m},{k},{n};{found.rank}>: proved, {facts}")
     if written is not None:
         lines.append(f"written to {written}; `bilinear verify {written}` proves it again")
-    return "\n".join(lines)
+    return visible_lines(lines)
 
 
 def _not_reached(found: Found, time: str, written: Path | None) -> BilinearError:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, progress_bar, spare
+from bilinear.cli.options import Algorithm, Json, progress_bar, say
 from bilinear.errors import fail
-from bilinear.resources import write_file, write_files
+from bilinear.places import holds_another, require_files
+from bilinear.writing import write_file, write_files
 
 if TYPE_CHECKING:
     from bilinear.interchange.importing import Imported
@@ -30,6 +31,7 @@ def import_(
     from bilinear.algebra.fold_bases import on_blocks
     from bilinear.frontend.write_scheme import readable_text
     from bilinear.interchange.importing import Imported, import_file, known_ring
+    from bilinear.interchange.plinopt import partners
 
     if c not in ("", "rows", "columns"):
         raise fail("E507", f"--c {c!r} is no order of blocks", "give rows, or columns where C is transposed")
@@ -38,7 +40,7 @@ def import_(
             raise fail("E507", "a folder is read as it is", "name one of its files to choose how it is read")
         _folder(file, as_json)
         return
-    spare(file, output)
+    require_files(output, unread=[file, *partners(file)])
     result = import_file(file, format=format, ring=known_ring(ring), transposed=c == "columns" if c else None, entry=entry)
     if not isinstance(result, Imported):
         _other(file, result, output, as_json)
@@ -47,7 +49,7 @@ def import_(
     if output is not None:
         write_file(output, readable_text(on_blocks(result.scheme)))
         if not as_json:
-            print(f"written to {output}; `bilinear verify {output}` proves it again")
+            say(f"written to {output}; `bilinear verify {output}` proves it again")
 
 
 def export(
@@ -62,20 +64,27 @@ def export(
 
     loaded = load(algorithm)
     scheme = loaded.scheme
+    contents = {_place(name, to, output): data for name, data in export_files(scheme, to).items()}
+    require_files(*contents)
+    taken = [path for path, data in contents.items() if output is None and holds_another(path, data)]
+    if taken:
+        raise fail("E612", f"cannot write {taken[0]}: something else is there already", "name a place with -o")
     prove_scheme(scheme).require()
-    contents = {}
-    for name, data in export_files(scheme, to).items():
-        path = Path(name) if output is None else output
-        if output is not None and to == "sms":
-            change = "-CoB" if "-CoB_" in name else "-ALT" if "-ALT_" in name else ""
-            path = output.with_name(f"{output.name.removesuffix('.sms')}{change}{name[-6:]}")
-        spare(loaded.source.name, path)
-        contents[path] = data
     write_files(contents)
     for path in contents:
-        print(f"written to {path}")
+        say(f"written to {path}")
     for lost in what_is_lost(scheme, to):
-        print(f"note: {lost}")
+        say(f"note: {lost}")
+
+
+def _place(name: str, to: str, output: Path | None) -> Path:
+    """Where a file goes that a collection calls by this name."""
+    if output is None:
+        return Path(name)
+    if to != "sms" or not output.name:
+        return output
+    change = "-CoB" if "-CoB_" in name else "-ALT" if "-ALT_" in name else ""
+    return output.with_name(f"{output.name.removesuffix('.sms')}{change}{name[-6:]}")
 
 
 def _facts(file: Path, result: Imported) -> dict[str, object]:
@@ -127,7 +136,8 @@ def _other(file: Path, result: Identified, output: Path | None, as_json: bool) -
     if as_json:
         print(json.dumps({"file": str(file), "verdict": "proved", "scheme": name, "computes": result.title, "ring": result.ring}, indent=1))
         return
-    print(f"{name}: proved\n\n  computes  {result.title}\n  ring      {result.ring}\n  products  {len(result.algorithm.u.outputs)}")
+    facts = (("computes", result.title), ("ring", result.ring), ("products", len(result.algorithm.u.outputs)))
+    say(f"{name}: proved", "", *(f"  {fact:8}  {value}" for fact, value in facts))
 
 
 def _folder(folder: Path, as_json: bool) -> None:

@@ -6,8 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from signal import SIG_DFL, SIGTERM, signal
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +14,8 @@ import typer
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
+from bilinear.ir.placement import MOST_EXTENT
+from bilinear.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     from bilinear.ir.measurement import LeftOut
@@ -53,8 +54,9 @@ def read_shape(text: str) -> tuple[int, int, int]:
         sizes = []
     if len(sizes) == 1:
         sizes *= 3
-    if len(sizes) != 3 or min(sizes) < 1:
-        raise fail("E504", f"{text!r} is no shape", "give m,k,n or MxKxN, or one number for all three, each at least 1")
+    if len(sizes) != 3 or min(sizes) < 1 or max(sizes) > MOST_EXTENT:
+        hint = f"give m,k,n or MxKxN, or one number for all three, each from 1 to {MOST_EXTENT}"
+        raise fail("E504", f"{text[:60]!r} is no shape", hint)
     return sizes[0], sizes[1], sizes[2]
 
 
@@ -95,28 +97,10 @@ def ends_on_sigterm() -> Iterator[None]:
         signal(SIGTERM, before)
 
 
-def require_place(*outputs: Path | None) -> None:
-    """Refuse (E612) a place where no file can be written, before the work that it is for."""
-    for output in outputs:
-        if output is not None and not _is_place(output):
-            raise fail("E612", f"cannot write {output}: it is a folder, or is in none that can be written to", "choose another place")
-
-
-def _is_place(path: Path) -> bool:
-    try:
-        is_special = path.exists() and not path.is_file() and not path.is_dir()  # such as a pipe
-        return is_special or (not path.is_dir() and path.parent.is_dir() and os.access(path.parent, os.W_OK))
-    except (OSError, ValueError):  # a name that is too long, or that no file can have
-        return False
-
-
-def spare(read: str | Path, output: Path | None) -> None:
-    """Refuse a place where no file can be written, and to write over the file that is read (E612); what is read may be no file."""
-    require_place(output)
-    with suppress(OSError):  # what is read is no file, or there is none to write over yet
-        if output is None or not output.samefile(read):
-            return
-        raise fail("E612", f"cannot write {output}: it is the file that is read", "choose another place")
+def device_files(named: str = "") -> tuple[str, ...]:
+    """The file that describes the device, where one is named, here or by BILINEAR_DEVICE."""
+    file = named or os.environ.get("BILINEAR_DEVICE", "")
+    return (file,) if file else ()
 
 
 def check_inputs(inputs: str | None) -> None:
@@ -137,6 +121,11 @@ def devices(asked: str = "all") -> list[Any]:
     return ["cpu"] if reason is not None or asked == "cpu" else ["gpu"] if asked == "gpu" else ["cpu", "gpu"]
 
 
+def say(*lines: str, error: bool = False) -> None:
+    """Print lines that hold text of the user's, such as the name of a file."""
+    print(visible_lines(lines), file=sys.stderr if error else sys.stdout)
+
+
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar on a terminal, nothing elsewhere."""
@@ -146,6 +135,7 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    with Progress(TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("proving", total=None)
-        yield lambda what, done, of: bar.update(task, description=what, completed=done, total=of)
+        yield lambda what, done, of: bar.update(task, description=visible(what), completed=done, total=of)

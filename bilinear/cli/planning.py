@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, progress_bar, read_seconds, read_shape, read_workspace, spare
+from bilinear.cli.options import Algorithm, Json, device_files, progress_bar, read_seconds, read_shape, read_workspace, say
 from bilinear.errors import fail
 from bilinear.ir.scheme import Scheme
-from bilinear.resources import write_file
+from bilinear.places import require_files
+from bilinear.writing import write_file
 
 
 def schedule(
@@ -46,7 +47,7 @@ def schedule(
         raise fail("E561", "--scratch says whose sums may stand in C, and C is not overwritten", "give --overwrite, too")
     seconds = read_seconds(time)
     loaded = load(algorithm)
-    spare(loaded.source.name, output)
+    require_files(output)
     scheme = loaded.scheme
     proved(scheme)
     if depth_first:
@@ -75,7 +76,7 @@ def _write_found(text: str, facts: str, output: Path | None) -> None:
         print(text, end="")
         return
     write_file(output, text)
-    print(*filter(None, (facts, f"written to {output}; `bilinear verify {output}` proves it")), sep="\n")
+    say(*filter(None, (facts, f"written to {output}; `bilinear verify {output}` proves it")))
 
 
 def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: int, seconds: float) -> tuple[str, str]:
@@ -125,6 +126,7 @@ def plan(
     m, k, n = read_shape(shape)
     whole, pinned = explain or html is not None, None if levels is None else [name.strip() for name in levels.split(",")]
     limits: dict[str, Any] = {"inputs": inputs, "workspace": read_workspace(workspace), "accuracy": accuracy, "accumulate": accumulate}
+    require_files(html, unread=device_files(device))
     choice = make_plan(m, k, n, dtype, device=device or None, explain=whole, levels=pinned, **limits)
     if html is not None:
         write_file(html, plan_html(choice))

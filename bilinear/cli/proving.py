@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -23,10 +22,12 @@ from bilinear.cli.options import (
     progress_bar,
     read_dtypes,
     read_shape,
+    say,
     words,
 )
 from bilinear.errors import BilinearError, fail
-from bilinear.resources import write_file
+from bilinear.places import require_files
+from bilinear.writing import write_file
 
 
 def compile(
@@ -44,16 +45,22 @@ def compile(
 ) -> None:
     """Prove an algorithm, compile it to CUDA kernels, and check the multiply on real input."""
     from bilinear import driver
-    from bilinear.artifact.write import require_folder
-    from bilinear.measure.check_multiply import check
+    from bilinear.codegen.names import file_name
+    from bilinear.frontend import load
+    from bilinear.lowering.prepare import natural_inputs
+    from bilinear.measure.check_multiply import check, require_memory
+    from bilinear.places import require_folder
+    from bilinear.reporting.report import name_of
 
     dtypes, size = read_dtypes(dtype), read_shape(shape)
-    if output is not None:
-        require_folder(output)
+    require_memory(size)
     check_inputs(inputs)
+    loaded = load(algorithm)
+    folder = output or Path("build") / file_name(name_of(loaded, inputs or natural_inputs(loaded.schedule)))
+    require_folder(folder)
     with progress_bar() as progress:
         compiled = driver.compile(
-            algorithm, levels=levels, dtypes=dtypes, architectures=words(arch), inputs=inputs, progress=progress, floats=floats
+            loaded, levels=levels, dtypes=dtypes, architectures=words(arch), inputs=inputs, progress=progress, floats=floats
         )
         checks = []
         for device in devices():
@@ -66,10 +73,9 @@ def compile(
         print(compiled.report)
         print("\n" + check_table(checks))
     require(checks)
-    folder = output or Path("build") / compiled.report.algorithm
     compiled.write(folder)
     written = f"written to {folder}: sources, cubins, PTX, manifest.json, report.html, report.json, report.md, certificate.json"
-    print(f"\n{written}", file=sys.stderr if as_json else sys.stdout)
+    say("", written, error=as_json)
 
 
 def verify(
@@ -101,6 +107,7 @@ def verify(
     if accuracy is not None and not 0 < accuracy < math.inf:
         raise fail("E507", f"{accuracy} is no accuracy", "give the largest error, such as 1e-6")
     loaded = load(algorithm)
+    require_files(html, certificate)
     inputs = inputs or natural_inputs(loaded.schedule)
     error: BilinearError | None = None
     try:

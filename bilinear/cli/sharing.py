@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, progress_bar, read_seconds, spare
-from bilinear.resources import write_file
+from bilinear.cli.options import Algorithm, Json, progress_bar, read_seconds, say
+from bilinear.places import require_files
+from bilinear.writing import write_file
 
 if TYPE_CHECKING:
     from bilinear.algebra.share_sums import Shared
@@ -36,7 +37,7 @@ def share(
 
     seconds = read_seconds(time) if time else math.inf
     loaded = load(algorithm)
-    spare(loaded.source.name, output)
+    require_files(output)
     scheme = loaded.scheme
     prove_scheme(scheme).require()
     with progress_bar() as progress:
@@ -52,7 +53,7 @@ def share(
     if output is not None:
         write_file(output, readable_text(result.scheme, with_sums=True))
         if not as_json:
-            print(f"written to {output}; `bilinear verify {output}` proves it again")
+            say(f"written to {output}; `bilinear verify {output}` proves it again")
 
 
 def _counts(scheme: Scheme, result: Shared) -> list[tuple[LinearMap, LinearMap, LinearMap]]:

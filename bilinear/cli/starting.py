@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import read_shape, require_place
+from bilinear.cli.options import read_shape, say
 from bilinear.errors import fail
-from bilinear.resources import write_file
+from bilinear.places import require_files
+from bilinear.writing import write_file
 
 if TYPE_CHECKING:
     from bilinear.ir.scheme import Scheme
@@ -38,14 +39,14 @@ def new(
     sizes = read_shape(format)
     path = output or Path(f"{name}.bl")
     text = starting_text(name, *sizes, rank)
-    require_place(path)
+    require_files(path)
     if path.exists():
         raise fail("E672", f"{path} is there already", "choose another place with -o")
     write_file(path, text)
     if rank is None:
-        print(f"written to {path}: the classical product, which `bilinear verify {path}` proves; put your rows in place of its rows")
+        say(f"written to {path}: the classical product, which `bilinear verify {path}` proves; put your rows in place of its rows")
     else:
-        print(f"written to {path}: {rank} empty rows; fill them in, and `bilinear verify {path}` tells what is wrong yet")
+        say(f"written to {path}: {rank} empty rows; fill them in, and `bilinear verify {path}` tells what is wrong yet")
 
 
 def starting_text(name: str, m: int, k: int, n: int, rank: int | None) -> str:

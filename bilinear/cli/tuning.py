@@ -17,10 +17,11 @@ from bilinear.cli.options import (
     read_dtypes,
     read_seconds,
     read_workspace,
-    require_place,
+    say,
 )
 from bilinear.errors import fail
-from bilinear.resources import write_file
+from bilinear.places import require_files
+from bilinear.writing import write_file
 
 if TYPE_CHECKING:
     from bilinear.ir.measurement import LeftOut, Shape
@@ -59,11 +60,11 @@ def tune(
     lost = [name for name, value in options.items() if value is not None]
     if lost:
         raise fail("E557", f"{lost[0]} has no meaning without --search", "leave it out, or name problems")
-    require_place(output)
+    require_files(output)
     device = _describe(keep)
     if output is not None:
         write_file(output, device.json())
-        print(f"written to {output}; BILINEAR_DEVICE={output} makes `auto` use it")
+        say(f"written to {output}; BILINEAR_DEVICE={output} makes `auto` use it")
     elif not keep:
         print(device.json(), end="")
 
@@ -90,7 +91,7 @@ def _describe(keep: bool, is_told: bool = True) -> Device:
     if keep:
         path = keep_description(device, driver_version())
         if is_told:
-            print(f"kept in {path}: `auto` uses it on every {device.name} under this driver")
+            say(f"kept in {path}: `auto` uses it on every {device.name} under this driver")
     return device
 
 
@@ -139,6 +140,6 @@ def _show(choices: Sequence[Choice], left_out: Sequence[LeftOut], folder: Path, 
     if choices:
         print(timed_table(choices))
     for left in left_out:
-        print(f"left out: {left.what}: {left.why}")
+        say(f"left out: {left.what}: {left.why}")
     if choices:
-        print(f"kept in {folder}: `auto` runs them on every {choices[0].device} under this driver")
+        say(f"kept in {folder}: `auto` runs them on every {choices[0].device} under this driver")

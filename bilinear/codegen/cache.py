@@ -12,10 +12,15 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from bilinear.reading import read_bounded
+
 log = logging.getLogger("bilinear")
 
 Entry = tuple[str, bytes]
 """The compiler's log, and the image."""
+
+MOST_BYTES = 64 * 2**20
+"""Size of an entry that is loaded; images have a few hundred thousand bytes."""
 
 _UNFINISHED = ".unfinished"
 _FILE = re.compile(rf"[0-9a-f]{{64}}|.*{re.escape(_UNFINISHED)}")
@@ -24,8 +29,8 @@ _FILE = re.compile(rf"[0-9a-f]{{64}}|.*{re.escape(_UNFINISHED)}")
 class Cache:
     """Entries in a folder, or in memory alone where the folder cannot be written.
 
-    Entries are written to a temporary file and renamed, so that processes may work at once; each carries its own checksum, so that a
-    damaged one is built again instead of loaded.
+    Entries are written to a temporary file and renamed, so that processes may work at once. Each carries a checksum of its key and all
+    that it holds: one that is damaged, or lies under another key, is built again instead of loaded.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -46,7 +51,7 @@ class Cache:
     def get(self, key: str) -> Entry | None:
         """The entry, or None where there is none or it is damaged."""
         if key not in self._memory and self.folder is not None:
-            entry = _read(self.folder / key[:2] / key)
+            entry = _read(self.folder / key[:2] / key, key)
             if entry is not None:
                 self._memory[key] = entry
         return self._memory.get(key)
@@ -57,7 +62,7 @@ class Cache:
         if self.folder is None:
             return
         try:
-            _write(self.folder / key[:2] / key, text, image)
+            _write(self.folder / key[:2] / key, key, text, image)
         except OSError as error:
             log.info("kernel cache %s: %s", self.folder, error)
 
@@ -112,29 +117,36 @@ def _is_writable(folder: Path) -> bool:
         return False
 
 
-def _write(path: Path, text: str, image: bytes) -> None:
+def _write(path: Path, key: str, text: str, image: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     encoded = text.encode()
     body = f"{len(encoded)}\n".encode() + encoded + image
     descriptor, temporary = tempfile.mkstemp(suffix=_UNFINISHED, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            stream.write(hashlib.sha256(body).digest() + body)
+            stream.write(_checksum(key, body) + body)
         os.replace(temporary, path)
     except OSError:
         Path(temporary).unlink(missing_ok=True)
         raise
 
 
-def _read(path: Path) -> Entry | None:
+def _read(path: Path, key: str) -> Entry | None:
     try:
-        content = path.read_bytes()
-    except OSError:
+        content = read_bounded(path, MOST_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        log.info("kernel cache entry %s cannot be read: %s", path.name, error.strerror)
         return None
     checksum, body = content[:32], content[32:]
-    if hashlib.sha256(body).digest() != checksum:
+    head, _, rest = body.partition(b"\n")
+    if _checksum(key, body) != checksum or not re.fullmatch(rb"[0-9]{1,9}", head):
         log.info("kernel cache entry %s is damaged and is built again", path.name)
         return None
-    head, _, rest = body.partition(b"\n")
     length = int(head)
-    return rest[:length].decode(), rest[length:]
+    return rest[:length].decode(errors="replace"), rest[length:]
+
+
+def _checksum(key: str, body: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\n" + body).digest()

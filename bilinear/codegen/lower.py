@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from bilinear.analysis.block_maps import components
 from bilinear.analysis.evaluation_order import evaluate, own_inputs, read_ahead
+from bilinear.codegen.names import stem
 from bilinear.ir.element import Element
 from bilinear.ir.kernel import (
     Argument,
@@ -40,10 +41,11 @@ FEW_LIVE = 8
 """Live values up to which blocks are few."""
 
 
-def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL) -> tuple[Launch, ...]:
+def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL, named: str = "") -> tuple[Launch, ...]:
     """The launches of a schedule for an element type, in order, one a stage; `tile` names that of its products.
 
     All products share one kernel, and so do linear stages of the same parts: what differs is a table, and a launch runs a range of it.
+    The names of kernels begin with `named`, by default with a stem made of the schedule's name and levels.
     """
     linear: dict[tuple[Part, ...], list[Place]] = {}
     products: list[Product] = []
@@ -57,13 +59,13 @@ def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL
         else:
             ranges.append((None, len(products), len(stage.products)))
             products += stage.products
-    stem = "".join(c if c.isalnum() else "_" for c in f"{schedule.name}_l{schedule.levels}")
+    begin = named or stem(schedule.name, schedule.levels)
     kernels: dict[tuple[Part, ...] | None, Kernel] = {
-        parts: _linear_kernel(schedule, parts, table, f"{stem}_linear{number}_{element.suffix}", element)
+        parts: _linear_kernel(schedule, parts, table, f"{begin}_linear{number}_{element.suffix}", element)
         for number, (parts, table) in enumerate(linear.items(), 1)
     }
     if products:
-        kernels[None] = _product_kernel(schedule, products, f"{stem}_product_{element.suffix}", element, TILES[element.name][tile])
+        kernels[None] = _product_kernel(schedule, products, f"{begin}_product_{element.suffix}", element, TILES[element.name][tile])
     return tuple(Launch(kernels[key], first, Grid(_tilings(kernels[key]), count)) for key, first, count in ranges)
 
 

@@ -21,17 +21,11 @@ _SUFFIX_SINCE = {"": 0, "a": 90, "f": 100}
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What one kernel takes of a multiprocessor, in bytes and registers a thread, as the assembler tells.
-
-    `constant_bytes` is the kernel's own constant bank, which holds its arguments, and None where the assembler is silent about it, as it
-    is from `sm_90` on. Constants that the kernels of a source share are in no kernel's count.
-    """
+    """What one kernel takes of a multiprocessor, in bytes and registers a thread, as the assembler tells."""
 
     name: str
     registers: int
     shared_bytes: int
-    constant_bytes: int | None
-    stack_bytes: int
     spill_stores: int
     spill_loads: int
 
@@ -150,7 +144,7 @@ def _call(function: str, *arguments: Any) -> tuple[Any, ...]:
 
 _PROPERTIES = re.compile(
     r"Compiling entry function '(?P<name>\w+)'.*?"
-    r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads.*?"
+    r"(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads.*?"
     r"Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
     re.DOTALL,
 )
@@ -159,8 +153,7 @@ _PROPERTIES = re.compile(
 def _resources(log: str) -> tuple[KernelResources, ...]:
     found = []
     for match in _PROPERTIES.finditer(log):
-        shared, constant = (re.search(rf"(\d+) bytes {space}", match["rest"]) for space in ("smem", r"cmem\[0\]"))
-        memory = (int(shared[1]) if shared else 0, int(constant[1]) if constant else None)
-        numbers = (int(match["stack"]), int(match["stores"]), int(match["loads"]))
-        found.append(KernelResources(match["name"], int(match["registers"]), *memory, *numbers))
+        shared = re.search(r"(\d+) bytes smem", match["rest"])
+        numbers = (int(match["registers"]), int(shared[1]) if shared else 0, int(match["stores"]), int(match["loads"]))
+        found.append(KernelResources(match["name"], *numbers))
     return tuple(found)

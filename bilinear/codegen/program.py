@@ -39,10 +39,13 @@ def distinct_kernels(launches: Sequence[Launch]) -> tuple[Kernel, ...]:
 
 
 def build_program(
-    schedule: Schedule, dtype: str, architectures: Sequence[str], progress: Progress = no_progress, tile: str = USUAL
+    schedule: Schedule, dtype: str, architectures: Sequence[str], progress: Progress = no_progress, tile: str = USUAL, named: str = ""
 ) -> Program:
-    """Lower a schedule to launches, render their kernels, and build each for every architecture (`sm_NN`: cubin, `compute_NN`: PTX)."""
-    launches = schedule_to_launches(schedule, ELEMENTS[dtype], tile)
+    """Lower a schedule to launches, render their kernels, and build each for every architecture (`sm_NN`: cubin, `compute_NN`: PTX).
+
+    The names of kernels begin with `named`, by default with a stem made of the schedule's name and levels.
+    """
+    launches = schedule_to_launches(schedule, ELEMENTS[dtype], tile, named)
     kernels = distinct_kernels(launches)
     sources = tuple(render(kernel) for kernel in kernels)
     built = []

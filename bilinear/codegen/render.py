@@ -7,10 +7,12 @@ from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING
 
+from bilinear.ir.element import Element
 from bilinear.ir.kernel import Argument, InputKernel, Kernel, Port
 from bilinear.ir.linear import Form
-from bilinear.ir.number import Coefficient, Symbolic, is_negative, to_float
+from bilinear.ir.number import HELD, Coefficient, Symbolic, is_negative, nearest, to_float
 from bilinear.resources import templates_folder
+from bilinear.visible import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -29,6 +31,7 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
+    environment.filters["comment"] = _comment
     environment.filters["parameter"] = _parameter
     environment.filters["constant"] = _constant
     environment.filters["combination"] = _combination
@@ -43,16 +46,27 @@ def render(kernel: Kernel | InputKernel) -> str:
     return environment().get_template(kernel.template).render(kernel=kernel)
 
 
+def _comment(text: str) -> str:
+    """Text that stays in a comment of a line: no line end, none hidden by a backslash or a trigraph for one, no end of a comment."""
+    return visible(text).replace("*/", "* /").replace("??/", "?? /").rstrip("\\")
+
+
 def _parameter(argument: Argument) -> str:
     """An argument as a C parameter."""
     return {"pointer": "Real* ", "index": "Index ", "scalar": "Real ", "flag": "int* "}[argument.kind] + argument.name
 
 
-def _constant(value: Coefficient) -> str:
-    """An exact number as a constant of the element type: rationals are divided in it, so they are rounded once."""
+def _constant(value: Coefficient, element: Element) -> str:
+    """An exact number as a constant of the element type, rounded once.
+
+    Small integers are numbers of the type, and are divided in it. Of all other rationals the text has the nearest number of the type, and
+    beside it the rational itself, for other types of elements.
+    """
     if isinstance(value, Symbolic):
         return f"Real({to_float(value)!r})"
     fraction = Fraction(value)
+    if max(abs(fraction.numerator), fraction.denominator) > HELD:
+        return f'NEAREST({nearest(fraction, element.name).hex()}, "{fraction}")'
     if fraction.denominator == 1:
         return f"Real({fraction.numerator})"
     return f"(Real({fraction.numerator}) / Real({fraction.denominator}))"
@@ -69,7 +83,7 @@ def _address(port: Port) -> str:
     return " + ".join([f"{x}_at", *moves])
 
 
-def _combination(form: Form, lane: int) -> str:
+def _combination(form: Form, lane: int, element: Element) -> str:
     """A linear form as a C expression over one lane of `v0`, `v1`, ..."""
     if not form:
         return "Real(0)"
@@ -78,7 +92,7 @@ def _combination(form: Form, lane: int) -> str:
         sign = "-" if is_negative(coefficient) else "+"
         size: Coefficient = -coefficient if sign == "-" else coefficient
         value = f"v{index}.lane[{lane}]"
-        term = value if size == 1 else f"{_constant(size)} * {value}"
+        term = value if size == 1 else f"{_constant(size, element)} * {value}"
         text += (f" {sign} " if text else "-" * (sign == "-")) + term
     return text
 

@@ -147,12 +147,12 @@ def compile_on_cpu(
     text = _prepare(source, kernels)
     command, checks = [compiler[0], *FLAGS, *flags], compiler[2]
     headers = (HEADER, *include)
-    parts = (text, source, *(header.read_text() for header in headers), compiler[1], *command, checks)
+    parts = (text, source, *(header.read_text(encoding="utf-8") for header in headers), compiler[1], *command, checks)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     if key not in _modules:
         folder = _default_cache() if cache is None else cache
         library = folder / f"{key}.so"
-        if not library.exists():
+        if not library.is_file():
             _build(command, checks, text, library, headers)
         _modules[key] = Module(library, source, kernels)
     return _modules[key]
@@ -166,7 +166,7 @@ def _build(command: Sequence[str], checks: str, text: str, library: Path, header
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         emitted, compiled, linked = (f"{folder}/kernel{suffix}" for suffix in (".cpp", ".o", ".so"))
-        Path(emitted).write_text(text)
+        Path(emitted).write_text(text, encoding="utf-8")
         before = [word for header in headers for word in ("-include", str(header))]
         _run([*command, checks, *before, "-c", emitted, "-o", compiled], folder)
         _run([*command, "-shared", "-Wl,-Bsymbolic", "-Wl,--no-undefined", compiled, "-o", linked], folder)

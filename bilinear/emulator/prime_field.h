@@ -29,6 +29,15 @@ public:
     constexpr explicit Field(T value)
         : word(value < 0 ? (PRIME - (uint64_t(0) - uint64_t(value)) % PRIME) % PRIME : uint64_t(value) % PRIME) {}
     explicit Field(double) = delete;    // no number of the field is near another
+    // A rational, as "-12/345".
+    constexpr explicit Field(const char* text) : word(0)
+    {
+        const bool is_negative = *text == '-';
+        Field top(0), bottom(1);
+        for (text += is_negative; *text && *text != '/'; ++text) top = top * Field(10) + Field(*text - '0');
+        if (*text == '/') for (bottom = Field(0), ++text; *text; ++text) bottom = bottom * Field(10) + Field(*text - '0');
+        *this = (is_negative ? -top : top) / bottom;
+    }
 
     constexpr uint64_t value() const { return word & PRIME; }
     constexpr unsigned degree() const { return unsigned(word >> 61); }

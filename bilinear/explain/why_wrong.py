@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.explain.confusions import Confusion, find_confusions
 from bilinear.explain.refused import RefusedError
-from bilinear.explain.repair.edits import Edit, Patch, patched, place
-from bilinear.explain.repair.schedule import search_schedule_repairs
+from bilinear.explain.repair.edits import Edit, Patch, place
+from bilinear.explain.repair.schedule import Search, search_schedule_repairs
 from bilinear.explain.repair.scheme import search_repairs
 from bilinear.explain.repair.solve import Solution, solve_tables
 from bilinear.explain.repair.step_edits import StepEdit
@@ -59,10 +59,6 @@ class Repair:
     def patches(self) -> tuple[Patch, ...]:
         """What changes in the text, in its order; nothing where there is no text."""
         return tuple(patch for edit in self.edits for patch in edit.patches)
-
-    def applied(self, text: str) -> str:
-        """The repaired text of the source."""
-        return patched(text, self.patches)
 
 
 @dataclass(frozen=True)
@@ -165,10 +161,10 @@ def explain_schedule(schedule: AnySchedule, scheme: Scheme, proof: ScheduleProof
     """Why a schedule is wrong: the smallest proved repairs of its steps. What fails is told by the proof itself."""
     if proof.holds:
         return Explanation("schedule")
-    repairs, count, tried = search_schedule_repairs(schedule, scheme)
-    if not repairs:
-        return Explanation("schedule", facts=(_searched(tried, tried) if tried else "no repair was searched",))
-    return Explanation("schedule", repairs=tuple(Repair(edits) for edits in repairs[:MOST_SHOWN]), count=count)
+    search = search_schedule_repairs(schedule, scheme)
+    if not search.repairs:
+        return Explanation("schedule", facts=(_searched_steps(search),))
+    return Explanation("schedule", repairs=tuple(Repair(edits) for edits in search.repairs[:MOST_SHOWN]), count=len(search.repairs))
 
 
 def _edits(size: int) -> str:
@@ -183,6 +179,15 @@ def _searched(complete: int, close: int) -> str:
         return most
     kinds = f"of up to {close} signs, operands and dropped terms" if close > 1 else "of a sign, an operand or a dropped term"
     return f"{most}, nor one {kinds}" if most else f"no repair {kinds} was found"
+
+
+def _searched_steps(search: Search) -> str:
+    """What was tried of the edits of a schedule; a search that was ended says how far it came."""
+    most = _searched(search.complete, search.complete) if search.complete else ""
+    if not search.looked:
+        return most or "no repair was searched"
+    first = f"the first {search.looked} combinations of edits that were tried"
+    return f"{most}, nor one among {first}" if most else f"no repair was found among {first}"
 
 
 def _groups(scheme: Scheme, proof: SchemeProof, solutions: dict[str, Solution]) -> tuple[Group, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bilinear.frontend.algorithms import Loaded, load, parse_source
-from bilinear.frontend.lower import Module
+from bilinear.frontend.algorithms import Loaded, load, load_shipped, parse_source
+from bilinear.frontend.resolve import Module
 
-__all__ = ["Loaded", "Module", "load", "parse_source"]
+__all__ = ["Loaded", "Module", "load", "load_shipped", "parse_source"]

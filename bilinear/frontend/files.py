@@ -1,33 +1,117 @@
-"""The files of the language: which are shipped, and the text of one."""
+"""The files of the language: which are shipped, the text of one, and what was looked at on the way to an algorithm."""
 
 from __future__ import annotations
 
+import os
+from enum import Enum
 from pathlib import Path
 
-from bilinear.errors import fail
+from bilinear.errors import BilinearError, fail
 from bilinear.frontend.reporter import shown
+from bilinear.reading import TooLargeError, read_input
 from bilinear.resources import algorithms_folder
 from bilinear.source import Source
 
 SUFFIX = ".bl"
 MOST_BYTES = 4 * 2**20
 """Size of a file that is read."""
+BYTE_ORDER_MARK = "\ufeff"
+"""What some editors write before a text; it is no part of the first line."""
+
+
+class Place(Enum):
+    """What lies at a path, where its bytes were not asked for."""
+
+    NOTHING = "nothing"
+    FILE = "a file"
+    OTHER = "a folder, a pipe or a device"
+
+
+class Looks:
+    """What reading an algorithm looked at: what lay at each path, so that who keeps the algorithm can tell whether it is still that.
+
+    What is shipped does not change, and is not looked at again.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[str, Place | bytes] = {}
+        self._shipped = algorithms_folder()
+        self.can_be_kept = True
+        """Whether to look again would tell: not where a path could not be looked at, changed meanwhile, or is no file and was read."""
+
+    def is_file(self, path: Path) -> bool:
+        """Whether a file lies at a path."""
+        return self._look(path) is Place.FILE
+
+    def exists(self, path: Path) -> bool:
+        """Whether anything lies at a path."""
+        return self._look(path) is not Place.NOTHING
+
+    def read(self, path: Path) -> Source:
+        """The text of a file. Raises `BilinearError` (E121 to E124) where it cannot be read."""
+        is_file = self.is_file(path)
+        data = _read_bytes(path)
+        self._note(path, data)
+        self.can_be_kept = self.can_be_kept and is_file
+        return _source(path, data)
+
+    def still_hold(self) -> bool:
+        """Whether everything would be found as it was, at the same paths from where the process is now."""
+        for path, found in self._found.items():
+            if os.access(path, os.F_OK) if found is Place.NOTHING else not _is_still(path, found):
+                return False
+        return True
+
+    def _look(self, path: Path) -> Place:
+        try:
+            found = Place.FILE if path.is_file() else Place.OTHER if path.exists() else Place.NOTHING
+        except OSError:
+            self.can_be_kept = False
+            raise
+        self._note(path, found)
+        return found
+
+    def _note(self, path: Path, found: Place | bytes) -> None:
+        if path.parent == self._shipped:
+            return
+        before = self._found.get(str(path), found)
+        if isinstance(before, bytes) and found is Place.FILE:
+            return
+        if before != found and not (before is Place.FILE and isinstance(found, bytes)):
+            self.can_be_kept = False
+        self._found[str(path)] = found
+
+
+def _is_still(path: str, found: Place | bytes) -> bool:
+    if isinstance(found, bytes):
+        try:
+            return os.path.isfile(path) and _read_bytes(Path(path)) == found
+        except BilinearError:
+            return False
+    return os.path.exists(path) and os.path.isfile(path) == (found is Place.FILE)
 
 
 def read_source(path: Path) -> Source:
     """The text of a file. Raises `BilinearError` (E121 to E124) where it cannot be read."""
+    return _source(path, _read_bytes(path))
+
+
+def _read_bytes(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+        data = read_input(path, MOST_BYTES)
     except FileNotFoundError:
         raise fail("E121", f"there is no file {shown(str(path), 200)}") from None
+    except TooLargeError:
+        raise fail("E124", f"{path} is larger than {MOST_BYTES // 2**20} MiB", "is this a .bl file?") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise fail("E122", f"{shown(str(path), 200)} cannot be read: {reason}") from None
-    if len(data) > MOST_BYTES:
-        raise fail("E124", f"{path} is larger than {MOST_BYTES // 2**20} MiB", "is this a .bl file?")
+    return data
+
+
+def _source(path: Path, data: bytes) -> Source:
     try:
-        return Source(str(path), data.decode("utf-8"))
+        return Source(str(path), data.decode("utf-8").removeprefix(BYTE_ORDER_MARK))
     except UnicodeDecodeError as error:
         raise fail("E123", f"{path} is not UTF-8: byte {error.start} does not decode", "save the file as UTF-8") from None
 

@@ -12,9 +12,10 @@ from bilinear.ir.number import Coefficient, Symbolic, is_negative
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Product, ScaledSchedule, Space, Stage
 from bilinear.ir.scheme import Scheme, block_name
+from bilinear.visible import WIDEST, visible
 
-_TITLE = r"[A-Za-z_][A-Za-z0-9_-]*"
-_NAME = r"(?!(?:scheme|schedule|source|restore|stage|basis)\Z)(?![ABC][1-9][1-9]\Z)[A-Za-z_][A-Za-z0-9_]*"
+_TITLE = r"[A-Za-z_][A-Za-z0-9_-]{0,199}"
+_NAME = r"(?!(?:scheme|schedule|source|restore|stage|basis)\Z)(?![ABC][1-9][1-9]\Z)[A-Za-z_][A-Za-z0-9_]{0,199}"
 
 
 def print_scheme(scheme: Scheme) -> str:
@@ -72,8 +73,9 @@ def _is_name(name: str) -> bool:
 
 
 def _citation(text: str) -> list[str]:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return [f'  source "{escaped}"'] if text else []
+    """The line of a citation; what cannot be seen is written by the language's escapes, which are those of `visible`."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return [f'  source "{visible(escaped, len(escaped) * WIDEST)}"'] if text else []
 
 
 def _names(matrix: str, rows: int, columns: int) -> list[str]:

@@ -12,7 +12,7 @@ WHOLE_LINE = frozenset({"scheme", "schedule", "source"})
 KEYWORDS = WHOLE_LINE | {"stage", "restore", "basis"}
 
 _OPERATOR = re.compile(r"\([ \t]*(?:x|\+[ \t]*[mkn])[ \t]*\)")
-_STRING = re.compile(r'"(?:\\["\\n]|[^"\\\n])*"')
+_STRING = re.compile(r'"(?:\\["\\nrtxuU]|[^"\\\n])*"')
 _CLOSED = re.compile(r"\{[^{}]*\}")
 _BRACE = re.compile(r"[{}]")
 

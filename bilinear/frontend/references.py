@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from bilinear.errors import BilinearError
-from bilinear.frontend.files import SUFFIX, read_source, shipped, split
-from bilinear.frontend.lower import lower
+from bilinear.frontend.files import SUFFIX, Looks, shipped, split
 from bilinear.frontend.parse import parse_statements
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
+from bilinear.frontend.resolve import resolve
 from bilinear.frontend.syntax import Word
 from bilinear.ir.scheme import Scheme
 
@@ -17,10 +17,14 @@ MOST_FILES = 50
 
 
 class References:
-    """The schemes that a file names; `found` has those that were asked for, None for one that there is not."""
+    """The schemes that a file names; `found` has those that were asked for, None for one that there is not.
 
-    def __init__(self, path: Path, outer: References | None = None) -> None:
+    `looks` is told of the files; `outer` are the references of the file that refers to this one.
+    """
+
+    def __init__(self, path: Path, looks: Looks, outer: References | None = None) -> None:
         self.path = path
+        self._looks = looks
         self.found: dict[str, Scheme | None] = {}
         self._open: tuple[Path, ...] = (*(outer._open if outer else ()), path.resolve())
         self._read: dict[Path, tuple[Scheme, ...]] = outer._read if outer else {}
@@ -36,7 +40,7 @@ class References:
         """The file beside this one that is named like the scheme, else the shipped one."""
         known = shipped()
         places = [self.path.parent / f"{word.text}{SUFFIX}", *([known[word.text]] if word.text in known else [])]
-        found = [place for place in places if len(word.text) < 200 and place.is_file()]
+        found = [place for place in places if len(word.text) < 200 and self._looks.is_file(place)]
         other = next((place for place in found if place.resolve() != self._open[-1]), None)
         if other is None and found:
             message = f"{shown(word.text)} names this file, which holds no such scheme"
@@ -51,7 +55,7 @@ class References:
         asked, _ = split(word.text[1:-1])
         place = self.path.parent / asked
         try:
-            is_there = place.is_file()
+            is_there = self._looks.is_file(place)
         except (OSError, ValueError):
             is_there = False
         if is_there and place.suffix == SUFFIX:
@@ -89,8 +93,8 @@ class References:
         place = path.resolve()
         if place not in self._read:
             reporter = Reporter()
-            statements = parse_statements(read_source(path), reporter)
-            module = lower(statements, References(path, self).find, reporter, with_schedules=False)
+            statements = parse_statements(self._looks.read(path), reporter)
+            module = resolve(statements, References(path, self._looks, self).find, reporter, with_schedules=False)
             reporter.finish()
             self._read[place] = module.schemes
         return self._read[place]

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.source import Span
+from bilinear.visible import visible
 
 MOST = 50
 """Diagnostics reported in one run; what comes after them is counted."""
@@ -46,8 +47,7 @@ class Reporter:
 
 def shown(text: str, width: int = 40) -> str:
     """A user's text, quoted, printable, and cut to a readable length."""
-    clean = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text[: width + 1])
-    return f"'{clean[:width]}...'" if len(text) > width or len(clean) > width else f"'{clean}'"
+    return f"'{visible(text, width)}'"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

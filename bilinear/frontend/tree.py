@@ -103,8 +103,7 @@ class TreeReader:
 
     def _citation(self, children: Sequence[Child]) -> Citation:
         word, string = self._word(children[0]), self._word(children[1])
-        text = re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], string.text[1:-1])
-        return Citation(text, self._span(word, string))
+        return Citation(_unescaped(string.text[1:-1]), self._span(word, string))
 
     def _row(self, children: Sequence[Child]) -> Row:
         label = self._word(children[0])
@@ -157,6 +156,10 @@ class TreeReader:
         return Plain(_sign(sign), coefficient, word, self._span(self._word(first), word))
 
 
+_ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|.)")
+_NAMED = {"n": "\n", "r": "\r", "t": "\t"}
+
+
 def _sign(child: Child) -> int:
     return -1 if child is not None and cast("Token", child).value == "-" else 1
 
@@ -164,3 +167,8 @@ def _sign(child: Child) -> int:
 def _sure(word: Word | None) -> Word:
     assert word is not None, "the grammar requires this word"
     return word
+
+
+def _unescaped(text: str) -> str:
+    """What stands between quotes, with a character in the place of each escape."""
+    return _ESCAPE.sub(lambda m: chr(int(m[1][1:], 16)) if m[1][1:] else _NAMED.get(m[1], m[1]), text)

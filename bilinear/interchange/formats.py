@@ -15,6 +15,7 @@ from bilinear.interchange.mathematica import read_mathematica
 from bilinear.interchange.plinopt import LETTERS, missing_partners, read_sms_set, stem_of
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
+from bilinear.reading import open_input
 
 HEAD = 4096
 """Bytes of a file that are looked at to tell its format."""
@@ -64,11 +65,10 @@ def format_of(path: Path, named: str = "") -> tuple[Format, str]:
             raise fail("E351", f"there is no format {named[:40]!r}", f"known are {', '.join(FORMATS)}")
         return FORMATS[named], "as asked for"
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             head = file.read(HEAD).decode("latin1")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise fail("E251", f"{str(path)[:200]!r} cannot be read: {reason}") from None
+    except OSError as error:
+        raise fail("E251", f"{str(path)[:200]!r} cannot be read: {error.strerror or error}") from None
     by_name = next((f for f in FORMATS.values() if f.suffix and f.suffix == path.suffix.lower()), None)
     if by_name is not None:
         return by_name, "by its name"

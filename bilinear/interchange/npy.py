@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import struct
 import zipfile
 import zlib
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from bilinear.errors import BilinearError, fail
 from bilinear.interchange.pickled_arrays import KINDS, MOST_DIMENSIONS, MOST_ITEMS, PickledArray, pickled_array
+from bilinear.reading import open_input
 
 MOST_ARCHIVE = 8 * 2**20
 """Bytes of an archive."""
@@ -33,10 +35,11 @@ class Archive:
         """Open an archive. Raises `BilinearError`: E251 it cannot be read, E353 it is no archive, or too large."""
         self.name = str(path)
         try:
-            if path.stat().st_size > MOST_ARCHIVE:
-                raise fail("E353", f"{path} is larger than {MOST_ARCHIVE // 2**20} MiB", "is this an archive of coefficients?")
-            with path.open("rb") as file, zipfile.ZipFile(file) as opened:
-                infos = opened.infolist()
+            with open_input(path) as file:
+                if os.fstat(file.fileno()).st_size > MOST_ARCHIVE:
+                    raise fail("E353", f"{path} is larger than {MOST_ARCHIVE // 2**20} MiB", "is this an archive of coefficients?")
+                with zipfile.ZipFile(file) as opened:
+                    infos = opened.infolist()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise fail("E251", f"{self.name[:200]!r} cannot be read: {reason}") from None
@@ -54,7 +57,7 @@ class Archive:
         """The three arrays of a member: the rows of one array, or the arrays that an array of objects holds (E353)."""
         name = f"{self.name}[{member}]"
         try:
-            with zipfile.ZipFile(self.path) as opened, opened.open(self.members[member]) as file:
+            with open_input(self.path) as archive, zipfile.ZipFile(archive) as opened, opened.open(self.members[member]) as file:
                 data = file.read(MOST_MEMBER + 1)
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, zlib.error, struct.error) as error:
             raise fail("E353", f"{name} cannot be read: {error}", "is the file complete?") from None

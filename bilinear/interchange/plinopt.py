@@ -69,14 +69,19 @@ def stem_of(path: Path) -> tuple[str, str] | None:
     return (str(path.with_name(match["stem"])), match["suffix"]) if match is not None else None
 
 
-def missing_partners(path: Path) -> list[str]:
-    """The names of the files that belong to this one, and are not there."""
+def partners(path: Path) -> list[Path]:
+    """The files that make an algorithm with this one, and it; none where its name is not of the form STEM_L.sms."""
     found = stem_of(path)
     if found is None:
         return []
     stem, suffix = found
     stems = [stem] + ([_core(stem) + "-CoB"] if stem.endswith("-ALT") else [])
-    return [Path(name).name for s in stems for name in _three(s, suffix) if not Path(name).is_file()]
+    return [Path(name) for s in stems for name in _three(s, suffix)]
+
+
+def missing_partners(path: Path) -> list[str]:
+    """The names of the files that belong to this one, and are not there."""
+    return [partner.name for partner in partners(path) if not partner.is_file()]
 
 
 def _core(stem: str) -> str:

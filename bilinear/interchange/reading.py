@@ -13,6 +13,7 @@ from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Symbolic
 from bilinear.ir.ring import RATIONALS, Ring, parse_ring
 from bilinear.ir.scheme import Bases, Scheme
+from bilinear.reading import TooLargeError, read_input
 from bilinear.source import Source, Span
 
 MOST_BYTES = 4 * 2**20
@@ -38,13 +39,11 @@ def read_text(path: Path, most: int | None = None) -> Source:
     """The text of a file of at most `most` bytes. Raises `BilinearError` (E251) where it is missing, too large, or no text."""
     most = MOST_BYTES if most is None else most
     try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise fail("E251", f"{str(path)[:200]!r} cannot be read: {reason}") from None
-    if len(data) > most:
-        raise fail("E251", f"{path} is larger than {most // 2**20} MiB", "is this a file of coefficients?")
+        data = read_input(path, most)
+    except TooLargeError:
+        raise fail("E251", f"{path} is larger than {most // 2**20} MiB", "is this a file of coefficients?") from None
+    except OSError as error:
+        raise fail("E251", f"{str(path)[:200]!r} cannot be read: {error.strerror or error}") from None
     try:
         return Source(str(path), data.decode("utf-8"))
     except UnicodeDecodeError as error:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from bilinear.errors import BilinearError
-from bilinear.frontend import load
+from bilinear.frontend import load_shipped
 from bilinear.interchange.alphatensor import npz_entries
 from bilinear.interchange.fflas import read_fflas
 from bilinear.interchange.formats import FORMATS, format_of
@@ -109,7 +109,7 @@ def _imported(path: Path, name: str, form: str, entry: str = "") -> Row:
 
 def _schedules(path: Path, name: str) -> Iterator[Row]:
     """A row a schedule: decided, or the step that its source leaves out."""
-    scheme = load("winograd").scheme
+    scheme = load_shipped("winograd").scheme
     for foreign in read_fflas(read_text(path)):
         title, begin = f"{name}[{foreign.schedule.name}]", time.perf_counter()
         try:

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 class Element:
     """A floating-point type of stored numbers.
 
-    `name` is NumPy's name of it, `bytes` its size, `significand` its significant bits with the hidden one, `cuda` the type in kernel text,
-    `suffix` what kernels for it are called after, `code` its letter in NumPy and in `struct`, and `library` the `cudaDataType_t` by which
-    CUDA's libraries know it.
+    `name` is NumPy's name of it, `bytes` its size, `significand` its significant bits with the hidden one. 2^`least` is its smallest
+    positive number, and 2^`most` the first power of two that it cannot hold. `cuda` is the type in kernel text, `suffix` what kernels for
+    it are called after, `code` its letter in NumPy and in `struct`, and `library` the `cudaDataType_t` by which CUDA's libraries know it.
     """
 
     name: str
     bytes: int
     significand: int
+    least: int
+    most: int
     cuda: str
     suffix: str
     code: str
@@ -26,6 +28,16 @@ class Element:
     def unit_roundoff(self) -> float:
         """u: a rounded result is off by a factor of at most 1 + u."""
         return 2.0**-self.significand
+
+    @property
+    def smallest_normal(self) -> float:
+        """Numbers below have fewer significant bits."""
+        return 2.0 ** (self.least + self.significand - 1)
+
+    @property
+    def largest(self) -> float:
+        """The largest finite number."""
+        return (2 - 2.0 ** (1 - self.significand)) * 2.0 ** (self.most - 1)
 
     @property
     def lanes(self) -> int:
@@ -41,9 +53,9 @@ class Element:
         return self.name
 
 
-FLOAT16 = Element("float16", 2, 11, "__half", "f16", "e", 2)
-FLOAT32 = Element("float32", 4, 24, "float", "f32", "f", 0)
-FLOAT64 = Element("float64", 8, 53, "double", "f64", "d", 1)
+FLOAT16 = Element("float16", 2, 11, -24, 16, "__half", "f16", "e", 2)
+FLOAT32 = Element("float32", 4, 24, -149, 128, "float", "f32", "f", 0)
+FLOAT64 = Element("float64", 8, 53, -1074, 1024, "double", "f64", "d", 1)
 
 KNOWN = {element.name: element for element in (FLOAT16, FLOAT32, FLOAT64)}
 """The types whose rounding is known, by name."""

@@ -7,9 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from math import inf, isfinite, ldexp
+
+from bilinear.ir.element import KNOWN
 
 Monomial = tuple[tuple[str, int], ...]
 """A product of powers of generators, in the order of their names; exponents are never 0, and may be negative."""
+
+HELD = 2**24
+"""Integers up to here are numbers of float32 and of every wider type, so that a quotient of two of them is rounded once."""
 
 _ROOT = re.compile(r"sqrt\((-?[0-9]+)\)")
 
@@ -92,12 +98,12 @@ def is_negative(value: Coefficient) -> bool:
 
 
 def to_float(value: Coefficient) -> float:
-    """The nearest double of a real algebraic number; `ValueError` where the number is not real, or not a number yet."""
+    """The nearest double of a real algebraic number, infinite beyond the largest; `ValueError` where it is not real, or no number yet."""
     if not isinstance(value, Symbolic):
-        return float(value)
+        return nearest(value, "float64")
     total = 0.0
     for monomial, coefficient in value.terms:
-        size = float(coefficient)
+        size = nearest(coefficient, "float64")
         for name, exponent in monomial:
             root = square(name)
             if root is None or root < 0:
@@ -105,6 +111,38 @@ def to_float(value: Coefficient) -> float:
             size *= float(root) ** (exponent / 2)
         total += size
     return total
+
+
+def nearest(value: int | Fraction, dtype: str) -> float:
+    """The number of an element type nearest to a rational, of two the even one; infinite beyond the largest."""
+    if dtype == "float64":
+        try:
+            return value.numerator / value.denominator
+        except OverflowError:
+            return inf if value > 0 else -inf
+    element = KNOWN[dtype]
+    mantissa, exponent = rounded(value, element.significand, element.least)
+    if mantissa.bit_length() + exponent > element.most:
+        return inf if value > 0 else -inf
+    return ldexp(mantissa, exponent)
+
+
+def rounded(value: int | Fraction, digits: int, least: int) -> tuple[int, int]:
+    """(M, e) with M * 2**e nearest to a rational, of two the one with an even M, where |M| <= 2**digits and e >= `least`."""
+    fraction = Fraction(value)
+    exponent = fraction.numerator.bit_length() - fraction.denominator.bit_length() - digits
+    if abs(fraction) >= Fraction(2) ** (exponent + digits):
+        exponent += 1
+    exponent = max(exponent, least)
+    return round(fraction / Fraction(2) ** exponent), exponent
+
+
+def is_normal(value: Coefficient, dtype: str) -> bool:
+    """Whether a real number is 0, or finite and rounded to all significant bits in an element type; `ValueError` as in `to_float`."""
+    found = to_float(value) if isinstance(value, Symbolic) else nearest(value, dtype)
+    if isinstance(value, Symbolic) and isfinite(found):
+        found = nearest(Fraction(found), dtype)
+    return value == 0 or KNOWN[dtype].smallest_normal <= abs(found) < inf
 
 
 @lru_cache(maxsize=256)

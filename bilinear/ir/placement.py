@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import SMALL, USUAL, beside
 
+MOST_EXTENT = 2**31 - 1
+"""Of a matrix that is planned for, or made."""
+MOST_LEVELS = 20
+"""No schedule has more: twenty levels of two products each would be a million."""
 INPUTS = ("preserve", "restore", "consume")
 """What a multiply may do to A and B: never write them, write them and bring them back, or leave them undefined."""
 

@@ -97,14 +97,20 @@ class Target:
     kept: Coefficient = 1
 
     @property
+    def plus(self) -> tuple[tuple[Block, Coefficient], ...]:
+        """What other blocks are added: none, but in a `ScaledTarget`."""
+        return ()
+
+    @property
     def terms(self) -> tuple[tuple[Block, Coefficient], ...]:
-        """The form over old values that the product is added to."""
-        return ((self.block, self.kept),) if self.kept else ()
+        """The form over old values that the product is added to, by blocks."""
+        own = ((self.block, self.kept),) if self.kept else ()
+        return tuple(sorted((*own, *self.plus), key=lambda term: term[0]))
 
     @property
     def accumulates(self) -> bool:
         """Whether the product is only added: additions to one block may stand in one stage."""
-        return self.kept == 1
+        return self.kept == 1 and not self.plus
 
 
 @dataclass(frozen=True)
@@ -120,16 +126,6 @@ class ScaledTarget(Target):
     def of(cls, block: Block, coefficient: Coefficient, terms: tuple[tuple[Block, Coefficient], ...]) -> ScaledTarget:
         """The target that becomes this form over blocks, its own perhaps among them, + coefficient * M."""
         return cls(block, coefficient, dict(terms).get(block, 0), tuple(term for term in terms if term[0] != block))
-
-    @property
-    def terms(self) -> tuple[tuple[Block, Coefficient], ...]:
-        """The form over old values that the product is added to, by blocks."""
-        return tuple(sorted((*super().terms, *self.plus), key=lambda term: term[0]))
-
-    @property
-    def accumulates(self) -> bool:
-        """Whether the product is only added: additions to one block may stand in one stage."""
-        return self.kept == 1 and not self.plus
 
 
 @dataclass(frozen=True)
@@ -201,6 +197,11 @@ class _Stages:
         """A, B, C and the workspaces."""
         own = (Space("A", "A", self.m, self.k), Space("B", "B", self.k, self.n), Space("C", "C", self.m, self.n))
         return own + self.workspaces
+
+    @property
+    def products(self) -> int:
+        """How many products all stages have."""
+        return sum(len(stage.products) for stage in self.stages if isinstance(stage, ProductStage))
 
     @property
     def keeps(self) -> frozenset[str]:

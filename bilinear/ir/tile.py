@@ -119,7 +119,7 @@ def tile_on(dtype: str, unit: str, size: str = USUAL) -> str:
     for tile in TILES[dtype].values():
         if (tile.instruction.unit, tile.size) == (unit, size):
             return tile.name
-    raise KeyError(f"no tile of {dtype} runs on {unit}")
+    raise KeyError(f"no {size} tile of {dtype} runs on {unit}")
 
 
 def precision_of(element: Element, tile: ProductTile) -> Precision:

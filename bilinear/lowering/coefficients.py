@@ -1,15 +1,19 @@
-"""Rings: over which numbers a proved scheme may run."""
+"""Coefficients: over which numbers a proved scheme may run, and which of them an element type can hold."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from bilinear.errors import fail
-from bilinear.ir.number import Coefficient, Symbolic, square
+from bilinear.errors import BilinearError, fail
+from bilinear.ir.element import ELEMENTS, FLOAT64, Element
+from bilinear.ir.number import Coefficient, Symbolic, is_normal, square
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.verify.scheme import SchemeProof
+
+MOST_SHOWN = 60
+"""Characters of a coefficient in a message."""
 
 
 def require_numbers(scheme: Scheme, proof: SchemeProof) -> None:
@@ -25,19 +29,31 @@ def require_numbers(scheme: Scheme, proof: SchemeProof) -> None:
         raise fail("E506", message, "`bilinear verify` proves it and says its order; compile an exact scheme", span=span)
 
 
-def require_elements(name: str, coefficients: Iterable[Coefficient], dtype: str, kind: str) -> None:
+def require_elements(scheme: Scheme, coefficients: Iterable[Coefficient], dtype: str, kind: str) -> None:
     """Refuse coefficients that an element type cannot hold (E528); `kind` is NumPy's letter of the type.
 
-    Integers cannot hold fractions and roots, and real numbers no roots of negative numbers; nothing is rounded away in silence.
+    Integers cannot hold fractions and roots, and real numbers no roots of negative numbers; floating-point types hold no numbers that
+    overflow or underflow in them. Nothing is rounded away in silence.
     """
-    for value in coefficients:
+    name, held = scheme.name, ELEMENTS.get(dtype, FLOAT64)
+    for value in dict.fromkeys(coefficients):
         imaginary = isinstance(value, Symbolic) and any((square(g) or 0) < 0 for g in value.generators)
         if kind in "iub" and isinstance(value, Fraction | Symbolic):
             raise fail("E528", f"{name} has the coefficient {value}, which {dtype} cannot hold", "convert to floats or to Fractions")
         if kind == "f" and imaginary:
             raise fail("E528", f"{name} has the coefficient {value}, which is no real number", "convert to a complex type")
+        if kind == "f" and not is_normal(value, held.name):
+            raise _out_of_range(scheme, str(value), dtype, held)
         if kind == "O" and isinstance(value, Symbolic):
             raise fail("E528", f"{name} has the coefficient {value}, which is no Fraction", "convert to a floating-point type")
+
+
+def _out_of_range(scheme: Scheme, coefficient: str, dtype: str, held: Element) -> BilinearError:
+    shown = coefficient if len(coefficient) <= MOST_SHOWN else coefficient[: MOST_SHOWN - 3] + "..."
+    hint = "scale its products" if held == FLOAT64 else "scale its products, or take float64"
+    message = f"{scheme.name} has the coefficient {shown}, which is too large or too small for {dtype}"
+    note = f"the least is {held.smallest_normal:.3g}, the largest {held.largest:.3g}"
+    return fail("E528", message, hint, span=scheme.places.header if scheme.places else None, notes=(note,))
 
 
 def coefficients_of(schedule: Schedule) -> Iterator[Coefficient]:

@@ -11,6 +11,7 @@ from math import prod
 from bilinear.algebra.fold_bases import fold_bases
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.linear import LinearMap
+from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.schedule import AnySchedule, Block, Product, ProductStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.coefficients import require_numbers
@@ -27,9 +28,6 @@ from bilinear.verify.scheme import SchemeProof, prove_scheme
 
 MOST_PRODUCTS = 5_000
 """More products than this in one flat schedule are refused: its proof would take minutes, and its blocks would be small."""
-
-MOST_LEVELS = 20
-"""Levels whose products are counted; with more of them every scheme of rank 2 or more has too many."""
 
 
 @dataclass(frozen=True)
@@ -125,12 +123,10 @@ def prepare(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: s
     `inputs` is `preserve`, `restore` or `consume`; under `preserve` a schedule that writes A or B gives way to the plain one.
     Raises `BilinearError` where a proof fails.
     """
-    level = Level(scheme, schedule)
+    require_levels(levels)
     check_promise(scheme, schedule, inputs)
-    one = _prove_level(level, inputs)
-    if scheme.rank ** min(levels, MOST_LEVELS) > MOST_PRODUCTS:
-        message = f"{levels} levels of {scheme.name} are {_power(scheme.rank, levels)} products"
-        raise fail("E501", message, f"at most {MOST_PRODUCTS} are run flat")
+    one = _prove_level(Level(scheme, schedule), inputs)
+    _require_products(f"{levels} levels of {scheme.name}", [one] * levels)
     lowered, schedule_proof = _lower_and_prove([one] * levels, inputs)
     return Prepared(scheme, one.authored, lowered, one.scheme_proof, one.authored_proof, schedule_proof)
 
@@ -141,14 +137,26 @@ def prepare_levels(levels: tuple[Level, ...], inputs: str) -> Schedule:
 
     Raises `BilinearError` where a proof fails, or where a level cannot stand below another (E408).
     """
+    require_levels(len(levels))
     ones = [_prove_level(level, inputs) for level in levels]
-    products = prod(level.scheme.rank for level in levels)
-    if products > MOST_PRODUCTS:
-        raise fail("E501", f"these {len(levels)} levels are {products} products", f"at most {MOST_PRODUCTS} are run flat")
+    _require_products(f"these {len(levels)} levels", ones)
     for level, one in zip(levels, ones, strict=True):
         if one.authored.writes_operands:
             check_promise(level.scheme, level.schedule, inputs)
     return _lower_and_prove(ones, inputs)[0]
+
+
+def require_levels(levels: int) -> None:
+    """Refuse what is no number of levels of a schedule (E502), before anything is made of so many."""
+    if not isinstance(levels, int) or isinstance(levels, bool) or not 1 <= levels <= MOST_LEVELS:
+        raise fail("E502", f"levels={levels!r} is not a number of levels", f"give an integer from 1 to {MOST_LEVELS}")
+
+
+def _require_products(what: str, levels: Sequence[_Proved]) -> None:
+    """Refuse more products than are run flat (E501); a schedule may have more of them than its scheme."""
+    products = prod(max(level.scheme.rank, level.authored.products) for level in levels)
+    if products > MOST_PRODUCTS:
+        raise fail("E501", f"{what} are {products} products", f"at most {MOST_PRODUCTS} are run flat")
 
 
 def authored_schedule(scheme: Scheme, schedule: AnySchedule | None, inputs: str) -> Schedule:
@@ -209,10 +217,6 @@ def lower_levels(authored: Sequence[Schedule], inputs: str) -> Schedule:
     ]
     lowered = fuse_linear_stages(nest_levels(kept))
     return runnable(drop_restoration(lowered) if inputs == "consume" else lowered)
-
-
-def _power(rank: int, levels: int) -> str:
-    return str(rank**levels) if levels <= MOST_LEVELS else f"{rank}^{levels}"
 
 
 @lru_cache(maxsize=1)

@@ -33,10 +33,10 @@ from bilinear.measure.timing import (
 )
 from bilinear.planner.choice import Choice
 from bilinear.planner.device import Device
-from bilinear.resources import write_file
 from bilinear.runtime import auto
+from bilinear.runtime.environment import uses_library
 from bilinear.runtime.matmul import matmul
-from bilinear.runtime.repeat import uses_library
+from bilinear.writing import write_file
 
 SAVE_EVERY = 5.0
 """Seconds after which what was found is saved: a run can be cut."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.measurement import Shape
+from bilinear.reading import read_input
 from bilinear.source import Source, Span
 
 LARGEST_SIDE = 20_000
@@ -39,7 +40,7 @@ def read_sizes(text: str) -> tuple[Shape, ...]:
 def read_shapes_file(path: Path) -> tuple[Shape, ...]:
     """The shapes of a file, N or MxKxN or M,K,N a line; what follows a # is a comment (E681, with its place)."""
     try:
-        source = Source(str(path), path.read_text(encoding="utf-8"))
+        source = Source(str(path), read_input(path).decode())
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text"
         raise fail("E681", f"cannot read {path}: {why}", "name a file with a shape a line") from None

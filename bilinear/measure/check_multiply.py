@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import asdict, dataclass
+from functools import cache
 from math import inf
 from typing import Any, Literal
 
@@ -12,6 +14,7 @@ import numpy as np
 from bilinear.analysis.accuracy import error_allowance, schedule_bound
 from bilinear.analysis.drift import drift_bound
 from bilinear.analysis.integer_range import integer_range
+from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.place import make_plan
@@ -20,6 +23,8 @@ from bilinear.runtime.matmul import matmul
 
 Device = Literal["cpu", "gpu"]
 
+BYTES_AN_ELEMENT = 16
+"""What is held of every element of A, B and C at once, at least: as a 64-bit integer, and as float32 before and after."""
 LARGEST, ALPHA, BETA = 4, 2, 3
 """Of the integer-valued run: the largest element, and the factors."""
 
@@ -77,6 +82,7 @@ def check(
     bound that always holds. The reference is NumPy's classical multiply: exact for the integers, in float64 for float32 data, and for
     float64 data on operands split into halves of their bits, whose products are nearly exact.
     """
+    require_memory(shape)
     m, k, n = shape
     xp = _module(device)
     generator = np.random.default_rng(20_260)
@@ -106,6 +112,24 @@ def check(
     workspace = make_plan(prepared.schedule, m, k, n, itemsize).workspace_elements * itemsize
     trust = exact, restored, error, allowance, drift
     return Check(device, shape, dtype, levels, inputs, *trust, workspace, seconds, library_seconds, drift_allowance, within)
+
+
+def require_memory(shape: tuple[int, int, int]) -> None:
+    """Refuse a check whose matrices, as integers and as numbers, have no room in this machine (E508), before any is made."""
+    m, k, n = shape
+    needed = BYTES_AN_ELEMENT * (m * k + k * n + m * n)
+    if needed > _memory():
+        message = f"a check of {m} x {k} by {k} x {n} takes more than {needed / 2**30:.3g} GiB, and there are {_memory() / 2**30:.3g}"
+        raise fail("E508", message, "give a smaller --shape")
+
+
+@cache
+def _memory() -> int:
+    """Bytes of memory of this machine; where it does not say, what none has."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**47
 
 
 def _integers(

@@ -23,8 +23,8 @@ from bilinear.planner.choice import LIBRARIES, LIBRARY, Candidate, Choice, Probl
 from bilinear.planner.choose import contenders, timed_choice
 from bilinear.planner.device import Device
 from bilinear.runtime.auto import problem_of
+from bilinear.runtime.environment import uses_library
 from bilinear.runtime.matmul import matmul
-from bilinear.runtime.repeat import uses_library
 
 NEAR = 1.35
 """What is predicted to take so many times as long as the best of model and library is not timed."""

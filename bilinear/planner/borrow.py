@@ -7,7 +7,7 @@ fifths of C can be computed so, then an eighth, and the rest without temporaries
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from bilinear.ir.element import ELEMENTS
@@ -16,7 +16,9 @@ from bilinear.lowering.place import make_plan
 from bilinear.planner.choice import Candidate, Part, Problem
 from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile
-from bilinear.planner.ways import FASTEST, RECURSE, Way
+from bilinear.planner.portfolio import FASTEST, RECURSE
+from bilinear.planner.profiles import outline
+from bilinear.planner.ways import Way
 
 HEADS = (*(Way((name,) * levels) for name in RECURSE for levels in (1, 2, 3)), Way((RECURSE[0], FASTEST)))
 """Ways whose temporaries are weighed in C."""
@@ -71,7 +73,7 @@ class Borrowing:
     @cached_property
     def _last(self) -> Sequence[Way]:
         in_place = LAST_IN_PLACE if self.problem.inputs != "preserve" else ()
-        return tuple(filter(self.allowed, (*LAST, *(replace(way, inputs=self.problem.inputs) for way in in_place))))
+        return tuple(filter(self.allowed, (*LAST, *(Way(way.levels, self.problem.inputs) for way in in_place))))
 
     @cached_property
     def _by_columns(self) -> bool:
@@ -83,7 +85,7 @@ class Borrowing:
 
     def _lent(self, way: Way, extent: int) -> int:
         """The most of the last `extent` rows that a way can compute while its temporaries fit into the others; 0 where none."""
-        grid = way.outline.profile
+        grid = outline(way).profile
         step = STEP * (grid.n if self._by_columns else grid.m)
         across = self.problem.m if self._by_columns else self.problem.n
         blocks = (self.problem.k // grid.k, across // (grid.m if self._by_columns else grid.n))
@@ -93,12 +95,12 @@ class Borrowing:
         return fitting * step if min(*blocks, fitting * STEP) >= self.least else 0
 
     def _plan(self, way: Way, extent: int) -> Plan:
-        p, own = self.problem, way.outline
+        p, own = self.problem, outline(way)
         m, n = (p.m, extent) if self._by_columns else (extent, p.n)
         return make_plan(own.frame, m, p.k, n, ELEMENTS[p.dtype].bytes, frozenset(p.column_major), own.lifetimes)
 
     def _timed(self, way: Way, extent: int) -> _Chain:
-        seconds, tile = fastest_tile(way.outline.profile, self._plan(way, extent), self.problem.dtype, self.device)
+        seconds, tile = fastest_tile(outline(way).profile, self._plan(way, extent), self.problem.dtype, self.device)
         return _Chain(seconds, (Part(extent, way.levels, way.inputs, tile),))
 
 

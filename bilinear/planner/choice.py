@@ -8,15 +8,12 @@ from math import inf
 
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.placement import INPUTS
+from bilinear.ir.placement import INPUTS, MOST_EXTENT
 from bilinear.ir.tile import USUAL
 from bilinear.version import __version__
 
 LIBRARIES = LIBRARY, CUBLAS, CUBLASLT = "library", "cublas", "cublaslt"
 """What the library's multiply is: on a GPU what rules of the extents choose (`backends/cublas.py`), or one of both by name."""
-MOST_EXTENT = 2**31 - 1
-MOST_LEVELS = 20
-"""No plan has more: twenty levels of two products each would be a million."""
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from functools import lru_cache
 
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.placement import Plan
+from bilinear.ir.placement import MOST_LEVELS, Plan
 from bilinear.ir.tile import TILES
 from bilinear.lowering.place import core_of, make_plan
 from bilinear.planner.borrow import Borrowing
-from bilinear.planner.choice import LIBRARY, MOST_LEVELS, Candidate, Choice, Problem
+from bilinear.planner.choice import LIBRARY, Candidate, Choice, Problem
 from bilinear.planner.device import Device
 from bilinear.planner.model import (
     Extents,
@@ -24,7 +24,9 @@ from bilinear.planner.model import (
     library_seconds,
     product_seconds,
 )
-from bilinear.planner.ways import MOST_PRODUCTS, PLAIN, Way, algorithm_named, authored, lowered, strategies, ways
+from bilinear.planner.portfolio import MOST_PRODUCTS, PLAIN, ways
+from bilinear.planner.profiles import outline
+from bilinear.planner.ways import Way, algorithm_named, authored, lowered, strategies
 from bilinear.resources import implementation_sha256
 
 MANY_PRODUCTS = 1_000
@@ -122,16 +124,16 @@ def pinned_choice(problem: Problem, device: Device, levels: tuple[str, ...]) -> 
     found = weighed.figures(way)
     if found.why:
         raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
-    if problem.accumulate and "recurse" in way.outline.strategies:
+    if problem.accumulate and "recurse" in outline(way).strategies:
         raise fail("E543", f"{found.name}: it overwrites C, and the product is to be added to it", "choose other levels")
     library = weighed.library()
     first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
-    return Choice(problem, device.name, (first, library), way.outline.sha256, implementation_sha256())
+    return Choice(problem, device.name, (first, library), outline(way).sha256, implementation_sha256())
 
 
 def _hashes(chosen: Candidate) -> tuple[tuple[str, str], ...]:
     """Of every level of every part."""
-    return tuple(one for part in chosen.parts if part.levels for one in Way(part.levels, part.inputs).outline.sha256)
+    return tuple(one for part in chosen.parts if part.levels for one in outline(Way(part.levels, part.inputs)).sha256)
 
 
 @lru_cache(maxsize=256)
@@ -158,7 +160,7 @@ class _Weighing:
     def ways(self) -> Iterator[Way]:
         """Those of no more products than their proofs and kernels are worth here."""
         products = MANY_PRODUCTS if (self.library().ms or 0.0) < LONG_MS else MOST_PRODUCTS
-        return (way for way in ways(self.problem) if way.outline.products <= products)
+        return (way for way in ways(self.problem) if outline(way).products <= products)
 
     def library(self) -> Candidate:
         p = self.problem
@@ -177,12 +179,12 @@ class _Weighing:
         """What the products of a way take alone, in milliseconds."""
         p = self.problem
         size = geometric_mean(p.m, p.k, p.n)
-        alone, block = ProductWork(way.outline.products, 0, 0), self.block(way)
+        alone, block = ProductWork(outline(way).products, 0, 0), self.block(way)
         return min(product_seconds(alone, block, p.dtype, self.device, size, tile=tile) for tile in TILES[p.dtype]) * 1e3
 
     def block(self, way: Way) -> tuple[int, int, int]:
         """The extents of the finest blocks; at least 1."""
-        p, grid = self.problem, way.outline.profile
+        p, grid = self.problem, outline(way).profile
         m, k, n = core_of((grid.m, grid.k, grid.n), (p.m, p.k, p.n), ELEMENTS[p.dtype].bytes)
         return max(1, m // grid.m), max(1, k // grid.k), max(1, n // grid.n)
 
@@ -212,16 +214,16 @@ class _Weighing:
     def figures(self, way: Way) -> Candidate:
         """A candidate with its figures, in the tile that is fastest for it; `why` says why it cannot run."""
         plan = self.plan(way)
-        return self.in_a_tile(way, plan, *fastest_tile(way.outline.profile, plan, self.problem.dtype, self.device))
+        return self.in_a_tile(way, plan, *fastest_tile(outline(way).profile, plan, self.problem.dtype, self.device))
 
     def in_each_tile(self, way: Way) -> Iterator[Candidate]:
         """The same, in every tile."""
         plan = self.plan(way)
-        return (self.in_a_tile(way, plan, *found) for found in each_tile(way.outline.profile, plan, self.problem.dtype, self.device))
+        return (self.in_a_tile(way, plan, *found) for found in each_tile(outline(way).profile, plan, self.problem.dtype, self.device))
 
     def plan(self, way: Way) -> Plan:
         """How a way lies on the problem's operands."""
-        p, own = self.problem, way.outline
+        p, own = self.problem, outline(way)
         return make_plan(own.frame, p.m, p.k, p.n, ELEMENTS[p.dtype].bytes, frozenset(p.column_major), own.lifetimes)
 
     def in_a_tile(self, way: Way, plan: Plan, seconds: float, tile: str) -> Candidate:
@@ -276,7 +278,7 @@ class _Weighing:
 
 
 def _candidate(way: Way) -> Candidate:
-    return Candidate(way.levels, way.inputs, " + ".join(dict.fromkeys(way.outline.strategies)))
+    return Candidate(way.levels, way.inputs, " + ".join(dict.fromkeys(outline(way).strategies)))
 
 
 def _by_time(candidate: Candidate) -> tuple[float, str]:

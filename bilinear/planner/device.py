@@ -8,16 +8,19 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise
-from math import isfinite, log
+from math import log
 from pathlib import Path
 from typing import Any
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.tile import TILES
+from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
 FORMAT = "bilinear-device/4"
+MOST = 1e18
+"""Of any number of a description."""
 Table = tuple[tuple[float, float], ...]
 """(key, value) pairs with rising positive keys; between keys the logarithm of the key interpolates, beyond them the last value holds."""
 
@@ -137,10 +140,11 @@ def load_device(name_or_path: str) -> Device:
     """A shipped device by its short name, or the description in a file; raises `BilinearError` (E541, E542)."""
     known = shipped_devices()
     path = known.get(name_or_path.lower(), Path(name_or_path))
-    if name_or_path.lower() not in known and not path.is_file():
-        raise fail("E541", f"there is no device {name_or_path!r}", f"choose one of {', '.join(known)}, or give a file of `bilinear tune`")
     try:
-        return parse_device(path.read_bytes(), str(path))
+        return parse_device(read_input(path), str(path))
+    except FileNotFoundError:
+        hint = f"choose one of {', '.join(known)}, or give a file of `bilinear tune`"
+        raise fail("E541", f"there is no device {name_or_path!r}", hint) from None
     except OSError as error:
         raise fail("E541", f"{path} cannot be read: {error.strerror or error}") from None
 
@@ -193,7 +197,7 @@ def _text(reader: _Reader, value: Any, name: str) -> str:
 
 def _positive(reader: _Reader, value: Any, name: str) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    reader.check(number and isfinite(value) and 0 < value < 1e18, f"{name} is no positive number")
+    reader.check(number and 0 < value < MOST, f"{name} is no number between 0 and {MOST:g}")
     return float(value)
 
 

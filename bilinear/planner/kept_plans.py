@@ -11,7 +11,8 @@ from bilinear.errors import BilinearError, fail
 from bilinear.planner.choice import Choice, Problem
 from bilinear.planner.device import Device, parse_device
 from bilinear.planner.plan_files import load_plan, save_plan
-from bilinear.resources import write_file
+from bilinear.reading import read_bounded
+from bilinear.writing import write_file
 
 log = logging.getLogger("bilinear")
 ELSEWHERE = "bilinear tune -o FILE, then BILINEAR_DEVICE=FILE"
@@ -102,7 +103,7 @@ def kept_description(name: str, driver: int) -> Device | None:
     if path is None:
         return None
     try:
-        device = parse_device(path.read_bytes(), str(path))
+        device = parse_device(read_bounded(path), str(path))
     except FileNotFoundError:
         return None
     except (OSError, BilinearError) as error:

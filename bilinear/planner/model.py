@@ -89,8 +89,8 @@ def predict(profile: Profile, plan: Plan, dtype: str, device: Device) -> float:
 
 
 def fastest_tile(profile: Profile, plan: Plan, dtype: str, device: Device) -> tuple[float, str]:
-    """Seconds that a plan takes in the tile that is fastest for it, and that tile."""
-    return min(each_tile(profile, plan, dtype, device))
+    """Seconds that a plan takes in the tile that is fastest for it, and that tile: of equally fast ones the first in the table."""
+    return min(each_tile(profile, plan, dtype, device), key=lambda found: found[0])
 
 
 def each_tile(profile: Profile, plan: Plan, dtype: str, device: Device) -> Iterator[tuple[float, str]]:

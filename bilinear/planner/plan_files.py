@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.tile import TILES
-from bilinear.planner.choice import LIBRARIES, MOST_LEVELS, Candidate, Choice, Part, Problem
+from bilinear.planner.choice import LIBRARIES, Candidate, Choice, Part, Problem
 from bilinear.planner.ways import hashes
-from bilinear.resources import implementation_sha256, write_file
+from bilinear.reading import read_bounded
+from bilinear.resources import implementation_sha256
 from bilinear.version import __version__
+from bilinear.writing import write_file
 
 MOST_COUNT = 2**80
 """More than the bytes of any workspace, for the largest extents, too."""
@@ -34,8 +37,10 @@ def save_plan(choice: Choice, path: str | Path) -> None:
 def load_plan(path: str | Path) -> Choice:
     """The plan of a file. Raises `BilinearError`: E545 where it is none, E546 where this version would run something else."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+        text = read_bounded(path).decode()
+    except OSError as error:
+        raise fail("E545", f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
         raise fail("E545", f"{path} cannot be read: {error}") from None
     return plan_from_json(text, str(path))
 
@@ -56,7 +61,7 @@ def plan_from_json(text: str, document: str) -> Choice:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise fail("E545", f"{document} is no plan: {error or type(error).__name__}", "write one with `bilinear plan --json`") from None
-    _check_same(choice, document)
+    check_same(choice, document)
     return choice
 
 
@@ -111,10 +116,13 @@ def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
             raise ValueError(f"there is no tile {tile!r}")
 
 
-def _check_same(choice: Choice, document: str) -> None:
+def check_same(choice: Choice, document: str) -> None:
+    """Refuse a plan that this version would run otherwise than it was planned (E546)."""
     again = "plan again with this version"
     if choice.version != __version__:
         raise fail("E546", f"{document} was planned by version {choice.version}, this is {__version__}", again)
+    if len(choice.sha256) != len(choice.chosen.all_levels):
+        raise fail("E546", f"{document} has hashes of {len(choice.sha256)} levels, and {len(choice.chosen.all_levels)} levels", again)
     for name, then, now in zip(choice.chosen.all_levels, choice.sha256, hashes(choice.chosen.all_levels), strict=True):
         if now != then:
             raise fail("E546", f"{name} is not what it was when {document} was planned", again)

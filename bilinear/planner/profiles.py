@@ -12,6 +12,7 @@ from typing import Any
 
 from bilinear.ir.schedule import Schedule, Space
 from bilinear.planner.model import LinearWork, Part, ProductWork, Profile, Work
+from bilinear.planner.ways import Way, hashes, lowered, strategies
 from bilinear.resources import algorithms_folder
 
 TABLE = Path(__file__).with_name("profiles.json")
@@ -47,27 +48,25 @@ class Outline:
 
 
 @lru_cache(maxsize=256)
-def outline(levels: tuple[str, ...], inputs: str) -> Outline:
-    """The outline of shipped algorithms, the outermost level first: of the table, or of the schedule where the table does not hold it."""
-    entry = _table().get(_key(levels, inputs))
-    return outline_of(levels, inputs) if entry is None else _outline(entry)
+def outline(way: Way) -> Outline:
+    """The outline of a way: of the table, or of its schedule where the table does not hold it."""
+    entry = _table().get(_key(way))
+    return outline_of(way) if entry is None else _outline(entry)
 
 
-def outline_of(levels: tuple[str, ...], inputs: str) -> Outline:
+def outline_of(way: Way) -> Outline:
     """The outline of the schedule as it would run: nothing is proved."""
     from bilinear.lowering.layout import lifetimes
-    from bilinear.planner import ways  # all that parses and lowers; the table is there to do without it
 
-    way = ways.Way(levels, inputs)
-    schedule, profile = ways.lowered(way)
+    schedule, profile = lowered(way)
     alive = lifetimes(schedule)
     bits = tuple(alive[space.name] for space in schedule.workspaces)
-    return Outline(ways.strategies(way), ways.hashes(levels), profile, schedule.workspaces, bits)
+    return Outline(strategies(way), hashes(way.levels), profile, schedule.workspaces, bits)
 
 
-def table_text(ways: Iterable[tuple[tuple[str, ...], str]]) -> str:
-    """The table of some (levels, promise of the inputs) as it is shipped."""
-    rows = ",\n".join(f"{json.dumps(_key(*way))}: {json.dumps(_entry(outline_of(*way)))}" for way in ways)
+def table_text(ways: Iterable[Way]) -> str:
+    """The table of some ways as it is shipped."""
+    rows = ",\n".join(f"{json.dumps(_key(way))}: {json.dumps(_entry(outline_of(way)))}" for way in ways)
     return f'{{"algorithms_sha256": "{algorithms_sha256()}", "outlines": {{\n{rows}\n}}}}\n'
 
 
@@ -91,8 +90,8 @@ def _table() -> dict[str, Any]:
     return outlines
 
 
-def _key(levels: tuple[str, ...], inputs: str) -> str:
-    return " ".join((*levels, inputs))
+def _key(way: Way) -> str:
+    return " ".join((*way.levels, way.inputs))
 
 
 def _entry(x: Outline) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.measurement import Benchmark, Measurement, Shape, is_slower
 from bilinear.reporting.table import aligned
+from bilinear.visible import visible_lines
 
 LEAST_RATIO = 0.98
 """A shape of the grid fails where the whole interval of its ratio lies below this."""
@@ -27,7 +28,7 @@ def bench_table(result: Benchmark) -> str:
     lines = [machine_line(result), "", *aligned([bench_row(row) for row in result.rows], HEADER), "", *NOTES]
     if result.left_out:
         lines += ["", "left out:", *(f"  {left.what}: {left.why}" for left in result.left_out)]
-    return "\n".join(lines)
+    return visible_lines(lines)
 
 
 def bench_row(row: Measurement) -> tuple[str, ...]:

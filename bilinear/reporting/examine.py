@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from bilinear.analysis.accuracy import MOST_LEVELS, LevelsKept, accuracy_facts, levels_kept
+from bilinear.analysis.accuracy import LevelsKept, accuracy_facts, levels_kept
 from bilinear.codegen.program import Program
 from bilinear.errors import BilinearError
 from bilinear.explain.refused import RefusedError
 from bilinear.frontend import Loaded
 from bilinear.ir.element import ELEMENTS
+from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.schedule import Schedule
-from bilinear.lowering.prepare import MOST_PRODUCTS, Prepared, check_promise, is_runnable, prepare, proved, proved_schedule
+from bilinear.lowering.prepare import MOST_PRODUCTS, Prepared, check_promise, is_runnable, prepare, proved, proved_schedule, require_levels
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.reporting.certificate import certificate_text
 from bilinear.reporting.report import Report, make_report, proof_report
@@ -36,6 +37,7 @@ def examine(loaded: Loaded, levels: int, inputs: str, accuracy: float | None = N
     products than are run flat, as written. With an `accuracy`, max|C - A*B| in units of max|A| * max|B|, the report says how many levels
     keep it.
     """
+    require_levels(levels)
     if _runs(loaded, inputs):
         return report_of(loaded, prepare(loaded.scheme, loaded.schedule, levels, inputs), inputs, accuracy=accuracy)
     return proof_report(loaded, *_proved_as_written(loaded, inputs))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bilinear.reporting.coefficient_grid import coefficients, readable
 from bilinear.reporting.error_chart import error_charts
 from bilinear.reporting.flow_chart import flow, flow_note
-from bilinear.reporting.report import Report
+from bilinear.reporting.report_facts import ReportFacts
 from bilinear.reporting.rows import (
     Rows,
     accuracy_notes,
@@ -25,6 +25,7 @@ from bilinear.reporting.rows import (
 from bilinear.reporting.scheme_facts import ProductLine
 from bilinear.reporting.timeline import timeline
 from bilinear.resources import templates_folder
+from bilinear.visible import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -35,12 +36,12 @@ MOST_LINES = 64
 """Products that a page writes out as equations."""
 
 
-def markdown(report: Report) -> str:
+def markdown(report: ReportFacts) -> str:
     """The report as Markdown."""
     return environment(html=False).get_template("report.md.j2").render(**_views(report))
 
 
-def html(report: Report) -> str:
+def html(report: ReportFacts) -> str:
     """The report as one HTML page: styles and drawings inside, nothing loaded from anywhere, no script."""
     s = report.scheme
     equations = [_equation(line) for line in s.products]
@@ -56,7 +57,7 @@ def html(report: Report) -> str:
     return environment(html=True).get_template("report.html.j2").render(**_views(report), **drawings)
 
 
-def _views(report: Report) -> dict[str, object]:
+def _views(report: ReportFacts) -> dict[str, object]:
     """What both kinds of page print."""
     failing, rows = report.scheme.failing, scheme_rows(report.scheme)
     return {
@@ -94,7 +95,7 @@ def _factor(coefficient: str) -> str:
 
 @cache
 def environment(html: bool) -> Environment:
-    """Undefined names are errors; everything printed into HTML is escaped, for names and citations are anybody's text."""
+    """Undefined names are errors; what is printed is visible, and escaped in HTML, for names and citations are anybody's text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -104,6 +105,7 @@ def environment(html: bool) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=html,
+        finalize=_finalized,
     )
     environment.filters["readable"] = readable
     environment.filters["cell"] = _cell
@@ -111,16 +113,21 @@ def environment(html: bool) -> Environment:
     return environment
 
 
+def _finalized(value: object) -> object:
+    """A value as it is printed; what templates made themselves, of such values, has lines of its own."""
+    return visible(value) if type(value) is str else value
+
+
 def _cell(value: object) -> str:
     """Text that stays text in a Markdown table."""
-    text = " ".join(str(value).split())
-    text = re.sub(r"[\\`*|\[\]]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)  # an underscore inside a word is one
+    text = visible(str(value))
+    text = re.sub(r"[\\`*~|\[\]]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)  # an underscore inside a word is one
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _code(value: object) -> str:
     """Text between backticks, whatever backticks it has."""
-    text = " ".join(str(value).split())
+    text = visible(str(value))
     fence = "`" * (max((len(run) for run in "".join(c if c == "`" else " " for c in text).split()), default=0) + 1)
     pad = " " if text.startswith("`") or text.endswith("`") or not text else ""
     return f"{fence}{pad}{text}{pad}{fence}".replace("|", "\\|")

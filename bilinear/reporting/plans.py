@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from bilinear.planner.choice import LIBRARY, Candidate, Choice, pareto_front
 from bilinear.planner.plan_files import plan_json
 from bilinear.reporting.table import aligned
+from bilinear.visible import visible_lines
 
 __all__ = ["limits", "names", "pareto_rows", "pareto_table", "plan_json", "plan_rows", "plan_table", "timed_table"]
 SHOWN = 4
@@ -27,7 +28,7 @@ def plan_table(choice: Choice, explain: bool = False) -> str:
     lines = [f"{p.m} x {p.k} by {p.k} x {p.n}, {p.dtype}, {choice.device} ({told})", "", *aligned(shown, header)]
     if len(shown) < len(rows):
         lines.append(f"... and {len(rows) - len(shown)} more: --explain, explain=True")
-    return "\n".join(lines)
+    return visible_lines(lines)
 
 
 def pareto_table(choice: Choice) -> str:

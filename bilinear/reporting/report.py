@@ -4,80 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from bilinear.analysis.accuracy import LevelAccuracy, LevelsKept
 from bilinear.codegen.program import Program
 from bilinear.errors import Diagnostic
 from bilinear.frontend import Loaded
 from bilinear.lowering.prepare import Prepared
-from bilinear.reporting.schedule_facts import LoweredFacts, ScheduleFacts, lowered_facts, schedule_facts
-from bilinear.reporting.scheme_facts import SchemeFacts, scheme_facts
+from bilinear.reporting.report_facts import PROVED, REFUSED, Finding, KernelLine, ReportFacts
+from bilinear.reporting.schedule_facts import lowered_facts, schedule_facts
+from bilinear.reporting.scheme_facts import scheme_facts
+from bilinear.reporting.text import text
 from bilinear.verify.schedule import ScheduleProof
 from bilinear.verify.scheme import SchemeProof
 
-PROVED, REFUSED = "proved", "refused"
-FORMAT = "bilinear-report/2"
-
 
 @dataclass(frozen=True)
-class Finding:
-    """A diagnostic as text: `place` is file:line:column or empty, `excerpt` the source line with what stands under it."""
-
-    code: str
-    message: str
-    place: str
-    excerpt: tuple[str, ...]
-    notes: tuple[str, ...]
-    hints: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class KernelLine:
-    """One built image: `spills` counts bytes stored and loaded; PTX has no resources yet."""
-
-    kernel: str
-    architecture: str
-    threads: int
-    registers: int | None
-    shared_bytes: int | None
-    spills: int | None
-    image_bytes: int
-    cached: bool
-
-
-@dataclass(frozen=True)
-class Report:
-    """What was found of one algorithm; `verdict` is `proved` or `refused`. What is not known, or not asked for, is an empty tuple.
-
-    `schedules` holds the schedule as written, `lowered` what it costs as it runs; a report of a scheme alone has neither. `findings` say
-    why something is refused.
-    """
-
-    algorithm: str
-    verdict: str
-    scheme: SchemeFacts
-    schedules: tuple[ScheduleFacts, ...] = ()
-    lowered: tuple[LoweredFacts, ...] = ()
-    accuracy: tuple[LevelAccuracy, ...] = ()
-    levels_for: tuple[LevelsKept, ...] = ()
-    kernels: tuple[KernelLine, ...] = ()
-    findings: tuple[Finding, ...] = ()
+class Report(ReportFacts):
+    """What was found of one algorithm, and its views."""
 
     def __str__(self) -> str:
-        from bilinear.reporting.text import text
-
         return text(self)
-
-    @property
-    def proved(self) -> bool:
-        """Whether nothing was refused."""
-        return self.verdict == PROVED
-
-    def to_json(self) -> dict[str, Any]:
-        """The report for machines."""
-        return {"format": FORMAT, "proved": self.proved, **asdict(self)}
 
     def json(self) -> str:
         """The report as JSON text."""
@@ -85,7 +32,7 @@ class Report:
 
     def markdown(self) -> str:
         """The report as Markdown."""
-        from bilinear.reporting.pages import markdown
+        from bilinear.reporting.pages import markdown  # pages and their drawings are imported where one is asked for
 
         return markdown(self)
 
@@ -94,6 +41,11 @@ class Report:
         from bilinear.reporting.pages import html
 
         return html(self)
+
+
+def name_of(loaded: Loaded, inputs: str) -> str:
+    """What a report of an algorithm is called: after the schedule that runs, else after the scheme."""
+    return loaded.schedule.name if loaded.schedule is not None and inputs != "preserve" else loaded.scheme.name
 
 
 def make_report(
@@ -106,7 +58,7 @@ def make_report(
 ) -> Report:
     """The report of an algorithm whose proofs hold (`prepare` raises where one does not)."""
     return Report(
-        loaded.schedule.name if loaded.schedule is not None and inputs != "preserve" else loaded.scheme.name,
+        name_of(loaded, inputs),
         PROVED,
         scheme_facts(prepared.scheme, prepared.scheme_proof),
         (schedule_facts(prepared.authored, prepared.authored_proof, loaded.schedule),),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bilinear.analysis.accuracy import LevelsKept
-from bilinear.reporting.report import Report
+from bilinear.reporting.report_facts import ReportFacts
 from bilinear.reporting.schedule_facts import LoweredFacts, ScheduleFacts
 from bilinear.reporting.scheme_facts import SchemeFacts
 from bilinear.verify.facts import LOST, OperandFate
@@ -15,7 +15,7 @@ Rows = tuple[tuple[str, str], ...]
 PROMISES = {"preserve": "never written", "restore": "restored", "consume": "consumed"}
 
 
-def summary(report: Report) -> str:
+def summary(report: ReportFacts) -> str:
     """The verdict in one sentence."""
     s = report.scheme
     if s.failing:
@@ -53,7 +53,7 @@ def lowered_rows(low: LoweredFacts) -> Rows:
     )
 
 
-def accuracy_table(report: Report) -> tuple[tuple[str, ...], ...]:
+def accuracy_table(report: ReportFacts) -> tuple[tuple[str, ...], ...]:
     """Header and rows of the error table; empty where nothing is known."""
     if not report.accuracy:
         return ()
@@ -67,7 +67,7 @@ def accuracy_table(report: Report) -> tuple[tuple[str, ...], ...]:
     return header, *rows
 
 
-def accuracy_notes(report: Report) -> tuple[str, ...]:
+def accuracy_notes(report: ReportFacts) -> tuple[str, ...]:
     """In which units the error table is, and how many levels keep the accuracy that was asked for; empty where nothing is known."""
     if not report.accuracy:
         return ()
@@ -85,7 +85,7 @@ def _levels_kept(kept: LevelsKept) -> str:
     return f"levels that keep {kept.accuracy:g} ({kept.dtype}): {always} always, {likely} with probability {kept.confidence:.4g}{looked}"
 
 
-def kernel_table(report: Report) -> tuple[tuple[str, ...], ...]:
+def kernel_table(report: ReportFacts) -> tuple[tuple[str, ...], ...]:
     """Header and rows of the built kernels; empty where none is built."""
     if not report.kernels:
         return ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bilinear.reporting.report import Report
+from bilinear.reporting.report_facts import ReportFacts
 from bilinear.reporting.rows import (
     accuracy_notes,
     accuracy_table,
@@ -16,18 +16,19 @@ from bilinear.reporting.rows import (
     stage_title,
 )
 from bilinear.reporting.table import aligned
+from bilinear.visible import visible_lines
 
 MOST_EQUATIONS = 12
 """Failing equations that are written out."""
 SHORT_HASH = 16
 
 
-def text(report: Report) -> str:
+def text(report: ReportFacts) -> str:
     """The whole report, as lines."""
-    return "\n".join(_lines(report))
+    return visible_lines(_lines(report))
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: ReportFacts) -> Iterator[str]:
     yield f"{report.algorithm}: {report.verdict}"
     yield ""
     facts = [*scheme_rows(report.scheme)]
@@ -53,7 +54,7 @@ def _lines(report: Report) -> Iterator[str]:
             yield from accuracy_notes(report)
 
 
-def _refusal(report: Report) -> Iterator[str]:
+def _refusal(report: ReportFacts) -> Iterator[str]:
     if report.scheme.failing:
         yield from ("", "equations that fail:")
         for e in report.scheme.failing[:MOST_EQUATIONS]:

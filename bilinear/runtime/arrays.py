@@ -46,7 +46,7 @@ def kind_of(*arrays: Any) -> Kind:
     on_gpu = gpu.pop()
     module = _cupy() if on_gpu else np
     foreign = next((array for array in given if _is_foreign(array, module)), None)
-    return Kind(module, on_gpu, _giver(foreign))
+    return Kind(module, on_gpu, _giver(foreign) if foreign is not None or on_gpu else _wrapper(given))
 
 
 def _known_kind(arrays: tuple[Any, ...]) -> Kind | None:
@@ -61,6 +61,14 @@ def _known_kind(arrays: tuple[Any, ...]) -> Kind | None:
 @cache
 def _cupy_kind(module: Any) -> Kind:
     return Kind(module, True, _giver(None))
+
+
+def multiplies_itself(array: Any) -> bool:
+    """Whether an array is of a subclass of NumPy's that has a multiply of its own, which may ask for more than its elements: its mask."""
+    kind = type(array)
+    if kind is np.ndarray or not isinstance(array, np.ndarray):
+        return False
+    return isinstance(array, np.ma.MaskedArray) or kind.__array_ufunc__ is not np.ndarray.__array_ufunc__
 
 
 def adopt(array: Any, kind: Kind) -> Any:
@@ -101,7 +109,7 @@ def _is_foreign(array: Any, module: Any) -> bool:
 def _giver(foreign: Any) -> Callable[[Any], Any]:
     """How a result becomes an array of the caller's own library, where that can import one."""
     if foreign is None:
-        return lambda result: result[()] if isinstance(result, np.ndarray) and result.ndim == 0 else result
+        return lambda result: result[()] if type(result) is np.ndarray and result.ndim == 0 else result
     library = sys.modules.get(type(foreign).__module__.split(".")[0])
     namespace = foreign.__array_namespace__() if hasattr(foreign, "__array_namespace__") else library
     places = (namespace, type(foreign), library)
@@ -109,6 +117,16 @@ def _giver(foreign: Any) -> Callable[[Any], Any]:
     if not importers:
         return lambda result: result
     return lambda result: importers[0](np.asarray(result) if isinstance(result, np.generic) else result)
+
+
+def _wrapper(operands: list[Any]) -> Callable[[Any], Any]:
+    """How a result becomes an array of the operands' subclass, as NumPy chooses among them: the highest priority, then the first."""
+    plain = _giver(None)
+    arrays = [x for x in operands if isinstance(x, np.ndarray)]
+    if all(type(x) is np.ndarray for x in arrays):
+        return plain
+    chosen = max(arrays, key=lambda x: (getattr(x, "__array_priority__", 0.0), type(x) is not np.ndarray))
+    return lambda result: plain(chosen.__array_wrap__(result)) if type(result) is np.ndarray else result
 
 
 _NUMPY = Kind(np, False, _giver(None))

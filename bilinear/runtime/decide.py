@@ -14,6 +14,7 @@ from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Plan
 from bilinear.lowering.prepare import check_promise
 from bilinear.planner.choice import LIBRARY, Choice
+from bilinear.runtime.arrays import multiplies_itself
 from bilinear.runtime.auto import check_plan_fits, choice_for, gpu_here
 from bilinear.runtime.problem import ArrayProblem, fit
 from bilinear.runtime.recipe import Recipe, Same, chosen_recipe, fitted_plan
@@ -89,7 +90,7 @@ def _decide(asked: Asked, a: Any, b: Any, out: Any, touches: bool) -> Decision:
     problem = fit(a, b, out)
     choice = _choice(asked, a, b, out, problem)
     recipe = _named(asked) if choice is None else chosen_recipe(choice)
-    reason = _why_library(asked, recipe, problem.dtype, a, b)
+    reason = _why_library(asked, recipe, problem.dtype, a, b, out)
     if recipe is None or reason is not None:
         log.debug("matmul %s by %s of %s: the library's multiply (%s)", a.shape, b.shape, problem.dtype, reason)
         library = choice.chosen.strategy if choice is not None and choice.is_library else LIBRARY
@@ -129,11 +130,10 @@ def _why_library(asked: Asked, recipe: Recipe | None, dtype: Any, *operands: Any
         return "alpha is 0, so nothing is multiplied"
     if asked.on_gpu and dtype.name not in ELEMENTS:
         return f"no kernels for {dtype}"
-    if dtype.kind not in "fiuO" or dtype == np.float16 or any(x.dtype.kind not in "biufcO" for x in operands):
+    if dtype.kind not in "fiuO" or dtype == np.float16 or any(x.dtype.kind not in "biufcO" for x in operands if x is not None):
         return f"no schedule runs on {dtype}"
-    if any(isinstance(operand, np.ma.MaskedArray) for operand in operands):
-        return "no schedule runs on masked arrays"
-    return None
+    own = next((type(operand).__name__ for operand in operands if multiplies_itself(operand)), None)
+    return None if own is None else f"no schedule runs on {own}, which multiplies in its own way"
 
 
 def _is_converted(problem: ArrayProblem, a: Any, b: Any, out: Any) -> bool:

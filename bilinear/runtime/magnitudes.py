@@ -17,6 +17,7 @@ from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.placement import Plan
 from bilinear.ir.schedule import Block
 from bilinear.runtime.recipe import Same
+from bilinear.runtime.safety import indices
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -47,7 +48,7 @@ def check_tolerance(executor: Executor, plan: Plan, operands: tuple[Any, Any], c
         grid = plan.schedule.space(space)
         own = _Operand.of(drift, space, np.finfo(array.dtype), count, limit)
         core = array[..., : extents[0], : extents[1]]
-        for index in np.ndindex(*array.shape[:-2]):
+        for index in indices(array.shape[:-2]):
             sizes = executor.magnitudes(core[index], grid.rows, grid.columns)
             problem = own.problem(sizes.ravel(), index, float(np.finfo(array.dtype).max))
             if problem is not None:

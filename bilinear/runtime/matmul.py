@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from contextlib import nullcontext
 from functools import cache
 from math import prod
@@ -15,22 +14,23 @@ from bilinear.backends.capture import not_captured
 from bilinear.backends.chain import operands_of
 from bilinear.backends.cublas import multiply_of
 from bilinear.backends.executor import Executor, allocate_workspace, execute
-from bilinear.backends.factor import factor
+from bilinear.backends.factor import check_object_factors, check_scaling, factor
 from bilinear.errors import BilinearError, fail
-from bilinear.frontend import Loaded, load
+from bilinear.frontend import Loaded
 from bilinear.ir.placement import INPUTS, Plan
 from bilinear.lowering.prepare import check_promise
 from bilinear.planner.choice import CUBLAS, LIBRARY, Choice
-from bilinear.planner.ways import algorithm_named
 from bilinear.runtime import auto
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
 from bilinear.runtime.auto import budget_and_buffer, check_plan_options, over_budget
 from bilinear.runtime.decide import Asked, Decision, decide, plan_for
+from bilinear.runtime.environment import uses_library
 from bilinear.runtime.magnitudes import check_tolerance, check_tolerance_option
+from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.problem import ArrayProblem
-from bilinear.runtime.recipe import Recipe, Same
-from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlanRepeat, Reaches, keep_repeat, key_of, repeated, uses_library
-from bilinear.runtime.safety import check_writable_inputs, is_writable, shares_memory
+from bilinear.runtime.recipe import Recipe, Same, largest_scaling
+from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlanRepeat, Reaches, keep_repeat, key_of, repeated
+from bilinear.runtime.safety import check_writable_inputs, indices, is_writable, shares_memory
 from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
@@ -57,30 +57,38 @@ def matmul(
     """alpha * a @ b + beta * out, with the shapes, dtypes and batches of `numpy.matmul`.
 
     `a` is (..., m, k), `b` is (..., k, n), of NumPy, CuPy or any library that speaks DLPack; the result is (..., m, n) of the same kind on
-    the same device, in `out` where it is given. `algorithm` is the name or path of a scheme or schedule, or `auto`: on a GPU that a
-    description is known of, the plan that was timed for it or what the performance model finds fastest (docs/planning.md), else the
-    library's multiply. `plan` is a plan of `bilinear.plan`, which runs exactly, with its own promise of the inputs. With
-    BILINEAR_USE_LIBRARY=1 in the environment everything is the library's multiply. `levels` is the number of recursion levels; 0 is the
-    library's multiply. `inputs` promises what happens to `a` and `b`: `preserve` never writes them, `restore` may write them and brings
-    them back to rounding, `consume` leaves them undefined; the last two need an in-place schedule. With alpha = 0 the operands are not
-    read, with beta = 0 `out` is not read. alpha is a number of the product's type, beta of the type of `out`; what rounds to 0 there may
-    count as 0. `workspace` is the most bytes that the plan may allocate, "none" or "unlimited" (the default), or a one-dimensional array to
-    be used in place of a fresh allocation, whose memory a first touch makes slow; what does not fit is refused with the bytes that are
-    needed. A result aside from `out`, as large as `out`, counts among these bytes: it is made where `out` has another dtype than the
-    product or overlaps an operand, where beta is not 0 and the schedule overwrites what it computes, and where `out` does not lie as a plan
-    of parts was made for; it is not laid in a given array. Not counted are a fresh result, copies of operands of another dtype than the
-    product, and buffers that do not grow with the problem. `stream` is a CuPy stream, or for PyTorch's tensors one of PyTorch; the default
-    is the current one of the library whose arrays these are. On another one, arrays are to be kept until it is through with them. While
-    it is captured in a CUDA graph, nothing runs that takes memory of a pool or waits for an answer (E536).
+    the same device, in `out` where it is given. `algorithm` is the name or path of a scheme or schedule, looked up as `bilinear.load` does
+    and read as it is when the call is made, or `auto`: on a GPU that a description is known of, the plan that was timed for it or what the
+    performance model finds fastest (docs/planning.md), else the library's multiply. `plan` is a plan of `bilinear.plan`, which runs
+    exactly, with its own promise of the inputs. With BILINEAR_USE_LIBRARY=1 in the environment everything is the library's multiply.
+    `levels` is the number of recursion levels; 0 is the library's multiply. `inputs` promises what happens to `a` and `b`: `preserve` never
+    writes them, `restore` may write them and brings them back to rounding, `consume` leaves them undefined; the last two need an in-place
+    schedule. With alpha = 0 the operands are not read, with beta = 0 `out` is not read. alpha is a number of the product's type, beta of
+    the type of `out`; what is beyond its largest number is refused (E528), what rounds to 0 there may count as 0. Inf and NaN multiply as
+    they are: where sums of products that alpha has multiplied cancel, an infinite one leaves NaN. `workspace` is the most bytes that the
+    plan may allocate, "none" or "unlimited" (the default), or a one-dimensional array to be used in place of a fresh allocation, whose
+    memory a first touch makes slow; what does not fit is refused with the bytes that are needed. A result aside from `out`, as large as
+    `out`, counts among these bytes: it is made where `out` has another dtype than the product or overlaps an operand, where beta is not 0
+    and the schedule overwrites what it computes, and where `out` does not lie as a plan of parts was made for; it is not laid in a given
+    array. Not counted are a fresh result, copies of operands of another dtype than the product, and buffers that do not grow with the
+    problem. `stream` is a CuPy stream, or for PyTorch's tensors one of PyTorch; the default is the current one of the library whose arrays
+    these are. On another one, arrays are to be kept until it is through with them. While it is captured in a CUDA graph, nothing runs that
+    takes memory of a pool or waits for an answer (E536).
 
     `tolerance` says how far `restore` may move an element of `a` or `b`, relative to the largest magnitude of the finest block that it
     lies in. The magnitudes of all blocks are scanned first; where the drift bound of the schedule is above the tolerance for one of
     them, or sums may overflow, the call is refused and nothing is written (E533). None, the default, refuses only Inf and NaN (E524):
     then elements far smaller than the blocks that theirs meets in sums may come back as zeros, and sums that overflow leave Inf and NaN.
 
+    Subclasses of NumPy's arrays come back as from `numpy.matmul`; those with a multiply of their own, such as masked arrays, go to it.
+    Signals whose handlers raise, Ctrl-C among them, leave when nothing writes `out` any more; where a plan writes `a` and `b`, after the
+    stage that runs, with `a` and `b` brought back where that is possible, and a note of what is not.
+
     Raises `ValueError` and `TypeError` where `numpy.matmul` does, `BilinearError` for what cannot run as asked, `MemoryError` where the
     workspace cannot be had, and `StageError` where a stage failed.
     """
+    if algorithm != "auto" and not isinstance(algorithm, Loaded) and not uses_library():
+        algorithm = algorithm_as_it_is(str(algorithm))
     key = key_of(a, b, out, alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan)
     repeat = repeated(key)
     if repeat is not None:
@@ -169,8 +177,7 @@ class _Request(NamedTuple):
 
     def keep(self, decision: Decision, a: Any, b: Any, out: Any) -> None:
         """Keep what ran to be repeated: the library's multiply, or a plan on three matrices as they lie."""
-        is_named = self.plan is None and self.algorithm != "auto" and not isinstance(self.algorithm, Loaded)
-        if self.key is None or repeated(self.key) is not None or (is_named and not _is_shipped(str(self.algorithm))):
+        if self.key is None or repeated(self.key) is not None:
             return
         problem, recipe, plan = decision.problem, decision.recipe, decision.plan
         if recipe is None:
@@ -195,19 +202,23 @@ class _Request(NamedTuple):
         device = None if found is None else Same(found)
         if is_auto:
             return Asked(None, 0, self.inputs, budget, None, device, *rest)
-        loaded = self.algorithm if isinstance(self.algorithm, Loaded) else _named(str(self.algorithm))
-        return Asked(None if self.levels == 0 else Same(loaded), self.levels, self.inputs, budget, None, device, *rest)
+        return Asked(None if self.levels == 0 else Same(self.algorithm), self.levels, self.inputs, budget, None, device, *rest)
 
-    def factors(self, problem: ArrayProblem, out: Any) -> tuple[Any, Any]:
+    def factors(self, problem: ArrayProblem, a: Any, b: Any, out: Any) -> tuple[Any, Any]:
         """alpha as a number of the product's type, beta of the type of `out`."""
-        return factor("alpha", self.alpha, problem.dtype), factor("beta", self.beta, out.dtype)
+        target = problem.dtype if out is None else out.dtype
+        if "O" in (problem.dtype.kind, target.kind):
+            check_object_factors(self.alpha, self.beta, a, b, out)
+        return factor("alpha", self.alpha, problem.dtype), factor("beta", self.beta, target)
 
     def by_library(self, problem: ArrayProblem, a: Any, b: Any, out: Any, touches: bool, library: str = LIBRARY) -> Any:
         xp = self.kind.module
         if self.alpha == 1 and self.beta == 0 and not self.kind.on_gpu:
             return np.matmul(a, b, out=out)
+        alpha, beta = self.factors(problem, a, b, out)
+        if out is None and self.alpha != 0 and not self.kind.on_gpu:  # of the subclass that NumPy chooses, with its mask
+            return np.multiply(alpha, np.matmul(a, b))
         out = xp.empty(problem.shape, problem.dtype) if out is None else out
-        alpha, beta = self.factors(problem, out)
         is_direct = self.kind.on_gpu and self.alpha != 0 and not touches
         multiply = multiply_of(a, b, out, library) if is_direct else None
         is_captured = multiply is None and self.kind.on_gpu and make_executor(self.kind).is_captured()
@@ -234,7 +245,7 @@ class _Request(NamedTuple):
 
         Aside where `out` has another dtype or overlaps an operand, or where the schedule cannot add to it.
         """
-        alpha, beta = self.factors(problem, out)
+        alpha, beta = self.factors(problem, a, b, out)
         executor = make_executor(self.kind)
         left, right, target = _as_matrices(a, b, out)
         is_captured, dtype, aside = executor.is_captured(), problem.dtype, False
@@ -251,6 +262,7 @@ class _Request(NamedTuple):
         if is_captured and plan is not None:
             self.check_captured_plan(plan, aside)
         if plan is not None:
+            check_scaling(alpha, largest_scaling(plan), dtype)
             self.check_budget(plan, dtype.itemsize, target.size if aside else 0)
         is_by_columns = plan is not None and "C" in plan.column_major
         result = _fresh(self.kind.module, target.shape, dtype, is_by_columns) if aside else target
@@ -294,7 +306,7 @@ class _Request(NamedTuple):
         if left.ndim == right.ndim == result.ndim == 2:
             execute(executor, plan, left, right, result, alpha, beta, workspace)
             return
-        for index in np.ndindex(*result.shape[:-2]):
+        for index in indices(result.shape[:-2]):
             execute(executor, plan, _matrix(left, index), _matrix(right, index), result[index], alpha, beta, workspace)
 
     def given_workspace(self, plan: Plan, left: Any, right: Any, result: Any) -> Any:
@@ -351,16 +363,6 @@ def _matrix(array: Any, index: tuple[int, ...]) -> Any:
     """The matrix of an operand for an index of the batch: extents that are missing or 1 repeat."""
     own = index[len(index) - (array.ndim - 2) :]
     return array[tuple(0 if extent == 1 else i for i, extent in zip(own, array.shape, strict=False))]
-
-
-def _named(name: str) -> Loaded:
-    """The algorithm of this name: a shipped one is read once a process, a file at every call, for it may have changed."""
-    return algorithm_named(name) if _is_shipped(name) else load(name)
-
-
-def _is_shipped(name: str) -> bool:
-    """Whether a name is not that of a file."""
-    return name.isidentifier() and not os.access(name, os.F_OK)
 
 
 def make_executor(kind: Kind) -> Executor:

@@ -24,7 +24,7 @@ def fit(a: Any, b: Any, out: Any) -> ArrayProblem:
         raise ValueError("matmul: a scalar operand has no rows and columns (use * to scale)")
     if a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
         raise ValueError(f"matmul: the inner dimensions of {a.shape} and {b.shape} differ")
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = _broadcast(a.shape[:-2], b.shape[:-2])
     core = a.shape[-2:-1] * (a.ndim > 1) + b.shape[-1:] * (b.ndim > 1)
     dtype = np.result_type(a.dtype, b.dtype)
     if out is not None:
@@ -32,9 +32,18 @@ def fit(a: Any, b: Any, out: Any) -> ArrayProblem:
     return ArrayProblem(batch + core if out is None else out.shape, dtype)
 
 
+def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of two batches together, of any number of dimensions; NumPy's own ends at 32."""
+    longer, shorter = (first, second) if len(first) >= len(second) else (second, first)
+    filled = (1,) * (len(longer) - len(shorter)) + shorter
+    if any(x != y and 1 not in (x, y) for x, y in zip(longer, filled, strict=True)):
+        raise ValueError(f"matmul: batches of shapes {first} and {second} do not go together")
+    return tuple(y if x == 1 else x for x, y in zip(longer, filled, strict=True))
+
+
 def _check_out(out: Any, batch: tuple[int, ...], core: tuple[int, ...], dtype: Any) -> None:
     leading = out.shape[: max(0, out.ndim - len(core))]
-    if leading + core != out.shape or np.broadcast_shapes(batch, leading) != leading:
+    if leading + core != out.shape or _broadcast(batch, leading) != leading:
         raise ValueError(f"matmul: out has shape {out.shape}, the result {batch + core}")
     if not np.can_cast(dtype, out.dtype, "same_kind"):
         raise TypeError(f"matmul: out of {out.dtype} cannot hold {dtype}")

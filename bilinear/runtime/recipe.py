@@ -8,13 +8,16 @@ from typing import Any
 
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
+from bilinear.ir.number import to_float
 from bilinear.ir.placement import Plan
+from bilinear.ir.schedule import ProductStage
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.coefficients import coefficients_of, require_elements
 from bilinear.lowering.place import borrowing, choose_levels, make_plan
 from bilinear.lowering.prepare import Level, prepare, prepare_levels
 from bilinear.planner.choice import Candidate, Choice, Part
 from bilinear.planner.model import fastest_tile, profile_of
+from bilinear.planner.plan_files import check_same
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime.safety import has_gaps, is_by_column
 
@@ -75,9 +78,10 @@ class Recipe:
 
 
 def chosen_recipe(choice: Choice) -> Recipe | None:
-    """What a choice chose, None for the library's multiply."""
+    """What a choice chose, None for the library's multiply. Raises `BilinearError` (E546) where that is not what was planned."""
     if choice.is_library:
         return None
+    check_same(choice, "this plan")
     recipe, left, by_columns = None, 0, "C" in choice.problem.column_major
     for part in reversed(choice.chosen.rest):
         recipe, left = _recipe(part, recipe, left, by_columns), left + part.extent
@@ -105,6 +109,17 @@ def fitted_plan(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, by_co
     return first if recipe.rest is None else _joined(Same(first), Same(fitted_plan(recipe.rest, later, dtype, by_column)))
 
 
+def largest_scaling(plan: Plan) -> float:
+    """The largest magnitude of a coefficient that a product of a plan is multiplied by, beside alpha."""
+    return max(_largest_scaling(Same(own.schedule)) for own in plan.chain)
+
+
+@lru_cache(maxsize=256)
+def _largest_scaling(schedule: Same) -> float:
+    stages = (stage for stage in schedule.what.stages if isinstance(stage, ProductStage))
+    return max((abs(to_float(t.coefficient)) for stage in stages for x in stage.products for t in x.targets), default=0.0)
+
+
 @lru_cache(maxsize=256)
 def _joined(first: Same, rest: Same) -> Plan:
     return borrowing(first.what, rest.what)
@@ -125,7 +140,7 @@ def _fitted(
     scheme, own = each[0].scheme, each[0].schedule
     depth = max(1, choose_levels(scheme, *extents)) if levels == "auto" else int(levels)
     schedule = prepare(scheme, own, depth, inputs).schedule if len(each) == 1 else prepare_levels(each, inputs)
-    require_elements(scheme.name, coefficients_of(schedule), str(dtype), dtype.kind)
+    require_elements(scheme, coefficients_of(schedule), str(dtype), dtype.kind)
     plan = make_plan(schedule, *extents, dtype.itemsize, by_column, tile=tile)
     if device is None:
         return plan

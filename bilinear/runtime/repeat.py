@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +9,12 @@ from bilinear.backends.bound_launches import Bound
 from bilinear.backends.capture import is_captured
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.executor import execute, parts_of, run_parts
-from bilinear.backends.factor import factor
+from bilinear.backends.factor import check_scaling, factor
 from bilinear.backends.newest import keep
 from bilinear.ir.placement import Plan
+from bilinear.runtime.environment import DEVICE, USE_LIBRARY, uses_library, value_of
 from bilinear.runtime.problem import ArrayProblem
-from bilinear.runtime.recipe import Same
+from bilinear.runtime.recipe import Same, largest_scaling
 from bilinear.runtime.safety import reach
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
@@ -28,33 +28,21 @@ _NUMBERS = (int, float)
 _PLAIN = (int, str, type(None))
 
 
-# What `os.environ` keeps. Its own look takes through five functions, which is a third of the time of a call that other work has pushed out
-# of the caches.
-_environment: Any = getattr(os.environ, "_data", os.environ)
-_as_kept = os.fsencode if os.name == "posix" and _environment is not os.environ else str
-_SWITCH, _DEVICE, _OFF = _as_kept("BILINEAR_USE_LIBRARY"), _as_kept("BILINEAR_DEVICE"), (_as_kept(""), _as_kept("0"))
-
-
-def uses_library() -> bool:
-    """Whether BILINEAR_USE_LIBRARY asks for the library's multiply everywhere."""
-    return _environment.get(_SWITCH, _OFF[0]) not in _OFF
-
-
 def key_of(
     a: Any, b: Any, out: Any, alpha: Any, beta: Any, algorithm: Any, levels: Any, inputs: Any, workspace: Any, tolerance: Any, plan: Any
 ) -> Key | None:
     """What a call is found again by: all that decides what runs and whether it may; None for what is looked at anew each time.
 
     That is all but CuPy's own arrays, with options of the plainest types, so that what is equal is the same. Values and addresses play
-    no part, and of the factors only whether they are 0. A name that meant a shipped algorithm goes on to mean it. What describes the
-    device follows from its number and BILINEAR_DEVICE.
+    no part, and of the factors only whether they are 0. An algorithm is `auto` or what a name meant when the call was made. What describes
+    the device follows from its number and BILINEAR_DEVICE.
     """
     cupy = sys.modules.get("cupy")
     if cupy is None or not type(a) is type(b) is cupy.ndarray or (out is not None and type(out) is not cupy.ndarray):
         return None
     if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS or type(levels) not in _PLAIN or type(workspace) not in _PLAIN:
         return None
-    if tolerance is not None or type(inputs) is not str or (_SWITCH in _environment and uses_library()):
+    if tolerance is not None or type(inputs) is not str or (value_of(USE_LIBRARY) is not None and uses_library()):
         return None
     if type(algorithm) is not str:
         algorithm = Same(algorithm)
@@ -62,7 +50,7 @@ def key_of(
         plan = Same(plan)
     shape, strides, dtype = (None, None, None) if out is None else (out.shape, out.strides, out.dtype)
     operands = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype
-    device, named = cupy.cuda.runtime.getDevice(), _environment.get(_DEVICE)
+    device, named = cupy.cuda.runtime.getDevice(), value_of(DEVICE)
     return operands, shape, strides, dtype, algorithm, levels, inputs, workspace, plan, alpha != 0, beta != 0, device, named
 
 
@@ -141,6 +129,7 @@ class PlanRepeat:
         self._parts = parts_of(plan)
         self._elements = plan.allocated_elements
         self._bound = bound
+        self._largest = largest_scaling(plan)
         self._reaches = reaches
         self._writes_inputs = inputs != "preserve"
         self._scans = inputs == "restore"
@@ -166,6 +155,8 @@ class PlanRepeat:
         except MemoryError:
             return None
         factors = factor("alpha", alpha, dtype), factor("beta", beta, dtype)
+        if self._largest > 1:
+            check_scaling(factors[0], self._largest, dtype)
         if self._bound is None:
             execute(executor, plan, a, b, out, *factors, buffer)
             return out

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -99,9 +101,14 @@ def _beside_each_other(x: Any, y: Any) -> bool:
     return bool(width_x <= gap and gap + width_y <= pitch)
 
 
+def indices(shape: Extents) -> Iterator[Extents]:
+    """The indices of an array of any number of dimensions, row by row; NumPy's own end at 32."""
+    return product(*map(range, shape))
+
+
 def _matrices(array: Any) -> list[Any]:
     """The matrices of a batch."""
-    return [array] if array.ndim == 2 else [array[index] for index in np.ndindex(*array.shape[:-2])]
+    return [array] if array.ndim == 2 else [array[index] for index in indices(array.shape[:-2])]
 
 
 def check_writable_inputs(executor: Executor, a: Any, b: Any, out: Any, inputs: str) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from bilinear.analysis.block_maps import components, restrict
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Symbolic
-from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import Block, BlockMap, LinearStage
-from bilinear.verify.algebra import ExactDomain
+from bilinear.verify.exact_domain import ExactDomain
 
 OPERANDS = ("A", "B")
 
@@ -44,7 +43,7 @@ def _inverse(part: BlockMap) -> BlockMap:
     rows: dict[Block, Form] = {block: ((i, 1),) for block, i in place.items()}
     for target, row in zip(part.targets, part.map.matrix, strict=True):
         rows[target] = form((place[part.sources[i]], c) for i, c in row)
-    domain = ExactDomain.of(_field(rows.values()))
+    domain = ExactDomain.of(_root(rows.values()))
     try:
         inverse = domain.matrix([rows[block] for block in blocks], len(blocks)).inv().to_sdm()
     except DMNonInvertibleMatrixError:
@@ -53,7 +52,7 @@ def _inverse(part: BlockMap) -> BlockMap:
     return BlockMap(blocks, part.targets, LinearMap(len(blocks), tuple(outputs)))
 
 
-def _field(rows: Iterable[Form]) -> Ring:
-    """Q, with the root that occurs in the coefficients."""
+def _root(rows: Iterable[Form]) -> str:
+    """The root that occurs in the coefficients; empty where there is none."""
     roots = {name for row in rows for _, c in row if isinstance(c, Symbolic) for name in c.generators}
-    return Ring(f"Q[{min(roots)}]") if roots else Ring()
+    return min(roots, default="")

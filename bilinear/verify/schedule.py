@@ -10,7 +10,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
 from bilinear.verify.costs import schedule_costs
 from bilinear.verify.facts import LINEAR, LOST, OperandFate, ScheduleCosts, ShapeConditions, StageFact
-from bilinear.verify.hazards import find_shared_operands, written_operands
+from bilinear.verify.hazards import find_hazards, find_shared_operands, written_operands
 from bilinear.verify.recovery import operand_fates
 from bilinear.verify.recursion import why_not_recursive
 from bilinear.verify.shapes import shape_conditions
@@ -90,6 +90,21 @@ def prove_schedule(schedule: AnySchedule, scheme: Scheme | None = None) -> Sched
         shapes=shape_conditions(schedule, run.history) if sound else None,
         costs=schedule_costs(schedule, run.history, run.symbols.original) if sound else None,
     )
+
+
+def is_sound(schedule: AnySchedule) -> bool:
+    """Whether no steps of a stage get in each other's way, and none in that of the recursion that is claimed."""
+    hazards = any(True for number, stage in enumerate(schedule.stages, 1) for _ in find_hazards(number, stage, schedule))
+    return not hazards and not _shared_operands(schedule)
+
+
+def schedule_holds(schedule: AnySchedule, scheme: Scheme | None = None) -> bool:
+    """Whether the proof of a schedule holds: the decision of `prove_schedule`, without what that tells besides."""
+    if not is_sound(schedule):
+        return False
+    run = SymbolicRun(schedule, scheme)
+    run.run()
+    return not run.failures and not _wrong_results(run) and not _broken_promises(run, ())
 
 
 def _shared_operands(schedule: AnySchedule) -> list[Diagnostic]:

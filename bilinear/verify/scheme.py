@@ -1,7 +1,6 @@
 """The proof of a scheme: its Brent equations, decided exactly over its ring.
 
-The residual in `analysis.brent` is the whole system in exact integers; here it becomes a verdict. `verify.algebra` decides the same
-equations independently, with sympy's domains.
+The residual in `analysis.brent` is the whole system in exact integers; here it becomes a verdict.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def test_only_schemes_over_the_ring_are_used(shell: Shell, tmp_path: Path) -> No
 
 
 def test_shapes_that_are_none(shell: Shell) -> None:
-    for shape, code in (("2,2", "E504"), ("0", "E504"), ("99", "E648"), ("1,1,9999999999", "E648")):
+    for shape, code in (("2,2", "E504"), ("0", "E504"), ("99", "E648"), ("1,1,999999999", "E648"), ("1,1,9999999999", "E504")):
         status, out, err = shell("combine", shape)
         assert (status, out) == (1, "") and f"error[{code}]" in err
 

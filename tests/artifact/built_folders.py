@@ -14,22 +14,24 @@ from bilinear import frontend
 from bilinear.artifact import write as output
 from bilinear.artifact.check import verify_built
 from bilinear.codegen.lower import schedule_to_launches
+from bilinear.codegen.names import REMAINDER
 from bilinear.codegen.program import Program, distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, Diagnostic
-from bilinear.ir.placement import USUAL
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Schedule
+from bilinear.ir.tile import USUAL
 from bilinear.lowering.prepare import natural_inputs, plain, prepare
+from bilinear.writing import write_folder
 
 needs_emulator = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
-ELEMENTS = {"float64": "double", "float32": "float"}
 FIRST = "msmes_l1_linear1_f64"
 
 
-def program(schedule: Schedule, dtype: str, tile: int = USUAL) -> Program:
+def program(schedule: Schedule, dtype: str, tile: str = USUAL, named: str = "") -> Program:
     """A program without images, which needs no CUDA compiler."""
-    launches = schedule_to_launches(schedule, ELEMENTS[dtype], tile)
+    launches = schedule_to_launches(schedule, ELEMENTS[dtype], tile, named)
     kernels = distinct_kernels(launches)
     return Program(schedule, dtype, launches, kernels, tuple(map(render, kernels)), tuple(() for _ in kernels))
 
@@ -39,17 +41,18 @@ def written(
     algorithm: str | Path,
     monkeypatch: pytest.MonkeyPatch,
     inputs: str = "",
-    dtypes: tuple[str, ...] = ("float64", "float32"),
+    dtypes: tuple[str, ...] = tuple(ELEMENTS),
     levels: int = 1,
-    tile: int = USUAL,
+    tile: str = USUAL,
 ) -> Path:
     """An output folder without images."""
     loaded = frontend.load(algorithm)
     inputs = inputs or natural_inputs(loaded.schedule)
     schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
     monkeypatch.setattr(output, "compiler_version", lambda: "none")
-    programs, rests = ([program(s, dtype, tile) for dtype in dtypes] for s in (schedule, plain().schedule))
-    output.write_folder(folder, output.output_files(loaded.scheme, inputs, programs, rests, "0"))
+    programs = [program(schedule, dtype, tile) for dtype in dtypes]
+    rests = [program(plain().schedule, dtype, tile, REMAINDER) for dtype in dtypes]
+    write_folder(folder, output.output_files(loaded.scheme, inputs, programs, rests, "0"))
     return folder
 
 

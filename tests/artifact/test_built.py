@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from artifact.built_folders import ELEMENTS, kernels, needs_emulator, refusal, written
+from artifact.built_folders import kernels, needs_emulator, refusal, written
 
 import bilinear
 from bilinear.artifact import identities as built_identity
@@ -20,14 +20,14 @@ from bilinear.artifact import images as built_images
 from bilinear.artifact.check import verify_built
 from bilinear.artifact.findings import BuiltCheck, BuiltRow
 from bilinear.artifact.identities import Case, chance
-from bilinear.artifact.images import BITS, integer_size, runs_on, trials_for
+from bilinear.artifact.images import integer_size, runs_on, trials_for
 from bilinear.artifact.read import BuiltLaunch, BuiltProgram, read_folder
 from bilinear.artifact.run import multiply
 from bilinear.codegen import nvrtc
 from bilinear.codegen.program import no_progress
 from bilinear.emulator import compile_on_cpu
 from bilinear.errors import Diagnostic
-from bilinear.ir.placement import IN_DOUBLES
+from bilinear.ir.element import ELEMENTS
 
 SHIPPED = (
     *("classical", "naive2x2", "strassen", "winograd", "hopcroft_kerr", "laderman"),
@@ -58,10 +58,10 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 def test_kernels_of_floats_on_the_units_for_doubles_are_identities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = written(tmp_path / "built", "msmes", monkeypatch, dtypes=("float32",), tile=IN_DOUBLES)
+    folder = written(tmp_path / "built", "msmes", monkeypatch, dtypes=("float32",), tile="doubles-usual")
     verify_built(folder, seed=1).require()
     assert all(
-        "f64.f64.f64.f64" in (folder / "src" / f"{name}.cu").read_text() for name in ("msmes_l1_product_f32", "plain_l1_product_f32")
+        "f64.f64.f64.f64" in (folder / "src" / f"{name}.cu").read_text() for name in ("msmes_l1_product_f32", "remainder_product_f32")
     )
 
 
@@ -150,7 +150,8 @@ class InItsOwnType(built_identity.Emulated):
     """Emulated kernels on floating-point numbers."""
 
     def __init__(self, program: BuiltProgram) -> None:
-        types = {"pointer": f"{ELEMENTS[program.dtype]} *", "index": "long long", "scalar": ELEMENTS[program.dtype]}
+        real = ELEMENTS[program.dtype].cuda
+        types = {"pointer": f"{real} *", "index": "long long", "scalar": real}
         modules = {k.name: compile_on_cpu(k.source, {k.name: [types[a.kind] for a in k.arguments]}) for k in program.kernels}
         super().__init__(program.dtype, modules, "ascending", np.random.default_rng(1), True)
 
@@ -173,7 +174,8 @@ def test_integers_in_the_range_are_exact(name: str, levels: int, dtype: str, tmp
     size = integer_size(folder, dtype, (m, k, n))
     assert folder.integers is not None and size >= 30
     depth, rest = k // folder.grid[1], k % folder.grid[1]
-    assert folder.integers.largest(size, depth, rest, 3, 3) <= 2 ** BITS[dtype] < folder.integers.largest(size + 1, depth, rest, 3, 3)
+    most = 2 ** ELEMENTS[dtype].significand
+    assert folder.integers.largest(size, depth, rest, 3, 3) <= most < folder.integers.largest(size + 1, depth, rest, 3, 3)
     machine = InItsOwnType(folder.programs[0])
     generator = np.random.default_rng(4)
     for alpha, beta in ((3, 3), (-3, 3), (3, 0)):

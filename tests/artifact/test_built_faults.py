@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from artifact.built_folders import ELEMENTS, FIRST, kernels, launches, needs_emulator, refresh, refusal, written
+from artifact.built_folders import FIRST, kernels, launches, needs_emulator, refresh, refusal, written
 
 from bilinear.artifact import identities as built_identity
 from bilinear.artifact.check import verify_built
 from bilinear.errors import BilinearError
+from bilinear.ir.element import ELEMENTS
 
 Edit = Callable[[dict[str, Any]], Any]
 
@@ -93,7 +94,7 @@ def replaced(pattern: str, text: str) -> Callable[[str], str]:
     return edit
 
 
-PRODUCT, LINEAR, PLAIN = "msmes_l1_product_f64", FIRST, "plain_l1_product_f64"
+PRODUCT, LINEAR, PLAIN = "msmes_l1_product_f64", FIRST, "remainder_product_f64"
 WRONG_SOURCES: list[tuple[str, Callable[[str], str], str, str]] = [
     (LINEAR, replaced(r"v2\.lane\[0\] = v0\.lane\[0\] \+ v1", "v2.lane[0] = v0.lane[0] - v1"), "E623", ""),
     (LINEAR, replaced(r"j \+ step < fast", "j + step + 1 < fast"), "E623", ""),
@@ -104,9 +105,9 @@ WRONG_SOURCES: list[tuple[str, Callable[[str], str], str, str]] = [
     (PRODUCT, replaced(r"begins \? beta : Real\(0\)", "begins ? beta * beta * beta * beta : Real(0)"), "E623", "C"),
     (PRODUCT, replaced(r"keep != Real\(0\)", "keep == Real(0)"), "E623", "C"),
     (PRODUCT, replaced(r"\(e < inside_a, deep", "(true, deep"), "E62", ""),
-    (PRODUCT, replaced(r"TILE_K = 32", "TILE_K = 128"), "E624", "a kernel fails"),
+    (PRODUCT, replaced(r"TILE_K = 32", "TILE_K = 128"), "E624", "src/msmes_l1_product_f64.cu cannot be compiled over a prime field"),
     (PLAIN, replaced(r"alpha \* to\.coefficient", "to.coefficient"), "E623", "C"),
-    (PLAIN, replaced(r"return;$", "return; undeclared();"), "E624", "src/plain_l1_product_f64.cu cannot be compiled over a prime field"),
+    (PLAIN, replaced(r"return;$", "return; undeclared();"), "E624", "src/remainder_product_f64.cu cannot be compiled over a prime field"),
     (PLAIN, replaced(r"alpha \* to\.coefficient", "Real(2.5) * alpha"), "skipped", ""),
 ]
 

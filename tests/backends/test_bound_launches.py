@@ -339,7 +339,7 @@ def test_auto_is_what_can_be_captured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch)
     h200, slow = load_device("h200"), ((1.0, 1e-9),)
     monkeypatch.setattr(choose, "LEAST_BLOCK", 4)
     monkeypatch.setattr(choose, "ways", lambda problem: (Way(("winograd",)),))
-    monkeypatch.setattr(auto, "_described", lambda named, index: replace(h200, float64=replace(h200.float64, library=slow)))
+    monkeypatch.setattr(auto, "_described", lambda named, index: h200.with_rates("float64", replace(h200.rates("float64"), library=slow)))
     for cached in (make_choice, auto._chosen, auto._logged):
         cached.cache_clear()
     (x, y, _), (a, b, c) = operands(8, EVEN)
@@ -361,7 +361,7 @@ def test_auto_is_what_can_be_captured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch)
 def test_plans_and_the_model_decide_as_before(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same call on another device, and beside a plan, is another decision."""
     h200, slow = load_device("h200"), ((1.0, 1e-9),)
-    slow_library = replace(h200, float64=replace(h200.float64, library=slow))
+    slow_library = h200.with_rates("float64", replace(h200.rates("float64"), library=slow))
     monkeypatch.setattr(choose, "LEAST_BLOCK", 4)
     make_choice.cache_clear()
     try:

@@ -19,7 +19,8 @@ from runtime.blas import gemm
 from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
-from bilinear.backends.cublas import DOTS, MOST, NOT_TRANSPOSED, TRANSPOSED, Gemm, gemm_of
+from bilinear.backends.cublas import DOTS
+from bilinear.backends.gemm import MOST, NOT_TRANSPOSED, TRANSPOSED, Gemm, gemm_of
 from bilinear.errors import BilinearError
 
 LAYOUTS = list(product("CF", (0, 3)))

@@ -20,7 +20,8 @@ from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
 from bilinear.backends import cublas_lt
-from bilinear.backends.cublas import DEEP, DOTS, FEW, LONG, MEDIUM_SUM, MOST_EVEN, SHORT_SUM, SOME, WIDE, Gemm
+from bilinear.backends.cublas import DEEP, DOTS, FEW, LONG, MEDIUM_SUM, MOST_EVEN, SHORT_SUM, SOME, WIDE, suits_lt
+from bilinear.backends.gemm import Gemm
 from bilinear.errors import BilinearError
 from bilinear.planner.choice import LIBRARIES, LIBRARY, Candidate, Problem
 from bilinear.planner.choose import timed_choice
@@ -148,7 +149,7 @@ def test_which_problems_suit() -> None:
     """Of doubles those with rows that begin at odd multiples of 8 bytes, of medium sums; few columns and many rows; wide; and long dots."""
 
     def suits(m: int, k: int, n: int, dtype: str = "float64") -> bool:
-        return Gemm(True, (0, 0), (n, m, k), (n, k, n)).suits_lt(np.dtype(dtype))
+        return suits_lt(Gemm(True, (0, 0), (n, m, k), (n, k, n)), np.dtype(dtype))
 
     assert suits(9000, SHORT_SUM, 2, "float32") and suits(1, 1, 1, "float32") and not suits(9000, SHORT_SUM + 1, 2, "float32")
     assert suits(401, 333, 5003, "float32") and suits(401, 332, 5002, "float32") and not suits(401, 332, 5004, "float32")

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runtime.operands import LAYOUTS, laid_out
 
-from bilinear.backends.numpy_executor import MOST_WORKERS, NumpyExecutor, _share, _tile_count, _tiles_along
+from bilinear.backends.numpy_executor import NumpyExecutor, _tile_count, _tiles_along
+from bilinear.backends.workers import MOST_WORKERS, share
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, rational
 from bilinear.ir.placement import Plan
@@ -75,8 +76,12 @@ def test_tiles_cover_every_element_once(height: int, width: int, elements: int, 
     assert not width or by_column or len(tiles) == _tile_count((height, width), elements)
 
 
-def test_every_worker_runs_once() -> None:
-    for workers in range(1, MOST_WORKERS + 1):
-        ran: list[int] = []
-        _share(ran.append, workers)
-        assert sorted(ran) == list(range(workers))
+def test_every_item_runs_once_in_its_share() -> None:
+    for shares in range(1, MOST_WORKERS + 1):
+        ran: list[tuple[int, int]] = []
+
+        def run(item: int, own: int, ran: list[tuple[int, int]] = ran) -> None:
+            ran.append((item, own))
+
+        share(lambda: range(20), run, shares)
+        assert sorted(ran) == [(item, item % shares) for item in range(20)]

@@ -18,6 +18,7 @@ from measure.bench_gpu import Gpu, pretend
 from shell import Shell
 
 from bilinear.ir.measurement import Benchmark, ErrorPoint, Interval, LaunchTime, LeftOut, Load, Measurement, Trust
+from bilinear.ir.tile import USUAL
 from bilinear.measure import bench, bench_shapes, bench_tasks
 from bilinear.reporting import bench_plot
 from bilinear.reporting.bench_chart import error_charts, launch_bars, ratio_charts
@@ -56,7 +57,7 @@ def row(size: int, ratio: float = 1.25, asked: str = "plan", dtype: str = "float
         ("winograd", "winograd"),
         plan,
         "expand",
-        0,
+        USUAL,
         size * size * 8,
         ms * 1.1,
         (ms,) * 7,
@@ -294,8 +295,8 @@ def test_the_scripts_of_short_calls_find_plans_exact(
     rows = json.loads((tmp_path / "found.json").read_text())["rows"]
     assert all(row["exact"] for row in rows) and {row["auto"] for row in rows} == {"library"}
     names = {name for row in rows for name in row["us"]}
-    assert {"cupy", "auto"} < names and {"classical, 1 level, tile 3", "classical, 1 level, tile 5"} < names
-    assert ("split_k, 1 level, tile 4" in names) == (script == "thin")
+    assert {"cupy", "auto"} < names and {"classical, 1 level, tile doubles-usual", "classical, 1 level, tile doubles-small"} < names
+    assert ("split_k, 1 level, tile doubles-large" in names) == (script == "thin")
     assert "library; fastest" in capsys.readouterr().out
 
 

@@ -11,29 +11,30 @@ from typing import Any
 import numpy as np
 
 from bilinear.backends.bound_launches import grid_blocks, launch_arguments, launch_values
-from bilinear.backends.cuda_executor import ELEMENTS
 from bilinear.backends.executor import ready_on_views
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, Order, compile_on_cpu
+from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import Argument, Kernel, Launch
 from bilinear.ir.placement import Plan
 from bilinear.ir.schedule import Schedule, Stage
 
 Step = Callable[[], None]
+ELEMENT_OF = {"float32": "float", "float64": "double"}
 
 
 def c_types(kernel: Kernel) -> list[str]:
     return [c_type(argument, kernel.element) for argument in kernel.arguments]
 
 
-def c_type(argument: Argument, element: str) -> str:
-    return {"pointer": f"{element} *", "index": "long long", "scalar": element, "flag": "int *"}[argument.kind]
+def c_type(argument: Argument, element: Element) -> str:
+    return {"pointer": f"{element.cuda} *", "index": "long long", "scalar": element.cuda, "flag": "int *"}[argument.kind]
 
 
 @cache
-def emulated_launches(schedule: Schedule, element: str, tile: int) -> tuple[tuple[Launch, Module], ...]:
+def emulated_launches(schedule: Schedule, element: Element, tile: str) -> tuple[tuple[Launch, Module], ...]:
     launches = schedule_to_launches(schedule, element, tile)
     modules = {k.name: compile_on_cpu(render(k), {k.name: c_types(k)}) for k in distinct_kernels(launches)}
     return tuple((launch, modules[launch.kernel.name]) for launch in launches)
@@ -58,7 +59,7 @@ class EmulatedExecutor:
         dtype = spaces["C"].dtype
         values = launch_values(plan, spaces, dtype.type(alpha), dtype.type(beta), address)
         schedule = plan.schedule if stages is plan.schedule.stages else replace(plan.schedule, stages=stages)
-        launches = emulated_launches(schedule, ELEMENTS[dtype.str[1:]], plan.tile)
+        launches = emulated_launches(schedule, ELEMENTS[dtype.name], plan.tile)
         return [self._launcher(launch, module, values) for launch, module in launches]
 
     def _launcher(self, launch: Launch, module: Module, values: dict[str, Any]) -> Step:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,10 @@ def fresh_default() -> Iterator[None]:
 
 def entry(folder: Path) -> Path:
     return folder / KEY[:2] / KEY
+
+
+def socket_at(path: Path) -> None:
+    os.mknod(path, stat.S_IFSOCK | 0o600)
 
 
 def test_an_entry_outlives_its_process(tmp_path: Path) -> None:
@@ -59,6 +65,45 @@ def test_every_damaged_byte_and_every_cut_is_noticed(tmp_path: Path, caplog: pyt
     assert caplog.messages == [f"kernel cache entry {KEY} is damaged and is built again"] * len(damaged)
     Cache(tmp_path).put(KEY, "log", b"image")
     assert Cache(tmp_path).get(KEY) == ("log", b"image")
+
+
+def test_an_entry_under_another_key_is_not_loaded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "bilinear")
+    other = Cache.key("other")
+    Cache(tmp_path).put(KEY, TEXT, IMAGE)
+    (tmp_path / other[:2]).mkdir(exist_ok=True)
+    (tmp_path / other[:2] / other).write_bytes(entry(tmp_path).read_bytes())
+    assert Cache(tmp_path).get(other) is None
+    assert caplog.messages == [f"kernel cache entry {other} is damaged and is built again"]
+
+
+@pytest.mark.parametrize("body", [b"", b"\n", b"x\nimage", b"-1\nimage", b"9" * 5000 + b"\nimage"])
+def test_a_checksum_that_is_right_does_not_make_an_entry(tmp_path: Path, body: bytes) -> None:
+    entry(tmp_path).parent.mkdir(parents=True)
+    entry(tmp_path).write_bytes(hashlib.sha256(KEY.encode() + b"\n" + body).digest() + body)
+    assert Cache(tmp_path).get(KEY) is None
+
+
+def make_larger_than_is_loaded(path: Path) -> None:
+    path.write_bytes(b"")
+    os.truncate(path, 2**40)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), make_larger_than_is_loaded, socket_at])
+def test_what_is_no_entry_neither_hangs_nor_takes_memory_and_is_replaced(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    entry(tmp_path).parent.mkdir(parents=True)
+    make(entry(tmp_path))
+    assert Cache(tmp_path).get(KEY) is None
+    Cache(tmp_path).put(KEY, TEXT, IMAGE)
+    assert Cache(tmp_path).get(KEY) == (TEXT, IMAGE) and entry(tmp_path).is_file()
+
+
+def test_a_folder_in_the_place_of_an_entry_means_memory(tmp_path: Path) -> None:
+    entry(tmp_path).mkdir(parents=True)
+    cache = Cache(tmp_path)
+    assert cache.get(KEY) is None
+    cache.put(KEY, TEXT, IMAGE)
+    assert cache.get(KEY) == (TEXT, IMAGE) and Cache(tmp_path).get(KEY) is None
 
 
 def test_processes_at_once_never_see_half_an_entry(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -9,13 +10,14 @@ import pytest
 from codegen.emulated import EmulatedExecutor, address, c_types
 
 from bilinear.backends.executor import execute
-from bilinear.codegen import lower as lowering
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
 from bilinear.emulator import ORDERS, CompileError, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 from bilinear.frontend import load
-from bilinear.ir.kernel import MmaTile, ProductKernel, ScanKernel, SimtTile
-from bilinear.ir.placement import IN_DOUBLES, SIZES, TILES, USUAL
+from bilinear.ir.element import ELEMENTS, Element
+from bilinear.ir.kernel import ProductKernel, ScanKernel
+from bilinear.ir.placement import Plan
+from bilinear.ir.tile import SMALL, TILES, USUAL, MmaTile, ProductTile, SimtTile, beside
 from bilinear.lowering.place import make_plan
 from bilinear.lowering.prepare import plain, prepare
 
@@ -35,9 +37,9 @@ ALGORITHMS = [
     ("laderman", "preserve", 1),
     ("hopcroft_kerr", "preserve", 1),
 ]
-ELEMENTS = ["float32", "float64"]
-ELEMENT_OF = {"float32": "float", "float64": "double"}
-ALL_TILES = [(dtype, tile) for dtype in ELEMENTS for tile in TILES[dtype]]
+ALL_TILES = [(dtype, tile) for dtype in TILES for tile in TILES[dtype]]
+UNITS = sorted({(dtype, tile.instruction.unit) for dtype in TILES for tile in TILES[dtype].values()})
+IN_DOUBLES = [name for name, tile in TILES["float32"].items() if isinstance(tile, MmaTile)]
 CASES = [(*algorithm, dtype) for algorithm in ALGORITHMS for dtype in ELEMENTS if algorithm[2] < 3 or dtype == "float64"]
 
 
@@ -94,22 +96,45 @@ def test_several_tiles_in_every_order_of_threads(name: str, inputs: str, dtype: 
 
 @pytest.mark.parametrize("shape", [(276, 90, 528), (271, 45, 263)])
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
-def test_every_tile(dtype: str, tile: int, shape: tuple[int, int, int]) -> None:
+def test_every_tile(dtype: str, tile: str, shape: tuple[int, int, int]) -> None:
     """Several of each, in whole lanes and not, with strips in the small one."""
     multiply("strassen", "preserve", 1, shape, dtype, tile=tile)
 
 
-@pytest.mark.parametrize(("dtype", "first"), [("float32", USUAL), ("float32", IN_DOUBLES), ("float64", USUAL)])
-def test_tiles_of_all_sizes_give_the_same_bits(dtype: str, first: int) -> None:
+class Recording(EmulatedExecutor):
+    """Remembers the tiles of what runs."""
+
+    def __init__(self) -> None:
+        super().__init__("ascending")
+        self.tiles: list[str] = []
+
+    def steps(self, plan: Plan, *rest: Any) -> Any:
+        self.tiles.append(plan.tile)
+        return super().steps(plan, *rest)
+
+
+@pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
+def test_strips_run_on_the_unit_of_their_core(dtype: str, tile: str) -> None:
+    executor, (a, b, c) = Recording(), (np.ones((3, 3), dtype) for _ in "ABC")
+    loaded = load("strassen")
+    execute(executor, make_plan(prepare(loaded.scheme, None, 1, "preserve").schedule, 3, 3, 3, a.itemsize, tile=tile), a, b, c, 1, 0)
+    small, usual = beside(dtype, tile, SMALL), beside(dtype, tile, USUAL)
+    assert sorted(executor.tiles) == sorted([small, small, usual, tile]) and (c == 3).all(), (
+        "a row, a column, the rest of the sum, the core"
+    )
+
+
+@pytest.mark.parametrize(("dtype", "unit"), UNITS)
+def test_tiles_of_all_sizes_give_the_same_bits(dtype: str, unit: str) -> None:
     """Sums of many terms that round: their order is that of the depth, whatever the tile."""
     generator = np.random.default_rng(11)
     a, b = generator.standard_normal((40, 300)).astype(dtype), generator.standard_normal((300, 36)).astype(dtype)
     results = []
-    for tile in (first + size for size in SIZES):
+    for tile in (name for name, tile in TILES[dtype].items() if tile.instruction.unit == unit):
         c = np.full((40, 36), np.nan, dtype)
         execute(EmulatedExecutor("ascending"), make_plan(plain().schedule, 40, 300, 36, a.itemsize, tile=tile), a, b, c, 1, 0)
         results.append(c)
-    assert all(np.array_equal(results[0], other) for other in results[1:])
+    assert len(results) == 3 and all(np.array_equal(results[0], other) for other in results[1:])
     exact = a.astype(np.longdouble) @ b.astype(np.longdouble)
     off, most = abs(results[0] - exact).max(), 300 * np.finfo(dtype).eps * (abs(a) @ abs(b)).max()
     assert 0 < off < most, "terms that round, each of them once"
@@ -117,11 +142,11 @@ def test_tiles_of_all_sizes_give_the_same_bits(dtype: str, first: int) -> None:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_floats_on_the_matrix_units_in_every_order_of_threads(order: Order) -> None:
-    multiply("msmes", "restore", 1, (271, 45, 263), "float32", order=order, orders="FCF", tile=IN_DOUBLES)
+    multiply("msmes", "restore", 1, (271, 45, 263), "float32", order=order, orders="FCF", tile="doubles-usual")
 
 
-@pytest.mark.parametrize("tile", TILES["float32"][IN_DOUBLES:])
-def test_sums_of_floats_on_the_matrix_units_are_rounded_once(tile: int) -> None:
+@pytest.mark.parametrize("tile", IN_DOUBLES)
+def test_sums_of_floats_on_the_matrix_units_are_rounded_once(tile: str) -> None:
     generator = np.random.default_rng(11)
     a, b = generator.standard_normal((40, 300)).astype("float32"), generator.standard_normal((300, 36)).astype("float32")
     c = np.full((40, 36), np.nan, "float32")
@@ -132,8 +157,8 @@ def test_sums_of_floats_on_the_matrix_units_are_rounded_once(tile: int) -> None:
 
 @pytest.mark.parametrize("at", ["start", "end"])
 @pytest.mark.parametrize("late", range(4))
-@pytest.mark.parametrize("tile", TILES["float32"][IN_DOUBLES:])
-def test_rows_that_begin_anywhere(tile: int, late: int, at: Literal["start", "end"]) -> None:
+@pytest.mark.parametrize("tile", IN_DOUBLES)
+def test_rows_that_begin_anywhere(tile: str, late: int, at: Literal["start", "end"]) -> None:
     """Views whose first rows begin so many elements after a multiple of 16 bytes, and others elsewhere; beside them is NaN."""
     (m, k, n), generator = (70, 77, 133), np.random.default_rng(late)
     whole = [generator.integers(-4, 5, shape) for shape in ((m, k), (k, n))]
@@ -165,11 +190,9 @@ def test_small_and_empty_extents(name: str, inputs: str, shape: tuple[int, int, 
 
 
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
-def test_deleting_any_barrier_is_caught(dtype: str, tile: int) -> None:
+def test_deleting_any_barrier_is_caught(dtype: str, tile: str) -> None:
     """A product of several slices of depth, with one barrier removed, must go wrong in some order of threads."""
-    (launch,) = schedule_to_launches(plain().schedule, ELEMENT_OF[dtype], tile)
-    kernel = launch.kernel
-    assert isinstance(kernel, ProductKernel)
+    kernel = product_kernel(dtype, tile)
     generator = np.random.default_rng(3)
     a, b = generator.integers(-4, 5, (32, 120)), generator.integers(-4, 5, (120, 32))
     x, y = a.astype(dtype), b.astype(dtype)
@@ -197,12 +220,12 @@ def test_deleting_any_barrier_is_caught(dtype: str, tile: int) -> None:
         assert not all(right(mutant, order) for order in ORDERS), f"the barrier in line {line} is not needed"
 
 
-@pytest.mark.parametrize("element", ["float", "double"])
+@pytest.mark.parametrize("element", ELEMENTS.values(), ids=str)
 @pytest.mark.parametrize("value", [0.0, np.inf, -np.inf, np.nan])
-def test_the_scan_finds_what_is_not_finite(element: str, value: float) -> None:
-    kernel = ScanKernel(f"scan_{element}", element)
-    module = compile_on_cpu(render(kernel), {kernel.name: [f"{element} *", *["long long"] * 4, "int *"]})
-    dtype: Any = {"float": np.float32, "double": np.float64}[element]
+def test_the_scan_finds_what_is_not_finite(element: Element, value: float) -> None:
+    kernel = ScanKernel(f"scan_{element.cuda}", element)
+    module = compile_on_cpu(render(kernel), {kernel.name: [f"{element.cuda} *", *["long long"] * 4, "int *"]})
+    dtype = np.dtype(element.name)
     for place in ((0, 0), (36, 300), (17, 5)):
         for transposed in (False, True):
             matrix = guarded(np.full((37, 301), np.finfo(dtype).max, dtype))
@@ -214,20 +237,37 @@ def test_the_scan_finds_what_is_not_finite(element: str, value: float) -> None:
             assert bool(found) == (not np.isfinite(value))
 
 
-WRONG_TILES: list[tuple[str, MmaTile | SimtTile]] = [
-    ("float", MmaTile(32, 32, 32, 2, 2, 2, blocks=1)),
-    ("double", MmaTile(32, 32, 32, 8, 1, 2, blocks=1)),
-    ("double", MmaTile(40, 64, 32, 2, 2, 2, blocks=1)),
-    ("double", MmaTile(64, 64, 32, 2, 2, 1, blocks=1)),
-    ("float", MmaTile(64, 64, 16, 2, 2, 2, blocks=1)),
-    ("float", SimtTile(64, 128, 16, 2, 2, 1, blocks=1)),
-    ("float", SimtTile(24, 128, 16, 2, 2, 3, blocks=1)),
+def product_kernel(dtype: str, tile: str = USUAL) -> ProductKernel:
+    (launch,) = schedule_to_launches(plain().schedule, ELEMENTS[dtype], tile)
+    assert isinstance(launch.kernel, ProductKernel)
+    return launch.kernel
+
+
+WRONG_TILES: list[tuple[str, ProductTile]] = [
+    ("float32", MmaTile("narrow warps", USUAL, 32, 32, 32, 2, 2, 2, blocks=1)),
+    ("float64", MmaTile("low warps", USUAL, 32, 32, 32, 8, 1, 2, blocks=1)),
+    ("float64", MmaTile("uneven warps", USUAL, 40, 64, 32, 2, 2, 2, blocks=1)),
+    ("float64", MmaTile("one stage", USUAL, 64, 64, 32, 2, 2, 1, blocks=1)),
+    ("float32", MmaTile("shallow", USUAL, 64, 64, 16, 2, 2, 2, blocks=1)),
+    ("float32", SimtTile("one stage", USUAL, 64, 128, 16, 2, 2, 1, blocks=1)),
+    ("float32", SimtTile("uneven threads", USUAL, 24, 128, 16, 2, 2, 3, blocks=1)),
 ]
 
 
-@pytest.mark.parametrize(("element", "tile"), WRONG_TILES, ids=str)
-def test_tiles_that_would_be_wrong_are_not_compiled(element: str, tile: MmaTile | SimtTile, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(lowering.KERNEL_TILES, element, (tile,))
-    (launch,) = schedule_to_launches(plain().schedule, element)
+@pytest.mark.parametrize(("dtype", "tile"), WRONG_TILES, ids=lambda value: getattr(value, "name", value))
+def test_tiles_that_would_be_wrong_are_not_compiled(dtype: str, tile: ProductTile) -> None:
+    kernel = replace(product_kernel(dtype), tile=tile)
     with pytest.raises(CompileError, match=r"static assertion|static_assert"):
-        compile_on_cpu(render(launch.kernel), {launch.kernel.name: c_types(launch.kernel)})
+        compile_on_cpu(render(kernel), {kernel.name: c_types(kernel)})
+
+
+@pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
+def test_shared_memory_is_what_the_text_asserts(dtype: str, tile: str) -> None:
+    """The text computes its slices from its own constants; no other number than the launch's is compiled."""
+    kernel = product_kernel(dtype, tile)
+    source, asserted = render(kernel), f"(SLICE_A + SLICE_B) == {kernel.shared_elements},"
+    assert source.count(asserted) == 1
+    compile_on_cpu(source, {kernel.name: c_types(kernel)})
+    for other in (kernel.shared_elements - 1, kernel.shared_elements + 1):
+        with pytest.raises(CompileError, match="slices are not what the launch takes shared memory for"):
+            compile_on_cpu(source.replace(asserted, f"(SLICE_A + SLICE_B) == {other},"), {kernel.name: c_types(kernel)})

@@ -13,12 +13,13 @@ from bilinear.codegen.program import build_program, distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.driver import ARCHITECTURES
 from bilinear.frontend import load
+from bilinear.ir.element import ELEMENTS, FLOAT32, FLOAT64
 from bilinear.ir.kernel import LinearKernel, MagnitudeKernel, ProductKernel, ScanKernel
-from bilinear.ir.placement import TILES
+from bilinear.ir.tile import TILES
 from bilinear.lowering.prepare import plain, prepare
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-PINNED = [("msmes", "restore", 1, "double"), ("winograd", "preserve", 1, "float"), ("hopcroft_kerr", "preserve", 1, "double")]
+PINNED = [("msmes", "restore", 1, FLOAT64), ("winograd", "preserve", 1, FLOAT32), ("hopcroft_kerr", "preserve", 1, FLOAT64)]
 BUILT = [
     ("msmes", "restore", 1),
     ("msmes", "restore", 2),
@@ -39,7 +40,7 @@ def sources() -> dict[str, str]:
         loaded = load(name)
         for kernel in distinct_kernels(schedule_to_launches(prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule, element)):
             texts[kernel.name] = render(kernel)
-    for scan in (ScanKernel("scan_double", "double"), MagnitudeKernel("magnitudes_double", "double")):
+    for scan in (ScanKernel("scan_double", FLOAT64), MagnitudeKernel("magnitudes_double", FLOAT64)):
         texts[scan.name] = render(scan)
     return texts
 
@@ -69,7 +70,7 @@ def test_sources_are_deterministic_and_stand_alone() -> None:
 def test_every_kernel_is_built_for_every_architecture(name: str, inputs: str, levels: int) -> None:
     loaded = load(name)
     schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
-    for dtype in ("float64", "float32"):
+    for dtype in ELEMENTS:
         program = build_program(schedule, dtype, ARCHITECTURES)
         for images in program.built:
             assert [built.kind for built in images] == ["cubin" if a.startswith("sm") else "ptx" for a in ARCHITECTURES]
@@ -81,7 +82,7 @@ def test_every_kernel_is_built_for_every_architecture(name: str, inputs: str, le
 
 @needs_nvrtc
 @pytest.mark.parametrize(("dtype", "tile"), [(dtype, tile) for dtype in TILES for tile in TILES[dtype]])
-def test_every_tile_stays_in_registers(dtype: str, tile: int) -> None:
+def test_every_tile_stays_in_registers(dtype: str, tile: str) -> None:
     loaded = load("strassen")
     schedule = prepare(loaded.scheme, loaded.schedule, 1, "preserve").schedule
     for images in build_program(schedule, dtype, ["sm_90"], tile=tile).built:
@@ -90,7 +91,7 @@ def test_every_tile_stays_in_registers(dtype: str, tile: int) -> None:
 
 @needs_nvrtc
 def test_three_levels_in_one_pass_stay_in_registers(tmp_path: Path) -> None:
-    launches = schedule_to_launches(prepare(load("winograd").scheme, None, 3, "preserve").schedule, "double")
+    launches = schedule_to_launches(prepare(load("winograd").scheme, None, 3, "preserve").schedule, FLOAT64)
     linear = [kernel for kernel in distinct_kernels(launches) if isinstance(kernel, LinearKernel)]
     assert len(linear) == 2
     for kernel in linear:
@@ -100,7 +101,7 @@ def test_three_levels_in_one_pass_stay_in_registers(tmp_path: Path) -> None:
 
 @needs_nvrtc
 def test_resources_are_reported_for_cubins(tmp_path: Path) -> None:
-    (kernel,) = distinct_kernels(schedule_to_launches(plain().schedule, "float"))
+    (kernel,) = distinct_kernels(schedule_to_launches(plain().schedule, FLOAT32))
     assert isinstance(kernel, ProductKernel)
     built = nvrtc.build(render(kernel), kernel.name, "sm_90", cache=Cache(tmp_path))
     (own,) = built.resources

@@ -8,6 +8,7 @@ import pytest
 from oracle import computes, scheme_computes
 
 from bilinear.errors import BilinearError
+from bilinear.explain.repair.edits import patched
 from bilinear.explain.why_wrong import Explanation, explain_schedule, explain_scheme, explained
 from bilinear.frontend import load, parse_source
 from bilinear.ir.schedule import Schedule
@@ -79,7 +80,7 @@ def test_the_smallest_repair_is_unique_and_stands_where_the_misprint_is(name: st
 
 @pytest.mark.parametrize("name", [name for name in SCHEMES if name in EDITS])
 def test_the_repaired_scheme_is_proved_and_computes_the_product(name: str) -> None:
-    repaired = parse_source(Source("repaired.bl", explanation_of(name).repairs[0].applied(text_of(name)))).schemes[0]
+    repaired = parse_source(Source("repaired.bl", patched(text_of(name), explanation_of(name).repairs[0].patches))).schemes[0]
     assert prove_scheme(repaired).holds
     assert scheme_computes(repaired)
 
@@ -130,7 +131,7 @@ def test_each_stage_of_the_thesis_is_mended_where_the_other_is_right(right: str,
 @pytest.mark.parametrize("by", ["search", "hand"])
 def test_the_repaired_schedule_is_proved_and_computes_the_product(by: str) -> None:
     text = text_of("krishnan-msmes")
-    mended = explanation_of("krishnan-msmes").repairs[0].applied(text) if by == "search" else corrected(text, "stage 4", "stage 7")
+    mended = patched(text, explanation_of("krishnan-msmes").repairs[0].patches) if by == "search" else corrected(text, "stage 4", "stage 7")
     schedule = mark_first_writes(parse_source(Source("repaired.bl", mended)).schedules[0])
     proof = prove_schedule(schedule, load("strassen").scheme)
     assert proof.holds

@@ -2,8 +2,10 @@
 // Each place is one independent part of the stage: its blocks are read once, mapped in registers, and the changed ones written once.
 #ifdef REAL    // another type of elements, for who compiles this text for another purpose
 typedef REAL Real;
+#define NEAREST(number, exact) Real(exact)
 #else
 typedef double Real;
+#define NEAREST(number, exact) Real(number)    // of a coefficient that the type does not hold
 #endif
 typedef long long Index;
 

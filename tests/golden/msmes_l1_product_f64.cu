@@ -2,8 +2,10 @@
 // A launch runs the products from `first` on: blockIdx.y counts them, blockIdx.x the tiles of their results. No two products of a launch share a destination.
 #ifdef REAL    // another type of elements, for who compiles this text for another purpose
 typedef REAL Real;
+#define NEAREST(number, exact) Real(exact)
 #else
 typedef double Real;
+#define NEAREST(number, exact) Real(number)    // of a coefficient that the type does not hold
 #endif
 typedef long long Index;
 constexpr int TILE_M = 64, TILE_N = 64, TILE_K = 32, THREADS = 128;
@@ -131,6 +133,21 @@ __device__ __forceinline__ bool in_lanes(const Real* base, Index row, Index colu
     return column == 1 && row % LANES == 0 && reinterpret_cast<unsigned long long>(base) % sizeof(Lanes) == 0;
 }
 
+static_assert(STAGES * (SLICE_A + SLICE_B) == 8192, "slices are not what the launch takes shared memory for");
+
+// Where a tile of the result (bm x bn) begins; false behind the last one. A launch has fewer than 2^31 of them, so they are counted in 32 bits.
+__device__ __forceinline__ bool find_tile(unsigned tile, Index bm, Index bn, Index& row, Index& column)
+{
+    const unsigned tiles_m = unsigned((bm + TILE_M - 1) / TILE_M), tiles_n = unsigned((bn + TILE_N - 1) / TILE_N);
+    const unsigned tiles = tiles_m * tiles_n, in_band = tiles_m < BAND ? tiles : BAND * tiles_n;    // of these, none is above that number
+    if (tile >= tiles) return false;
+    const unsigned band = tile / in_band, within = tile % in_band;
+    const unsigned height = tiles_m - band * BAND < BAND ? tiles_m - band * BAND : BAND;
+    row = Index(band * BAND + within % height) * TILE_M;
+    column = Index(within / height) * TILE_N;
+    return true;
+}
+
 constexpr int WARPS_N = 2, WARP_M = TILE_M / 2, WARP_N = TILE_N / WARPS_N;
 constexpr int STEP_K = 8, STEPS = TILE_K / STEP_K, REPEATS = LANES;    // steps after which places in a row of A repeat, but for a distance
 // Matrix instructions of a warp: TALL along m; along n WIDE chunks of a lane, each for as many instructions as it has pairs of columns.
@@ -197,12 +214,8 @@ template <Rows ROWS_ARE> __device__ __forceinline__ void multiply_tile(
     constexpr bool UNEVEN = ROWS_ARE == Rows::UNEVEN;
     constexpr int COPIED_A = ROWS_ARE == Rows::ANY ? 1 : CHUNK_A, COPIED_B = ROWS_ARE == Rows::ANY ? 1 : LANES;
     const int thread = threadIdx.x;
-    const unsigned tiles_m = unsigned((bm + TILE_M - 1) / TILE_M), tiles_n = unsigned((bn + TILE_N - 1) / TILE_N);
-    const unsigned tile = blockIdx.x;
-    if (tile >= tiles_m * tiles_n) return;
-    const unsigned band = tile / (BAND * tiles_n), within = tile % (BAND * tiles_n);
-    const unsigned height = tiles_m - band * BAND < BAND ? tiles_m - band * BAND : BAND;
-    const Index tile_row = Index(band * BAND + within % height) * TILE_M, tile_column = Index(within / height) * TILE_N;
+    Index tile_row, tile_column;
+    if (!find_tile(blockIdx.x, bm, bn, tile_row, tile_column)) return;
     const int rows = bm - tile_row < TILE_M ? int(bm - tile_row) : TILE_M;
     const int columns = bn - tile_column < TILE_N ? int(bn - tile_column) : TILE_N;
 
@@ -214,7 +227,7 @@ template <Rows ROWS_ARE> __device__ __forceinline__ void multiply_tile(
     const int late_a = UNEVEN ? past_lanes(next_a) : 0, late_b = UNEVEN ? past_lanes(next_b) : 0;    // HOP_A and HOP_B rows on as much
     next_a -= late_a;
     next_b -= late_b;
-    const int slices = int((bk + TILE_K - 1) / TILE_K), last = int(bk - Index(slices - 1) * TILE_K);
+    const int slices = int((bk + TILE_K - 1) / TILE_K), last = int(bk - Index(slices - 1) * TILE_K);    // bk is at most 2^34
     const int inside_a = (rows - row_a + HOP_A - 1) / HOP_A;    // how many of its rows lie inside
     const Index hop_a = HOP_A * a_rs, hop_b = HOP_B * b_rs;
     Place place_a[PLACES_A], place_b[PLACES_B];

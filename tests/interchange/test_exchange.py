@@ -31,8 +31,8 @@ from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, generator
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Bases, Scheme
-from bilinear.resources import write_files
 from bilinear.verify.scheme import prove_scheme
+from bilinear.writing import write_files
 
 SIGNS = {"Q": (), "Z": (), "Z/2": (), "Z/7": (), "Q[sqrt(3)]": ("sqrt(3)",), "Q[i]": ("i",), "Q[lambda]": ("lambda",)}
 

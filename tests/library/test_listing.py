@@ -68,4 +68,4 @@ def test_a_list_needs_no_engine() -> None:
     """It comes from the index: nothing is parsed, and no algebra is imported."""
     program = "import sys; from bilinear.reporting.shipped import library_rows; assert library_rows(); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert not {"lark", "sympy", "numpy", "bilinear.frontend.lower"} & set(done.stdout.split())
+    assert not {"lark", "sympy", "numpy", "bilinear.frontend.resolve"} & set(done.stdout.split())

@@ -24,7 +24,7 @@ from bilinear.runtime.arrays import Kind
 
 H200 = load_device("h200")
 SLOW = ((1.0, 0.001),)
-SLOW_LIBRARY = replace(H200, float32=replace(H200.float32, library=SLOW), float64=replace(H200.float64, library=SLOW))
+SLOW_LIBRARY = replace(H200, elements=tuple((dtype, replace(rates, library=SLOW)) for dtype, rates in H200.elements))
 """A device on which every fast scheme is predicted to win."""
 
 

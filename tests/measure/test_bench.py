@@ -21,8 +21,8 @@ from measure.bench_gpu import SLOW_LIBRARY, Gpu, Timed, pretend
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.measurement import Benchmark, LeftOut, Load, Measurement
-from bilinear.ir.placement import IN_DOUBLES
 from bilinear.ir.schedule import Schedule
+from bilinear.ir.tile import MMA_FLOAT64, TILES
 from bilinear.lowering.prepare import plain
 from bilinear.measure import bench, bench_check, bench_library, bench_machine, bench_tasks
 from bilinear.measure.bench import Effort, collect, measure
@@ -492,17 +492,17 @@ def test_what_is_found_is_saved_every_few_seconds(gpu: Gpu, tmp_path: Path, monk
     "levels", [("winograd",), ("winograd", "winograd"), ("winograd", "dps_444"), ("winograd_depth_first", "winograd"), ("msmes", "msmes")]
 )
 def test_what_is_built_ahead_is_what_runs(levels: tuple[str, ...], dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[tuple[Schedule, int]] = []
+    built: list[tuple[Schedule, str]] = []
     monkeypatch.setattr(bench_tasks, "build_program", lambda schedule, dtype, architectures, tile: built.append((schedule, tile)))
     inputs = "restore" if "msmes" in levels else "preserve"
     choice = bilinear.plan(2048, 2048, 2048, dtype, device="h200", inputs=inputs, levels=levels)
-    assert (choice.chosen.tile >= IN_DOUBLES) == (dtype == "float32")
+    assert TILES[dtype][choice.chosen.tile].instruction == MMA_FLOAT64
     recipe = chosen_recipe(choice)
     assert recipe is not None
     bench_tasks._build((levels, inputs, dtype, choice.chosen.tile), "sm_90")
     runs = fitted_plan(recipe, (2049, 2048, 2048), np.dtype(dtype))
     assert (runs.schedule, runs.tile) in built
-    strips = {(plain().schedule, strip.tile(runs.tile)) for strip in runs.strips}
+    strips = {(plain().schedule, strip.tile(dtype, runs.tile)) for strip in runs.strips}
     assert strips and strips <= set(built)
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from measure.bench_gpu import pretend
 
-from bilinear.ir.placement import USUAL
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Schedule
+from bilinear.ir.tile import USUAL
 from bilinear.lowering.place import make_plan
 from bilinear.measure.describe_device import Facts, GpuBench, tune
 from bilinear.planner.device import TileRates, at, load_device, parse_device
 from bilinear.planner.model import (
-    ITEMSIZE,
     Extents,
     ProductWork,
     geometric_mean,
@@ -30,7 +30,7 @@ H200 = load_device("h200")
 
 def relative(own: TileRates, dtype: str) -> float:
     """The rate of a tile on large blocks, relative to that of the usual one."""
-    return at(own.share, 4096) / at(H200.rates(dtype).tiles[USUAL].share, 4096)
+    return at(own.share, 4096) / at(H200.rates(dtype).tile(USUAL).share, 4096)
 
 
 class Pretended:
@@ -38,17 +38,15 @@ class Pretended:
 
     def __init__(self) -> None:
         streaming = ((3.0, 0.9), (150.0, 0.6))
-        tiles = {
-            t: tuple(replace(own, exposed=1 / own.blocks, share=((1.0, relative(own, t)),)) for own in H200.rates(t).tiles)
-            for t in ("float32", "float64")
-        }
-        rates = (replace(H200.rates(t), streaming=streaming, accumulating=1.0, tiles=tiles[t]) for t in tiles)
-        self.device = replace(H200, **dict(zip(("float32", "float64"), rates, strict=True)))  # type: ignore[arg-type]
+        self.device = H200
+        for dtype, rates in H200.elements:
+            tiles = tuple(replace(own, exposed=1 / own.blocks, share=((1.0, relative(own, dtype)),)) for own in rates.tiles)
+            self.device = self.device.with_rates(dtype, replace(rates, streaming=streaming, accumulating=1.0, tiles=tiles))
 
     def facts(self) -> Facts:
         return Facts("Pretended", H200.processors, H200.memory, H200.l2)
 
-    def product(self, extents: Extents, dtype: str, tile: int = USUAL) -> float:
+    def product(self, extents: Extents, dtype: str, tile: str = USUAL) -> float:
         if max(extents) < 256:
             return self.device.launch * 1e-6
         aligned = is_aligned(extents[1], extents[2], dtype)
@@ -58,8 +56,8 @@ class Pretended:
     def library(self, extents: Extents, dtype: str) -> float:
         return library_seconds(extents, dtype, self.device)
 
-    def stages(self, schedule: Schedule, size: int, dtype: str, tile: int = USUAL) -> list[float]:
-        plan = make_plan(schedule, size, size, size, ITEMSIZE[dtype], tile=tile)
+    def stages(self, schedule: Schedule, size: int, dtype: str, tile: str = USUAL) -> list[float]:
+        plan = make_plan(schedule, size, size, size, ELEMENTS[dtype].bytes, tile=tile)
         return list(stage_seconds(profile_of(schedule).works, plan, dtype, self.device))
 
     def copy(self, count: int) -> float:
@@ -85,7 +83,7 @@ def test_tuning_finds_the_description_that_the_times_follow() -> None:
     for dtype in ("float32", "float64"):
         known, measured = H200.rates(dtype), found.rates(dtype)
         for own, real in zip(measured.tiles, known.tiles, strict=True):
-            assert (own.rows, own.columns, own.blocks) == (real.rows, real.columns, real.blocks)
+            assert (own.name, own.rows, own.columns, own.blocks) == (real.name, real.rows, real.columns, real.blocks)
             assert own.unaligned == pytest.approx(real.unaligned, rel=0.05) and own.exposed == 1 / own.blocks
             assert own.lone == pytest.approx(real.lone, rel=0.1) and at(own.share, 4096) == pytest.approx(relative(real, dtype), rel=0.1)
         for streams in (5, 20, 60):

@@ -21,7 +21,7 @@ from shell import Shell
 import bilinear
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.measurement import LeftOut
-from bilinear.ir.placement import TILES
+from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
 from bilinear.measure import bench, bench_check
 from bilinear.measure import describe_device as tune
 from bilinear.measure import time_plans as search
@@ -38,7 +38,7 @@ PROBLEM = Problem(4096, 4096, 4096)
 HERE = replace(load_device("h200"), name="a pretended GPU")
 LEVELS = [(name,) * levels for name in ("winograd", "strassen", "laderman", "hopcroft_kerr") for levels in (1, 2)]
 WAYS = [(levels, tile) for levels in (*LEVELS, *(("split_k",) * most for most in range(1, 12))) for tile in TILES["float64"]]
-Way = tuple[tuple[str, ...], int]
+Way = tuple[tuple[str, ...], str]
 """Levels and tile of a candidate, the name of a library in the place of levels."""
 LIBRARY_WAYS: list[Way] = [((name,), LIBRARY_ITSELF.tile) for name in LIBRARIES]
 NAMED = dict.fromkeys(LIBRARY_WAYS[1:], inf)
@@ -428,11 +428,11 @@ def test_short_calls_are_timed_on_the_device(gpu: Gpu, monkeypatch: pytest.Monke
 def test_the_kernels_of_all_parts_are_built(gpu: Gpu) -> None:
     built: list[set[Any]] = []
     stand = GpuStand((64, 64, 64), "float64", "restore", None, HERE, built.append)
-    rest = (Part(16, ("classical",), "preserve", 2), Part(16, ("msmes",), "restore", 1))
-    chain = Candidate(("winograd_depth_first",), "preserve", "borrow", 1.0, 0, tile=1, rest=rest)
+    rest = (Part(16, ("classical",), "preserve", SMALL), Part(16, ("msmes",), "restore", LARGE))
+    chain = Candidate(("winograd_depth_first",), "preserve", "borrow", 1.0, 0, tile=LARGE, rest=rest)
     stand.build([chain, Candidate(("winograd",), "preserve", "expand", 1.0, 0), LIBRARY_ITSELF, replace(chain, rest=())])
-    expected = {("winograd_depth_first",): ("preserve", 1), ("classical",): ("preserve", 2), ("msmes",): ("restore", 1)}
-    expected[("winograd",)] = ("preserve", 0)
+    expected = {("winograd_depth_first",): ("preserve", LARGE), ("classical",): ("preserve", SMALL), ("msmes",): ("restore", LARGE)}
+    expected[("winograd",)] = ("preserve", USUAL)
     assert built == [{(levels, inputs, "float64", tile) for levels, (inputs, tile) in expected.items()}]
 
 
@@ -460,7 +460,7 @@ def test_the_command_keeps_what_auto_then_runs(gpu: Gpu, shell: Shell, tmp_path:
         ["64x64x64", "float64", "preserve", "winograd, 1 level", "30", "60", "2.00"],
         ["64x65x128", "float64", "preserve", "winograd, 1 level", "40", "60", "1.50"],
     ]
-    assert all(c[4] in ("usual", "large", "small") for c in cells) and [len(row) for row in rows] == [len(header)] * 2
+    assert all(c[4] in TILES["float64"] for c in cells) and [len(row) for row in rows] == [len(header)] * 2
     for (m, k, n), launches in (((64, 64, 64), 3), ((64, 65, 128), 4)):
         kept = load_plan(folder / f"float64-{m}x{k}x{n}-preserve.json")
         a, b, c, before = np.ones((m, k)), np.ones((k, n)), np.empty((m, n)), gpu.now

@@ -13,7 +13,7 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.ir.placement import IN_DOUBLES, SIZES, TILES
+from bilinear.ir.tile import MMA_FLOAT64, TILES
 from bilinear.lowering.place import make_plan
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.choice import LIBRARY, Candidate, Problem, pareto_front
@@ -31,7 +31,8 @@ from bilinear.planner.choose import (
 from bilinear.planner.device import load_device
 from bilinear.planner.model import predict
 from bilinear.planner.plan_files import plan_from_json, plan_json
-from bilinear.planner.ways import PLAIN, Way, lowered, ways
+from bilinear.planner.portfolio import PLAIN, ways
+from bilinear.planner.ways import Way, lowered
 from bilinear.reporting.plans import pareto_table, plan_table
 
 H200 = load_device("h200")
@@ -61,10 +62,9 @@ def test_whatever_is_chosen_gains_more_than_the_margin(problem: Problem) -> None
 
 
 def test_the_margin_keeps_the_library() -> None:
-    rates = H200.float64
     gain = make_choice(LARGE, H200).chosen.ms or 0.0
     even = tuple((key, rate) for key, rate in ((16384.0, 2 * 16384**3 / (gain * 1.02) * 1e-9),))
-    choice = make_choice(LARGE, replace(H200, float64=replace(rates, library=even)))
+    choice = make_choice(LARGE, H200.with_rates("float64", replace(H200.rates("float64"), library=even)))
     assert choice.is_library and choice.chosen.why == "chosen: nothing gains enough"
     assert choice.candidates[1].why.startswith("gains ")
 
@@ -221,10 +221,12 @@ def test_a_candidate_runs_in_the_tile_that_is_predicted_to_be_fastest() -> None:
         for way in (Way(("classical",)), Way(("msmes",), "restore")):
             found = _Weighing(Problem(n, n, n, "float32", "restore"), H200, explain=False).figures(way)
             schedule, profile = lowered(way)
-            times = [predict(profile, make_plan(schedule, n, n, n, 4, tile=tile), "float32", H200) * 1e3 for tile in TILES["float32"]]
-            assert found.ms == pytest.approx(min(times)) and times[found.tile] == min(times)
+            times = {t: predict(profile, make_plan(schedule, n, n, n, 4, tile=t), "float32", H200) * 1e3 for t in TILES["float32"]}
+            assert found.ms == pytest.approx(min(times.values())) and times[found.tile] == min(times.values())
             seen.add(found.tile)
-    assert seen == {IN_DOUBLES + size for size in SIZES}, "an H200 multiplies doubles as fast as floats"
+    assert seen == {name for name, tile in TILES["float32"].items() if tile.instruction == MMA_FLOAT64}, (
+        "an H200 multiplies doubles as fast as floats"
+    )
 
 
 @pytest.mark.parametrize(("n", "dtype"), [(5136, "float32"), (6145, "float64"), (8200, "float64")])

@@ -17,6 +17,7 @@ from shell import Shell
 
 import bilinear
 from bilinear.errors import BilinearError
+from bilinear.ir.tile import SMALL
 from bilinear.measure import describe_device as tune
 from bilinear.planner.choice import LIBRARY, Candidate, Choice, Problem
 from bilinear.planner.choose import make_choice, timed_choice
@@ -34,7 +35,7 @@ EVEN, ODD = Problem(600, 512, 640), Problem(601, 511, 77, "float32", "restore", 
 
 def timed(problem: Problem, *levels: str) -> Choice:
     """A plan in a tile of its own, which the model chooses for no problem here."""
-    found = Candidate(levels, "preserve", "expand", 0.5, 8, 1e-9, tile=2)
+    found = Candidate(levels, "preserve", "expand", 0.5, 8, 1e-9, tile=SMALL)
     return timed_choice(problem, MINE, (found, Candidate((), "preserve", LIBRARY, 1.0, 0, 1e-13)))
 
 

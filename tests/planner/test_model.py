@@ -10,17 +10,21 @@ from typing import Any
 
 import pytest
 
-from bilinear.codegen.lower import KERNEL_TILES, schedule_to_launches
+from bilinear.codegen.lower import schedule_to_launches
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
+from bilinear.ir.element import ELEMENTS, FLOAT64
 from bilinear.ir.kernel import LinearKernel, ProductKernel
-from bilinear.ir.placement import SMALL, USUAL, Strip
+from bilinear.ir.placement import Strip
+from bilinear.ir.tile import SMALL, TILES, USUAL
 from bilinear.lowering.place import make_plan
 from bilinear.lowering.prepare import prepare
 from bilinear.planner.device import at, device_named, load_device, parse_device, shipped_devices
 from bilinear.planner.model import (
     LinearWork,
     ProductWork,
+    each_tile,
+    fastest_tile,
     geometric_mean,
     library_seconds,
     linear_seconds,
@@ -33,7 +37,8 @@ from bilinear.planner.model import (
 )
 
 H200 = load_device("h200")
-RATES = json.loads(H200.json())["float32"]
+ELEMENT_RATES = json.loads(H200.json())["elements"]
+RATES = ELEMENT_RATES["float32"]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +48,7 @@ RATES = json.loads(H200.json())["float32"]
 def test_the_counts_are_those_of_the_launches(name: str, inputs: str, levels: int) -> None:
     loaded = load(name)
     schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
-    launches = schedule_to_launches(schedule, "double")
+    launches = schedule_to_launches(schedule, FLOAT64)
     works = profile_of(schedule).works
     assert len(works) == len(launches)
     for work, launch in zip(works, launches, strict=True):
@@ -60,9 +65,9 @@ def test_the_counts_are_those_of_the_launches(name: str, inputs: str, levels: in
 
 
 def test_the_tiles_of_the_description_are_those_of_the_kernels() -> None:
-    for dtype, element in (("float32", "float"), ("float64", "double")):
-        described = [(own.rows, own.columns, own.blocks) for own in H200.rates(dtype).tiles]
-        assert described == [(tile.m, tile.n, tile.blocks) for tile in KERNEL_TILES[element]]
+    for dtype, tiles in TILES.items():
+        described = [(own.name, own.rows, own.columns, own.blocks) for own in H200.rates(dtype).tiles]
+        assert described == [(name, tile.m, tile.n, tile.blocks) for name, tile in tiles.items()]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -70,21 +75,21 @@ def test_a_large_product_runs_at_the_rate_of_the_full_device(dtype: str) -> None
     n = 16896  # a multiple of the tiles and of their waves
     tiles = tuple(replace(own, start=0.0) for own in H200.rates(dtype).tiles)
     rates = replace(H200.rates(dtype), tiles=tiles, epilogue=1e12)
-    device = replace(H200, launch=0.0, float32=rates, float64=rates)
-    for number, own in enumerate(tiles):
+    device = replace(H200, launch=0.0).with_rates(dtype, rates)
+    for own in tiles:
         assert (n // own.rows) * (n // own.columns) % (device.processors * own.blocks) == 0
         wanted = 2 * n**3 / (at(rates.product, n) * at(own.share, n) * 1e12)
-        assert product_seconds(ProductWork(1, 0, 1), (n, n, n), dtype, device, n, tile=number) == pytest.approx(wanted)
+        assert product_seconds(ProductWork(1, 0, 1), (n, n, n), dtype, device, n, tile=own.name) == pytest.approx(wanted)
 
 
 def test_one_tile_more_than_a_wave_costs_more_than_a_part_of_it() -> None:
     device = replace(H200, launch=0.0, bandwidth=1e9)
-    for number, own in enumerate(H200.float64.tiles):
+    for own in H200.rates("float64").tiles:
         wave, block = H200.processors * own.blocks, (own.rows, 4096, own.columns)
         full, more = (
-            product_seconds(ProductWork(tiles, 0, tiles), block, "float64", device, 4096, tile=number) for tiles in (wave, wave + 1)
+            product_seconds(ProductWork(tiles, 0, tiles), block, "float64", device, 4096, tile=own.name) for tiles in (wave, wave + 1)
         )
-        assert (1 + 1 / own.blocks) * full < 1.05 * more <= 2.1 * full, number
+        assert (1 + 1 / own.blocks) * full < 1.05 * more <= 2.1 * full, own.name
 
 
 @pytest.mark.parametrize(
@@ -92,16 +97,15 @@ def test_one_tile_more_than_a_wave_costs_more_than_a_part_of_it() -> None:
     [(1, 133, 2.0), (1, 264, 2.0), (2, 264 + 133, 2.0), (2, 264 + 100, 1.625), (4, 528, 1.0), (4, 528 + 200, 1.5), (4, 300, 0.75)],
 )
 def test_a_last_wave_is_shorter_the_fewer_blocks_stand_beside_each_other(blocks: int, tiles: int, taken: float) -> None:
-    assert waves(tiles, H200, replace(H200.float64.tiles[0], blocks=blocks, lone=0.8)) == taken
+    assert waves(tiles, H200, replace(H200.rates("float64").tile(USUAL), blocks=blocks, lone=0.8)) == taken
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_results_add_to_the_time_by_every_block_that_a_product_goes_to(dtype: str) -> None:
     n, rates = 2048, H200.rates(dtype)
-    same = replace(rates, accumulating=1.0)
-    device = replace(H200, bandwidth=1e9, float32=same, float64=same)
+    device = replace(H200, bandwidth=1e9).with_rates(dtype, replace(rates, accumulating=1.0))
     times = [product_seconds(ProductWork(4, read, written), (n, n, n), dtype, device, n) for read, written in ((0, 0), (0, 4), (4, 4))]
-    a_visit = rates.tiles[0].exposed * 4 * n * n * {"float32": 4, "float64": 8}[dtype] / (rates.epilogue * 1e9)
+    a_visit = rates.tile(USUAL).exposed * 4 * n * n * ELEMENTS[dtype].bytes / (rates.epilogue * 1e9)
     assert [y - x for x, y in pairwise(times)] == pytest.approx([a_visit, a_visit])
 
 
@@ -110,9 +114,20 @@ def test_a_linear_stage_takes_its_traffic() -> None:
     work = profile_of(prepare(loaded.scheme, None, 1, "preserve").schedule).works[0]
     assert isinstance(work, LinearWork)
     n = 4096
-    device = replace(H200, launch=0.0, float64=replace(H200.float64, streaming=((1.0, 1.0),)))
+    device = replace(H200, launch=0.0).with_rates("float64", replace(H200.rates("float64"), streaming=((1.0, 1.0),)))
     seconds = linear_seconds(work, (n, n, n), "float64", device)
     assert seconds == pytest.approx(2 * (4 + 4) * n * n * 8 / (H200.bandwidth * 1e9))  # A and B: four blocks in, four sums out
+
+
+@pytest.mark.parametrize("dtype", TILES)
+def test_of_equally_fast_tiles_the_first_is_taken(dtype: str) -> None:
+    """Without a core all tiles of a unit are equally fast, for strips run in the small one."""
+    schedule = prepare(load("winograd").scheme, None, 1, "preserve").schedule
+    plan = make_plan(schedule, 1, 5, 5, ELEMENTS[dtype].bytes)
+    assert plan.core[0] == 0
+    times = list(each_tile(profile_of(schedule), plan, dtype, H200))
+    assert fastest_tile(profile_of(schedule), plan, dtype, H200) == next(one for one in times if one[0] == min(times)[0])
+    assert len(times) > len({seconds for seconds, _ in times})
 
 
 def test_a_plan_is_its_strips_and_its_stages() -> None:
@@ -129,8 +144,8 @@ def test_a_plan_is_its_strips_and_its_stages() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rows_without_alignment_slow_down_a_product(dtype: str) -> None:
     device, n = replace(H200, launch=0.0, bandwidth=1e9), 4096
-    for number, own in enumerate(H200.rates(dtype).tiles):
-        times = [product_seconds(ProductWork(1, 0, 0), (n, n, n), dtype, device, n, aligned, tile=number) for aligned in (True, False)]
+    for own in H200.rates(dtype).tiles:
+        times = [product_seconds(ProductWork(1, 0, 0), (n, n, n), dtype, device, n, aligned, tile=own.name) for aligned in (True, False)]
         assert times[0] / times[1] == pytest.approx(own.unaligned)
 
 
@@ -148,8 +163,8 @@ def test_products_of_sums_read_a_workspace_whose_rows_are_aligned(name: str, inp
 def test_the_rest_of_the_sum_takes_its_traffic_or_its_arithmetic() -> None:
     m, depth, n = 8192, 127, 8192
     device = replace(H200, launch=0.0)
-    for dtype, itemsize in (("float32", 4), ("float64", 8)):
-        traffic = {k: (m * k + k * n + 2 * m * n) * itemsize / (H200.bandwidth * 1e9) for k in (1, depth)}
+    for dtype, element in ELEMENTS.items():
+        traffic = {k: (m * k + k * n + 2 * m * n) * element.bytes / (H200.bandwidth * 1e9) for k in (1, depth)}
         arithmetic = 2 * m * depth * n / (at(H200.rates(dtype).product, m) * 1e12)
         times = {k: strip_seconds(Strip((0, m), (m, m + k), (0, n)), dtype, device, m, True, USUAL) for k in (1, depth)}
         assert times == pytest.approx({1: traffic[1], depth: max(traffic[depth], arithmetic)})
@@ -177,21 +192,32 @@ def test_devices_are_found_by_short_name_file_and_full_name(tmp_path: Path) -> N
         load_device("no such")
 
 
+def with_float32(rates: Any) -> dict[str, Any]:
+    return {"elements": {**ELEMENT_RATES, "float32": rates}}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "x"}, "its format is not 'bilinear-device/3'"),
-        ({"processors": 0}, "processors is no positive number"),
+        ({"format": "x"}, "its format is not 'bilinear-device/4'"),
+        ({"processors": 0}, "processors is no number between 0 and 1e+18"),
         ({"processors": 1.5}, "processors is no whole number"),
-        ({"bandwidth": "fast"}, "bandwidth is no positive number"),
-        ({"bandwidth": float("nan")}, "bandwidth is no positive number"),
-        ({"launch": -1}, "launch is no positive number"),
-        ({"float32": {**RATES, "streaming": []}}, "streaming is no list of pairs"),
-        ({"float32": {**RATES, "streaming": [[2, 1], [1, 1]]}}, "the keys of streaming do not rise"),
-        ({"float32": {}}, "tiles is missing"),
-        ({"float32": {**RATES, "tiles": RATES["tiles"][:2]}}, "tiles is no list of 6 tiles"),
-        ({"float32": {**RATES, "tiles": [{**RATES["tiles"][0], "lone": 2}] * 6}}, "lone is above 1"),
-        ({"float32": 3}, "an object is missing"),
+        ({"bandwidth": "fast"}, "bandwidth is no number between 0 and 1e+18"),
+        ({"bandwidth": float("nan")}, "bandwidth is no number between 0 and 1e+18"),
+        ({"bandwidth": 10**400}, "bandwidth is no number between 0 and 1e+18"),
+        ({"l2": float("inf")}, "l2 is no number between 0 and 1e+18"),
+        ({"processors": True}, "processors is no number between 0 and 1e+18"),
+        ({"launch": -1}, "launch is no number between 0 and 1e+18"),
+        ({"elements": {"float64": ELEMENT_RATES["float64"]}}, "float32 is missing"),
+        (with_float32({**RATES, "streaming": []}), "streaming is no list of pairs"),
+        (with_float32({**RATES, "streaming": [[2, 1], [1, 1]]}), "the keys of streaming do not rise"),
+        (with_float32({}), "tiles is missing"),
+        (
+            with_float32({**RATES, "tiles": {USUAL: RATES["tiles"][USUAL]}}),
+            f"tiles does not describe the tiles {', '.join(TILES['float32'])}",
+        ),
+        (with_float32({**RATES, "tiles": {name: {**own, "lone": 2} for name, own in RATES["tiles"].items()}}), "lone is above 1"),
+        (with_float32(3), "an object is missing"),
         ({"name": ""}, "name is no short text"),
     ],
 )
@@ -202,7 +228,7 @@ def test_a_malformed_description_is_refused(change: dict[str, Any], message: str
     assert diagnostic.code == "E542" and diagnostic.message == f"mine.json is no device description: {message}"
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000, b"9" * 5000])
 def test_what_is_no_description_at_all_is_refused(content: bytes) -> None:
     with pytest.raises(BilinearError, match="E542"):
         parse_device(content, "mine.json")

@@ -17,10 +17,11 @@ from bilinear.lowering.layout import lifetimes
 from bilinear.lowering.place import make_plan
 from bilinear.planner import profiles
 from bilinear.planner.choice import Problem
-from bilinear.planner.ways import Way, lowered, ways
+from bilinear.planner.portfolio import ways
+from bilinear.planner.ways import Way, lowered
 
-ALL = tuple(dict.fromkeys((way.levels, way.inputs) for inputs in INPUTS for way in ways(Problem(8192, 8192, 8192, inputs=inputs))))
-ONE = (("winograd",), "preserve")
+ALL = tuple(dict.fromkeys(way for inputs in INPUTS for way in ways(Problem(8192, 8192, 8192, inputs=inputs))))
+ONE = Way(("winograd",))
 
 
 @pytest.fixture(autouse=True)
@@ -47,13 +48,13 @@ def test_the_table_is_what_the_schedules_are(update_golden: bool) -> None:
     assert profiles.TABLE.read_text(encoding="utf-8") == text
 
 
-@pytest.mark.parametrize("way", ALL[:4] + ALL[-4:], ids=lambda way: " ".join((*way[0], way[1])))
-def test_an_entry_is_read_as_it_was_written(way: tuple[tuple[str, ...], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = profiles.outline_of(*way)
+@pytest.mark.parametrize("way", ALL[:4] + ALL[-4:], ids=lambda way: " ".join((*way.levels, way.inputs)))
+def test_an_entry_is_read_as_it_was_written(way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = profiles.outline_of(way)
     with_table(monkeypatch, tmp_path / "table.json", profiles.table_text([way]))
     monkeypatch.setattr(profiles, "outline_of", lambda *_: pytest.fail("lowered anew"))
-    assert profiles.outline(*way) == made
-    schedule, profile = lowered(Way(*way))
+    assert profiles.outline(way) == made
+    schedule, profile = lowered(way)
     assert (made.profile, made.workspaces) == (profile, schedule.workspaces)
     assert made.lifetimes == lifetimes(schedule)
     shape: tuple[int, int, int] = (1000, 777, 1234)
@@ -67,23 +68,23 @@ def test_an_entry_is_read_as_it_was_written(way: tuple[tuple[str, ...], str], tm
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"algorithms_sha256": 1, "outlines": {}}'])
 def test_a_damaged_table_is_no_table(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_table(monkeypatch, tmp_path / "table.json", text)
-    assert profiles.outline(*ONE) == profiles.outline_of(*ONE)
+    assert profiles.outline(ONE) == profiles.outline_of(ONE)
 
 
 def test_a_table_of_other_algorithms_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = json.loads(profiles.table_text([ONE]))
     table["outlines"]["winograd preserve"]["grid"] = [9, 9, 9]
     with_table(monkeypatch, tmp_path / "table.json", json.dumps(table))
-    assert profiles.outline(*ONE).profile.m == 9
+    assert profiles.outline(ONE).profile.m == 9
     with_table(monkeypatch, tmp_path / "table.json", json.dumps(table | {"algorithms_sha256": "0" * 64}))
-    assert profiles.outline(*ONE).profile.m == 2
+    assert profiles.outline(ONE).profile.m == 2
 
 
 def test_a_table_that_is_missing_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiles, "TABLE", tmp_path / "none.json")
     profiles._table.cache_clear()
     profiles.outline.cache_clear()
-    assert profiles.outline(*ONE).products == 7
+    assert profiles.outline(ONE).products == 7
 
 
 @pytest.mark.parametrize("inputs", INPUTS)

@@ -16,8 +16,8 @@ from reporting.ring_schemes import approximate, in_rings, with_bases
 from bilinear.analysis.accuracy import run_error_bound
 from bilinear.analysis.drift import drift_bound
 from bilinear.frontend import load, parse_source
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.number import UNIT_ROUNDOFF
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Target
 from bilinear.lowering.prepare import natural_inputs, prepare
 from bilinear.reporting.examine import examine
@@ -177,7 +177,7 @@ def test_errors_in_place_are_of_the_schedule_at_every_level_told(levels: int, kn
     report = examine(loaded, levels, "restore")
     assert told_levels(report, "float32") == told_levels(report, "float64") == known
     for fact in report.accuracy[2:]:
-        schedule, u = prepare(loaded.scheme, loaded.schedule, fact.levels, "restore").schedule, UNIT_ROUNDOFF[fact.dtype]
+        schedule, u = prepare(loaded.scheme, loaded.schedule, fact.levels, "restore").schedule, ELEMENTS[fact.dtype].unit_roundoff
         assert fact.drift == drift_bound(schedule).worst() * u
         assert fact.deterministic == run_error_bound(schedule, fact.inner, u).product * u
 

@@ -16,17 +16,18 @@ import pytest
 import bilinear
 from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import BilinearError
-from bilinear.ir.placement import LARGE, SIZES, USUAL
-from bilinear.planner import choose, ways
+from bilinear.ir.tile import LARGE, TILES, USUAL
+from bilinear.planner import choose, portfolio
 from bilinear.planner.choice import Choice, Problem
 from bilinear.planner.choose import make_choice
 from bilinear.planner.device import Device, load_device
+from bilinear.planner.ways import hashes
 from bilinear.runtime import auto, decide, matmul
 from bilinear.runtime.arrays import Kind
 
 H200 = load_device("h200")
 SLOW = ((1.0, 0.001),)
-SLOW_LIBRARY = replace(H200, float32=replace(H200.float32, library=SLOW), float64=replace(H200.float64, library=SLOW))
+SLOW_LIBRARY = replace(H200, elements=tuple((dtype, replace(rates, library=SLOW)) for dtype, rates in H200.elements))
 """A device on which every fast scheme wins, at any size at which it is weighed."""
 N = 256
 
@@ -47,8 +48,8 @@ class Counting(NumpyExecutor):
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks of 128 are weighed here, so that the tests need no large matrices."""
     monkeypatch.setattr(choose, "LEAST_BLOCK", 128)
-    fast = tuple(way for way in ways.SCHEMES if way[0] != "classical")  # which needs nothing, and would win wherever others may not run
-    monkeypatch.setattr(ways, "SCHEMES", fast)
+    fast = tuple(way for way in portfolio.SCHEMES if way[0] != "classical")
+    monkeypatch.setattr(portfolio, "SCHEMES", fast)
     make_choice.cache_clear()
     decide._decisions.clear()
     yield
@@ -84,15 +85,16 @@ def test_auto_runs_what_the_model_chooses(ran: list[tuple[str, int]], dtype: str
     assert not chosen.is_library and (chosen.levels[0], len(chosen.levels)) in ran
 
 
-def fast_in(tile: int) -> Device:
+def fast_in(tile: str) -> Device:
     """A device on which this tile has ten times the speed of the others, and the library next to none."""
-    rates = [replace(H200.float64.tiles[USUAL], share=((1.0, 10.0 if number == tile else 1.0),)) for number in SIZES]
-    return replace(H200, float64=replace(H200.float64, tiles=tuple(rates), library=((1.0, 1.0),)))
+    rates = H200.rates("float64")
+    tiles = (replace(rates.tile(USUAL), name=name, share=((1.0, 10.0 if name == tile else 1.0),)) for name in TILES["float64"])
+    return H200.with_rates("float64", replace(rates, tiles=tuple(tiles), library=((1.0, 1.0),)))
 
 
 def test_a_named_algorithm_runs_in_the_fastest_tile(ran: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a device that is described; elsewhere in the usual one, and so does what was planned to."""
-    tiles: list[int] = []
+    tiles: list[str] = []
 
     class Telling(Counting):
         def steps(self, plan: Any, *rest: Any) -> Any:
@@ -101,7 +103,7 @@ def test_a_named_algorithm_runs_in_the_fastest_tile(ran: list[tuple[str, int]], 
 
     monkeypatch.setattr(matmul, "make_executor", lambda kind: Telling(ran))
     a, b = integers(N, N), integers(N, N)
-    for tile, device in ((USUAL, None), *((tile, fast_in(tile)) for tile in SIZES), (USUAL, None)):
+    for tile, device in ((USUAL, None), *((tile, fast_in(tile)) for tile in TILES["float64"]), (USUAL, None)):
         monkeypatch.setattr(auto, "current_device", lambda device=device: device)
         for options in ({"algorithm": "strassen"}, {"algorithm": "msmes", "inputs": "restore"}):
             np.testing.assert_array_equal(bilinear.matmul(a, b, **options), a @ b)  # type: ignore[arg-type]
@@ -246,7 +248,7 @@ def test_a_plan_runs_exactly(ran: list[tuple[str, int]], tmp_path: Path) -> None
     """The third-best plan, so that neither the best one nor the library can stand in for it."""
     choice = make_choice(Problem(512, 512, 514), SLOW_LIBRARY)
     third = next(c for c in choice.candidates[2:] if set(c.levels) == {"strassen"} and not c.why.startswith("needs"))
-    pinned = replace(choice, candidates=(third,), sha256=ways.hashes(third.levels))
+    pinned = replace(choice, candidates=(third,), sha256=hashes(third.levels))
     bilinear.save_plan(pinned, tmp_path / "plan.json")
     a, b, wanted = operands(512)
     np.testing.assert_array_equal(bilinear.matmul(a, b, plan=bilinear.load_plan(tmp_path / "plan.json")), wanted)

@@ -20,15 +20,17 @@ from runtime.pretended_gpu import Array, undescribed
 import bilinear
 from bilinear.backends import numpy_executor
 from bilinear.errors import BilinearError, StageError
+from bilinear.ir.tile import LARGE, USUAL
 from bilinear.planner.choice import Choice, Part
 from bilinear.planner.plan_files import load_plan, plan_json, save_plan
+from bilinear.planner.ways import hashes
 from bilinear.runtime import repeat
 
 DEPTH_FIRST = ("winograd_depth_first",)
 CHAINS: dict[str, tuple[int, tuple[Part, ...]]] = {
-    "one level": (1, (Part(30, ("classical",), "preserve", 0),)),
-    "two levels, then one": (2, (Part(11, DEPTH_FIRST, "preserve", 0), Part(23, ("classical",), "preserve", 1))),
-    "the last one in place": (1, (Part(30, ("msmes",), "restore", 0),)),
+    "one level": (1, (Part(30, ("classical",), "preserve", USUAL),)),
+    "two levels, then one": (2, (Part(11, DEPTH_FIRST, "preserve", USUAL), Part(23, ("classical",), "preserve", LARGE))),
+    "the last one in place": (1, (Part(30, ("msmes",), "restore", USUAL),)),
 }
 SQUARE = (64, 64, 64)
 SHAPES = [SQUARE, (67, 62, 66), (66, 63, 67), (68, 24, 65)]
@@ -107,7 +109,8 @@ def test_a_result_in_the_other_order_is_computed_aside(on_gpu: bool, shape: tupl
         replace(
             known,
             problem=replace(known.problem, column_major=order),
-            candidates=(replace(known.chosen, workspace=0, rest=(Part(left, ("classical",), "preserve", 0),)),),
+            candidates=(replace(known.chosen, workspace=0, rest=(Part(left, ("classical",), "preserve", USUAL),)),),
+            sha256=(*known.sha256, *hashes(("classical",))),
         )
         for order, left in (((), m - 2), (("C",), n - 2))
     )
@@ -209,7 +212,8 @@ def test_a_chain_is_kept_in_a_file(tmp_path: Path) -> None:
         ({"extent": 64}, "E545"),
         ({"extent": True}, "E545"),
         ({"extent": 2**70}, "E545"),
-        ({"tile": 9}, "E545"),
+        ({"tile": "doubles-usual"}, "E545"),  # a tile of float32
+        ({"tile": 0}, "E545"),
         ({"levels": []}, "E545"),
         ({"inputs": "consume"}, "E545"),
         ({"levels": ["strassen"]}, "E546"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from runtime.operands import integers
 
 import bilinear
+from bilinear.backends import workers
 from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import StageError
 from bilinear.frontend import load
@@ -211,9 +213,9 @@ def test_an_interrupt_during_strips_leaves_operands_alone(monkeypatch: pytest.Mo
 
 def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """It arrives when all stages and checks are over, while our handler is still there."""
-    from bilinear.backends import executor
+    from bilinear.backends import held_signals
 
-    real = executor._handlers.signal
+    real = vars(held_signals)["set_handler"]
 
     def restoring(number: int, action: Any) -> Any:
         if action is signal.default_int_handler:
@@ -222,7 +224,7 @@ def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.Monke
 
     a, b, c = operands()
     wanted = a @ b
-    monkeypatch.setattr(executor._handlers, "signal", restoring)
+    monkeypatch.setattr(held_signals, "set_handler", restoring)
     with pytest.raises(KeyboardInterrupt):
         bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
     monkeypatch.undo()
@@ -292,23 +294,21 @@ def test_another_thread_multiplies_in_place_without_touching_signals() -> None:
 
 def test_an_error_in_one_worker_waits_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing writes the caller's arrays any more when the exception is there."""
-    from bilinear.backends import numpy_executor
 
     running = threading.Event()
     ended: list[int] = []
 
-    def work(worker: int) -> None:
-        if worker == 0:
+    def work(item: int, share: int) -> None:
+        if threading.current_thread() is threading.main_thread():
             running.wait(5)
             raise FloatingPointError("broken")
         running.set()
-        threading.Event().wait(0.05)
-        ended.append(worker)
+        time.sleep(0.05)
+        ended.append(share)
 
-    monkeypatch.setattr(numpy_executor, "_workers", lambda: 2)
     with pytest.raises(FloatingPointError):
-        numpy_executor._share(work, 2)
-    assert ended == [1]
+        workers.share(lambda: range(100), work, 2)
+    assert len(ended) == 1, "it ends what it is at, and begins nothing more"
 
 
 def test_linear_stages_of_msmes_exist_before_and_after_its_products() -> None:

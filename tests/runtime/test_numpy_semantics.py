@@ -235,3 +235,93 @@ def test_fractions_in_a_scheme_are_refused_for_integers_only(tmp_path: Any) -> N
         bilinear.matmul(a, a, algorithm=str(path), levels=1)
     np.testing.assert_array_equal(bilinear.matmul(a.astype(float), a.astype(float), algorithm=str(path), levels=1), a @ a)
     np.testing.assert_array_equal(bilinear.matmul(a.astype(object), a.astype(object), algorithm=str(path), levels=2), a @ a)
+
+
+LAST = [{"algorithm": "strassen", "levels": 1}, {"levels": 0}, {"alpha": 2}, {"algorithm": "winograd", "alpha": 2, "levels": 1}]
+
+
+@pytest.mark.parametrize("options", LAST)
+@pytest.mark.parametrize("dimensions", [3, 32, 33, 34, 35, 63, 64])
+def test_arrays_of_as_many_dimensions_as_numpy_has(dimensions: int, options: dict[str, Any]) -> None:
+    if dimensions > 32 and np.lib.NumpyVersion(np.__version__) < "2.0.0":
+        pytest.skip("this NumPy has 32")
+    extents = (2,) + (1,) * (dimensions - 4) + (3,) if dimensions > 3 else (6,)
+    a = np.arange(np.prod(extents) * 16.0).reshape(*extents, 4, 4) % 9
+    alpha = options.get("alpha", 1)
+    for b in (a, a[(0,) * (dimensions - 2)], np.arange(4.0), np.ones((3, 4, 4)) if dimensions > 3 else a):
+        assert_same(bilinear.matmul(a, b, **options), alpha * np.matmul(a, b))
+        out = np.empty(np.matmul(a, b).shape)
+        assert bilinear.matmul(a, b, out, **options) is out
+        np.testing.assert_array_equal(out, alpha * np.matmul(a, b))
+    assert_same(bilinear.matmul(np.arange(4.0), a, **options), alpha * np.matmul(np.arange(4.0), a))
+    restored = a.copy()
+    np.testing.assert_array_equal(bilinear.matmul(restored, a.copy(), algorithm="msmes", levels=1, inputs="restore", tolerance=1), a @ a)
+    np.testing.assert_array_equal(restored, a)
+    with pytest.raises(ValueError, match=r"broadcast|do not go together"):
+        bilinear.matmul(a, np.ones((5, 4, 4)), **options)
+
+
+class Told(np.ndarray[Any, Any]):
+    """A subclass that carries something along."""
+
+    def __array_finalize__(self, source: Any) -> None:
+        self.told = getattr(source, "told", None)
+
+
+class Urgent(np.ndarray[Any, Any]):
+    """One that comes before others."""
+
+    __array_priority__ = 12.0
+
+
+class Own(np.ndarray[Any, Any]):
+    """One that multiplies in its own way."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        plain = [np.asarray(x) for x in inputs]
+        return getattr(ufunc, method)(*plain, **options).view(Own)
+
+
+def subclasses() -> dict[str, Any]:
+    whole = np.arange(16.0).reshape(4, 4)
+    told = whole.view(Told)
+    told.told = "kept"
+    mask = np.eye(4, dtype=bool)
+    arrays = {"plain": whole, "told": told, "urgent": whole.view(Urgent), "matrix": whole.view(np.matrix), "own": whole.view(Own)}
+    return {
+        **arrays,
+        "masked": np.ma.array(whole, mask=mask),
+        "vector": np.arange(4.0),
+        "told vector": told[0],
+        "memory": whole.view(np.memmap),
+    }
+
+
+@pytest.mark.parametrize("options", LAST)
+@pytest.mark.parametrize("first", list(subclasses()))
+@pytest.mark.parametrize("second", list(subclasses()))
+def test_subclasses_come_back_as_numpy_gives_them(first: str, second: str, options: dict[str, Any]) -> None:
+    a, b = subclasses()[first], subclasses()[second]
+    try:
+        wanted = np.matmul(a, b)
+    except (ValueError, TypeError) as error:  # what NumPy's masked arrays cannot do
+        with pytest.raises(type(error)):
+            bilinear.matmul(a, b, **options)
+        return
+    found = bilinear.matmul(a, b, **options)
+    assert type(found) is type(wanted) and np.shape(found) == np.shape(wanted)
+    assert getattr(found, "told", None) == getattr(wanted, "told", None)
+    np.testing.assert_array_equal(np.asarray(found), options.get("alpha", 1) * np.asarray(wanted))
+    np.testing.assert_array_equal(np.ma.getmaskarray(found), np.ma.getmaskarray(wanted))
+
+
+@pytest.mark.parametrize("options", [*LAST[:2], {}])
+def test_a_masked_out_is_what_numpy_makes_of_it(options: dict[str, Any]) -> None:
+    a, mask = np.arange(16.0).reshape(4, 4), np.eye(4, dtype=bool)
+    out, wanted = np.ma.array(np.zeros((4, 4)), mask=mask), np.ma.array(np.zeros((4, 4)), mask=mask)
+    np.matmul(a, a, out=wanted)
+    assert bilinear.matmul(a, a, out, **options) is out
+    np.testing.assert_array_equal(out.data, wanted.data)
+    np.testing.assert_array_equal(np.ma.getmaskarray(out), np.ma.getmaskarray(wanted))
+    plain = np.zeros((4, 4))
+    assert type(bilinear.matmul(a.view(np.matrix), a, plain, **options)) is np.ndarray

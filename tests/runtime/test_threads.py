@@ -41,8 +41,8 @@ START = """
 import os, threading, time
 import numpy as np
 import bilinear
-from bilinear.backends import numpy_executor
-numpy_executor._workers = lambda: 4
+from bilinear.backends import workers
+workers.worker_count = lambda: 4
 a = np.arange(700.0 * 700).reshape(700, 700) % 7
 def right(**options):
     return bool((bilinear.matmul(a, a, algorithm="strassen", levels=1, **options) == a @ a).all())
@@ -63,10 +63,10 @@ print(answers)
 @pytest.mark.skipif(not hasattr(sys, "getdlopenflags"), reason="needs fork")
 def test_a_forked_child_makes_threads_of_its_own() -> None:
     program = """
-numpy_executor._workers = lambda: 2
+workers.worker_count = lambda: 2
 assert right()
 time.sleep(0.1)
-assert len(numpy_executor._pool()._threads) == 1
+assert len(workers.pool()._threads) == 1
 child = os.fork()
 if child == 0:
     os._exit(0 if right() else 1)

@@ -18,6 +18,7 @@ from bilinear.codegen.render import render
 from bilinear.emulator import ORDERS, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 from bilinear.errors import BilinearError
 from bilinear.frontend import Loaded, load, parse_source
+from bilinear.ir.element import ELEMENTS, FLOAT32, Element
 from bilinear.ir.kernel import MagnitudeKernel
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.prepare import Level, prepare, prepare_levels
@@ -370,14 +371,14 @@ def test_magnitudes_on_numpy(dtype: Any, order: Any) -> None:
 
 
 @pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
-@pytest.mark.parametrize("element", ["float", "double"])
+@pytest.mark.parametrize("element", ELEMENTS.values(), ids=str)
 @pytest.mark.parametrize("threads", [1, 8, 256])
-def test_the_emitted_kernel_finds_the_magnitudes(element: str, threads: int) -> None:
+def test_the_emitted_kernel_finds_the_magnitudes(element: Element, threads: int) -> None:
     """Executed on the CPU, beside NumPy; a block with an Inf or a NaN gives what is not finite, the others their own."""
-    kernel = MagnitudeKernel(f"magnitudes_{element}", element, (threads, 1))
-    pointer = f"{kernel.bits} *"
+    kernel = MagnitudeKernel(f"magnitudes_{element.cuda}", element, (threads, 1))
+    pointer = f"{element.bits} *"
     module = compile_on_cpu(render(kernel), {kernel.name: [pointer, *["long long"] * 5, pointer]})
-    dtype: Any = {"float": np.float32, "double": np.float64}[element]
+    dtype = np.dtype(element.name)
     draw = np.random.default_rng(threads)
     for special in (0.0, -np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal, np.inf, np.nan):
         for transposed in (False, True):
@@ -434,8 +435,8 @@ def test_the_drift_bound_holds_on_a_gpu(levels: int) -> None:
 @pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 def test_the_kernels_barrier_is_needed() -> None:
     """In every order of threads the source is right; without its barrier it is not."""
-    kernel = MagnitudeKernel("magnitudes_float", "float", (8, 1))
-    pointer, x = f"{kernel.bits} *", np.arange(64, dtype=np.float32).reshape(8, 8)
+    kernel = MagnitudeKernel("magnitudes_float", FLOAT32, (8, 1))
+    pointer, x = f"{FLOAT32.bits} *", np.arange(64, dtype=np.float32).reshape(8, 8)
 
     def right(source: str, order: Order) -> bool:
         module, found = compile_on_cpu(source, {kernel.name: [pointer, *["long long"] * 5, pointer]}), np.zeros(1, np.float32)

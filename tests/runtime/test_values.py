@@ -15,7 +15,7 @@ from runtime.operands import ALGORITHMS, LAYOUTS, integers, laid_out
 
 import bilinear
 from bilinear.analysis.accuracy import error_allowance
-from bilinear.backends import numpy_executor
+from bilinear.backends import numpy_executor, workers
 from bilinear.frontend import load, parse_source
 from bilinear.lowering.prepare import prepare
 from bilinear.source import Source
@@ -152,7 +152,7 @@ def test_two_runs_give_the_same_bits_with_any_number_of_threads(name: str, monke
     a, b = generator.standard_normal((523, 417)), generator.standard_normal((417, 391))
     inputs: Any = "restore" if name == "msmes" else "preserve"
     results = []
-    for workers in (1, 1, 2, 3, 8):
-        monkeypatch.setattr(numpy_executor, "_workers", lambda workers=workers: workers)
+    for count in (1, 1, 2, 3, 8):
+        monkeypatch.setattr(workers, "worker_count", lambda count=count: count)
         results.append(bilinear.matmul(a.copy(), b.copy(), algorithm=name, levels=2, inputs=inputs).tobytes())
     assert len(set(results)) == 1

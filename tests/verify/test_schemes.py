@@ -12,6 +12,7 @@ import pytest
 from mutants import expanded, mutant, mutations
 from oracle import scheme_computes
 from published import needs_folder, published
+from verify.brent_by_sympy import Failures, failures_by_algebra
 
 from bilinear.analysis.brent import residual
 from bilinear.errors import BilinearError
@@ -20,7 +21,6 @@ from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, generator
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Bases, Scheme
-from bilinear.verify.algebra import Failures, failures_by_algebra
 from bilinear.verify.scheme import prove_scheme
 
 FORMATS = tuple((m, k, n) for m, k, n in product(range(1, 6), repeat=3))

@@ -8,7 +8,8 @@ targets of products give are three factors of one sum, as in a scheme; an operan
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations, product
 from math import comb
 
@@ -22,14 +23,18 @@ from bilinear.explain.repair.steps import LinearStep, ProductStep, Step, Steps, 
 from bilinear.ir.schedule import AnySchedule, Block, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
-from bilinear.verify.schedule import prove_schedule
+from bilinear.verify.hazards import find_hazards
+from bilinear.verify.schedule import is_sound, schedule_holds
 
 SIDES = ("A", "B", "C")
 MOST_EDITS = 3
 MOST_ON_ONE_SIDE = 2
 MOST_SETS = 80_000
 """Combinations of edits of one side that are run."""
-MOST_WORK = 20_000_000
+MOST_WORK = 100_000_000
+"""Work of a search, in combinations of edits that are looked at: about a second. What else it does is told in the same unit."""
+HIT, BUILT, PROVED_STEP = 1_500, 30_000, 60_000
+"""Work for a combination that gives the right number, for the schedule that it makes, and for the proof of that by each of its steps."""
 MOST_PROVED = 40
 MOST_STEPS = 50_000
 """Steps that could stand in place of another."""
@@ -37,43 +42,80 @@ MOST_STEPS = 50_000
 Repair = tuple[StepEdit, ...]
 
 
-def search_schedule_repairs(schedule: AnySchedule, scheme: Scheme) -> tuple[tuple[Repair, ...], int, int]:
-    """The repairs of the fewest edits, the closest to the text first; how many there are; up to how many edits all were tried.
+@dataclass(frozen=True)
+class Search:
+    """What was found: repairs of equally few edits, the closest to the text first.
 
-    At most three edits are combined, two of them on one of A, B and the targets. Every repair that is returned is proved.
+    `complete` is the number of edits up to which all were tried. `looked` counts the combinations that were looked at where the search
+    ended because its work was done; else it is 0.
+    """
+
+    repairs: tuple[Repair, ...] = ()
+    complete: int = 0
+    looked: int = 0
+
+
+class _Budget:
+    """The work that a search may still do, which is counted and not timed: a search finds the same on every machine."""
+
+    def __init__(self, work: int) -> None:
+        self.left = work
+        self.looked = 0
+
+    def take(self, work: int) -> bool:
+        """Take some of it, if there is as much; else nothing is left."""
+        self.left = self.left - work if work <= self.left else 0
+        return self.left > 0
+
+
+def search_schedule_repairs(schedule: AnySchedule, scheme: Scheme, work: int = MOST_WORK) -> Search:
+    """The repairs of the fewest edits, within an amount of `work`; every repair that is returned is proved.
+
+    At most three edits are combined, two of them on one of A, B and the targets.
     """
     steps = read_steps(schedule)
     if steps is None or not _has_residues(steps) or _too_many(steps):
-        return (), 0, 0
-    trial = _Trial(steps)
-    tried = 0
+        return Search()
+    trial, budget = _Trial(steps), _Budget(work)
+    complete = 0
     for size in range(1, MOST_EDITS + 1):
         splits = [s for s in product(range(MOST_ON_ONE_SIDE + 1), repeat=3) if sum(s) == size]
-        if not all(trial.affordable(split) for split in splits):
-            break
-        found = [_ordered(hit) for split in splits for hit in trial.hits(split)]
+        if not all(trial.has_sets(split) for split in splits):
+            return Search((), complete)
+        found = list(trial.candidates(splits, budget)) if len(trial.unsound) <= size else []
         if size == 1:
             found += [(edit,) for edit in trial.missing_products()]
-        sound, count = _proved(steps, scheme, sorted(found, key=_closeness))
-        if sound:
-            return sound, count, tried
-        tried = size if size <= MOST_ON_ONE_SIDE else tried
-    return (), 0, tried
+        repairs = _proved(steps, scheme, sorted(found, key=_closeness), budget)
+        if repairs:
+            return Search(repairs, complete)
+        if not budget.left:
+            return Search((), complete, budget.looked)
+        complete = size if size <= MOST_ON_ONE_SIDE else complete
+    return Search((), complete)
 
 
-def _proved(steps: Steps, scheme: Scheme, ordered: Sequence[Repair]) -> tuple[tuple[Repair, ...], int]:
-    """The repairs that are proved, and how many there are; of those that give one schedule only the first counts."""
+def _proved(steps: Steps, scheme: Scheme, ordered: Sequence[Repair], budget: _Budget) -> tuple[Repair, ...]:
+    """The repairs that are proved; of those that give one schedule only the first counts."""
     different: dict[Schedule, Repair] = {}
-    for repair in ordered[:MOST_PROVED]:
+    proofs = 0
+    for repair in ordered:
+        if not budget.take(BUILT):
+            break
         repaired = with_step_edits(steps, repair)
-        if repaired not in different and _holds(repaired, scheme):
+        if repaired in different or not is_sound(repaired):
+            continue
+        proofs += 1
+        if proofs > MOST_PROVED or not budget.take(PROVED_STEP * sum(map(len, steps.stages))):
+            budget.take(budget.left)
+            break
+        if _holds(repaired, scheme):
             different[repaired] = repair
-    return tuple(different.values()), len(different) + max(0, len(ordered) - MOST_PROVED)
+    return tuple(different.values())
 
 
 def _holds(schedule: Schedule, scheme: Scheme) -> bool:
     try:
-        return prove_schedule(schedule, scheme).holds
+        return schedule_holds(schedule, scheme)
     except BilinearError:  # too large: no repair that anybody could prove
         return False
 
@@ -124,7 +166,11 @@ class _Trial:
         schedule, generator = steps.schedule, random.Random(len(steps.stages))
         self.steps = steps
         self.start = {block: generator.randrange(1, PRIME) for space in schedule.spaces for block in space.blocks}
-        self.pools = {side: [e for e in step_edits(steps) if e.side == side] for side in SIDES}
+        every = sorted(step_edits(steps), key=lambda edit: KINDS.index(edit.kind))
+        self.pools = {side: [e for e in every if e.side == side] for side in SIDES}
+        hazards = ((number, find_hazards(number, stage, schedule)) for number, stage in enumerate(schedule.stages))
+        self.unsound = {number for number, found in hazards if any(found)}
+        """Stages whose own steps get in each other's way: something must change in each of them."""
         cells = product(range(schedule.m), range(schedule.n), range(schedule.k))
         terms = [(Block("C", i, j), Block("A", i, p), Block("B", p, j)) for i, j, p in cells]
         self.wanted: dict[Block, int] = {}
@@ -133,21 +179,24 @@ class _Trial:
         self.target = sum(self.start[c] * value for c, value in self.wanted.items()) % PRIME
         self.known: dict[tuple[str, int], Side] = {}
 
-    def affordable(self, split: Sequence[int]) -> bool:
-        """Whether all combinations of so many edits on the three sides can be tried."""
-        if any(comb(len(self.pools[side]), size) > MOST_SETS for side, size in zip(SIDES, split, strict=True)):
-            return False
-        return Join(self.sides(split), self.target).work <= MOST_WORK
+    def has_sets(self, split: Sequence[int]) -> bool:
+        """Whether the combinations of so many edits on each of the three sides are few enough to be run."""
+        return all(comb(len(self.pools[side]), size) <= MOST_SETS for side, size in zip(SIDES, split, strict=True))
 
-    def hits(self, split: Sequence[int]) -> Iterator[Repair]:
-        """The combinations that give the right number and bring back what is promised."""
-        sides = self.sides(split)
-        if not all(len(side.sets) for side in sides):
-            return
-        for chosen in Join(sides, self.target).hits():
-            repair = tuple(self.pools[s.table][e] for s, i in zip(sides, chosen, strict=True) for e in s.sets[i])
-            if _apart(repair):
-                yield repair
+    def candidates(self, splits: Iterable[Sequence[int]], budget: _Budget) -> Iterator[Repair]:
+        """The combinations that give the right number and bring back what is promised; of the splits the one of least work first."""
+        joins = (Join(sides, self.target) for sides in map(self.sides, splits) if all(len(side.sets) for side in sides))
+        for join in sorted(joins, key=lambda join: join.work):
+            if not budget.take(join.work):
+                return
+            budget.looked += join.work
+            sides = (join.first, join.second, join.third)
+            for chosen in join.hits():
+                if not budget.take(HIT):
+                    return
+                repair = tuple(self.pools[s.table][e] for s, i in zip(sides, chosen, strict=True) for e in s.sets[i])
+                if _apart(repair) and self.unsound <= {edit.stage for edit in repair}:
+                    yield _ordered(repair)
 
     def sides(self, split: Sequence[int]) -> list[Side]:
         """The combinations of edits of the three sides, the shortest first."""

@@ -46,7 +46,7 @@ class _Item:
     body: tuple[Statement, ...]
 
 
-def lower(statements: Sequence[Statement], find_scheme: FindScheme, reporter: Reporter, with_schedules: bool = True) -> Module:
+def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: Reporter, with_schedules: bool = True) -> Module:
     """The meaning of a file's statements: schemes that are written, then those that are made of others, then schedules."""
     items = _items(statements, reporter)
     _find_duplicates(items, reporter)

@@ -1,0 +1,210 @@
+"""Which places may be written: no input of this command, and no folder that is not wholly an earlier output of ours."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bilinear.errors import BilinearError, fail
+from bilinear.reading import read_bounded, was_read
+
+MANIFEST = "manifest.json"
+FORMAT = "bilinear-manifest/1"
+MOST_BYTES = 64 * 2**20
+"""Size of a file of an output folder."""
+MOST_TOLD = 5
+"""How many foreign files are named."""
+ELSEWHERE = "choose another folder with --output"
+
+
+def require_files(*places: Path | None, unread: Iterable[str | Path] = ()) -> None:
+    """Refuse (E612) places where no file can be written, or none must be, before the work that they are for.
+
+    That is a folder, a place in none that can be written to, a write-protected file, what two outputs name, and what the command reads:
+    what it has read, and what it is about to (`unread`: files, and folders of which everything is read).
+    """
+    inputs, known = [Path(path) for path in unread], set[Path]()
+    for place in places:
+        if place is None:
+            continue
+        reason = _why_no_file(place, inputs)
+        if not reason and not goes_straight(place):
+            target = _resolved(place)
+            reason = "another output of this command goes there" if target in known else ""
+            known.add(target)
+        if reason:
+            raise fail("E612", f"cannot write {place}: {reason}", "choose another place")
+
+
+def holds_another(place: Path, content: bytes) -> bool:
+    """Whether something else than this is there already: what the user named no place for does not replace it."""
+    try:
+        return read_bounded(place, max(len(content), 1)) != content
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def goes_straight(place: Path) -> bool:
+    """Whether a place is written to as it is: a pipe, a device, or what standard output or error is open to."""
+    return place.exists() and (standard_stream(place) is not None or not (place.is_file() or place.is_dir()))
+
+
+def standard_stream(place: Path) -> int | None:
+    """The descriptor of standard output or error where a place is what it is open to."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        try:
+            if stream is not None and os.path.samestat(os.fstat(stream.fileno()), place.stat()):
+                return stream.fileno()
+        except (OSError, ValueError):  # it is closed
+            continue
+    return None
+
+
+def _why_no_file(place: Path, inputs: Iterable[Path]) -> str:
+    """Why no file is written there; empty where one may be."""
+    try:
+        if place.exists():
+            if was_read(place.stat()) or any(_is_read(place, path) for path in inputs):
+                return "it is the file that is read"
+            if place.is_dir():
+                return "it is a folder"
+            if not os.access(place, os.W_OK, effective_ids=True):
+                return "it is write-protected"
+            if goes_straight(place):
+                return ""
+        folder = _resolved(place).parent
+        return "" if _is_writable(folder) else f"there is no folder {folder} that can be written to"
+    except (OSError, ValueError, RuntimeError) as error:
+        return _reason(error)
+
+
+def _is_read(place: Path, path: Path) -> bool:
+    """Whether a place is a file that will be read, or lies in a folder that will be."""
+    if not path.exists():
+        return False
+    return place.samefile(path) or (path.is_dir() and place.is_file() and path.resolve() in place.resolve().parents)
+
+
+def require_folder(folder: Path) -> Path:
+    """The place of an output folder with all links followed, if it may be written.
+
+    Raises `BilinearError` (E611) where it is neither free nor wholly an earlier output: empty, or with a manifest that names every file
+    in it with the hash that it still has.
+    """
+    try:
+        place = _resolved(folder)
+        if not place.exists():
+            parent = next(parent for parent in place.parents if parent.exists())
+        else:
+            files_of(place)
+            parent = place.parent
+            if place == Path.cwd() or place in Path.cwd().parents:  # a folder is replaced, and who stands in it would not see it
+                raise fail("E611", f"cannot write {folder}: this command runs inside of it", ELSEWHERE)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise fail("E611", f"cannot write {folder}: {_reason(error)}", ELSEWHERE) from None
+    if not _is_writable(parent):
+        raise fail("E611", f"cannot write {folder}: nothing can be written in {parent}", ELSEWHERE)
+    return place
+
+
+def files_of(place: Path, called: Path | None = None) -> list[str]:
+    """The files of an earlier output, by their paths in it. Raises `BilinearError` (E611) where it holds anything else.
+
+    It is `called` otherwise in messages where it was moved.
+    """
+    called = called or place
+    if not place.is_dir():
+        raise fail("E611", f"{called} exists and is no folder", ELSEWHERE)
+    if not any(place.iterdir()):
+        return []
+    named = _named(place, called)
+    found: list[str] = []
+    strange: list[str] = []
+    for path, reason in _walk(place, "", named):
+        if not reason:
+            found.append(path)
+            continue
+        strange.append(f"{path} {reason}")
+        if len(strange) == MOST_TOLD:
+            break
+    if strange:
+        raise _refused(f"{called} is not wholly an earlier output: {strange[0]}", *strange[1:])
+    return found
+
+
+def sealed(manifest: Mapping[str, Any]) -> bytes:
+    """The text of a manifest, with a hash of its own: so it can be told whether somebody changed it."""
+    digest = hashlib.sha256(json.dumps(manifest, indent=1).encode()).hexdigest()
+    return (json.dumps({**manifest, "sha256": digest}, indent=1) + "\n").encode()
+
+
+def _named(place: Path, called: Path) -> dict[str, str]:
+    """The hashes of the files that a manifest names, by path (E611)."""
+    try:
+        content = read_bounded(place / MANIFEST, MOST_BYTES)
+        manifest = json.loads(content)
+    except (OSError, ValueError, RecursionError):
+        manifest = None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise fail("E611", f"{called} exists and is no earlier output", ELSEWHERE)
+    files = manifest.pop("files", None)
+    if files is None:
+        raise _refused(f"{called} is the output of an earlier version, whose {MANIFEST} does not name all its files")
+    manifest.pop("sha256", None)
+    if not isinstance(files, dict) or sealed({**manifest, "files": files}) != content:
+        raise _refused(f"{called} is not wholly an earlier output: {MANIFEST} was changed")
+    return {**files, MANIFEST: hashlib.sha256(content).hexdigest()}
+
+
+def _walk(folder: Path, inside: str, named: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Everything in a folder by its path, and why it is not ours; nothing where it is."""
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            path = inside + entry.name
+            if entry.is_dir(follow_symlinks=False) and any(name.startswith(f"{path}/") for name in named):
+                yield from _walk(folder / entry.name, f"{path}/", named)
+            else:
+                yield path, _why_not_ours(entry, named.get(path))
+
+
+def _why_not_ours(entry: os.DirEntry[str], wanted: str | None) -> str:
+    if wanted is None:
+        return f"is not named in {MANIFEST}"
+    if not entry.is_file(follow_symlinks=False):
+        return "is no regular file"
+    if was_read(entry.stat(follow_symlinks=False)):
+        return "is read by this command"
+    try:
+        digest = hashlib.sha256(read_bounded(entry.path, MOST_BYTES)).hexdigest()
+    except OSError as error:
+        return f"cannot be read: {_reason(error)}"
+    return "" if digest == wanted else "was changed since it was written"
+
+
+def _refused(message: str, *notes: str) -> BilinearError:
+    return fail("E611", message, f"{ELSEWHERE}, or remove this one", notes=notes)
+
+
+def _resolved(path: Path) -> Path:
+    """The path with all links followed; a `RuntimeError` where they go round in a circle."""
+    place = path.resolve()
+    if place.is_symlink():
+        raise RuntimeError
+    return place
+
+
+def _is_writable(folder: Path) -> bool:
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RuntimeError):
+        return "its links go round in a circle"
+    return getattr(error, "strerror", None) or "no file can have this name"

@@ -1,0 +1,67 @@
+"""The facts of a verification report, which all its views show."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bilinear.analysis.accuracy import LevelAccuracy, LevelsKept
+from bilinear.reporting.schedule_facts import LoweredFacts, ScheduleFacts
+from bilinear.reporting.scheme_facts import SchemeFacts
+
+PROVED, REFUSED = "proved", "refused"
+FORMAT = "bilinear-report/2"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A diagnostic as text: `place` is file:line:column or empty, `excerpt` the source line with what stands under it."""
+
+    code: str
+    message: str
+    place: str
+    excerpt: tuple[str, ...]
+    notes: tuple[str, ...]
+    hints: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class KernelLine:
+    """One built image: `spills` counts bytes stored and loaded; PTX has no resources yet."""
+
+    kernel: str
+    architecture: str
+    threads: int
+    registers: int | None
+    shared_bytes: int | None
+    spills: int | None
+    image_bytes: int
+    cached: bool
+
+
+@dataclass(frozen=True)
+class ReportFacts:
+    """What was found of one algorithm; `verdict` is `proved` or `refused`. What is not known, or not asked for, is an empty tuple.
+
+    `schedules` holds the schedule as written, `lowered` what it costs as it runs; a report of a scheme alone has neither. `findings` say
+    why something is refused.
+    """
+
+    algorithm: str
+    verdict: str
+    scheme: SchemeFacts
+    schedules: tuple[ScheduleFacts, ...] = ()
+    lowered: tuple[LoweredFacts, ...] = ()
+    accuracy: tuple[LevelAccuracy, ...] = ()
+    levels_for: tuple[LevelsKept, ...] = ()
+    kernels: tuple[KernelLine, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def proved(self) -> bool:
+        """Whether nothing was refused."""
+        return self.verdict == PROVED
+
+    def to_json(self) -> dict[str, Any]:
+        """The report for machines."""
+        return {"format": FORMAT, "proved": self.proved, **asdict(self)}

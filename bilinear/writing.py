@@ -1,0 +1,129 @@
+"""Writing files and folders whole or not at all, where `places` lets them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+from stat import S_IMODE
+
+from bilinear.errors import fail
+from bilinear.places import ELSEWHERE, files_of, goes_straight, require_files, require_folder, standard_stream
+
+log = logging.getLogger("bilinear")
+
+
+def write_file(path: Path, text: str | bytes) -> None:
+    """Write a file whole, or not at all (E612); what is there and no file, such as a pipe, is written to."""
+    write_files({path: text})
+
+
+def write_files(contents: Mapping[Path, str | bytes]) -> None:
+    """Write files that belong together, all of them whole or none (E612): each stands beside its place before the first is put there.
+
+    Links stay, and what they lead to is written; a file that is replaced leaves its permissions.
+    """
+    require_files(*contents)
+    ready: dict[Path, Path] = {}
+    path = Path()
+    try:
+        for path, text in contents.items():
+            data = text.encode() if isinstance(text, str) else text
+            if goes_straight(path):
+                _write_straight(path, data)
+                continue
+            target = path.resolve()
+            fresh = _beside(target)
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            ready[target] = fresh
+            with open(descriptor, "wb") as file:
+                file.write(data)
+                if target.exists():
+                    os.fchmod(descriptor, S_IMODE(target.stat().st_mode))
+        for target in list(ready):
+            ready[target].replace(target)
+            del ready[target]
+    except OSError as error:
+        raise fail("E612", f"cannot write {path}: {error.strerror or error}", "choose another place") from None
+    finally:
+        for left in ready.values():
+            left.unlink(missing_ok=True)
+
+
+def _write_straight(path: Path, data: bytes) -> None:
+    """Write to a pipe or a device; to standard output or error after what was printed there."""
+    stream = standard_stream(path)
+    if stream is None:
+        path.write_bytes(data)
+        return
+    for printed in (sys.stdout, sys.stderr):
+        printed.flush()
+    with open(stream, "wb", closefd=False) as file:
+        file.write(data)
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write all files, or nothing: into a new folder beside the place, which then takes the place of an earlier output.
+
+    Raises `BilinearError` (E611) where the place holds anything else (`places.require_folder`) or cannot be written.
+    """
+    place = require_folder(folder)
+    fresh = _beside(place)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            for name, content in files.items():
+                path = fresh / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            _take_place(fresh, place)
+        finally:
+            _remove(fresh, files)
+    except OSError as error:
+        raise fail("E611", f"cannot write {folder}: {error.strerror or error}", ELSEWHERE) from None
+
+
+def _take_place(fresh: Path, place: Path) -> None:
+    """Move a new folder to where an earlier output may be, which comes back if the move fails."""
+    if not place.exists():
+        os.rename(fresh, place)
+        return
+    old = _beside(place)
+    try:
+        os.rename(place, old)
+        ours = files_of(old, place)  # again: nobody adds to it now, and what somebody added before is not lost
+        os.rename(fresh, place)
+    except BaseException:
+        if old.exists() and fresh.exists():
+            _put_back(old, place)
+        raise
+    _remove(old, ours)
+
+
+def _put_back(old: Path, place: Path) -> None:
+    """Undo the move of an earlier output; where another folder took its place, say where it is."""
+    try:
+        os.rename(old, place)
+    except OSError:
+        raise fail("E611", f"{place} was written by somebody else meanwhile; what it held is in {old}", ELSEWHERE) from None
+
+
+def _remove(folder: Path, names: Iterable[str]) -> None:
+    """Remove these files of a folder and the folders that are empty then; anything else stays, and it is said where."""
+    paths = [PurePosixPath(name) for name in names]
+    inner = {parent for path in paths for parent in path.parents} | {PurePosixPath()}
+    for path in paths:
+        (folder / path).unlink(missing_ok=True)
+    try:
+        for parent in sorted(inner, key=lambda path: len(path.parts), reverse=True):
+            if (folder / parent).exists():
+                (folder / parent).rmdir()
+    except OSError as error:
+        log.warning("what was added to an earlier output is left in %s: %s", folder, error.strerror)
+
+
+def _beside(place: Path) -> Path:
+    """A place for what is not finished yet, in the same folder."""
+    return place.with_name(f".bilinear-{os.urandom(8).hex()}")

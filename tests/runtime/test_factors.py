@@ -1,0 +1,117 @@
+"""alpha and beta: numbers of the result's type, or refused before anything is written."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bilinear
+from bilinear.errors import BilinearError
+
+WAYS: list[dict[str, Any]] = [{"algorithm": "strassen", "levels": 1}, {"levels": 0}, {}]
+BEYOND: list[tuple[str, Any]] = [
+    ("f2", 1e5),
+    ("f4", 1e300),
+    ("f4", -3.5e38),
+    ("f4", 10**39),
+    ("f4", 10**400),
+    ("f4", 10**5000),
+    ("f4", np.float64(1e39)),
+    ("f4", np.array(1e39)),
+    ("f4", Fraction(10**400)),
+    ("f4", Decimal("1e400")),
+    ("f4", 1j),
+    ("f8", 10**400),
+    ("f8", np.longdouble("1e400")),
+    ("f8", np.complex64(2)),
+    ("F", 1e300),
+    ("F", complex(0, 1e300)),
+    ("i4", 0.5),
+    ("i4", 2.0),
+    ("i4", 2**31),
+    ("u1", -1),
+    ("i8", float("nan")),
+    ("?", 2),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+@pytest.mark.parametrize(("dtype", "value"), BEYOND, ids=map(str, range(len(BEYOND))))
+def test_what_the_type_cannot_hold_is_refused(dtype: str, value: Any, name: str, way: dict[str, Any]) -> None:
+    a, out = np.ones((4, 4), dtype), np.ones((4, 4), dtype)
+    with pytest.raises(BilinearError, match="E528") as caught:
+        bilinear.matmul(a, a, out, **{name: value}, **way)
+    assert len(str(caught.value)) < 300 and f"is no number that {a.dtype} can hold" in str(caught.value)
+    np.testing.assert_array_equal(out, np.ones((4, 4), dtype))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [("f2", 65504), ("f4", 3e38), ("f8", 1e300), ("f8", 10**308), ("f4", Fraction(1, 4)), ("f8", Decimal("0.5")), ("F", 2j), ("i1", -128)],
+)
+def test_what_it_can_hold_multiplies(dtype: str, value: Any, way: dict[str, Any]) -> None:
+    one = np.eye(4, dtype=dtype)
+    wanted = one * one.dtype.type(complex(value) if dtype == "F" else value)
+    np.testing.assert_array_equal(bilinear.matmul(one, one, alpha=value, algorithm="classical", levels=way.get("levels", 1)), wanted)
+    np.testing.assert_array_equal(bilinear.matmul(one, one, one.copy(), alpha=0, beta=value, **way), wanted)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_inf_and_nan_are_numbers_of_floats(value: float) -> None:
+    ones = np.ones((4, 4), "f4")
+    np.testing.assert_array_equal(bilinear.matmul(ones, ones, alpha=value), np.full((4, 4), value, "f4"))
+    np.testing.assert_array_equal(bilinear.matmul(ones, ones, ones.copy(), beta=value), np.full((4, 4), value, "f4"))
+
+
+DOUBLED = """scheme doubled <1,1,1;1>
+  M1: 1/2 | 1 | 2
+schedule twice of doubled: in-place
+  stage { A11 = 1/2 A11 }
+  stage { 2 C11 += A11 * B11 }
+"""
+
+
+def test_alpha_times_a_coefficient_may_overflow(tmp_path: Path) -> None:
+    """It would be Inf beside products that are small enough; the limits are those of the schedule."""
+    path = tmp_path / "doubled.bl"
+    path.write_text(DOUBLED)
+    loaded = bilinear.load(path)
+    a, out = np.full((4, 4), 1e-3, "f4"), np.ones((4, 4), "f4")
+    with pytest.raises(BilinearError, match=r"E528.*alpha=3e\+38 times 2, a coefficient") as caught:
+        bilinear.matmul(a.copy(), a, out, alpha=3e38, algorithm=loaded, levels=1, inputs="consume")
+    np.testing.assert_array_equal(out, 1)
+    assert "levels=0" in str(caught.value)
+    bilinear.matmul(a.copy(), a, out, alpha=1.5e38, algorithm=loaded, levels=1, inputs="consume")
+    np.testing.assert_allclose(out, 4 * 1.5e38 * 1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("way", WAYS[:2])
+@pytest.mark.parametrize("value", ["x", None, object(), b"2", {}, Decimal(2)])
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_objects_are_multiplied_by_what_multiplies_them(name: str, value: Any, way: dict[str, Any]) -> None:
+    a = np.array([[Fraction(i, j) for i in (1, 2)] for j in (3, 4)], object)
+    out = a.copy()
+    with pytest.raises(BilinearError, match=f"E528.*{name}=.* does not multiply what the arrays hold"):
+        bilinear.matmul(a, a, out, **{name: value}, **way)
+    np.testing.assert_array_equal(out, a)
+
+
+@pytest.mark.parametrize("way", WAYS[:2])
+def test_objects_are_multiplied_by_numbers_of_their_own(way: dict[str, Any]) -> None:
+    a = np.array([[Fraction(i, j) for i in (1, 2)] for j in (3, 4)], object)
+    wanted = Fraction(1, 3) * (a @ a) + Fraction(2, 7) * a
+    np.testing.assert_array_equal(bilinear.matmul(a, a, a.copy(), alpha=Fraction(1, 3), beta=Fraction(2, 7), **way), wanted)
+
+
+def test_factors_of_an_empty_product_of_objects() -> None:
+    a, b, out = np.empty((2, 0), object), np.empty((0, 2), object), np.array([[1, 2], [3, 4]], object)
+    np.testing.assert_array_equal(bilinear.matmul(a, b, out.copy(), beta=3), 3 * out)
+    with pytest.raises(BilinearError, match="E528"):
+        bilinear.matmul(a, b, out, beta="x")
