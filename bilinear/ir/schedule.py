@@ -232,6 +232,15 @@ class _Stages:
             else:
                 yield from ((target.block, target.kept) for product in stage.products for target in product.targets)
 
+    @property
+    def coefficients(self) -> Iterator[Coefficient]:
+        """What blocks are multiplied by in forms, and products by as they are written; not what writes keep."""
+        for stage in self.stages:
+            if isinstance(stage, LinearStage):
+                yield from (c for m in stage.maps for terms in m.map.steps + m.map.outputs for _, c in terms)
+            else:
+                yield from (target.coefficient for product in stage.products for target in product.targets)
+
     def space(self, name: str) -> Space:
         """The space of this name."""
         return next(s for s in self.spaces if s.name == name)

@@ -105,11 +105,12 @@ class SymbolicRun:
         steps = tuple(self._describe(product) for product in stage.products)
         names = tuple(self._identify(number, product) for product in stage.products) if self.identifier is not None else ()
         writes = [(target, value, p.span) for p, value in zip(stage.products, results, strict=True) for target in p.targets]
-        others = [self._form(target.plus, span) for target, _, span in writes]  # what they hold before the stage
-        for (target, value, span), form in zip(writes, others, strict=True):
+        others = [self._terms(target.plus, span) for target, _, span in writes]  # what other blocks hold before the stage
+        for (target, value, span), terms in zip(writes, others, strict=True):
             added = value if target.coefficient == 1 else value * self.symbols.scalar(target.coefficient)
-            kept = ((target.block, target.kept),) if target.kept else ()
-            self.state[target.block] = self._form(kept, span) + form + added * self.implied
+            kept = self._terms(((target.block, target.kept),), span) if target.kept else []
+            first, *more = *kept, *terms, added * self.implied
+            self.state[target.block] = sum(more, first)
             self._require_short((self.state[target.block],))
         self._add_fact(number, "product", steps, stage, contended(stage), names)
 
@@ -153,11 +154,11 @@ class SymbolicRun:
         if self.bounds is not None:
             self.bounds.require_short(values)
 
-    def _form(self, form: Iterable[tuple[Block, Coefficient]], span: Span | None) -> Value:
-        """A form over blocks as they are now."""
+    def _terms(self, form: Iterable[tuple[Block, Coefficient]], span: Span | None) -> list[Value]:
+        """The terms of a form over blocks as they are now."""
         terms = [(self.read(block, span), c) for block, c in form]
         self._count(terms)
-        return sum((value if c == 1 else value * self.symbols.scalar(c) for value, c in terms), self.symbols.ring.zero)
+        return [value if c == 1 else value * self.symbols.scalar(c) for value, c in terms]
 
     def _note_writes(self, number: int, stage: Stage) -> None:
         if self.schedule.levels > 1:
