@@ -18,7 +18,7 @@ from bilinear.frontend.printer import print_scheme
 from bilinear.interchange.importing import Imported, import_arrays, import_scheme
 from bilinear.ir.placement import INPUTS
 from bilinear.ir.tile import MMA_FLOAT64, USUAL, tile_on
-from bilinear.lowering.coefficients import coefficients_of, require_elements
+from bilinear.lowering.coefficients import require_elements
 from bilinear.lowering.prepare import Prepared, natural_inputs, plain, prepare, require_levels
 from bilinear.places import require_folder
 from bilinear.reporting.examine import DTYPES, certificate_for, examine, report_of
@@ -140,7 +140,7 @@ def compile(
         require_folder(Path(output))
     prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)  # verify, schedule, verify what came out
     for dtype in dtypes:
-        require_elements(loaded.scheme, coefficients_of(prepared.schedule), dtype, "f")
+        require_elements(loaded.scheme, prepared.schedule.coefficients, dtype, "f")
     programs = tuple(build_program(prepared.schedule, d, architectures, progress, _tile(d, floats)) for d in dtypes)  # lower, render, build
     compiled = Compiled(loaded, prepared, inputs, programs, report_of(loaded, prepared, inputs, programs), floats)
     if output is not None:

@@ -19,7 +19,7 @@ from bilinear.ir.element import KNOWN
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic, is_normal
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.ir.schedule import AnySchedule, LinearStage, Schedule
+from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme
 
 
@@ -74,16 +74,9 @@ def is_real(scheme: Scheme) -> bool:
     return not scheme.ring.modulus and _are_real(c for table in scheme.tables for row in table for _, c in row)
 
 
-def runs_on_reals(schedule: AnySchedule) -> bool:
+def runs_on_reals(schedule: Schedule) -> bool:
     """Whether floats can stand for what a schedule multiplies by; a scheme's may be real where its tables are not, and the reverse."""
-    for stage in schedule.stages:
-        if isinstance(stage, LinearStage):
-            used = (c for block_map in stage.maps for terms in block_map.map.steps + block_map.map.outputs for _, c in terms)
-        else:
-            used = (target.coefficient for product in stage.products for target in product.targets)
-        if not _are_real(used):
-            return False
-    return isinstance(schedule, Schedule)
+    return _are_real(schedule.coefficients)
 
 
 def _are_real(coefficients: Iterable[Coefficient]) -> bool:

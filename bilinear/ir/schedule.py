@@ -97,14 +97,20 @@ class Target:
     kept: Coefficient = 1
 
     @property
+    def plus(self) -> tuple[tuple[Block, Coefficient], ...]:
+        """What other blocks are added: none, but in a `ScaledTarget`."""
+        return ()
+
+    @property
     def terms(self) -> tuple[tuple[Block, Coefficient], ...]:
-        """The form over old values that the product is added to."""
-        return ((self.block, self.kept),) if self.kept else ()
+        """The form over old values that the product is added to, by blocks."""
+        own = ((self.block, self.kept),) if self.kept else ()
+        return tuple(sorted((*own, *self.plus), key=lambda term: term[0]))
 
     @property
     def accumulates(self) -> bool:
         """Whether the product is only added: additions to one block may stand in one stage."""
-        return self.kept == 1
+        return self.kept == 1 and not self.plus
 
 
 @dataclass(frozen=True)
@@ -120,16 +126,6 @@ class ScaledTarget(Target):
     def of(cls, block: Block, coefficient: Coefficient, terms: tuple[tuple[Block, Coefficient], ...]) -> ScaledTarget:
         """The target that becomes this form over blocks, its own perhaps among them, + coefficient * M."""
         return cls(block, coefficient, dict(terms).get(block, 0), tuple(term for term in terms if term[0] != block))
-
-    @property
-    def terms(self) -> tuple[tuple[Block, Coefficient], ...]:
-        """The form over old values that the product is added to, by blocks."""
-        return tuple(sorted((*super().terms, *self.plus), key=lambda term: term[0]))
-
-    @property
-    def accumulates(self) -> bool:
-        """Whether the product is only added: additions to one block may stand in one stage."""
-        return self.kept == 1 and not self.plus
 
 
 @dataclass(frozen=True)
@@ -235,6 +231,15 @@ class _Stages:
                     yield from zip(block_map.targets, block_map.kept, strict=True)
             else:
                 yield from ((target.block, target.kept) for product in stage.products for target in product.targets)
+
+    @property
+    def coefficients(self) -> Iterator[Coefficient]:
+        """What blocks are multiplied by in forms, and products by as they are written; not what writes keep."""
+        for stage in self.stages:
+            if isinstance(stage, LinearStage):
+                yield from (c for m in stage.maps for terms in m.map.steps + m.map.outputs for _, c in terms)
+            else:
+                yield from (target.coefficient for product in stage.products for target in product.targets)
 
     def space(self, name: str) -> Space:
         """The space of this name."""

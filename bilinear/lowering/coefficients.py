@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from fractions import Fraction
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS, FLOAT64, Element
 from bilinear.ir.number import Coefficient, Symbolic, is_normal, square
-from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.verify.scheme import SchemeProof
 
@@ -54,13 +53,3 @@ def _out_of_range(scheme: Scheme, coefficient: str, dtype: str, held: Element) -
     message = f"{scheme.name} has the coefficient {shown}, which is too large or too small for {dtype}"
     note = f"the least is {held.smallest_normal:.3g}, the largest {held.largest:.3g}"
     return fail("E528", message, hint, span=scheme.places.header if scheme.places else None, notes=(note,))
-
-
-def coefficients_of(schedule: Schedule) -> Iterator[Coefficient]:
-    """Every coefficient of a schedule."""
-    for stage in schedule.stages:
-        if isinstance(stage, LinearStage):
-            for block_map in stage.maps:
-                yield from (c for terms in block_map.map.steps + block_map.map.outputs for _, c in terms)
-        else:
-            yield from (target.coefficient for product in stage.products for target in product.targets)

@@ -89,15 +89,15 @@ class _Writer:
         return replace(piece, map=LinearMap(len(piece.sources), rows), kept=kept), shapes.pop()
 
     def row(self, piece: BlockMap, target: Block, row: Form) -> Form:
-        for _, coefficient in row:
-            if _scales(coefficient) and not (coefficient == BETA and self.adds):
+        kept = self.kept(target)
+        own = piece.sources.index(target) if kept and target in piece.sources else -1
+        others = tuple(term for term in row if term[0] != own)
+        for _, coefficient in others:
+            if _scales(coefficient):
                 raise _UnfitError(f"a sum in {target} is scaled by {coefficient}")
-        if not self.kept(target):
-            return row
-        own = piece.sources.index(target) if target in piece.sources else -1
-        if dict(row).get(own) != self.kept(target):
+        if kept and dict(row).get(own) != kept:
             raise _UnfitError(f"{target} is not added to")
-        return tuple(term for term in row if term[0] != own)
+        return others
 
     def kept(self, block: Block) -> Coefficient:
         """What a write has to keep of a block beside what its form says: C where it is added to, beta times by its first write."""

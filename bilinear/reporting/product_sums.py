@@ -59,8 +59,8 @@ def _after_products(stage: ProductStage, names: Sequence[str], state: dict[Block
     for product, name in zip(stage.products, names, strict=True):
         for target in product.targets:
             block = target.block
-            others = [(new[block], 1)] if block in new else [(state.get(other, {}), c) for other, c in target.terms]
-            new[block] = _sum([*others, ({name: 1}, target.coefficient)])
+            others = [(state.get(other, {}), c) for other, c in target.plus]
+            new[block] = _sum([(new.get(block, state.get(block, {})), target.kept), *others, ({name: 1}, target.coefficient)])
     return new
 
 

@@ -12,7 +12,7 @@ from bilinear.ir.number import to_float
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import ProductStage
 from bilinear.ir.tile import USUAL
-from bilinear.lowering.coefficients import coefficients_of, require_elements
+from bilinear.lowering.coefficients import require_elements
 from bilinear.lowering.place import borrowing, choose_levels, place_schedule
 from bilinear.lowering.prepare import Level, prepare, prepare_levels
 from bilinear.planner.model import fastest_tile, profile_of
@@ -140,7 +140,7 @@ def _fitted(
     scheme, own = each[0].scheme, each[0].schedule
     depth = max(1, choose_levels(scheme, *extents)) if levels == "auto" else int(levels)
     schedule = prepare(scheme, own, depth, inputs).schedule if len(each) == 1 else prepare_levels(each, inputs)
-    require_elements(scheme, coefficients_of(schedule), str(dtype), dtype.kind)
+    require_elements(scheme, schedule.coefficients, str(dtype), dtype.kind)
     placement = place_schedule(schedule, *extents, dtype.itemsize, by_column, tile=tile)
     if device is None:
         return placement

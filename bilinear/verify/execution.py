@@ -54,5 +54,5 @@ class Execution:
             value = before.get(product.left, self.zero) * before.get(product.right, self.zero)
             for target in product.targets:
                 block, added = target.block, value.scaled(self._scalar(target.coefficient))
-                others = now.get(block, self.zero) if target.accumulates else self._sum(target.terms, before)
-                now[block] = others + added.scaled(self.implied)
+                kept = self._sum([(block, target.kept)], now)
+                now[block] = kept + self._sum(target.plus, before) + added.scaled(self.implied)

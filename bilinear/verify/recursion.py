@@ -57,9 +57,8 @@ def _unfit(number: int, product: Product, result: Result) -> Iterator[str]:
     for target in product.targets:
         if not _takes(result.alpha, target.coefficient):
             yield f"{what} is scaled by {target.coefficient}, which {result} is not"
-        others = [block for block, _ in target.terms if block != target.block]
-        if others:
-            yield f"{what} adds {others[0]} to its target, which {result} does not"
+        for block, _ in target.plus[:1]:
+            yield f"{what} adds {block} to its target, which {result} does not"
         if target.kept and not _takes(result.beta, target.kept):
             yield f"{what} adds to what {target.block} holds, which {result} does not"
 

@@ -105,10 +105,12 @@ class SymbolicRun:
         steps = tuple(self._describe(product) for product in stage.products)
         names = tuple(self._identify(number, product) for product in stage.products) if self.identifier is not None else ()
         writes = [(target, value, p.span) for p, value in zip(stage.products, results, strict=True) for target in p.targets]
-        forms = [None if target.accumulates else self._form(target, span) for target, _, span in writes]  # over what was there before
-        for (target, value, span), form in zip(writes, forms, strict=True):
+        others = [self._terms(target.plus, span) for target, _, span in writes]  # what other blocks hold before the stage
+        for (target, value, span), terms in zip(writes, others, strict=True):
             added = value if target.coefficient == 1 else value * self.symbols.scalar(target.coefficient)
-            self.state[target.block] = (self.read(target.block, span) if form is None else form) + added * self.implied
+            kept = self._terms(((target.block, target.kept),), span) if target.kept else []
+            first, *more = *kept, *terms, added * self.implied
+            self.state[target.block] = sum(more, first)
             self._require_short((self.state[target.block],))
         self._add_fact(number, "product", steps, stage, contended(stage), names)
 
@@ -152,11 +154,11 @@ class SymbolicRun:
         if self.bounds is not None:
             self.bounds.require_short(values)
 
-    def _form(self, target: Target, span: Span | None) -> Value:
-        """What a product is added to."""
-        terms = [(self.read(block, span), c) for block, c in target.terms]
+    def _terms(self, form: Iterable[tuple[Block, Coefficient]], span: Span | None) -> list[Value]:
+        """The terms of a form over blocks as they are now."""
+        terms = [(self.read(block, span), c) for block, c in form]
         self._count(terms)
-        return sum((value * self.symbols.scalar(c) for value, c in terms), self.symbols.ring.zero)
+        return [value if c == 1 else value * self.symbols.scalar(c) for value, c in terms]
 
     def _note_writes(self, number: int, stage: Stage) -> None:
         if self.schedule.levels > 1:

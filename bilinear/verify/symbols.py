@@ -8,13 +8,13 @@ word a**i * b**j is one product of blocks and commuting loses nothing. Five lett
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import lcm
 from typing import Any, TypeVar
 
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.ring import Ring
-from bilinear.ir.schedule import AnySchedule, Block, LinearStage
+from bilinear.ir.schedule import AnySchedule, Block
 from bilinear.verify.shortened import shortened
 
 Key = TypeVar("Key")
@@ -48,15 +48,7 @@ def _domain(schedule: AnySchedule) -> Any:
     from sympy import QQ, ZZ
 
     domain = domain_of(schedule.ring)
-    return ZZ if domain == QQ and schedule.levels > 1 and all(isinstance(c, int) for c in _coefficients(schedule)) else domain
-
-
-def _coefficients(schedule: AnySchedule) -> Iterator[Coefficient]:
-    for stage in schedule.stages:
-        if isinstance(stage, LinearStage):
-            yield from (c for m in stage.maps for row in (*m.map.steps, *m.map.outputs) for _, c in row)
-        else:
-            yield from (t.coefficient for p in stage.products for t in p.targets)
+    return ZZ if domain == QQ and schedule.levels > 1 and all(isinstance(c, int) for c in schedule.coefficients) else domain
 
 
 class Symbols:

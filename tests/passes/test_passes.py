@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from oracle import computes
 
 from bilinear.algebra.fold_bases import fold_bases
 from bilinear.analysis.block_maps import components
 from bilinear.frontend import load, parse_source
-from bilinear.ir.schedule import BETA, LinearStage, ProductStage, Schedule
+from bilinear.ir.schedule import ALPHA, BETA, Block, LinearStage, Product, ProductStage, Result, Schedule, Target
 from bilinear.lowering.prepare import prepare, runnable
 from bilinear.passes.colour_products import colours
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
+from bilinear.passes.imply_scaling import why_not_implied
+from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels
 from bilinear.source import Source
+from bilinear.verify.schedule import prove_schedule
 
 SCHEMES = ("naive2x2", "strassen", "winograd", "laderman", "hopcroft_kerr", "karstadt_schwartz", "winograd_223")
 
@@ -117,3 +122,31 @@ def test_folding_bases_keeps_the_tables_and_the_shared_sums() -> None:
     assert folded.bases is None and folded.tables == scheme.tables
     assert folded.u.steps == (((0, 1), (1, 2)),)
     assert computes(prepare(scheme, None, 2, "preserve").schedule, trials=1)
+
+
+@pytest.mark.parametrize(
+    ("stages", "why"),
+    [
+        (("X = C11", "C11 = [alpha] A11*B11", "C11 += [beta] X"), "C11 is not added to"),
+        (("X = C11", "X = [alpha] A11*B11 + [beta] X", "C11 = X"), "a product is added to beta times X"),
+        (("X = [beta] C11", "C11 = [beta] C11 + [alpha] A11*B11"), "a sum in X is scaled by beta"),
+    ],
+)
+def test_what_does_not_keep_c_as_a_lowered_schedule_does_is_proved_and_not_lowered(stages: tuple[str, ...], why: str) -> None:
+    """Each computes C = alpha*A*B + beta*C; without the steps' own scaling it would compute something else."""
+    body = "".join(f"  stage {{ {step} }}\n" for step in stages)
+    text = f"scheme one <1,1,1;1>\n  M1 = A11*B11\n  C11 = M1\nschedule s of one: C = alpha*A*B + beta*C, temporary X\n{body}"
+    module = parse_source(Source("x.bl", text))
+    (schedule,) = module.schedules
+    assert prove_schedule(schedule, module.schemes[0]).holds
+    assert why_not_implied(schedule) == why
+
+
+def test_what_c_becomes_is_read_off_the_steps() -> None:
+    """A schedule that overwrites a block of C anywhere has lost what C held."""
+    product = Product(Block("A", 0, 0), Block("B", 0, 0), (Target(Block("C", 0, 0)),))
+    keeps = Schedule("one", "one", 1, 1, 1, (ProductStage((product,)),))
+    loses = replace(keeps, stages=(ProductStage((replace(product, targets=(Target(Block("C", 0, 0), kept=0),)),)),))
+    assert (keeps.result, keeps.overwrites) == (Result(ALPHA, BETA), False)
+    assert (loses.result, loses.overwrites) == (Result(ALPHA, 0), True)
+    assert prove_schedule(mark_first_writes(keeps)).holds and prove_schedule(loses).holds and not prove_schedule(keeps).holds

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bilinear.ir.number import Symbolic
-from bilinear.ir.schedule import AnySchedule, LinearStage, ScaledTarget
+from bilinear.ir.schedule import AnySchedule, LinearStage, Schedule
 
 PRIME = 2**61 - 1281
 """A prime modulo which 2, 3 and 5 have roots; it is 3 modulo 4, which makes them easy to find."""
@@ -176,29 +176,35 @@ def run_schedule(schedule: AnySchedule, draw: random.Random) -> End:
     result = schedule.result
     ends = number(result.alpha), number(result.beta)
     grid = Grid(schedule.m, schedule.k, schedule.n, *ends, 1 if result.beta else None)
-    return simulate(grid, [_steps(stage, number, alpha) for stage in schedule.stages], draw)
+    return simulate(grid, [_steps(schedule, stage, number, alpha) for stage in schedule.stages], draw)
 
 
-def _steps(stage: Any, number: Callable[[Any], int], alpha: int) -> list[Step]:
+def _steps(schedule: AnySchedule, stage: Any, number: Callable[[Any], int], alpha: int) -> list[Step]:
     def name(block: Any) -> str:
         return named(block.space, block.row, block.column)
+
+    def keeps(factor: Any) -> str:
+        return ADDS if factor == 1 else SCALES if factor else STARTS
 
     steps = []
     if isinstance(stage, LinearStage):
         for block_map in stage.maps:
             for target, row, kept in zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True):
-                keeps = SETS if kept == 0 else ADDS if kept == 1 else SCALES
-                steps.append(Step(name(target), keeps, tuple((name(block_map.sources[i]), number(c)) for i, c in row)))
+                steps.append(
+                    Step(name(target), keeps(kept) if kept else SETS, tuple((name(block_map.sources[i]), number(c)) for i, c in row))
+                )
         return steps
     for product in stage.products:
         for target in product.targets:
             coefficient = number(target.coefficient)
             plus: tuple[tuple[str, int], ...] = ()
-            if isinstance(target, ScaledTarget):
-                keeps = ADDS if target.accumulates else SETS
-                plus = () if target.accumulates else tuple((name(block), number(c)) for block, c in target.terms)
-            else:
+            if isinstance(schedule, Schedule):
                 coefficient = coefficient * alpha % PRIME
-                keeps = STARTS if target.kept == 0 else ADDS if target.kept == 1 else SCALES
-            steps.append(Step(name(target.block), keeps, plus, (name(product.left), name(product.right), coefficient)))
+                what = keeps(target.kept)
+            else:
+                only_adds = target.kept == 1 and not target.plus
+                own = () if only_adds or not target.kept else ((target.block, target.kept),)
+                what = ADDS if only_adds else SETS
+                plus = tuple((name(block), number(c)) for block, c in (*own, *target.plus))
+            steps.append(Step(name(target.block), what, plus, (name(product.left), name(product.right), coefficient)))
     return steps

@@ -6,17 +6,16 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any
 
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient
-from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Product, ProductStage, ScaledTarget, Stage, Target
+from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Product, ProductStage, ScaledTarget, Schedule, Stage, Target
 
-S = TypeVar("S", bound=AnySchedule)
-Edit = Callable[[Any, random.Random], Any]
+Edit = Callable[[AnySchedule, random.Random], AnySchedule]
 
 
-def in_rows(schedule: S) -> S:
+def in_rows(schedule: AnySchedule) -> AnySchedule:
     """The same schedule with a map for every row, so that a row is dropped or changed by itself."""
     return replace(schedule, stages=tuple(_in_rows(stage) for stage in schedule.stages))
 
@@ -33,56 +32,56 @@ def _row(target: Block, terms: dict[Block, Any], kept: Coefficient) -> BlockMap:
     return BlockMap(sources, (target,), LinearMap(len(sources), (form(enumerate(terms.values())),)), (kept,))
 
 
-def gathered(schedule: S) -> S:
+def gathered(schedule: Schedule) -> Schedule:
     """The same schedule with one map a stage for all blocks of one shape: an engine is given no two maps that share a block."""
     return replace(schedule, stages=tuple(_gathered(stage, schedule) for stage in schedule.stages))
 
 
-def _gathered(stage: Stage, schedule: AnySchedule) -> Stage:
+def _gathered(stage: Stage, schedule: Schedule) -> Stage:
     if isinstance(stage, ProductStage):
         return stage
     rows: dict[str, dict[Block, dict[Block, Any]]] = {}
-    keeps: dict[Block, Coefficient] = {}
+    factors: dict[Block, Coefficient] = {}
     for m in stage.maps:
-        keeps.update(zip(m.targets, m.kept, strict=True))
-        for target, row in zip(m.targets, m.map.matrix, strict=True):
+        for target, row, kept in zip(m.targets, m.map.matrix, m.kept, strict=True):
             rows.setdefault(schedule.space(target.space).shape, {})[target] = {m.sources[i]: c for i, c in row}
+            factors[target] = kept
     maps = []
     for found in rows.values():
         sources = tuple(dict.fromkeys(block for terms in found.values() for block in terms)) or tuple(found)
         outputs = tuple(form((sources.index(block), c) for block, c in terms.items()) for terms in found.values())
-        maps.append(BlockMap(sources, tuple(found), LinearMap(len(sources), outputs), tuple(keeps[target] for target in found)))
+        maps.append(BlockMap(sources, tuple(found), LinearMap(len(sources), outputs), tuple(factors[block] for block in found)))
     return replace(stage, maps=tuple(maps))
 
 
-def edited(schedule: S, draw: random.Random) -> S:
+def edited(schedule: AnySchedule, draw: random.Random) -> AnySchedule:
     """A schedule in rows after one to three edits; one that does not apply changes nothing."""
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
         schedule = draw.choice(EDITS)(schedule, draw)
     return schedule
 
 
-def _with(schedule: S, at: int, *stages: Stage, of: int = 1) -> S:
+def _with(schedule: AnySchedule, at: int, *stages: Stage, of: int = 1) -> AnySchedule:
     return replace(schedule, stages=(*schedule.stages[:at], *stages, *schedule.stages[at + of :]))
 
 
-def _drop_stage(schedule: S, draw: random.Random) -> S:
+def _drop_stage(schedule: AnySchedule, draw: random.Random) -> AnySchedule:
     return _with(schedule, draw.randrange(len(schedule.stages))) if len(schedule.stages) > 1 else schedule
 
 
-def _move_stage(schedule: S, draw: random.Random) -> S:
+def _move_stage(schedule: AnySchedule, draw: random.Random) -> AnySchedule:
     stages = list(schedule.stages)
     stage = stages.pop(draw.randrange(len(stages)))
     stages.insert(draw.randrange(len(stages) + 1), stage)
     return replace(schedule, stages=tuple(stages))
 
 
-def _double_stage(schedule: S, draw: random.Random) -> S:
+def _double_stage(schedule: AnySchedule, draw: random.Random) -> AnySchedule:
     at = draw.randrange(len(schedule.stages))
     return _with(schedule, at, schedule.stages[at], schedule.stages[at])
 
 
-def _merge_stages(schedule: S, draw: random.Random) -> S:
+def _merge_stages(schedule: AnySchedule, draw: random.Random) -> AnySchedule:
     pairs = [i for i, (a, b) in enumerate(zip(schedule.stages, schedule.stages[1:], strict=False)) if type(a) is type(b)]
     if not pairs:
         return schedule
@@ -94,7 +93,7 @@ def _merge_stages(schedule: S, draw: random.Random) -> S:
     return _with(schedule, at, replace(first, maps=first.maps + second.maps), of=2)
 
 
-def _split_stage(schedule: S, draw: random.Random) -> S:
+def _split_stage(schedule: AnySchedule, draw: random.Random) -> AnySchedule:
     at = draw.randrange(len(schedule.stages))
     stage = schedule.stages[at]
     parts = list(stage.products if isinstance(stage, ProductStage) else stage.maps)
@@ -109,17 +108,17 @@ def _stage_of(stage: Stage, parts: list[Any]) -> Stage:
     return ProductStage(tuple(parts)) if isinstance(stage, ProductStage) else replace(stage, maps=tuple(parts))
 
 
-def _toggle_restore(schedule: S, draw: random.Random) -> S:
+def _toggle_restore(schedule: AnySchedule, draw: random.Random) -> AnySchedule:
     at = draw.randrange(len(schedule.stages))
     stage = schedule.stages[at]
     return _with(schedule, at, replace(stage, restores=not stage.restores)) if isinstance(stage, LinearStage) else schedule
 
 
-def _claim(schedule: S, draw: random.Random) -> S:
+def _claim(schedule: AnySchedule, draw: random.Random) -> AnySchedule:
     return replace(schedule, restores=draw.choice(((), ("A",), ("B",), ("A", "B"))), in_place=draw.random() < 0.5)
 
 
-def _edit_part(schedule: S, draw: random.Random) -> S:
+def _edit_part(schedule: AnySchedule, draw: random.Random) -> AnySchedule:
     """One row or one product dropped, doubled or changed."""
     at = draw.randrange(len(schedule.stages))
     stage = schedule.stages[at]
@@ -178,9 +177,9 @@ def _changed_product(product: Product, schedule: AnySchedule, draw: random.Rando
 
 
 def _turned(target: Target) -> Target:
-    """A target that overwrites where it kept something, and the other way round."""
+    """A target that overwrites where it added, and the other way round."""
     if isinstance(target, ScaledTarget):
-        return replace(target, kept=0 if target.terms else 1, plus=())
+        return replace(target, kept=int(not target.terms), plus=())
     return replace(target, kept=0 if target.kept else 1)
 
 

@@ -101,8 +101,7 @@ def _is_whole(schedule: AnySchedule) -> bool:
         targets = [t for p in stage.products for t in p.targets] if isinstance(stage, ProductStage) else []
         if not all(isinstance(c, int) for row in rows for _, c in row) or not all(isinstance(t.coefficient, int) for t in targets):
             return False
-    is_added = isinstance(schedule, Schedule) and not schedule.overwrites
-    return schedule.m == schedule.k == schedule.n and is_added and not schedule.workspaces
+    return schedule.m == schedule.k == schedule.n and isinstance(schedule, Schedule) and not (schedule.overwrites or schedule.workspaces)
 
 
 def _run_on_integers(schedule: AnySchedule, scheme: Scheme, authored: bool, draw: random.Random) -> None:
