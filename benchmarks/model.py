@@ -23,7 +23,8 @@ from typing import Any
 from common import classical, gpu_state, interleaved, median, save
 
 import bilinear
-from bilinear.codegen.program import build_program
+from bilinear.codegen.build import build_program
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import Schedule
@@ -130,7 +131,7 @@ def name_of(row: dict[str, Any]) -> str:
 def build(task: tuple[Way | None, str, str, str]) -> None:
     """Fill the kernel cache with one program."""
     way, dtype, architecture, tile = task
-    build_program(plain().schedule if way is None else lowered(way), dtype, [architecture], tile=tile)
+    build_program(plain().schedule if way is None else lowered(way), ELEMENTS[dtype], [CudaTarget(architecture)], tile)
 
 
 def build_all(ways: tuple[Way, ...], dtypes: list[str]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any, Protocol
 
-from bilinear.codegen.program import Progress, no_progress
+from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Schedule

@@ -34,7 +34,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     decide._decisions.clear()
     yield pretend(monkeypatch)
     decide._decisions.clear()
-    for cached in (cuda_executor._scan, cuda_executor._scanner):
+    for cached in (cuda_executor._scan, cuda_executor._looking):
         cached.cache_clear()
 
 
