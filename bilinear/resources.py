@@ -22,7 +22,10 @@ def devices_folder() -> Path:
     return Path(__file__).resolve().parent / "devices"
 
 
-KERNEL_MAKERS = ("ir", "passes", "lowering", "codegen", "analysis/block_maps.py", "analysis/evaluation_order.py", "algebra/fold_bases.py")
+KERNEL_MAKERS = (
+    *("ir", "passes", "lowering", "codegen"),
+    *("analysis/block_maps.py", "analysis/evaluation_order.py", "algebra/fold_bases.py", "algebra/maps.py"),
+)
 """Folders and modules of the package that decide the text of kernels, and how it is compiled."""
 
 
@@ -34,7 +37,7 @@ def implementation_sha256() -> str:
     of kernels. The algorithms are not: a plan has their hashes. The proofs, the planner and the runtime are not: they change no kernel.
     """
     package = Path(__file__).resolve().parent
-    own = [path for name in KERNEL_MAKERS for path in ([package / name] if name.endswith(".py") else sorted((package / name).rglob("*.py")))]
+    own = [path for name in KERNEL_MAKERS for path in (sorted((package / name).rglob("*.py")) or [package / name])]
     templates = sorted(templates_folder().glob("*.cu.j2"))
     found = hashlib.sha256()
     for path in (*own, *templates):
