@@ -202,7 +202,7 @@ def pretend() -> None:
         def __call__(self, *arguments: Any) -> None:
             pass
 
-    building.build = lambda source, name, target: Built(target, b"", (), "", cached=False)
+    building.__dict__["build"] = lambda source, name, target: Built(target, b"", (), "", cached=False)
     cuda_executor._function = lambda *_: Function()
     auto._described.cache_clear()
 

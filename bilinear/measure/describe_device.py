@@ -17,7 +17,8 @@ from bilinear.lowering.place import PEELED_FROM, place_schedule
 from bilinear.lowering.prepare import plain
 from bilinear.measure.timing import milliseconds
 from bilinear.planner.device import Device, ElementRates, TileRates, at
-from bilinear.planner.model import Extents, LinearWork, Part, ProductWork, geometric_mean, linear_seconds, product_seconds
+from bilinear.planner.model import LinearWork, Part, ProductWork, geometric_mean, linear_seconds, product_seconds
+from bilinear.planner.policy import Extents
 from bilinear.planner.ways import Way, lowered
 from bilinear.runtime.matmul import matmul
 

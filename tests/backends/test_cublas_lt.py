@@ -192,7 +192,7 @@ def test_a_call_goes_by_the_rules_of_its_device(gpu: Gpu, monkeypatch: pytest.Mo
         monkeypatch.setenv("BILINEAR_USE_LIBRARY", "1" if is_set else "")
         gpu.by_cublas.clear()
         gpu.lt.asked.clear()
-        whole, (a, b, c) = operands(1, k=300)
+        _, (a, b, c) = operands(1, k=300)
         bilinear.matmul(a, b, c, levels=0)
         assert bool(gpu.lt.asked) == is_lt and bool(gpu.by_cublas) != is_lt
 
