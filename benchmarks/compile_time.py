@@ -28,15 +28,17 @@ BUILD = """
 import os, time
 os.environ["BILINEAR_CACHE_DIR"] = {folder!r}
 import bilinear
-from bilinear.codegen.program import build_program
+from bilinear.codegen.build import build_program
 from bilinear.lowering.prepare import prepare
-from bilinear.codegen import nvrtc
+from bilinear.codegen.cuda import nvrtc
+from bilinear.codegen.cuda.target import CudaTarget
+from bilinear.ir.element import ELEMENTS
 nvrtc.compiler_version()
 loaded = bilinear.load("msmes")
 schedule = prepare(loaded.scheme, loaded.schedule, {levels}, "restore").schedule
 start = time.perf_counter()
 for dtype in ("float64", "float32"):
-    build_program(schedule, dtype, ("sm_90",))
+    build_program(schedule, ELEMENTS[dtype], [CudaTarget("sm_90")])
 print(time.perf_counter() - start)
 """
 

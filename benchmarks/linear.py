@@ -17,7 +17,8 @@ from launches import copy_rate
 
 from bilinear.backends.bound_launches import grid_blocks, launch_arguments
 from bilinear.codegen import lower as lowering
-from bilinear.codegen.nvrtc import Built, build
+from bilinear.codegen.cuda.nvrtc import Built, build
+from bilinear.codegen.cuda.target import target_of
 from bilinear.codegen.render import render
 from bilinear.frontend import load
 from bilinear.ir.element import ELEMENTS
@@ -39,7 +40,7 @@ class Functions:
     def of(self, launch: Launch) -> tuple[Built, Any]:
         text = render(launch.kernel)
         if text not in self._known:
-            built, module = build(text, launch.kernel.name, f"sm_{cupy.cuda.Device().compute_capability}"), Module()
+            built, module = build(text, launch.kernel.name, target_of(cupy.cuda.Device().compute_capability)), Module()
             module.load(built.image)
             self._known[text] = built, module.get_function(launch.kernel.name)
         return self._known[text]

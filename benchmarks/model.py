@@ -23,7 +23,8 @@ from typing import Any
 from common import classical, gpu_state, interleaved, median, save
 
 import bilinear
-from bilinear.codegen.program import build_program
+from bilinear.codegen.build import build_program
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import Schedule
@@ -31,9 +32,10 @@ from bilinear.ir.tile import LARGE, MMA_FLOAT64, SMALL, USUAL, tile_on
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import Level, plain, prepare_levels
 from bilinear.measure.timing import each_milliseconds
-from bilinear.planner.choose import LEAST_BLOCK, make_plan
+from bilinear.planner.choose import make_plan
 from bilinear.planner.device import Device, load_device
 from bilinear.planner.model import Profile, library_seconds, predict, profile_of, stage_seconds
+from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way, algorithm_named
 
@@ -112,7 +114,7 @@ def plan_of(way: Way, shape: Shape, dtype: str, tile: str) -> Placement:
 def ways_for(shape: Shape) -> Iterator[Way]:
     for way in WAYS:
         schedule = lowered(way)
-        if min(shape[0] // schedule.m, shape[1] // schedule.k, shape[2] // schedule.n) >= LEAST_BLOCK:
+        if min(shape[0] // schedule.m, shape[1] // schedule.k, shape[2] // schedule.n) >= Policy().least_block:
             yield way
 
 
@@ -130,7 +132,7 @@ def name_of(row: dict[str, Any]) -> str:
 def build(task: tuple[Way | None, str, str, str]) -> None:
     """Fill the kernel cache with one program."""
     way, dtype, architecture, tile = task
-    build_program(plain().schedule if way is None else lowered(way), dtype, [architecture], tile=tile)
+    build_program(plain().schedule if way is None else lowered(way), ELEMENTS[dtype], [CudaTarget(architecture)], tile)
 
 
 def build_all(ways: tuple[Way, ...], dtypes: list[str]) -> None:

@@ -17,7 +17,7 @@ from common import on_device, pinned, save, tell_row
 
 from bilinear.ir.measurement import Shape
 from bilinear.ir.tile import MMA_FLOAT64, TILES
-from bilinear.planner.choose import LEAST_PLAIN_BLOCK
+from bilinear.planner.policy import Policy
 
 FAMILIES = {"float32": 80, "float64": 20}
 MULTIPLE = 4
@@ -55,10 +55,11 @@ def drawn(seed: int, dtype: str, is_uneven: bool = False) -> list[Shape]:
 def measure(shape: Shape, dtype: str) -> dict[str, Any]:
     """A row of results: of doubles without plans, for none is weighed there."""
     plans: dict[str, Any] = {}
-    if dtype in LEAST_PLAIN_BLOCK:
+    least = dict(Policy().least_plain_block)
+    if dtype in least:
         plans |= pinned(shape, dtype, ("classical",), IN_DOUBLES)
         for parts in range(1, PARTS + 1):
-            if shape[1] >> parts >= LEAST_PLAIN_BLOCK[dtype][1]:
+            if shape[1] >> parts >= least[dtype][1]:
                 plans |= pinned(shape, dtype, ("split_k",) * parts, IN_DOUBLES)
     return on_device(shape, dtype, plans, ROUNDS, IN_A_ROW)
 

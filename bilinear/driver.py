@@ -10,13 +10,16 @@ from typing import Any
 from bilinear import frontend
 from bilinear.algebra.fold_bases import on_blocks
 from bilinear.artifact.write import output_files
+from bilinear.codegen.build import Program, Progress, build_program, no_progress
+from bilinear.codegen.cuda.target import CudaTarget, targets_of
 from bilinear.codegen.names import REMAINDER
-from bilinear.codegen.program import Program, Progress, build_program, no_progress
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.frontend.printer import print_scheme
 from bilinear.interchange.importing import Imported, import_arrays, import_scheme
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import INPUTS
+from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import MMA_FLOAT64, USUAL, tile_on
 from bilinear.lowering.coefficients import require_elements
 from bilinear.lowering.prepare import Prepared, natural_inputs, plain, prepare, require_levels
@@ -41,6 +44,7 @@ class Compiled:
     prepared: Prepared
     inputs: str
     programs: tuple[Program, ...]
+    targets: tuple[CudaTarget, ...]
     report: Report
     floats: str = "own"
 
@@ -50,8 +54,7 @@ class Compiled:
         It may replace an earlier output, in which nothing was added or changed since, and no other folder.
         """
         require_folder(Path(folder))
-        dtypes, architectures = [p.dtype for p in self.programs], [built.architecture for built in self.programs[0].built[0]]
-        remainders = [build_program(plain().schedule, d, architectures, tile=_tile(d, self.floats), named=REMAINDER) for d in dtypes]
+        remainders = _programs(plain().schedule, [own.dtype for own in self.programs], self.targets, self.floats, named=REMAINDER)
         views = {"report.json": self.report.json(), "report.md": self.report.markdown(), "report.html": self.report.html()}
         views["certificate.json"] = certificate_for(self.prepared)
         encoded = {name: text.encode() for name, text in views.items()}
@@ -135,33 +138,39 @@ def compile(
     """
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded.schedule)
-    _check(levels, inputs, dtypes, architectures, floats)
+    _check(levels, inputs, dtypes, floats)
+    targets = targets_of(architectures)
     if output is not None:
         require_folder(Path(output))
     prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)  # verify, schedule, verify what came out
     for dtype in dtypes:
         require_elements(loaded.scheme, prepared.schedule.coefficients, dtype, "f")
-    programs = tuple(build_program(prepared.schedule, d, architectures, progress, _tile(d, floats)) for d in dtypes)  # lower, render, build
-    compiled = Compiled(loaded, prepared, inputs, programs, report_of(loaded, prepared, inputs, programs), floats)
+    programs = _programs(prepared.schedule, dtypes, targets, floats, progress=progress)  # lower, render, build
+    compiled = Compiled(loaded, prepared, inputs, programs, targets, report_of(loaded, prepared, inputs, programs), floats)
     if output is not None:
         compiled.write(output)
     return compiled
 
 
-def _tile(dtype: str, floats: str) -> str:
-    return FLOATS[floats] if dtype == "float32" else USUAL
+def _programs(
+    schedule: Schedule,
+    dtypes: Sequence[str],
+    targets: Sequence[CudaTarget],
+    floats: str,
+    named: str = "",
+    progress: Progress = no_progress,
+) -> tuple[Program, ...]:
+    """A schedule as a program for each element type."""
+    tiles = {dtype: FLOATS[floats] if dtype == "float32" else USUAL for dtype in dtypes}
+    return tuple(build_program(schedule, ELEMENTS[dtype], targets, tile, named, progress) for dtype, tile in tiles.items())
 
 
-def _check(
-    levels: int, inputs: str, dtypes: Sequence[str] = DTYPES, architectures: Sequence[str] = ARCHITECTURES, floats: str = "own"
-) -> None:
-    """Refuse options that mean nothing (E502, E503, E513, E603)."""
+def _check(levels: int, inputs: str, dtypes: Sequence[str] = DTYPES, floats: str = "own") -> None:
+    """Refuse options that mean nothing (E502, E503, E513)."""
     require_levels(levels)
     if inputs not in INPUTS:
         raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
     if isinstance(dtypes, str) or not dtypes or any(dtype not in DTYPES for dtype in dtypes):
         raise fail("E503", f"no kernels for dtypes={dtypes!r}", f"give a list of {' and '.join(DTYPES)}, or of one of them")
-    if isinstance(architectures, str) or not architectures:
-        raise fail("E603", f"architectures={architectures!r} names nothing to build for", "give a list such as ['sm_90', 'compute_90']")
     if floats not in tuple(FLOATS):
         raise fail("E503", f"no kernels for floats={floats!r}", f"choose one of {', '.join(FLOATS)}")

@@ -22,14 +22,25 @@ def devices_folder() -> Path:
     return Path(__file__).resolve().parent / "devices"
 
 
+KERNEL_MAKERS = (
+    *("ir", "passes", "lowering", "codegen"),
+    *("analysis/block_maps.py", "analysis/evaluation_order.py", "algebra/fold_bases.py", "algebra/maps.py"),
+)
+"""Folders and modules of the package that decide the text of kernels, and how it is compiled."""
+
+
 @cache
 def implementation_sha256() -> str:
-    """SHA-256 of all that turns a proved algorithm into kernels: another one may give other bits for the same plan."""
+    """SHA-256 of all that turns a proved algorithm into kernels: another one may give other bits for the same plan.
+
+    These are the languages, the passes, the lowering, the code generation, what those compute maps by (`KERNEL_MAKERS`), and the templates
+    of kernels. The algorithms are not: a plan has their hashes. The proofs, the planner and the runtime are not: they change no kernel.
+    """
     package = Path(__file__).resolve().parent
-    rooms = ("ir", "algebra", "passes", "lowering", "codegen")
-    texts = [path for room in rooms for path in sorted((package / room).iterdir()) if path.suffix == ".py"]
+    own = [path for name in KERNEL_MAKERS for path in (sorted((package / name).rglob("*.py")) or [package / name])]
+    templates = sorted(templates_folder().glob("*.cu.j2"))
     found = hashlib.sha256()
-    for path in (*texts, *sorted(p for p in templates_folder().iterdir() if p.name.endswith(".cu.j2"))):
+    for path in (*own, *templates):
         found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()
 

@@ -14,7 +14,7 @@ import pytest
 from shell import Shell
 
 import bilinear
-from bilinear.codegen import nvrtc
+from bilinear.codegen.cuda import nvrtc
 from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source
 from bilinear.source import Source

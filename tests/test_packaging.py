@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,7 @@ import bilinear
 from bilinear import resources
 
 CHECKOUT = Path(__file__).parent.parent
+PACKAGE = Path(bilinear.__file__).parent
 ENGINES = ("sympy", "lark", "jinja2", "cupy", "typer", "rich", "cuda", "torch", "platformdirs", "numpy")
 
 
@@ -55,6 +57,36 @@ def test_packaged_folders_come_before_those_of_the_checkout(tmp_path: Path, monk
     (package / "_templates").mkdir()
     assert resources.templates_folder() == package / "_templates"
     assert resources.algorithms_folder() == tmp_path / "algorithms"
+
+
+def imported(module: str) -> set[str]:
+    """The modules of the package that one imports, lazily or not."""
+    path = PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
+    path = path if path.is_file() else PACKAGE.joinpath(*module.split("."), "__init__.py")
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("bilinear."):
+            own = node.module.removeprefix("bilinear.")
+            inner = {f"{own}.{alias.name}" for alias in node.names if (PACKAGE / own.replace(".", "/") / f"{alias.name}.py").is_file()}
+            found |= inner or {own}
+    return found
+
+
+def test_a_plan_is_kept_by_all_that_makes_its_kernels() -> None:
+    """What lowers, renders and builds is hashed, and all that it computes kernels by; proofs, messages and texts make none."""
+    beside = ("verify.", "explain.", "errors", "resources", "reading", "source", "visible")
+    makers = tuple(name.removesuffix(".py").replace("/", ".") for name in resources.KERNEL_MAKERS)
+    assert all((PACKAGE / name).exists() for name in resources.KERNEL_MAKERS)
+    rooms = [path for room in ("passes", "lowering", "codegen") for path in sorted((PACKAGE / room).rglob("*.py"))]
+    waiting = [".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__") for path in rooms]
+    seen: set[str] = set()
+    while waiting:
+        module = waiting.pop()
+        if module not in seen and not f"{module}.".startswith(beside):
+            seen.add(module)
+            waiting += imported(module)
+    assert {module for module in seen if not f"{module}.".startswith(tuple(f"{name}." for name in makers))} == set()
+    assert all(any(f"{module}.".startswith(f"{name}.") for module in seen) for name in makers), "none is hashed for nothing"
 
 
 def test_the_version_is_told_once() -> None:

@@ -10,7 +10,7 @@ from bilinear.artifact.findings import BuiltCheck, BuiltRow
 from bilinear.artifact.identities import check_sources
 from bilinear.artifact.images import check_images
 from bilinear.artifact.read import BuiltFolder, BuiltProgram, read_folder
-from bilinear.codegen.program import Progress, no_progress
+from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import Diagnostic
 
 

@@ -24,7 +24,7 @@ from bilinear.artifact.constants import check_constants, divides_by_zero
 from bilinear.artifact.findings import BuiltRow
 from bilinear.artifact.read import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram
 from bilinear.artifact.run import Shape, first_difference, multiply
-from bilinear.codegen.program import Progress
+from bilinear.codegen.build import Progress
 from bilinear.emulator import ORDERS, CompileError, LaunchError, Module, Order, compile_on_cpu, guarded, guarded_empty, skip_reason
 from bilinear.emulator import field as prime
 from bilinear.errors import BilinearError, Diagnostic, fail

@@ -23,7 +23,8 @@ from bilinear.artifact.read import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram
 from bilinear.artifact.run import Shape, core_of, first_difference, multiply
 from bilinear.backends.cuda_executor import MAX_DYNAMIC_SHARED_SIZE_BYTES
 from bilinear.backends.doctor import why_no_device
-from bilinear.codegen.program import Progress
+from bilinear.codegen.build import Progress
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import Diagnostic, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Space
@@ -62,49 +63,40 @@ def trials_for(size: int) -> int:
     return math.floor(BOUND / math.log2((2 * size + 1) / DEGREE)) + 1
 
 
-def runs_on(architecture: str, capability: int) -> bool:
-    """Whether an image runs on a device of this compute capability (90 for 9.0): docs/manifest.md says which do."""
-    kind, _, number = architecture.partition("_")
-    own = int(number.rstrip("af"))
-    if number[-1] in "af":
-        return own == capability
-    return own <= capability and (kind == "compute" or own // 10 == capability // 10)
-
-
 def check_images(folder: BuiltFolder, program: BuiltProgram, seed: int, progress: Progress) -> Iterator[BuiltRow | Diagnostic]:
-    """Test the images of one program on the current device: a row for each architecture and shape.
+    """Test the images of one program on the current device: a row for each target and shape.
 
     Images for other devices, and all of them where there is no device, are rows that say so. A diagnostic (E623, E624) follows the row
     of the first wrong one and ends the test.
     """
     reason = why_no_device()
-    architectures = list(dict.fromkeys(name for kernel in program.kernels for name, _ in kernel.images))
+    targets = list(dict.fromkeys(target for kernel in program.kernels for target, _ in kernel.images))
     if reason is not None:
-        yield BuiltRow(program.dtype, f"GPU, {', '.join(architectures)}", "-", "-", 0, "", "skipped", reason)
+        yield BuiltRow(program.dtype, f"GPU, {', '.join(map(str, targets))}", "-", "-", 0, "", "skipped", reason)
         return
     import cupy
 
     capability = int(cupy.cuda.Device().compute_capability)
-    for architecture in architectures:
-        where = f"GPU, {architecture}"
-        if not runs_on(architecture, capability):
+    for target in targets:
+        where = f"GPU, {target}"
+        if not target.runs_on(capability):
             yield BuiltRow(program.dtype, where, "-", "-", 0, "", "skipped", f"this device is sm_{capability}")
             continue
         for number, shape in enumerate(shapes(folder)):
-            progress(f"{program.dtype} images for {architecture}", number, len(shapes(folder)))
-            for found in _check_shape(folder, program, architecture, shape, (seed, number)):
+            progress(f"{program.dtype} images for {target}", number, len(shapes(folder)))
+            for found in _check_shape(folder, program, target, shape, (seed, number)):
                 yield found
                 if isinstance(found, Diagnostic):
                     return
-        progress(f"{program.dtype} images for {architecture}", len(shapes(folder)), len(shapes(folder)))
+        progress(f"{program.dtype} images for {target}", len(shapes(folder)), len(shapes(folder)))
 
 
 def _check_shape(
-    folder: BuiltFolder, program: BuiltProgram, architecture: str, shape: Shape, seed: tuple[int, int]
+    folder: BuiltFolder, program: BuiltProgram, target: CudaTarget, shape: Shape, seed: tuple[int, int]
 ) -> Iterator[BuiltRow | Diagnostic]:
     start = time.perf_counter()
     size = integer_size(folder, program.dtype, shape)
-    where, text = f"GPU, {architecture}", "x".join(map(str, shape))
+    where, text = f"GPU, {target}", "x".join(map(str, shape))
     if size < 1:
         yield BuiltRow(program.dtype, where, text, "-", 0, "", "skipped", "no integers are exact here: see `integers` in manifest.json")
         return
@@ -112,9 +104,9 @@ def _check_shape(
     fault: tuple[str, str] | None = None
     for trial in range(trials):
         try:
-            wrong = _trial(folder, program, architecture, shape, size, np.random.default_rng((*seed, trial)))
+            wrong = _trial(folder, program, target, shape, size, np.random.default_rng((*seed, trial)))
         except Exception as error:  # CuPy and the driver have many kinds, none of which may end in a traceback
-            fault = ("E624", f"the {architecture} images fail: {type(error).__name__}: {error}")
+            fault = ("E624", f"the {target} images fail: {type(error).__name__}: {error}")
             break
         if wrong is not None:
             fault = ("E623", wrong)
@@ -125,12 +117,12 @@ def _check_shape(
         yield BuiltRow(program.dtype, where, text, detail, trials, f"2^-{exponent}", "passed", "", seconds)
         return
     yield BuiltRow(program.dtype, where, text, detail, trials, "", "wrong", "", seconds)
-    note = f"{program.dtype}, {architecture}, {text}, {detail}"
+    note = f"{program.dtype}, {target}, {text}, {detail}"
     yield fail(*fault, AGAIN, notes=(note,)).diagnostics[0]
 
 
 def _trial(
-    folder: BuiltFolder, program: BuiltProgram, architecture: str, shape: Shape, size: int, generator: np.random.Generator
+    folder: BuiltFolder, program: BuiltProgram, target: CudaTarget, shape: Shape, size: int, generator: np.random.Generator
 ) -> str | None:
     """One multiply; what is wrong, in words. In every third trial, and where the launches overwrite C, beta is 0 and C undefined."""
     import cupy
@@ -143,7 +135,7 @@ def _trial(
     if generator.integers(0, 3) == 0 or folder.overwrites:
         beta = 0
         c.fill(np.nan)
-    multiply(OnDevice(program.dtype, architecture), folder, program, a, b, c, alpha, beta)
+    multiply(OnDevice(program.dtype, target), folder, program, a, b, c, alpha, beta)
     cupy.cuda.get_current_stream().synchronize()
     wanted = alpha * (whole[0] @ whole[1]) + (beta * whole[2] if beta else 0)
     kept = () if folder.inputs == "consume" else (("A", a, whole[0]), ("B", b, whole[1]))
@@ -170,10 +162,10 @@ def _function(path: Path, name: str, shared_bytes: int, device: int) -> Any:
 
 @dataclass(frozen=True)
 class OnDevice:
-    """The current device as a machine, with the images of one architecture."""
+    """The current device as a machine, with the images for one target."""
 
     dtype: str
-    architecture: str
+    target: CudaTarget
 
     def address(self, array: Any) -> Any:
         """The address of the first element."""
@@ -195,6 +187,6 @@ class OnDevice:
 
         types: dict[str, Any] = {"pointer": np.uint64, "index": np.int64, "scalar": np.dtype(self.dtype).type}
         values = tuple(types[kind](value) for kind, value in arguments)
-        path = dict(kernel.images)[self.architecture]
+        path = dict(kernel.images)[self.target]
         function = _function(path, kernel.name, kernel.shared_bytes, cupy.cuda.Device().id)
         function(blocks, (*kernel.threads, 1), values, kernel.shared_bytes)

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from bilinear.analysis.integer_range import MOST, IntegerRange
 from bilinear.artifact.json_reader import Node, parse
 from bilinear.artifact.write import ACCUMULATED, OVERWRITTEN
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import Argument, Cover, Grid
@@ -23,12 +24,11 @@ AGAIN = "compile the algorithm again"
 OPERANDS = ("A", "B", "C")
 EXTENTS = ("bm", "bk", "bn")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,255}")
-_ARCHITECTURE = re.compile(r"(sm|compute)_[0-9]{2,3}[af]?")
 
 
 @dataclass(frozen=True)
 class BuiltKernel:
-    """A kernel of a folder: its source, how it is launched, and the files of its images by architecture."""
+    """A kernel of a folder: its source, how it is launched, and the files of its images by target."""
 
     name: str
     source: str
@@ -36,7 +36,7 @@ class BuiltKernel:
     threads: tuple[int, int]
     shared_bytes: int
     arguments: tuple[Argument, ...]
-    images: tuple[tuple[str, Path], ...]
+    images: tuple[tuple[CudaTarget, Path], ...]
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,11 @@ def _kernel(folder: Path, name: str, node: Node, known: dict[str, set[str]]) -> 
     path, source = _file(folder, node, "source")
     images = []
     for architecture, image in node["images"].pairs():
-        if not _ARCHITECTURE.fullmatch(architecture):
-            raise image.wrong("is for an unknown architecture")
-        images.append((architecture, folder / _file(folder, image, "path")[0]))
+        try:
+            target = CudaTarget(architecture)
+        except BilinearError:
+            raise image.wrong("is for an unknown architecture") from None
+        images.append((target, folder / _file(folder, image, "path")[0]))
     arguments = tuple(_argument(argument, known) for argument in node["arguments"].items())
     shared = node["shared_bytes"].whole(0, 227 * 1024)
     return BuiltKernel(name, _text(source, path), path, (threads[0], threads[1]), shared, arguments, tuple(images))

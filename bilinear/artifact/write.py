@@ -10,8 +10,8 @@ from typing import Any
 
 from bilinear.analysis.identity import schedule_hash, scheme_hash
 from bilinear.analysis.integer_range import integer_range
-from bilinear.codegen.nvrtc import Built, compiler_version
-from bilinear.codegen.program import Program
+from bilinear.codegen.build import Program
+from bilinear.codegen.cuda.nvrtc import Built, compiler_version
 from bilinear.ir.kernel import Grid
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme
@@ -80,7 +80,7 @@ def _kernels(program: Program, files: dict[str, bytes]) -> dict[str, Any]:
             "threads": list(kernel.threads),
             "shared_bytes": kernel.shared_bytes,
             "arguments": [asdict(argument) for argument in kernel.arguments],
-            "images": {built.architecture: _image(kernel.name, built, files) for built in images},
+            "images": {built.target.name: _image(kernel.name, built, files) for built in images},
         }
     return kernels
 
@@ -95,7 +95,7 @@ def _grid(grid: Grid) -> dict[str, Any]:
 
 
 def _image(name: str, built: Built, files: dict[str, bytes]) -> dict[str, Any]:
-    path = f"{built.kind}/{built.architecture}/{name}.{built.kind}"
+    path = built.target.path(name)
     return {"path": path, "sha256": _put(files, path, built.image), "resources": [asdict(resources) for resources in built.resources]}
 
 

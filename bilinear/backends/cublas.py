@@ -18,30 +18,18 @@ from bilinear.backends.cublas_lt import ALIGNMENT, Launch, launch_of
 from bilinear.backends.factor import factor
 from bilinear.backends.gemm import Gemm, gemm_of
 from bilinear.planner.plan import CUBLASLT, LIBRARY
+from bilinear.planner.policy import USUAL_RULES, LibraryRules
 
-DOTS = range(1024, 2**15)
-"""Lengths of vectors whose product others than cuBLAS compute sooner, mostly: on an H200 of 16,384 doubles cublasLt in 5.6 microseconds and
-`cupy.matmul` in 8.4 for 33, of as many floats `cupy.matmul` in 8 for 12. Doubles at addresses that are no multiples of 16 take the 33."""
-SHORT_SUM, MEDIUM_SUM, MANY, MANY_RESULTS, MOST_EVEN = 256, 512, 128, 500_000, 2_000_000
-"""cublasLt mostly multiplies sooner for float32 where sums have at most `SHORT_SUM` terms; not so where all rows begin at multiples of 16
-bytes and there are more than `MOST_EVEN` results. Where rows do not, it does so up to `MEDIUM_SUM` terms: for floats with at least
-`MANY_RESULTS` results, for doubles with at least `MANY` rows and columns. On an H200 it takes 6 microseconds for 25 at 18153 x 46 x 2
-floats, and 483 for 607 at 17844 x 21 x 7000 doubles; where none of this holds it takes up to four times as long."""
-FEW, LONG = 4, 10000
-"""So it does for doubles where a result whose rows are contiguous has so few columns and more than so many rows, or the other way round."""
-SOME, WIDE, DEEP = range(8, 33), 7000, 2000
-"""So it does, mostly, for doubles where a result has so many rows, which are contiguous, at least `WIDE` columns, and sums of at least
-`DEEP` terms: of 51 such shapes it was 2 % ahead or more at 23, up to 36 %, and behind at 5, up to 14 %."""
 Multiply = Callable[[int, int, int, Any, Any], None]
 """C = alpha * A * B + beta * C on CuPy's current stream, by the addresses of A, B and C, and the factors. With beta = 0 C is not read."""
 
 
-def multiply_of(a: Any, b: Any, c: Any, library: str = LIBRARY) -> Multiply | None:
+def multiply_of(a: Any, b: Any, c: Any, library: str = LIBRARY, rules: LibraryRules = USUAL_RULES) -> Multiply | None:
     """The multiply of CuPy's own matrices of these layouts on the current device; None for what is left to `cupy.matmul`.
 
-    It is that of cuBLAS or of cublasLt where `library` names one (what cublasLt refuses goes to cuBLAS), else what rules choose. Left to
-    `cupy.matmul` is what `gemm_of` leaves, by rules a row by a column of medium length that cublasLt does not take, other types than
-    float32 and float64, and float32 where the environment's CUPY_TF32 asks for TF32.
+    It is that of cuBLAS or of cublasLt where `library` names one (what cublasLt refuses goes to cuBLAS), else what the device's `rules`
+    choose. Left to `cupy.matmul` is what `gemm_of` leaves, by rules a row by a column of medium length that cublasLt does not take, other
+    types than float32 and float64, and float32 where the environment's CUPY_TF32 asks for TF32.
     """
     cupy = sys.modules.get("cupy")
     if cupy is None or not type(a) is type(b) is type(c) is cupy.ndarray:
@@ -54,26 +42,27 @@ def multiply_of(a: Any, b: Any, c: Any, library: str = LIBRARY) -> Multiply | No
     if gemm is None:
         return None
     is_ruled = library == LIBRARY
-    lt = launch_of(gemm, a.dtype, device) if (suits_lt(gemm, a.dtype) if is_ruled else library == CUBLASLT) else None
-    return None if is_ruled and _is_dot(gemm) and lt is None else _bound(gemm, a.dtype, device, lt)
+    lt = launch_of(gemm, a.dtype, device) if (suits_lt(gemm, a.dtype, rules) if is_ruled else library == CUBLASLT) else None
+    return None if is_ruled and _is_dot(gemm, rules) and lt is None else _bound(gemm, a.dtype, device, lt)
 
 
-def suits_lt(gemm: Gemm, dtype: Any) -> bool:
-    """Whether cublasLt is asked first."""
+def suits_lt(gemm: Gemm, dtype: Any, rules: LibraryRules = USUAL_RULES) -> bool:
+    """Whether cublasLt is asked first, by the rules of a device."""
     m, n, k = gemm.extents
     is_uneven = any(apart * dtype.itemsize % ALIGNMENT for apart in gemm.leading)
     if dtype.char == "d":
-        is_wide = m >= WIDE and n in SOME and k >= DEEP
-        return (is_uneven and min(m, n) >= MANY and k <= MEDIUM_SUM) or (m <= FEW and n > LONG) or is_wide or _is_dot(gemm)
-    if k <= SHORT_SUM:
-        return is_uneven or m * n <= MOST_EVEN
-    return is_uneven and k <= MEDIUM_SUM and m * n >= MANY_RESULTS
+        is_medium = is_uneven and min(m, n) >= rules.many and k <= rules.medium_sum
+        is_wide = m >= rules.wide and rules.some_least <= n <= rules.some_most and k >= rules.deep
+        return is_medium or (m <= rules.few and n > rules.long) or is_wide or _is_dot(gemm, rules)
+    if k <= rules.short_sum:
+        return is_uneven or m * n <= rules.most_even
+    return is_uneven and k <= rules.medium_sum and m * n >= rules.many_results
 
 
-def _is_dot(gemm: Gemm) -> bool:
+def _is_dot(gemm: Gemm, rules: LibraryRules) -> bool:
     """Whether it is a row by a column of medium length."""
     m, n, k = gemm.extents
-    return m == n == 1 and k in DOTS
+    return m == n == 1 and rules.dot_least <= k <= rules.dot_most
 
 
 def asks_for_tf32() -> bool:

@@ -16,10 +16,9 @@ from bilinear.backends.bound_launches import CELL, Bound, Place, Values, launch_
 from bilinear.backends.capture import is_captured
 from bilinear.backends.executor import ends_with_strip, place_strip
 from bilinear.backends.newest import keep
-from bilinear.codegen.lower import schedule_to_launches
-from bilinear.codegen.nvrtc import build
-from bilinear.codegen.program import distinct_kernels
-from bilinear.codegen.render import render
+from bilinear.codegen.build import build_kernel, build_program
+from bilinear.codegen.cuda.nvrtc import Built
+from bilinear.codegen.cuda.target import target_of
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import Cover, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel, ScanLaunch
 from bilinear.ir.placement import Placement, Strip
@@ -122,7 +121,8 @@ class CudaExecutor:
         """max|x| of each of rows x columns equal blocks: one pass over the matrix; not finite where an element is not."""
         import cupy
 
-        function = _measurer(ELEMENTS[array.dtype.name], cupy.cuda.Device().id)
+        element = ELEMENTS[array.dtype.name]
+        function = _looking(MagnitudeKernel(f"magnitudes_{element.cuda}", element), cupy.cuda.Device().id)
         sharing = max(1, SCAN_BLOCKS // (rows * columns))
         largest = cupy.empty((rows, columns, sharing), array.dtype)
         strides = (np.int64(stride // array.itemsize) for stride in array.strides)
@@ -238,19 +238,20 @@ def _loaded(schedule: Schedule, element: Element, tile: str) -> list[tuple[Launc
     key = (id(schedule), element.name, tile, device.id)
     with _lock:
         if key not in _functions:
-            launches = schedule_to_launches(schedule, element, tile)
-            architecture = f"sm_{device.compute_capability}"
-            functions = {kernel.name: _function(kernel, architecture) for kernel in distinct_kernels(launches)}
-            _functions[key] = (schedule, [(launch, functions[launch.kernel.name]) for launch in launches])
+            program = build_program(schedule, element, [target_of(device.compute_capability)], tile)
+            images = zip(program.kernels, program.built, strict=True)
+            functions = {kernel.name: _function(kernel, built) for kernel, (built,) in images}
+            _functions[key] = (schedule, [(launch, functions[launch.kernel.name]) for launch in program.launches])
         return _functions[key][1]
 
 
-def _function(kernel: Kernel | InputKernel, architecture: str) -> Any:
+def _function(kernel: Kernel | InputKernel, built: Built) -> Any:
+    """A kernel's image, loaded on the current device."""
     from cupy.cuda import driver
     from cupy.cuda.function import Module
 
     module = Module()
-    module.load(build(render(kernel), kernel.name, architecture).image)
+    module.load(built.image)
     function = module.get_function(kernel.name)
     if kernel.shared_bytes:
         driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared_bytes)
@@ -261,8 +262,9 @@ def _function(kernel: Kernel | InputKernel, architecture: str) -> Any:
 def _scan(strides: Strides, shape: tuple[int, int], dtype: Any, device: int) -> Bound:
     """The launch that looks for values that are not finite in matrices of a layout, on the current device; the bases are X and a flag."""
     element = ELEMENTS[dtype.name]
-    function = _scanner(element, device)
-    launch = ScanLaunch(ScanKernel(f"scan_{element.cuda}", element), Grid(((Cover("blocks", 1),),), 1))
+    kernel = ScanKernel(f"scan_{element.cuda}", element)
+    function = _looking(kernel, device)
+    launch = ScanLaunch(kernel, Grid(((Cover("blocks", 1),),), 1))
     x, found = Place(0, 0, strides, dtype.itemsize), Place(1, 0, (0, 0), CELL)
     values: Values = {"X": x, "X_rs": strides[0] // dtype.itemsize, "X_cs": strides[1] // dtype.itemsize, "found": found}
     values |= {"rows": shape[0], "columns": shape[1], "blocks": SCAN_BLOCKS}
@@ -270,18 +272,8 @@ def _scan(strides: Strides, shape: tuple[int, int], dtype: Any, device: int) -> 
 
 
 @cache
-def _scanner(element: Element, device: int) -> Any:
-    """The function that looks for values that are not finite, one a device and element type."""
+def _looking(kernel: InputKernel, device: int) -> Any:
+    """The function of a kernel that looks at operands, built and loaded once a device."""
     import cupy
 
-    capability = cupy.cuda.Device(device).compute_capability
-    return _function(ScanKernel(f"scan_{element.cuda}", element), f"sm_{capability}")
-
-
-@cache
-def _measurer(element: Element, device: int) -> Any:
-    """The function that finds the largest magnitudes of blocks, one a device and element type."""
-    import cupy
-
-    capability = cupy.cuda.Device(device).compute_capability
-    return _function(MagnitudeKernel(f"magnitudes_{element.cuda}", element), f"sm_{capability}")
+    return _function(kernel, build_kernel(kernel, target_of(cupy.cuda.Device(device).compute_capability)))

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from bilinear.codegen import nvrtc
 from bilinear.codegen.cache import default_cache
+from bilinear.codegen.cuda import nvrtc
 
 
 @dataclass(frozen=True)

@@ -26,19 +26,12 @@ from bilinear.ir.kernel import (
     ProductKernel,
 )
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
+from bilinear.ir.thread import CUDA_THREAD
 from bilinear.ir.tile import TILES, USUAL, ProductTile
 
 EXTENTS = {"A": ("bm", "bk"), "B": ("bk", "bn"), "C": ("bm", "bn")}
 LINEAR_THREADS = (32, 8)
 Place = tuple[int, ...]
-BYTES_READ_AHEAD = 448
-"""What a thread of a linear kernel holds in values while it reads ahead: 112 of its 255 registers, and addresses take many more."""
-MOST_BYTES = 768
-"""What a thread may hold in values at all before it handles fewer elements of each block."""
-BYTES_A_VALUE = 8
-"""Of each block a thread handles this much where there are enough blocks to keep memory busy, and twice as much where there are few."""
-FEW_LIVE = 8
-"""Live values up to which blocks are few."""
 
 
 def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL, named: str = "") -> tuple[Launch, ...]:
@@ -99,7 +92,7 @@ def _linear_kernel(schedule: Schedule, parts: tuple[Part, ...], places: list[Pla
     scalars = ["beta"] if any("beta" in part.kept for part in parts) else []
     longest = max(len(place) for place in places)
     lanes = _lanes(element, max(part.evaluation.live for part in parts))
-    most = BYTES_READ_AHEAD // (lanes * element.bytes)
+    most = CUDA_THREAD.bytes_read_ahead // (lanes * element.bytes)
     return LinearKernel(
         name,
         f"{len(parts)} map(s) of {schedule.name} at {schedule.levels} level(s), at {len(places)} place(s)",
@@ -114,8 +107,8 @@ def _linear_kernel(schedule: Schedule, parts: tuple[Part, ...], places: list[Pla
 
 def _lanes(element: Element, live: int) -> int:
     """How many neighbouring elements a thread handles of each block, where so many values are live at once."""
-    value = BYTES_A_VALUE * (2 if live <= FEW_LIVE else 1)
-    while value > element.bytes and live * value > MOST_BYTES:
+    value = CUDA_THREAD.bytes_of_a_block * (2 if live <= CUDA_THREAD.few_live else 1)
+    while value > element.bytes and live * value > CUDA_THREAD.most_bytes:
         value //= 2
     return value // element.bytes
 

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any
 
 from bilinear.backends.doctor import why_no_gpu
-from bilinear.codegen.program import Progress, no_progress
+from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.measurement import Benchmark, ErrorPoint, LaunchTime, LeftOut, Load, Measurement, Shape, Trust
 from bilinear.measure.bench_check import check, fill_normal, trust_of, wrong_libraries

@@ -12,7 +12,8 @@ from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 
 from bilinear.analysis.accuracy import classical_bound
-from bilinear.codegen.program import Progress, build_program, no_progress
+from bilinear.codegen.build import Progress, build_program, no_progress
+from bilinear.codegen.cuda.target import CudaTarget, target_of
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.measurement import Shape
@@ -144,7 +145,7 @@ def builder(progress: Progress = no_progress) -> Iterator[Callable[[set[Built]],
 
     import cupy
 
-    one = partial(_build, architecture=f"sm_{cupy.cuda.Device().compute_capability}")
+    one = partial(_build, target=target_of(cupy.cuda.Device().compute_capability))
     cores = os.cpu_count() or 1
     with ExitStack() as ending:
         pools: list[ProcessPoolExecutor] = []
@@ -167,10 +168,10 @@ def builder(progress: Progress = no_progress) -> Iterator[Callable[[set[Built]],
         yield build
 
 
-def _build(kernel: Built, architecture: str) -> None:
+def _build(kernel: Built, target: CudaTarget) -> None:
     levels, inputs, dtype, tile = kernel
     with suppress(BilinearError):
         each = tuple(Level(known.scheme, known.schedule) for known in map(algorithm_named, levels))
-        build_program(prepare_levels(each, inputs), dtype, [architecture], tile=tile)
+        build_program(prepare_levels(each, inputs), ELEMENTS[dtype], [target], tile)
         for size in (USUAL, SMALL):  # strips
-            build_program(plain().schedule, dtype, [architecture], tile=beside(dtype, tile, size))
+            build_program(plain().schedule, ELEMENTS[dtype], [target], beside(dtype, tile, size))

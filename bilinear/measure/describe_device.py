@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import isqrt
 from typing import Any, Protocol
 
-from bilinear.codegen.program import Progress, no_progress
+from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Schedule
@@ -17,7 +17,8 @@ from bilinear.lowering.place import PEELED_FROM, place_schedule
 from bilinear.lowering.prepare import plain
 from bilinear.measure.timing import milliseconds
 from bilinear.planner.device import Device, ElementRates, TileRates, at
-from bilinear.planner.model import Extents, LinearWork, Part, ProductWork, geometric_mean, linear_seconds, product_seconds
+from bilinear.planner.model import LinearWork, Part, ProductWork, geometric_mean, linear_seconds, product_seconds
+from bilinear.planner.policy import Extents
 from bilinear.planner.ways import Way, lowered
 from bilinear.runtime.matmul import matmul
 

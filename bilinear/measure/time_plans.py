@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any, Protocol
 
 from bilinear.backends.cublas import asks_for_tf32
-from bilinear.codegen.program import Progress, no_progress
+from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.measurement import LeftOut, Shape
 from bilinear.measure.bench_check import fill_normal, trust_of

@@ -14,21 +14,20 @@ from itertools import groupby
 from bilinear.analysis.block_maps import beside, components, restrict, then
 from bilinear.analysis.evaluation_order import evaluate, own_inputs
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Schedule, Stage
-
-MOST_LIVE = 96
-"""Values that a thread may hold: as doubles they take 192 of its 255 registers, and addresses need some of the others."""
-MOST_WORK = 3_000
-"""Reads, additions and writes of one part: more take long to order and to compile, and no longer fit the cache of instructions."""
+from bilinear.ir.thread import CUDA_THREAD, Thread
 
 
-def fuse_linear_stages(schedule: Schedule) -> Schedule:
-    """The schedule with neighbouring linear stages composed, values that nobody reads dropped, and unread workspaces with them."""
+def fuse_linear_stages(schedule: Schedule, thread: Thread = CUDA_THREAD) -> Schedule:
+    """The schedule with neighbouring linear stages composed, values that nobody reads dropped, and unread workspaces with them.
+
+    A pass holds no more than a `thread` of its kernel can.
+    """
     fused: list[Stage] = []
     begin = 0
     for is_linear, group in groupby(schedule.stages, lambda stage: isinstance(stage, LinearStage)):
         run = tuple(group)
         end = begin + len(run)
-        fused += _Run(schedule, begin, end).passes() if is_linear else run
+        fused += _Run(schedule, begin, end, thread).passes() if is_linear else run
         begin = end
     used = _read(fused) | _written(fused)
     names = {block.space for block in used}
@@ -39,8 +38,8 @@ def fuse_linear_stages(schedule: Schedule) -> Schedule:
 class _Run:
     """Neighbouring linear stages of a schedule, from position `begin` to before `end`."""
 
-    def __init__(self, schedule: Schedule, begin: int, end: int) -> None:
-        self.schedule, self.begin, self.end = schedule, begin, end
+    def __init__(self, schedule: Schedule, begin: int, end: int, thread: Thread) -> None:
+        self.schedule, self.begin, self.end, self.thread = schedule, begin, end, thread
         self.shape_of = {space.name: space.shape for space in schedule.spaces}
         self.elements = {"A": schedule.n, "B": schedule.m, "C": schedule.k}  # of a block, in units that are the same for all shapes
         self.fused = cache(self._fused)
@@ -93,7 +92,7 @@ class _Run:
             whole = then(beside(before), beside(after)) if before and after else beside(before or after)
             kept = {t for t in whole.targets if t.space in ("A", "B", "C") or t in read_later}
             maps.append(restrict(whole, kept))
-        if not all(_fits(part) for m in maps for part in components(m)):
+        if not all(_fits(part, self.thread) for m in maps for part in components(m)):
             return None
         return LinearStage(tuple(m for m in maps if m.targets), first.restores and second.restores)
 
@@ -101,13 +100,13 @@ class _Run:
         return sum((len(m.sources) + len(m.targets)) * self.elements[self.shape_of[m.targets[0].space]] for m in stage.maps)
 
 
-def _fits(part: BlockMap) -> bool:
+def _fits(part: BlockMap, thread: Thread) -> bool:
     """Whether a thread can evaluate a part in its registers."""
-    if len(part.sources) + part.map.additions + len(part.targets) > MOST_WORK:
+    if len(part.sources) + part.map.additions + len(part.targets) > thread.most_work:
         return False
-    if len(part.sources) + len(part.map.steps) < MOST_LIVE:  # even all of them at once
+    if len(part.sources) + len(part.map.steps) < thread.most_live:  # even all of them at once
         return True
-    return evaluate(part.map, own_inputs(part)).live <= MOST_LIVE
+    return evaluate(part.map, own_inputs(part)).live <= thread.most_live
 
 
 def _kept(stage: LinearStage) -> set[Block]:

@@ -16,16 +16,11 @@ from bilinear.lowering.place import place_schedule
 from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile
 from bilinear.planner.plan import Candidate, Panel
-from bilinear.planner.portfolio import FASTEST, RECURSE
+from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way
 
-HEADS = (*(Way((name,) * levels) for name in RECURSE for levels in (1, 2, 3)), Way((RECURSE[0], FASTEST)))
-"""Ways whose temporaries are weighed in C."""
-LAST = (Way(("classical",)),)
-LAST_IN_PLACE = tuple(Way(("msmes",) * levels, "restore") for levels in (1, 2))
-"""What may compute the last rows, where nothing is left to lend."""
 STEP = 128
 """Rows of a finest block come in multiples of the largest tile's."""
 MOST_PARTS = 3
@@ -69,12 +64,12 @@ class Borrowing:
 
     @cached_property
     def _heads(self) -> Sequence[Way]:
-        return tuple(filter(self.allowed, HEADS))
+        return tuple(filter(self.allowed, map(Way, portfolio().first)))
 
     @cached_property
     def _last(self) -> Sequence[Way]:
-        in_place = LAST_IN_PLACE if self.problem.inputs != "preserve" else ()
-        return tuple(filter(self.allowed, (*LAST, *(Way(way.levels, self.problem.inputs) for way in in_place))))
+        in_place = portfolio().last_in_place if self.problem.inputs != "preserve" else ()
+        return tuple(filter(self.allowed, (*map(Way, portfolio().last), *(Way(levels, self.problem.inputs) for levels in in_place))))
 
     @cached_property
     def _by_columns(self) -> bool:

@@ -14,7 +14,6 @@ from bilinear.lowering.place import core_of, place_schedule
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.device import Device
 from bilinear.planner.model import (
-    Extents,
     ProductWork,
     each_tile,
     fastest_tile,
@@ -24,29 +23,12 @@ from bilinear.planner.model import (
     product_seconds,
 )
 from bilinear.planner.plan import LIBRARY, Candidate, Plan
-from bilinear.planner.portfolio import MOST_PRODUCTS, PLAIN, ways
+from bilinear.planner.policy import Policy
+from bilinear.planner.portfolio import portfolio, ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way, algorithm_named, authored, lowered, strategies
 from bilinear.resources import implementation_sha256
-
-MANY_PRODUCTS = 1_000
-"""More than many in one flat schedule take seconds to prove and to compile: they are weighed where a multiply takes `LONG_MS`."""
-LONG_MS = 100.0
-LEAST_GAIN = 0.04
-"""The library's multiply runs unless a plan is predicted to be faster by more than this part: the model is no better."""
-LEAST_GAIN_PLAIN = 0.08
-"""The same of the product kernel, with sums whole or in parts: it does what the library does, and on the same operands is seldom so much
-faster."""
-LEAST_BLOCK = 512
-"""Plans with a block that is smaller in some extent are not weighed."""
-LEAST_TIMED_BLOCK, LEAST_INNER = 128, 16
-"""The same of plans that are timed before they are chosen; and of their inner extent where they are plain."""
-LEAST_PLAIN_BLOCK: dict[str, Extents] = {"float32": (17, 64, 17)}
-"""But for plain ones of one matrix each, whose rows begin at multiples of 16 bytes: results of more than half a small tile in both extents,
-and sums that a tile is not begun for in vain. No double ones that were measured are ahead there."""
-MEMORY_SHARE = 0.9
-"""What part of the device's memory operands and workspace may fill where no budget is given."""
 
 
 @lru_cache(maxsize=1024)
@@ -63,13 +45,13 @@ def make_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:
     for least, way in sorted((weighed.least_ms(way), way) for way in weighed.ways()):
         candidate = weighed.weigh(way, least, library if explain else best)
         (refused if candidate.why else able).append(candidate)
-        best = min(best, candidate, key=_by_time) if _is_worth_it(candidate, library) else best
+        best = min(best, candidate, key=_by_time) if weighed.is_worth_it(candidate, library) else best
     borrowed = weighed.borrowed() if any(candidate.workspace for candidate in refused) else None
     if borrowed is not None:
         (refused if borrowed.why else able).append(borrowed)
     able.sort(key=_by_time)
-    chosen = next((candidate for candidate in able if _is_worth_it(candidate, library)), library)
-    others = [replace(c, why=_why_lost(c, chosen, library)) for c in able if c is not chosen]
+    chosen = next((candidate for candidate in able if weighed.is_worth_it(candidate, library)), library)
+    others = [replace(c, why=weighed.why_lost(c, chosen, library)) for c in able if c is not chosen]
     why = _why_chosen(chosen, library, able[0])
     first = replace(chosen, why=why if weighed.fits else f"{why}; A, B and C need more memory than the device has")
     return Plan(problem, device.name, (first, *others, *refused), _hashes(chosen), implementation_sha256())
@@ -97,11 +79,6 @@ def timed_plan(problem: Problem, device: Device, timed: Sequence[Candidate]) -> 
     first = replace(chosen, why=f"timed: {gain}")
     others = [replace(c, why=f"timed: {abs(x):.1%} {'slower' if x >= 0 else 'faster'}") for c, x in zip(timed[1:], off[1:], strict=True)]
     return Plan(problem, device.name, (first, *others), _hashes(chosen), implementation_sha256())
-
-
-def least_gain(levels: tuple[str, ...]) -> float:
-    """What levels have to gain over the library's multiply to be chosen."""
-    return LEAST_GAIN_PLAIN if set(levels) <= set(PLAIN) else LEAST_GAIN
 
 
 def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...]) -> Plan:
@@ -158,10 +135,16 @@ class _Weighing:
     device: Device
     explain: bool
 
+    @property
+    def policy(self) -> Policy:
+        """What the device's description says of thresholds."""
+        return self.device.policy
+
     def ways(self) -> Iterator[Way]:
         """Those of no more products than their proofs and kernels are worth here."""
-        products = MANY_PRODUCTS if (self.library().ms or 0.0) < LONG_MS else MOST_PRODUCTS
-        return (way for way in ways(self.problem) if outline(way).products <= products)
+        found, own = ways(self.problem), self.policy
+        is_long = (self.library().ms or 0.0) >= own.long_ms
+        return (way for way in found if is_long or outline(way).products <= own.many_products)
 
     def library(self) -> Candidate:
         p = self.problem
@@ -202,15 +185,14 @@ class _Weighing:
         """Whether the model is any good for a way with blocks of these extents."""
         p = self.problem
         is_even = p.lies_evenly and not p.column_major and is_aligned(p.k, p.n, p.dtype)
-        least: Extents = (LEAST_BLOCK,) * 3
-        if is_even and set(way.levels) <= set(PLAIN):
-            least = LEAST_PLAIN_BLOCK.get(p.dtype, least)
+        least = self.policy.least_extents(p.dtype, is_even and portfolio().is_plain(way.levels))
         return all(extent >= enough for extent, enough in zip(block, least, strict=True))
 
     def is_worth_timing(self, way: Way) -> bool:
         """Whether a way that the model may misjudge shall be timed."""
         block = self.block(way)
-        return min(block) >= LEAST_TIMED_BLOCK or (set(way.levels) <= set(PLAIN) and block[1] >= LEAST_INNER)
+        own, is_plain = self.policy, portfolio().is_plain(way.levels)
+        return min(block) >= own.least_timed_block or (is_plain and block[1] >= own.least_timed_inner)
 
     def figures(self, way: Way) -> Candidate:
         """A candidate with its figures, in the tile that is fastest for it; `why` says why it cannot run."""
@@ -237,12 +219,29 @@ class _Weighing:
 
     def borrowed(self) -> Candidate | None:
         """What computes C in parts, with temporaries in C itself; `why` says why it cannot run."""
-        found = Borrowing(self.problem, self.device, LEAST_BLOCK, self.is_accurate).best()
+        found = Borrowing(self.problem, self.device, self.policy.least_block, self.is_accurate).best()
         if found is None:
             return None
         errors = [self.error(Way(part.levels, part.inputs)) for part in found.parts]
         found = replace(found, error=max((error for error in errors if error is not None), default=None))
         return replace(found, why=self.why_not(found))
+
+    def least_gain(self, levels: tuple[str, ...]) -> float:
+        """What levels have to gain over the library's multiply to be chosen."""
+        return self.policy.least_gain_plain if portfolio().is_plain(levels) else self.policy.least_gain
+
+    def is_worth_it(self, candidate: Candidate, library: Candidate) -> bool:
+        """Whether a candidate can run, and gains enough."""
+        return not candidate.why and _gain(candidate, library) > self.least_gain(candidate.levels)
+
+    def why_lost(self, candidate: Candidate, chosen: Candidate, library: Candidate) -> str:
+        """Why a candidate that can run was not chosen."""
+        off = (candidate.ms or 0.0) / (chosen.ms or 1.0) - 1
+        if off < 0:
+            return (
+                f"gains {_gain(candidate, library):.1%}, and less than {self.least_gain(candidate.levels):.0%} is within the model's error"
+            )
+        return f"{off:.1%} slower"
 
     def is_accurate(self, way: Way) -> bool:
         """Whether the bound of a way is within what is allowed."""
@@ -266,7 +265,7 @@ class _Weighing:
 
     @property
     def budget(self) -> int:
-        free = max(0, int(self.device.memory * MEMORY_SHARE) - self._operands)
+        free = max(0, int(self.device.memory * self.policy.memory_share) - self._operands)
         return free if self.problem.workspace is None else min(self.problem.workspace, free)
 
     @property
@@ -290,18 +289,6 @@ def _by_time(candidate: Candidate) -> tuple[float, str]:
 
 def _gain(candidate: Candidate, library: Candidate) -> float:
     return 1 - (candidate.ms or 0.0) / (library.ms or 1.0)
-
-
-def _is_worth_it(candidate: Candidate, library: Candidate) -> bool:
-    """Whether a candidate can run, and gains enough."""
-    return not candidate.why and _gain(candidate, library) > least_gain(candidate.levels)
-
-
-def _why_lost(candidate: Candidate, chosen: Candidate, library: Candidate) -> str:
-    off = (candidate.ms or 0.0) / (chosen.ms or 1.0) - 1
-    if off < 0:
-        return f"gains {_gain(candidate, library):.1%}, and less than {least_gain(candidate.levels):.0%} is within the model's error"
-    return f"{off:.1%} slower"
 
 
 def _why_chosen(chosen: Candidate, library: Candidate, best: Candidate) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from math import log
@@ -15,10 +15,11 @@ from typing import Any
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.tile import TILES
+from bilinear.planner.policy import USUAL_POLICY, USUAL_RULES, Extents, LibraryRules, Policy
 from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
-FORMAT = "bilinear-device/4"
+FORMAT = "bilinear-device/5"
 MOST = 1e18
 """Of any number of a description."""
 Table = tuple[tuple[float, float], ...]
@@ -81,7 +82,7 @@ class Device:
     """A GPU. Rates of memory are in GB/s (10**9 bytes, read and written bytes counted alike), times in microseconds.
 
     `launch` is what one more launch costs, `call` what a call costs before its first launch, `scan` what looking at A and B for Inf and
-    NaN costs beyond their traffic.
+    NaN costs beyond their traffic. `policy` and `library_rules` hold the thresholds that were fitted to it.
     """
 
     name: str
@@ -94,6 +95,8 @@ class Device:
     scan: float
     elements: tuple[tuple[str, ElementRates], ...]
     """By the name of the element type."""
+    policy: Policy = USUAL_POLICY
+    library_rules: LibraryRules = USUAL_RULES
 
     def __hash__(self) -> int:
         """By a few fields: a plan is found again in microseconds, of which a hash of all tables would take half."""
@@ -113,7 +116,8 @@ class Device:
     def json(self) -> str:
         """The description as text, as `load_device` reads it."""
         elements = {name: _rates_json(own) for name, own in self.elements}
-        return json.dumps({"format": FORMAT, **asdict(self), "elements": elements}, indent=1) + "\n"
+        policy = asdict(self.policy) | {"least_plain_block": dict(self.policy.least_plain_block)}
+        return json.dumps({"format": FORMAT, **asdict(self), "elements": elements, "policy": policy}, indent=1) + "\n"
 
 
 def _rates_json(rates: ElementRates) -> dict[str, Any]:
@@ -238,6 +242,37 @@ def _rates(reader: _Reader, value: Any, name: str) -> ElementRates:
     return ElementRates(**facts)
 
 
+def _blocks(reader: _Reader, value: Any, name: str) -> tuple[tuple[str, Extents], ...]:
+    reader.check(isinstance(value, dict) and value.keys() <= ELEMENTS.keys(), f"{name} has other types than {', '.join(ELEMENTS)}")
+    return tuple((dtype, reader.field(value, dtype, _extents)) for dtype in value)
+
+
+def _extents(reader: _Reader, value: Any, name: str) -> Extents:
+    reader.check(isinstance(value, list) and len(value) == 3, f"{name} is no list of three extents")
+    m, k, n = (_whole(reader, extent, name) for extent in value)
+    return m, k, n
+
+
+def _policy(reader: _Reader, value: Any, name: str) -> Policy:
+    facts: dict[str, Any] = {key: reader.field(value, key, read) for key, read in _POLICY.items()}
+    return Policy(**facts)
+
+
+def _library_rules(reader: _Reader, value: Any, name: str) -> LibraryRules:
+    return LibraryRules(**{own.name: reader.field(value, own.name, _whole) for own in fields(LibraryRules)})
+
+
+_POLICY: dict[str, Callable[[_Reader, Any, str], Any]] = {
+    "least_gain": _share,
+    "least_gain_plain": _share,
+    "least_block": _whole,
+    "least_plain_block": _blocks,
+    "least_timed_block": _whole,
+    "least_timed_inner": _whole,
+    "many_products": _whole,
+    "long_ms": _not_negative,
+    "memory_share": _share,
+}
 _TILE: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "rows": _whole,
     "columns": _whole,
@@ -269,4 +304,6 @@ _DEVICE: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "call": _not_negative,
     "scan": _not_negative,
     "elements": _elements,
+    "policy": _policy,
+    "library_rules": _library_rules,
 }

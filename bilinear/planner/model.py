@@ -13,9 +13,7 @@ from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
 from bilinear.ir.tile import TILES, USUAL
 from bilinear.planner.device import Device, TileRates, at
-
-Extents = tuple[int, int, int]
-"""(m, k, n) of a multiply, in elements."""
+from bilinear.planner.policy import Extents
 
 
 @dataclass(frozen=True)

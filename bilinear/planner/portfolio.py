@@ -1,58 +1,84 @@
-"""The portfolio: which ways are weighed beside the library's multiply."""
+"""The portfolio: which ways are weighed beside the library's multiply. `portfolio.toml` names them, and says why each is there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from bilinear.planner.problem import Problem
-from bilinear.planner.profiles import outline
+from bilinear.planner.profiles import outline, shipped_portfolio
 from bilinear.planner.ways import Way
 
-PLAIN = ("classical", "split_k")
-"""What does the arithmetic of the library's multiply: the product kernel alone, and sums in parts that are computed beside each other."""
-SCHEMES = (
-    ("classical", 1),
-    ("split_k", 6),
-    ("winograd", 4),
-    ("strassen", 3),
-    ("hopcroft_kerr", 2),
-    ("laderman", 2),
-    ("alphatensor_424", 1),
-    ("dps_444", 1),
-)
-"""Schemes that are weighed with a workspace, each to so many levels."""
-MIXED = (
-    ("laderman", "winograd"),
-    ("hopcroft_kerr", "winograd"),
-    ("alphatensor_424", "winograd"),
-    ("winograd", "dps_444"),
-)
-"""Levels of different schemes that are weighed, the outermost first."""
-FASTEST = "winograd"
-"""What runs below levels that save memory."""
-FEWEST = "dps_444"
-"""Two levels in one, of fewer products, that run below those, too."""
-RECURSE = ("winograd_depth_first",)
-"""Depth-first schedules, of few temporaries, for the outer levels."""
-IN_PLACE = ("winograd_in_place", "msmes")
-"""Schedules without a workspace, for the outer levels where the inputs may be written."""
-MOST_PRODUCTS = 2_500
+FILE = Path(__file__).with_name("portfolio.toml")
+Levels = tuple[str, ...]
+"""The algorithm of each level, the outermost first."""
+
+
+@dataclass(frozen=True)
+class Portfolio:
+    """The ways by what they need: `expand` a workspace, `recurse` a C that is overwritten, `in_place` operands that may be written.
+
+    `first`, `last` and `last_in_place` are those of a C in parts (see `borrow`). Ways of more than `most_products` products are left out.
+    `plain` are the algorithms that do the arithmetic of the library's multiply.
+    """
+
+    most_products: int
+    plain: frozenset[str]
+    expand: tuple[Levels, ...]
+    recurse: tuple[Levels, ...]
+    in_place: tuple[Levels, ...]
+    first: tuple[Levels, ...]
+    last: tuple[Levels, ...]
+    last_in_place: tuple[Levels, ...]
+
+    def is_plain(self, levels: Levels) -> bool:
+        """Whether levels do the arithmetic of the library's multiply."""
+        return self.plain.issuperset(levels)
+
+
+@cache
+def portfolio() -> Portfolio:
+    """The portfolio of the shipped file; from the table of profiles, where it holds this file's content."""
+    text = FILE.read_bytes()
+    facts = shipped_portfolio(hashlib.sha256(text).hexdigest()) or parsed(text)
+    levels = {name: tuple(map(levels_of, facts[name])) for name in ("expand", "recurse", "in_place")}
+    borrow = {name: tuple(map(levels_of, facts["borrow"][name])) for name in ("first", "last", "last_in_place")}
+    return Portfolio(facts["most_products"], frozenset(facts["plain"]), **levels, **borrow)
+
+
+def table_entry() -> dict[str, Any]:
+    """What the table of profiles holds of the file."""
+    text = FILE.read_bytes()
+    return {"sha256": hashlib.sha256(text).hexdigest(), "facts": parsed(text)}
+
+
+def parsed(text: bytes) -> dict[str, Any]:
+    """The facts of a portfolio file."""
+    import tomllib  # to import it takes as long as a quarter of a first plan
+
+    return tomllib.loads(text.decode())
+
+
+def levels_of(text: str) -> Levels:
+    """The levels that a text names: `winograd_depth_first winograd*2` has three."""
+    named = (word.partition("*") for word in text.split())
+    return tuple(name for name, _, count in named for _ in range(int(count or 1)))
 
 
 def ways(problem: Problem) -> tuple[Way, ...]:
     """All that is weighed besides the library."""
-    found = [Way((name,) * levels) for name, most in SCHEMES for levels in range(1, most + 1)]
-    found += [Way(levels) for levels in MIXED]
+    own = portfolio()
+    found = [*_ways(own.expand)]
     if not problem.accumulate:
-        found += [Way(levels) for name in RECURSE for levels in (*_above(name), (name, FASTEST, FASTEST, FASTEST))]
+        found += _ways(own.recurse)
     if problem.inputs != "preserve":
-        found += [Way(levels, problem.inputs) for name in IN_PLACE for levels in _above(name)]
-    return tuple(way for way in found if outline(way).products <= MOST_PRODUCTS)
+        found += _ways(own.in_place, problem.inputs)
+    return tuple(way for way in found if outline(way).products <= own.most_products)
 
 
-def _above(name: str) -> Iterator[tuple[str, ...]]:
-    """One or more of three levels of an algorithm, above none or more of the fastest; and one above the one of the fewest products."""
-    for levels in range(1, 4):
-        for outer in range(1, levels + 1):
-            yield (name,) * outer + (FASTEST,) * (levels - outer)
-    yield name, FEWEST
+def _ways(levels: Sequence[Levels], inputs: str = "preserve") -> list[Way]:
+    return [Way(own, inputs) for own in levels]

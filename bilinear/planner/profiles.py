@@ -50,7 +50,7 @@ class Outline:
 @lru_cache(maxsize=256)
 def outline(way: Way) -> Outline:
     """The outline of a way: of the table, or of its schedule where the table does not hold it."""
-    entry = _table().get(_key(way))
+    entry = _outlines().get(_key(way))
     return outline_of(way) if entry is None else _outline(entry)
 
 
@@ -64,10 +64,17 @@ def outline_of(way: Way) -> Outline:
     return Outline(strategies(way), hashes(way.levels), profile, schedule.workspaces, bits)
 
 
-def table_text(ways: Iterable[Way]) -> str:
-    """The table of some ways as it is shipped."""
+def table_text(ways: Iterable[Way], portfolio: Any = None) -> str:
+    """The table of some ways as it is shipped, with the facts of the portfolio and the hash of its file."""
     rows = ",\n".join(f"{json.dumps(_key(way))}: {json.dumps(_entry(outline_of(way)))}" for way in ways)
-    return f'{{"algorithms_sha256": "{algorithms_sha256()}", "outlines": {{\n{rows}\n}}}}\n'
+    head = f'"algorithms_sha256": "{algorithms_sha256()}",\n"portfolio": {json.dumps(portfolio or {})}'
+    return f'{{{head},\n"outlines": {{\n{rows}\n}}}}\n'
+
+
+def shipped_portfolio(sha256: str) -> dict[str, Any] | None:
+    """The facts of the portfolio file that has this hash, from the table; None where the table holds those of another one."""
+    held = _table().get("portfolio")
+    return held["facts"] if isinstance(held, dict) and held.get("sha256") == sha256 else None
 
 
 @cache
@@ -81,13 +88,19 @@ def algorithms_sha256() -> str:
 
 @cache
 def _table() -> dict[str, Any]:
-    """The shipped table; empty where it belongs to other algorithms, or is damaged."""
+    """The shipped table; empty where it is damaged."""
     try:
         table = json.loads(TABLE.read_text(encoding="utf-8"))
-        outlines: dict[str, Any] = table["outlines"] if table["algorithms_sha256"] == algorithms_sha256() else {}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         return {}
-    return outlines
+    return table if isinstance(table, dict) else {}
+
+
+@cache
+def _outlines() -> dict[str, Any]:
+    """The outlines of the shipped table by way; none where it belongs to other algorithms."""
+    found = _table().get("outlines") if _table().get("algorithms_sha256") == algorithms_sha256() else {}
+    return found if isinstance(found, dict) else {}
 
 
 def _key(way: Way) -> str:

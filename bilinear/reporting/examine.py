@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from bilinear.analysis.accuracy import LevelsKept, accuracy_facts, levels_kept
-from bilinear.codegen.program import Program
+from bilinear.codegen.build import Program
 from bilinear.errors import BilinearError
 from bilinear.explain.refused import RefusedError
 from bilinear.frontend import Loaded

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bilinear.analysis.accuracy import LevelAccuracy, LevelsKept
-from bilinear.codegen.program import Program
+from bilinear.codegen.build import Program
 from bilinear.errors import Diagnostic
 from bilinear.frontend import Loaded
 from bilinear.lowering.prepare import Prepared
@@ -111,7 +111,7 @@ def _kernel_lines(program: Program) -> list[KernelLine]:
             lines.append(
                 KernelLine(
                     kernel.name,
-                    built.architecture,
+                    built.target.name,
                     kernel.threads[0] * kernel.threads[1],
                     own.registers if own else None,
                     own.shared_bytes + kernel.shared_bytes if own else None,

@@ -17,7 +17,9 @@ from bilinear.planner.choose import make_plan, pinned_plan
 from bilinear.planner.device import Device, device_named, load_device
 from bilinear.planner.model import is_aligned
 from bilinear.planner.plan import Plan
+from bilinear.planner.policy import USUAL_RULES, LibraryRules
 from bilinear.planner.problem import Problem
+from bilinear.runtime.environment import uses_library
 from bilinear.runtime.safety import has_gaps, is_by_column, lies_evenly, shares_memory
 
 if TYPE_CHECKING:
@@ -83,6 +85,15 @@ def _dtype_name(dtype: Any) -> str:
 def current_device() -> Device | None:
     """The description of the current GPU: what BILINEAR_DEVICE names, else what `bilinear tune` kept, else a shipped one, else None."""
     return _described(os.environ.get("BILINEAR_DEVICE", ""), _index())
+
+
+def library_rules() -> LibraryRules:
+    """By what rules the library's multiply is called on the current GPU: those of its description, and the usual ones without one.
+
+    BILINEAR_USE_LIBRARY asks for the library's multiply whatever is described, so it takes the usual ones.
+    """
+    device = None if uses_library() else current_device()
+    return USUAL_RULES if device is None else device.library_rules
 
 
 def gpu_here() -> tuple[str, int] | None:

@@ -181,7 +181,7 @@ class _Request(NamedTuple):
             return
         problem, recipe, placement = decision.problem, decision.recipe, decision.placement
         if recipe is None:
-            multiply = multiply_of(a, b, out, decision.library) if self.alpha != 0 else None
+            multiply = multiply_of(a, b, out, decision.library, auto.library_rules()) if self.alpha != 0 else None
             known = self.kind.module, problem, Reaches(a, b, out)
             keep_repeat(self.key, CupyRepeat(*known) if multiply is None else LibraryRepeat(*known, multiply))
         elif placement is not None and a.ndim == b.ndim == out.ndim == 2 and self.adds_with(placement):
@@ -220,7 +220,7 @@ class _Request(NamedTuple):
             return np.multiply(alpha, np.matmul(a, b))
         out = xp.empty(problem.shape, problem.dtype) if out is None else out
         is_direct = self.kind.on_gpu and self.alpha != 0 and not touches
-        multiply = multiply_of(a, b, out, library) if is_direct else None
+        multiply = multiply_of(a, b, out, library, auto.library_rules()) if is_direct else None
         is_captured = multiply is None and self.kind.on_gpu and make_executor(self.kind).is_captured()
         if is_captured and is_direct:  # rather than CuPy's own, which may take memory
             multiply = multiply_of(a, b, out, CUBLAS)

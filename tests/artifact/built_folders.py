@@ -13,9 +13,9 @@ import pytest
 from bilinear import frontend
 from bilinear.artifact import write as output
 from bilinear.artifact.check import verify_built
+from bilinear.codegen.build import Program, distinct_kernels
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.names import REMAINDER
-from bilinear.codegen.program import Program, distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, Diagnostic

@@ -20,11 +20,12 @@ from bilinear.artifact import images as built_images
 from bilinear.artifact.check import verify_built
 from bilinear.artifact.findings import BuiltCheck, BuiltRow
 from bilinear.artifact.identities import Case, chance
-from bilinear.artifact.images import integer_size, runs_on, trials_for
+from bilinear.artifact.images import integer_size, trials_for
 from bilinear.artifact.read import BuiltLaunch, BuiltProgram, read_folder
 from bilinear.artifact.run import multiply
-from bilinear.codegen import nvrtc
-from bilinear.codegen.program import no_progress
+from bilinear.codegen.build import no_progress
+from bilinear.codegen.cuda import nvrtc
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.emulator import compile_on_cpu
 from bilinear.errors import Diagnostic
 from bilinear.ir.element import ELEMENTS
@@ -199,17 +200,6 @@ def test_the_numbers_that_a_schedule_forms(
     assert (found.left, found.right, found.result, found.denominator) == wanted
 
 
-@pytest.mark.parametrize(
-    ("architecture", "capability", "wanted"),
-    [
-        ("sm_80", 80, True), ("sm_80", 89, True), ("sm_80", 90, False), ("sm_90", 89, False), ("sm_90a", 90, True), ("sm_90a", 100, False),
-        ("compute_80", 90, True), ("compute_90", 120, True), ("compute_90", 89, False), ("sm_100", 103, True), ("sm_120", 100, False),
-    ],
-)  # fmt: skip
-def test_which_images_run_where(architecture: str, capability: int, wanted: bool) -> None:
-    assert runs_on(architecture, capability) == wanted
-
-
 class HostArray(np.ndarray[Any, Any]):
     """An array that comes back from the device by being copied."""
 
@@ -231,7 +221,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def images_of(program: BuiltProgram, *architectures: str) -> BuiltProgram:
     def renewed(launch: BuiltLaunch) -> BuiltLaunch:
-        return replace(launch, kernel=replace(launch.kernel, images=tuple((name, Path(name)) for name in architectures)))
+        return replace(launch, kernel=replace(launch.kernel, images=tuple((CudaTarget(name), Path(name)) for name in architectures)))
 
     return replace(program, launches=tuple(map(renewed, program.launches)), remainder=tuple(map(renewed, program.remainder)))
 
@@ -244,7 +234,7 @@ def test_the_images_are_tested_with_as_many_trials_as_the_range_asks_for(
 ) -> None:
     folder = read_folder(written(tmp_path / "built", name, monkeypatch, dtypes=("float32",)))
     program = images_of(folder.programs[0], "sm_80", "sm_90")
-    monkeypatch.setattr(built_images, "OnDevice", lambda dtype, architecture: InItsOwnType(program))
+    monkeypatch.setattr(built_images, "OnDevice", lambda dtype, target: InItsOwnType(program))
     other, row = built_images.check_images(folder, program, 1, no_progress)
     assert isinstance(other, BuiltRow) and isinstance(row, BuiltRow)
     assert (other.where, other.verdict, other.reason) == ("GPU, sm_80", "skipped", "this device is sm_90")
@@ -258,7 +248,7 @@ def test_the_images_are_tested_with_as_many_trials_as_the_range_asks_for(
     assert isinstance(row, BuiltRow) and row.verdict == "wrong" and isinstance(found, Diagnostic)
     assert found.code == "E623" and found.message.startswith({"msmes": "A is not what it was", "strassen": "C is not"}[name])
 
-    monkeypatch.setattr(built_images, "OnDevice", lambda dtype, architecture: None)
+    monkeypatch.setattr(built_images, "OnDevice", lambda dtype, target: None)
     row, found = built_images.check_images(folder, program, 1, no_progress)
     assert isinstance(found, Diagnostic) and found.code == "E624" and found.message.startswith("the sm_90 images fail: AttributeError")
 
@@ -304,7 +294,7 @@ def test_a_wrong_image_of_a_right_source_is_found_on_a_gpu(tmp_path: Path) -> No
     kernel = kernels(manifest)[name]
     wrong = (folder / kernel["source"]).read_text().replace("Real(-1) }", "Real(1) }", 1)
     for architecture, image in kernel["images"].items():
-        content = nvrtc.build(wrong, name, architecture).image
+        content = nvrtc.build(wrong, name, CudaTarget(architecture)).image
         (folder / image["path"]).write_bytes(content)
         image["sha256"] = hashlib.sha256(content).hexdigest()
     (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -19,6 +19,7 @@ from bilinear.errors import BilinearError, StageError
 from bilinear.planner import choose
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device import load_device
+from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
 from bilinear.runtime import auto, decide
@@ -34,7 +35,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     decide._decisions.clear()
     yield pretend(monkeypatch)
     decide._decisions.clear()
-    for cached in (cuda_executor._scan, cuda_executor._scanner):
+    for cached in (cuda_executor._scan, cuda_executor._looking):
         cached.cache_clear()
 
 
@@ -336,8 +337,7 @@ def test_vectors_and_empty_results_are_captured(gpu: Gpu) -> None:
 
 def test_auto_is_what_can_be_captured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan that needs memory of the pool gives way to the library's multiply, here one that cannot be captured either; and runs again."""
-    h200, slow = load_device("h200"), ((1.0, 1e-9),)
-    monkeypatch.setattr(choose, "LEAST_BLOCK", 4)
+    h200, slow = replace(load_device("h200"), policy=Policy(least_block=4)), ((1.0, 1e-9),)
     monkeypatch.setattr(choose, "ways", lambda problem: (Way(("winograd",)),))
     monkeypatch.setattr(auto, "_described", lambda named, index: h200.with_rates("float64", replace(h200.rates("float64"), library=slow)))
     for cached in (make_plan, auto._chosen, auto._logged):
@@ -360,9 +360,8 @@ def test_auto_is_what_can_be_captured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch)
 
 def test_plans_and_the_model_decide_as_before(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same call on another device, and beside a plan, is another decision."""
-    h200, slow = load_device("h200"), ((1.0, 1e-9),)
+    h200, slow = replace(load_device("h200"), policy=Policy(least_block=4)), ((1.0, 1e-9),)
     slow_library = h200.with_rates("float64", replace(h200.rates("float64"), library=slow))
-    monkeypatch.setattr(choose, "LEAST_BLOCK", 4)
     make_plan.cache_clear()
     try:
         (x, y, _), (a, b, c) = operands(6, EVEN)

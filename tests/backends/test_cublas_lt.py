@@ -20,16 +20,18 @@ from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
 from bilinear.backends import cublas_lt
-from bilinear.backends.cublas import DEEP, DOTS, FEW, LONG, MEDIUM_SUM, MOST_EVEN, SHORT_SUM, SOME, WIDE, suits_lt
+from bilinear.backends.cublas import suits_lt
 from bilinear.backends.gemm import Gemm
 from bilinear.errors import BilinearError
 from bilinear.planner.choose import timed_plan
 from bilinear.planner.device import load_device
 from bilinear.planner.kept_plans import keep_plan
 from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate
+from bilinear.planner.policy import LibraryRules
 from bilinear.planner.problem import Problem
 from bilinear.runtime import auto, repeat
 
+RULES = LibraryRules()
 REFUSED = 15
 """`CUBLAS_STATUS_NOT_SUPPORTED`."""
 KERNEL = b"kernel"
@@ -146,23 +148,53 @@ def test_short_sums_of_float32_are_its_own(orders: Any, gpu: Gpu) -> None:
     assert not gpu.by_cublas and gpu.lt.made == 5
 
 
+def suits(m: int, k: int, n: int, dtype: str = "float64", rules: LibraryRules = RULES) -> bool:
+    return suits_lt(Gemm(True, (0, 0), (n, m, k), (n, k, n)), np.dtype(dtype), rules)
+
+
 def test_which_problems_suit() -> None:
     """Of doubles those with rows that begin at odd multiples of 8 bytes, of medium sums; few columns and many rows; wide; and long dots."""
-
-    def suits(m: int, k: int, n: int, dtype: str = "float64") -> bool:
-        return suits_lt(Gemm(True, (0, 0), (n, m, k), (n, k, n)), np.dtype(dtype))
-
-    assert suits(9000, SHORT_SUM, 2, "float32") and suits(1, 1, 1, "float32") and not suits(9000, SHORT_SUM + 1, 2, "float32")
+    short, medium, even, deep, wide, long, few = 256, 512, 2_000_000, 2_000, 7_000, 10_000, 4
+    assert suits(9000, short, 2, "float32") and suits(1, 1, 1, "float32") and not suits(9000, short + 1, 2, "float32")
     assert suits(401, 333, 5003, "float32") and suits(401, 332, 5002, "float32") and not suits(401, 332, 5004, "float32")
     assert suits(13649, 419, 47, "float32") and not suits(139, 364, 195, "float32") and not suits(5003, 513, 5003, "float32")
-    assert suits(1000, SHORT_SUM, MOST_EVEN // 1000, "float32") and not suits(1001, SHORT_SUM, MOST_EVEN // 1000, "float32")
-    assert suits(1001, SHORT_SUM, MOST_EVEN // 1000 + 1, "float32")
-    assert all(suits(m, DEEP, WIDE) for m in SOME) and not suits(16, DEEP, WIDE, "float32")
-    assert not any((suits(SOME[0] - 1, DEEP, WIDE), suits(SOME[-1] + 1, DEEP, WIDE), suits(16, DEEP - 2, WIDE), suits(16, DEEP, WIDE - 2)))
-    assert suits(17844, 21, 7000) and suits(363, 363, 363) and suits(128, MEDIUM_SUM, 129) and not suits(17844, 20, 7000)
-    assert not suits(128, MEDIUM_SUM + 1, 129) and not suits(127, 21, 4000) and not suits(4000, 21, 127)
-    assert suits(LONG + 1, 2, FEW) and not suits(LONG, 2, FEW) and not suits(LONG + 1, 2, FEW + 2) and not suits(FEW, 2, 2 * LONG)
-    assert suits(1, DOTS[0], 1) and suits(1, DOTS[-1], 1) and not suits(1, DOTS[0] - 1, 1) and not suits(8, 8, 8)
+    assert suits(1000, short, even // 1000, "float32") and not suits(1001, short, even // 1000, "float32")
+    assert suits(1001, short, even // 1000 + 1, "float32")
+    assert all(suits(m, deep, wide) for m in range(8, 33)) and not suits(16, deep, wide, "float32")
+    assert not any((suits(7, deep, wide), suits(33, deep, wide), suits(16, deep - 2, wide), suits(16, deep, wide - 2)))
+    assert suits(17844, 21, 7000) and suits(363, 363, 363) and suits(128, medium, 129) and not suits(17844, 20, 7000)
+    assert not suits(128, medium + 1, 129) and not suits(127, 21, 4000) and not suits(4000, 21, 127)
+    assert suits(long + 1, 2, few) and not suits(long, 2, few) and not suits(long + 1, 2, few + 2) and not suits(few, 2, 2 * long)
+    assert suits(1, 1024, 1) and suits(1, 2**15 - 1, 1) and not suits(1, 1023, 1) and not suits(1, 2**15, 1) and not suits(8, 8, 8)
+
+
+def test_the_rules_are_those_of_the_device() -> None:
+    """What suits moves with each rule of a description."""
+    for shape, dtype, rules in (
+        ((9000, 300, 2), "float32", replace(RULES, short_sum=300)), ((1001, 256, 2000), "float32", replace(RULES, most_even=3 * 10**6)),
+        ((139, 364, 195), "float32", replace(RULES, many_results=1)), ((127, 21, 4001), "float64", replace(RULES, many=127)),
+        ((128, 513, 129), "float64", replace(RULES, medium_sum=513)), ((9000, 2, 4), "float64", replace(RULES, long=8999)),
+        ((10001, 2, 6), "float64", replace(RULES, few=6)), ((7, 2000, 7000), "float64", replace(RULES, some_least=7)),
+        ((33, 2000, 7000), "float64", replace(RULES, some_most=33)), ((16, 2000, 6000), "float64", replace(RULES, wide=6000)),
+        ((16, 1000, 7000), "float64", replace(RULES, deep=1000)), ((1, 1000, 1), "float64", replace(RULES, dot_least=1000)),
+        ((1, 40000, 1), "float64", replace(RULES, dot_most=40000)),
+    ):  # fmt: skip
+        assert suits(*shape, dtype, rules) and not suits(*shape, dtype)
+
+
+@needs_emulator
+def test_a_call_goes_by_the_rules_of_its_device(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Floats of 300 terms are cuBLAS's, unless the description has other rules; BILINEAR_USE_LIBRARY asks no description."""
+    here = replace(load_device("h200"), library_rules=replace(RULES, short_sum=300))
+    for described, is_lt, is_set in ((None, False, False), (here, True, False), (here, False, True)):
+        monkeypatch.setattr(auto, "_described", lambda named, index, found=described: found)
+        monkeypatch.setattr(repeat, "_repeats", {})
+        monkeypatch.setenv("BILINEAR_USE_LIBRARY", "1" if is_set else "")
+        gpu.by_cublas.clear()
+        gpu.lt.asked.clear()
+        _, (a, b, c) = operands(1, k=300)
+        bilinear.matmul(a, b, c, levels=0)
+        assert bool(gpu.lt.asked) == is_lt and bool(gpu.by_cublas) != is_lt
 
 
 @needs_emulator
@@ -205,8 +237,8 @@ def test_while_a_stream_is_captured_all_goes_to_it_or_is_refused(gpu: Gpu) -> No
             check(*operands(seed, "float64"), 2, -1)
         assert len(gpu.lt.asked) == 2 and gpu.lt.workspaces == [None, None]
         gpu.lt.finds = 0
-        whole, (a, b, c) = operands(3, k=SHORT_SUM + 1)
-        sparse = Array(np.zeros((10, 2 * SHORT_SUM + 2), np.float32)[::2, ::2])
+        whole, (a, b, c) = operands(3, k=RULES.short_sum + 1)
+        sparse = Array(np.zeros((10, 2 * RULES.short_sum + 2), np.float32)[::2, ::2])
         for left in (a, sparse):  # cuBLAS's layouts, and others, which are left to `cupy.matmul`
             for _ in range(2):
                 with pytest.raises(BilinearError, match="E536"):
@@ -230,7 +262,7 @@ def test_a_dot_that_is_left_to_cupy_is_captured_by_it(gpu: Gpu) -> None:
 @needs_emulator
 def test_all_else_goes_to_cublas(gpu: Gpu) -> None:
     check(*operands(1, "float64"))
-    check(*operands(1, k=SHORT_SUM + 1))
+    check(*operands(1, k=RULES.short_sum + 1))
     assert len(gpu.by_cublas) == 2 and not gpu.lt.made
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from bilinear.backends.bound_launches import grid_blocks, launch_arguments, launch_values
 from bilinear.backends.executor import ready_on_views
+from bilinear.codegen.build import distinct_kernels
 from bilinear.codegen.lower import schedule_to_launches
-from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, Order, compile_on_cpu
 from bilinear.ir.element import ELEMENTS, Element

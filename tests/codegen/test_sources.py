@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bilinear.codegen import nvrtc
+from bilinear.codegen.build import build_program, distinct_kernels
 from bilinear.codegen.cache import Cache
+from bilinear.codegen.cuda import nvrtc
+from bilinear.codegen.cuda.target import CudaTarget, targets_of
 from bilinear.codegen.lower import schedule_to_launches
-from bilinear.codegen.program import build_program, distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.driver import ARCHITECTURES
 from bilinear.frontend import load
@@ -71,11 +72,11 @@ def test_every_kernel_is_built_for_every_architecture(name: str, inputs: str, le
     loaded = load(name)
     schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
     for dtype in ELEMENTS:
-        program = build_program(schedule, dtype, ARCHITECTURES)
+        program = build_program(schedule, ELEMENTS[dtype], targets_of(ARCHITECTURES))
         for images in program.built:
-            assert [built.kind for built in images] == ["cubin" if a.startswith("sm") else "ptx" for a in ARCHITECTURES]
+            assert [built.target.kind for built in images] == ["cubin" if a.startswith("sm") else "ptx" for a in ARCHITECTURES]
             for built in images:
-                assert built.image.startswith(b"\x7fELF" if built.kind == "cubin" else b"//")
+                assert built.image.startswith(b"\x7fELF" if built.target.kind == "cubin" else b"//")
                 for own in built.resources:
                     assert own.spill_stores + own.spill_loads <= 512, f"{own.name} spills"  # a destination's addresses, after the loop
 
@@ -85,7 +86,7 @@ def test_every_kernel_is_built_for_every_architecture(name: str, inputs: str, le
 def test_every_tile_stays_in_registers(dtype: str, tile: str) -> None:
     loaded = load("strassen")
     schedule = prepare(loaded.scheme, loaded.schedule, 1, "preserve").schedule
-    for images in build_program(schedule, dtype, ["sm_90"], tile=tile).built:
+    for images in build_program(schedule, ELEMENTS[dtype], [CudaTarget("sm_90")], tile).built:
         assert all(own.spill_stores + own.spill_loads <= 512 for built in images for own in built.resources)
 
 
@@ -95,7 +96,7 @@ def test_three_levels_in_one_pass_stay_in_registers(tmp_path: Path) -> None:
     linear = [kernel for kernel in distinct_kernels(launches) if isinstance(kernel, LinearKernel)]
     assert len(linear) == 2
     for kernel in linear:
-        (own,) = nvrtc.build(render(kernel), kernel.name, "sm_90", cache=Cache(tmp_path)).resources
+        (own,) = nvrtc.build(render(kernel), kernel.name, CudaTarget("sm_90"), cache=Cache(tmp_path)).resources
         assert own.spill_stores <= 64  # of two thousand bytes that it writes
 
 
@@ -103,11 +104,11 @@ def test_three_levels_in_one_pass_stay_in_registers(tmp_path: Path) -> None:
 def test_resources_are_reported_for_cubins(tmp_path: Path) -> None:
     (kernel,) = distinct_kernels(schedule_to_launches(plain().schedule, FLOAT32))
     assert isinstance(kernel, ProductKernel)
-    built = nvrtc.build(render(kernel), kernel.name, "sm_90", cache=Cache(tmp_path))
+    built = nvrtc.build(render(kernel), kernel.name, CudaTarget("sm_90"), cache=Cache(tmp_path))
     (own,) = built.resources
     assert own.name == kernel.name
     assert 64 < own.registers <= 255
     assert own.shared_bytes == 0
     assert kernel.shared_bytes == kernel.tile.stages * kernel.tile.k * (kernel.tile.m + 4 + kernel.tile.n) * 4
     assert not built.cached
-    assert nvrtc.build(render(kernel), kernel.name, "sm_90", cache=Cache(tmp_path)).cached
+    assert nvrtc.build(render(kernel), kernel.name, CudaTarget("sm_90"), cache=Cache(tmp_path)).cached

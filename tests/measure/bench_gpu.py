@@ -17,12 +17,13 @@ from bilinear.measure import timing as bench_timing
 from bilinear.planner import choose
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device import load_device
+from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
 from bilinear.runtime import auto, decide, matmul
 from bilinear.runtime.arrays import Kind
 
-H200 = load_device("h200")
+H200 = replace(load_device("h200"), policy=Policy(least_block=32))
 SLOW = ((1.0, 0.001),)
 SLOW_LIBRARY = replace(H200, elements=tuple((dtype, replace(rates, library=SLOW)) for dtype, rates in H200.elements))
 """A device on which every fast scheme is predicted to win."""
@@ -127,7 +128,6 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     told |= {"driver_version": "580.1", "clocks.max.sm": "1980 MHz", "power.limit": "700 W"}
     monkeypatch.setattr(bench_machine, "_query", lambda names: ["echo", ", ".join(told[name] for name in names)])
     monkeypatch.setattr(bench_tasks, "WORTH_A_POOL", 10**9)
-    monkeypatch.setattr(choose, "LEAST_BLOCK", 32)
     monkeypatch.setattr(choose, "ways", few_ways)
     monkeypatch.delenv("BILINEAR_USE_LIBRARY", raising=False)
     for cached in (make_plan, auto._chosen, auto._logged, auto._identity, bench_timing._holder):

@@ -19,6 +19,7 @@ import pytest
 from measure.bench_gpu import SLOW_LIBRARY, Gpu, Timed, pretend
 
 import bilinear
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError
 from bilinear.ir.measurement import Benchmark, LeftOut, Load, Measurement
 from bilinear.ir.schedule import Schedule
@@ -493,13 +494,13 @@ def test_what_is_found_is_saved_every_few_seconds(gpu: Gpu, tmp_path: Path, monk
 )
 def test_what_is_built_ahead_is_what_runs(levels: tuple[str, ...], dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[tuple[Schedule, str]] = []
-    monkeypatch.setattr(bench_tasks, "build_program", lambda schedule, dtype, architectures, tile: built.append((schedule, tile)))
+    monkeypatch.setattr(bench_tasks, "build_program", lambda schedule, element, targets, tile: built.append((schedule, tile)))
     inputs = "restore" if "msmes" in levels else "preserve"
     choice = bilinear.plan(2048, 2048, 2048, dtype, device="h200", inputs=inputs, levels=levels)
     assert TILES[dtype][choice.chosen.tile].instruction == MMA_FLOAT64
     recipe = chosen_recipe(choice)
     assert recipe is not None
-    bench_tasks._build((levels, inputs, dtype, choice.chosen.tile), "sm_90")
+    bench_tasks._build((levels, inputs, dtype, choice.chosen.tile), CudaTarget("sm_90"))
     runs = fitted_placement(recipe, (2049, 2048, 2048), np.dtype(dtype))
     assert (runs.schedule, runs.tile) in built
     strips = {(plain().schedule, strip.tile(dtype, runs.tile)) for strip in runs.strips}
@@ -598,7 +599,7 @@ def test_kernels_are_built_ahead_each_once(gpu: Gpu, monkeypatch: pytest.MonkeyP
             assert cancel_futures
 
         def map(self, build: Any, ways: list[tuple[Any, ...]]) -> list[None]:
-            built.extend((*way, build.keywords["architecture"]) for way in ways)
+            built.extend((*way, build.keywords["target"].name) for way in ways)
             return [None] * len(ways)
 
     monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", Pool)

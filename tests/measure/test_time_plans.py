@@ -32,11 +32,12 @@ from bilinear.planner.device import Device, load_device
 from bilinear.planner.kept_plans import keep_plan, kept_at, kept_description
 from bilinear.planner.plan import LIBRARIES, Candidate, Panel, Plan
 from bilinear.planner.plan_files import FORMAT, load_plan, plan_from_json, plan_json
+from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.runtime import auto, decide
 
 PROBLEM = Problem(4096, 4096, 4096)
-HERE = replace(load_device("h200"), name="a pretended GPU")
+HERE = replace(load_device("h200"), name="a pretended GPU", policy=Policy(least_timed_block=32))
 LEVELS = [(name,) * levels for name in ("winograd", "strassen", "laderman", "hopcroft_kerr") for levels in (1, 2)]
 WAYS = [(levels, tile) for levels in (*LEVELS, *(("split_k",) * most for most in range(1, 12))) for tile in TILES["float64"]]
 Way = tuple[tuple[str, ...], str]
@@ -229,7 +230,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Gpu]:
     monkeypatch.delenv("BILINEAR_DEVICE", raising=False)
     found = pretend(monkeypatch)
     found.library_ms, found.launch_ms = 60.0, 10.0
-    monkeypatch.setattr(choose, "LEAST_TIMED_BLOCK", 32)
     monkeypatch.setattr(auto, "current_device", lambda: HERE)
     forget()
     yield found

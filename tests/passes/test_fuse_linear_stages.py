@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Target
+from bilinear.ir.thread import CUDA_THREAD
 from bilinear.lowering.prepare import runnable
-from bilinear.passes import fuse_linear_stages as fusing
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.nest_levels import nest_levels
 from bilinear.passes.scheme_to_schedule import scheme_to_schedule
@@ -53,16 +54,14 @@ def test_three_levels_take_one_pass_over_memory_and_no_addition_more() -> None:
         (4, [[(32, 4, 4)], [(56, 4, 4)], [(98, 4, 4)], [(49, 7, 4)], [(28, 7, 4)], [(16, 7, 4)]]),
     ],
 )
-def test_a_run_is_cut_where_the_passes_move_least(most: int, wanted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fusing, "MOST_LIVE", most)
-    fused = fuse_linear_stages(nested("winograd", 3))
+def test_a_run_is_cut_where_the_passes_move_least(most: int, wanted: Any) -> None:
+    fused = fuse_linear_stages(nested("winograd", 3), replace(CUDA_THREAD, most_live=most))
     assert sizes(fused) == wanted
     assert computes(runnable(fused), trials=1)
 
 
-def test_a_part_of_too_much_work_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fusing, "MOST_WORK", 99)
-    fused = sizes(fuse_linear_stages(nested("winograd", 2)))
+def test_a_part_of_too_much_work_is_cut() -> None:
+    fused = sizes(fuse_linear_stages(nested("winograd", 2), replace(CUDA_THREAD, most_work=99)))
     assert fused == [[(8, 4, 4)], [(14, 4, 4)], [(7, 7, 4)], [(4, 7, 4)]]
 
 

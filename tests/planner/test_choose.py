@@ -16,27 +16,18 @@ from bilinear.errors import BilinearError
 from bilinear.ir.tile import MMA_FLOAT64, TILES
 from bilinear.lowering.place import place_schedule
 from bilinear.planner.borrow import Borrowing
-from bilinear.planner.choose import (
-    LEAST_BLOCK,
-    LEAST_GAIN,
-    LEAST_GAIN_PLAIN,
-    LEAST_INNER,
-    LEAST_TIMED_BLOCK,
-    _Weighing,
-    contenders,
-    make_plan,
-    timed_plan,
-)
+from bilinear.planner.choose import _Weighing, contenders, make_plan, timed_plan
 from bilinear.planner.device import load_device
 from bilinear.planner.model import predict
 from bilinear.planner.plan import LIBRARY, Candidate, pareto_front
 from bilinear.planner.plan_files import plan_from_json, plan_json
-from bilinear.planner.portfolio import PLAIN, ways
+from bilinear.planner.portfolio import portfolio, ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way, lowered
 from bilinear.reporting.plans import pareto_table, plan_table
 
 H200 = load_device("h200")
+POLICY = H200.policy
 LARGE = Problem(16384, 16384, 16384)
 
 
@@ -57,7 +48,7 @@ def test_whatever_is_chosen_gains_more_than_the_margin(problem: Problem) -> None
     choice = make_plan(problem, H200)
     library = next(c for c in choice.candidates if c.is_library)
     assert library.ms is not None and choice.chosen.ms is not None
-    assert choice.is_library or choice.chosen.ms < (1 - LEAST_GAIN) * library.ms
+    assert choice.is_library or choice.chosen.ms < (1 - POLICY.least_gain) * library.ms
     fastest = min(c.ms for c in choice.candidates if c.ms is not None and "needs" not in c.why)
     assert choice.is_library or choice.chosen.ms == fastest
 
@@ -79,11 +70,11 @@ def test_the_kernel_alone_must_gain_more() -> None:
             library = next(c for c in explained.candidates if c.is_library)
             gains = {c.name: 1 - (c.ms or 0) / (library.ms or 1) for c in explained.candidates if c.ms}
             chosen, alone = explained.chosen, gains["classical, 1 level"]
-            assert chosen.levels != ("classical",) or alone > LEAST_GAIN_PLAIN
-            assert chosen.is_library or gains[chosen.name] > LEAST_GAIN
+            assert chosen.levels != ("classical",) or alone > POLICY.least_gain_plain
+            assert chosen.is_library or gains[chosen.name] > POLICY.least_gain
             assert make_plan(Problem(size, size, size, dtype), H200).chosen.name == chosen.name, "however much is computed"
             found["alone"] += chosen.levels == ("classical",)
-            found["beside"] += chosen.levels != ("classical",) and alone > LEAST_GAIN
+            found["beside"] += chosen.levels != ("classical",) and alone > POLICY.least_gain
     assert all(found.values()), found
 
 
@@ -95,7 +86,7 @@ def test_a_plain_product_of_small_blocks_is_weighed_where_its_rows_are_even() ->
     others += [replace(problem, lies_evenly=False), replace(problem, dtype="float64")]
     assert all(make_plan(other, H200).is_library for other in others)
     explained = make_plan(problem, H200, explain=True)
-    assert all("too small" in c.why for c in explained.candidates if c.levels and not set(c.levels) <= set(PLAIN))
+    assert all("too small" in c.why for c in explained.candidates if c.levels and not portfolio().is_plain(c.levels))
 
 
 @pytest.mark.parametrize(("shape", "levels"), [((32, 4096, 4096), 2), ((256, 8192, 512), 3), ((4096, 64, 4096), 0)])
@@ -423,15 +414,15 @@ def test_contenders_keep_the_accuracy() -> None:
 
 def test_contenders_have_smaller_blocks_than_are_trusted() -> None:
     """Fast ones down to the least block that is timed, plain ones in any size but for the inner one."""
-    size = 4 * LEAST_TIMED_BLOCK
-    assert size // 2 < LEAST_BLOCK
+    size = 4 * POLICY.least_timed_block
+    assert size // 2 < POLICY.least_block
     levels = {c.levels for c in contenders(Problem(size, size, size), H200)}
     assert ("winograd",) * 2 in levels and ("winograd",) * 3 not in levels
     weighed = make_plan(Problem(size, size, size), H200, explain=True).candidates
     assert next(c for c in weighed if c.levels == ("winograd",) * 2).why.endswith("are too small")
-    thin = {c.levels for c in contenders(Problem(3, 8 * LEAST_INNER, 5), H200)}
+    thin = {c.levels for c in contenders(Problem(3, 8 * POLICY.least_timed_inner, 5), H200)}
     assert thin == {("classical",), *(("split_k",) * most for most in (1, 2, 3))}
-    assert not contenders(Problem(64, LEAST_INNER - 1, 64), H200)
+    assert not contenders(Problem(64, POLICY.least_timed_inner - 1, 64), H200)
 
 
 def test_a_timed_choice_names_what_runs_and_comes_back_from_files() -> None:

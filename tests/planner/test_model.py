@@ -39,6 +39,7 @@ from bilinear.planner.model import (
 H200 = load_device("h200")
 ELEMENT_RATES = json.loads(H200.json())["elements"]
 RATES = ELEMENT_RATES["float32"]
+POLICY = json.loads(H200.json())["policy"]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +200,7 @@ def with_float32(rates: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "x"}, "its format is not 'bilinear-device/4'"),
+        ({"format": "x"}, "its format is not 'bilinear-device/5'"),
         ({"processors": 0}, "processors is no number between 0 and 1e+18"),
         ({"processors": 1.5}, "processors is no whole number"),
         ({"bandwidth": "fast"}, "bandwidth is no number between 0 and 1e+18"),
@@ -219,6 +220,13 @@ def with_float32(rates: Any) -> dict[str, Any]:
         (with_float32({**RATES, "tiles": {name: {**own, "lone": 2} for name, own in RATES["tiles"].items()}}), "lone is above 1"),
         (with_float32(3), "an object is missing"),
         ({"name": ""}, "name is no short text"),
+        ({"policy": {}}, "least_gain is missing"),
+        ({"policy": {**POLICY, "least_gain": 1.5}}, "least_gain is above 1"),
+        ({"policy": {**POLICY, "least_block": 0.5}}, "least_block is no whole number"),
+        ({"policy": {**POLICY, "least_plain_block": {"int8": [1, 1, 1]}}}, "least_plain_block has other types than float64, float32"),
+        ({"policy": {**POLICY, "least_plain_block": {"float32": [1, 1]}}}, "float32 is no list of three extents"),
+        ({"library_rules": 3}, "an object is missing"),
+        ({"library_rules": {"short_sum": 1}}, "medium_sum is missing"),
     ],
 )
 def test_a_malformed_description_is_refused(change: dict[str, Any], message: str) -> None:

@@ -16,7 +16,7 @@ from bilinear.ir.schedule import ProductStage
 from bilinear.lowering.layout import lifetimes
 from bilinear.lowering.place import place_schedule
 from bilinear.planner import profiles
-from bilinear.planner.portfolio import ways
+from bilinear.planner.portfolio import table_entry, ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way, lowered
 
@@ -29,6 +29,7 @@ def _fresh() -> Iterator[None]:
     """Other tests plan with the table as it is shipped."""
     yield
     profiles._table.cache_clear()
+    profiles._outlines.cache_clear()
     profiles.outline.cache_clear()
 
 
@@ -36,12 +37,13 @@ def with_table(monkeypatch: pytest.MonkeyPatch, path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     monkeypatch.setattr(profiles, "TABLE", path)
     profiles._table.cache_clear()
+    profiles._outlines.cache_clear()
     profiles.outline.cache_clear()
 
 
 def test_the_table_is_what_the_schedules_are(update_golden: bool) -> None:
     """Of everything that is weighed; `--update-golden` writes it anew after a change of the algorithms, the passes or the counts."""
-    text = profiles.table_text(ALL)
+    text = profiles.table_text(ALL, table_entry())
     if update_golden:
         profiles.TABLE.write_text(text, encoding="utf-8")
         return
@@ -83,6 +85,7 @@ def test_a_table_of_other_algorithms_is_not_used(tmp_path: Path, monkeypatch: py
 def test_a_table_that_is_missing_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profiles, "TABLE", tmp_path / "none.json")
     profiles._table.cache_clear()
+    profiles._outlines.cache_clear()
     profiles.outline.cache_clear()
     assert profiles.outline(ONE).products == 7
 

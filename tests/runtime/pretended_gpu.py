@@ -20,6 +20,8 @@ from runtime.blas import gemm
 
 from bilinear.backends import cublas as library
 from bilinear.backends import cublas_lt, cuda_executor
+from bilinear.codegen import build as building
+from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu
 from bilinear.ir.kernel import ProductKernel
@@ -158,8 +160,8 @@ class Gpu:
         values = [READERS.get(kind, ctypes.c_int64).from_address(place).value for kind, place in zip(types, places, strict=True)]
         module.launch(name, grid, block, values, shared_bytes=shared)
 
-    def function(self, kernel: Any, architecture: str) -> Any:
-        """In place of a build by NVRTC."""
+    def function(self, kernel: Any, built: Built) -> Any:
+        """In place of an image that is loaded."""
         module, types = compiled(kernel)
         handle = len(self.functions) + 1
         self.functions[handle] = module, kernel, types
@@ -249,6 +251,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(auto, "_described", lambda named, index: None)
     monkeypatch.setattr(auto, "_identity", lambda index: ("a pretended GPU", 13000))
     monkeypatch.delenv("CUPY_TF32", raising=False)
+    monkeypatch.setattr(building, "build", lambda source, name, target: Built(target, b"", (), "", cached=False))
     monkeypatch.setattr(cuda_executor, "_function", gpu.function)
     for kept in ("_functions", "_bounds"):
         monkeypatch.setattr(cuda_executor, kept, {})
@@ -256,7 +259,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(library, "_handles", library._Handles())
     monkeypatch.setattr(cuda_executor, "_thread", threading.local())
     monkeypatch.setattr(cuda_executor, "_idle_flags", [])
-    for cached in (cuda_executor._scan, cuda_executor._scanner):
+    for cached in (cuda_executor._scan, cuda_executor._looking):
         cached.cache_clear()
     return gpu
 

@@ -17,16 +17,18 @@ import bilinear
 from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import BilinearError
 from bilinear.ir.tile import LARGE, TILES, USUAL
-from bilinear.planner import choose, portfolio
+from bilinear.planner import portfolio
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device import Device, load_device
 from bilinear.planner.plan import Plan
+from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import hashes
 from bilinear.runtime import auto, decide, matmul
 from bilinear.runtime.arrays import Kind
 
-H200 = load_device("h200")
+H200 = replace(load_device("h200"), policy=Policy(least_block=128))
+"""Blocks of 128 are weighed here, so that the tests need no large matrices."""
 SLOW = ((1.0, 0.001),)
 SLOW_LIBRARY = replace(H200, elements=tuple((dtype, replace(rates, library=SLOW)) for dtype, rates in H200.elements))
 """A device on which every fast scheme wins, at any size at which it is weighed."""
@@ -46,11 +48,11 @@ class Counting(NumpyExecutor):
 
 
 @pytest.fixture(autouse=True)
-def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Blocks of 128 are weighed here, so that the tests need no large matrices."""
-    monkeypatch.setattr(choose, "LEAST_BLOCK", 128)
-    fast = tuple(way for way in portfolio.SCHEMES if way[0] != "classical")
-    monkeypatch.setattr(portfolio, "SCHEMES", fast)
+def _fast_schemes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing but fast schemes is weighed."""
+    own = portfolio.portfolio()
+    fast = replace(own, expand=tuple(levels for levels in own.expand if levels != ("classical",)))
+    monkeypatch.setattr(portfolio, "portfolio", lambda: fast)
     make_plan.cache_clear()
     decide._decisions.clear()
     yield

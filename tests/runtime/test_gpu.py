@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 import bilinear
-from bilinear.backends.cublas import SHORT_SUM, multiply_of, suits_lt
+from bilinear.backends.cublas import multiply_of, suits_lt
 from bilinear.backends.cublas_lt import launch_of
 from bilinear.backends.gemm import gemm_of
 from bilinear.errors import BilinearError
 from bilinear.ir.tile import LARGE, TILES, USUAL
 from bilinear.planner.plan import Panel
+from bilinear.planner.policy import LibraryRules
 from bilinear.planner.ways import hashes
 
 pytestmark = pytest.mark.gpu
@@ -333,7 +334,7 @@ def test_the_librarys_multiply_is_exact_in_every_layout(shape: tuple[int, int, i
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("inner", [SHORT_SUM, 512])
+@pytest.mark.parametrize("inner", [LibraryRules().short_sum, 512])
 def test_the_librarys_multiply_is_as_precise_as_its_type(inner: int, dtype: str) -> None:
     """Products of numbers of 24 bits are wrong in TF32, which has 11."""
     x = np.random.default_rng(5).standard_normal((512, inner)).astype(dtype)
@@ -343,7 +344,7 @@ def test_the_librarys_multiply_is_as_precise_as_its_type(inner: int, dtype: str)
     assert error < 64 * np.finfo(dtype).eps
 
 
-FLOATS = [(1, 1, 1), (18153, 46, 2), (2, 17, 9999), (513, SHORT_SUM, 511), (25, 249, 43)]
+FLOATS = [(1, 1, 1), (18153, 46, 2), (2, 17, 9999), (513, LibraryRules().short_sum, 511), (25, 249, 43)]
 DOUBLES = [(17844, 21, 700), (363, 363, 363), (13622, 10, 4), (1, 6164, 1), (1, 2**15 - 1, 1)]
 
 

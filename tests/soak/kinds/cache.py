@@ -17,8 +17,8 @@ from soak.commands import check_said
 from soak.whole_files import check_output, check_planted, plant
 
 import bilinear
-from bilinear.codegen import nvrtc
 from bilinear.codegen.cache import default_cache
+from bilinear.codegen.cuda import nvrtc
 from bilinear.driver import compile
 from bilinear.planner.kept_plans import keep_plan, kept_plan, kept_plan_at
 from bilinear.planner.plan import Plan

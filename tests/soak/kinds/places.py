@@ -11,7 +11,7 @@ from soak.case import Case
 from soak.command import Answer, call, drawn, inside
 from soak.desk import COMPILE, Desk, Snapshot, added, lay_out, look, lost
 
-from bilinear.codegen import nvrtc
+from bilinear.codegen.cuda import nvrtc
 
 MOST_SECONDS = 300
 SINGLE = (

@@ -9,14 +9,10 @@ from functools import cache
 from typing import Any
 
 from bilinear.codegen.cache import Cache, default_cache
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, Diagnostic, fail
 
-OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 REMEDY = "pip install 'bilinear[nvrtc]'"
-
-
-_SUFFIX_SINCE = {"": 0, "a": 90, "f": 100}
-"""The first compute capability, times ten, that has features of one chip (a) or of a family of chips (f)."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +28,9 @@ class KernelResources:
 
 @dataclass(frozen=True)
 class Built:
-    """One image: a cubin of a real architecture (`sm_NN`), or PTX of a virtual one (`compute_NN`), which has no resources yet."""
+    """One image: a cubin, or PTX, which has no resources yet."""
 
-    architecture: str
-    kind: str
+    target: CudaTarget
     image: bytes
     resources: tuple[KernelResources, ...]
     log: str
@@ -72,42 +67,40 @@ def architectures() -> tuple[int, ...]:
     return tuple(_call("nvrtcGetSupportedArchs")[0])
 
 
-def build(source: str, name: str, architecture: str, *, cache: Cache | None = None) -> Built:
-    """Compile one kernel's source for `sm_NN` (cubin) or `compute_NN` (PTX), from the cache where it was built before.
+def build(source: str, name: str, target: CudaTarget, *, cache: Cache | None = None) -> Built:
+    """Compile one kernel's source for a target, from the cache where it was built before.
 
-    Raises `BilinearError`: E601 with the compiler's log, E602 where the compiler is missing, E603 for an unknown architecture.
+    Raises `BilinearError`: E601 with the compiler's log, E602 where the compiler is missing, E603 where it does not know the target.
     """
-    kind, option = _target(architecture)
-    options = (option, *OPTIONS)
+    _require_known(target)
     store = cache if cache is not None else default_cache()
-    key = store.key(source, *options, compiler_version())
+    key = store.key(source, *target.options, compiler_version())
     known = store.get(key)
     if known is not None:
         log, image = known
-        return Built(architecture, kind, image, _resources(log), log, cached=True)
-    log, image = _compile(source, name, kind, options)
+        return Built(target, image, _resources(log), log, cached=True)
+    log, image = _compile(source, name, target)
     store.put(key, log, image)
-    return Built(architecture, kind, image, _resources(log), log, cached=False)
+    return Built(target, image, _resources(log), log, cached=False)
 
 
-def _target(architecture: str) -> tuple[str, str]:
-    match = re.fullmatch(r"(sm|compute)_(\d{2,3})([af]?)", architecture)
-    if match is None or int(match[2]) not in architectures() or int(match[2]) < _SUFFIX_SINCE[match[3]]:
+def _require_known(target: CudaTarget) -> None:
+    """Refuse a target that the compiler cannot build for (E603)."""
+    if target.capability not in architectures():
         known = ", ".join(f"sm_{number}" for number in architectures())
-        raise fail("E603", f"{compiler_version()} cannot build for {architecture!r}", f"choose among {known}, or compute_NN for PTX")
-    return ("cubin" if match[1] == "sm" else "ptx"), f"--gpu-architecture={architecture}"
+        raise fail("E603", f"{compiler_version()} cannot build for {target.name!r}", f"choose among {known}, or compute_NN for PTX")
 
 
-def _compile(source: str, name: str, kind: str, options: tuple[str, ...]) -> tuple[str, bytes]:
+def _compile(source: str, name: str, target: CudaTarget) -> tuple[str, bytes]:
     program = _call("nvrtcCreateProgram", source.encode(), f"{name}.cu".encode(), 0, None, None)[0]
     try:
-        encoded = [option.encode() for option in options]
+        encoded = [option.encode() for option in target.options]
         failure = _try("nvrtcCompileProgram", program, len(encoded), encoded)[0]
         log = _text("nvrtcGetProgramLog", program)
         if failure:
             hint = "generated sources always compile unless a template was changed: please report this with the .bl file"
             raise BilinearError(Diagnostic("E601", f"the compiler refuses {name}", notes=tuple(log.splitlines()[:20]), hints=(hint,)))
-        image = _bytes("nvrtcGetCUBIN" if kind == "cubin" else "nvrtcGetPTX", program)
+        image = _bytes("nvrtcGetPTX" if target.is_virtual else "nvrtcGetCUBIN", program)
     finally:
         _call("nvrtcDestroyProgram", program)
     return log, image

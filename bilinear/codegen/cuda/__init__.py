@@ -1,0 +1,1 @@
+"""CUDA: what kernels are built for, and the compiler that builds them."""

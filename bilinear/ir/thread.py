@@ -1,0 +1,34 @@
+"""What one thread of a linear kernel may hold, which follows from the registers of the architecture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Thread:
+    """The limits of a thread. They decide how many linear stages one pass takes, and how many elements of a block a thread handles.
+
+    - `most_live`: values that a pass holds at once
+    - `most_work`: reads, additions and writes of one part of a pass
+    - `bytes_read_ahead`: bytes that are read before they are needed
+    - `most_bytes`: bytes of live values; where there are more, a thread handles fewer elements of each block
+    - `bytes_of_a_block`: what a thread handles of each block, and twice as much up to `few_live` live values: few blocks keep memory busy
+      only by longer accesses
+    """
+
+    most_live: int
+    most_work: int
+    bytes_read_ahead: int
+    most_bytes: int
+    bytes_of_a_block: int
+    few_live: int
+
+
+CUDA_THREAD = Thread(most_live=96, most_work=3_000, bytes_read_ahead=448, most_bytes=768, bytes_of_a_block=8, few_live=8)
+"""A thread of every target that `CudaTarget` names has 255 registers of 4 bytes, and addresses take many of them.
+
+96 live doubles take 192 registers, which are 768 bytes; 448 bytes that are read ahead take 112. A part of 3,000 operations still fits the
+cache of instructions, and is ordered and compiled in seconds. 8 bytes of a block are one double: 32 neighbouring threads read two lines of
+128 bytes.
+"""

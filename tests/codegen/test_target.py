@@ -1,0 +1,51 @@
+"""Targets: what a name of a CUDA architecture says, and which names say nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bilinear.codegen.cuda.target import CudaTarget, target_of, targets_of
+from bilinear.errors import BilinearError
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "capability"),
+    [("sm_80", "cubin", 80), ("sm_90a", "cubin", 90), ("compute_90", "ptx", 90), ("compute_100f", "ptx", 100), ("sm_120", "cubin", 120)],
+)
+def test_a_name_says_how_its_images_are_built_and_where_they_lie(name: str, kind: str, capability: int) -> None:
+    target = CudaTarget(name)
+    assert (target.kind, target.capability, str(target)) == (kind, capability, name)
+    assert target.options == (f"--gpu-architecture={name}", "--std=c++17", "--ptxas-options=-v")
+    assert target.path("product") == f"{kind}/{name}/product.{kind}"
+
+
+@pytest.mark.parametrize(
+    "name", ["sm_80a", "sm_90f", "compute_80a", "sm_9", "sm_90 ", "sm90", "lto_90", "", "sm_90\n", "sm_\u0669\u0660", "sm_" + "9" * 5000]
+)
+def test_what_names_no_architecture_is_refused(name: str) -> None:
+    with pytest.raises(BilinearError, match=r"E603.*names no CUDA architecture") as caught:
+        CudaTarget(name)
+    assert caught.value.diagnostics[0].hints == ("name a chip, such as sm_80 or sm_90, for a cubin, or compute_NN for PTX",)
+
+
+@pytest.mark.parametrize("names", ["sm_90", [], ()])
+def test_no_list_of_names_is_refused(names: Any) -> None:
+    with pytest.raises(BilinearError, match=r"E603.*names nothing to build for"):
+        targets_of(names)
+
+
+def test_a_device_has_the_target_of_its_capability() -> None:
+    assert target_of("90") == target_of(90) == CudaTarget("sm_90")
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "wanted"),
+    [
+        ("sm_80", 80, True), ("sm_80", 89, True), ("sm_80", 90, False), ("sm_90", 89, False), ("sm_90a", 90, True), ("sm_90a", 100, False),
+        ("compute_80", 90, True), ("compute_90", 120, True), ("compute_90", 89, False), ("sm_100", 103, True), ("sm_120", 100, False),
+    ],
+)  # fmt: skip
+def test_which_images_run_where(name: str, capability: int, wanted: bool) -> None:
+    assert CudaTarget(name).runs_on(capability) == wanted
