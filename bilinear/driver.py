@@ -135,6 +135,7 @@ def compile(
     """
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded.schedule)
+    dtypes, architectures = _once(dtypes), _once(architectures)
     _check(levels, inputs, dtypes, architectures, floats)
     if output is not None:
         require_folder(Path(output))
@@ -146,6 +147,11 @@ def compile(
     if output is not None:
         compiled.write(output)
     return compiled
+
+
+def _once(names: Sequence[str]) -> Sequence[str]:
+    """Each name once, for each makes files of its own; a single text, which stands for no list, as it is."""
+    return names if isinstance(names, str) else tuple(dict.fromkeys(names))
 
 
 def _tile(dtype: str, floats: str) -> str:
