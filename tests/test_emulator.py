@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bilinear.emulator import compiler as compiling
 from bilinear.emulator import (
     ORDERS,
     AccessError,
@@ -30,6 +29,7 @@ from bilinear.emulator import (
     skip_reason,
     without_barrier,
 )
+from bilinear.emulator import compiler as compiling
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 

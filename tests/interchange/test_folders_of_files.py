@@ -56,5 +56,5 @@ def test_a_very_deep_folder_is_read(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_too_long_has_a_diagnostic() -> None:
-    with pytest.raises(BilinearError, match="E251.*File name too long"):
+    with pytest.raises(BilinearError, match=r"E251.*File name too long"):
         schemes_of([Path("a" * 5000)])
