@@ -138,6 +138,7 @@ def compile(
     """
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded.schedule)
+    dtypes, architectures = _once(dtypes), _once(architectures)
     _check(levels, inputs, dtypes, floats)
     targets = targets_of(architectures)
     if output is not None:
@@ -150,6 +151,11 @@ def compile(
     if output is not None:
         compiled.write(output)
     return compiled
+
+
+def _once(names: Sequence[str]) -> Sequence[str]:
+    """Each name once, for each makes files of its own; a single text, which stands for no list, as it is."""
+    return names if isinstance(names, str) else tuple(dict.fromkeys(names))
 
 
 def _programs(

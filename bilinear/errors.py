@@ -66,12 +66,18 @@ def _excerpt(span: Span, label: str) -> list[str]:
 
 
 class BilinearError(Exception):
-    """A user's error: one or more diagnostics, in the order of their places."""
+    """A user's error: one or more diagnostics, in the order of their places.
+
+    Like all errors here it keeps what it was made of as its `args`, so that it passes from one process to another by pickle.
+    """
 
     def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic]) -> None:
         found = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
         self.diagnostics: tuple[Diagnostic, ...] = found
-        super().__init__("\n".join(str(d) for d in found))
+        super().__init__(found)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.diagnostics))
 
 
 def fail(code: str, message: str, *hints: str, span: Span | None = None, notes: tuple[str, ...] = ()) -> BilinearError:
@@ -87,8 +93,12 @@ class StageError(RuntimeError):
     """
 
     def __init__(self, message: str, changed: tuple[str, ...], undefined: tuple[str, ...]) -> None:
+        self.message = message
         self.changed = changed
         self.undefined = undefined
-        lists = [("changed", changed), ("undefined", undefined)]
+        super().__init__(message, changed, undefined)
+
+    def __str__(self) -> str:
+        lists = [("changed", self.changed), ("undefined", self.undefined)]
         told = "; ".join(f"{word}: {', '.join(blocks)}" for word, blocks in lists if blocks)
-        super().__init__(f"{message} ({told or 'no block was changed'})")
+        return f"{self.message} ({told or 'no block was changed'})"

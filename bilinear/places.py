@@ -87,7 +87,7 @@ def _why_no_file(place: Path, inputs: Iterable[Path]) -> str:
 
 def _is_read(place: Path, path: Path) -> bool:
     """Whether a place is a file that will be read, or lies in a folder that will be."""
-    if not path.exists():
+    if not os.path.exists(path):  # or nobody can tell: then it is not read
         return False
     return place.samefile(path) or (path.is_dir() and place.is_file() and path.resolve() in place.resolve().parents)
 

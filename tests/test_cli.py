@@ -178,6 +178,17 @@ def test_options_that_mean_nothing_are_refused_from_python_too(options: dict[str
 
 
 @needs_nvrtc
+def test_what_is_named_twice_is_built_once(shell: Shell, tmp_path: Path) -> None:
+    named = ("--dtype", "float32,float32", "--arch", "compute_90,compute_90")
+    status, out, err = shell("compile", "classical", *named, "-o", tmp_path / "out", "--shape", "9")
+    assert status == 0, err
+    assert out.count("integers exact") == 1 and out.count(" float32 ") == 1
+    compiled = bilinear.compile("classical", dtypes=iter(["float32"] * 2), architectures=["compute_90"] * 2)  # type: ignore[arg-type]
+    compiled.write(tmp_path / "out")
+    assert [program.dtype for program in compiled.programs] == ["float32"]
+
+
+@needs_nvrtc
 @pytest.mark.parametrize("floats", ["own", "doubles"])
 def test_products_of_floats_run_on_the_units_that_are_asked_for(floats: str, shell: Shell, tmp_path: Path) -> None:
     """The products of the schedule, and those of what is left where the grid does not divide a matrix."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +29,46 @@ from bilinear.emulator import (
     skip_reason,
     without_barrier,
 )
+from bilinear.emulator import compiler as compiling
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the default cache will be made, in a temporary folder of its own."""
+    monkeypatch.setattr(compiling.tempfile, "tempdir", str(tmp_path))
+    compiling._default_cache.cache_clear()
+    yield tmp_path / f"cuda-on-cpu-{os.getuid()}"
+    compiling._default_cache.cache_clear()
+
+
+def test_what_was_built_long_ago_is_removed_and_nothing_else(temporary: Path) -> None:
+    temporary.mkdir(mode=0o700)
+    folders, files = ("building-x", "mine"), (f"{'0' * 32}.so", f"{'1' * 32}.so", "notes.txt", "mine/notes.txt", "building-x/kernel.o")
+    for name in folders:
+        (temporary / name).mkdir()
+    for name in files:
+        (temporary / name).write_text("x")
+    for name in (*files, *folders):
+        os.utime(temporary / name, (0, 0))
+    os.utime(temporary / files[1])
+    assert compiling._default_cache() == temporary
+    assert sorted(path.name for path in temporary.iterdir()) == ["1" * 32 + ".so", "mine", "notes.txt"]
+    assert (temporary / "mine" / "notes.txt").read_text() == "x"
+
+
+def test_a_cache_that_is_somebody_elses_is_not_used(temporary: Path, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir(mode=0o700)
+    (tmp_path / "theirs" / f"{'0' * 32}.so").write_text("x")
+    for make in (lambda: temporary.write_text("x"), lambda: temporary.symlink_to("theirs"), lambda: temporary.mkdir(mode=0o777)):
+        make()
+        temporary.chmod(0o777) if temporary.is_dir() and not temporary.is_symlink() else None
+        compiling._default_cache.cache_clear()
+        assert compiling._default_cache() != temporary
+        temporary.rmdir() if temporary.is_dir() and not temporary.is_symlink() else temporary.unlink()
+    assert list((tmp_path / "theirs").iterdir())
+
 
 every_order = pytest.mark.parametrize("order", ORDERS)
 

@@ -98,6 +98,9 @@ def read_folder(folder: str | Path) -> BuiltFolder:
     programs = root["programs"].pairs()
     if not programs:
         raise root["programs"].wrong("is empty")
+    built = tuple(_program(path, dtype, node, known) for dtype, node in programs)
+    for name, digest in root["files"].pairs():  # the reports and the certificate, too
+        _read_whole(path, name, digest.text(), digest)
     return BuiltFolder(
         path,
         schedule["name"].text(),
@@ -107,7 +110,7 @@ def read_folder(folder: str | Path) -> BuiltFolder:
         schedule["result"].choice((ACCUMULATED, OVERWRITTEN)) == OVERWRITTEN,
         workspaces,
         _integers(schedule["integers"]),
-        tuple(_program(path, dtype, node, known) for dtype, node in programs),
+        built,
     )
 
 
@@ -189,10 +192,15 @@ def _cover(node: Node) -> Cover:
 
 def _file(folder: Path, node: Node, key: str) -> tuple[str, bytes]:
     """The path and the content of a file that the manifest names with its hash."""
-    name, wanted = node[key].text(), node["sha256"].text()
+    name = node[key].text()
+    return name, _read_whole(folder, name, node["sha256"].text(), node[key])
+
+
+def _read_whole(folder: Path, name: str, wanted: str, node: Node) -> bytes:
+    """The content of a file of the folder, if it has the wanted hash; `node` is what names it."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise node[key].wrong(f"is {name!r}, which is not inside the folder")
+        raise node.wrong(f"is {name!r}, which is not inside the folder")
     try:
         content = read_bounded(folder / path, MOST_BYTES)
     except OSError as error:
@@ -201,7 +209,7 @@ def _file(folder: Path, node: Node, key: str) -> tuple[str, bytes]:
     if found != wanted:
         note = f"its SHA-256 is {found[:16]}..., and {MANIFEST} says {wanted[:16]}..."
         raise fail("E622", f"{name} is not the file that was written", AGAIN, notes=(note,))
-    return name, content
+    return content
 
 
 def _text(content: bytes, path: str) -> str:

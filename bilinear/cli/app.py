@@ -57,7 +57,8 @@ def _run() -> int:
     except BrokenPipeError:
         return UNREAD
     except OSError as error:
-        tell(f"error: {visible(error.strerror or str(error))}")
+        place = f"{error.filename}: " if error.filename else ""
+        tell(f"error: {visible(f'{place}{error.strerror or error}')}")
     except MemoryError as error:
         tell(f"error: out of memory: {visible(str(error))}")
     except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,7 +36,7 @@ def import_(
 
     if c not in ("", "rows", "columns"):
         raise fail("E507", f"--c {c!r} is no order of blocks", "give rows, or columns where C is transposed")
-    if file.is_dir():
+    if os.path.isdir(file):  # which a name that is too long is not
         if output is not None or format or ring or c or entry:
             raise fail("E507", "a folder is read as it is", "name one of its files to choose how it is read")
         _folder(file, as_json)

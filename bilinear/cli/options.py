@@ -36,8 +36,8 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def read_dtypes(text: str) -> tuple[str, ...]:
-    """Element types, comma-separated (E503)."""
-    dtypes = words(text)
+    """Element types, comma-separated, each once (E503)."""
+    dtypes = tuple(dict.fromkeys(words(text)))
     for dtype in dtypes:
         if dtype not in ELEMENTS:
             raise fail("E503", f"no kernels for {dtype!r}", f"choose {', '.join(ELEMENTS)}, or both")

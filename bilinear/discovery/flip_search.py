@@ -81,10 +81,17 @@ def discover(task: Task, seconds: float, *, folder: Path | None = None, progress
     """
     _check(task)
     progress("compiling the walk (once)", 0, 1)
-    walk = kernels(folder).walk
     walkers = [classical_walker(*task.format, task.seed, number) for number in range(task.walkers)]
-    walk(walkers[0], 0, 0, 0, np.zeros(1, np.int64))
+    with ThreadPoolExecutor(1) as pool:  # a Ctrl-C while numba calls back would be lost there, and comes to the main thread alone
+        walk = pool.submit(_compiled, folder, walkers[0]).result()
     return _Search(task, walkers, walk, progress).run(seconds)
+
+
+def _compiled(folder: Path | None, walker: Walker) -> Callable[..., None]:
+    """The walk in machine code."""
+    walk: Callable[..., None] = kernels(folder).walk
+    walk(walker, 0, 0, 0, np.zeros(1, np.int64))
+    return walk
 
 
 def _check(task: Task) -> None:

@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,8 @@ FLAGS = (
     "-w",
 )
 DAY = 86400.0
+BUILT, UNFINISHED = re.compile(r"[0-9a-f]{32}\.so"), re.compile(r"building-.*")
+"""The names that libraries, and folders in which they are built, have in the cache: what is called otherwise is not ours."""
 
 
 class CompileError(Exception):
@@ -70,17 +73,22 @@ def skip_reason() -> str | None:
 
 @functools.cache
 def _default_cache() -> Path:
-    """A folder of this user's own, shared by the processes of a test run; what lies there for more than a day is removed."""
+    """A folder of this user's own, shared by the processes of a test run; what was built there more than a day ago is removed."""
     folder = Path(tempfile.gettempdir()) / f"cuda-on-cpu-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    state = folder.stat()
-    if state.st_uid != os.getuid() or state.st_mode & 0o077 or folder.is_symlink():
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    state = folder.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o077:
         return Path(tempfile.mkdtemp(prefix="cuda-on-cpu-"))
     now = time.time()
     for file in folder.iterdir():
         with contextlib.suppress(OSError):
-            if now - file.stat().st_mtime > DAY:
-                file.unlink() if file.is_file() else shutil.rmtree(file, ignore_errors=True)
+            if now - file.lstat().st_mtime <= DAY:
+                continue
+            if BUILT.fullmatch(file.name):
+                file.unlink()
+            elif UNFINISHED.fullmatch(file.name):
+                shutil.rmtree(file, ignore_errors=True)
     return folder
 
 
@@ -164,7 +172,7 @@ def _build(command: Sequence[str], checks: str, text: str, library: Path, header
     The sanitizer is asked for when compiling but not when linking: its handlers are the header's, not those of its run-time library.
     """
     library.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix="building-", dir=library.parent) as folder:
         emitted, compiled, linked = (f"{folder}/kernel{suffix}" for suffix in (".cpp", ".o", ".so"))
         Path(emitted).write_text(text, encoding="utf-8")
         before = [word for header in headers for word in ("-include", str(header))]

@@ -15,3 +15,4 @@ class RefusedError(BilinearError):
     def __init__(self, diagnostics: Sequence[Diagnostic], proof: SchemeProof | ScheduleProof) -> None:
         super().__init__(diagnostics)
         self.proof = proof
+        self.args = (self.diagnostics, proof)

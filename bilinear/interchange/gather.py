@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -9,11 +10,11 @@ from bilinear.errors import BilinearError, fail
 from bilinear.frontend.algorithms import schemes_in
 from bilinear.frontend.files import SUFFIX, shipped
 from bilinear.interchange.alphatensor import npz_entries
+from bilinear.interchange.folders import files_below
 from bilinear.interchange.importing import Imported, import_file
 from bilinear.interchange.plinopt import stem_of
 from bilinear.ir.scheme import Scheme
 
-MOST_FILES = 10_000
 NO_SCHEME = "E125"
 """A file with schedules alone."""
 
@@ -43,10 +44,10 @@ def schemes_of(
     """
     found: list[Entry] = []
     for place in places:
-        if not place.is_dir():
+        if not os.path.isdir(place):  # which a name that is too long is not
             found += _of_file(place)
             continue
-        paths = [path for path in sorted(place.rglob("*")) if path.is_file()][:MOST_FILES]
+        paths = files_below(place)
         for number, path in enumerate(paths):
             progress(path.name, number, len(paths))
             try:

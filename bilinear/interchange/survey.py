@@ -12,6 +12,7 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import load_shipped
 from bilinear.interchange.alphatensor import npz_entries
 from bilinear.interchange.fflas import read_fflas
+from bilinear.interchange.folders import files_below
 from bilinear.interchange.formats import FORMATS, format_of
 from bilinear.interchange.importing import import_file
 from bilinear.interchange.plinopt import missing_partners, stem_of
@@ -20,7 +21,6 @@ from bilinear.interchange.targets import Identified
 from bilinear.verify.schedule import prove_schedule
 
 PROVED, LACKS, REFUSED = "proved", "lacks", "refused"
-MOST_FILES = 10_000
 _NO_TABLES = ("license", "readme", "copying", "authors", "changelog")
 
 
@@ -49,7 +49,7 @@ class _Survey:
 
 def survey(folder: Path, progress: Callable[[str, int, int], None] = lambda what, done, of: None) -> Iterator[Row]:
     """Read and prove every file below a folder, in the order of their names; licenses and descriptions are left out."""
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.lower().startswith(_NO_TABLES)][:MOST_FILES]
+    paths = [path for path in files_below(folder) if not path.name.lower().startswith(_NO_TABLES)]
     session = _Survey(folder)
     for number, path in enumerate(paths):
         progress(path.name, number, len(paths))

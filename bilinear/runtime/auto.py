@@ -78,7 +78,7 @@ def _dtype_name(dtype: Any) -> str:
         return dtype
     try:
         return str(np.dtype(dtype))
-    except TypeError:
+    except (TypeError, ValueError):
         return str(dtype)
 
 

@@ -26,10 +26,17 @@ def check_tolerance_option(tolerance: Any, inputs: str) -> None:
     """Refuse what is no tolerance (E532)."""
     if tolerance is None:
         return
-    if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not float(tolerance) >= 0:
+    if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not _is_relative(tolerance):
         raise fail("E532", f"tolerance={tolerance!r} is no relative error", "give a number of at least 0, such as 1e-6, or None")
     if inputs == "consume":
         raise fail("E532", "inputs='consume' leaves a and b undefined, within no tolerance", "use inputs='restore'")
+
+
+def _is_relative(tolerance: Real) -> bool:
+    try:
+        return float(tolerance) >= 0
+    except OverflowError:
+        return False
 
 
 def check_tolerance(executor: Executor, placement: Placement, operands: tuple[Any, Any], calls: tuple[int, int], limit: float) -> None:

@@ -131,8 +131,7 @@ class Search:
 
     def _roots(self, first: State, second: State, changing: list[Block], alpha: Any, beta: Any) -> list[Any]:
         """Where det(M^T M) is zero on the line through two points, with t = 0 at the first and t = 1 at the second."""
-        from sympy import Poly, Symbol
-        from sympy.polys.matrices import DomainMatrix
+        from bilinear.verify.engine import DomainMatrix, Poly, Symbol
 
         ends = [list(self._rows(point, set(changing), alpha, beta)) for point in (first, second)]
         columns = self._entries(changing)

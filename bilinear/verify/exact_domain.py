@@ -11,7 +11,7 @@ from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic, exact, generator
 
 if TYPE_CHECKING:
-    from sympy.polys.matrices import DomainMatrix
+    from bilinear.verify.engine import DomainMatrix
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ExactDomain:
     @staticmethod
     def of(name: str) -> ExactDomain:
         """The domain of Q with this generator, `i` or `sqrt(d)`; of Q where it is empty."""
-        from sympy import QQ, I, sqrt
+        from bilinear.verify.engine import QQ, I, sqrt
 
         if not name:
             return ExactDomain(name, QQ)
@@ -32,14 +32,14 @@ class ExactDomain:
 
     def matrix(self, rows: Sequence[Form], columns: int) -> DomainMatrix:
         """Sparse rows as a sparse matrix."""
-        from sympy.polys.matrices import DomainMatrix
+        from bilinear.verify.engine import DomainMatrix
 
         entries = {i: {j: self.element(value) for j, value in row} for i, row in enumerate(rows) if row}
         return DomainMatrix(entries, (len(rows), columns), self.domain)
 
     def element(self, value: Coefficient) -> Any:
         """A coefficient as an element of the domain."""
-        from sympy import QQ
+        from bilinear.verify.engine import QQ
 
         terms = {e: QQ(c.numerator, c.denominator) for e, c in _by_power(value)}
         if self.generator:

@@ -36,7 +36,7 @@ def _on_operands(block_map: BlockMap) -> tuple[BlockMap, ...]:
 
 
 def _inverse(part: BlockMap) -> BlockMap:
-    from sympy.polys.matrices.exceptions import DMNonInvertibleMatrixError
+    from bilinear.verify.engine import DMNonInvertibleMatrixError
 
     blocks = tuple(dict.fromkeys(part.sources + part.targets))
     place = {block: i for i, block in enumerate(blocks)}

@@ -28,7 +28,7 @@ Value = Any
 
 def domain_of(ring: Ring) -> Any:
     """sympy's domain of a ring's coefficients, always a field: Z is looked at in Q."""
-    from sympy import GF, QQ, I, Symbol, sqrt
+    from bilinear.verify.engine import GF, QQ, I, Symbol, sqrt
 
     if ring.modulus:
         return GF(ring.modulus, symmetric=False)
@@ -45,7 +45,7 @@ def _domain(schedule: AnySchedule) -> Any:
 
     A schedule of several levels scales nothing itself, so its coefficients are those of its forms and products.
     """
-    from sympy import QQ, ZZ
+    from bilinear.verify.engine import QQ, ZZ
 
     domain = domain_of(schedule.ring)
     return ZZ if domain == QQ and schedule.levels > 1 and all(isinstance(c, int) for c in schedule.coefficients) else domain
@@ -55,7 +55,7 @@ class Symbols:
     """The ring of one schedule, its blocks as letters, and what its values look like on paper."""
 
     def __init__(self, schedule: AnySchedule) -> None:
-        from sympy.polys.rings import ring
+        from bilinear.verify.engine import ring
 
         self.domain = _domain(schedule)
         self.ring, self.alpha, self.beta, *letters = ring("alpha beta a b c", self.domain)
@@ -82,7 +82,7 @@ class Symbols:
 
     def _generator(self, name: str) -> Value:
         if name not in self.generators:
-            from sympy import I, Symbol, sqrt
+            from bilinear.verify.engine import I, Symbol, sqrt
 
             root = re.fullmatch(r"sqrt\((-?[0-9]+)\)", name)
             element = sqrt(int(root[1])) if root is not None else I if name == "i" else Symbol(name)

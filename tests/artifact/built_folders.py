@@ -78,5 +78,5 @@ def refresh(folder: Path, name: str, edit: Callable[[str], str]) -> None:
     source = folder / "src" / f"{name}.cu"
     source.write_text(edit(source.read_text()))
     manifest = json.loads((folder / "manifest.json").read_text())
-    kernels(manifest)[name]["sha256"] = hashlib.sha256(source.read_bytes()).hexdigest()
+    kernels(manifest)[name]["sha256"] = manifest["files"][f"src/{name}.cu"] = hashlib.sha256(source.read_bytes()).hexdigest()
     (folder / "manifest.json").write_text(json.dumps(manifest))

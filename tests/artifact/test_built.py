@@ -296,7 +296,7 @@ def test_a_wrong_image_of_a_right_source_is_found_on_a_gpu(tmp_path: Path) -> No
     for architecture, image in kernel["images"].items():
         content = nvrtc.build(wrong, name, CudaTarget(architecture)).image
         (folder / image["path"]).write_bytes(content)
-        image["sha256"] = hashlib.sha256(content).hexdigest()
+        image["sha256"] = manifest["files"][image["path"]] = hashlib.sha256(content).hexdigest()
     (folder / "manifest.json").write_text(json.dumps(manifest))
     check = verify_built(folder)
     assert [found.code for found in check.failures] == ["E623"]

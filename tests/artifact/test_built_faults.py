@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 from artifact.built_folders import FIRST, kernels, launches, needs_emulator, refresh, refusal, written
 
 from bilinear.artifact import identities as built_identity
+from bilinear.artifact import write as output
 from bilinear.artifact.check import verify_built
+from bilinear.artifact.read import read_folder
 from bilinear.errors import BilinearError
 from bilinear.ir.element import ELEMENTS
 
@@ -42,6 +45,10 @@ BROKEN: list[tuple[Edit, str, str]] = [
     (lambda m: launches(m)[2]["grid"]["x"][0].append(["bq", 1]), "E621", "launches[2].grid.x[0][2][0] is 'bq'"),
     (lambda m: launches(m)[2].update(first=-1), "E621", "launches[2].first is not an integer from 0"),
     (lambda m: launches(m).clear(), "E621", "programs.float64.launches is empty"),
+    (lambda m: m.pop("files"), "E621", "files is missing"),
+    (lambda m: m["files"].update({"../report.md": ""}), "E621", "which is not inside the folder"),
+    (lambda m: m["files"].update({"report.md": 1}), "E621", "files.report.md is no string"),
+    (lambda m: m["files"].update({"report.md": "0" * 64}), "E622", "report.md is named in manifest.json and cannot be read"),
 ]  # fmt: skip
 
 
@@ -80,6 +87,18 @@ def test_a_source_that_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "cannot be read" in refusal(folder).message
     shutil.rmtree(folder / "src")
     assert refusal(folder).code == "E622"
+
+
+@pytest.mark.parametrize("name", ["report.json", "certificate.json"])
+def test_a_report_or_a_certificate_that_was_changed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    views = {"report.json": b"proved", "certificate.json": b"proof"}
+    monkeypatch.setattr(output, "output_files", partial(output.output_files, views=views))
+    folder = written(tmp_path / "built", "msmes", monkeypatch, dtypes=("float64",))
+    read_folder(folder)
+    (folder / name).write_bytes(b"another")
+    assert (refusal(folder).code, refusal(folder).message) == ("E622", f"{name} is not the file that was written")
+    (folder / name).unlink()
+    assert refusal(folder).message == f"{name} is named in manifest.json and cannot be read: No such file or directory"
 
 
 # ---------------------------------------------------------------------------------------------------------- what is wrong is found out

@@ -299,6 +299,11 @@ def test_a_plan_for_another_problem_is_refused() -> None:
             bilinear.matmul(a, b, plan=make_plan(problem, SLOW_LIBRARY))
 
 
+def test_a_name_that_is_no_text_is_no_dtype() -> None:
+    with pytest.raises(BilinearError, match="E543"):
+        bilinear.plan(N, N, N, "\ud800", device="h200")
+
+
 def test_plans_need_no_gpu_but_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
     file.write_text(SLOW_LIBRARY.json())

@@ -343,7 +343,8 @@ def test_exact_types_take_any_tolerance() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tolerance", "inputs"), [(-1.0, "restore"), (float("nan"), "restore"), ("1e-6", "restore"), (True, "restore"), (0.1, "consume")]
+    ("tolerance", "inputs"),
+    [(-1.0, "restore"), (float("nan"), "restore"), ("1e-6", "restore"), (True, "restore"), (10**400, "restore"), (0.1, "consume")],
 )
 def test_what_is_no_tolerance_is_refused(tolerance: Any, inputs: Any) -> None:
     with pytest.raises(BilinearError, match="E532"):
