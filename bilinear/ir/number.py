@@ -98,7 +98,7 @@ def is_negative(value: Coefficient) -> bool:
 
 
 def to_float(value: Coefficient) -> float:
-    """The double nearest to an algebraic number, infinite if it overflows; raises `ValueError` if it is not real, or has a free generator."""
+    """The double nearest to an algebraic number, infinite if it overflows; `ValueError` if it is not real or has a free generator."""
     if not isinstance(value, Symbolic):
         return nearest(value, "float64")
     total = 0.0
