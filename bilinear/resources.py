@@ -1,4 +1,4 @@
-"""Where templates, shipped algorithms and devices lie: the installed package, else the checkout."""
+"""Where templates, shipped algorithms and device descriptions lie: in the installed package, else in the checkout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def devices_folder() -> Path:
 
 @cache
 def implementation_sha256() -> str:
-    """SHA-256 of all that turns a proved algorithm into kernels: another one may give other bits for the same plan."""
+    """SHA-256 of everything that turns a proved algorithm into kernels; if it changes, the same plan may give other bits."""
     package = Path(__file__).resolve().parent
     rooms = ("ir", "algebra", "passes", "lowering", "codegen")
     texts = [path for room in rooms for path in sorted((package / room).iterdir()) if path.suffix == ".py"]

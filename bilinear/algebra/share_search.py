@@ -97,8 +97,8 @@ class Walk:
     def is_least(self, made: Made) -> bool:
         """True if it is proved that no program that adds or subtracts two values at a time is shorter.
 
-        With no extras the program is minimal. With one, it is minimal if none can be spared; with two, whether one would do is tried. A
-        search that was cut short has not tried.
+        With no extras the program is minimal. With one, the walk has tried to do without it; with two, whether one would do. A search that
+        was cut short has tried neither.
         """
         extras = len(made) - len(self.wanted)
         most = 2 if self._one_is_too_few else 1
@@ -119,7 +119,7 @@ class Walk:
         return abs(packed) if self.is_plain else primitive(packed)
 
     def _sums(self, v: int, w: int) -> tuple[int, ...]:
-        """The sums of two different values. If one of v and w can be made from the other and some value, that value is included."""
+        """The sums of two different values, including the values that together with one of them make the other."""
         if self.is_plain:
             return v + w, abs(v - w)
         return tuple(primitive(p * v + q * w) for p, q in self.pairs)

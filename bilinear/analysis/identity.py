@@ -37,6 +37,8 @@ def schedule_hash(schedule: AnySchedule) -> str:
 def target_entry(target: Target) -> list[Any]:
     """Block and coefficient.
 
+    Then `first` if the product overwrites, or the old value and terms that a schedule with explicit scaling adds.
+
     Then `first` if the product overwrites, or whatever else a schedule that scales for itself adds to the target.
     """
     if isinstance(target, ScaledTarget):
