@@ -35,12 +35,7 @@ def schedule_hash(schedule: AnySchedule) -> str:
 
 
 def target_entry(target: Target) -> list[Any]:
-    """Block and coefficient.
-
-    Then `first` if the product overwrites, or the old value and terms that a schedule with explicit scaling adds.
-
-    Then `first` if the product overwrites, or whatever else a schedule that scales for itself adds to the target.
-    """
+    """Block and coefficient; then `first` if the product overwrites, or the terms that a schedule with explicit scaling adds."""
     if isinstance(target, ScaledTarget):
         terms = [[str(block), str(coefficient)] for block, coefficient in target.terms]
         more: list[Any] = [terms] if terms else []
