@@ -22,9 +22,9 @@ FAMILIES = (13, 27, 13, 27, 13, 27, 20, 20, 20, 20)
 FRESH = 20
 """Where the points of the second grid begin, in thousands."""
 ROOT = 1.2207440846057596
-"""The real root of x^4 = x + 1. Multiples of its powers, modulo 1, fill the cube evenly: M.
+"""The real root of x^4 = x + 1. Multiples of its powers, modulo 1, fill the cube evenly.
 
-Roberts, The unreasonable effectiveness of quasirandom sequences (2018).
+M. Roberts, The unreasonable effectiveness of quasirandom sequences (2018).
 """
 WORD = re.compile(r"\S+")
 SIZES = re.compile(r"([1-9][0-9]{0,9})(?:[x,]([1-9][0-9]{0,9})[x,]([1-9][0-9]{0,9}))?")
