@@ -45,7 +45,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used, so that `import bilinear` stays light."""
+    """Import a public name on first use, so that `import bilinear` stays light."""
     if name not in _HOMES:
         raise AttributeError(f"module 'bilinear' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

@@ -1,4 +1,4 @@
-"""What goes wrong for a reason the user can mend, and how it is told."""
+"""Diagnostics: what went wrong for a reason that the user can fix, and how it is printed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bilinear.visible import visible, visible_lines
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One finding: what is wrong, where, why, and what to do.
+    """One diagnostic: what is wrong, where, why, and what to do.
 
     `code` is stable (documented in docs/diagnostics.md); `label` stands under the caret; notes are facts, hints are actions.
     """
@@ -34,7 +34,7 @@ class Diagnostic:
         return visible_lines(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """The diagnostic for machines."""
+        """The diagnostic as a JSON object."""
         place = None
         if self.span is not None:
             place = {"file": self.span.source.name, "line": self.span.line, "column": self.span.column}
@@ -49,7 +49,7 @@ class Diagnostic:
 
 
 def _excerpt(span: Span, label: str) -> list[str]:
-    """The source line with a caret run under the span, long lines cut around it."""
+    """The source line with carets under the span; long lines are cut around it."""
     width = 100
     line, first = span.source.line(span.line).replace("\t", " "), span.column - 1
     cut, last = max(0, first - width // 2), first + span.end - span.start
@@ -81,15 +81,15 @@ class BilinearError(Exception):
 
 
 def fail(code: str, message: str, *hints: str, span: Span | None = None, notes: tuple[str, ...] = ()) -> BilinearError:
-    """A `BilinearError` of a single diagnostic, to be raised by the caller."""
+    """A `BilinearError` with a single diagnostic, for the caller to raise."""
     return BilinearError(Diagnostic(code, message, span, notes=notes, hints=hints))
 
 
 class StageError(RuntimeError):
-    """A stage failed while it ran, so some blocks are not what they were.
+    """A stage failed while running, so some blocks have changed.
 
-    `changed` lists blocks whose values are defined but differ from the caller's (name of the block each), `undefined` those that the
-    failing stage may have written in part. Blocks of A, B and C that are in neither list are as the caller left them.
+    `changed` names blocks whose values are defined but differ from the caller's; `undefined` names those that the failing stage may have
+    written in part. All other blocks of A, B and C still hold the caller's values.
     """
 
     def __init__(self, message: str, changed: tuple[str, ...], undefined: tuple[str, ...]) -> None:

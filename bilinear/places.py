@@ -1,4 +1,4 @@
-"""Which places may be written: no input of this command, and no folder that is not wholly an earlier output of ours."""
+"""Which places a command may write: none of its inputs, and no folder except an unchanged earlier output."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from bilinear.reading import read_bounded, was_read
 MANIFEST = "manifest.json"
 FORMAT = "bilinear-manifest/1"
 MOST_BYTES = 64 * 2**20
-"""Size of a file of an output folder."""
+"""The largest size of a file in an output folder."""
 MOST_TOLD = 5
-"""How many foreign files are named."""
+"""The most foreign files that a message names."""
 ELSEWHERE = "choose another folder with --output"
 
 
 def require_files(*places: Path | None, unread: Iterable[str | Path] = ()) -> None:
-    """Refuse (E612) places where no file can be written, or none must be, before the work that they are for.
+    """Refuse (E612) places where no file can or may be written, before the work whose result they are for.
 
-    That is a folder, a place in none that can be written to, a write-protected file, what two outputs name, and what the command reads:
-    what it has read, and what it is about to (`unread`: files, and folders of which everything is read).
+    Refused are folders, places in folders that cannot be written, write-protected files, places named by two outputs, and inputs of the
+    command: those it has read and those it will read (`unread`: files, and folders that are read as a whole).
     """
     inputs, known = [Path(path) for path in unread], set[Path]()
     for place in places:
@@ -42,7 +42,7 @@ def require_files(*places: Path | None, unread: Iterable[str | Path] = ()) -> No
 
 
 def holds_another(place: Path, content: bytes) -> bool:
-    """Whether something else than this is there already: what the user named no place for does not replace it."""
+    """True if something with other content is there already; a file is not replaced unless the user named its place."""
     try:
         return read_bounded(place, max(len(content), 1)) != content
     except FileNotFoundError:
@@ -52,23 +52,23 @@ def holds_another(place: Path, content: bytes) -> bool:
 
 
 def goes_straight(place: Path) -> bool:
-    """Whether a place is written to as it is: a pipe, a device, or what standard output or error is open to."""
+    """True if a place is written directly: a pipe, a device, or the file behind standard output or error."""
     return place.exists() and (standard_stream(place) is not None or not (place.is_file() or place.is_dir()))
 
 
 def standard_stream(place: Path) -> int | None:
-    """The descriptor of standard output or error where a place is what it is open to."""
+    """The file descriptor of standard output or error, if it is open to this place."""
     for stream in (sys.__stdout__, sys.__stderr__):
         try:
             if stream is not None and os.path.samestat(os.fstat(stream.fileno()), place.stat()):
                 return stream.fileno()
-        except (OSError, ValueError):  # it is closed
+        except (OSError, ValueError):  # closed
             continue
     return None
 
 
 def _why_no_file(place: Path, inputs: Iterable[Path]) -> str:
-    """Why no file is written there; empty where one may be."""
+    """Why no file may be written there; empty if one may."""
     try:
         if place.exists():
             if was_read(place.stat()) or any(_is_read(place, path) for path in inputs):
@@ -93,10 +93,10 @@ def _is_read(place: Path, path: Path) -> bool:
 
 
 def require_folder(folder: Path) -> Path:
-    """The place of an output folder with all links followed, if it may be written.
+    """The path of an output folder with all links resolved, if it may be written.
 
-    Raises `BilinearError` (E611) where it is neither free nor wholly an earlier output: empty, or with a manifest that names every file
-    in it with the hash that it still has.
+    Raises `BilinearError` (E611) unless the place is free or holds exactly an earlier output: an empty folder, or one whose manifest names
+    every file in it with its current hash.
     """
     try:
         place = _resolved(folder)
@@ -105,7 +105,7 @@ def require_folder(folder: Path) -> Path:
         else:
             files_of(place)
             parent = place.parent
-            if place == Path.cwd() or place in Path.cwd().parents:  # a folder is replaced, and who stands in it would not see it
+            if place == Path.cwd() or place in Path.cwd().parents:  # the folder is replaced, and a process inside it would not notice
                 raise fail("E611", f"cannot write {folder}: this command runs inside of it", ELSEWHERE)
     except (OSError, ValueError, RuntimeError) as error:
         raise fail("E611", f"cannot write {folder}: {_reason(error)}", ELSEWHERE) from None
@@ -115,9 +115,9 @@ def require_folder(folder: Path) -> Path:
 
 
 def files_of(place: Path, called: Path | None = None) -> list[str]:
-    """The files of an earlier output, by their paths in it. Raises `BilinearError` (E611) where it holds anything else.
+    """The files of an earlier output by their relative paths. Raises `BilinearError` (E611) if the folder holds anything else.
 
-    It is `called` otherwise in messages where it was moved.
+    Messages name the folder `called`, in case it was moved.
     """
     called = called or place
     if not place.is_dir():
@@ -140,7 +140,7 @@ def files_of(place: Path, called: Path | None = None) -> list[str]:
 
 
 def sealed(manifest: Mapping[str, Any]) -> bytes:
-    """The text of a manifest, with a hash of its own: so it can be told whether somebody changed it."""
+    """The text of a manifest with a hash of itself, which reveals later changes."""
     digest = hashlib.sha256(json.dumps(manifest, indent=1).encode()).hexdigest()
     return (json.dumps({**manifest, "sha256": digest}, indent=1) + "\n").encode()
 
@@ -164,7 +164,7 @@ def _named(place: Path, called: Path) -> dict[str, str]:
 
 
 def _walk(folder: Path, inside: str, named: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Everything in a folder by its path, and why it is not ours; nothing where it is."""
+    """Everything in a folder by its path, and why it is not ours (empty if it is)."""
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             path = inside + entry.name
@@ -193,7 +193,7 @@ def _refused(message: str, *notes: str) -> BilinearError:
 
 
 def _resolved(path: Path) -> Path:
-    """The path with all links followed; a `RuntimeError` where they go round in a circle."""
+    """The path with all links resolved; a `RuntimeError` if they form a cycle."""
     place = path.resolve()
     if place.is_symlink():
         raise RuntimeError

@@ -1,4 +1,4 @@
-"""Reading what somebody else may have put there: regular files of a bounded size, and a record of what a command has read."""
+"""Read files from outside, regular and of bounded size, and record what a command has read."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from stat import S_ISDIR, S_ISREG
 from typing import BinaryIO
 
 MOST_BYTES = 4 * 2**20
-"""Size of a file that is read, where nothing else is said."""
+"""The default size limit of a file, in bytes."""
 
 _inputs: dict[tuple[int, int], str] | None = None
-"""What the command that is running has read, by device and inode; None outside of a command."""
+"""What the running command has read, by device and inode; None outside a command."""
 
 
 class TooLargeError(OSError):
-    """A file of more bytes than are read."""
+    """The file has more bytes than the limit."""
 
     def __init__(self, most: int) -> None:
         super().__init__(EFBIG, f"it is larger than {most // 2**20} MiB")
@@ -26,7 +26,7 @@ class TooLargeError(OSError):
 
 @contextmanager
 def command() -> Iterator[None]:
-    """Until it ends, what is read as an input is remembered, and is not written over."""
+    """Until the context ends, files read as inputs are recorded and protected from being overwritten."""
     global _inputs  # noqa: PLW0603 - a process runs one command
     before, _inputs = _inputs, {}
     try:
@@ -36,13 +36,16 @@ def command() -> Iterator[None]:
 
 
 def was_read(state: os.stat_result) -> bool:
-    """Whether this is a file that the command has read as an input, by whatever name."""
+    """True if the command has read this file as an input, under any name."""
     return _inputs is not None and (state.st_dev, state.st_ino) in _inputs
 
 
 @contextmanager
 def open_regular(path: str | Path) -> Iterator[BinaryIO]:
-    """A regular file; a pipe or a device is refused instead of waited for. Raises `OSError`, whose `strerror` says why."""
+    """Open a regular file; a pipe or a device is refused, because reading it could block.
+
+    Raises `OSError` with the reason in `strerror`.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except ValueError:
@@ -61,7 +64,7 @@ def open_regular(path: str | Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_input(path: str | Path) -> Iterator[BinaryIO]:
-    """As `open_regular`, for a file that the user gave: this command does not write over it."""
+    """As `open_regular`, for a file that the user named: this command does not overwrite it."""
     with open_regular(path) as file:
         if _inputs is not None:
             state = os.fstat(file.fileno())
@@ -70,13 +73,13 @@ def open_input(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def read_bounded(path: str | Path, most: int = MOST_BYTES) -> bytes:
-    """What a regular file of at most `most` bytes holds. Raises `OSError`: it is missing, no regular file, or `TooLargeError`."""
+    """The content of a regular file of at most `most` bytes. Raises `OSError` if it is missing or not regular, and `TooLargeError`."""
     with open_regular(path) as file:
         return _bounded(file, most)
 
 
 def read_input(path: str | Path, most: int = MOST_BYTES) -> bytes:
-    """As `read_bounded`, for a file that the user gave: this command does not write over it."""
+    """As `read_bounded`, for a file that the user named: this command does not overwrite it."""
     with open_input(path) as file:
         return _bounded(file, most)
 

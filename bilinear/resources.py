@@ -1,4 +1,4 @@
-"""Where templates, shipped algorithms and devices lie: the installed package, else the checkout."""
+"""Where templates, shipped algorithms and device descriptions lie: in the installed package, else in the checkout."""
 
 from __future__ import annotations
 

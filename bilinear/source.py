@@ -1,4 +1,4 @@
-"""Source texts and the places in them that diagnostics point at."""
+"""Source texts, and the places in them that diagnostics point at."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bilinear.visible import visible
 
 @dataclass(frozen=True)
 class Source:
-    """A text and the name it is reported under (a path, or `<string>`)."""
+    """A text and the name that messages use for it (a path, or `<string>`)."""
 
     name: str
     text: str

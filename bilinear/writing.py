@@ -1,4 +1,4 @@
-"""Writing files and folders whole or not at all, where `places` lets them."""
+"""Write files and folders whole or not at all, where `places` allows it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ log = logging.getLogger("bilinear")
 
 
 def write_file(path: Path, text: str | bytes) -> None:
-    """Write a file whole, or not at all (E612); what is there and no file, such as a pipe, is written to."""
+    """Write a file whole or not at all (E612); an existing pipe or device is written to directly."""
     write_files({path: text})
 
 
 def write_files(contents: Mapping[Path, str | bytes]) -> None:
-    """Write files that belong together, all of them whole or none (E612): each stands beside its place before the first is put there.
+    """Write files that belong together, all or none (E612): every file is complete beside its place before the first is moved there.
 
-    Links stay, and what they lead to is written; a file that is replaced leaves its permissions.
+    Links are kept, and their targets are written; a replaced file passes on its permissions.
     """
     require_files(*contents)
     ready: dict[Path, Path] = {}
@@ -65,9 +65,9 @@ def _write_straight(path: Path, data: bytes) -> None:
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write all files, or nothing: into a new folder beside the place, which then takes the place of an earlier output.
+    """Write all files or nothing: into a new folder beside the place, which then replaces an earlier output.
 
-    Raises `BilinearError` (E611) where the place holds anything else (`places.require_folder`) or cannot be written.
+    Raises `BilinearError` (E611) if the place holds anything else (`places.require_folder`) or cannot be written.
     """
     place = require_folder(folder)
     fresh = _beside(place)
@@ -86,14 +86,14 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _take_place(fresh: Path, place: Path) -> None:
-    """Move a new folder to where an earlier output may be, which comes back if the move fails."""
+    """Move a new folder to its place; an earlier output there is put back if the move fails."""
     if not place.exists():
         os.rename(fresh, place)
         return
     old = _beside(place)
     try:
         os.rename(place, old)
-        ours = files_of(old, place)  # again: nobody adds to it now, and what somebody added before is not lost
+        ours = files_of(old, place)  # check again: nobody can add files now, and files added before are kept
         os.rename(fresh, place)
     except BaseException:
         if old.exists() and fresh.exists():
@@ -103,7 +103,7 @@ def _take_place(fresh: Path, place: Path) -> None:
 
 
 def _put_back(old: Path, place: Path) -> None:
-    """Undo the move of an earlier output; where another folder took its place, say where it is."""
+    """Undo the move of an earlier output; if another folder has taken its place, report where it is."""
     try:
         os.rename(old, place)
     except OSError:
@@ -111,7 +111,7 @@ def _put_back(old: Path, place: Path) -> None:
 
 
 def _remove(folder: Path, names: Iterable[str]) -> None:
-    """Remove these files of a folder and the folders that are empty then; anything else stays, and it is said where."""
+    """Remove these files of a folder and the folders that become empty; anything else stays, and its place is reported."""
     paths = [PurePosixPath(name) for name in names]
     inner = {parent for path in paths for parent in path.parents} | {PurePosixPath()}
     for path in paths:
@@ -125,5 +125,5 @@ def _remove(folder: Path, names: Iterable[str]) -> None:
 
 
 def _beside(place: Path) -> Path:
-    """A place for what is not finished yet, in the same folder."""
+    """A temporary place in the same folder."""
     return place.with_name(f".bilinear-{os.urandom(8).hex()}")

@@ -1,1 +1,1 @@
-"""Schemes made of schemes: tensor products, direct sums, permutations, changes of basis, and fewer additions."""
+"""Schemes made from schemes: tensor products, direct sums, permutations, changes of basis, and fewer additions."""

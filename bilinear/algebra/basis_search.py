@@ -1,9 +1,9 @@
-"""A scheme in other bases, in which its maps have few terms (Karstadt, Schwartz 2017).
+"""Rewrite a scheme in other bases, in which its maps have few terms (Karstadt, Schwartz 2017).
 
-U = (U X) X^-1 for any invertible X: the blocks of A are changed by X^-1 once, before the recursion, and every level runs U X. The number
-of terms of U X is the least where its columns are, one after another, the sparsest vectors of the column space of U that are independent
-of those before: independent sets are a matroid, so the greedy choice is the best one (Beniamini, Cheng, Holtz, Karstadt, Schwartz 2020).
-Sparsest vectors vanish on as many rows as they can, so each is the kernel of some rows of U of rank one less than full.
+U = (U X) X^-1 for any invertible X: X^-1 is applied to the blocks of A once, before the recursion, and every level runs U X. U X has the
+fewest terms if its columns are chosen one after another as the sparsest vectors in the column space of U that are independent of those
+before. Independent sets form a matroid, so the greedy choice is optimal (Beniamini, Cheng, Holtz, Karstadt, Schwartz 2020). A sparsest
+vector vanishes on as many rows as possible, so it is the kernel of some rows of U whose rank is one less than full.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import Bases, Scheme
 
 MOST_KERNELS = 4000
-"""Sets of rows whose kernels are all weighed."""
+"""The most sets of rows whose kernels are all tried."""
 MOST_BLOCKS = 9
-"""Blocks of a matrix up to which, where there are more sets, all columns with entries -1, 0 and 1 are weighed instead."""
+"""If there are more sets, all columns with entries -1, 0 and 1 are tried instead, for up to this many blocks of a matrix."""
 RESTARTS = 200
-"""Orders in which columns of equally many terms are taken."""
+"""The number of orders tried for columns with equally many terms."""
 TINY = 1e-9
-"""What counts as zero where candidates are put in order; what they are is computed exactly."""
+"""Treated as zero when candidates are ordered; the candidates themselves are exact."""
 
 Vector = tuple[Coefficient, ...]
 
@@ -54,12 +54,12 @@ class _Column:
 
 
 def change_to_sparse_bases(scheme: Scheme, *, seed: int = 0) -> Scheme:
-    """The scheme with changes of basis in front of U and V and behind W, in which these have the fewest terms.
+    """The scheme with changes of basis before U and V and after W, in which these have the fewest terms.
 
-    Among bases of as few terms, one is taken in which U, V, W have few scalings and the changes few terms. Up to `MOST_KERNELS` sets of
-    rows the number of terms is the least that there is; beyond them it is for bases with entries -1, 0 and 1. The maps are tables:
-    `share_sums` looks for what they have in common. A scheme over Z becomes one over Q where its bases are not over Z.
-    Raises `BilinearError`: E651 over Q[lambda], E652 where a matrix has too many blocks.
+    Among bases with equally few terms, it prefers few scalings in U, V, W and few terms in the changes. With up to `MOST_KERNELS` sets of
+    rows the number of terms is minimal; beyond, it is minimal for bases with entries -1, 0 and 1. The maps are tables; `share_sums` finds
+    their common sums. A scheme over Z becomes one over Q if its bases are not over Z. Raises `BilinearError`: E651 over Q[lambda], E652 if
+    a matrix has too many blocks.
     """
     if scheme.ring.is_approximate:
         raise fail("E651", f"{scheme.name} is over {scheme.ring}, where few numbers have an inverse", "take an exact scheme")
@@ -105,14 +105,14 @@ def _is_scaling(value: Coefficient) -> bool:
 
 
 class _Space:
-    """The space that some vectors span, by a basis in which each vector alone has a 1 in a place of its own."""
+    """The span of some vectors, with a basis in which each vector alone has a 1 at its own index."""
 
     def __init__(self, ring: Ring, pivots: dict[int, Vector] | None = None) -> None:
         self.ring = ring
         self.pivots = pivots or {}
 
     def extend(self, x: Vector) -> bool:
-        """Take a vector in; whether it was not in the space."""
+        """Add a vector; returns whether it was outside the space."""
         for place, row in self.pivots.items():
             x = self._without(x, place, row)
         place = next((i for i, c in enumerate(x) if c), -1)
@@ -128,7 +128,7 @@ class _Space:
 
 
 def _candidates(rows: Sequence[Form], vectors: Iterator[Vector], size: int, ring: Ring) -> list[_Column]:
-    """The columns that may be taken, each once up to a factor: of those that come sparsest first, no more terms than a basis needs."""
+    """The candidate columns, each once up to a factor: the sparsest, up to the number of terms that a basis needs."""
     space, found, most = _Space(ring), dict[Form, _Column](), math.inf
     for x in vectors:
         column = _scaled(x, rows, ring)
@@ -141,7 +141,7 @@ def _candidates(rows: Sequence[Form], vectors: Iterator[Vector], size: int, ring
 
 
 def _vectors(scheme: Scheme, rows: Sequence[Form], size: int) -> Iterator[Vector]:
-    """Candidates for columns, those first on which fewest rows are nonzero."""
+    """Candidates for columns, those with the fewest nonzero rows first."""
     distinct = _distinct_directions(rows, size, scheme.ring)
     if comb(len(distinct), size - 1) <= MOST_KERNELS:
         return iter(sorted(_kernels(distinct, size, _Space(scheme.ring)), key=lambda x: len(_image(rows, x, scheme.ring))))
@@ -153,7 +153,7 @@ def _vectors(scheme: Scheme, rows: Sequence[Form], size: int) -> Iterator[Vector
 
 
 def _kernels(rows: Sequence[Vector], size: int, space: _Space) -> Iterator[Vector]:
-    """The kernel of each set of rows that makes the space one smaller than the whole."""
+    """The kernel of each set of rows whose rank is one less than full."""
     missing = size - 1 - len(space.pivots)
     if not missing:
         (free,) = set(range(size)) - space.pivots.keys()
@@ -170,7 +170,7 @@ def _image(rows: Sequence[Form], x: Vector, ring: Ring) -> list[tuple[int, Coeff
 
 
 def _ternary(rows: Sequence[Form], size: int) -> Iterator[Vector]:
-    """All columns with entries -1, 0 and 1 up to sign."""
+    """All columns with entries -1, 0 and 1, up to sign."""
     vectors = [x for x in product((0, 1, -1), repeat=size) if next((c for c in x if c), 0) == 1]
     matrix = np.zeros((len(rows), size))
     for number, row in enumerate(rows):
@@ -181,7 +181,7 @@ def _ternary(rows: Sequence[Form], size: int) -> Iterator[Vector]:
 
 
 def _scaled(x: Vector, rows: Sequence[Form], ring: Ring) -> _Column:
-    """The column times what makes most coefficients of its image 1 or -1, and the first one positive."""
+    """The column scaled so that most coefficients of its image are 1 or -1, and the first one is positive."""
     image = _image(rows, x, ring)
     sizes = Counter(magnitude(c) for _, c in image)
     factor = reciprocal(sizes.most_common(1)[0][0], ring)
@@ -203,5 +203,5 @@ def _in(value: Coefficient, ring: Ring) -> Coefficient:
 
 
 def _turned(rows: Sequence[Form], number: int) -> tuple[Form, ...]:
-    """The transposed matrix, of so many rows."""
+    """The transposed matrix with `number` rows."""
     return transposed(LinearMap(number, tuple(rows))).outputs

@@ -1,4 +1,4 @@
-"""The best rank for a format that direct sums and tensor products of known schemes reach, and how."""
+"""The best rank for a format that direct sums and tensor products of known schemes reach, and how to reach it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bilinear.errors import fail
 from bilinear.ir.scheme import Scheme
 
 MOST_FORMATS = 32_768
-"""Formats m x k x n up to the one that is asked for."""
+"""The most formats m x k x n up to the requested one."""
 MOST_SIZE = 128
-"""Blocks along one side of it."""
+"""The most blocks along one side of the requested format."""
 
 Progress = Callable[[int, int], None]
-"""How many formats are done, of how many."""
+"""The number of formats done, and of all formats."""
 
 
 def best_recipes(shape: Triple, library: Iterable[tuple[str, Scheme]], progress: Progress = lambda done, of: None) -> dict[Triple, Recipe]:
@@ -27,8 +27,8 @@ def best_recipes(shape: Triple, library: Iterable[tuple[str, Scheme]], progress:
 
     A format is made by the classical scheme, by a scheme of the library (each with its expression in the language) in one of its six
     permutations, by two formats that split one dimension, or by two whose tensor product it is. The least rank wins; then the fewest
-    additions, which are those of the best recipes of the parts; then the fewest parts; then what comes first, in the order above and in
-    that of the library. Raises `BilinearError` (E648) where there are too many formats.
+    additions, which are those of the best recipes of the parts; then the fewest parts; then the earlier one, in the order above and in that
+    of the library. Raises `BilinearError` (E648) if there are too many formats.
     """
     volume = math.prod(shape)
     if volume > MOST_FORMATS or max(shape) > MOST_SIZE:
@@ -65,7 +65,7 @@ def _pairs(shape: Triple, best: dict[Triple, Recipe]) -> Iterator[tuple[str, Rec
 
 
 def joined(operator: str, left: Recipe, right: Recipe) -> Recipe:
-    """The recipe of two parts, with the additions that `direct_sum` and `tensor` come to."""
+    """The recipe of two parts, with the number of additions of `direct_sum` or `tensor`."""
     leaves = left.leaves + right.leaves
     if operator == TENSOR:
         m, k, n = left.m * right.m, left.k * right.k, left.n * right.n
@@ -77,7 +77,7 @@ def joined(operator: str, left: Recipe, right: Recipe) -> Recipe:
 
 
 def _tensor_additions(left: Recipe, right: Recipe) -> Triple:
-    """One factor after the other, in the better order, for each of U, V and W."""
+    """The additions of U, V and W when the factors run one after the other in the better order."""
 
     def cost(x: int, x_in: int, x_out: int, y: int, y_in: int, y_out: int) -> int:
         return min(x * y_in + x_out * y, y * x_in + y_out * x)
@@ -91,7 +91,7 @@ def _tensor_additions(left: Recipe, right: Recipe) -> Triple:
 
 
 def _leaves(library: Iterable[tuple[str, Scheme]], largest: Triple) -> dict[Triple, list[Recipe]]:
-    """The permutations of the schemes that fit, by format; of each format only schemes of the least rank."""
+    """The permutations of the schemes that fit, by format; only the schemes of least rank for each format."""
     least: dict[Triple, list[tuple[str, Scheme]]] = {}
     for text, scheme in library:
         shape = _sorted(scheme.m, scheme.k, scheme.n)
@@ -110,7 +110,7 @@ def _leaves(library: Iterable[tuple[str, Scheme]], largest: Triple) -> dict[Trip
 
 
 def _turned(text: str, scheme: Scheme) -> Iterator[tuple[str, Scheme]]:
-    """The six permutations of a scheme with their expressions, those of fewer words first."""
+    """The six permutations of a scheme with their expressions, the shortest expressions first."""
     rotations = (text, f"rotate({text})", f"rotate(rotate({text}))")
     expressions = (*rotations, *(f"transpose({rotated})" for rotated in rotations))
     yield from sorted(zip(expressions, permutations(scheme), strict=True), key=lambda pair: pair[0].count("("))

@@ -21,9 +21,9 @@ Matrix = Sequence[Sequence[Coefficient]]
 def change_basis(scheme: Scheme, p: Matrix, q: Matrix, r: Matrix) -> Scheme:
     """The scheme that computes C = P^-1 * S(P*A*Q^-1, Q*B*R^-1) * R, where S is the given one (de Groote 1978).
 
-    P is m x m, Q is k x k, R is n x n, invertible over the ring of the scheme. A scheme that acts in other bases takes the change into
-    them. Else each of U, V and W is kept as a program behind the change, or written out as a table, whichever has fewer additions.
-    Raises `BilinearError` (E643) where a matrix has another size, foreign coefficients, or no inverse over the ring.
+    P is m x m, Q is k x k, R is n x n, invertible over the ring of the scheme. If the scheme already acts in other bases, the change is
+    merged into them. Otherwise each of U, V and W is kept as a program after the change, or written out as a table, whichever has fewer
+    additions. Raises `BilinearError` (E643) if a matrix has the wrong size, foreign coefficients, or no inverse over the ring.
     """
     ring = scheme.ring
     sizes = (("P", p, scheme.m), ("Q", q, scheme.k), ("R", r, scheme.n))
@@ -37,7 +37,7 @@ def change_basis(scheme: Scheme, p: Matrix, q: Matrix, r: Matrix) -> Scheme:
 
 
 def inverse(matrix: Matrix, ring: Ring) -> list[list[Coefficient]]:
-    """The inverse of a square matrix over the field of fractions of a ring, exactly; `ZeroDivisionError` where there is none."""
+    """The exact inverse of a square matrix over the field of fractions of a ring; `ZeroDivisionError` if it is singular."""
     size = len(matrix)
     rows = [[*row, *(int(i == j) for j in range(size))] for i, row in enumerate(matrix)]
     for column in range(size):
@@ -79,7 +79,7 @@ def _refused(name: str, what: str) -> BilinearError:
 
 
 def _sandwich(left: Matrix, right: Matrix) -> LinearMap:
-    """X -> left * X * right on the entries of X, row by row."""
+    """The map X -> left * X * right on the entries of X, row by row."""
     rows, columns = range(len(left)), range(len(right))
     size = len(columns)
     outputs = [form((a * size + b, left[i][a] * right[b][j]) for a in rows for b in columns) for i in rows for j in columns]

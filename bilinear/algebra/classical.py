@@ -10,7 +10,7 @@ from bilinear.ir.scheme import Scheme
 
 
 def classical(m: int, k: int, n: int) -> Scheme:
-    """The scheme <m,k,n;mkn> of all products A[i,p] * B[p,j], those of one block of C in a row. Raises `BilinearError` (E641)."""
+    """The scheme <m,k,n;mkn> of all products A[i,p] * B[p,j], grouped by block of C. Raises `BilinearError` (E641)."""
     require_size(m, k, n, m * k * n, 3 * m * k * n)
     triples = [(i, p, j) for i in range(m) for j in range(n) for p in range(k)]
     u = LinearMap(m * k, tuple(((i * k + p, 1),) for i, p, _ in triples))

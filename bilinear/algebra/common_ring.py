@@ -1,4 +1,4 @@
-"""Over which ring a scheme lies that is made of others."""
+"""The ring of a scheme that is made from others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INTEGERS = Ring("Z")
 
 
 def lies_over(scheme: Scheme, ring: Ring) -> bool:
-    """Whether a scheme that holds over its ring holds over this one too: the same, a larger one, or Z/p if no denominator is in the way."""
+    """True if a scheme that holds over its ring holds over this one too: the same, a larger one, or Z/p if p divides no denominator."""
     if scheme.ring in (ring, INTEGERS):
         return True
     if scheme.ring != RATIONALS or ring == INTEGERS:
@@ -24,7 +24,7 @@ def lies_over(scheme: Scheme, ring: Ring) -> bool:
 
 
 def joined_ring(first: Scheme, second: Scheme) -> Ring:
-    """The ring of a scheme made of both: that of one of them, over which the other lies as well. Raises `BilinearError` (E640)."""
+    """The ring of a scheme made from both: the ring of one, over which the other lies as well. Raises `BilinearError` (E640)."""
     for ring in (first.ring, second.ring):
         if lies_over(first, ring) and lies_over(second, ring):
             return ring
@@ -33,13 +33,13 @@ def joined_ring(first: Scheme, second: Scheme) -> Ring:
 
 
 def maps_of(scheme: Scheme) -> tuple[LinearMap, ...]:
-    """The maps of a scheme, with those of its changes of basis."""
+    """The maps of a scheme, including its changes of basis."""
     bases = scheme.bases
     return (scheme.u, scheme.v, scheme.w, *(() if bases is None else (bases.a, bases.b, bases.c)))
 
 
 def reduced(scheme: Scheme) -> Scheme:
-    """The scheme over Z/p with every coefficient as its residue of least size; any other one as it is."""
+    """A scheme over Z/p with every coefficient reduced to its residue of least size; other schemes unchanged."""
     p = scheme.ring.modulus
     if not p:
         return scheme
@@ -50,7 +50,7 @@ def reduced(scheme: Scheme) -> Scheme:
 
 
 def reciprocal(value: Coefficient, ring: Ring) -> Coefficient:
-    """1/value in the ring, or in its field of fractions; `ZeroDivisionError` where there is none. Values with lambda have none here.
+    """1/value in the ring or its field of fractions; `ZeroDivisionError` if there is none. Values with lambda are not supported.
 
     In Q[g] with g*g = s it is (a - b*g) / (a*a - s*b*b) for value = a + b*g.
     """
@@ -67,7 +67,7 @@ def reciprocal(value: Coefficient, ring: Ring) -> Coefficient:
 
 
 def least_residue(value: Coefficient, p: int) -> int:
-    """The residue of least size, the positive one of two."""
+    """The residue of least absolute value; of two, the positive one."""
     found = residue(value, p)
     return found if 2 * found <= p else found - p
 

@@ -1,4 +1,4 @@
-"""What schemes that are made of others are called, and whom they cite."""
+"""Names and citations of schemes that are made from others."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ MOST_LETTERS = 100
 
 
 def joined_name(first: Scheme, word: str, second: Scheme) -> str:
-    """The names of both with a word between them."""
+    """Both names with a word between them."""
     return shortened(f"{first.name}_{word}_{second.name}")
 
 
 def shortened(name: str) -> str:
-    """A name that can be read."""
+    """A name shortened to a readable length."""
     return name if len(name) <= MOST_LETTERS else "composed"
 
 
 def joined_citations(first: Scheme, second: Scheme) -> str:
-    """Both citations, once where one holds the other."""
+    """Both citations; one is left out if the other contains it."""
     one, other = first.citation, second.citation
     if other in one or one in other:
         return max(one, other, key=len)

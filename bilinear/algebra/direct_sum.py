@@ -17,9 +17,9 @@ AXES = ("m", "k", "n")
 def direct_sum(first: Scheme, second: Scheme, axis: str) -> Scheme:
     """The scheme that splits one dimension, `m`, `k` or `n`, and runs `first` on one part and `second` on the other; ranks add up.
 
-    Along m: C1 = A1*B above C2 = A2*B. Along n: C1 = A*B1 beside C2 = A*B2. Along k: C = A1*B1 + A2*B2, which costs m*n additions more.
-    The products of the first come first. Named sums are kept, changes of basis are folded into them. Raises `BilinearError`: E640 where no
-    ring holds both, E641 where it grows too large, E642 where the other two dimensions are not the same.
+    Along m: C1 = A1*B above C2 = A2*B. Along n: C1 = A*B1 beside C2 = A*B2. Along k: C = A1*B1 + A2*B2, which costs m*n more additions. The
+    products of `first` come first. Named sums are kept, and changes of basis are folded into them. Raises `BilinearError`: E640 if no ring
+    holds both, E641 if the scheme grows too large, E642 if the other two dimensions differ.
     """
     one, two = (first.m, first.k, first.n), (second.m, second.k, second.n)
     for letter, x, y in zip(AXES, one, two, strict=True):
@@ -46,7 +46,7 @@ def _part(rows: int, columns: int, own_rows: int, own_columns: int, corner: int)
 
 
 def _added(w: LinearMap, places: list[int], size: int) -> LinearMap:
-    """The map whose outputs with one place are added up; they share no product and no step, so that their terms stand in order."""
+    """The map with outputs at the same place added up; such outputs share no product and no step, so their terms stay in order."""
     rows: list[Form] = [()] * size
     for place, output in zip(places, w.outputs, strict=True):
         rows[place] = tuple(sorted(rows[place] + output))

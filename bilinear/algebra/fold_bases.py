@@ -9,9 +9,9 @@ from bilinear.ir.scheme import Bases, Scheme
 
 
 def fold_bases(scheme: Scheme) -> Scheme:
-    """The same scheme without bases: their forms become the first steps of u and v, and what w gave becomes steps of the new w.
+    """The same scheme without bases: their forms become the first steps of u and v, and the outputs of w become steps of the new w.
 
-    Pre: any scheme. Post: `bases` is None, and the tables U, V and W are the same.
+    Before: any scheme. After: `bases` is None, and the tables U, V and W are the same.
     """
     if scheme.bases is None:
         return scheme
@@ -20,7 +20,7 @@ def fold_bases(scheme: Scheme) -> Scheme:
 
 
 def on_blocks(scheme: Scheme) -> Scheme:
-    """The scheme itself where its changes of basis lead from as many values as there are blocks to as many, else without them."""
+    """The scheme itself if its changes of basis are square on the blocks, else the scheme without them."""
     bases = scheme.bases
     if bases is None or all(linear.inputs == len(linear.outputs) for linear in (bases.a, bases.b, bases.c)):
         return scheme
@@ -28,6 +28,6 @@ def on_blocks(scheme: Scheme) -> Scheme:
 
 
 def bases_of(scheme: Scheme) -> Bases:
-    """The changes of basis, those that change nothing where there are none."""
+    """The changes of basis; the identity if there are none."""
     m, k, n = scheme.m, scheme.k, scheme.n
     return scheme.bases or Bases(identity(m * k), identity(k * n), identity(m * n))

@@ -1,4 +1,4 @@
-"""Straight-line programs of linear maps, put together: one after another, side by side, as Kronecker products, transposed.
+"""Combine straight-line programs of linear maps: in sequence, side by side, as Kronecker products, transposed.
 
 Each function keeps the sums that its parts share. Steps of the result have no names.
 """
@@ -11,12 +11,12 @@ from bilinear.ir.linear import Form, LinearMap, form, substitute
 
 
 def identity(size: int) -> LinearMap:
-    """The map that leaves `size` values as they are."""
+    """The identity map on `size` values."""
     return LinearMap(size, tuple(((i, 1),) for i in range(size)))
 
 
 def number_of_terms(linear: LinearMap) -> int:
-    """The terms of all steps and outputs."""
+    """The number of terms in all steps and outputs."""
     return sum(map(len, linear.steps + linear.outputs))
 
 
@@ -26,7 +26,7 @@ def table_of(linear: LinearMap) -> LinearMap:
 
 
 def after(first: LinearMap, second: LinearMap) -> LinearMap:
-    """The map that runs one map after another: what the first gives are steps that the second reads."""
+    """The composition of two maps: outputs of the first become steps that the second reads."""
     offset = first.inputs + len(first.steps)
     place = range(offset, offset + second.inputs + len(second.steps))
     moved = [_renumbered(row, place) for row in second.steps + second.outputs]
@@ -35,7 +35,7 @@ def after(first: LinearMap, second: LinearMap) -> LinearMap:
 
 
 def together(inputs: int, parts: Sequence[tuple[LinearMap, Sequence[int]]]) -> LinearMap:
-    """The outputs of several maps in a row; each reads those of the `inputs` values whose numbers stand beside it."""
+    """The outputs of several maps concatenated; each map reads the `inputs` values whose numbers are given with it."""
     steps: list[Form] = []
     outputs: list[Form] = []
     for linear, read in parts:
@@ -48,7 +48,7 @@ def together(inputs: int, parts: Sequence[tuple[LinearMap, Sequence[int]]]) -> L
 def kronecker(first: LinearMap, second: LinearMap) -> LinearMap:
     """The Kronecker product: input i of the first and j of the second are number i * second.inputs + j, and outputs likewise.
 
-    It runs as (first x I) and then (I x second), or the other way round, whichever has fewer additions.
+    It runs as (first x I) and then (I x second), or in the other order, whichever has fewer additions.
     """
     if _additions_first_outermost(first, second) <= _additions_first_outermost(second, first):
         return _kronecker(first, second)
@@ -59,7 +59,7 @@ def kronecker(first: LinearMap, second: LinearMap) -> LinearMap:
 
 
 def _additions_first_outermost(first: LinearMap, second: LinearMap) -> int:
-    """The additions of `_kronecker`, before sums that turn out to be one and the same are joined."""
+    """The additions of `_kronecker`, before equal sums are merged."""
     return first.additions * second.inputs + len(first.outputs) * second.additions
 
 
@@ -72,19 +72,19 @@ def _kronecker(first: LinearMap, second: LinearMap) -> LinearMap:
 
 
 def reading(linear: LinearMap, place: Sequence[int]) -> LinearMap:
-    """The same map, its input i found at the number `place[i]`, a permutation."""
+    """The same map with its input i taken from `place[i]`, a permutation."""
     return together(linear.inputs, [(linear, place)])
 
 
 def reordered(linear: LinearMap, order: Sequence[int]) -> LinearMap:
-    """The same map, its output `order[i]` in place i."""
+    """The same map with its output `order[i]` at position i."""
     return LinearMap(linear.inputs, tuple(linear.outputs[i] for i in order), linear.steps, linear.names)
 
 
 def transposed(linear: LinearMap) -> LinearMap:
-    """The transposed map, by the program run backwards: additions + inputs = additions of the transposed + outputs, where none is idle.
+    """The transposed map, by running the program backwards; if no value is unused, additions + inputs = its additions + its outputs.
 
-    That is the transposition principle (Bordewijk 1956; Fiduccia 1973): what a value was read by is what it is now the sum of.
+    This is the transposition principle (Bordewijk 1956; Fiduccia 1973): each value becomes the sum of its former readers.
     """
     outputs, values = len(linear.outputs), linear.inputs + len(linear.steps)
     readers: list[list[tuple[int, int]]] = [[] for _ in range(values)]  # (number of the reader, its coefficient's place) by value
@@ -98,7 +98,7 @@ def transposed(linear: LinearMap) -> LinearMap:
 
 
 def without_copies(linear: LinearMap) -> LinearMap:
-    """The same map without the steps that nothing reads, or that are zero, a value, or a value with its sign changed."""
+    """The same map without steps that are unused, zero, or equal to another value up to sign."""
     values: list[Form] = [((i, 1),) for i in range(linear.inputs)]
     steps: dict[int, Form] = {}
     for number, step in enumerate(linear.steps, linear.inputs):
@@ -123,6 +123,6 @@ def _written_out(row: Form, values: Sequence[Form]) -> Form:
 
 
 def _renumbered(row: Form, place: Sequence[int]) -> Form:
-    if len(row) == 1:  # most are
+    if len(row) == 1:  # usually
         return ((place[row[0][0]], row[0][1]),)
     return tuple(sorted((place[i], coefficient) for i, coefficient in row))

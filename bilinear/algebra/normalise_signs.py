@@ -1,4 +1,4 @@
-"""One scheme of all those that differ in the signs of their factors."""
+"""Choose one representative among the schemes that differ only in the signs of their factors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from bilinear.ir.scheme import Scheme
 
 
 def normalise_signs(scheme: Scheme) -> Scheme:
-    """The scheme in which the first coefficient of every left and right factor is written without a minus; W takes the signs.
+    """The scheme in which the first coefficient of every left and right factor has no minus; W takes the signs.
 
-    (-a)*b = -(a*b), so the four ways of signing a product give one result of this; named sums stay as they are.
+    Since (-a)*b = -(a*b), all four sign choices of a product give the same result. Named sums stay unchanged.
     """
     u, v, _ = scheme.tables
     left, right = [_sign(row) for row in u], [_sign(row) for row in v]

@@ -12,10 +12,10 @@ from bilinear.ir.scheme import Bases, Scheme
 
 
 def rotate(scheme: Scheme) -> Scheme:
-    """The scheme <k,n,m;r> that comes of trace(A*B*C) = trace(B*C*A); three rotations give the scheme back.
+    """The scheme <k,n,m;r> from trace(A*B*C) = trace(B*C*A); three rotations return the original scheme.
 
     The new U is V, the new V is the transposed W over transposed blocks, and the new W is the transposed U (Hopcroft, Musinski 1973).
-    Programs of U and W are run backwards, so that the sums that they share stay shared.
+    Programs of U and W are run backwards, so shared sums stay shared.
     """
     scheme = on_blocks(scheme)
     m, k, n, bases = scheme.m, scheme.k, scheme.n, scheme.bases
@@ -27,7 +27,7 @@ def rotate(scheme: Scheme) -> Scheme:
 
 
 def transpose(scheme: Scheme) -> Scheme:
-    """The scheme <n,k,m;r> that comes of C^T = B^T * A^T; done twice it gives the scheme back."""
+    """The scheme <n,k,m;r> from C^T = B^T * A^T; applying it twice returns the original scheme."""
     scheme = on_blocks(scheme)
     m, k, n, bases = scheme.m, scheme.k, scheme.n, scheme.bases
     u, v, w = _reads_columns(scheme.v, k, n), _reads_columns(scheme.u, m, k), _gives_columns(scheme.w, m, n)
@@ -38,7 +38,7 @@ def transpose(scheme: Scheme) -> Scheme:
 
 
 def permutations(scheme: Scheme) -> tuple[Scheme, ...]:
-    """The scheme, its two rotations, and the transposed of these: <m,k,n>, <k,n,m>, <n,m,k>, <n,k,m>, <m,n,k>, <k,m,n>."""
+    """The scheme, its two rotations, and their transposes: <m,k,n>, <k,n,m>, <n,m,k>, <n,k,m>, <m,n,k>, <k,m,n>."""
     rotations = (scheme, rotate(scheme), rotate(rotate(scheme)))
     return (*rotations, *map(transpose, rotations))
 
@@ -49,15 +49,15 @@ def _columns(rows: int, columns: int) -> list[int]:
 
 
 def _reads_columns(linear: LinearMap, rows: int, columns: int) -> LinearMap:
-    """A map over the blocks of a grid, as one over the transposed grid."""
+    """A map over the blocks of a grid as one over the transposed grid."""
     return reading(linear, _columns(rows, columns))
 
 
 def _gives_columns(linear: LinearMap, rows: int, columns: int) -> LinearMap:
-    """A map into the blocks of a grid, as one into the transposed grid."""
+    """A map into the blocks of a grid as one into the transposed grid."""
     return reordered(linear, _columns(columns, rows))
 
 
 def _on_columns(linear: LinearMap, rows: int, columns: int) -> LinearMap:
-    """A change of basis of the transposed matrix."""
+    """A change of basis for the transposed matrix."""
     return _gives_columns(_reads_columns(linear, rows, columns), rows, columns)

@@ -1,4 +1,4 @@
-"""Recipes: how a scheme is made of others, as a tree."""
+"""Recipes: how a scheme is made from others, as a tree."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Triple = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a scheme is made: by an `operator` of the language, `(x)`, `(+m)`, `(+k)` or `(+n)`, of two parts; or as it is.
+    """How a scheme is made: from two parts by an `operator` of the language, `(x)`, `(+m)`, `(+k)` or `(+n)`, or taken as it is.
 
-    What is not made of others has an expression, its `text`, and is `leaf`, or the classical scheme where that is None. `additions` are
-    those of U, V and W, as written, changes of basis included.
+    A leaf has an expression, its `text`, and is the scheme `leaf`, or the classical scheme if that is None. `additions` are those of U, V
+    and W as written, changes of basis included.
     """
 
     m: int
@@ -40,12 +40,12 @@ class Recipe:
 
     @property
     def format(self) -> str:
-        """The format as it is written: `<2,2,2;7>`."""
+        """The format as written: `<2,2,2;7>`."""
         return f"<{self.m},{self.k},{self.n};{self.rank}>"
 
     @property
     def exponent(self) -> float:
-        """That of the time of a multiply by the scheme alone."""
+        """The exponent of the multiplication time if the scheme recurses alone."""
         return exponent_of(self.m, self.k, self.n, self.rank)
 
     @property
@@ -59,25 +59,25 @@ class Recipe:
         return f"{first} {self.operator} {second}"
 
     def _stands_before(self, operator: str) -> bool:
-        """Whether it needs no parentheses on the left of an operator: products bind first, and equal operators from the left."""
+        """True if it needs no parentheses on the left of an operator: products bind tighter, and equal operators associate to the left."""
         return not self.parts or self.operator in (TENSOR, operator)
 
     def made(self) -> Scheme:
-        """The scheme. Raises `BilinearError` where the operations do."""
+        """Build the scheme. Raises `BilinearError` if an operation does."""
         if not self.parts:
             return self.leaf if self.leaf is not None else classical(self.m, self.k, self.n)
         left, right = (part.made() for part in self.parts)
         return tensor(left, right) if self.operator == TENSOR else direct_sum(left, right, self.operator[2])
 
     def used(self) -> Iterator[Recipe]:
-        """The parts that are not made of others, from the left, each as often as it is used."""
+        """The leaves from left to right, each as often as it is used."""
         if not self.parts:
             yield self
         for part in self.parts:
             yield from part.used()
 
     def lines(self, indent: str = "") -> Iterator[str]:
-        """The recipe as a tree, one line a part."""
+        """The recipe as a tree, one part a line."""
         yield f"{indent}{self.format} = {self.text or self.operator}"
         for part in self.parts:
             yield from part.lines(indent + "  ")

@@ -1,4 +1,4 @@
-"""The first guess: the pair of terms that most rows have in common becomes a sum of its own, again and again (Paar 1997)."""
+"""The greedy start: the pair of terms that most rows share becomes a sum of its own, repeatedly (Paar 1997)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Key = tuple[int, int, int, int]
 def most_common_pairs(rows: Sequence[int], inputs: int, generator: random.Random) -> tuple[Made, set[Pair]]:
     """The values that a greedy program of these packed rows makes, and the pairs of coefficients that it uses.
 
-    Where p * v + q * w = m * x, any two of p, q and m are such a pair, in both orders and with both signs. Ties are broken by the
-    generator. Nothing cancels: every term of a row is added once.
+    If p * v + q * w = m * x, any two of p, q and m are such a pair, in both orders and with both signs. The generator breaks ties. Nothing
+    cancels: every term of a row is added once.
     """
     return _Greedy(rows, inputs, generator).run()
 

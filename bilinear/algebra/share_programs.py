@@ -1,4 +1,4 @@
-"""What was found, as the program of a map: with few scalings, and without steps that are read only once."""
+"""Turn the values that a search found into a program with few scalings and without steps that are read only once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, Symbolic, exact
 
 SWEEPS = 8
-"""Times that every step is scaled anew."""
+"""The number of times that every step is rescaled."""
 
 
 def program_of(inputs: int, rows: Rows, origins: Sequence[Origin]) -> LinearMap:
-    """The program that makes these values as they were found, over the inputs of the map."""
+    """The program that makes these values as they were found, over the map's inputs."""
     multiples: dict[int, tuple[int, Coefficient]] = dict(zip(rows.units, rows.atoms, strict=True))
     steps: list[Form] = []
     for origin in origins:
@@ -29,12 +29,12 @@ def program_of(inputs: int, rows: Rows, origins: Sequence[Origin]) -> LinearMap:
 
 
 def tidied(linear: LinearMap) -> LinearMap:
-    """The same map in as many additions and no more scalings, its steps such as are read several times."""
+    """The same map with as many additions and no more scalings; each step is read several times."""
     return _with_shared_multiples(_with_single_readers_joined(without_copies(_with_few_scalings(linear))))
 
 
 def partial_sums(linear: LinearMap) -> tuple[Form, ...]:
-    """Every value that a program holds while it adds up its sums term by term, as forms over the inputs."""
+    """Every value that a program holds while adding up its sums term by term, as forms over the inputs."""
     steps: list[Form] = []
     place = list(range(linear.inputs))
     for row in linear.steps + linear.outputs:
@@ -50,7 +50,7 @@ def partial_sums(linear: LinearMap) -> tuple[Form, ...]:
 
 
 def _with_few_scalings(linear: LinearMap) -> LinearMap:
-    """Each step multiplied by what leaves the fewest coefficients other than 1 and -1 in it and in its readers."""
+    """Scale each step so that it and its readers have the fewest coefficients other than 1 and -1."""
     rows = [dict(row) for row in linear.steps + linear.outputs]
     readers: dict[int, list[dict[int, Coefficient]]] = {linear.inputs + i: [] for i in range(len(linear.steps))}
     for row in rows:
@@ -87,7 +87,7 @@ def _scalings(coefficients: Iterable[Coefficient]) -> int:
 
 
 def _with_single_readers_joined(linear: LinearMap) -> LinearMap:
-    """A step that is read once, as it is or with its sign changed, becomes part of its reader where they have no term in common."""
+    """Merge a step that is read once, with coefficient 1 or -1, into its reader if they share no term."""
     rows = linear.steps + linear.outputs
     readers = Counter(index for row in rows for index, _ in row)
     joined: list[Form] = []
@@ -103,7 +103,7 @@ def _with_single_readers_joined(linear: LinearMap) -> LinearMap:
 
 
 def _with_shared_multiples(linear: LinearMap) -> LinearMap:
-    """A multiple that is read several times is a step, made where it is first read."""
+    """A multiple that is read several times becomes a step where it is first read."""
     rows = linear.steps + linear.outputs
     wanted = Counter((index, magnitude(c)) for row in rows for index, c in row if c not in (1, -1))
     place = list(range(linear.inputs))

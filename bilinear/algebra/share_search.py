@@ -1,12 +1,12 @@
-"""The search for few sums: a walk through sets of values from which the wanted ones can be reached, two at a time.
+"""Search for few sums: a walk through sets of values from which the wanted sums can be built, two values at a time.
 
-A program is known by the set of its values, up to sign: whatever can be made from two values that are there is made from them, so that all
-ways to form a sum, cancellations among them, are seen at once. What the set holds beyond the wanted values is what a program costs beyond
-the least that it could. A step takes one of those extras away; where the rest is still reached, an addition is saved, else another extra
-that makes up for it is looked for. After steps without success one extra more is taken in, and the walk goes on from there.
+A program is represented by the set of its values, up to sign. Everything that two known values can make is made from them, so all ways to
+form a sum are considered at once, cancellations included. The values beyond the wanted ones are extras: they are what the program costs
+above the minimum. A step removes one extra. If the rest can still be reached, an addition is saved; otherwise the step looks for another
+extra to replace it. After many steps without success one extra is added, and the walk continues from there.
 
-The distance-based heuristics for circuits over GF(2) (Boyar, Peralta 2010), greedy potential (Martensson, Wagner 2024), and the
-re-use of dependent rows (Dumas, Pernet, Sedoglavic 2024) look for the same sums one after another.
+The distance-based heuristics for circuits over GF(2) (Boyar, Peralta 2010), greedy potential (Martensson, Wagner 2024), and the re-use of
+dependent rows (Dumas, Pernet, Sedoglavic 2024) look for the same sums one after another.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from bilinear.algebra.share_values import PLAIN, Made, Pair, primitive
 
 PATIENCE = 300
-"""Steps without success before one more extra is taken in, or the walk goes back."""
+"""Steps without success before one more extra is added, or the walk returns to the best."""
 
 
 @dataclass
 class Budget:
-    """What a search may cost: `work` counts sums of two values; a deadline, a value of `time.monotonic`, cuts it.
+    """The budget of a search: `work` counts sums of two values; a deadline, a value of `time.monotonic`, cuts it short.
 
-    A part of a budget spends of the whole, too. `was_cut` says whether a deadline has cut the search or a part of it.
+    Spending from a part also spends from the whole. `was_cut` says whether a deadline cut the search or a part of it.
     """
 
     work: int
@@ -36,7 +36,7 @@ class Budget:
     was_cut: bool = field(default=False, init=False)
 
     def spend(self, work: int) -> None:
-        """Count work that was done."""
+        """Count work done."""
         self._count(work, time.monotonic() > self.deadline)
 
     def _count(self, work: int, is_late: bool) -> None:
@@ -46,13 +46,13 @@ class Budget:
             self.whole._count(work, is_late)
 
     def part(self, parts: int) -> Budget:
-        """One of so many parts of the work and the time that are left."""
+        """One of `parts` equal shares of the remaining work and time."""
         now = time.monotonic()
         return Budget(self.work // parts, now + (self.deadline - now) / parts, self)
 
     @property
     def is_spent(self) -> bool:
-        """Whether the search is to end."""
+        """True if the search has to end."""
         return self.work <= 0 or time.monotonic() > self.deadline
 
 
@@ -68,7 +68,7 @@ class Origin:
 
 
 class Walk:
-    """The walk for one map: its inputs and the wanted sums as packed values, and the pairs of coefficients that are tried."""
+    """The walk for one map: its inputs and wanted sums as packed values, and the pairs of coefficients to try."""
 
     def __init__(self, inputs: Sequence[int], wanted: Iterable[int], pairs: Iterable[Pair], budget: Budget, seed: int) -> None:
         self.inputs = tuple(inputs)
@@ -80,7 +80,7 @@ class Walk:
         self._one_is_too_few = False
 
     def run(self, starts: Sequence[Made], others: Iterable[int], progress: Callable[[int], None]) -> Made:
-        """The fewest values found, from the best of several programs; `others` may be the values of one more."""
+        """The fewest values found, from the best of several programs; `others` may give the values of one more."""
         made = best = self._best_start(starts, others)
         idle = 0
         while not self.budget.is_spent and not self.is_least(best):
@@ -95,16 +95,17 @@ class Walk:
         return best
 
     def is_least(self, made: Made) -> bool:
-        """Whether it is known that no program that adds or subtracts two values at a time is shorter than one that was found.
+        """True if it is proved that no program that adds or subtracts two values at a time is shorter.
 
-        With one extra none can be spared; that one would not do for two is tried. A search that was cut has not tried.
+        With no extras the program is minimal. With one, the walk has tried to do without it; with two, whether one would do. A search that
+        was cut short has tried neither.
         """
         extras = len(made) - len(self.wanted)
         most = 2 if self._one_is_too_few else 1
         return not extras or (self.is_plain and extras <= most and not self.budget.is_spent)
 
     def origins(self, made: Made) -> list[Origin]:
-        """How the values are made."""
+        """How each value is made."""
         return [self._origin(value, v, w) for value, (v, w) in made.items()]
 
     def _origin(self, value: int, v: int, w: int) -> Origin:
@@ -118,7 +119,7 @@ class Walk:
         return abs(packed) if self.is_plain else primitive(packed)
 
     def _sums(self, v: int, w: int) -> tuple[int, ...]:
-        """The sums of two different values; what is one of v and w is one of w and a value that, with w, gives v."""
+        """The sums of two different values, including the values that together with one of them make the other."""
         if self.is_plain:
             return v + w, abs(v - w)
         return tuple(primitive(p * v + q * w) for p, q in self.pairs)
@@ -128,9 +129,9 @@ class Walk:
         return {x for number, v in enumerate(values) for w in values[:number] for x in self._sums(v, w)}
 
     def _reach(self, known: set[int], fresh: Iterable[int], left: dict[int, None]) -> Made:
-        """What can be made of what is left, from fresh values, with those that are known; it is taken from one and put into the other.
+        """What can be made among `left` from the fresh and known values; it is moved from `left` to `known`.
 
-        Where the budget is spent, not all may be found of several values.
+        If the budget is spent, some values may be missed.
         """
         made: Made = {}
         queue = list(fresh)
@@ -186,7 +187,7 @@ class Walk:
         return kept | self._reach(known, (*self.inputs, *kept), lost), lost
 
     def _step(self, made: Made) -> Made:
-        """The values with one extra gone, or replaced, or as they are."""
+        """The values with one extra removed or replaced, or unchanged."""
         gone = self.random.choice(self._extras(made))
         kept, left = self._without(made, gone)
         if self._suffices(left):
@@ -206,7 +207,7 @@ class Walk:
         return made
 
     def _with(self, kept: Made, known: set[int], reached: Sequence[int], new: int, left: dict[int, None]) -> Made | None:
-        """The values with a new one, a sum of two that are reached, where that suffices; `known` has them all, and is left as it is."""
+        """The values with a new one, a sum of two reached values, if that suffices; `known` contains them all and is not changed."""
         still = dict(left)
         known.add(new)
         made = self._reach(known, [new], still)
@@ -226,7 +227,10 @@ class Walk:
         return self.is_plain and len(made) == len(self.wanted) + 2 and not self._one_is_too_few
 
     def _with_one_extra(self, made: Made) -> Made:
-        """A single extra where one would do, which must be a sum of two values that are reached without any; else what is there."""
+        """One extra that suffices if there is one; it must be a sum of two values that are reached without extras.
+
+        Else the values given.
+        """
         left = dict.fromkeys(sorted(self.wanted))
         kept = self._reach(set(self.inputs), self.inputs, left)
         reached = [*self.inputs, *kept]

@@ -1,7 +1,7 @@
-"""Fewer additions: the sums that the forms of a scheme have in common, each added up once.
+"""Fewer additions: find the sums that the forms of a scheme share, and compute each once.
 
-Each of U, V and W is searched as it is and transposed: a program of the transposed map, run backwards, is one of the map, with as many
-additions up to the difference of inputs and outputs (Fiduccia 1973). Values cancel where that helps.
+Each of U, V and W is searched directly and transposed: a program of the transposed map, run backwards, computes the map, with as many
+additions up to the difference of inputs and outputs (Fiduccia 1973). Values may cancel where that helps.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import Scheme
 
 WORK = 10_000_000
-"""Sums of two values that are weighed unless something else is said: at most about ten seconds."""
+"""The default number of sums of two values to try: at most about ten seconds."""
 GREEDY_STARTS = 8
 MOST_PAIRS = 24
-"""Pairs of coefficients; where a map has more, its rows are packed over multiples of the inputs."""
+"""The most pairs of coefficients; if a map has more, its rows are packed over multiples of the inputs."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A scheme with shared sums. `least` says of U, V and W whether it is known that sums and differences alone cannot do with fewer.
+    """A scheme with shared sums. For U, V and W, `least` says whether fewer sums and differences are proved impossible.
 
-    `work` is how many sums of two values were weighed. Where the time limit `was_cut`, the result depends on the machine; else on the
-    seed and the work allowed alone.
+    `work` is the number of sums of two values tried. If the time limit cut the search (`was_cut`), the result depends on the machine; else
+    only on the seed and the work allowed.
     """
 
     scheme: Scheme
@@ -46,7 +46,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a search is: the operand, work done and allowed, and the additions of the best program for its map so far."""
+    """The progress of a search: the operand, work done and allowed, and the additions of the best program for its map so far."""
 
     operand: str
     done: int
@@ -65,11 +65,11 @@ def share_sums(
     seconds: float = math.inf,
     progress: Callable[[Progress], None] = lambda state: None,
 ) -> Shared:
-    """The scheme with programs of few additions, and among those few scalings; never more of them than it came with.
+    """The scheme with programs of few additions and then few scalings; never more additions than it came with.
 
-    `work` bounds the search, and the result depends on it and on the `seed` alone; a time limit in `seconds` can only cut it short. The
-    maps are those of the same bases, products and ring. A scaling is a multiplication by something other than 1 and -1.
-    Raises `BilinearError` (E650) where an option makes no sense.
+    `work` bounds the search, and the result depends only on it and the `seed`; a limit in `seconds` can only cut the search short. Bases,
+    products and ring stay the same. A scaling is a multiplication by something other than 1 and -1. Raises `BilinearError` (E650) if an
+    option is invalid.
     """
     if work < 1 or not seconds > 0:
         raise fail("E650", f"work={work}, seconds={seconds:g}: a search needs some of both")
@@ -97,7 +97,7 @@ class _MapSearch:
         self.progress = progress
 
     def run(self) -> tuple[LinearMap, bool]:
-        """The best program, and whether it is known to be."""
+        """The best program, and whether it is proved to be minimal."""
         few_inputs = self.linear.inputs <= len(self.linear.outputs)
         start = self.linear if few_inputs else transposed(self.linear)
         found, is_least = self._program(start, self.budget.part(2))
@@ -110,7 +110,7 @@ class _MapSearch:
         return min(self.linear, *sound, key=_cost), is_least and bool(sound)
 
     def _program(self, start: LinearMap, budget: Budget) -> tuple[LinearMap, bool]:
-        """A program of few additions, from one that is known, and whether no other one with coefficients 1 and -1 has fewer."""
+        """A program with few additions, from a known one, and whether it is proved minimal among those with coefficients 1 and -1."""
         generator = random.Random(self.seed)
         for fractions in (True, False) if self.ring == RATIONALS else (False,):
             rows = pack_rows(start.matrix, start.inputs, fractions=fractions)

@@ -1,4 +1,4 @@
-"""The rows of a map up to a factor, each packed into one integer, so that a sum of two forms is one addition of integers."""
+"""The rows of a map up to a factor, each packed into one integer, so that adding two forms is one integer addition."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Pair = tuple[int, int]
 PLAIN: tuple[Pair, ...] = ((1, 1), (1, -1))
 
 Packed = tuple[int, Coefficient]
-"""A packed form and the factor that it is to be multiplied by."""
+"""A packed form and its factor."""
 Made = dict[int, tuple[int, int]]
-"""Packed values in an order in which they can be made, each from two that are inputs or made before it."""
+"""Packed values in an order in which they can be made, each with the two values (inputs or earlier ones) that make it."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a map: a packed form over the atoms (0 for a row without terms), and its factor.
+    """The rows of a map: a packed form over the atoms (0 for an empty row) and its factor.
 
-    An atom is a multiple of an input. The last coefficient of a form is positive, and its coefficients are coprime. Where forms are
-    `whole`, the atoms are the inputs; else the coefficients are 1 and -1.
+    An atom is a multiple of an input. The last coefficient of a form is positive, and its coefficients are coprime. If forms are `whole`,
+    the atoms are the inputs; else the coefficients are 1 and -1.
     """
 
     atoms: tuple[Packed, ...]
@@ -49,7 +49,7 @@ class Rows:
         return tuple(1 << DIGIT * i for i in range(len(self.atoms)))
 
     def value_of(self, row: Form) -> int:
-        """A form over the inputs, packed over the atoms without its factor; 0 where it cannot be."""
+        """A form over the inputs, packed over the atoms without its factor; 0 if it cannot be packed."""
         if self.whole:
             value = 0 if _is_symbolic([row]) else _whole(row)[0]
             return value if all(abs(c) <= LARGEST for _, c in unpack(value)) else 0
@@ -59,12 +59,12 @@ class Rows:
 
 
 def pack(terms: Iterable[tuple[int, int]]) -> int:
-    """A form with whole coefficients as one integer."""
+    """Pack a form with whole coefficients into one integer."""
     return sum(coefficient << (DIGIT * index) for index, coefficient in terms)
 
 
 def unpack(packed: int) -> Iterator[tuple[int, int]]:
-    """The terms of the form that an integer stands for."""
+    """The terms of the form that an integer encodes."""
     index, half = 0, 1 << (DIGIT - 1)
     while packed:
         digit = ((packed + half) & ((1 << DIGIT) - 1)) - half
@@ -75,7 +75,7 @@ def unpack(packed: int) -> Iterator[tuple[int, int]]:
 
 @lru_cache(maxsize=1 << 18)
 def primitive(packed: int) -> int:
-    """The form divided by what its coefficients have in common, its sign chosen."""
+    """The form divided by the greatest common divisor of its coefficients, with its sign normalised."""
     common = 0
     for _, coefficient in unpack(packed):
         common = gcd(common, coefficient)
@@ -85,10 +85,10 @@ def primitive(packed: int) -> int:
 
 
 def pack_rows(matrix: Sequence[Form], inputs: int, *, fractions: bool) -> Rows:
-    """Pack the rows of a map of so many inputs.
+    """Pack the rows of a map with this number of inputs.
 
-    With `fractions`, rational rows are multiples of forms with whole coefficients over the inputs, so that sums such as a + 2b are found
-    in any multiple. Else, and for all other numbers, they have coefficients 1 and -1 over multiples of the inputs.
+    With `fractions`, rational rows become multiples of forms with whole coefficients over the inputs, so sums such as a + 2b are found in
+    any multiple. Otherwise, and for all other numbers, rows have coefficients 1 and -1 over multiples of the inputs.
     """
     if fractions and not _is_symbolic(matrix):
         packed = tuple(map(_whole, matrix))
@@ -116,12 +116,12 @@ def _whole(row: Form) -> Packed:
 
 
 def _signs(row: Form) -> tuple[list[tuple[Packed, int]], Coefficient]:
-    """The atoms of a form and their signs; a size that all coefficients have is the factor."""
+    """The atoms of a form and their signs; if all coefficients have one magnitude, it is the factor."""
     sizes = {magnitude(c) for _, c in row}
     factor = sizes.pop() if len(sizes) == 1 else 1
     return [((i, magnitude(c) if sizes else 1), -1 if is_negative(c) else 1) for i, c in row], factor
 
 
 def magnitude(value: Coefficient) -> Coefficient:
-    """A number without its sign."""
+    """The absolute value of a number."""
     return -value if is_negative(value) else value

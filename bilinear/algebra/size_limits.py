@@ -1,28 +1,28 @@
-"""How large a scheme may be, whoever makes it."""
+"""Size limits of all schemes."""
 
 from __future__ import annotations
 
 from bilinear.errors import fail
 
 MOST_BLOCKS = 4096
-"""Blocks of one matrix."""
+"""The most blocks of one matrix."""
 MOST_PRODUCTS = 20_000
 MOST_TERMS = 200_000
-"""Terms of all sums of a scheme that is made of others."""
+"""The most terms in all sums of a scheme made from others."""
 
 
 def within_bounds(m: int, k: int, n: int, rank: int) -> bool:
-    """Whether a scheme of this format may be."""
+    """True if a scheme may have this format."""
     return max(m * k, k * n, m * n) <= MOST_BLOCKS and rank <= MOST_PRODUCTS
 
 
 def limits() -> str:
-    """The bounds of a format, in words."""
+    """The limits of a format, in words."""
     return f"a matrix has at most {MOST_BLOCKS} blocks, a scheme at most {MOST_PRODUCTS} products"
 
 
 def require_size(m: int, k: int, n: int, rank: int, terms: int) -> None:
-    """Refuse what is too large to be made (E641), before anything is made."""
+    """Refuse a scheme that would be too large (E641) before building anything."""
     if not within_bounds(m, k, n, rank):
         raise fail("E641", f"<{m},{k},{n};{rank}> is too large", "compose fewer parts", notes=(limits(),))
     if terms > MOST_TERMS:

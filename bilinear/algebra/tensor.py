@@ -1,4 +1,4 @@
-"""The tensor product: blocks of one scheme multiplied by another."""
+"""The tensor product: one scheme applied to the blocks of another."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from bilinear.ir.scheme import Bases, Scheme
 
 
 def tensor(outer: Scheme, inner: Scheme) -> Scheme:
-    """The scheme <m*m', k*k', n*n'; r*r'> whose every product of `outer` is carried out by `inner`.
+    """The scheme <m*m', k*k', n*n'; r*r'> in which `inner` computes every product of `outer`.
 
     Block (i, j) of the outer A holds the inner blocks (i*m' + i', j*k' + j'); product p of the outer scheme and q of the inner one is
-    product p*r' + q. U, V and W are Kronecker products (Strassen 1969 for levels of one scheme; Buergisser, Clausen, Shokrollahi,
-    Algebraic Complexity Theory, 1997, for tensors), run one factor after the other, so that shared sums stay shared. Changes of basis
-    are tensored as well. Of approximate schemes, the error stays of positive order. Raises `BilinearError`: E640 where no ring holds
-    both, E641 where it grows too large.
+    product p*r' + q. U, V and W are Kronecker products (Strassen 1969 for levels of one scheme; Buergisser, Clausen, Shokrollahi, Algebraic
+    Complexity Theory, 1997, for tensors), run one factor after the other, so shared sums stay shared. Changes of basis are tensored as
+    well. For approximate schemes the error keeps a positive order. Raises `BilinearError`: E640 if no ring holds both, E641 if the scheme
+    grows too large.
     """
     outer, inner = on_blocks(outer), on_blocks(inner)
     ring = joined_ring(outer, inner)
@@ -39,13 +39,13 @@ def tensor(outer: Scheme, inner: Scheme) -> Scheme:
 
 
 def _terms(outer: LinearMap, inner: LinearMap) -> int:
-    """No fewer than the terms of the Kronecker product, run in the order that has more."""
+    """An upper bound on the terms of the Kronecker product, in the order that has more."""
     orders = ((outer, inner), (inner, outer))
     return max(number_of_terms(x) * y.inputs + len(x.outputs) * number_of_terms(y) for x, y in orders)
 
 
 def _grid(rows: int, columns: int, inner_rows: int, inner_columns: int) -> list[int]:
-    """For each outer block and each inner one within it: the row-major number of the fine block."""
+    """For each outer block and each inner one within it, the row-major number of the fine block."""
     return [
         (i * inner_rows + s) * columns * inner_columns + j * inner_columns + t
         for i in range(rows)
@@ -56,7 +56,7 @@ def _grid(rows: int, columns: int, inner_rows: int, inner_columns: int) -> list[
 
 
 def _on_grid(outer: LinearMap, inner: LinearMap, grid: list[int]) -> LinearMap:
-    """The Kronecker product of two changes of basis, both its sides in row-major order."""
+    """The Kronecker product of two changes of basis, with both sides in row-major order."""
     return reordered(reading(kronecker(outer, inner), grid), _inverse(grid))
 
 

@@ -1,1 +1,1 @@
-"""Questions about the IR that several rooms ask, answered without changing it."""
+"""Facts about schemes, maps and schedules that several rooms need; nothing here changes the IR."""

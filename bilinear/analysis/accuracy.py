@@ -1,7 +1,7 @@
-"""How far from exact a fast multiply may end in floating point: bounds that always hold, and bounds that hold with a confidence.
+"""Error bounds for fast multiplies in floating point: some hold for all data, others with a stated confidence.
 
-Everything is in units of max|A| * max|B| and of the unit roundoff u (2**-24 in float32, 2**-53 in float64), for C = alpha*A*B + beta*C
-with alpha = 1 where nothing else is said. Nothing may overflow or underflow.
+Errors are in units of max|A| * max|B| and of the unit roundoff u (2**-24 in float32, 2**-53 in float64), for C = alpha*A*B + beta*C with
+alpha = 1 unless stated. The bounds assume that nothing overflows or underflows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bilinear.ir.scheme import Scheme
 
 @dataclass(frozen=True)
 class ErrorBound:
-    """max|computed - exact| <= u * (|alpha| * product * max|A| * max|B| + |beta| * addend * max|C|), whatever the data."""
+    """max|computed - exact| <= u * (|alpha| * product * max|A| * max|B| + |beta| * addend * max|C|) for all data."""
 
     product: float
     addend: float
@@ -35,8 +35,8 @@ class ErrorBound:
 class LevelsKept:
     """How many levels keep an accuracy, max|C - A*B| <= accuracy * max|A| * max|B|, for an element type and an inner dimension.
 
-    `always` whatever the data, `likely` with probability `confidence` in the model of `probable_error`; None where not even the classical
-    multiply (0 levels) does. At most `looked` levels were looked at.
+    `always` holds for all data, `likely` with probability `confidence` in the model of `probable_error`; None if even the classical
+    multiply (0 levels) does not keep it. At most `looked` levels were examined.
     """
 
     accuracy: float
@@ -50,13 +50,13 @@ class LevelsKept:
 
 @dataclass(frozen=True)
 class LevelAccuracy:
-    """What a report says of one number of levels and one element type, for square problems with this inner dimension.
+    """The accuracy facts of a report for one number of levels and one element type, for square problems with this inner dimension.
 
     `growth` is the growth factor to the power of the levels. `deterministic` bounds max|C - A*B| / (max|A| * max|B|) for all data.
     `probabilistic` bounds max|C - A*B| / (rms(A) * rms(B)) with probability `confidence` in the model of `probable_error`, for centred
-    data; since rms <= max it may be read in the units of the first too. For very small K it may be the larger one.
-    `drift` bounds, relative to the largest block met, what one call changes in a block of A or B that it writes and gives back; None where
-    there is none.
+    data; since rms <= max, it also holds in the units of `deterministic`. For very small K it may be the larger of the two. `drift` bounds,
+    relative to the largest block involved, how much one call changes a block of A or B that it writes and restores; None without restored
+    blocks.
     """
 
     levels: int
@@ -70,12 +70,12 @@ class LevelAccuracy:
 
 
 def is_real(scheme: Scheme) -> bool:
-    """Whether floats can stand for the scheme's coefficients: not those of Z/p, with i or lambda, nor what over- or underflows."""
+    """True if floats can represent the scheme's coefficients: none in Z/p, with i or lambda, and none that over- or underflows."""
     return not scheme.ring.modulus and _are_real(c for table in scheme.tables for row in table for _, c in row)
 
 
 def runs_on_reals(schedule: Schedule) -> bool:
-    """Whether floats can stand for what a schedule multiplies by; a scheme's may be real where its tables are not, and the reverse."""
+    """True if floats can represent the schedule's coefficients. They may be real when the scheme's are not, and the reverse."""
     return _are_real(schedule.coefficients)
 
 
@@ -90,8 +90,8 @@ def growth_factor(scheme: Scheme) -> Fraction | float:
     """The largest amplification of one level, E = max over outputs of sum over products of |w| * |u|_1 * |v|_1.
 
     The norm-wise growth factor of Brent (1970) and Higham (2002, section 23.2) in the form of Ballard, Benson, Druinsky, Lipshitz and
-    Schwartz (2016), definition of e_max; k for the classical scheme. Exact where the coefficients are rational, else a float. Raises
-    `ValueError` where a coefficient is no real number.
+    Schwartz (2016), definition of e_max; k for the classical scheme. Exact for rational coefficients, else a float. Raises `ValueError` if
+    a coefficient is not real.
     """
     u, v, w = scheme.tables
     if any(isinstance(c, Symbolic) for table in (u, v, w) for row in table for _, c in row):
@@ -102,14 +102,14 @@ def growth_factor(scheme: Scheme) -> Fraction | float:
 
 
 def error_bound(scheme: Scheme, levels: int, inner: int, unit_roundoff: float) -> ErrorBound:
-    """A bound for the scheme's workspace schedule at any number of levels, run nested, flat or fused; it always holds.
+    """A bound for the scheme's workspace schedule at any number of levels, run nested, flat or fused; it holds for all data.
 
-    Let N count the most roundings that any elementary term w*u*a*v*b meets on its way into C: K0 = inner / k**levels in its leaf product,
-    the depths of the expansions and of the recomposition, what alpha and beta cost. Each term is then computed with a relative error of
-    at most gamma_N, so |C' - C| <= gamma_N * (sum over paths of |w| |u| |v|) * K0 * max|A| * max|B|. The path sum of L levels is at most
-    G**L, with G that of one level (paths of nested levels are tuples of paths). Fusing renames values, drops unread ones, and may
-    replace the program of h levels by its plain matrix: its entries are no larger than the path sums, and `Side.flat_depth` is
-    the largest depth over all such choices. G is the growth factor unless a program of the scheme cancels terms of its own.
+    Let N be the most roundings of any elementary term w*u*a*v*b on its way into C: K0 = inner / k**levels in its leaf product, the depths
+    of the expansions and of the recomposition, and those for alpha and beta. Each term is then computed with a relative error of at most
+    gamma_N, so |C' - C| <= gamma_N * (sum over paths of |w| |u| |v|) * K0 * max|A| * max|B|. The path sum of L levels is at most G**L, with
+    G that of one level (paths of nested levels are tuples of paths). Fusing renames values, drops unread ones, and may replace the program
+    of h levels by its plain matrix. The entries of that matrix are no larger than the path sums, and `Side.flat_depth` is the largest depth
+    over all such choices. G is the growth factor unless terms cancel in a program of the scheme.
 
     Compare Ballard et al. (2016), theorem 3: (K0 + Q L) * K0 * E**L * u + O(u**2); here second order is in gamma.
     """
@@ -130,7 +130,7 @@ def classical_bound(inner: int, unit_roundoff: float) -> float:
 
 
 def run_error_bound(schedule: Schedule, inner: int, unit_roundoff: float) -> ErrorBound:
-    """The same for one schedule as it runs, in place or not: the schedule is run on bounds (see `rounding_trace`)."""
+    """The same bound for one schedule as it runs, in place or not; the schedule is run on bounds (see `rounding_trace`)."""
     u, leaf = unit_roundoff, inner // schedule.k
     rest = inner - leaf * schedule.k
     begun = ResultValue(rest, rest * gamma(rest + 3, u) / u, 1.0, gamma(2, u) / u)
@@ -142,9 +142,11 @@ def run_error_bound(schedule: Schedule, inner: int, unit_roundoff: float) -> Err
 
 
 def schedule_bound(scheme: Scheme, schedule: Schedule, inner: int, unit_roundoff: float) -> ErrorBound:
-    """The bound for one lowered schedule: as it runs where it is in place, or where the tables are complex and what runs is real.
+    """The bound for one lowered schedule.
 
-    Raises `ValueError` where a coefficient that the schedule multiplies by is no real number.
+    It is traced as it runs if it is in place, or if the tables are complex but the schedule is real.
+
+    Raises `ValueError` if a coefficient of the schedule is not real.
     """
     if schedule.writes_operands or not is_real(scheme):
         return run_error_bound(schedule, inner, unit_roundoff)
@@ -166,8 +168,8 @@ def levels_for_accuracy(
 ) -> int | None:
     """The most levels, up to `most_levels`, with max|C - A*B| <= accuracy * max|A| * max|B| for an m x k by k x n multiply.
 
-    Without a confidence the bound always holds; with one, the smaller of it and the probabilistic bound for centred data counts. None
-    where not even the classical multiply (0 levels) keeps it. Levels end where a block would have no element.
+    Without a confidence, the bound for all data decides; with one, the smaller of it and the probabilistic bound for centred data. None if
+    even the classical multiply (0 levels) exceeds the accuracy. Levels stop where a block would be empty.
     """
     u = KNOWN[dtype].unit_roundoff
     kept: int | None = None
@@ -189,9 +191,9 @@ def accuracy_facts(
 ) -> tuple[LevelAccuracy, ...]:
     """Growth, bounds and drift by level and dtype, for inner x inner matrices; 0 levels are the classical multiply.
 
-    `schedules` are lowered in-place schedules: with any, the levels are theirs alone, and the bound that always holds and the drift are of
-    what they do. Without them they are 1 to `most_levels`, and come from the one-level tables, which also bounds any fused run of the
-    scheme. Empty where floats cannot stand for the coefficients, or for the bounds.
+    `schedules` are lowered in-place schedules. If given, only their levels are reported, and the deterministic bound and the drift are
+    traced from them. Otherwise the levels are 1 to `most_levels`, and the bounds come from the one-level tables, which also bound any fused
+    run of the scheme. Empty if floats cannot represent the coefficients or the bounds.
     """
     try:
         facts = _accuracy_facts(scheme, schedules, inner, dtypes, confidence, most_levels)
@@ -221,7 +223,7 @@ def _accuracy_facts(
 
 
 def _told_drift(drift: DriftBound) -> float | None:
-    """The worst drift over the operands that are given back whole; None where that is none, or one that is never written."""
+    """The largest drift over the operands that are restored in full; None if no operand is, or none is written."""
     lost = {block.space for block in drift.lost}
     worst = max((drift.worst(operand) for operand in "AB" if operand not in lost), default=0.0)
     return None if lost and not worst else worst
@@ -230,9 +232,9 @@ def _told_drift(drift: DriftBound) -> float | None:
 def levels_kept(
     scheme: Scheme, facts: Sequence[LevelAccuracy], accuracy: float, most_levels: int, in_place: bool
 ) -> tuple[LevelsKept, ...]:
-    """How many levels keep an accuracy, for every dtype and the inner dimension of the facts of a report.
+    """How many levels keep an accuracy, for every dtype, at the inner dimension of a report's facts.
 
-    In place the levels of the facts alone are known; else the tables tell of up to `most_levels`.
+    In place, only the levels in the facts are considered; otherwise the tables give up to `most_levels`.
     """
     kept = []
     for dtype in dict.fromkeys(fact.dtype for fact in facts):
@@ -251,7 +253,7 @@ def levels_kept(
 
 
 def path_growth(scheme: Scheme) -> float:
-    """The growth factor over paths of the programs as written; at least the growth factor, equal where no program cancels."""
+    """The growth factor over paths of the programs as written: at least the growth factor, and equal if nothing cancels."""
     left, right, out = sides(scheme)
     weights = [sum(a.values()) * sum(b.values()) for a, b in zip(left.rows, right.rows, strict=True)]
     return max(sum(size * weights[p] for p, size in row.items()) for row in out.rows) * SLACK

@@ -1,4 +1,4 @@
-"""The algebra of block maps: side by side, one after the other, and cut into independent parts."""
+"""The algebra of block maps: run side by side, compose, and split into independent parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductS
 
 @dataclass
 class _Program:
-    """A straight-line program being built over blocks: which value each block holds by now."""
+    """A straight-line program under construction, with the value that each block currently holds."""
 
     sources: tuple[Block, ...]
     steps: list[Form] = field(default_factory=list)
@@ -43,7 +43,7 @@ class _Program:
         self.kept.update(zip(block_map.targets, block_map.kept, strict=True))
 
     def finish(self) -> BlockMap:
-        """The block map from the sources to every block that has changed; a step that only one output uses becomes that output."""
+        """The block map from the sources to every changed block; a step that only one output uses becomes that output."""
         first = len(self.sources)
         own = {block: i for i, block in enumerate(self.sources)}
         targets = tuple(block for block, value in self.holds.items() if own.get(block) != value)
@@ -64,7 +64,7 @@ class _Program:
 
 
 def is_plain(terms: Form) -> bool:
-    """Whether a form is a single value with coefficient 1."""
+    """True if a form is a single value with coefficient 1."""
     return len(terms) == 1 and terms[0][1] == 1
 
 
@@ -73,7 +73,7 @@ def _renamed(terms: Form, numbers: list[int]) -> Form:
 
 
 def _pruned(block_map: BlockMap) -> BlockMap:
-    """Drop targets that keep their value and sources that nothing reads."""
+    """Drop targets that keep their value, and sources that nothing reads."""
     own = {block: i for i, block in enumerate(block_map.sources)}
     rows = zip(block_map.targets, block_map.map.outputs, strict=True)
     kept = [(target, row) for target, row in rows if target not in own or row != ((own[target], 1),)]
@@ -81,7 +81,7 @@ def _pruned(block_map: BlockMap) -> BlockMap:
 
 
 def restrict(block_map: BlockMap, targets: set[Block]) -> BlockMap:
-    """The map to these targets alone, without steps and sources that they do not need."""
+    """The map restricted to these targets, without the steps and sources that they do not need."""
     old = block_map.map
     rows = [row for row in zip(block_map.targets, old.outputs, block_map.kept, strict=True) if row[0] in targets]
     needed = {index for _, output, _ in rows for index, _ in output}
@@ -105,7 +105,7 @@ def restrict(block_map: BlockMap, targets: set[Block]) -> BlockMap:
 
 
 def beside(maps: Iterable[BlockMap]) -> BlockMap:
-    """Maps that run at once, as one map: all read the values from before."""
+    """Simultaneous maps as one map: all read the values from before."""
     maps = tuple(maps)
     if len(maps) == 1:
         return maps[0]
@@ -127,10 +127,10 @@ def beside(maps: Iterable[BlockMap]) -> BlockMap:
 
 
 def then(first: BlockMap, second: BlockMap) -> BlockMap:
-    """`second` after `first`, as one map that reads each source once: the product of their matrices.
+    """`second` after `first` as one map that reads each source once: the product of their matrices.
 
-    It keeps the two programs' shared values, or is written as its plain matrix where that takes no more additions. No block that one of
-    them keeps may be a source or a target of the other.
+    It keeps the shared values of both programs, unless the plain matrix takes no more additions. A block whose old value one map keeps must
+    not be a source or a target of the other.
     """
     written = set(first.targets)
     sources = first.sources + tuple(b for b in second.sources if b not in written and b not in first.sources)

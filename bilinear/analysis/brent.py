@@ -1,8 +1,8 @@
-"""The Brent equations of a scheme as exact sparse integers: what is left when the tensor of matrix multiplication is taken away.
+"""The Brent equations of a scheme in exact sparse integers: the residual after subtracting the matrix multiplication tensor.
 
-With tables U (r x mk), V (r x kn) and W (mn x r) a scheme multiplies exactly when, for every block of C, the sum over the products p of
-W[., p] * (U[p] kron V[p]) is that block's row of the tensor (Brent 1970). The difference is the residual. Denominators are cleared first,
-and a coefficient in a generator (a root, or lambda) is one integer for each power, so that all sums are sums of integers.
+A scheme with tables U (r x mk), V (r x kn) and W (mn x r) multiplies exactly if and only if, for every block of C, the sum over the
+products p of W[., p] * (U[p] kron V[p]) is that block's row of the tensor (Brent 1970). The difference is the residual. Denominators are
+cleared first, and a coefficient in a generator (a root, or lambda) is one integer for each power, so all sums are integer sums.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
 
 MOST_BITS = 4096
-"""Length of a common denominator that is computed with."""
+"""The most bits of a common denominator."""
 
 Row = dict[int, int]
-"""A row of the residual: from the place of a pair of blocks and a power, one integer, to a nonzero integer."""
+"""A row of the residual. The key is one integer for a pair of blocks and a power; the value is a nonzero integer."""
 Terms = tuple[tuple[int, int], ...]
 """A linear form in integers: (place, coefficient)."""
 
 
 @dataclass(frozen=True)
 class Units:
-    """How tables become integers: what each is multiplied by, and how a pair of blocks and a power share one place.
+    """How tables become integers: the scale of each, and the numbering of (pair of blocks, power) as one place.
 
-    The powers of a pair lie `2 * reach + 1` places from those of the next, in the order of the pairs (block of A, block of B).
+    Consecutive pairs lie `2 * reach + 1` places apart, in the order of the pairs (block of A, block of B).
     """
 
     ring: Ring
@@ -41,7 +41,7 @@ class Units:
 
     @property
     def scale(self) -> int:
-        """What the residual is multiplied by."""
+        """The factor of the residual after scaling the tables."""
         return self.scales[0] * self.scales[1] * self.scales[2]
 
     def place(self, pair: int, power: int = 0) -> int:
@@ -54,13 +54,13 @@ class Units:
         return pair, power - self.reach
 
     def matters(self, place: int, value: int) -> bool:
-        """Whether this entry of the residual makes an equation fail: one that is 0 modulo p, or of positive order, does not."""
+        """True if this entry makes an equation fail. An entry that is 0 modulo p or of positive order does not."""
         if self.ring.is_approximate:
             return self.pair_and_power(place)[1] <= 0
         return not self.ring.modulus or value % self.ring.modulus != 0
 
     def settle(self, row: Row) -> Row:
-        """The row without zeros, roots reduced by their squares."""
+        """The row without zeros, with roots reduced by their squares."""
         root = square(self.ring.generator) if self.reach else None
         if root is None:
             return {place: value for place, value in row.items() if value}
@@ -74,7 +74,7 @@ class Units:
 
 @dataclass(frozen=True)
 class Integers:
-    """The tables in integers, for `accumulate`: rows of U and V by places, rows of W as products and their coefficients."""
+    """The tables in integers for `accumulate`: rows of U and V by place, rows of W as products with their coefficients."""
 
     units: Units
     left: tuple[Terms, ...]
@@ -83,7 +83,7 @@ class Integers:
 
     @cached_property
     def columns(self) -> dict[int, list[tuple[int, Terms]]]:
-        """The columns of W: for each product that is used, the blocks of C it is added to, and its coefficients."""
+        """The columns of W: for each product in use, the blocks of C that it is added to, with its coefficients."""
         found: dict[int, list[tuple[int, Terms]]] = {}
         for output, row in enumerate(self.outputs):
             for p, factor in row:
@@ -93,14 +93,14 @@ class Integers:
 
 @dataclass(frozen=True)
 class Residual:
-    """The residual by blocks of C; `complete` is false where it was broken off after too many failures."""
+    """The residual by blocks of C; `complete` is false if the computation stopped after too many failures."""
 
     units: Units
     rows: dict[int, Row]
     complete: bool = True
 
     def differences(self) -> Iterator[tuple[int, int, Coefficient]]:
-        """The equations that fail: block of C, pair (block of A times kn, plus block of B), and found minus needed."""
+        """The failing equations: block of C, pair (block of A times kn, plus block of B), and actual minus required value."""
         for output, row in sorted(self.rows.items()):
             wrong: dict[int, list[tuple[int, int]]] = {}
             for place, value in row.items():
@@ -112,17 +112,17 @@ class Residual:
 
     @property
     def is_zero(self) -> bool:
-        """Whether all equations hold."""
+        """True if all equations hold."""
         return self.complete and not any(self.units.matters(*entry) for row in self.rows.values() for entry in row.items())
 
     @property
     def order(self) -> int | None:
-        """The lowest power of the generator in the residual; None where nothing is left."""
+        """The lowest power of the generator in the residual; None if the residual is zero."""
         return min((self.units.pair_and_power(place)[1] for row in self.rows.values() for place in row), default=None)
 
     @property
     def modulus(self) -> int:
-        """The largest g such that the equations hold modulo g: 0 where they hold exactly, 1 where they hold nowhere."""
+        """The largest g such that the equations hold modulo g: 0 if they hold exactly, 1 if they hold modulo nothing."""
         if not self.complete:
             return 1
         common = 0
@@ -144,7 +144,7 @@ class Residual:
 
 
 def integers(scheme: Scheme, slack: int = 1) -> Integers:
-    """The tables of a scheme in integers; `slack` is a further denominator, for coefficients that are added later."""
+    """The tables of a scheme in integers; `slack` is an extra denominator for coefficients that are added later."""
     u, v, w = scheme.tables
     scales = (slack * _denominator(u), slack * _denominator(v), slack * _denominator(w))
     units = Units(scheme.ring, scheme.k * scheme.n, scales, sum(_reach(table) for table in (u, v, w)))
@@ -160,7 +160,7 @@ def integral(row: Form, units: Units, scale: int, width: int = 1) -> Terms:
 
 
 def accumulate(row: Row, factor: Terms, left: Terms, right: Terms) -> None:
-    """Add factor * (left kron right) to a row of the residual, zeros not yet dropped."""
+    """Add factor * (left kron right) to a row of the residual; zeros remain."""
     for power, c in factor:
         for i, a in left:
             at, size = i + power, c * a
@@ -169,12 +169,12 @@ def accumulate(row: Row, factor: Terms, left: Terms, right: Terms) -> None:
 
 
 def residual(scheme: Scheme, slack: int = 1, most: int = 100_000) -> Residual:
-    """The residual of a scheme, block of C by block of C; broken off behind the block with the failure number `most`."""
+    """The residual of a scheme, block of C by block of C; it stops after the block with failure number `most`."""
     return residual_of(scheme, integers(scheme, slack), most)
 
 
 def residual_of(scheme: Scheme, tables: Integers, most: int = 100_000) -> Residual:
-    """The residual of a scheme whose tables are given in integers."""
+    """The residual of a scheme with its tables given in integers."""
     units, rows, failures = tables.units, {}, 0
     for output, terms in enumerate(tables.outputs):
         row = {units.place(pair): -units.scale for pair in needed_pairs(scheme, output)}
@@ -190,9 +190,9 @@ def residual_of(scheme: Scheme, tables: Integers, most: int = 100_000) -> Residu
 
 
 def changed(left: Residual, tables: Integers, table: str, row: int, column: int, delta: Coefficient) -> Residual:
-    """The residual after `delta` has been added to one coefficient of `u`, `v` or `w`: the old one and a tensor of rank one.
+    """The residual after `delta` is added to one coefficient of `u`, `v` or `w`: the old residual plus a tensor of rank one.
 
-    `left` and `tables` are of one scheme; their slack must be a multiple of delta's denominator.
+    `left` and `tables` must be of one scheme, with a slack that is a multiple of delta's denominator.
     """
     units = tables.units
     p = column if table == "w" else row
@@ -213,20 +213,20 @@ def changed(left: Residual, tables: Integers, table: str, row: int, column: int,
 
 
 def needed_pairs(scheme: Scheme, output: int) -> Iterable[int]:
-    """The pairs of blocks whose products add up to a block of C: A[i,p] and B[p,j] for all p."""
+    """The pairs of blocks whose products sum to a block of C: A[i,p] and B[p,j] for all p."""
     i, j = divmod(output, scheme.n)
     return ((i * scheme.k + p) * scheme.k * scheme.n + p * scheme.n + j for p in range(scheme.k))
 
 
 def products_of_coefficients(scheme: Scheme) -> int:
-    """How many products of three coefficients the residual adds up: the sum over the products of |U[p]| * |V[p]| * |W[.,p]|."""
+    """The number of coefficient products in the residual: the sum over the products of |U[p]| * |V[p]| * |W[.,p]|."""
     u, v, w = scheme.tables
     sizes = [len(left) * len(right) for left, right in zip(u, v, strict=True)]
     return sum(sizes[p] for row in w for p, _ in row)
 
 
 def common_denominator(scheme: Scheme, most_bits: int = MOST_BITS) -> int | None:
-    """The least common multiple of all denominators of the tables; None where it has more than `most_bits` bits."""
+    """The least common multiple of all denominators of the tables; None if it has more than `most_bits` bits."""
     common = 1
     for table in scheme.tables:
         for row in table:
@@ -237,7 +237,7 @@ def common_denominator(scheme: Scheme, most_bits: int = MOST_BITS) -> int | None
 
 
 def lowest_power(scheme: Scheme) -> int:
-    """The lowest power of lambda that a product of three coefficients brings into the result, over all products."""
+    """The lowest power of lambda in any product of three coefficients, over all products."""
     u, v, w = scheme.tables
     lowest: dict[int, int] = {}
     for row in w:
@@ -252,7 +252,7 @@ def _lowest(row: Form) -> int:
 
 
 def _powers(value: Coefficient) -> tuple[tuple[int, Fraction | int], ...]:
-    """A coefficient by the powers of its generator."""
+    """A coefficient split by the powers of its generator."""
     if not isinstance(value, Symbolic):
         return ((0, value),)
     return tuple((sum(power for _, power in monomial), c) for monomial, c in value.terms)

@@ -1,4 +1,4 @@
-"""What rounding does to a schedule as it runs: how far restored inputs drift, and how far C is from exact."""
+"""The effect of rounding on a schedule as it runs: how far restored inputs drift, and how far C is from exact."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bilinear.analysis.rounding_trace import OperandValue, Trace, Vector
 from bilinear.ir.schedule import Block, Schedule
 
 LARGEST_ROUNDOFF = 2.0**-24
-"""Bounds are computed for the unit roundoff of float32; they hold for every finer type, since gamma_n / u grows with u."""
+"""Bounds are computed for the unit roundoff of float32. They hold for every finer type, because gamma_n / u grows with u."""
 
 
 @dataclass(frozen=True)
 class BlockDrift:
-    """How far one restored block may be from what it was, elementwise.
+    """How far a restored block may be from its original, elementwise.
 
     |restored - original| <= u * sum of weight * max|block met| + e * sum of the losses whose block is not all zeros, where e is the
     smallest subnormal number: what a multiplication with a fraction loses where it underflows. Sums lose nothing there.
@@ -28,21 +28,21 @@ class BlockDrift:
 
     @property
     def coefficient(self) -> float:
-        """d of |restored - original| <= d * u * max(|blocks met|), where nothing underflows."""
+        """The d in |restored - original| <= d * u * max(|blocks involved|), if nothing underflows."""
         return sum(weight for _, weight in self.weights) * SLACK
 
     @property
     def met(self) -> frozenset[Block]:
-        """The blocks whose rounding errors stay in this one."""
+        """The blocks whose rounding errors remain in this one."""
         return frozenset(block for block, _ in self.weights + self.losses)
 
 
 @dataclass(frozen=True)
 class DriftBound:
-    """The drift of one call for every block of A and B that the schedule gives back; `lost` are those that it does not.
+    """The drift of one call for every block of A and B that the schedule restores; `lost` lists those that it does not.
 
-    It holds where nothing overflows: `growth` is the most that a value in A or B exceeds the largest entry it is made of; infinite where a
-    coefficient is no normal number of float32, so that nothing can be said.
+    It holds if nothing overflows: `growth` is the largest ratio of a value in A or B to the largest entry that it is made of. Infinite if a
+    coefficient is not a normal number of float32; then nothing can be said.
     """
 
     blocks: tuple[BlockDrift, ...]
@@ -55,16 +55,16 @@ class DriftBound:
 
     @cached_property
     def by_block(self) -> dict[Block, BlockDrift]:
-        """The same by block."""
+        """The drifts by block."""
         return {drift.block: drift for drift in self.blocks}
 
 
 def drift_bound(schedule: Schedule, unit_roundoff: float = LARGEST_ROUNDOFF) -> DriftBound:
-    """The drift bound of a schedule exactly as it runs (flat, fused), for types of at most this unit roundoff.
+    """The drift bound of a schedule exactly as it runs (flat, fused), for types with at most this unit roundoff.
 
-    The schedule runs on exact forms. Each sum of t terms adds a local error of at most gamma_t * sum |c| * |computed value|; what follows
-    carries it on linearly, with exact coefficients, so errors that the schedule itself takes back cancel here too. A block that is
-    never written, or is only copied, does not drift. Raises `ValueError` for a schedule that scales for itself.
+    The schedule runs on exact forms. Each sum of t terms adds a local error of at most gamma_t * sum |c| * |computed value|. Later steps
+    propagate it linearly with exact coefficients, so errors that the schedule itself subtracts again cancel here too. A block that is never
+    written, or only copied, does not drift. Raises `ValueError` for a schedule that scales for itself.
     """
     trace = Trace.of(schedule, unit_roundoff)
     blocks: list[BlockDrift] = []

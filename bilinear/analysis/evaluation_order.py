@@ -1,7 +1,7 @@
-"""In which order a linear map is evaluated: every input is read once, and few values are live at a time.
+"""Evaluation order of a linear map: every input is read once, and few values are live at a time.
 
-The order is greedy. A value dies when its last reader has taken it, so the next value to go is the one whose readers, with all that they
-need, leave the fewest values live; whatever can be formed without one more live value is formed at once.
+The order is greedy. A value dies when its last reader has used it. The next value to die is the one whose readers, with everything they
+need, leave the fewest values live. Whatever can be formed without another live value is formed at once.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from bilinear.ir.schedule import BlockMap
 
 @lru_cache(maxsize=256)
 def evaluate(linear: LinearMap, own: tuple[int | None, ...] = ()) -> Evaluation:
-    """The map in an order of few live values.
+    """The map in an order with few live values.
 
-    `own` gives, by output, the input that stands at the same place in memory: that input is read before the output is written.
+    `own` gives for each output the input at the same place in memory, which must be read before the output is written.
     """
     order = _Order(linear, own or (None,) * len(linear.outputs))
     order.form_zeros()
@@ -30,13 +30,13 @@ def evaluate(linear: LinearMap, own: tuple[int | None, ...] = ()) -> Evaluation:
 
 
 def own_inputs(block_map: BlockMap) -> tuple[int | None, ...]:
-    """By target, which source is the same block."""
+    """For each target, the index of the source that is the same block."""
     place = {block: i for i, block in enumerate(block_map.sources)}
     return tuple(place.get(target) for target in block_map.targets)
 
 
 def read_ahead(evaluation: Evaluation, most: int) -> Evaluation:
-    """The same instructions with each read as early as fewer than `most` values are live, so that later work hides how long it takes."""
+    """The same instructions with each read moved as early as fewer than `most` values are live, so that later work hides its latency."""
     moved: list[Instruction] = []
     live = [0]  # before the first instruction, and after each
     for instruction, count in zip(evaluation.instructions, live_values(evaluation.instructions), strict=True):
@@ -52,7 +52,7 @@ def read_ahead(evaluation: Evaluation, most: int) -> Evaluation:
 
 
 def live_values(instructions: Sequence[Instruction]) -> tuple[int, ...]:
-    """How many values a thread holds after each instruction, and while it writes: begun before, and read by it or later."""
+    """The number of values that a thread holds after each instruction and during writes: those begun before and read by it or later."""
     last: dict[int, int] = {}
     for position, instruction in enumerate(instructions):
         for value in _touched(instruction):
@@ -74,7 +74,7 @@ def _touched(instruction: Instruction) -> tuple[int, ...]:
 
 
 class _Order:
-    """Instructions so far, which values are held, and what each form still lacks. Forms are the steps, and after them the outputs."""
+    """The instructions so far, the values held, and what each form still lacks. Forms are the steps, then the outputs."""
 
     def __init__(self, linear: LinearMap, own: tuple[int | None, ...]) -> None:
         self.inputs, self.steps = linear.inputs, len(linear.steps)
@@ -83,7 +83,7 @@ class _Order:
         self.lacks = [dict.fromkeys(terms) for terms in self.forms]
         for output, value in enumerate(own):
             if value in used:
-                self.lacks[self.steps + output].setdefault(value)  # waited for, though not added
+                self.lacks[self.steps + output].setdefault(value)  # wait for it, although it is not added
         self.readers: dict[int, dict[int, None]] = {value: {} for value in range(self.inputs + self.steps)}
         for number, lacking in enumerate(self.lacks):
             for value in lacking:
@@ -94,18 +94,21 @@ class _Order:
         self.instructions: list[Instruction] = []
 
     def form_zeros(self) -> None:
-        """Form what is the sum of nothing."""
+        """Form all empty sums."""
         for number, lacking in enumerate(self.lacks):
             if not lacking:
                 self._take(number)
 
     def cheapest(self) -> int:
-        """The value, held or read with those that are, whose release leaves the fewest values live; of those the one of fewest readers."""
+        """The value, held or read together with the held ones, whose release leaves the fewest values live.
+
+        Then the one with fewest readers.
+        """
         near = {v for value in self.held for number in self.readers[value] for v in self.lacks[number] if v in self.unread}
         return min(near.union(self.held) or self.unread, key=lambda value: (self._release_cost(value), len(self.readers[value]), value))
 
     def _release_cost(self, value: int) -> int:
-        """What releasing a value adds to the number of live values."""
+        """How many live values releasing a value adds."""
         taken: Counter[int] = Counter()
         begun: set[int] = {value} - self.held.keys()
         numbers, ended = list(self.readers[value]), set()
@@ -126,7 +129,7 @@ class _Order:
         return len(begun) - dead - len(ended & self.begun)
 
     def release(self, value: int) -> None:
-        """Form all that reads a value."""
+        """Form everything that reads a value."""
         self._hold(value)
         for number in sorted(self.readers[value], key=lambda n: (n < self.steps, len(self.lacks[n].keys() - self.held.keys()), n)):
             self._form(number)
@@ -149,7 +152,7 @@ class _Order:
             self._settle(self._take(number))
 
     def _settle(self, values: Iterable[int]) -> None:
-        """Form, or begin, whatever reads these values and can be without one more live value."""
+        """Form or begin every reader of these values that needs no additional live value."""
         values = list(values)
         while values:
             value = values.pop()
@@ -164,7 +167,7 @@ class _Order:
                     values += self._take(number)
 
     def _take(self, number: int) -> list[int]:
-        """Add the held values that a form lacks to it; returns the values that may let others be formed."""
+        """Add to a form the held values that it lacks; returns the values that may complete other forms."""
         value = self.inputs + number
         present = [v for v in self.lacks[number] if v in self.held]
         terms: Form = tuple(sorted((v, self.forms[number][v]) for v in present if v in self.forms[number]))

@@ -1,4 +1,4 @@
-"""Hashes that name a scheme and a schedule by what they compute, not by how they are written."""
+"""Hashes of schemes and schedules by what they compute, independent of how they are written."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from bilinear.ir.scheme import Scheme
 
 
 def scheme_hash(scheme: Scheme) -> str:
-    """SHA-256 of the format and the exact tables U, V, W; names, comments and sub-expressions do not enter."""
+    """SHA-256 of the format and the exact tables U, V, W; names, comments and sub-expressions are ignored."""
     tables = [[_row(row) for row in table] for table in scheme.tables]
     return _digest([[scheme.m, scheme.k, scheme.n], tables])
 
 
 def schedule_hash(schedule: AnySchedule) -> str:
-    """SHA-256 of the grid, the workspaces, the stages with their exact coefficients, and of how the schedule scales.
+    """SHA-256 of the grid, the workspaces, the stages with exact coefficients, and the scaling of the schedule.
 
-    Products that overwrite enter as such. Which write of a block of C keeps beta times its old value does not enter: it is the first, and
-    the order of the stages tells it. What a map keeps does not either: it adds to C, unless the schedule overwrites it.
+    A product that overwrites is marked. Which write of a block of C keeps beta times its old value is not hashed: it is the first one in
+    the order of the stages. What a map keeps is not hashed either: it adds to C unless the schedule overwrites C.
     """
     stages: list[Any] = []
     for stage in schedule.stages:
@@ -35,7 +35,7 @@ def schedule_hash(schedule: AnySchedule) -> str:
 
 
 def target_entry(target: Target) -> list[Any]:
-    """Block and coefficient; then `first` where the product overwrites, or what else a schedule that scales for itself puts there."""
+    """Block and coefficient; then `first` if the product overwrites, or the terms that a schedule with explicit scaling adds."""
     if isinstance(target, ScaledTarget):
         terms = [[str(block), str(coefficient)] for block, coefficient in target.terms]
         more: list[Any] = [terms] if terms else []
@@ -45,7 +45,7 @@ def target_entry(target: Target) -> list[Any]:
 
 
 def _scaling(schedule: AnySchedule) -> list[Any]:
-    """Nothing, `overwriting`, or the result that is written."""
+    """Empty, `overwriting`, or the result as written."""
     if isinstance(schedule, ScaledSchedule):
         return [[str(schedule.result.alpha), str(schedule.result.beta)]]
     return ["overwriting"] if schedule.overwrites else []

@@ -1,4 +1,4 @@
-"""How large the numbers become that a schedule forms on the way: where floating point computes with integers exactly."""
+"""Bounds on the numbers that a schedule forms, to decide when floating point computes with integers exactly."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from bilinear.ir.number import Coefficient, rational
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
 
 MOST = 2**62
-"""Above it no integers are exact in any element type."""
+"""Beyond this, no element type is exact on integers."""
 Symbol = Block | int
 Content = dict[Symbol, Fraction]
-"""What a block holds, over the blocks of A and B as they were and the products, which are numbered."""
+"""The content of a block, as a form over the original blocks of A and B and the products, which are numbered."""
 
 
 @dataclass(frozen=True)
 class IntegerRange:
-    """Bounds on everything that a schedule forms, partial sums included, from integer input.
+    """Bounds on all values that a schedule forms from integer input, partial sums included.
 
-    What is formed of A is at most `left` times its largest element, of B `right` times; sums of products, before alpha, are at most
-    `result` times the depth of a block times the largest elements of both. All of them are multiples of 1 / `denominator`.
+    Values formed from A are at most `left` times its largest element, from B `right` times. Sums of products, before alpha, are at most
+    `result` times the depth of a block times the largest elements of both. All values are multiples of 1 / `denominator`.
     """
 
     left: int
@@ -31,15 +31,15 @@ class IntegerRange:
     denominator: int
 
     def largest(self, size: int, depth: int, rest: int, alpha: int, beta: int) -> int:
-        """No numerator over `denominator` exceeds this where no element of A, B and C exceeds `size`.
+        """The largest numerator over `denominator` if no element of A, B and C exceeds `size`.
 
-        `depth` is the inner extent of a block, `rest` what is left of the inner extent of the whole, which a plain product takes.
+        `depth` is the inner extent of a block; `rest` is the part of K that a plain product takes.
         """
         products = (depth * self.result + rest) * size * size
         return self.denominator * ((self.left + self.right) * size + max(1, abs(alpha)) * products + abs(beta) * size)
 
     def size(self, bits: int, depth: int, rest: int, alpha: int, beta: int) -> int:
-        """The largest `size` for which a floating-point type of `bits` significant bits is exact; 0 where there is none."""
+        """The largest `size` for which a floating-point type with `bits` significant bits is exact; 0 if there is none."""
         if self.denominator & (self.denominator - 1):
             return 0
         low, high = 0, 2**bits
@@ -50,7 +50,7 @@ class IntegerRange:
 
 
 def integer_range(schedule: Schedule) -> IntegerRange | None:
-    """The bounds of a runnable schedule; None where one is above `MOST`, for irrational coefficients, and for products of products."""
+    """The bounds of a runnable schedule; None if one exceeds `MOST`, for irrational coefficients, and for products of products."""
     run = _Run({block: {block: Fraction(1)} for space in schedule.spaces[:2] for block in space.blocks})
     try:
         for stage in schedule.stages:
@@ -69,7 +69,7 @@ def integer_range(schedule: Schedule) -> IntegerRange | None:
 class _Run:
     held: dict[Block, Content]
     products: list[tuple[Fraction, int]] = field(default_factory=list)
-    """Of each: its size in units of the depth of a block and of the largest elements of A and B, and its denominator."""
+    """For each product: its size in units of the depth of a block and the largest elements of A and B, and its denominator."""
     denominator: int = 1
     largest: dict[str, Fraction] = field(default_factory=lambda: dict.fromkeys("ABC", Fraction(1)))
 
@@ -101,7 +101,7 @@ class _Run:
         return total
 
     def _plus(self, x: Content, y: Content, coefficient: Coefficient) -> Content:
-        """x + coefficient * y, as a kernel forms it: the term, then the sum."""
+        """x + coefficient * y as a kernel forms it: first the term, then the sum."""
         factor = rational(coefficient)
         term = {symbol: factor * c for symbol, c in y.items()}
         total = dict(x)
@@ -112,7 +112,7 @@ class _Run:
         return {symbol: c for symbol, c in total.items() if c}
 
     def _look(self, content: Content) -> None:
-        """Keep the bounds up to date with something that was formed."""
+        """Update the bounds with a value that was formed."""
         self.denominator = math.lcm(self.denominator, self._parts(content))
         for space in ("A", "B", "C"):
             part = {s: c for s, c in content.items() if (s.space if isinstance(s, Block) else "C") == space}

@@ -1,4 +1,4 @@
-"""The error to be expected: a bound that holds with a stated confidence where rounding errors and data behave like random numbers."""
+"""The expected error: a bound that holds with a stated confidence if rounding errors and data behave like random numbers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def probable_error(
     are |mean| / rms of both, 0 for centred data and 1 for constant data; sums over the inner dimension behave like normal variables.
     Since rms <= max, the bound holds in units of u * max|A| * max|B| too.
 
-    A partial sum of j products in a leaf then has the second moment a*j + b*j**2, so the error of a leaf of depth K has at most the
-    variance u**2 * (a*K**2/2 + b*K**3/3), where a and b follow from the 2-norms of the factors (with their means); the products of a C
-    block add up in quadrature. For centred data the bound is proportional to K, which is sqrt(K) * u relative to an entry of C. The
-    confidence is shared by all m * n entries.
+    A partial sum of j products in a leaf has the second moment a*j + b*j**2. So the error of a leaf of depth K has at most the variance
+    u**2 * (a*K**2/2 + b*K**3/3), where a and b follow from the 2-norms of the factors (with their means); the products of a C block add up
+    in quadrature. For centred data the bound is proportional to K, which is sqrt(K) * u relative to an entry of C. The confidence covers
+    all m * n entries together.
     """
     m, k, n = shape
     leaf = k // scheme.k**levels
@@ -38,17 +38,17 @@ def probable_error(
     both = (means[0] * means[1]) ** 2
     variance = mixed * (_random(leaf) + leaf * (left + right + out)) + constant * (_steady(leaf) + leaf * (left + right) + leaf**2 * out)
     variance += (1 - both) * (_random(rest) + rest * out) + both * (_steady(rest) + rest**2 * out)
-    if m % scheme.m**levels or n % scheme.n**levels:  # what peeling leaves of C is multiplied classically
+    if m % scheme.m**levels or n % scheme.n**levels:  # the strips of C are multiplied classically
         variance = max(variance, (1 - both) * _random(k) + both * _steady(k))
     return deviations(m * n, confidence) * sqrt(variance)
 
 
 def deviations(entries: int, confidence: float) -> float:
-    """How many standard deviations none of so many entries exceeds, with this probability.
+    """The number of standard deviations that none of `entries` entries exceeds, with this probability.
 
-    An entry's error is close to the integral of one Brownian motion W along another, for the partial sums that are rounded are random
-    too. Its moment generating function is cos(theta)**-0.5 for theta < pi/2 (Levy 1951), its variance 1/2, so by Chernoff's bound
-    P(|error| > y) <= 2 * cos(theta)**-0.5 * exp(-theta * y); heavier than normal, hence also for the parts that are normal.
+    An entry's error is close to the integral of one Brownian motion W along another, because the rounded partial sums are random too. Its
+    moment generating function is cos(theta)**-0.5 for theta < pi/2 (Levy 1951), its variance 1/2, so by Chernoff's bound P(|error| > y) <=
+    2 * cos(theta)**-0.5 * exp(-theta * y). That tail is heavier than normal, so the bound also holds for the normal parts.
     """
     tail = log(2 * max(1, entries) / (1 - confidence))
     thetas = (pi / 2 * step / 64 for step in range(1, 64))
@@ -56,7 +56,7 @@ def deviations(entries: int, confidence: float) -> float:
 
 
 def _random(depth: int) -> float:
-    """Sum of the second moments of the partial sums, and of the products, of centred terms."""
+    """The sum of the second moments of the partial sums, and of the products, for centred terms."""
     return depth * (depth + 3) / 2
 
 
@@ -66,7 +66,7 @@ def _steady(depth: int) -> float:
 
 
 def _leaf_weights(scheme: Scheme, levels: int, means: tuple[float, float]) -> tuple[float, float]:
-    """a and b of the docstring above, summed over the products of the worst block of C.
+    """a and b of the docstring of `probable_error`, summed over the products of the worst block of C.
 
     |u_p|**2 and (sum u_p)**2 are the second moment of a factor of centred and of constant blocks; both multiply from level to level.
     """
@@ -98,7 +98,7 @@ def _weighted(row: Form, left: tuple[float, ...], right: tuple[float, ...]) -> f
 
 
 def _side_depths(scheme: Scheme, levels: int) -> tuple[float, float, float]:
-    """Half the flat depth of each side: a partial sum of an addition chain has half the chain's variance on average."""
+    """Half the flat depth of each side: on average, a partial sum in a chain of additions has half the chain's variance."""
     depths = (side.flat_depth(levels) / 2 for side in sides(scheme))
     left, right, out = depths
     return left, right, out

@@ -1,4 +1,4 @@
-"""Rounding of linear maps: how often a value is rounded on its way through a straight-line program, and how much it may grow."""
+"""Rounding of linear maps: how often a straight-line program rounds a value, and how much the value may grow."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from bilinear.ir.number import Coefficient, Symbolic, to_float
 from bilinear.ir.scheme import Scheme
 
 SLACK = 1 + 2.0**-30
-"""What a bound computed in double precision is multiplied by: sums of at most 2**20 nonnegative terms lose less."""
+"""The factor on bounds computed in double precision: sums of at most 2**20 nonnegative terms lose less."""
 
 MOST_ROUNDINGS = 8
-"""Roundings of a coefficient that is no small rational: its parts, their quotient or root, and the multiplication."""
+"""The roundings of a coefficient that is not a small rational: its parts, their quotient or root, and the multiplication."""
 
 _EXACT = 256
 """Integers up to here are exact in every floating-point type (bfloat16 has 8 bits)."""
 
 _SMALLEST, _LARGEST = 2.0**-126, 2.0**127
-"""Coefficients between are normal numbers of float32, and of every wider type."""
+"""Coefficients between these are normal numbers of float32 and of every wider type."""
 
 
 def magnitude(value: Coefficient) -> float:
@@ -34,7 +34,7 @@ def magnitude(value: Coefficient) -> float:
 
 
 def roundings(value: Coefficient) -> int:
-    """How often a product with this coefficient is rounded, the coefficient's own roundings to the element type included."""
+    """The number of roundings of a product with this coefficient, including the coefficient's conversion to the element type."""
     if isinstance(value, Symbolic):
         return MOST_ROUNDINGS
     size = abs(Fraction(value))
@@ -46,32 +46,32 @@ def roundings(value: Coefficient) -> int:
 
 
 def underflow(value: Coefficient) -> float:
-    """How far from exact, beside what `roundings` counts, a multiplication with this coefficient may end: in smallest subnormal numbers.
+    """The additional error of multiplying by this coefficient due to underflow, in smallest subnormal numbers.
 
-    A result that underflows is rounded to a multiple of the smallest subnormal number, by at most half of it. Integers do no such thing:
-    their products are such multiples. Nor do sums, for both terms are multiples, and so is the sum: it is exact, or normal.
+    A result that underflows is rounded to a multiple of the smallest subnormal number, by at most half of it. Products with integers are
+    such multiples already. So are sums, because both terms are multiples: a sum is exact or normal.
     """
     return 0.0 if not isinstance(value, Symbolic) and value.denominator == 1 else 1.0
 
 
 def is_in_range(value: Coefficient) -> bool:
-    """Whether a coefficient is a normal number in every floating-point type from float32 up; else it is no longer what was written."""
+    """True if a coefficient is a normal number in float32 and every wider type; otherwise its value changes in the conversion."""
     return value in (-1, 0, 1) or _SMALLEST <= magnitude(value) <= _LARGEST
 
 
 def sum_roundings(terms: Form) -> int:
-    """The most roundings that a term of a sum meets, whatever the order and with or without fused multiply-adds."""
+    """The most roundings of a term in a sum, for any order, with or without fused multiply-adds."""
     return max(0, len(terms) - 1) + max((roundings(c) for _, c in terms), default=0)
 
 
 def gamma(count: float, unit_roundoff: float) -> float:
-    """n*u / (1 - n*u), Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1; infinite where n*u is not below 1."""
+    """n*u / (1 - n*u), Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1; infinite if n*u is at least 1."""
     product = count * unit_roundoff
     return product / (1 - product) if product < 1 else float("inf")
 
 
 def path_rows(linear: LinearMap) -> list[dict[int, float]]:
-    """Each output as input -> sum over all paths of the product of |coefficients|: |matrix| where nothing cancels, else more."""
+    """Each output as input -> sum over all paths of the product of |coefficients|: |matrix| if nothing cancels, else more."""
     values: list[dict[int, float]] = [{i: 1.0} for i in range(linear.inputs)]
     for terms in linear.steps + linear.outputs:
         values.append(_combined(((i, magnitude(c)) for i, c in terms), values))
@@ -96,13 +96,13 @@ def _combined(terms: Iterable[tuple[int, float]], values: Sequence[dict[int, flo
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a scheme (U, V or W) as the programs that run one after the other on it: a change of basis and the map itself."""
+    """One side of a scheme (U, V or W) as the programs run in turn: a change of basis and the map itself."""
 
     programs: tuple[LinearMap, ...]
 
     @cached_property
     def rows(self) -> tuple[dict[int, float], ...]:
-        """Per output the path sums over the inputs of the first program."""
+        """For each output the path sums over the inputs of the first program."""
         values: list[dict[int, float]] = path_rows(self.programs[0])
         for program in self.programs[1:]:
             values = [_combined(row.items(), values) for row in path_rows(program)]
@@ -115,20 +115,20 @@ class Side:
 
     @cached_property
     def terms(self) -> int:
-        """The most terms of a row of the matrix, at least 1 (no entry of a row is ever lost on a path)."""
+        """The most terms in a row of the matrix, at least 1."""
         return max(1, max((len(row) for row in self.rows), default=1))
 
     @cached_property
     def scalings(self) -> int:
-        """Roundings of a product of its coefficients, however many levels are multiplied out: 0 where all are powers of two."""
+        """The roundings of a product of the side's coefficients, for any number of levels: 0 if all are powers of two."""
         coefficients = (c for program in self.programs for terms in program.steps + program.outputs for _, c in terms)
         return MOST_ROUNDINGS if any(roundings(c) for c in coefficients) else 0
 
     def flat_depth(self, levels: int) -> int:
-        """The most roundings of a path through `levels` levels, run level by level, fused, or multiplied out in any groups of levels.
+        """The most roundings of a path through `levels` levels that are run one by one, fused, or multiplied out in any groups.
 
-        A group is a program that keeps its shared values, where the depths of its levels add up, or the plain matrix of h levels, whose
-        rows have at most terms**h entries. Fusing does nothing else: it renames values and drops those that nobody reads.
+        A group is either a program that keeps its shared values, where the depths of its levels add up, or the plain matrix of h levels,
+        whose rows have at most terms**h entries. Fusing only renames values and drops unread ones.
         """
         deepest = [0]
         for level in range(1, levels + 1):

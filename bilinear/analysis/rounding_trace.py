@@ -1,4 +1,4 @@
-"""A schedule run on bounds: every block as an exact form of the inputs, with the local rounding errors it has gathered."""
+"""A schedule run on bounds: every block is an exact form of the inputs, together with its accumulated local rounding errors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Vector = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True)
 class OperandValue:
-    """A block that holds a linear form of the blocks of A, or of B.
+    """A block that holds a linear form over the blocks of A, or of B.
 
-    `form` is exact, by the number of the block; `gathered` says with which exact coefficient each local error is in it. `size` and
-    `error` bound the exact value and its error, the error in units of u: entry b times max|block b|, summed over b. What underflow adds to
-    the error is at most the sum of the entries of `lost` whose block is not all zeros, in units of the smallest subnormal number.
+    `form` is exact, by block number; `gathered` gives the exact coefficient of each local error in the block. `size` and `error` bound the
+    exact value and its error, the error in units of u: entry b times max|block b|, summed over b. Underflow adds at most the sum of those
+    entries of `lost` whose block is not all zeros, in units of the smallest subnormal number.
     """
 
     space: str
@@ -35,15 +35,15 @@ class OperandValue:
 
     @property
     def met(self) -> Vector:
-        """Which blocks may make this one differ from zero."""
+        """The blocks that can make this one differ from zero."""
         return np.asarray((self.size + self.error + self.lost) > 0)
 
 
 @dataclass(frozen=True)
 class ResultValue:
-    """A block that holds sums of products: bounds of its exact value and of its error, in units of max|A| * max|B| (times u).
+    """A block that holds sums of products: bounds of its exact value and its error, in units of max|A| * max|B| (times u).
 
-    `old` and `old_error` bound what it holds of beta * C, in units of |beta| * max|C| (times u).
+    `old` and `old_error` bound its share of beta * C, in units of |beta| * max|C| (times u).
     """
 
     size: float = 0.0
@@ -52,14 +52,14 @@ class ResultValue:
     old_error: float = 0.0
 
     def scaled(self, factor: float, count: int, u: float) -> ResultValue:
-        """The value times a coefficient of this size, rounded `count` times more."""
+        """The value times a coefficient of this size, with `count` more roundings."""
         more = gamma(count, u) / u
         size, old = factor * self.size, factor * self.old
         error, old_error = factor * self.error, factor * self.old_error
         return ResultValue(size, error + more * (size + u * error), old, old_error + more * (old + u * old_error))
 
     def plus(self, other: ResultValue) -> ResultValue:
-        """Both, without the rounding of the sum."""
+        """The sum of both, without the rounding of the sum."""
         return ResultValue(self.size + other.size, self.error + other.error, self.old + other.old, self.old_error + other.old_error)
 
 
@@ -80,7 +80,7 @@ class Trace:
     def of(cls, schedule: Schedule, unit_roundoff: float, depth: int = 1, begun: ResultValue | None = None) -> Trace:
         """The state after a whole schedule whose leaf products are `depth` deep; C holds `begun` before it, by default beta * C.
 
-        Raises `ValueError` for coefficients that are no real numbers.
+        Raises `ValueError` if a coefficient is not real.
         """
         trace = cls(unit_roundoff, depth)
         for name in ("A", "B"):
@@ -99,7 +99,10 @@ class Trace:
         return trace
 
     def run_maps(self, maps: Sequence[BlockMap]) -> None:
-        """One linear stage: all maps read the state from before it. Where a map keeps old values, beta and the sum cost a rounding each."""
+        """Run one linear stage: all maps read the state from before it.
+
+        If a map keeps old values, beta and the sum cost one rounding each.
+        """
         written: dict[Block, Value] = {}
         for block_map in maps:
             values = [self.state[block] for block in block_map.sources]
@@ -114,7 +117,7 @@ class Trace:
         self.state.update(written)
 
     def run_products(self, products: Sequence[Product]) -> None:
-        """One product stage. Targets are added to one after the other; alpha costs two roundings and beta one, each addition one."""
+        """Run one product stage. Targets are updated one after the other; alpha costs two roundings, beta one, and each addition one."""
         u = self.unit_roundoff
         factors = [(self.state[p.left], self.state[p.right]) for p in products]
         for product, (left, right) in zip(products, factors, strict=True):
@@ -128,7 +131,7 @@ class Trace:
                 self.state[target.block] = added.plus(before.scaled(1.0, 1 + (target.kept == BETA), u))
 
     def product(self, left: Value, right: Value) -> ResultValue:
-        """A leaf product, summed in any order: gamma_K of the factors' computed sizes, beside the factors' own errors."""
+        """A leaf product, summed in any order: gamma_K of the factors' computed sizes, plus the factors' own errors."""
         if not isinstance(left, OperandValue) or not isinstance(right, OperandValue):
             raise ValueError("a factor of a product is itself a product")
         u, k = self.unit_roundoff, self.depth
@@ -138,7 +141,7 @@ class Trace:
         return ResultValue(k * a * b, k * (da * b + (a + u * da) * db + gamma(k, u) / u * computed))
 
     def sum(self, terms: Form, values: Sequence[Value]) -> Value:
-        """A linear form over values, rounded as often as its terms ask."""
+        """A linear form over values, with the roundings of its terms."""
         used = [(c, values[index]) for index, c in terms]
         operands = [(c, value) for c, value in used if isinstance(value, OperandValue)]
         if not operands:
@@ -155,7 +158,7 @@ class Trace:
         return total
 
     def sum_of_operands(self, count: int, terms: Sequence[tuple[Coefficient, OperandValue]]) -> OperandValue:
-        """A sum over forms of one operand, with its own rounding as a new local error."""
+        """A sum over forms of one operand, whose rounding becomes a new local error."""
         u, space = self.unit_roundoff, terms[0][1].space
         errors = self._locals[space]
         form = _combined([(c, value.form) for c, value in terms])
@@ -174,13 +177,13 @@ class Trace:
 
 
 def _lost(coefficient: Coefficient, value: OperandValue, rounded: float) -> Vector:
-    """What underflow adds where a value is multiplied: its own rounding, and the rounding of what was lost before."""
+    """The underflow error of multiplying a value: its own rounding, and the propagated earlier loss."""
     own = np.where(value.met, underflow(coefficient), 0.0)
     return own + rounded * magnitude(coefficient) * value.lost if rounded else own
 
 
 class _Locals:
-    """The local errors of one operand, each as two bounds over its blocks: of rounding, and of underflow."""
+    """The local errors of one operand, each as two bounds over its blocks: one for rounding, one for underflow."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -190,7 +193,7 @@ class _Locals:
         self._count = 0
 
     def add(self, rounded: Vector, lost: Vector) -> int:
-        """A new local error; returns its number."""
+        """Add a local error; returns its number."""
         if self._count == len(self._rows):
             self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
         self._rows[self._count, : self.width] = rounded

@@ -1,1 +1,1 @@
-"""The output folder: written, read, run and checked."""
+"""The output folder: write it, read it, run it and check it."""

@@ -17,9 +17,9 @@ from bilinear.errors import Diagnostic
 def verify_built(folder: str | Path, *, seed: int | None = None, progress: Progress = no_progress) -> BuiltCheck:
     """Test every program of an output folder of `bilinear compile`.
 
-    The folder's code is compiled and run, so it must come from somebody who is trusted. What cannot be tested on this machine, for want
-    of a C++ compiler or of a GPU, is a row that says so. The inputs are drawn anew at every call unless `seed` is given. Raises
-    `BilinearError` where the folder is not whole (E621, E622); what is found wrong stands in the result, whose `require` raises it.
+    The folder's code is compiled and run, so it must come from a trusted source. What cannot be tested on this machine, for lack of a C++
+    compiler or a GPU, is a row that says so. Every call draws new inputs unless `seed` is given. Raises `BilinearError` if the folder is
+    incomplete or changed (E621, E622); errors found by the tests are in the result, whose `require` raises them.
     """
     built = read_folder(folder)
     seed = secrets.randbits(128) if seed is None else seed
@@ -35,7 +35,7 @@ def verify_built(folder: str | Path, *, seed: int | None = None, progress: Progr
 
 
 def _tests(folder: BuiltFolder, program: BuiltProgram, seed: int, progress: Progress) -> Iterator[BuiltRow | Diagnostic]:
-    """The sources, then the images: those of a wrong source are not let loose on a device."""
+    """The sources, then the images; images of a wrong source are not run on a device."""
     for found in check_sources(folder, program, seed, progress):
         yield found
         if isinstance(found, Diagnostic):

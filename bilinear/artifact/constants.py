@@ -1,4 +1,4 @@
-"""Constants of sources that stand there twice, as a number of the element type and as the rational that it is nearest to."""
+"""Constants that a source contains twice: as a number of the element type, and as the rational that it rounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEFINED = re.compile(r"#define NEAREST\(number, exact\) Real\((?:number|exact)\
 
 
 def check_constants(program: BuiltProgram) -> None:
-    """Refuse a source (E623) in which such a constant is not the nearest number: the run over a field reads the rational alone."""
+    """Refuse a source (E623) in which such a constant is not the nearest number, because the run over a field reads only the rational."""
     for kernel in program.kernels:
         for number, exact in _constants(kernel.source):
             if float.fromhex(number) != nearest(Fraction(exact), program.dtype):
@@ -26,7 +26,7 @@ def check_constants(program: BuiltProgram) -> None:
 
 
 def divides_by_zero(source: str) -> bool:
-    """Whether a denominator is a multiple of the prime, so that the constant has no image in the field."""
+    """True if a denominator is a multiple of the prime, so that the constant has no image in the field."""
     return any(Fraction(exact).denominator % PRIME == 0 for _, exact in _constants(source))
 
 

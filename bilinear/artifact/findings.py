@@ -1,4 +1,4 @@
-"""What a test of an output folder found: one frozen object; its text and its JSON are views of it."""
+"""The result of testing an output folder: one frozen object, of which text and JSON are views."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ COLUMNS = ("type", "where", "shape", "what", "trials", "a wrong one passes", "ve
 
 @dataclass(frozen=True)
 class BuiltRow:
-    """One test: of the kernels of one element type, in one place, at one shape.
+    """One test: the kernels of one element type, in one place, at one shape.
 
-    `chance` is a bound on the probability that a wrong kernel passes all trials, as a power of two: `2^-118`; what it supposes is told by
-    the functions that make the rows. `detail` says how the operands lay in memory and what beta was, or which integers were used.
+    `chance` bounds the probability that a wrong kernel passes all trials, as a power of two: `2^-118`; the functions that make the rows
+    state its assumptions. `detail` gives the memory layout of the operands and beta, or the integers used.
     """
 
     dtype: str
@@ -34,7 +34,7 @@ class BuiltRow:
 
 @dataclass(frozen=True)
 class BuiltCheck:
-    """The tests of one folder; the number `seed` repeats them."""
+    """The tests of one folder; `seed` repeats them."""
 
     folder: str
     name: str
@@ -46,11 +46,11 @@ class BuiltCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether something was tested and nothing was wrong."""
+        """True if something was tested and nothing was wrong."""
         return not self.failures and any(row.verdict == "passed" for row in self.rows)
 
     def require(self) -> None:
-        """Raise `BilinearError`: E623 or E624 for what is wrong, E625 where nothing could be tested."""
+        """Raise `BilinearError`: E623 or E624 for errors found, E625 if nothing could be tested."""
         if self.failures:
             raise BilinearError(self.failures)
         if not self.passed:
@@ -59,7 +59,7 @@ class BuiltCheck:
             raise fail("E625", f"nothing in {self.folder} could be tested", hint, notes=reasons)
 
     def to_json(self) -> dict[str, Any]:
-        """The tests for machines."""
+        """The tests as a JSON object."""
         found = {**asdict(self), "failures": [diagnostic.to_json() for diagnostic in self.failures]}
         return {"format": "bilinear-built/1", "passed": self.passed, **found}
 

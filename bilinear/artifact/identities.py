@@ -1,11 +1,11 @@
-"""The sources of an output folder as polynomial identities: compiled for the CPU over a prime field, run, and compared.
+"""Test the sources of an output folder as polynomial identities: compile them for the CPU over a prime field, run, and compare.
 
-A run of a text whose elements are numbers modulo p = 2^61 - 1 evaluates the polynomials that the text computes, exactly, at the elements
-of A, B and C, alpha and beta. C must come out as alpha * A * B + beta * C, a polynomial of degree 3. Every element carries its formal
-degree too, and one above 3 is refused, so that the difference of what came out and what is wanted has degree 3 at most. Where it is not
-zero, it vanishes at independent uniform nonzero residues with probability 3 / (p - 1) at most (DeMillo and Lipton 1978, Zippel 1979,
-Schwartz 1980). This holds for a text whose branches depend on no element but on beta = 0, as those of the templates do, and takes the
-generator of the elements, which is seeded with 128 bits from the system, for random.
+Running a text whose elements are numbers modulo p = 2^61 - 1 evaluates exactly the polynomials that it computes, at the elements of A, B
+and C, alpha and beta. C must be alpha * A * B + beta * C, a polynomial of degree 3. Every element also carries its formal degree, and
+degrees above 3 are refused, so the difference between actual and required result has degree at most 3. If it is not zero, it vanishes at
+independent uniform nonzero residues with probability at most 3 / (p - 1) (DeMillo and Lipton 1978, Zippel 1979, Schwartz 1980). This holds
+for texts whose only branch on data is beta = 0, as in the templates, and treats the generator of the elements, seeded with 128 bits from
+the system, as random.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from bilinear.ir.schedule import Space
 WHERE = "CPU, modulo 2^61-1"
 DEGREE = 3
 TRIALS = len(ORDERS)
-"""One for each order of threads and blocks; two would do for a chance below 2^-118."""
+"""One trial for each order of threads and blocks; two would give a chance below 2^-118."""
 LARGE_GRID = 64
-"""Products of the extents of a grid above which blocks stay within one tile, for the sake of time."""
+"""If the product of a grid's extents is larger, blocks stay within one tile to save time."""
 MOST_SECONDS = 60.0
-"""What a launch may take; those of two levels take less than one."""
+"""The time limit of a launch; launches of two levels take less than one second."""
 _INEXACT = re.compile(r"\bReal\(-?[0-9][^()]*[.e][^()]*\)")
 _C_TYPES = {"pointer": f"{prime.ELEMENT} *", "index": "long long", "scalar": prime.ELEMENT}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A shape, how A, B and C lie in memory (C rows, F columns, S neither: with gaps), and whether beta is 0 and C undefined."""
+    """A shape, the layout of A, B and C (C rows, F columns, S strided with gaps), and whether beta is 0 and C undefined."""
 
     shape: Shape
     layouts: str
@@ -56,9 +56,9 @@ class Case:
 
 
 def cases(folder: BuiltFolder) -> tuple[Case, ...]:
-    """Blocks of several tiles and slices of depth, also in the strips; deep, tall and wide ones, with and without strips; whole lanes."""
+    """Blocks with several tiles and depth slices, also in the strips; deep, tall and wide ones, with and without strips; whole lanes."""
     grid = folder.grid
-    tall, wide, edge = (136, 140, 129) if math.prod(grid) <= LARGE_GRID else (24, 20, 33)  # edge: one more than tiles take
+    tall, wide, edge = (136, 140, 129) if math.prod(grid) <= LARGE_GRID else (24, 20, 33)  # edge: one more than the tiles take
     lanes = _shape(grid, (16, 16, 32), strips=False)
     return (
         Case(_shape(grid, (tall, 40, wide), strips=False), "CCC", False),
@@ -73,22 +73,22 @@ def cases(folder: BuiltFolder) -> tuple[Case, ...]:
 
 
 def _shape(grid: Shape, block: Shape, strips: bool) -> Shape:
-    """A problem of blocks of this size; with strips, of as many rows and columns more as the grid can leave over."""
+    """A problem with blocks of this size; with strips, as many more rows and columns as the grid can leave over."""
     m, k, n = (steps * extent + (steps - 1 if strips else 0) for steps, extent in zip(grid, block, strict=True))
     return m, k, n
 
 
 def chance(trials: int) -> str:
-    """The bound on the probability that a wrong text passes so many trials."""
+    """The bound on the probability that a wrong text passes this many trials."""
     return f"2^{-math.floor(trials * (math.log2(prime.PRIME - 1) - math.log2(DEGREE)))}"
 
 
 def check_sources(folder: BuiltFolder, program: BuiltProgram, seed: int, progress: Progress) -> Iterator[BuiltRow | Diagnostic]:
-    """Test the sources of one program: a row for each case; a diagnostic follows the row of the first wrong one, and ends the test.
+    """Test the sources of one program, one row a case; a diagnostic follows the first wrong row and ends the test.
 
-    C is compared with the classical product modulo p. A and B lie in read-only memory where the folder promises to preserve them, and
-    are compared afterwards where it promises to restore them. Everything lies beside inaccessible pages; a workspace holds random
-    elements, or undefined ones. Diagnostics are E623 (wrong) and E624 (refused by the compiler, or ended by an error).
+    C is compared with the classical product modulo p. If the folder promises to preserve A and B, they lie in read-only memory; if it
+    promises to restore them, they are compared afterwards. All arrays lie beside inaccessible pages; a workspace holds random or undefined
+    elements. Diagnostics are E623 (wrong) and E624 (refused by the compiler, or ended by an error).
     """
     reason = skip_reason()
     if reason is None and any(_INEXACT.search(kernel.source) for kernel in program.kernels):
@@ -121,7 +121,7 @@ def check_sources(folder: BuiltFolder, program: BuiltProgram, seed: int, progres
 
 
 def _compile(program: BuiltProgram) -> dict[str, Module]:
-    """Every kernel of a program with the field for its elements."""
+    """Every kernel of a program, compiled with the field as its element type."""
 
     def compiled(kernel: BuiltKernel) -> Module:
         types = {kernel.name: [_C_TYPES[argument.kind] for argument in kernel.arguments]}
@@ -140,7 +140,7 @@ def _compile(program: BuiltProgram) -> dict[str, Module]:
 def _check_case(
     folder: BuiltFolder, program: BuiltProgram, modules: dict[str, Module], case: Case, seed: tuple[int, int]
 ) -> Diagnostic | None:
-    """The first fault of a case, in some order of threads."""
+    """The first fault of a case, over all orders of threads."""
     for trial, order in enumerate(ORDERS):
         generator = np.random.default_rng((*seed, trial))
         machine = Emulated(program.dtype, modules, order, generator, undefined=trial % 2 == 1)
@@ -155,7 +155,7 @@ def _check_case(
 
 
 def _fault(folder: BuiltFolder, program: BuiltProgram, machine: Emulated, case: Case) -> tuple[str, ...] | None:
-    """Run one trial; what is wrong, in words."""
+    """Run one trial; describes what is wrong."""
     m, k, n = case.shape
     generator = machine.generator
     first = [prime.random_words(generator, shape) for shape in ((m, k), (k, n), (m, n))]
@@ -189,7 +189,7 @@ def _fault(folder: BuiltFolder, program: BuiltProgram, machine: Emulated, case: 
 
 
 def _lay_out(words: prime.Words, layout: str, read_only: bool) -> tuple[Any, Any]:
-    """A copy at the end of its memory page, as rows, as columns, or with gaps of undefined elements; the matrix, and its memory."""
+    """A copy at the end of its memory page, by rows, by columns, or with gaps of undefined elements; the matrix and its memory."""
     if layout == "C":
         memory = guarded(words, read_only=read_only)
         return memory, memory
@@ -210,7 +210,7 @@ def _gaps_are_whole(memory: Any) -> bool:
 
 @dataclass
 class Emulated:
-    """A machine of emulated kernels over the field, with threads in one order; workspaces hold random elements, or undefined ones."""
+    """Emulated kernels over the field as a machine, with one order of threads; workspaces hold random or undefined elements."""
 
     dtype: str
     modules: dict[str, Module]
@@ -220,11 +220,11 @@ class Emulated:
     launches: int = field(default=0)
 
     def address(self, array: Any) -> Any:
-        """The array itself: the emulator takes its address, and names it in reports."""
+        """The array itself: the emulator takes its address and names it in reports."""
         return array
 
     def workspace(self, space: Space, rows: int, columns: int) -> Any:
-        """A matrix beside inaccessible pages, by columns where it is undefined."""
+        """A matrix beside inaccessible pages, by columns if it is undefined."""
         array = guarded_empty((rows, columns), np.uint64, "F" if self.undefined else "C")
         if not self.undefined:
             array[...] = prime.random_words(self.generator, (rows, columns))
@@ -235,7 +235,7 @@ class Emulated:
         return 1
 
     def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Any], ...]) -> None:
-        """Run one kernel; shared memory grows with the elements, which take 8 bytes."""
+        """Run one kernel; shared memory is scaled to the field's elements of 8 bytes."""
         self.launches += 1
         shared = kernel.shared_bytes * 8 // np.dtype(self.dtype).itemsize
         values = [value for _, value in arguments]

@@ -1,9 +1,9 @@
-"""The images of an output folder on a GPU: integer input in the range where every operation is exact, beside the classical product.
+"""Test the images of an output folder on a GPU: integer input in the exact range, compared with the classical product.
 
-The range follows from the significant bits of the element type, the inner extent, and the folder's `integers` (how large the numbers
-become on the way). Every element of A, B and C is uniform on 2 r + 1 integers. A fault that leaves C a polynomial of degree 2 in them
-passes one trial with probability 2 / (2 r + 1) at most (Schwartz 1980), so that the range gives the number of trials. The bound takes
-the generator of the elements, which is seeded with 128 bits from the system, for random.
+The range follows from the significant bits of the element type, the inner extent, and the folder's `integers` (the growth of intermediate
+values). Every element of A, B and C is uniform on 2 r + 1 integers. If a fault leaves C a polynomial of degree 2 in them, it passes one
+trial with probability at most 2 / (2 r + 1) (Schwartz 1980), so the range determines the number of trials. The bound treats the generator
+of the elements, seeded with 128 bits from the system, as random.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bilinear.places import MOST_BYTES
 from bilinear.reading import read_bounded
 
 FACTORS = (1, 2, 3, -1, -2, -3)
-"""What alpha and beta are drawn from."""
+"""The values of alpha and beta."""
 LARGEST_FACTOR = 3
 BOUND = 100
 """A wrong image passes with a probability below 2^-BOUND."""
@@ -40,7 +40,7 @@ DEGREE = 2
 
 
 def shapes(folder: BuiltFolder) -> tuple[Shape, ...]:
-    """One that the grid divides, with several tiles a block where the grid is coarse, and two that leave strips on every side."""
+    """A shape that the grid divides, with several tiles a block if the grid is coarse, and two that leave strips on every side."""
     gm, gk, gn = folder.grid
     wide = max(32, 528 // max(gm, gn))
     return (
@@ -51,7 +51,7 @@ def shapes(folder: BuiltFolder) -> tuple[Shape, ...]:
 
 
 def integer_size(folder: BuiltFolder, dtype: str, shape: Shape) -> int:
-    """The largest integer r such that all is exact with elements in -r ... r and alpha and beta in -3 ... 3; 0 where there is none."""
+    """The largest r for which everything is exact with elements in -r ... r and alpha and beta in -3 ... 3; 0 if there is none."""
     if folder.integers is None:
         return 0
     inner = core_of(folder, shape)[1]
@@ -59,15 +59,15 @@ def integer_size(folder: BuiltFolder, dtype: str, shape: Shape) -> int:
 
 
 def trials_for(size: int) -> int:
-    """How many trials with integers in -size ... size bound the chance of a wrong image to pass by 2^-BOUND."""
+    """The trials with integers in -size ... size that bound the chance of a wrong image to pass by 2^-BOUND."""
     return math.floor(BOUND / math.log2((2 * size + 1) / DEGREE)) + 1
 
 
 def check_images(folder: BuiltFolder, program: BuiltProgram, seed: int, progress: Progress) -> Iterator[BuiltRow | Diagnostic]:
     """Test the images of one program on the current device: a row for each target and shape.
 
-    Images for other devices, and all of them where there is no device, are rows that say so. A diagnostic (E623, E624) follows the row
-    of the first wrong one and ends the test.
+    Images for other devices, or all without a device, are rows that say so. A diagnostic (E623, E624) follows the first wrong row and ends
+    the test.
     """
     reason = why_no_device()
     targets = list(dict.fromkeys(target for kernel in program.kernels for target, _ in kernel.images))
@@ -124,7 +124,7 @@ def _check_shape(
 def _trial(
     folder: BuiltFolder, program: BuiltProgram, target: CudaTarget, shape: Shape, size: int, generator: np.random.Generator
 ) -> str | None:
-    """One multiply; what is wrong, in words. In every third trial, and where the launches overwrite C, beta is 0 and C undefined."""
+    """Run one multiply; describes what is wrong. In every third trial, and if the launches overwrite C, beta is 0 and C undefined."""
     import cupy
 
     m, k, n = shape

@@ -1,4 +1,4 @@
-"""JSON that somebody else may have written: every access says what is missing and where."""
+"""Read JSON from others: every access reports what is missing and where."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Failure = Callable[[str], BilinearError]
 
 @dataclass(frozen=True)
 class Node:
-    """A value of a document, and the way to it; what is asked of it and does not hold raises what `failure` makes of a message."""
+    """A value of a document and its path. If an expectation fails, `failure` turns the message into the exception to raise."""
 
     value: Any
     place: str
@@ -53,13 +53,13 @@ class Node:
         return self.value
 
     def matching(self, pattern: re.Pattern[str]) -> str:
-        """A string that matches as a whole."""
+        """A string that the pattern matches as a whole."""
         if not pattern.fullmatch(self.text()):
             raise self.wrong(f"is {_short(self.value)}, which is not allowed here")
         return self.text()
 
     def choice(self, allowed: Sequence[str]) -> str:
-        """One of a few strings."""
+        """One of these strings."""
         if self.text() not in allowed:
             raise self.wrong(f"is {_short(self.value)}, which is not known here")
         return self.text()
@@ -75,7 +75,7 @@ class Node:
 
 
 def parse(content: bytes, document: str, failure: Failure) -> Node:
-    """The root of a document; fails where it is no JSON."""
+    """The root of a document; fails if it is not JSON."""
     try:
         return Node(json.loads(content), "", document, failure)
     except (ValueError, RecursionError) as error:

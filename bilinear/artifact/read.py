@@ -1,4 +1,4 @@
-"""An output folder as another program finds it: the manifest and the files that it names, checked for being whole."""
+"""Read an output folder as another program would: the manifest and its files, checked to be complete."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class BuiltLaunch:
 
 @dataclass(frozen=True)
 class BuiltProgram:
-    """The launches for one element type, and those of the plain multiply that takes the strips."""
+    """The launches for one element type, and those of the plain multiply for the strips."""
 
     dtype: str
     launches: tuple[BuiltLaunch, ...]
@@ -58,13 +58,13 @@ class BuiltProgram:
 
     @property
     def kernels(self) -> tuple[BuiltKernel, ...]:
-        """Every kernel that is launched, once."""
+        """Every launched kernel, once."""
         return tuple({launch.kernel.name: launch.kernel for launch in (*self.launches, *self.remainder)}.values())
 
 
 @dataclass(frozen=True)
 class BuiltFolder:
-    """An output folder that is whole: every file that its manifest names is there and is the one that was written."""
+    """A complete output folder: every file named in its manifest exists and has the recorded hash."""
 
     path: Path
     name: str
@@ -80,8 +80,7 @@ class BuiltFolder:
 def read_folder(folder: str | Path) -> BuiltFolder:
     """Read an output folder of `bilinear compile`.
 
-    Raises `BilinearError`: E621 where the manifest is missing, not one of ours, or incomplete, E622 where a file is missing or is not
-    the one that was written.
+    Raises `BilinearError`: E621 if the manifest is missing, foreign or incomplete, E622 if a file is missing or has changed.
     """
     path = Path(folder)
     root = _manifest(path)

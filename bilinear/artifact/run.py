@@ -1,4 +1,4 @@
-"""How a program runs from its output folder: the strips, then the core, every launch as the manifest says (docs/manifest.md)."""
+"""Run a program from its output folder: the strips, then the core, launched as the manifest says (docs/manifest.md)."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ Shape = tuple[int, int, int]
 
 
 class Machine(Protocol):
-    """Where the launches run: emulated, or on a GPU."""
+    """Where launches run: emulated, or on a GPU."""
 
     def address(self, array: Any) -> Any:
-        """What is passed for a pointer to the first element of a matrix."""
+        """The value passed for a pointer to the first element of a matrix."""
 
     def workspace(self, space: Space, rows: int, columns: int) -> Any:
         """An uninitialised matrix of this many elements."""
 
     def one(self) -> Any:
-        """The number 1, as `alpha` and `beta` are given."""
+        """The number 1, for `alpha` and `beta`."""
 
     def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Any], ...]) -> None:
         """Run one kernel; the arguments are pairs of a kind and a value."""
 
 
 def core_of(folder: BuiltFolder, shape: Shape) -> Shape:
-    """The part that the launches take: the largest multiples of the grid, or nothing where one of them is 0."""
+    """The part that the launches compute: the largest multiples of the grid; all 0 if one of them is 0."""
     m, k, n = (extent - extent % step for extent, step in zip(shape, folder.grid, strict=True))
     return (m, k, n) if m and k and n else (0, 0, 0)
 
 
 def multiply(machine: Machine, folder: BuiltFolder, program: BuiltProgram, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> None:
-    """c = alpha * a @ b + beta * c on 2-D arrays; where the launches overwrite C, beta is 0."""
+    """c = alpha * a @ b + beta * c on 2-D arrays; if the launches overwrite C, beta must be 0."""
     shape = (a.shape[0], a.shape[1], b.shape[1])
     m, k, n = core_of(folder, shape)
     rest, *strips = (a[:m, k:], b[k:, :n], c[:m, :n]), (a[:m], b[:, n:], c[:m, n:]), (a[m:], b, c[m:])
@@ -69,7 +69,7 @@ def _run_core(machine: Machine, folder: BuiltFolder, program: BuiltProgram, oper
 
 
 def first_difference(folder: BuiltFolder, shape: Shape, name: str, wrong: Any) -> str:
-    """The first block that differs, and how many do."""
+    """The first block that differs, and the number of such blocks."""
     rows, columns = {"A": (0, 1), "B": (1, 2), "C": (0, 2)}[name]
     core = core_of(folder, shape)
     if core[0]:

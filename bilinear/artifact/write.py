@@ -1,4 +1,4 @@
-"""The output folder: sources, images and a manifest that another program can run without us."""
+"""Write the output folder: sources, images and a manifest that other programs can use without this one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.places import FORMAT, MANIFEST, sealed
 
 ACCUMULATED, OVERWRITTEN = "alpha*A*B + beta*C", "alpha*A*B"
-"""What the launches of a program make of C."""
+"""The two possible results in C of a program's launches."""
 
 
 def output_files(
@@ -31,8 +31,8 @@ def output_files(
 ) -> dict[str, bytes]:
     """Every file of the folder by its relative path: `manifest.json`, `src/*.cu`, `cubin/sm_NN/*.cubin`, `ptx/compute_NN/*.ptx`, `views`.
 
-    `remainders` are the programs of the plain multiply that takes what is left where a matrix is no multiple of the grid. The manifest
-    names all files with their hashes, so that the folder can be told to be wholly ours before it is replaced.
+    `remainders` are the programs of the plain multiply for matrices that are not multiples of the grid. The manifest names all files with
+    their hashes, so that a folder can be recognized as ours before it is replaced.
     """
     files = dict(views)
     described: dict[str, dict[str, Any]] = {p.dtype: {"kernels": _kernels(p, files), "launches": _launches(p)} for p in programs}
@@ -100,7 +100,7 @@ def _image(name: str, built: Built, files: dict[str, bytes]) -> dict[str, Any]:
 
 
 def _put(files: dict[str, bytes], path: str, content: bytes) -> str:
-    """Add a file, whose SHA-256 is given back; no path is written twice, also where a file system takes a and A for the same."""
+    """Add a file and return its SHA-256; no path is written twice, even on file systems that ignore case."""
     assert path.lower() not in {known.lower() for known in files}, f"two files at {path}"
     files[path] = content
     return _digest(content)

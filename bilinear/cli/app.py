@@ -1,4 +1,4 @@
-"""The application: its commands, and how errors leave it."""
+"""The application: its commands and the exit codes of errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ app.command()(running.doctor)
 
 
 def main() -> None:
-    """Run the command line: 0 where all went well, 1 for what the user can mend, 130 after Ctrl-C, 141 where nobody reads on."""
+    """Run the command line. Exit codes: 0 success, 1 user error, 130 after Ctrl-C, 141 if the output pipe is closed."""
     if not prepare_streams():
         tell("error: standard output is closed: send it to /dev/null where nobody is to read it")
         sys.exit(FAILED)
@@ -43,11 +43,11 @@ def main() -> None:
 
 
 def _run() -> int:
-    """Run a command; its exit code."""
+    """Run a command; returns its exit code."""
     try:
         return app(standalone_mode=False) or 0
     except SystemExit as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # typer leaves with 1
+        if isinstance(stop.__context__, BrokenPipeError):  # typer exits with 1
             return UNREAD
         return stop.code if isinstance(stop.code, int) else FAILED * bool(stop.code)
     except BilinearError as error:
@@ -64,14 +64,14 @@ def _run() -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
-        if not hasattr(error, "format_message"):  # typer's own: what it does not understand of a command line
+        if not hasattr(error, "format_message"):  # typer's own errors about the command line
             raise
         _tell_usage(error)
     return FAILED
 
 
 def _tell_usage(error: Any) -> None:
-    """What typer does not understand of a command line, and how the command is used; a line without words has got the help already."""
+    """Print typer's usage error and the command's usage; without arguments typer has already printed the help."""
     if error.format_message():
         usage = [error.ctx.get_usage()] if getattr(error, "ctx", None) is not None else []
         tell(*usage, f"error: {visible(error.format_message())}")

@@ -1,4 +1,4 @@
-"""Checks on real input: their table, and the error where one fails."""
+"""Checks on real input: their table, and the error if one fails."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def require(checks: list[Check]) -> None:
 
 
 def _findings(check: Check) -> tuple[str, ...]:
-    """What was measured, and what was not as it should be."""
+    """What was measured, and what was wrong."""
     integers = ("integers do not come out exactly",) if check.exact is False else ()
     return (
         f"error {check.error:.3e}, allowed {check.allowance:.3e}",

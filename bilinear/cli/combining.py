@@ -60,17 +60,17 @@ def combine(
 
 
 def _tell(path: Path, error: BilinearError) -> None:
-    """What is passed over in a folder."""
+    """Report what is skipped in a folder."""
     say(f"{path} is passed over: {error.diagnostics[0].message} ({error.diagnostics[0].code})", error=True)
 
 
 def _parts(recipes: Iterable[Recipe]) -> list[Scheme]:
-    """The schemes that recipes are made of, each permutation once."""
+    """The schemes that recipes are made from, each permutation once."""
     return list({part.text: part.leaf for recipe in recipes for part in recipe.used() if part.leaf is not None}.values())
 
 
 def _made(recipe: Recipe, name: str) -> Scheme:
-    """The scheme of a recipe, proved."""
+    """Build the scheme of a recipe, proved."""
     from bilinear.lowering.prepare import proved
 
     scheme = replace(recipe.made(), name=name, places=None)
@@ -89,7 +89,7 @@ def _written(scheme: Scheme, recipe: Recipe) -> str:
 
 
 def _told(recipe: Recipe) -> str:
-    """What a recipe comes to, and its tree."""
+    """A summary of a recipe, and its tree."""
     volume = recipe.m * recipe.k * recipe.n
     a, b, c = recipe.additions
     known = f"exponent {recipe.exponent:.4f}, {a + b + c} additions = {a} on A + {b} on B + {c} on C"

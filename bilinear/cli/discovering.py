@@ -51,7 +51,7 @@ def discover(
 
 
 def _write(found: Found, output: Path | None) -> Path | None:
-    """Write the scheme, named like its file where that can be a name; None where there is none below the classical rank."""
+    """Write the scheme and name it like its file if that is a valid name; None if there is none below the classical rank."""
     from bilinear.frontend.printer import print_scheme
 
     if found.scheme is None:
@@ -63,7 +63,7 @@ def _write(found: Found, output: Path | None) -> Path | None:
         except BilinearError:
             text = print_scheme(found.scheme)
         if output is None and holds_another(path, text.encode()):
-            continue  # a file that the user may have edited
+            continue  # the user may have edited that file
         write_file(path, text)
         return path
     raise AssertionError("one of the names is free")

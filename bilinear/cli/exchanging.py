@@ -79,7 +79,7 @@ def export(
 
 
 def _place(name: str, to: str, output: Path | None) -> Path:
-    """Where a file goes that a collection calls by this name."""
+    """The place of a file that its collection calls by this name."""
     if output is None:
         return Path(name)
     if to != "sms" or not output.name:
@@ -126,7 +126,7 @@ def _told(file: Path, result: Imported) -> str:
 
 
 def _other(file: Path, result: Identified, output: Path | None, as_json: bool) -> None:
-    """Another bilinear map: proved and told, but the language has no words for it."""
+    """Report another bilinear map: it is proved, but the language cannot express it."""
     if result.missing:
         raise fail("E356", f"{file} holds a part of an algorithm; it lacks {result.missing}")
     if output is not None:

@@ -56,7 +56,7 @@ def _read_format(text: str) -> tuple[int | None, int | None, int | None]:
 
 
 def _read_ring(text: str) -> Callable[[LibraryRow], bool]:
-    """Whether a row lies in the ring to look for, if any (E203); Z[1/2] are the fractions of which Q makes no ring of its own here."""
+    """A test for rows in the requested ring (E203); Z[1/2] means fractions whose denominators are powers of 2."""
     if not text:
         return lambda row: True
     fractions = re.fullmatch(r"Z\[1/([1-9][0-9]{0,17})\]", "".join(text.split()))

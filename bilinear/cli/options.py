@@ -1,4 +1,4 @@
-"""What commands share: their common options, how those are read, progress, and files."""
+"""What commands share: common options and how they are read, progress, and files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Dtypes = Annotated[str, typer.Option(help="Element types, comma-separated.")]
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Words between commas."""
+    """Words separated by commas."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
@@ -61,7 +61,7 @@ def read_shape(text: str) -> tuple[int, int, int]:
 
 
 def read_workspace(text: str) -> int | str:
-    """Bytes, or the word as it is, which is read or refused where it is used."""
+    """A number of bytes, or the word itself, which is interpreted where it is used."""
     return int(text) if re.fullmatch("[0-9]{1,18}", text) else text
 
 
@@ -74,16 +74,16 @@ def read_seconds(text: str) -> float:
 
 
 def nothing_measured(left_out: Sequence[LeftOut]) -> BilinearError:
-    """What is told (E686) where all that was asked for was left out."""
+    """The error (E686) if every request was left out."""
     notes = tuple(f"{left.what}: {left.why}" for left in left_out[:5])
     return fail("E686", "nothing was measured", "the notes say why; smaller shapes, or more time, may help", notes=notes)
 
 
 @contextmanager
 def ends_on_sigterm() -> Iterator[None]:
-    """Until it ends, SIGTERM leaves as an error does, so that what was found is shown and processes of ours end.
+    """While the context lasts, SIGTERM raises an error, so that results are shown and child processes end.
 
-    That is when Python runs again: who waits for a GPU that never answers ends by SIGKILL.
+    It is raised when Python runs again; a process that waits for a GPU that never answers needs SIGKILL.
     """
 
     def leave(*_: object) -> None:
@@ -98,7 +98,7 @@ def ends_on_sigterm() -> Iterator[None]:
 
 
 def device_files(named: str = "") -> tuple[str, ...]:
-    """The file that describes the device, where one is named, here or by BILINEAR_DEVICE."""
+    """The device description file named here or in BILINEAR_DEVICE, if any."""
     file = named or os.environ.get("BILINEAR_DEVICE", "")
     return (file,) if file else ()
 
@@ -110,7 +110,7 @@ def check_inputs(inputs: str | None) -> None:
 
 
 def devices(asked: str = "all") -> list[Any]:
-    """The usable ones among those that are asked for (E505, E512)."""
+    """The usable devices among those requested (E505, E512)."""
     from bilinear.backends.doctor import why_no_gpu
 
     reason = why_no_gpu()
@@ -122,13 +122,13 @@ def devices(asked: str = "all") -> list[Any]:
 
 
 def say(*lines: str, error: bool = False) -> None:
-    """Print lines that hold text of the user's, such as the name of a file."""
+    """Print lines that contain user text, such as a file name."""
     print(visible_lines(lines), file=sys.stderr if error else sys.stdout)
 
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on a terminal, nothing elsewhere."""
+    """A progress bar on a terminal; nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda what, done, of: None
         return

@@ -70,7 +70,7 @@ def schedule(
 
 
 def _write_found(text: str, facts: str, output: Path | None) -> None:
-    """Print what was found, or write it; its facts stand in a comment."""
+    """Print or write a schedule, with its facts in a comment."""
     text = f"# {facts}\n{text}" if facts else text
     if output is None:
         print(text, end="")
@@ -80,7 +80,7 @@ def _write_found(text: str, facts: str, output: Path | None) -> None:
 
 
 def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: int, seconds: float) -> tuple[str, str]:
-    """A depth-first schedule in the language, and what it costs."""
+    """A depth-first schedule in the language, and its costs."""
     from bilinear.frontend.printer import print_schedule, print_scheme
     from bilinear.lowering.prepare import proved_schedule
     from bilinear.scheduling.depth_first.find import find_depth_first

@@ -57,7 +57,7 @@ def share(
 
 
 def _counts(scheme: Scheme, result: Shared) -> list[tuple[LinearMap, LinearMap, LinearMap]]:
-    """Each map as a table, as it came, and as it was found."""
+    """Each map as a table, as given, and as found."""
     from bilinear.ir.linear import LinearMap
 
     sizes = (scheme.m * scheme.k, scheme.k * scheme.n, scheme.rank)

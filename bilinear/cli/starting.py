@@ -1,4 +1,4 @@
-"""new: a file to begin a scheme in."""
+"""new: start a file for a new scheme."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bilinear.ir.scheme import Scheme
 
 MOST_CELLS = 400_000
-"""Coefficients of a table that is written; a file of many more is not read."""
+"""The most coefficients in a table that is written; much larger files cannot be read."""
 
 HELP = """\
 # {name}: why it is worth having.
@@ -50,9 +50,11 @@ def new(
 
 
 def starting_text(name: str, m: int, k: int, n: int, rank: int | None) -> str:
-    """The file of a scheme <m,k,n;rank> to be edited: what to do, as comments, then a table of zeros; without a rank the classical product.
+    """A file for editing a scheme <m,k,n;rank>.
 
-    Raises `BilinearError`: E241 where the name cannot be written, E671 where no scheme has this rank, E673 where the table is too large.
+    Instructions as comments, then a table of zeros, or without a rank the classical product.
+
+    Raises `BilinearError`: E241 if the name cannot be written, E671 if no scheme has this rank, E673 if the table is too large.
     """
     from bilinear.algebra.classical import classical
     from bilinear.frontend.printer import print_scheme
@@ -76,9 +78,9 @@ def blank(name: str, m: int, k: int, n: int, rank: int) -> Scheme:
 
 
 def _check_rank(m: int, k: int, n: int, rank: int | None) -> None:
-    """Refuse a rank above the classical one, or below what the blocks need (E671).
+    """Refuse a rank above the classical one, or below the number of blocks of a matrix (E671).
 
-    The products span the blocks of A, those of B and those of C, so there are no fewer than of any of them.
+    The products span the blocks of A, of B and of C, so there are at least as many as blocks in each of them.
     """
     least, most = max(m * k, k * n, m * n), m * k * n
     if rank is not None and not least <= rank <= most:

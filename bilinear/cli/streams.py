@@ -1,4 +1,4 @@
-"""Standard output and standard error: what they cannot write is escaped, and what goes wrong with them is an exit code."""
+"""Standard output and error: characters that they cannot encode are escaped, and their failures become exit codes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from signal import SIGINT, SIGPIPE
 from typing import TextIO
 
 FAILED = 1
-"""The exit code for what the user can mend."""
+"""The exit code for user errors."""
 INTERRUPTED, UNREAD = 128 + SIGINT, 128 + SIGPIPE
-"""The exit codes after Ctrl-C, and where whoever reads the output has gone: those of a program that the signal ends."""
+"""The exit codes after Ctrl-C and after a closed output pipe: those of a program killed by the signal."""
 
 
 def prepare_streams() -> bool:
-    """Let both streams escape what their encoding has no bytes for; whether there is a standard output to write to."""
+    """Make both streams escape characters that they cannot encode; returns whether there is a standard output."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it lives as long as the process
     for stream in (sys.stdout, sys.stderr):
@@ -26,13 +26,13 @@ def prepare_streams() -> bool:
 
 
 def tell(*texts: str) -> None:
-    """Print to standard error, where that can be written."""
+    """Print to standard error, if it can be written."""
     with suppress(OSError):
         print(*texts, sep="\n", file=sys.stderr, flush=True)
 
 
 def written_out() -> int:
-    """Flush standard output; the exit code where that fails."""
+    """Flush standard output; returns the exit code if that fails."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -51,6 +51,6 @@ def written_out() -> int:
 
 
 def _abandon(stream: TextIO) -> None:
-    """Let what is still to be written go nowhere, so that the interpreter does not fail on it again as it ends."""
+    """Discard what is still buffered, so that the interpreter does not fail again at exit."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -70,7 +70,7 @@ def tune(
 
 
 def _shapes(sizes: str | None, file: Path | None) -> Sequence[Shape] | None:
-    """For what plans are timed; None where nothing is named."""
+    """The shapes for which plans are timed; None if none are given."""
     from bilinear.measure.bench_shapes import read_shapes_file, read_sizes
 
     if sizes is not None and file is not None:
@@ -81,7 +81,7 @@ def _shapes(sizes: str | None, file: Path | None) -> Sequence[Shape] | None:
 
 
 def _describe(keep: bool, is_told: bool = True) -> Device:
-    """The description of the GPU here, measured now, and kept where that is asked for."""
+    """The description of the current GPU, measured now, and kept if requested."""
     from bilinear.backends.gpu import driver_version
     from bilinear.measure.describe_device import tune as measure
     from bilinear.planner.kept_plans import keep_description
@@ -96,7 +96,7 @@ def _describe(keep: bool, is_told: bool = True) -> Device:
 
 
 def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, workspace: int | str, describe: bool, as_json: bool) -> None:
-    """Time, keep and show the fastest plans; what was kept before an error is shown, too."""
+    """Time, keep and show the fastest plans; plans kept before an error are shown, too."""
     from bilinear.backends.gpu import driver_version, gpu_name
     from bilinear.measure.bench import require_gpu
     from bilinear.measure.time_plans import require_use, search

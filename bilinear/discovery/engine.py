@@ -1,4 +1,4 @@
-"""numba, imported when it is needed, and the folder of what it compiles."""
+"""numba, imported lazily, and the folder for its compiled code."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from bilinear.errors import fail
 
 SOURCES = ("kernels.py", "walker.py")
-"""What goes into the machine code; numba itself would look at the first one alone."""
+"""The files whose changes invalidate the compiled code; numba itself would check only the first."""
 
 
 def kernels(folder: Path | None) -> Any:
-    """The module of compiled moves; machine code is kept in `folder`, or in memory alone, as the first call in a process says.
+    """The module of compiled moves. The first call in a process decides whether machine code is kept in `folder` or only in memory.
 
-    Where numba's own `NUMBA_CACHE_DIR` names a folder, that one is taken. Raises `BilinearError` (E662) where there is no numba.
+    If numba's own `NUMBA_CACHE_DIR` names a folder, it is used instead. Raises `BilinearError` (E662) without numba.
     """
     try:
         from numba import config

@@ -1,8 +1,8 @@
-"""The search: walkers that start at the classical scheme and walk in rounds, until one reaches the rank or the time is over.
+"""The search: walkers start at the classical scheme and walk in rounds, until one reaches the rank or the time is over.
 
-Every walker has random numbers of its own and takes the same number of steps in every round. The first round in which a walker reaches
-the rank decides, and in it the walker of the lowest number. So what is found depends on format, rank, seed and number of walkers alone;
-threads and time only decide when, and the time whether.
+Every walker has its own random numbers and takes the same number of steps in every round. The first round in which a walker reaches the
+rank decides; among several such walkers the lowest number wins. So the result depends only on format, rank, seed and number of walkers.
+Threads affect only how long it takes; a time limit can only stop it before a result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bilinear.verify.scheme import prove_scheme
 ROUND = 2**19
 """Steps of a walker in a round: about a tenth of a second."""
 MOST = 2**32
-"""Seeds, and numbers of walkers, are below."""
+"""Seeds and numbers of walkers must be smaller."""
 
 Progress = Callable[[str, int, int], None]
 Format = tuple[int, int, int]
@@ -36,7 +36,7 @@ Format = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Task:
-    """What is looked for: a scheme of the format <m,k,n> with at most `rank` products, by how many walkers, from which seed."""
+    """The search task: a scheme of the format <m,k,n> with at most `rank` products, the number of walkers, and the seed."""
 
     format: Format
     rank: int
@@ -52,10 +52,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Found:
-    """The scheme of the lowest rank that a round was completed with; proved, or None where no walker got below the classical rank.
+    """The proved scheme of the lowest rank in the completed rounds; None if no walker got below the classical rank.
 
-    `walker` had it after `steps` steps of its own; all walkers took `total` steps in `seconds`. Of `reached` and `interrupted` (by Ctrl-C)
-    none holds where the time was over.
+    `walker` reached it after `steps` of its own steps; all walkers took `total` steps in `seconds`. If neither `reached` nor `interrupted`
+    (by Ctrl-C) is true, the time ran out.
     """
 
     task: Task
@@ -69,15 +69,15 @@ class Found:
 
     @property
     def reached(self) -> bool:
-        """Whether the rank is one that was asked for."""
+        """True if the rank is at most the requested one."""
         return self.rank <= self.task.rank
 
 
 def discover(task: Task, seconds: float, *, folder: Path | None = None, progress: Progress = lambda *_: None) -> Found:
-    """Walk until a scheme of the task's rank is found, or for so many seconds; Ctrl-C ends it, too, with what was reached.
+    """Walk until a scheme of the task's rank is found or the time is over; Ctrl-C also ends the walk and keeps its result.
 
-    `folder` keeps the compiled walk; compiling it takes seconds that are not counted. Raises `BilinearError`: E660 a rank that is no aim,
-    E661 a format that is too large, E662 no numba.
+    `folder` keeps the compiled walk; the seconds of compilation are not counted. Raises `BilinearError`: E660 if the rank is no sensible
+    goal, E661 if the format is too large, E662 without numba.
     """
     _check(task)
     progress("compiling the walk (once)", 0, 1)
@@ -106,7 +106,7 @@ def _check(task: Task) -> None:
 
 
 class _Best(NamedTuple):
-    """The lowest rank of a completed round, the walker that had it first, after how many of its steps, and its factors."""
+    """The lowest rank of a completed round, the first walker to reach it, its number of steps, and its factors."""
 
     rank: int
     walker: int
@@ -115,11 +115,11 @@ class _Best(NamedTuple):
 
 
 class _Search:
-    """Walkers, and what they share."""
+    """Walkers and their shared state."""
 
     def __init__(self, task: Task, walkers: list[Walker], walk: Callable[..., None], progress: Progress) -> None:
         self.task, self.walkers, self.walk, self.progress = task, walkers, walk, progress
-        self.halt = np.array([task.walkers], np.int64)  # walkers of higher numbers halt: the winner's, or -1 for all
+        self.halt = np.array([task.walkers], np.int64)  # walkers with higher numbers halt: the winner's number, or -1 for all
         self.lock = Lock()
         self.best = _Best(task.classical, 0, 0, walkers[0].best)
 
@@ -139,7 +139,7 @@ class _Search:
         return Found(self.task, scheme, self.best.rank, self.best.walker, self.best.steps, total, elapsed, interrupted)
 
     def _round(self, pool: ThreadPoolExecutor, begin: float, seconds: float) -> bool:
-        """One round, and what it brought; False where the time was over before it was complete, and it brings nothing."""
+        """Run one round and record its result. Returns False, without a result, if the time ran out first."""
         futures = [pool.submit(self._walk, number) for number in range(len(self.walkers))]
         while (elapsed := time.monotonic() - begin) < seconds:
             self.progress(self._told(), round(elapsed * 1000), round(seconds * 1000))
@@ -147,7 +147,7 @@ class _Search:
                 break
         with self.lock:
             if not all(future.done() for future in futures) and self.halt[0] == len(self.walkers):
-                self.halt[0] = -1  # a round that somebody has won may end
+                self.halt[0] = -1  # a round that already has a winner may end
         for future in futures:
             future.result()
         if self.halt[0] < 0:
@@ -170,7 +170,7 @@ class _Search:
 
 
 def _proved(task: Task, best: _Best) -> Scheme:
-    """The scheme, with the command that finds it again as its source."""
+    """The scheme, proved, with the command that finds it again as its source."""
     m, k, n = task.format
     walkers = f" --walkers {task.walkers}" if task.walkers != Task.walkers else ""
     command = f"bilinear discover {m},{k},{n} --rank {best.rank} --seed {task.seed}{walkers}"
@@ -181,5 +181,5 @@ def _proved(task: Task, best: _Best) -> Scheme:
 
 
 def _cores() -> int:
-    """The cores that this process may use."""
+    """The number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,10 +1,10 @@
-"""The moves of the flip graph and the walk, compiled.
+"""The compiled moves and the walk in the flip graph.
 
-A move rewrites a few products and leaves their sum as it is; one that would need a coefficient outside {-1, 0, 1} is not made. Flips and
+A move rewrites a few products and keeps their sum; a move that would need a coefficient outside {-1, 0, 1} is not made. Flips and
 reductions: Kauers, Moosbauer, Flip graphs for matrix multiplication (2022). Plus transitions: Arai, Ichikawa, Hukushima, Adaptive flip
 graph algorithm for matrix multiplication (2024). Over {-1, 0, 1}: Perminov, Fast matrix multiplication via ternary meta flip graphs (2025).
 
-Imported by `discovery.engine` alone, which says first where compiled code is kept.
+Only `discovery.engine` imports this module, after it has set the folder for compiled code.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 Factors = NDArray[np.uint64]
 
 TRIES = 1000
-"""Pairs of products that a plus transition looks at before it gives up; most pairs need a coefficient 2."""
+"""Pairs of products that a plus transition tries before it gives up; most pairs need a coefficient 2."""
 POLL = 1024
-"""Steps between two looks at whether to halt."""
+"""Steps between two checks whether to halt."""
 
 NONE = np.uint64(0)
 STEP, FIRST, SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
@@ -32,7 +32,7 @@ S27, S30, S31, S32 = (np.uint64(shift) for shift in (27, 30, 31, 32))
 
 
 def compiled(function: F) -> F:
-    """The function as machine code that holds no lock; kept only where a folder for it is named."""
+    """Compile a function without the GIL; the code is cached only if a folder is set."""
     machine_code: F = njit(nogil=True, error_model="numpy", cache=bool(config.CACHE_DIR))(function)
     return machine_code
 
@@ -50,7 +50,7 @@ def below(random: NDArray[np.uint64], most: int) -> int:
 
 @compiled
 def relation(factors: Factors, mode: int, p: int, q: int) -> int:
-    """1 where the factors of two products are equal, -1 where one is minus the other, else 0."""
+    """1 if the factors of two products are equal, -1 if one is minus the other, else 0."""
     plus, minus = factors[mode, 0, p], factors[mode, 1, p]
     if plus == factors[mode, 0, q] and minus == factors[mode, 1, q]:
         return 1
@@ -59,20 +59,20 @@ def relation(factors: Factors, mode: int, p: int, q: int) -> int:
 
 @compiled
 def is_same(plus: int, minus: int, other_plus: int, other_minus: int) -> bool:
-    """Whether two factors are equal up to sign."""
+    """True if two factors are equal up to sign."""
     return (plus == other_plus and minus == other_minus) or (plus == other_minus and minus == other_plus)
 
 
 @compiled
 def fits(factors: Factors, mode: int, p: int, q: int, sign: int) -> bool:
-    """Whether factor p + sign * factor q has all coefficients in {-1, 0, 1}."""
+    """True if factor p + sign * factor q has all coefficients in {-1, 0, 1}."""
     same = (1 - sign) >> 1
     return bool((factors[mode, 0, p] & factors[mode, same, q]) | (factors[mode, 1, p] & factors[mode, 1 - same, q]) == NONE)
 
 
 @compiled
 def put_sum(factors: Factors, mode: int, target: int, p: int, q: int, sign: int) -> None:
-    """Factor target = factor p + sign * factor q, which fits."""
+    """Set factor target = factor p + sign * factor q, which must fit."""
     same = (1 - sign) >> 1
     plus, minus = factors[mode, same, q], factors[mode, 1 - same, q]
     old_plus, old_minus = factors[mode, 0, p], factors[mode, 1, p]
@@ -82,13 +82,13 @@ def put_sum(factors: Factors, mode: int, target: int, p: int, q: int, sign: int)
 
 @compiled
 def is_zero(factors: Factors, mode: int, p: int) -> bool:
-    """Whether a factor is zero, so that its product is not needed."""
+    """True if a factor is zero, so that its product is not needed."""
     return bool(factors[mode, 0, p] | factors[mode, 1, p] == NONE)
 
 
 @compiled
 def link(walker: Walker, mode: int, p: int) -> bool:
-    """List the pairs of product p in a mode anew; whether one of them shares a further factor, so that the two may be one product."""
+    """Rebuild the pairs of product p in a mode; returns whether a pair shares a second factor, so that the two products can be merged."""
     factors, pairs, count = walker.factors, walker.pairs, walker.counts[mode]
     i = 0
     while i < count:
@@ -109,7 +109,7 @@ def link(walker: Walker, mode: int, p: int) -> bool:
 
 @compiled
 def link_all(walker: Walker) -> None:
-    """List the pairs of all products anew."""
+    """Rebuild the pairs of all products."""
     walker.counts[:] = 0
     for mode in range(3):
         count = 0
@@ -123,11 +123,11 @@ def link_all(walker: Walker) -> None:
 
 @compiled
 def flip(walker: Walker) -> bool:
-    """Try a random flip of a scheme that cannot be reduced; whether it may have opened a reduction.
+    """Try a random flip of a scheme that cannot be reduced; returns whether a reduction may now exist.
 
-    For a pair with a_p = s a_q, and t = 1 or -1: a_p b_p c_p + a_q b_q c_q = a_p (b_p + t s b_q) c_p + a_q b_q (c_q - t c_p). The two
-    products in either order and both t are all the flips of the pair, since exchanging b and c gives none that is new. A factor becomes
-    zero only where the two products could have been one before.
+    For a pair with a_p = s a_q, and t = 1 or -1: a_p b_p c_p + a_q b_q c_q = a_p (b_p + t s b_q) c_p + a_q b_q (c_q - t c_p). Both orders
+    of the products and both t give all flips of the pair; exchanging b and c gives none that is new. A factor becomes zero only if the two
+    products could have been merged before.
     """
     factors, counts, random = walker.factors, walker.counts, walker.random
     choice = below(random, 4 * (counts[0] + counts[1] + counts[2]))
@@ -148,7 +148,7 @@ def flip(walker: Walker) -> bool:
 
 @compiled
 def drop(walker: Walker, p: int) -> None:
-    """Take a product out; the last one takes its place."""
+    """Remove a product; the last one takes its place."""
     last = walker.tally[RANK] - 1
     for mode in range(3):
         for sign in range(2):
@@ -158,7 +158,7 @@ def drop(walker: Walker, p: int) -> None:
 
 @compiled
 def reduce_once(walker: Walker) -> bool:
-    """Drop a product with a zero factor, or make one product of two that share two factors; whether there was one. Lists no pairs."""
+    """Drop a product with a zero factor, or merge two that share two factors; returns whether there was one. Pairs are not rebuilt."""
     factors = walker.factors
     for p in range(walker.tally[RANK]):
         if is_zero(factors, 0, p) or is_zero(factors, 1, p) or is_zero(factors, 2, p):
@@ -176,7 +176,9 @@ def reduce_once(walker: Walker) -> bool:
 
 @compiled
 def plus(walker: Walker) -> bool:
-    """Try to make three products of a random pair: a part of the second is split off, and flipped with the first; lists no pairs.
+    """Try to turn a random pair into three products: a part of the second is split off and flipped with the first.
+
+    Pairs are not rebuilt.
 
     For s, t = 1 or -1, and a, b, c the three modes in any order:
     a_p b_p c_p + a_q b_q c_q = a_p (b_p + s b_q) c_p + (a_q - t a_p) b_q c_q + a_p b_q (t c_q - s c_p).
@@ -209,8 +211,8 @@ def plus(walker: Walker) -> bool:
 def walk(walker: Walker, steps: int, target: int, number: int, halt: NDArray[np.int64]) -> None:
     """Walk on for `steps` steps, or until the best rank is at most `target`, or until halt[0] < number.
 
-    A step is a flip that is tried, or a plus transition: where no reduction came for some time and the rank is not `ROOM` above the best,
-    or where there is no flip. All reductions are made at once.
+    A step is an attempted flip or a plus transition. Plus transitions happen if no reduction came for some time and the rank is less than
+    `ROOM` above the best, or if there is no flip. All reductions are made at once.
     """
     tally, counts = walker.tally, walker.counts
     link_all(walker)
@@ -233,7 +235,7 @@ def walk(walker: Walker, steps: int, target: int, number: int, halt: NDArray[np.
 
 @compiled
 def settle(walker: Walker) -> None:
-    """Make all reductions that there are, and keep the scheme where it is the best so far."""
+    """Make all available reductions, and keep the scheme if it is the best so far."""
     tally = walker.tally
     while reduce_once(walker):
         tally[PATIENCE] = LEAST_PATIENCE + below(walker.random, MOST_PATIENCE - LEAST_PATIENCE)
@@ -245,7 +247,7 @@ def settle(walker: Walker) -> None:
 
 @compiled
 def go_back(walker: Walker) -> None:
-    """Begin again at the best scheme."""
+    """Restart at the best scheme."""
     for mode in range(3):
         for sign in range(2):
             for p in range(walker.tally[BEST]):
@@ -256,7 +258,7 @@ def go_back(walker: Walker) -> None:
 
 @compiled
 def keep(walker: Walker) -> None:
-    """Copy the factors; loops take a tenth of the time that slices take to compile."""
+    """Copy the factors, by loops: they compile ten times faster than slices."""
     for mode in range(3):
         for sign in range(2):
             for p in range(walker.tally[RANK]):

@@ -1,4 +1,4 @@
-"""A walker's memory: a scheme over {-1, 0, 1} as pairs of bit masks, where it began, and how it becomes a `Scheme`."""
+"""A walker's memory: a scheme over {-1, 0, 1} as pairs of bit masks, its start, and its conversion to a `Scheme`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.scheme import Scheme
 
 WIDTH = 64
-"""Blocks of A, of B, or of C: a mask has a bit for each."""
+"""The most blocks of A, of B, or of C: a mask has a bit for each."""
 ROOM = 3
-"""How far above its best rank plus transitions may lead a walk."""
+"""How far above the best rank plus transitions may lead a walk."""
 LEAST_PATIENCE, MOST_PATIENCE = 5_000, 50_000
 """Steps without a reduction before a plus transition."""
 
 RETURN = 10_000_000
-"""Steps without a new best after which a walk begins again at the best."""
+"""Steps without a new best after which a walk restarts at the best."""
 
 RANK, BEST, BEST_AT, STEPS, PATIENCE = range(5)
 """The places of `Walker.tally`: the rank now, the best rank, the step that reached it, all steps, and steps until a plus transition."""
@@ -32,7 +32,7 @@ class Walker(NamedTuple):
 
     `factors[mode, sign, p]` is the mask of the +1 (sign 0) or the -1 (sign 1) coefficients of product p: mode 0 over the blocks of A, 1
     over those of B, 2 over those of C, numbered row-major. `pairs[mode, :counts[mode]]` are the pairs of products whose factors of that
-    mode are equal up to sign. `best` are the factors at the first step of the best rank, `random` is the state of the generator.
+    mode are equal up to sign. `best` holds the factors at the first step of the best rank, `random` the state of the generator.
     """
 
     factors: NDArray[np.uint64]
@@ -44,7 +44,7 @@ class Walker(NamedTuple):
 
 
 def classical_walker(m: int, k: int, n: int, seed: int, number: int) -> Walker:
-    """A walker at the classical scheme; seeds and numbers below 2^32 give different streams of random numbers."""
+    """A walker at the classical scheme; seeds and numbers below 2^32 give different random streams."""
     rank = m * k * n
     most = rank + ROOM + 1
     factors = np.zeros((3, 2, most), np.uint64)
@@ -58,7 +58,7 @@ def classical_walker(m: int, k: int, n: int, seed: int, number: int) -> Walker:
 
 
 def to_scheme(m: int, k: int, n: int, factors: NDArray[Any], rank: int, name: str, citation: str) -> Scheme:
-    """The scheme of the first `rank` products; the first coefficient of each factor over A and over B is made positive."""
+    """The scheme of the first `rank` products, with the first coefficient of each factor over A and B made positive."""
     rows = [tuple(_form(*map(int, factors[mode, :, p])) for p in range(rank)) for mode in range(3)]
     u, v, of_c = (LinearMap(size, forms) for size, forms in zip((m * k, k * n, m * n), rows, strict=True))
     return normalise_signs(Scheme(name, m, k, n, u, v, transposed(of_c), numbered(rank), citation=citation))

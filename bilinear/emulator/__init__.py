@@ -1,4 +1,4 @@
-"""Runs emitted CUDA C on a CPU: compiled by the host's C++ compiler, one fiber per CUDA thread, undefined behaviour reported."""
+"""Run emitted CUDA C on a CPU: the host's C++ compiler, one fiber per CUDA thread, undefined behaviour reported."""
 
 from bilinear.emulator.compiler import CompileError, compile_on_cpu, skip_reason, without_barrier
 from bilinear.emulator.guard import guarded, guarded_empty

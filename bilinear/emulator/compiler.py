@@ -1,4 +1,4 @@
-"""From CUDA C to a library for the CPU: the host's C++ compiler, what it is given, and what it made before."""
+"""Compile CUDA C to a library for the CPU with the host's C++ compiler, and cache the result."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from bilinear.emulator.launch import Module
 
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 CHECKS = "-fsanitize=alignment,bounds,signed-integer-overflow,integer-divide-by-zero,shift"
-STRICTER = {"g++": ",bounds-strict"}  # an array at the end of a structure has bounds too
+STRICTER = {"g++": ",bounds-strict"}  # also checks the bounds of an array at the end of a structure
 FLAGS = (
     "-std=c++20",
     "-O1",
     "-fPIC",
     "-pthread",
-    "-fvisibility=hidden",  # two modules must never share the shared memory of a template that both instantiate
+    "-fvisibility=hidden",  # two modules must not share the shared memory of a template that both instantiate
     "-fno-strict-aliasing",
     "-ffp-contract=off",
-    "-ftrivial-auto-var-init=pattern",  # a variable that was never written holds rubbish, and the same rubbish in every run
+    "-ftrivial-auto-var-init=pattern",  # uninitialised variables hold the same garbage in every run
     "-U_FORTIFY_SOURCE",
     "-w",
 )
@@ -40,12 +40,12 @@ BUILT, UNFINISHED = re.compile(r"[0-9a-f]{32}\.so"), re.compile(r"building-.*")
 
 
 class CompileError(Exception):
-    """The host compiler refused the text; the message is the compiler's."""
+    """The host compiler rejected the text; the message is the compiler's."""
 
 
 @functools.cache
 def _compiler() -> tuple[str, str, str] | None:
-    """The first compiler that builds C++20 with every flag in use, its version, and its flag for the checks; None when there is none."""
+    """The first compiler that builds C++20 with all flags: its path, its version, and its flag for the checks; None if there is none."""
     program = "#include <bit>\ntemplate <auto value> int f() { return std::popcount(unsigned(value)); }\nint g() { return f<3>(); }\n"
     for name in ("g++", "clang++"):
         path = shutil.which(name)
@@ -61,7 +61,7 @@ def _compiler() -> tuple[str, str, str] | None:
 
 
 def skip_reason() -> str | None:
-    """Why nothing can be emulated here; None when it can."""
+    """Why nothing can be emulated here; None if it can."""
     if sys.platform != "linux":
         return "the CUDA emulator needs Linux"
     if platform.machine() not in ("x86_64", "aarch64"):
@@ -73,7 +73,7 @@ def skip_reason() -> str | None:
 
 @functools.cache
 def _default_cache() -> Path:
-    """A folder of this user's own, shared by the processes of a test run; what was built there more than a day ago is removed."""
+    """A private folder of this user, shared by the processes of a test run; entries older than a day are removed."""
     folder = Path(tempfile.gettempdir()) / f"cuda-on-cpu-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -100,7 +100,7 @@ BARRIER = re.compile(r"__syncthreads\s*\(\s*\)\s*;")
 
 
 def _prepare(source: str, kernels: Mapping[str, Sequence[str]]) -> str:
-    """The text for the host compiler. Its lines keep their numbers, so that reports can name them."""
+    """The text for the host compiler, with line numbers unchanged so that reports can name them."""
     text = DYNAMIC.sub(_dynamic_shared, source)
     text = CONSTANT.sub("static const", text)
     lines = [text]
@@ -113,7 +113,7 @@ def _prepare(source: str, kernels: Mapping[str, Sequence[str]]) -> str:
 
 
 def _dynamic_shared(declaration: re.Match[str]) -> str:
-    """A pointer in place of an `extern __shared__` array; outside of all braces, a macro that stands for it."""
+    """A pointer in place of an `extern __shared__` array; outside all braces, a macro for it."""
     element, name = declaration.groups()
     pointer = f"static_cast<{element}*>(cuda_on_cpu_dynamic_shared())"
     before = declaration.string[: declaration.start()]
@@ -124,7 +124,7 @@ def _dynamic_shared(declaration: re.Match[str]) -> str:
 
 
 def without_barrier(source: str) -> Iterator[tuple[int, str]]:
-    """For every `__syncthreads();` outside of comments: its line number, from 1, and the text without it."""
+    """For every `__syncthreads();` outside comments: its line number, from 1, and the text without it."""
     for match in BARRIER.finditer(source):
         start = source.rfind("\n", 0, match.start()) + 1
         if "//" in source[start : match.start()]:
@@ -146,8 +146,8 @@ def compile_on_cpu(
 
     `include` are further headers that stand before the text.
 
-    The same text is compiled once, whatever the process, as long as `cache` (by default a folder below the system's temporary one) is
-    kept. Raises CompileError with the compiler's message, also when a kernel's parameters are not of the declared types.
+    A text is compiled only once, across processes, while `cache` (by default a folder below the system's temporary one) exists. Raises
+    CompileError with the compiler's message, also if a kernel's parameters differ from the declared types.
     """
     compiler = _compiler()
     if compiler is None:
@@ -167,9 +167,9 @@ def compile_on_cpu(
 
 
 def _build(command: Sequence[str], checks: str, text: str, library: Path, headers: Sequence[Path]) -> None:
-    """Build in a folder of our own and rename at the end, so that another process sees all of the library or nothing.
+    """Build in a private folder and rename at the end, so that another process sees the whole library or nothing.
 
-    The sanitizer is asked for when compiling but not when linking: its handlers are the header's, not those of its run-time library.
+    The sanitizer is enabled for compiling but not for linking, because the header provides its handlers.
     """
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="building-", dir=library.parent) as folder:

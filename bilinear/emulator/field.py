@@ -1,4 +1,4 @@
-"""Matrices over the prime field of `prime_field.h` in NumPy, for inputs and for the classical product beside an emulated one."""
+"""Matrices over the prime field of `prime_field.h` in NumPy, for inputs and for the classical reference product."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ PRIME = 2**61 - 1
 HEADER = Path(__file__).with_name("prime_field.h")
 ELEMENT = "cuda_on_cpu::Field"
 UNDEFINED = 2**64 - 1
-"""The word of an element that nothing was written to, as memory of all ones is."""
+"""The word of an element that was never written: all bits set."""
 
 _BITS = 61
 _LIMB = 21
 _LIMBS = 3
 MOST_INNER = 2**11
-"""The longest sum of products of limbs that a double holds exactly: 2 * 21 + 11 bits."""
+"""The longest sum of limb products that a double holds exactly: 2 * 21 + 11 bits."""
 
 
 def random_words(generator: np.random.Generator, shape: tuple[int, ...]) -> Words:
-    """Uniform nonzero residues, each of formal degree 1: indeterminates with a value."""
+    """Uniform nonzero residues, each of formal degree 1."""
     return generator.integers(1, PRIME, shape, dtype=np.uint64) | np.uint64(1 << _BITS)
 
 
@@ -34,7 +34,7 @@ def values(words: Words) -> Words:
 
 
 def degrees(words: Words) -> Words:
-    """The formal degrees of words; 7 is undefined."""
+    """The formal degrees of words; 7 means undefined."""
     return words >> np.uint64(_BITS)
 
 
@@ -53,7 +53,7 @@ def multiply(x: Any, y: Any) -> Words:
 
 
 def matmul(x: Words, y: Words) -> Words:
-    """The classical product of two matrices of residues, through exact products of limbs in doubles."""
+    """The classical product of two residue matrices, through exact limb products in doubles."""
     total = np.zeros((x.shape[0], y.shape[1]), np.uint64)
     for start in range(0, x.shape[1], MOST_INNER):
         inner = slice(start, start + MOST_INNER)
@@ -69,7 +69,7 @@ def _limbs(x: Words) -> list[Words]:
 
 
 def _reduced(x: Words) -> Words:
-    """Modulo p, of what is below 2^64."""
+    """A value below 2^64 reduced modulo p."""
     x = (x & np.uint64(PRIME)) + (x >> np.uint64(_BITS))
     return np.where(x >= PRIME, x - np.uint64(PRIME), x)
 

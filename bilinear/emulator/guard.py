@@ -1,4 +1,4 @@
-"""Arrays beside a precipice: one byte beyond them is a fault."""
+"""Arrays next to inaccessible pages: an access one byte beyond them is a fault."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def guarded_empty(
 ) -> Array:
     """An array of all-ones bytes (NaN) whose end, or start, touches an inaccessible page: one byte further is a fault.
 
-    At the end, it starts at no more than its natural alignment. The pages are released with the array.
+    At the end, its start has only its natural alignment. The pages are released with the array.
     """
     kind = np.dtype(dtype)
     shapes = (shape,) if isinstance(shape, int) else tuple(shape)
     size = math.prod(shapes) * kind.itemsize
     whole = max(1, -(-size // _PAGE)) * _PAGE
-    memory = mmap.mmap(-1, whole + 3 * _PAGE)  # one page is lost to alignment: only the system's own page size is promised
+    memory = mmap.mmap(-1, whole + 3 * _PAGE)  # one page is lost to alignment, because only the system's page size is guaranteed
     first = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     skipped = -first % _PAGE
     _protect(first + skipped, _PAGE, 0)
@@ -51,7 +51,7 @@ def guarded_empty(
 def guarded(array: Array, at: Literal["end", "start"] = "end", read_only: bool = False) -> Array:
     """A copy of an array, in its memory order, whose end, or start, touches an inaccessible page.
 
-    With `read_only` its own pages are read only too, so that even a write that is undone later is a fault.
+    With `read_only` its own pages are read-only too, so that even a write that is later undone is a fault.
     """
     copy = guarded_empty(array.shape, array.dtype, "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C", at)
     copy[...] = array

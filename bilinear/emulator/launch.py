@@ -1,4 +1,4 @@
-"""Launches of compiled kernels: arguments, the report of what went wrong."""
+"""Launch compiled kernels: marshal arguments, and report what went wrong."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORDERS: tuple[Order, ...] = ("ascending", "descending", "random")
 
 
 class LaunchError(Exception):
-    """A launch that was ended; `kernel`, `block` and `line` (0 when unknown) say where."""
+    """A launch that was aborted; `kernel`, `block` and `line` (0 if unknown) say where."""
 
     def __init__(self, message: str, kernel: str, block: tuple[int, int, int], thread: tuple[int, int, int], line: int) -> None:
         super().__init__(message)
@@ -34,15 +34,15 @@ class BarrierError(LaunchError):
 
 
 class AccessError(LaunchError):
-    """An access outside of an array, or through a null pointer."""
+    """An access outside an array, or through a null pointer."""
 
 
 class AlignmentError(AccessError):
-    """An access through a pointer that is not a multiple of its type's alignment."""
+    """An access through a pointer that is not aligned for its type."""
 
 
 class UndefinedError(LaunchError):
-    """Integer arithmetic without a defined result."""
+    """Integer arithmetic with an undefined result."""
 
 
 class TrapError(LaunchError):
@@ -50,7 +50,7 @@ class TrapError(LaunchError):
 
 
 class HangError(LaunchError):
-    """The launch took longer than it may."""
+    """The launch exceeded its time limit."""
 
 
 FAILURES: dict[int, type[LaunchError]] = {
@@ -87,7 +87,7 @@ def _words(ctype: str) -> str:
 
 
 def _pointer(ctype: str, value: Value) -> int:
-    """The address that a pointer parameter gets."""
+    """The address passed for a pointer parameter."""
     if value is None:
         return 0
     if isinstance(value, (int, np.integer)):
@@ -156,12 +156,12 @@ class _Launch(ctypes.Structure):
 
 MOST_WORKERS = 64
 MOST_SHARED_BYTES = 227 * 1024
-_lock = threading.Lock()  # a launch owns the signal handlers of the process and the stacks below
-_arenas: dict[int, list[int]] = {}  # by size; one a worker, reused by every launch of every module
+_lock = threading.Lock()  # a launch owns the process's signal handlers and the stacks below
+_arenas: dict[int, list[int]] = {}  # by size; one for each worker, reused by every launch
 
 
 class Module:
-    """Compiled kernels, ready to be launched."""
+    """Compiled kernels, ready to launch."""
 
     def __init__(self, library: Path, source: str, kernels: Mapping[str, Sequence[str]]) -> None:
         self.source = source
@@ -185,12 +185,12 @@ class Module:
     ) -> None:
         """Run a kernel to its end.
 
-        `order` is the order of the blocks, and of the threads of a block between two barriers (`random`: another one in every phase,
-        the same for the same `seed`). `threads` blocks run at a time. `shared_bytes` is the size of dynamic shared memory.
-        With `seconds`, a launch that has not ended by then is ended.
+        `order` is the order of the blocks, and of a block's threads between two barriers (`random`: a new order in every phase, determined
+        by `seed`). `threads` blocks run at a time. `shared_bytes` is the size of dynamic shared memory. A launch that takes more than
+        `seconds` is aborted.
 
-        Raises a LaunchError when the kernel does what CUDA leaves undefined; ValueError, TypeError, OverflowError when CUDA would refuse
-        the launch, or pass another value than the one given.
+        Raises a LaunchError if the kernel does what CUDA leaves undefined; ValueError, TypeError or OverflowError if CUDA would refuse the
+        launch or change an argument's value.
         """
         types = self.kernels[kernel]
         if len(args) != len(types):
@@ -237,7 +237,7 @@ class Module:
             return 1024
 
     def _error(self, kernel: str, launch: _Launch, args: Sequence[Value]) -> LaunchError:
-        """What happened, where, and the source line or the argument that it concerns."""
+        """What happened, where, and the source line or argument concerned."""
         kind = FAILURES[launch.failure]
         block, thread = _triple(launch.failed_block), _triple(launch.failed_thread)
         where = f"{kernel}, block {block}" if kind is BarrierError else f"{kernel}, block {block}, thread {thread}"
@@ -259,7 +259,7 @@ def _triple(values: Any) -> tuple[int, int, int]:
 
 
 def _nearest(address: int, args: Sequence[Value]) -> str:
-    """Where an address lies, seen from the closest of the arrays that were passed."""
+    """Describe an address relative to the closest array that was passed."""
     best: tuple[int, str] | None = None
     for number, value in enumerate(args):
         array = value[0] if isinstance(value, tuple) else value

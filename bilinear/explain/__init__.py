@@ -1,1 +1,1 @@
-"""What is wrong with a scheme or a schedule, and the smallest edits of its text that mend it."""
+"""Explain what is wrong with a scheme or schedule, and find the smallest edits of its text that repair it."""

@@ -1,6 +1,6 @@
-"""Known confusions: a scheme that is right once its tables are read in another way, or its outputs are put elsewhere.
+"""Known confusions: a wrong scheme that becomes right when its tables are read in another way, or its outputs reordered.
 
-Every confusion is proved: the scheme as it was meant is built, and its Brent equations are decided.
+Every confusion is proved: the intended scheme is built, and its Brent equations are decided.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from bilinear.source import Span
 from bilinear.verify.scheme import multiplies
 
 MOST_WORK = 500_000
-"""Terms of all products together, beyond which no confusion is tried."""
+"""With more terms in all products together, no confusion is tried."""
 MOST_EQUATIONS = 100_000
-"""Ones among the right-hand sides of the Brent equations, m * k * n, beyond which no confusion is tried."""
+"""With more ones on the right-hand sides of the Brent equations (m * k * n), no confusion is tried."""
 MOST_READINGS = 3
 
 
 @dataclass(frozen=True)
 class Confusion:
-    """What was confused, as a fact; the action that mends it ("exchanging ..."); and the scheme as it was meant.
+    """What was confused, as a fact; the action that repairs it ("exchanging ..."); and the intended scheme.
 
-    `brief` stands under a caret at `span`, the first output that is wrong.
+    `brief` stands under a caret at `span`, the first wrong output.
     """
 
     text: str
@@ -35,7 +35,7 @@ class Confusion:
 
 
 def find_confusions(scheme: Scheme) -> tuple[Confusion, ...]:
-    """The confusions that make a wrong scheme right, those with the fewest changes only."""
+    """The confusions with the fewest changes that make a wrong scheme right."""
     u, v, w = scheme.tables
     work = sum(len(left) * len(right) for left, right in zip(u, v, strict=True)) * max((len(row) for row in w), default=0)
     if scheme.bases is not None or work > MOST_WORK or scheme.m * scheme.k * scheme.n > MOST_EQUATIONS:
@@ -51,7 +51,7 @@ def find_confusions(scheme: Scheme) -> tuple[Confusion, ...]:
 
 
 def _permuted_outputs(scheme: Scheme) -> Confusion | None:
-    """Outputs that compute one another's block: two that are exchanged, a transposed C, or a permutation."""
+    """Outputs that compute each other's blocks: two exchanged outputs, a transposed C, or another permutation."""
     wanted = {_needed(scheme, output): output for output in range(scheme.m * scheme.n)}
     goes = [wanted.get(frozenset(_computed(scheme, row).items())) for row in scheme.tables[2]]
     moved = [(source, target) for source, target in enumerate(goes) if source != target]
@@ -69,7 +69,7 @@ def _permuted_outputs(scheme: Scheme) -> Confusion | None:
 
 
 def _told(names: list[tuple[str, str]], transposed: bool) -> tuple[str, str]:
-    """The fact and the action for outputs that are written for others."""
+    """The fact and the action for permuted outputs."""
     if len(names) == 2:
         first, second = names[0]
         return f"{first} and {second} are exchanged" + ("; C comes out transposed" * transposed), f"exchanging {first} and {second}"
@@ -85,7 +85,7 @@ def _needed(scheme: Scheme, output: int) -> frozenset[tuple[tuple[int, int], obj
 
 
 def _computed(scheme: Scheme, row: Form) -> dict[tuple[int, int], object]:
-    """What a row of W gives: the coefficient of each product of a block of A and a block of B."""
+    """What a row of W computes: the coefficient of each product of a block of A and a block of B."""
     u, v, _ = scheme.tables
     width = scheme.k * scheme.n
     terms = form((a * width + b, z * x * y) for p, z in row for a, x in u[p] for b, y in v[p])
@@ -93,7 +93,7 @@ def _computed(scheme: Scheme, row: Form) -> dict[tuple[int, int], object]:
 
 
 def _readings(scheme: Scheme, count: int) -> list[Confusion]:
-    """The scheme read in another way, by `count` changes: A and B exchanged, some tables numbered column by column."""
+    """The scheme read in another way, by `count` changes: A and B exchanged, or some tables numbered column by column."""
     found = []
     for exchange, *columns in product((False, True), repeat=4):
         if exchange + sum(columns) != count or (exchange and scheme.m != scheme.n):
@@ -120,12 +120,12 @@ def _reread(scheme: Scheme, exchange: bool, columns: list[bool]) -> Scheme:
 
 
 def _renumbered(row: Form, rows: int, columns: int) -> Form:
-    """A form over blocks that were numbered column by column, over blocks numbered row by row."""
+    """Convert a form over blocks numbered column by column to blocks numbered row by row."""
     return form((index % rows * columns + index // rows, value) for index, value in row)
 
 
 def _transposed(index: int, rows: int, columns: int) -> int:
-    """The number, column by column, of the block with this number row by row."""
+    """The column-by-column number of the block with this row-by-row number."""
     return index % columns * rows + index // columns
 
 

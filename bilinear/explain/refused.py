@@ -1,4 +1,4 @@
-"""The error of a proof that does not hold."""
+"""The error for a failed proof."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bilinear.verify.scheme import SchemeProof
 
 
 class RefusedError(BilinearError):
-    """What is wrong, and the proof that found it, so that a report need not prove it again."""
+    """A failed proof as an error; it carries the proof, so that a report need not prove again."""
 
     def __init__(self, diagnostics: Sequence[Diagnostic], proof: SchemeProof | ScheduleProof) -> None:
         super().__init__(diagnostics)

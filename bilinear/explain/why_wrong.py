@@ -1,6 +1,6 @@
-"""Why a wrong scheme or schedule is wrong, and the smallest edits of its text that make it right.
+"""Explain why a scheme or schedule is wrong, and find the smallest edits of its text that make it right.
 
-Attach it where a proof is refused: `raise explained(proof, scheme)`, or `raise explained(proof, scheme, schedule)`.
+Use it where a proof is refused: `raise explained(proof, scheme)`, or `raise explained(proof, scheme, schedule)`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from bilinear.verify.scheme import Equation, SchemeProof
 from bilinear.verify.shortened import told
 
 MOST_SHOWN = 3
-"""Repairs that are shown, equations of a group, and rows of a solved table."""
+"""The most repairs, equations of a group, and rows of a solved table that are shown."""
 MOST_NAMED = 12
-"""Rows of a solved table that are named."""
+"""The most rows of a solved table that are named."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Repair:
-    """Edits that make the scheme or schedule correct together, which is proved: how they are told, and what they do to the text."""
+    """Edits that together are proved to make the scheme or schedule correct, with their description and patches."""
 
     edits: tuple[Edit | StepEdit, ...]
 
@@ -57,15 +57,15 @@ class Repair:
 
     @property
     def patches(self) -> tuple[Patch, ...]:
-        """What changes in the text, in its order; nothing where there is no text."""
+        """The patches in order of the text; empty without a text."""
         return tuple(patch for edit in self.edits for patch in edit.patches)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is wrong, in facts, and what mends it: `count` repairs of equally few edits, of which at most three are kept.
+    """Facts on what is wrong, and what repairs it: `count` repairs of equally few edits, of which at most three are kept.
 
-    `holds_over` names the rings over which a scheme is right as it is written.
+    `holds_over` names the rings over which a scheme is right as written.
     """
 
     subject: str
@@ -78,13 +78,13 @@ class Explanation:
 
     @property
     def span(self) -> Span | None:
-        """The smallest offending place that is known."""
+        """The smallest offending span known."""
         first = self.repairs[0].edits[0] if self.repairs else self.confusions[0] if self.confusions else None
         return first.span if first is not None else None
 
     @property
     def label(self) -> str:
-        """What stands under the caret."""
+        """The text under the caret."""
         if self.repairs:
             return self.repairs[0].edits[0].brief
         return self.confusions[0].brief if self.confusions else ""
@@ -97,7 +97,7 @@ class Explanation:
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """The actions: each of them makes the subject correct."""
+        """The actions, each of which makes the subject correct."""
         told = [f"{confusion.action} makes the {self.subject} correct" for confusion in self.confusions]
         for number, repair in enumerate(self.repairs):
             verb = "makes" if len(repair.edits) == 1 else "together make"
@@ -114,7 +114,7 @@ class Explanation:
         return (f"there are {self.count} repairs of {_edits(size)}{shown}",)
 
     def attached(self, diagnostic: Diagnostic) -> Diagnostic:
-        """A diagnostic with the explanation in the place of its own notes and hints, pointing at what is to be mended."""
+        """The diagnostic with its notes and hints replaced by the explanation's, pointing at what needs repair."""
         hints = self.hints or diagnostic.hints
         if self.span is None:
             return replace(diagnostic, notes=self.notes, hints=hints)
@@ -122,9 +122,10 @@ class Explanation:
 
 
 def explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: AnySchedule | None = None) -> RefusedError:
-    """The error of a proof that does not hold, with its explanation; `schedule` is the one that was proved, if one was.
+    """The error for a failed proof, with its explanation; `schedule` is the proved schedule, if there was one.
 
-    A wrong scheme gives one diagnostic (E301). A wrong schedule keeps its own, behind one that points at the repair (E410) if there is one.
+    A wrong scheme gives one diagnostic (E301). A wrong schedule keeps its own, preceded by one that points at the repair (E410) if there is
+    one.
     """
     try:
         proof.require()
@@ -144,7 +145,7 @@ def explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: AnyS
 
 
 def explain_scheme(scheme: Scheme, proof: SchemeProof) -> Explanation:
-    """Why a scheme is wrong: what the failing equations point at, what a single table must be, and the smallest proved repairs."""
+    """Why a scheme is wrong: where the failing equations point, what each single table must be, and the smallest proved repairs."""
     solutions = solve_tables(scheme)
     groups = _groups(scheme, proof, solutions)
     facts = tuple(_solved_facts(scheme, solutions))
@@ -158,7 +159,7 @@ def explain_scheme(scheme: Scheme, proof: SchemeProof) -> Explanation:
 
 
 def explain_schedule(schedule: AnySchedule, scheme: Scheme, proof: ScheduleProof) -> Explanation:
-    """Why a schedule is wrong: the smallest proved repairs of its steps. What fails is told by the proof itself."""
+    """Why a schedule is wrong: the smallest proved repairs of its steps. The proof itself reports what fails."""
     if proof.holds:
         return Explanation("schedule")
     search = search_schedule_repairs(schedule, scheme)
@@ -182,7 +183,7 @@ def _searched(complete: int, close: int) -> str:
 
 
 def _searched_steps(search: Search) -> str:
-    """What was tried of the edits of a schedule; a search that was ended says how far it came."""
+    """Which edits of steps were tried; if the search was ended early, how far it came."""
     most = _searched(search.complete, search.complete) if search.complete else ""
     if not search.looked:
         return most or "no repair was searched"
@@ -191,7 +192,7 @@ def _searched_steps(search: Search) -> str:
 
 
 def _groups(scheme: Scheme, proof: SchemeProof, solutions: dict[str, Solution]) -> tuple[Group, ...]:
-    """The failing equations by the factor of one product that alone mends them all, else by the output they are in."""
+    """The failing equations, grouped by the one factor of a product that repairs them all, else by their output."""
     for table, side in (("u", "left"), ("v", "right")):
         solution = solutions.get(table)
         if solution is not None and solution.mends and len(solution.rows) == 1:
@@ -204,7 +205,7 @@ def _groups(scheme: Scheme, proof: SchemeProof, solutions: dict[str, Solution]) 
 
 
 def _solved_facts(scheme: Scheme, solutions: dict[str, Solution]) -> list[str]:
-    """What each table must be where the other two are right."""
+    """What each table must be if the other two are right."""
     mending = [s for s in solutions.values() if s.mends and len(s.rows) <= MOST_NAMED]
     facts = [f"with {_rows(scheme, s) if len(s.rows) <= MOST_SHOWN else _others(scheme, s)} the scheme is correct" for s in mending]
     if solutions and not any(s.mends for s in solutions.values()):
@@ -217,7 +218,7 @@ def _solved_facts(scheme: Scheme, solutions: dict[str, Solution]) -> list[str]:
 
 
 def _rows(scheme: Scheme, solution: Solution) -> str:
-    """The rows of a solved table, as they should be written."""
+    """The rows of a solved table as they should be written."""
     told = []
     for row, form in solution.rows:
         if solution.table == "w":
@@ -231,7 +232,7 @@ def _rows(scheme: Scheme, solution: Solution) -> str:
 
 
 def _others(scheme: Scheme, solution: Solution) -> str:
-    """The rows of a solved table by their names alone."""
+    """The names of the rows of a solved table."""
     if solution.table == "w":
         return f"other sums for {_listed([block_name('C', *divmod(row, scheme.n)) for row, _ in solution.rows])}"
     side = "left" if solution.table == "u" else "right"

@@ -1,4 +1,4 @@
-"""Algorithms by name: files, the shipped ones, and what is composed of them where it is asked for."""
+"""Find algorithms by name: in files, among the shipped ones, and as compositions of them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from bilinear.source import Source
 __all__ = ["Loaded", "load", "load_shipped", "parse_source", "shipped"]
 
 EXPRESSION = "<expression>"
-"""What the source of a composition is called that stands where an algorithm is asked for."""
+"""The source name of a composition that is given in place of an algorithm."""
 MOST_LETTERS = 4096
-"""Characters of what an algorithm is asked for by."""
+"""The most characters of a name, path or composition that asks for an algorithm."""
 _COMPOSED = re.compile(r"\([ \t]*(?:x|\+[ \t]*[mkn])[ \t]*\)|^\s*(?:rotate|transpose)\s*\(|^\s*<[0-9,\s]*>\s*$")
 _LIKE_COMPOSED = re.compile(r"\w\s*[(*\u2297]|\w\s+\S+\s+\w")
-"""What looks like a composition, though it has none of its operators."""
+"""Text that looks like a composition although it has none of the operators."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A scheme, the schedule that was asked for if any, and where they came from (for a schedule: its own file)."""
+    """A scheme, its schedule if one was asked for, and their source (for a schedule: its own file)."""
 
     scheme: Scheme
     schedule: AnySchedule | None
@@ -39,18 +39,18 @@ class Loaded:
 
 
 def parse_source(source: Source) -> Module:
-    """The schemes and schedules of a source; its name, where it is a path, tells the folder in which other schemes are found.
+    """The schemes and schedules of a source. If its name is a path, other schemes are looked up in that folder.
 
-    Raises `BilinearError` with every syntax error and every error of meaning, in the order of their places.
+    Raises `BilinearError` with every syntax error and every semantic error, in the order of their places.
     """
     return _module(source, Path(source.name), Looks())[0]
 
 
 def load(name_or_path: str | Path, looks: Looks | None = None) -> Loaded:
-    """The scheme or schedule in a file, or of a name among the shipped algorithms; `FILE.bl:NAME` picks one of a file's.
+    """Load a scheme or schedule from a file or by the name of a shipped algorithm; `FILE.bl:NAME` picks one from a file.
 
-    A file stands for its only schedule if it has one, else for its only scheme. A composition such as `laderman (x) strassen` is what it
-    would be in a file in the working folder. `looks` is told what is looked at on the way. Raises `BilinearError`.
+    A file stands for its only schedule if it has one, else for its only scheme. A composition such as `laderman (x) strassen` means the
+    same as in a file in the working folder. `looks` records the files examined. Raises `BilinearError`.
     """
     text, looks = str(name_or_path), looks or Looks()
     if len(text) <= MOST_LETTERS and _COMPOSED.search(text) and not _exists(text, looks):
@@ -60,7 +60,7 @@ def load(name_or_path: str | Path, looks: Looks | None = None) -> Loaded:
 
 
 def load_shipped(name: str) -> Loaded:
-    """The shipped algorithm of a name, whatever lies in the working folder: what plans mean. Raises `BilinearError` (E121)."""
+    """The shipped algorithm of a name, ignoring the working folder; this is how plans name algorithms. Raises `BilinearError` (E121)."""
     known = shipped()
     if name not in known:
         raise fail("E121", f"{shown(name, 200)} is no shipped algorithm", did_you_mean(name, known) or f"shipped are {listed(known, 20)}")
@@ -68,7 +68,7 @@ def load_shipped(name: str) -> Loaded:
 
 
 def _loaded(path: Path, picked: str, looks: Looks) -> Loaded:
-    """The thing of that name, or the main thing, in a file."""
+    """The scheme or schedule of that name in a file, or the file's main one."""
     source = looks.read(path)
     module, schemes = _module(source, path, looks)
     if not module.schemes and not module.schedules:
@@ -80,7 +80,7 @@ def _loaded(path: Path, picked: str, looks: Looks) -> Loaded:
 
 
 def schemes_in(path: Path) -> tuple[Scheme, ...]:
-    """The schemes of a file, whose schedules are not looked at. Raises `BilinearError`."""
+    """The schemes of a file; its schedules are ignored. Raises `BilinearError`."""
     reporter = Reporter()
     module = resolve(parse_statements(read_source(path), reporter), References(path, Looks()).find, reporter, with_schedules=False)
     reporter.finish()
@@ -88,7 +88,7 @@ def schemes_in(path: Path) -> tuple[Scheme, ...]:
 
 
 def compose(expression: str, name: str = "", looks: Looks | None = None) -> Loaded:
-    """The scheme that an expression of the language makes; without a name it is called after the expression. Raises `BilinearError`."""
+    """The scheme that an expression of the language builds, named after the expression unless a name is given. Raises `BilinearError`."""
     name = name or _called(expression)
     path = Path(f"{name}{SUFFIX}")
     source = Source(EXPRESSION, f"scheme {name} = {expression.strip()}")
@@ -109,7 +109,7 @@ def _exists(text: str, looks: Looks) -> bool:
 
 
 def _module(source: Source, path: Path, looks: Looks) -> tuple[Module, dict[str, Scheme]]:
-    """A file's module, and by name every scheme that it holds or refers to."""
+    """A file's module, and every scheme that it holds or refers to by name."""
     reporter, references = Reporter(), References(path, looks)
     module = resolve(parse_statements(source, reporter), references.find, reporter)
     reporter.finish()
@@ -118,7 +118,7 @@ def _module(source: Source, path: Path, looks: Looks) -> tuple[Module, dict[str,
 
 
 def _find(asked: str, looks: Looks) -> Path:
-    """The file that a name or path stands for. Raises `BilinearError` (E121) where there is none."""
+    """The file for a name or path. Raises `BilinearError` (E121) if there is none."""
     if len(asked) > MOST_LETTERS or "\0" in asked:
         raise fail("E121", f"{shown(asked)} is neither a file nor a shipped algorithm")
     path, known = Path(asked), shipped()
@@ -137,7 +137,7 @@ def _find(asked: str, looks: Looks) -> Path:
 
 
 def _pick(module: Module, picked: str, path: Path) -> Scheme | AnySchedule:
-    """The thing of that name, a scheme before a schedule, or the file's main thing. Raises `BilinearError` (E231, E232)."""
+    """The scheme (else the schedule) of that name, or the file's main one. Raises `BilinearError` (E231, E232)."""
     things: tuple[Scheme | AnySchedule, ...] = (*module.schemes, *module.schedules)
     names = [thing.name for thing in things]
     if picked:

@@ -1,4 +1,4 @@
-"""The smallest meanings: numbers, blocks, and sums of terms, each with its diagnostics."""
+"""The smallest units of meaning: numbers, blocks, and sums of terms, each with its diagnostics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bilinear.ir.schedule import Block
 from bilinear.source import Span
 
 MOST_TERMS = 256
-"""Terms of a coefficient that is a polynomial."""
+"""The most terms of a polynomial coefficient."""
 
 _BLOCK = re.compile(r"([ABC])(?:([1-9])([1-9])|\[[ \t]*([0-9]{1,9})[ \t]*,[ \t]*([0-9]{1,9})[ \t]*\])")
 
@@ -29,7 +29,7 @@ def grid(m: int, k: int, n: int) -> Grid:
 
 
 def read_number(text: str, span: Span, reporter: Reporter, ring: Ring = RATIONALS) -> Coefficient | None:
-    """A coefficient, exactly; None where it is none, or none of the ring, which is reported (E205)."""
+    """An exact coefficient; None if it is malformed or not in the ring, which is reported (E205)."""
     try:
         value = parse_number(text)
     except NumberError as error:
@@ -42,7 +42,7 @@ def read_number(text: str, span: Span, reporter: Reporter, ring: Ring = RATIONAL
 
 
 def _wider(value: Coefficient, ring: Ring) -> str:
-    """What to do about a coefficient that is not in the ring."""
+    """The hint for a coefficient that is not in the ring."""
     if not isinstance(value, Symbolic):
         return f"its denominator is zero in {ring}" if ring.modulus else "leave out 'over Z', the ring is then Q"
     missing = sorted(value.generators - {ring.generator})
@@ -52,12 +52,12 @@ def _wider(value: Coefficient, ring: Ring) -> str:
 
 
 def is_block(text: str) -> bool:
-    """Whether a word is written as a block is."""
+    """True if a word has the form of a block."""
     return text[0] in "ABC" and (text[1:2] == "[" or (len(text) == 3 and text[1] in "123456789" and text[2] in "123456789"))
 
 
 def read_block(word: Word, blocks: Grid, reporter: Reporter) -> Block | None:
-    """The block that a word names; None where it names none of the grid, which is reported (E210)."""
+    """The block that a word names; None if it is not in the grid, which is reported (E210)."""
     match = _BLOCK.fullmatch(word.text)
     if match is None:
         hint = f"write a row and a column, such as {word.text[0]}[1,10]"
@@ -78,7 +78,7 @@ def number_of(block: Block, blocks: Grid) -> int:
 
 
 def add_up(terms: Iterable[tuple[int, Coefficient]], span: Span, reporter: Reporter) -> Form | None:
-    """The linear form with these terms; None where a sum grows out of bounds, which is reported (E205)."""
+    """The linear form with these terms; None if a sum grows too large, which is reported (E205)."""
     total: dict[int, Coefficient] = {}
     for index, coefficient in terms:
         value = total.get(index, 0) + coefficient

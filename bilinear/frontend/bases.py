@@ -1,4 +1,4 @@
-"""Changes of basis to the IR: `basis A { A12 -= A22 ; ... }`, whose steps are simultaneous and leave the other blocks as they are."""
+"""Read changes of basis: `basis A { A12 -= A22 ; ... }`. The steps are simultaneous; blocks not mentioned stay unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bilinear.ir.scheme import Bases
 
 
 def read_bases(body: Sequence[Statement], names: Names) -> Bases | None:
-    """The changes of basis of a scheme; None where there are none, or where something was reported."""
+    """The changes of basis of a scheme; None if there are none or an error was reported."""
     written = [s for s in body if isinstance(s, Basis)]
     maps = {space: _identity(rows * columns) for space, (rows, columns) in names.blocks.items()}
     first: dict[str, Basis] = {}

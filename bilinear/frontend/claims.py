@@ -21,14 +21,14 @@ _TEMPORARIES = re.compile(r"temporar(?:y|ies)((?: [A-Za-z_][A-Za-z0-9_]*)+?)(?: 
 
 @dataclass
 class Claims:
-    """What a schedule promises, what it turns C into if it scales for itself, and the blocks that it needs beside A, B and C."""
+    """What a schedule promises, the result that it states if it scales for itself, and its blocks beside A, B and C."""
 
     in_place: bool = False
     restores: tuple[str, ...] = ()
     result: Result | None = None
     temporaries: dict[str, Space] = field(default_factory=dict)
     place: Span | None = None
-    """Where the first temporaries are named."""
+    """The place where the first temporaries are named."""
 
 
 def read_claims(word: Word | None, reporter: Reporter) -> Claims:
@@ -68,7 +68,7 @@ def _read_claim(claim: str, span: Span, claims: Claims, reporter: Reporter) -> N
     else:
         hint = did_you_mean(claim, _CLAIMS) or f"known claims: {'; '.join(_CLAIMS)}"
         reporter.report("E223", f"{shown(claim)} is no claim", span, "not known", hint=hint)
-        if re.match(r"C *[+-]?=", claim):  # its stages are read as meant
+        if re.match(r"C *[+-]?=", claim):  # its stages scale explicitly
             claims.result = claims.result or Result()
 
 

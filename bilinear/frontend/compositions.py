@@ -1,4 +1,4 @@
-"""Schemes that are made of others: `scheme big = laderman (x) strassen` to the scheme that it says, by the operations of `algebra`."""
+"""Build schemes from others, as in `scheme big = laderman (x) strassen`, by the operations of `algebra`."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from bilinear.ir.scheme import Places, Scheme
 from bilinear.source import Span
 
 FindScheme = Callable[[Word, Reporter], Scheme | None]
-"""Finds the scheme that a word names in other files, a quoted word the one in that file; None where there is none, which it reports."""
+"""Finds the scheme that a word names in other files (a quoted word: in that file); reports it and returns None if there is none."""
 
 MOST_TERMS = 250_000
-"""Terms of the sums of all that the compositions of a file make on their way."""
+"""The most terms in the sums of all intermediate schemes of a file's compositions."""
 _FORMAT = re.compile(r"<\s*([1-9][0-9]{0,8})\s*,\s*([1-9][0-9]{0,8})\s*,\s*([1-9][0-9]{0,8})\s*>")
 
 
 class Composer:
-    """The schemes of one file by name: those that are written, and the compositions, each made when it is first asked for."""
+    """The schemes of one file by name: those written out, and the compositions, each built on first use."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Composer:
         self._terms = 0
 
     def named(self, word: Word) -> Scheme | None:
-        """The scheme that a word names, in this file or elsewhere; None where there is none, which is reported."""
+        """The scheme that a word names, in this file or elsewhere; None if there is none, which is reported."""
         name = word.text
         if name in self._known:
             return self._known[name]
@@ -90,7 +90,7 @@ class Composer:
         return replace(scheme, name=name, ring=ring or scheme.ring, citation=text, places=places)
 
     def _value(self, value: Expression) -> Scheme | None:
-        """What an expression stands for; None where something was reported."""
+        """The scheme of an expression; None if an error was reported."""
         if isinstance(value, Word):
             return self._operand(value)
         if isinstance(value, Call):
@@ -111,7 +111,7 @@ class Composer:
         return self._made(make, operator.span)
 
     def _made(self, make: Callable[[], Scheme], place: Span) -> Scheme | None:
-        """What an operation makes; what it refuses is reported at its place, and so is work without end (E641)."""
+        """The result of an operation. Its errors, and excessive work (E641), are reported at this place."""
         try:
             made = make()
         except BilinearError as error:

@@ -1,4 +1,4 @@
-"""Equations to the forms of a scheme, typed by their right-hand sides."""
+"""Turn equations into the forms of a scheme, typed by their right-hand sides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bilinear.ir.scheme import WrittenSum, WrittenTerm
 from bilinear.source import Span
 
 TABLES = {"A": "u", "B": "v", "M": "w"}
-"""The map of a scheme that forms of a kind belong to."""
+"""The map of a scheme that contains the forms of each kind."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class TypedForm:
 
 
 class EquationReader:
-    """Reads the equations of one scheme in order; every fault is reported, and its target is then known without a value."""
+    """Reads the equations of one scheme in order. Every error is reported, and its target is then known without a value."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
         self.reporter = names.reporter
 
     def read(self, equation: Update) -> None:
-        """Define what an equation defines."""
+        """Read one equation and define its targets."""
         target = equation.targets[0]
         if equation.operator.text != "=" or len(equation.targets) > 1 or target.number is not None or target.sign < 0:
             place = equation.operator.span if equation.operator.text != "=" else equation.targets[-1].span
@@ -85,7 +85,7 @@ class EquationReader:
         return value
 
     def _note(self, typed: TypedForm, step: bool, row: int, span: Span, *, bare: bool = False) -> None:
-        """Keep where a form and its terms are written."""
+        """Record where a form and its terms are written."""
         table = TABLES[typed.kind]
         self.names.sums.append(WrittenSum(table, step, row, span, bare))
         self.names.written += [
@@ -114,7 +114,7 @@ class EquationReader:
         self.names.outputs[index] = (typed.form if typed is not None else None, name.span)
 
     def _sum(self, equation: Update) -> TypedForm | None:
-        """The right-hand side as one form; None where it has none, which is reported."""
+        """The right-hand side as one form; None if it has none, which is reported."""
         kind = ""
         terms: list[tuple[int, Coefficient]] = []
         pieces: list[Piece] = []
@@ -146,7 +146,7 @@ class EquationReader:
         return TypedForm("M", ((value.index, scale),), (Piece(value.index, scale, term.span, term.span, product=True),))
 
     def _factors(self, term: Term, scale: Coefficient | None) -> tuple[TypedForm, TypedForm] | None:
-        """The two factors of a product, the left one scaled; None where they are no forms over A and B, which is reported (E212)."""
+        """The two factors of a product, the left one scaled; None if they are not forms over A and B, which is reported (E212)."""
         left, right = self._factor(term.factors[0], scale, term.number), self._factor(term.factors[1], 1, signed=False)
         if left is None or right is None:
             return None
@@ -163,7 +163,7 @@ class EquationReader:
         return None
 
     def _factor(self, factor: Factor, scale: Coefficient | None, number: Word | None = None, signed: bool = True) -> TypedForm | None:
-        """A factor as a form; None where it has none, which is reported. `number` stands before it, a sign may where it is `signed`."""
+        """A factor as a form; None if it has none, which is reported. `number` precedes it; a sign may precede a `signed` one."""
         found: list[tuple[Plain, Value, Coefficient]] = []
         for plain in factor.terms:
             value, coefficient = self.names.look_up(plain), self._coefficient(plain.sign, plain.number)
@@ -197,6 +197,6 @@ def _sum_span(equation: Update) -> Span:
 
 
 def _unsigned(plain: Plain, number: Word | None) -> Span:
-    """A term without its sign: from its coefficient, if it has one, to its name."""
+    """A term without its sign, from its coefficient (if any) to its name."""
     name = plain.name.span
     return Span(name.source, number.span.start if number is not None else name.start, name.end)

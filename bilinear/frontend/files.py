@@ -1,4 +1,4 @@
-"""The files of the language: which are shipped, the text of one, and what was looked at on the way to an algorithm."""
+"""The files of the language: the shipped ones, their text, and a record of the files examined for an algorithm."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from bilinear.source import Source
 
 SUFFIX = ".bl"
 MOST_BYTES = 4 * 2**20
-"""Size of a file that is read."""
+"""The largest file that is read, in bytes."""
 BYTE_ORDER_MARK = "\ufeff"
-"""What some editors write before a text; it is no part of the first line."""
+"""Some editors write it at the start of a file; it is not part of the first line."""
 
 
 class Place(Enum):
-    """What lies at a path, where its bytes were not asked for."""
+    """What a path refers to, without its content."""
 
     NOTHING = "nothing"
     FILE = "a file"
@@ -28,27 +28,30 @@ class Place(Enum):
 
 
 class Looks:
-    """What reading an algorithm looked at: what lay at each path, so that who keeps the algorithm can tell whether it is still that.
+    """A record of the paths that reading an algorithm examined, by which a cache can tell whether the algorithm has changed.
 
-    What is shipped does not change, and is not looked at again.
+    Shipped files do not change and are not checked again.
     """
 
     def __init__(self) -> None:
         self._found: dict[str, Place | bytes] = {}
         self._shipped = algorithms_folder()
         self.can_be_kept = True
-        """Whether to look again would tell: not where a path could not be looked at, changed meanwhile, or is no file and was read."""
+        """Whether a later check is reliable.
+
+        It is not if a path could not be examined, changed meanwhile, or was read without being a file.
+        """
 
     def is_file(self, path: Path) -> bool:
-        """Whether a file lies at a path."""
+        """True if a path is a file."""
         return self._look(path) is Place.FILE
 
     def exists(self, path: Path) -> bool:
-        """Whether anything lies at a path."""
+        """True if anything is at a path."""
         return self._look(path) is not Place.NOTHING
 
     def read(self, path: Path) -> Source:
-        """The text of a file. Raises `BilinearError` (E121 to E124) where it cannot be read."""
+        """The text of a file. Raises `BilinearError` (E121 to E124) if it cannot be read."""
         is_file = self.is_file(path)
         data = _read_bytes(path)
         self._note(path, data)
@@ -56,7 +59,7 @@ class Looks:
         return _source(path, data)
 
     def still_hold(self) -> bool:
-        """Whether everything would be found as it was, at the same paths from where the process is now."""
+        """True if every path, seen from the current folder, is unchanged."""
         for path, found in self._found.items():
             if os.access(path, os.F_OK) if found is Place.NOTHING else not _is_still(path, found):
                 return False
@@ -92,7 +95,7 @@ def _is_still(path: str, found: Place | bytes) -> bool:
 
 
 def read_source(path: Path) -> Source:
-    """The text of a file. Raises `BilinearError` (E121 to E124) where it cannot be read."""
+    """The text of a file. Raises `BilinearError` (E121 to E124) if it cannot be read."""
     return _source(path, _read_bytes(path))
 
 
@@ -122,6 +125,6 @@ def shipped() -> dict[str, Path]:
 
 
 def split(asked: str) -> tuple[str, str]:
-    """A path and the name picked of its things, if any: `FILE.bl:NAME`."""
+    """A path, and the name picked from the file if there is one: `FILE.bl:NAME`."""
     head, mark, name = asked.rpartition(f"{SUFFIX}:")
     return (head + SUFFIX, name) if mark else (asked, "")

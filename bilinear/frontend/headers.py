@@ -25,7 +25,7 @@ class Format:
 
 
 def read_format(header: SchemeHeader, reporter: Reporter) -> Format | None:
-    """The format of a scheme; None where it is malformed, out of bounds, or over a ring that is not supported, which is reported."""
+    """The format of a scheme; None if it is malformed, out of bounds, or over an unsupported ring, which is reported."""
     numbers = read_numbers(header.format, reporter)
     if numbers is None:
         return None
@@ -34,7 +34,7 @@ def read_format(header: SchemeHeader, reporter: Reporter) -> Format | None:
 
 
 def read_numbers(word: Word, reporter: Reporter) -> tuple[int, int, int, int] | None:
-    """m, k, n and r of a format; None where it is malformed or out of bounds, which is reported (E201, E202)."""
+    """m, k, n and r of a format; None if it is malformed or out of bounds, which is reported (E201, E202)."""
     match = _FORMAT.fullmatch(word.text)
     hint = "<2,2,2;7> multiplies 2 x 2 by 2 x 2 blocks with 7 products"
     if match is None:
@@ -54,7 +54,7 @@ def read_numbers(word: Word, reporter: Reporter) -> tuple[int, int, int, int] | 
 
 
 def read_ring(word: Word | None, reporter: Reporter) -> Ring | None:
-    """The ring of a scheme's coefficients, Q by default; what is no ring that schemes can be written over is reported (E203)."""
+    """The ring of a scheme's coefficients, Q by default; a ring that schemes cannot be written over is reported (E203)."""
     if word is None:
         return Ring()
     text = word.text[len("over") :].strip()

@@ -1,4 +1,4 @@
-"""The syntax messages as one table: the parser looks its errors up in it, and the tests run its examples."""
+"""The syntax messages as one table, which the parser searches and the tests run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Message:
-    """A syntax message and when it applies: what the parser could have accepted, what it found, in which statement.
+    """A syntax message and its condition: what the parser could have accepted, what it found, and in which statement.
 
-    An empty condition always holds. `START` among the accepted stands for the begin of a statement or step.
+    An empty condition always holds. `START` among the accepted terminals stands for the start of a statement or step.
     """
 
     code: str
@@ -228,4 +228,4 @@ MESSAGES = (
         "E101", "unexpected {found}", "not expected", "put each statement on a line of its own", "schedule x of y\n  stage {\n  } stage { }"
     ),
 )
-"""The first row that applies is taken; the last one always does."""
+"""The first row that applies is used; the last one always applies."""

@@ -1,4 +1,4 @@
-"""The names of one scheme: sub-expressions over A and B, products and sums of products, as they are defined."""
+"""The names of one scheme: sub-expressions over A and B, products, and sums of products, in order of definition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = {"A": "a form over A", "B": "a form over B", "M": "a form over products"
 
 @dataclass(frozen=True)
 class Value:
-    """One of the values that forms of a kind are over: an input or a step of u (A), of v (B) or of w (M)."""
+    """A value that forms of a kind are over: an input or a step of u (A), v (B) or w (M)."""
 
     kind: str
     index: int
@@ -26,7 +26,7 @@ class Value:
 
 @dataclass
 class Factors:
-    """A product while its scheme is read."""
+    """A product while its scheme is being read."""
 
     name: str
     left: Form
@@ -36,7 +36,7 @@ class Factors:
 
 @dataclass
 class Names:
-    """What has been defined so far; a name with no value was defined by a statement in error, so its uses are not reported."""
+    """The definitions so far. A name without a value was defined by a statement with an error, so its uses are not reported."""
 
     header: Format
     reporter: Reporter
@@ -48,7 +48,7 @@ class Names:
     products: list[Factors] = field(default_factory=list)
     outputs: dict[int, tuple[Form | None, Span]] = field(default_factory=dict)
     columns: dict[int, list[tuple[int, Coefficient]]] = field(default_factory=dict)
-    """For each block of C its column of a table: (product, coefficient)."""
+    """For each block of C, its column of a table: (product, coefficient)."""
     written: list[WrittenTerm] = field(default_factory=list)
     sums: list[WrittenSum] = field(default_factory=list)
     rows: list[Span] = field(default_factory=list)
@@ -60,12 +60,12 @@ class Names:
         self.inputs = {"A": h.m * h.k, "B": h.k * h.n, "M": h.rank}
 
     def define(self, word: Word, value: Value | None) -> None:
-        """Make a name known, or known to be in error."""
+        """Define a name, or mark it as defined with an error."""
         self.values[word.text] = value
         self.places[word.text] = word.span
 
     def is_new(self, word: Word) -> bool:
-        """Whether a name is free; a second definition is reported (E208)."""
+        """True if a name is free; a second definition is reported (E208)."""
         first = self.places.get(word.text)
         if first is None:
             return True
@@ -86,12 +86,12 @@ class Names:
         self.step_names[kind].append(word.text)
 
     def add_product(self, name: str, left: Form, right: Form, span: Span) -> Value:
-        """The next product; one that has no name yet is given an empty one."""
+        """Add the next product; one without a name yet gets an empty one."""
         self.products.append(Factors(name, left, right, span))
         return Value("M", len(self.products) - 1)
 
     def look_up(self, plain: Plain) -> Value | None:
-        """The value of a name in a sum; None where it has none, which is reported unless its definition already was."""
+        """The value of a name in a sum; None if it has none, which is reported unless its definition already was."""
         word = plain.name
         if is_block(word.text):
             return self._block(word)

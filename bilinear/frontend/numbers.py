@@ -1,4 +1,4 @@
-"""Coefficients as they are written: integers, rationals, and sums of powers of generators such as 1/2-sqrt(3)/6 or -lambda^-1."""
+"""Coefficients as written: integers, rationals, and sums of powers of generators such as 1/2-sqrt(3)/6 or -lambda^-1."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from fractions import Fraction
 from bilinear.ir.number import Coefficient, Symbolic, generator
 
 MOST_DIGITS = 100
-"""Digits of an integer; it bounds the time that exact arithmetic can take."""
+"""The most digits of an integer; this bounds the time of exact arithmetic."""
 MOST_EXPONENT = 64
 MOST_BITS = 1600
-"""Binary digits of a numerator or denominator, also of one that sums and products of coefficients grow to."""
+"""The most bits of a numerator or denominator, also in sums and products of coefficients."""
 MOST_LETTERS = 1000
-"""Characters of one coefficient."""
+"""The most characters of one coefficient."""
 GENERATORS = "sqrt(d), i, lambda, alpha and beta"
 
 _TOKEN = re.compile(r"\s*(?:([0-9]+)|(sqrt\(\s*-?[0-9]{1,9}\s*\)|i\b|lambda\b|alpha\b|beta\b)|([+*/^-]))")
 
 
 class NumberError(ValueError):
-    """The text is no coefficient; the message says why, in the words of a diagnostic."""
+    """The text is not a coefficient; the message gives the reason in the words of a diagnostic."""
 
 
 def parse_number(text: str) -> Coefficient:
-    """The exact value of a coefficient, perhaps in brackets; `NumberError` where the text is none."""
+    """The exact value of a coefficient, brackets allowed; `NumberError` if the text is not one."""
     inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if len(inner) > MOST_LETTERS:
         raise NumberError(f"a coefficient has at most {MOST_LETTERS} characters")
@@ -35,7 +35,7 @@ def parse_number(text: str) -> Coefficient:
 
 
 def longest(value: Coefficient) -> int:
-    """The binary digits of the longest numerator or denominator in a coefficient."""
+    """The bits of the longest numerator or denominator in a coefficient."""
     numbers = [c for _, c in value.terms] if isinstance(value, Symbolic) else [value]
     return max(max(c.numerator.bit_length(), c.denominator.bit_length()) for c in numbers)
 
@@ -60,7 +60,7 @@ class _Reader:
         self.tokens = tokens[::-1]
 
     def next(self, *expected: str) -> str:
-        """The next token, taken if it is one of those expected; else nothing."""
+        """The next token, consumed if it is one of those expected; else the empty string."""
         return self.tokens.pop() if self.tokens and self.tokens[-1] in expected else ""
 
     def sum(self) -> Coefficient:

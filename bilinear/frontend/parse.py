@@ -1,4 +1,4 @@
-"""Text to statements: the LALR parser, and recovery that reports several syntax errors in one run."""
+"""Parse text to statements: the LALR parser, and recovery that reports several syntax errors in one run."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from lark.exceptions import UnexpectedInput
 
 MOST_ERRORS = 20
-"""Syntax errors reported in one run."""
+"""The most syntax errors reported in one run."""
 MOST_EQUATION_TEXT = 300_000
-"""Characters of equations and schedules in a file; tables, which are read faster, do not count."""
+"""The most characters of equations and schedules in a file. Tables are read faster and do not count."""
 MOST_ROWS = 30_000
-"""Rows of tables in a file."""
+"""The most rows of tables in a file."""
 MOST_LETTERS = 200
-"""Characters of a name."""
+"""The most characters of a name."""
 MOST_REPARSED = 100_000
-"""Characters of equations that recovery may read again, which bounds its time."""
+"""The most characters of equations that recovery may read again, which bounds its time."""
 
 _ROW = re.compile(r"^[ \t]*[A-Za-z_][A-Za-z0-9_]*[ \t]*:[^\n]*$", re.MULTILINE)
 _LONG_NAME = re.compile(
@@ -39,7 +39,7 @@ _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|#[^\n]*')
 
 
 def parse_statements(source: Source, reporter: Reporter) -> list[Statement]:
-    """The statements of a source in order; what does not parse is reported and left as `Broken`."""
+    """The statements of a source in order; those that do not parse are reported and become `Broken`."""
     text = _without_comments(source.text)
     rest, rows = _ROW.subn("", text)
     equations = len(rest)
@@ -67,7 +67,7 @@ def parse_statements(source: Source, reporter: Reporter) -> list[Statement]:
 
 
 def _has_long_names(source: Source, text: str, reporter: Reporter) -> bool:
-    """Whether there are names that no message could show; they are reported (E115)."""
+    """True if some names are too long to show in a message; they are reported (E115)."""
     found = list(islice(_LONG_NAME.finditer(text), MOST_ERRORS))
     for match in found:
         start, end = match.span(match.lastindex or 0)
@@ -77,7 +77,7 @@ def _has_long_names(source: Source, text: str, reporter: Reporter) -> bool:
 
 
 def _parse(text: str, source: Source, reporter: Reporter, broken: list[Broken]) -> Tree[Token] | str:
-    """The tree of a text; or, where it does not parse, the text with the offending statement blanked out."""
+    """The tree of a text; if it does not parse, the text with the offending statement blanked out."""
     from lark.exceptions import UnexpectedInput
 
     try:
@@ -98,12 +98,12 @@ def _offset(error: UnexpectedInput, text: str) -> int:
 
 
 def _accepted(error: UnexpectedInput) -> frozenset[str]:
-    """The terminals that could have stood there."""
+    """The terminals that the parser would have accepted."""
     return frozenset(error.interactive_parser.accepts())  # type: ignore[no-untyped-call]
 
 
 def _without_comments(text: str) -> str:
-    """The text with comments and a byte order mark blanked, so that all offsets stay."""
+    """The text with comments and a byte order mark blanked, so that all offsets stay valid."""
     if text.startswith("\ufeff"):
         text = " " + text[1:]
     return _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else " " * len(m[0]), text)

@@ -1,4 +1,4 @@
-"""Schemes and schedules back to `.bl` text, which parses to the same scheme or schedule."""
+"""Print schemes and schedules as `.bl` text that parses to the same scheme or schedule."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _NAME = r"(?!(?:scheme|schedule|source|restore|stage|basis)\Z)(?![ABC][1-9][1-9]
 
 
 def print_scheme(scheme: Scheme) -> str:
-    """A scheme as a coefficient table, or as equations where it has named sub-expressions.
+    """A scheme as a coefficient table, or as equations if it has named sub-expressions.
 
-    Raises `BilinearError` (E241) where its name or the name of a product cannot be written.
+    Raises `BilinearError` (E241) if its name or a product's name cannot be written.
     """
     _check_names((scheme.name,), re.compile(_TITLE))
     _check_names(scheme.products, re.compile(_NAME))
@@ -34,8 +34,8 @@ def print_scheme(scheme: Scheme) -> str:
 def print_schedule(schedule: AnySchedule) -> str:
     """A schedule as stages.
 
-    Raises `BilinearError` (E241) where it cannot be written: more than one level, a workspace, a map into C or with steps of its own. A
-    schedule that scales for itself may write any block, and has temporaries.
+    Raises `BilinearError` (E241) if it cannot be written: several levels, a workspace, a map into C or with steps of its own. A schedule
+    with explicit scaling may write any block and have temporaries.
     """
     scaled = isinstance(schedule, ScaledSchedule)
     if schedule.levels != 1 or not all(space.is_temporary and scaled for space in schedule.workspaces):
@@ -73,7 +73,7 @@ def _is_name(name: str) -> bool:
 
 
 def _citation(text: str) -> list[str]:
-    """The line of a citation; what cannot be seen is written by the language's escapes, which are those of `visible`."""
+    """The `source` line; invisible characters use the language's escapes, which are those of `visible`."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return [f'  source "{visible(escaped, len(escaped) * WIDEST)}"'] if text else []
 
@@ -88,7 +88,7 @@ def _blocks(scheme: Scheme) -> tuple[list[str], list[str], list[str]]:
 
 
 def _bases(scheme: Scheme) -> list[str]:
-    """The changes of basis, one line an operand that has one."""
+    """The changes of basis, one line for each operand that has one."""
     if scheme.bases is None:
         return []
     grids = (("A", scheme.m, scheme.k), ("B", scheme.k, scheme.n), ("C", scheme.m, scheme.n))
@@ -135,7 +135,7 @@ def _equations(scheme: Scheme) -> list[str]:
 
 
 def _steps(names: Sequence[str], number: int, letter: str, taken: set[str]) -> list[str]:
-    """The names of the steps; one that is missing, taken or malformed is replaced."""
+    """The names of the steps; missing, duplicate or malformed names are replaced."""
     chosen = []
     for i in range(number):
         name = names[i] if i < len(names) else f"{letter}{i + 1}"
@@ -152,12 +152,12 @@ def _factor(form: Form, names: Sequence[str]) -> str:
 
 
 def _sum(form: Form, names: Sequence[str]) -> str:
-    """A form as a sum; one without terms as zero times the first name, which keeps its type."""
+    """A form as a sum; an empty form becomes zero times the first name, which keeps its type."""
     return _join((coefficient, names[index]) for index, coefficient in form) if form else f"0 {names[0]}"
 
 
 def _join(terms: Iterable[tuple[Coefficient, str]]) -> str:
-    """Signed terms in a row, those with a plus in front."""
+    """Join signed terms; positive ones get a plus."""
     text = ""
     for coefficient, name in sorted(terms, key=lambda term: is_negative(term[0])):
         sign = "-" if is_negative(coefficient) else "+"
@@ -186,7 +186,7 @@ def _updates(block_map: BlockMap, scaled: bool) -> Iterator[str]:
 
 
 def _update(target: Block, sources: Sequence[Block], output: Form, unread: Sequence[int]) -> str:
-    """One step: `+=` or `-=` where the target is kept, else `=`; sources that no step reads are named with the coefficient 0."""
+    """One step: `+=` or `-=` if the target keeps its value, else `=`. Sources that no step reads are written with coefficient 0."""
     terms = {sources[i]: coefficient for i, coefficient in output} | {sources[i]: 0 for i in unread}
     operator = "="
     if terms.get(target) == 1 and len(terms) > 1:
@@ -206,7 +206,7 @@ def _product(product: Product) -> list[str]:
 
 
 def _scaled(product: Product) -> list[str]:
-    """A product of a schedule that scales for itself: one step for every target, or one for all that are only added to."""
+    """A product of a schedule with explicit scaling: one step for each target, or one for all that are only added to."""
     name = f"{product.left} * {product.right}"
     if len(product.targets) == 1 and product.targets[0].accumulates:
         (target,) = product.targets

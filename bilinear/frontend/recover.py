@@ -1,4 +1,4 @@
-"""After a syntax error: which stretch of the text belongs to the broken statement."""
+"""After a syntax error: find the text that belongs to the broken statement."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _BRACE = re.compile(r"[{}]")
 
 
 def skeleton(text: str) -> str:
-    """The text with the insides of strings masked, and operators such as (x), so that what is in them does not count."""
+    """The text with strings and operators such as (x) masked, so that their content is ignored."""
     plain = _STRING.sub(lambda m: '"' + "x" * (len(m[0]) - 2) + '"', text)
     return _OPERATOR.sub(lambda m: "x" * len(m[0]), plain)
 
 
 def line_start(text: str, offset: int) -> int:
-    """Where the line of an offset begins."""
+    """The start of the line that contains an offset."""
     return text.rfind("\n", 0, offset) + 1
 
 
@@ -40,7 +40,7 @@ def unclosed_brace(text: str, offset: int) -> int | None:
 
 
 def statement_start(text: str, offset: int) -> int:
-    """Where the statement around an offset begins: after a separator or `{`, or at its line where `;` is part of it."""
+    """The start of the statement around an offset: after a separator or `{`, or at its line if `;` is part of the statement."""
     start = line_start(text, offset)
     if first_word(text[start:offset]) in WHOLE_LINE:
         return start
@@ -51,7 +51,7 @@ def statement_start(text: str, offset: int) -> int:
 def broken_statement(source: Source, text: str, offset: int, opening: bool) -> tuple[Broken, int, int]:
     """The broken statement around an offset, and the range of text to blank.
 
-    `opening` tells that the offset is a `{` that is never closed: its whole stage is given up.
+    `opening` says that the offset is a `{` without a `}`: its whole stage is dropped.
     """
     marked = skeleton(text)
     start, end = _stage_range(marked, offset) if opening else _range(marked, offset)
@@ -75,7 +75,7 @@ def _range(text: str, offset: int) -> tuple[int, int]:
 
 
 def _stage_end(text: str, offset: int) -> int:
-    """The end of a stage whose words are wrong: its `}`, unless another statement begins before that."""
+    """The end of a stage whose keywords are wrong: its `}`, unless another statement begins before."""
     close = text.find("}", offset)
     following = re.compile(r"\n\s*(?:scheme|schedule|source|restore|stage|basis)\b").search(text, offset)
     if close >= 0 and (following is None or close < following.start()):
@@ -85,6 +85,6 @@ def _stage_end(text: str, offset: int) -> int:
 
 
 def _stage_range(text: str, offset: int) -> tuple[int, int]:
-    """A stage that is never closed: up to the next line that begins a statement."""
+    """The range of a stage without a `}`: up to the next line that begins a statement."""
     following = re.compile(r"\n[ \t]*(?:scheme|schedule|source|restore|stage|basis)\b").search(text, offset)
     return statement_start(text, offset), following.start() if following is not None else len(text)

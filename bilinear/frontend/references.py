@@ -1,4 +1,4 @@
-"""What a file refers to: the schemes of other files, beside it or shipped, each file read once."""
+"""The schemes of other files that a file refers to, in its folder or shipped; each file is read once."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from bilinear.frontend.syntax import Word
 from bilinear.ir.scheme import Scheme
 
 MOST_FILES = 50
-"""Files that refer to each other in a row."""
+"""The longest chain of files that refer to each other."""
 
 
 class References:
-    """The schemes that a file names; `found` has those that were asked for, None for one that there is not.
+    """The schemes that a file names; `found` holds those looked up so far, None for one that does not exist.
 
-    `looks` is told of the files; `outer` are the references of the file that refers to this one.
+    `looks` records the files; `outer` holds the references of the file that refers to this one.
     """
 
     def __init__(self, path: Path, looks: Looks, outer: References | None = None) -> None:
@@ -30,14 +30,14 @@ class References:
         self._read: dict[Path, tuple[Scheme, ...]] = outer._read if outer else {}
 
     def find(self, word: Word, reporter: Reporter) -> Scheme | None:
-        """The scheme that a word names; None where there is none, which is reported once (E221, E222, E645)."""
+        """The scheme that a word names; None if there is none, which is reported once (E221, E222, E645)."""
         if word.text not in self.found:
             place = self._quoted(word, reporter) if word.text.startswith('"') else self._named(word, reporter)
             self.found[word.text] = self._scheme(word, place, reporter) if place is not None else None
         return self.found[word.text]
 
     def _named(self, word: Word, reporter: Reporter) -> Path | None:
-        """The file beside this one that is named like the scheme, else the shipped one."""
+        """The file named like the scheme: in the folder of this file, else the shipped one."""
         known = shipped()
         places = [self.path.parent / f"{word.text}{SUFFIX}", *([known[word.text]] if word.text in known else [])]
         found = [place for place in places if len(word.text) < 200 and self._looks.is_file(place)]
@@ -51,7 +51,7 @@ class References:
         return other
 
     def _quoted(self, word: Word, reporter: Reporter) -> Path | None:
-        """The file of a quoted path, which starts at the folder of this file."""
+        """The file of a quoted path, relative to the folder of this file."""
         asked, _ = split(word.text[1:-1])
         place = self.path.parent / asked
         try:
@@ -69,7 +69,7 @@ class References:
         return None
 
     def _scheme(self, word: Word, path: Path, reporter: Reporter) -> Scheme | None:
-        """The scheme of that name, else the only one, in another file."""
+        """The scheme of that name in another file, else its only scheme."""
         if path.resolve() in self._open or len(self._open) >= MOST_FILES:
             why = "refers back to this file" if path.resolve() in self._open else f"is referred to through {MOST_FILES} files"
             reporter.report("E645", f"{path.name} {why}", word.span, "a circle", hint="write the schemes of a circle into one file")
@@ -89,7 +89,7 @@ class References:
         return named[0] if named else schemes[0]
 
     def _schemes(self, path: Path) -> tuple[Scheme, ...]:
-        """The schemes of another file, whose schedules are not looked at."""
+        """The schemes of another file; its schedules are ignored."""
         place = path.resolve()
         if place not in self._read:
             reporter = Reporter()

@@ -1,4 +1,4 @@
-"""Collects the diagnostics of one run, and the small phrases that they share."""
+"""Collect the diagnostics of one run, and build the phrases that they share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bilinear.source import Span
 from bilinear.visible import visible
 
 MOST = 50
-"""Diagnostics reported in one run; what comes after them is counted."""
+"""The most diagnostics reported in one run; further ones are only counted."""
 
 
 class Reporter:
@@ -24,11 +24,11 @@ class Reporter:
 
     @property
     def full(self) -> bool:
-        """Whether further findings would only be counted."""
+        """True if further findings are only counted."""
         return len(self.found) >= MOST
 
     def report(self, code: str, message: str, span: Span | None, label: str = "", *, note: str = "", hint: str = "") -> None:
-        """Add a diagnostic, or count it where there are many already."""
+        """Add a diagnostic, or count it if there are too many."""
         if self.full:
             self.unreported += 1
             return
@@ -51,7 +51,7 @@ def shown(text: str, width: int = 40) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint that names the nearest known names, or nothing."""
+    """A hint with the nearest known names, or nothing."""
     if len(name) > 64:
         return ""
     candidates = [k for _, k in zip(range(400), known, strict=False)]
@@ -61,7 +61,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def listed(names: Iterable[str], most: int = 6) -> str:
-    """Names in a row, cut after a few."""
+    """A list of names, cut after a few."""
     every = list(names)
     if len(every) > most:
         return f"{', '.join(every[:most])} and {len(every) - most} more"
@@ -69,6 +69,6 @@ def listed(names: Iterable[str], most: int = 6) -> str:
 
 
 def first_word(text: str) -> str:
-    """The name that a text begins with, or nothing."""
+    """The name at the start of a text, or nothing."""
     match = re.match(r"\s*([A-Za-z_][A-Za-z0-9_]*)", text)
     return match.group(1) if match else ""

@@ -1,4 +1,4 @@
-"""The statements of a file to its schemes and schedules."""
+"""Turn the statements of a file into its schemes and schedules."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Item:
 
 
 def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: Reporter, with_schedules: bool = True) -> Module:
-    """The meaning of a file's statements: schemes that are written, then those that are made of others, then schedules."""
+    """The meaning of a file's statements: first schemes written out, then compositions, then schedules."""
     items = _items(statements, reporter)
     _find_duplicates(items, reporter)
     schemes: dict[str, Scheme | None] = {}
@@ -74,7 +74,7 @@ def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: 
 
 
 def _items(statements: Sequence[Statement], reporter: Reporter) -> list[_Item]:
-    """Group statements under their headers; those before any are reported once (E217), those under a broken one dropped."""
+    """Group statements under their headers. Those before any header are reported once (E217); those under a broken one are dropped."""
     items: list[tuple[Header, list[Statement]]] = []
     outside, dropped = False, False
     for statement in statements:
@@ -104,7 +104,7 @@ def _find_duplicates(items: Sequence[_Item], reporter: Reporter) -> None:
 
 
 def _schedule(header: ScheduleHeader, body: Sequence[Statement], scheme: Scheme | None, reporter: Reporter) -> AnySchedule | None:
-    """The schedule of a header and its statements; None where something was reported."""
+    """The schedule of a header and its statements; None if an error was reported."""
     claims = read_claims(header.claims, reporter)
     citation = read_citation(body, reporter)
     _find_strangers(body, reporter)

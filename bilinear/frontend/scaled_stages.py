@@ -1,4 +1,4 @@
-"""The stages of a schedule that scales for itself: every step says all that it computes, and may write any block."""
+"""The stages of a schedule that scales for itself: every step writes out all that it computes, and may write any block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCALES = frozenset({"alpha", "beta"})
 
 
 class ScaledStageReader(StageReader):
-    """Reads stages in which `=` overwrites, `+=` adds, and alpha and beta stand where they are meant, as [alpha] and [beta]."""
+    """Reads stages in which `=` overwrites, `+=` adds, and scalings are explicit, as [alpha] and [beta]."""
 
     def __init__(self, blocks: Grid, reporter: Reporter, ring: Ring, temporaries: Mapping[str, Space]) -> None:
         super().__init__(blocks, reporter, ring)
@@ -54,7 +54,7 @@ class ScaledStageReader(StageReader):
         return terms if step.operator.text == "=" else [(target, 1), *terms]
 
     def _sum(self, step: Update, terms: tuple[Term, ...]) -> list[tuple[Block, Coefficient]] | None:
-        """The terms that are no products, signed by the operator; None where something was reported."""
+        """The terms that are not products, signed by the operator; None if an error was reported."""
         sign = -1 if step.operator.text == "-=" else 1
         found: list[tuple[Block, Coefficient]] = []
         sound = True
@@ -122,7 +122,7 @@ class ScaledStageReader(StageReader):
         return value * sign
 
     def _scale(self, text: str) -> Symbolic | None:
-        """A coefficient in which alpha or beta occur; any other is left to the scheme's ring."""
+        """A coefficient that contains alpha or beta; the scheme's ring reads any other."""
         try:
             value = parse_number(text)
         except NumberError:

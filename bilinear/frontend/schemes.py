@@ -1,4 +1,4 @@
-"""The statements of a scheme to the IR."""
+"""Turn the statements of a scheme into the IR."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bilinear.source import Span
 
 
 def read_scheme(header: SchemeHeader, body: Sequence[Statement], reporter: Reporter) -> Scheme | None:
-    """The scheme of a header and its statements; None where something was reported."""
+    """The scheme of a header and its statements; None if an error was reported."""
     before = len(reporter.found) + reporter.unreported
     format_ = read_format(header, reporter)
     if format_ is None:
@@ -48,7 +48,7 @@ def read_citation(body: Sequence[Statement], reporter: Reporter) -> str:
 
 
 def _definitions(body: Sequence[Statement]) -> dict[str, Span]:
-    """Where each name is defined first."""
+    """Where each name is first defined."""
     places: dict[str, Span] = {}
     for statement in body:
         if isinstance(statement, Update):
@@ -98,7 +98,7 @@ def _add_row(names: Names, row: Row) -> None:
 
 
 def _is_complete(header: SchemeHeader, names: Names, reporter: Reporter) -> bool:
-    """Whether there are as many products as the rank says (E207), and every block of C is defined (E215)."""
+    """True if the number of products equals the rank (else E207) and every block of C is defined (else E215)."""
     h, found = names.header, len(names.products)
     if found != h.rank:
         message = f"{shown(header.name.text)} has {found} product{'' if found == 1 else 's'}, its format says {h.rank}"
@@ -145,7 +145,7 @@ def _map(names: Names, kind: str, outputs: tuple[Form, ...]) -> LinearMap:
 
 
 def _product_names(names: Names) -> tuple[str, ...]:
-    """The names of the products; one that was written inside of a sum is named by its number, where that name is free."""
+    """The names of the products; a product written inside a sum is named by its number if that name is free."""
     taken = set(names.values)
     chosen = []
     for number, product in enumerate(names.products, 1):

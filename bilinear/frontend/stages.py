@@ -1,4 +1,4 @@
-"""The stages of a schedule to the IR."""
+"""Turn the stages of a schedule into the IR."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Updates:
 
 
 class StageReader:
-    """Reads the stages of one schedule; every fault is reported."""
+    """Reads the stages of one schedule and reports every error."""
 
     def __init__(self, blocks: Grid, reporter: Reporter, ring: Ring = RATIONALS) -> None:
         self.blocks = blocks
@@ -33,7 +33,7 @@ class StageReader:
         self.ring = ring
 
     def read(self, stage: Stage) -> StageIR | None:
-        """The stage; None where something was reported."""
+        """The stage; None if an error was reported."""
         if not stage.steps:
             self.reporter.report(
                 "E220", "a stage without steps", stage.span, "empty", hint="write a step, such as A21 += A22, or leave it out"
@@ -68,7 +68,7 @@ class StageReader:
         return LinearStage(kept, stage.restores) if len(kept) == len(maps) else None
 
     def _step(self, step: Update, updates: dict[str, _Updates]) -> bool:
-        """Add a linear step to the updates of its operand; False where something was reported."""
+        """Add a linear step to the updates of its operand; False if an error was reported."""
         plain = step.targets[0]
         if len(step.targets) > 1 or plain.number is not None or plain.sign < 0:
             hint = "write each target as a step of its own, with coefficients on the right"

@@ -1,4 +1,4 @@
-"""The syntax of a `.bl` file as frozen dataclasses: what was written and where, before any meaning."""
+"""The syntax of a `.bl` file as frozen dataclasses: what is written and where, without its meaning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Plain:
-    """A sign, perhaps a coefficient, and the name of a block, a sub-expression or a product."""
+    """A sign, an optional coefficient, and the name of a block, a sub-expression or a product."""
 
     sign: int
     number: Word | None
@@ -35,7 +35,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class Term:
-    """A sign, perhaps a coefficient, and one factor, or two that are multiplied."""
+    """A sign, an optional coefficient, and one factor or a product of two."""
 
     sign: int
     number: Word | None
@@ -55,7 +55,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a coefficient table: the name of the product, then the text of its cells, taken apart later."""
+    """A row of a coefficient table: the name of the product, and the text of its cells, which is split later."""
 
     name: Word
     cells: Word | None
@@ -91,7 +91,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Chain:
-    """Schemes with operators between them, taken from the left: `(x)`, or `(+m)`, `(+k)` and `(+n)`."""
+    """Schemes joined by operators, applied from the left: `(x)`, or `(+m)`, `(+k)` and `(+n)`."""
 
     first: Expression
     rest: tuple[tuple[Word, Expression], ...]
@@ -100,7 +100,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Composition:
-    """`scheme NAME <m,k,n;r> over RING = EXPRESSION`; format and ring may be left out."""
+    """`scheme NAME <m,k,n;r> over RING = EXPRESSION`; format and ring are optional."""
 
     name: Word
     format: Word | None
@@ -121,7 +121,7 @@ class ScheduleHeader:
 
 @dataclass(frozen=True)
 class Stage:
-    """`stage { ... }` or `restore stage { ... }`; the span is that of the words."""
+    """`stage { ... }` or `restore stage { ... }`; the span covers the keywords."""
 
     restores: bool
     steps: tuple[Update, ...]
@@ -130,7 +130,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Basis:
-    """`basis A { ... }`: a change of basis before (A, B) or after (C) the scheme; the span is that of the words."""
+    """`basis A { ... }`: a change of basis before (A, B) or after (C) the scheme; the span covers the keywords."""
 
     operand: Word
     steps: tuple[Update, ...]
@@ -139,7 +139,7 @@ class Basis:
 
 @dataclass(frozen=True)
 class Broken:
-    """A statement that did not parse: which name it would have defined, or which header it would have been."""
+    """A statement that did not parse: the name it would have defined, or the header it would have been."""
 
     name: str
     header: bool
@@ -147,6 +147,6 @@ class Broken:
 
 
 Expression = Word | Call | Chain
-"""What a scheme is made of; a word is a name, a file in quotes, or a format, which stands for the classical scheme."""
+"""The expression of a scheme; a word is a name, a file in quotes, or a format, which stands for the classical scheme."""
 Header = SchemeHeader | Composition | ScheduleHeader
 Statement = Header | Citation | Basis | Row | Update | Stage | Broken

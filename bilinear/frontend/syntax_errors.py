@@ -1,4 +1,4 @@
-"""What to say about a place where the parser could not go on."""
+"""The diagnostics for a place where the parser could not continue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bilinear.source import Source, Span
 
 @dataclass(frozen=True)
 class Finding:
-    """A syntax error: its diagnostic, where recovery starts, and whether that is a brace that is never closed."""
+    """A syntax error: its diagnostic, where recovery starts, and whether that is a `{` without a `}`."""
 
     diagnostic: Diagnostic
     offset: int
@@ -22,7 +22,7 @@ class Finding:
 
 
 def syntax_error(source: Source, text: str, offset: int, accepted: frozenset[str]) -> Finding:
-    """What to say about the text at an offset where only the accepted terminals could stand."""
+    """The diagnostic for the text at an offset where only the accepted terminals are allowed."""
     marked = skeleton(text)
     opened = unclosed_brace(marked, offset)
     line = line_start(marked, offset)
@@ -69,7 +69,7 @@ def _kind(text: str, offset: int) -> str:
 
 
 def _begins_statement(text: str, start: int) -> bool:
-    """Whether the line at an offset reads like the begin of a statement."""
+    """True if the line at an offset looks like the start of a statement."""
     pattern = r"[ \t]*(?:(?:scheme|schedule|source|restore|stage|basis)\b|[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]\n]*\])?[ \t]*(?:\+=|-=|=|:))"
     return re.compile(pattern).match(text, start) is not None
 

@@ -1,4 +1,4 @@
-"""Coefficient tables to schemes: one row a product, its coefficients in A, in B, and of C."""
+"""Coefficient tables to schemes: one row for each product, with its coefficients in A, in B, and of C."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bilinear.ir.scheme import block_name
 from bilinear.source import Span
 
 MOST_COUNTED = 100_000
-"""Characters of a part of a row whose coefficients are counted where there are too many of them."""
+"""The most characters of a part of a row whose surplus coefficients are counted."""
 _SHORT = re.compile(r"[+-]?[0-9]{1,9}(?:/[1-9][0-9]{0,8})?")
 
 Cells = list[Form]
@@ -26,7 +26,7 @@ Cells = list[Form]
 
 
 def read_row(row: Row, header: Format, reporter: Reporter) -> Cells | None:
-    """The coefficients of a row; None where their number or one of them is wrong, which is reported (E206, E205)."""
+    """The coefficients of a row; None if their number or one of them is wrong, which is reported (E206, E205)."""
     count = row.cells.text.count("|") + 1 if row.cells is not None else 0
     if count != 3:
         hint = "a row reads: M1: coefficients of A | of B | of C"
@@ -87,7 +87,7 @@ def _read_entries(part: Word, ring: Ring, reporter: Reporter) -> Form | None:
 
 @lru_cache(maxsize=1024)
 def _simple(text: str) -> Coefficient | None:
-    """A short coefficient, so that those that return are read once; None where it needs a diagnostic or is long."""
+    """A short coefficient, cached because it recurs; None if it is long or needs a diagnostic."""
     match = _SHORT.fullmatch(text)
     return exact(Fraction(text)) if match is not None else None
 

@@ -1,4 +1,4 @@
-"""lark's tree to the syntax dataclasses."""
+"""Convert lark's tree to the syntax dataclasses."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     Child = Tree[Token] | Token | None
 
 MOST_NESTED = 50
-"""Parentheses of an expression within each other."""
+"""The deepest nesting of parentheses in an expression."""
 NESTED = "("
-"""The text of the word that stands for what is nested deeper."""
+"""The text of the word that replaces deeper nesting."""
 
 
 class TreeReader:
-    """Reads the tree of one source; a list of children stands in the order of the grammar's rule."""
+    """Reads the tree of one source; children are in the order of the grammar's rule."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -73,7 +73,7 @@ class TreeReader:
         return Composition(_sure(name), format_, ring, value, Span(self.source, _sure(word).span.start, value.span.end))
 
     def _expression(self, child: Child, depth: int) -> Expression:
-        """An expression; what is nested deeper than `depth` becomes a word of all its text, which names nothing."""
+        """An expression; text nested deeper than `depth` becomes one word, which names nothing."""
         tree = cast("Tree[Token]", child)
         kind = getattr(tree, "data", None)
         if kind is None:
@@ -170,5 +170,5 @@ def _sure(word: Word | None) -> Word:
 
 
 def _unescaped(text: str) -> str:
-    """What stands between quotes, with a character in the place of each escape."""
+    """The text between quotes with its escapes replaced."""
     return _ESCAPE.sub(lambda m: chr(int(m[1][1:], 16)) if m[1][1:] else _NAMED.get(m[1], m[1]), text)

@@ -1,4 +1,4 @@
-"""Schemes as texts of the language that are read again."""
+"""Write schemes as text that the language reads back."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from bilinear.ir.scheme import Scheme
 
 
 def readable_text(scheme: Scheme, head: str = "", *, with_sums: bool = False, hint: str = "compose it of smaller ones") -> str:
-    """The scheme behind a `head` of comments, with its named sums, or as a table where these are longer than what is read.
+    """The scheme after a `head` of comments: with its named sums, or as a table if these are longer than the reader allows.
 
-    Raises `BilinearError` (E641) where it is too large even so, or, where it is to be written `with_sums`, with these.
+    Raises `BilinearError` (E641) if the table is too large as well, or, `with_sums`, if the named sums are.
     """
     has_sums = any(linear.steps for linear in (scheme.u, scheme.v, scheme.w))
     text, most = head + print_scheme(scheme), MOST_EQUATION_TEXT if has_sums else MOST_BYTES

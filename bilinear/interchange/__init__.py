@@ -1,1 +1,1 @@
-"""Tables and schedules that others publish in their own formats: read, proved, and written."""
+"""Read, prove and write tables and schedules in the formats of other collections."""

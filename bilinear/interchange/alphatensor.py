@@ -1,7 +1,7 @@
-"""Reads AlphaTensor's archives (https://github.com/google-deepmind/alphatensor): under the name "m,k,n" three arrays U, V and W.
+"""Read AlphaTensor's archives (https://github.com/google-deepmind/alphatensor): under the name "m,k,n" three arrays U, V and W.
 
 A row is a block, a column a product; the blocks of C are numbered column by column. Numbers are stored as integers or floats; halves and
-eighths are rationals here. What is pickled in an archive is read without unpickling it (`pickled_arrays`).
+eighths become rationals. Pickled parts are read without unpickling (`pickled_arrays`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ def npz_entries(path: str | Path) -> tuple[str, ...]:
 def read_npz(path: str | Path, entry: str = "", ring: Ring | None = None) -> Scheme:
     """The scheme of that name in an archive, or its only one.
 
-    `ring` is the one that its numbers are of, which the archive does not tell; Q by default. Raises `BilinearError`: E251 the file cannot
-    be read, E353 it is no archive of arrays, E253 and E357 the arrays are no scheme, E354 it holds several, or none of that name.
+    `ring` is the ring of the numbers, which the archive does not state; Q by default. Raises `BilinearError`: E251 if the file cannot be
+    read, E353 if it is not an archive of arrays, E253 and E357 if the arrays are not a scheme, E354 if it holds several, or none of that
+    name.
     """
     archive = Archive(Path(path))
     names = tuple(archive.members)

@@ -1,6 +1,6 @@
-"""Sums and products as straight-line programs and products of sums write them: numbers, names, + - * /, parentheses.
+"""Sums and products in straight-line programs and products of sums: numbers, names, + - * /, parentheses.
 
-A value is a number, or a linear form: a dictionary from whatever a name stands for to its coefficient. Nothing is evaluated by Python.
+A value is a number or a linear form: a dictionary from whatever a name stands for to its coefficient. Python evaluates nothing.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from bilinear.interchange.reading import MOST_DIGITS, malformed, parse_rational
 from bilinear.source import Source
 
 MOST_NESTED = 40
-"""Parentheses within parentheses."""
+"""The deepest nesting of parentheses."""
 MOST_LENGTH = 4 * MOST_DIGITS
-"""Digits of a coefficient that products of numbers grow to."""
+"""The most digits of a coefficient in products of numbers."""
 
 Linear = dict[Hashable, Fraction]
 Value = Fraction | Linear
 MOST_BYTES = 2**20
-"""Size of a file of expressions; published ones have some ten thousand."""
+"""The largest file of expressions in bytes; published ones have some ten thousand."""
 
 _SIGNS = {1: Fraction(1), -1: Fraction(-1)}
 _TOKEN = re.compile(r"\s*(?:([0-9]+(?:\.[0-9]+)?|\.[0-9]+)|([A-Za-z]+(?:[0-9_]+|\[[0-9]+,[0-9]+\])?)|([-+*/()]))", re.ASCII)
 
 
 def as_it_is(form: Linear) -> Linear:
-    """The form itself: a sum in parentheses is written out when it is multiplied."""
+    """The form itself, so that a sum in parentheses is multiplied out."""
     return form
 
 
 class Arithmetic:
     """A reader of one expression between two offsets of a source.
 
-    `lookup` tells what a name stands for, None where nothing is known of it. `shared` is asked for what stands in place of a sum of several
-    terms that is multiplied by a number other than 1 and -1.
+    `lookup` returns what a name stands for, or None if it is unknown. `shared` returns the replacement for a sum of several terms that is
+    multiplied by a number other than 1 and -1.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class Arithmetic:
         self._advance()
 
     def whole_sum(self) -> Value:
-        """The value of all of it."""
+        """The value of the whole expression."""
         value = self._sum()
         self._require_end()
         return value
 
     def whole_product(self) -> tuple[Fraction, list[Linear]]:
-        """All of it as a product: the number, and the sums of names."""
+        """The whole expression as a product: the number, and the sums of names."""
         product = self._product()
         self._require_end()
         return product
@@ -153,7 +153,7 @@ class Arithmetic:
 
     @property
     def _goes_on(self) -> bool:
-        """Whether a product goes on without a sign: 2a11, 3(a11 + a12)."""
+        """True if a product continues without a sign: 2a11, 3(a11 + a12)."""
         return self.kind == "name" or self.token == "("
 
     def _advance(self) -> None:

@@ -1,4 +1,4 @@
-"""Schemes from arrays in memory: U, V and W as NumPy arrays, or nested lists, of integers, floats, fractions or complex numbers."""
+"""Schemes from arrays in memory: U, V and W as NumPy arrays or nested lists of integers, floats, fractions or complex numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
 
 MOST_BITS = 128
-"""Of a numerator or denominator; what is larger comes from no published scheme."""
+"""The most bits of a numerator or denominator; no published scheme has more."""
 
 
 def scheme_from_arrays(
@@ -24,9 +24,9 @@ def scheme_from_arrays(
 ) -> Scheme:
     """The scheme of three tables that have a column a product: U (mk x r), V (kn x r), W (mn x r), or a row a product, all three alike.
 
-    Which of the two it is follows from the sizes. Blocks are numbered row by row; with `transposed` those of C column by column, as
-    AlphaTensor has them. Complex numbers are read over Q[i]. Raises `BilinearError`: E253 where the sizes do not fit, E357 where the arrays
-    are not two-dimensional, or hold what is no exact number.
+    The sizes decide between the two. Blocks are numbered row by row; with `transposed` those of C column by column, as in AlphaTensor.
+    Complex numbers are read over Q[i]. Raises `BilinearError`: E253 if the sizes do not fit, E357 if the arrays are not two-dimensional or
+    contain a value that is not an exact number.
     """
     tables = [_table(table, f"{name}.{letter}") for table, letter in zip((u, v, w), "uvw", strict=True)]
     columns = _by_columns([table.shape for table in tables], dims)
@@ -62,7 +62,7 @@ def _table(table: Any, name: str) -> Any:
 
 
 def _by_columns(shapes: list[tuple[int, int]], dims: Dims | None) -> bool:
-    """Whether a product is a column: the sizes that agree are the rank, and the others are numbers of blocks."""
+    """True if a column is a product: the common size is the rank, the others are numbers of blocks."""
 
     def fits(blocks: list[int], ranks: list[int]) -> bool:
         found = dims_of(blocks[0], blocks[1], blocks[2]) if len(set(ranks)) == 1 else None
@@ -73,7 +73,7 @@ def _by_columns(shapes: list[tuple[int, int]], dims: Dims | None) -> bool:
 
 
 def _forms(table: Any, name: str) -> list[Form]:
-    """The rows of a table without zeros; every number of a numeric type is read once."""
+    """The rows of a table without zeros; each distinct number of a numeric type is read once."""
     if table.dtype.kind == "O":
         return [tuple((int(i), exact_number(row[i], name)) for i in np.nonzero(row)[0]) for row in table]
     known = {value: exact_number(value, name) for value in np.unique(table)}
@@ -81,7 +81,7 @@ def _forms(table: Any, name: str) -> list[Form]:
 
 
 def exact_number(value: Any, name: str) -> Coefficient:
-    """The exact number that is meant: a float is the simplest fraction that rounds to it. Raises `BilinearError` (E357)."""
+    """The exact number that is meant: for a float, the simplest fraction that rounds to it. Raises `BilinearError` (E357)."""
     if isinstance(value, (bool, np.bool_, int, np.integer)):
         number = Fraction(int(value))
     elif isinstance(value, Symbolic):
@@ -102,9 +102,9 @@ def exact_number(value: Any, name: str) -> Coefficient:
 
 
 def _simplest(value: Any) -> Fraction:
-    """The fraction of small denominator that rounds to a float, as 1/3 does to 0.333...; the float itself where there is none.
+    """The fraction of small denominator that rounds to a float, such as 1/3 for 0.333...; the float itself if there is none.
 
-    Denominators have two fifths of the digits of a float, so that few floats are near such a fraction by chance: 2^20 for 64 bits.
+    A denominator has at most two fifths of a float's bits (2^20 for 64 bits), so few floats are near such a fraction by chance.
     """
     whole = Fraction(float(value))
     digits = np.finfo(type(value)).nmant * 2 // 5

@@ -1,7 +1,7 @@
-"""Reads products of sums, one product a line: `(a11+2*a22)*(b12-b22)*(c21)/3` (Heule, Kauers, Seidl 2021; Kauers, Moosbauer 2023).
+"""Read products of sums, one product a line: `(a11+2*a22)*(b12-b22)*(c21)/3` (Heule, Kauers, Seidl 2021; Kauers, Moosbauer 2023).
 
-A factor of each of a, b and c, in any order; numbers may stand anywhere, also before a name without a sign, and sums nest. The indices of c
-are transposed: c21 is block C12. The sizes follow from the largest indices.
+Each product has one factor of each of a, b and c, in any order. Numbers may stand anywhere, also directly before a name, and sums nest. The
+indices of c are transposed: c21 is block C12. The largest indices give the sizes.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Block = tuple[str, int, int]
 def read_exp(path: str | Path, transposed: bool | None = None) -> tuple[Scheme, bool]:
     """The scheme in a file of products, and whether the indices of c are transposed.
 
-    By default they are, unless only the other reading fits the sizes. Raises `BilinearError`: E251 the file cannot be read, E252 a line is
-    no product of three sums, E253 the sizes do not fit, E254 a line breaks off.
+    By default they are, unless only the other reading fits the sizes. Raises `BilinearError`: E251 if the file cannot be read, E252 if a
+    line is not a product of three sums, E253 if the sizes do not fit, E254 if a line breaks off.
     """
     where = Path(path)
     source = read_text(where, MOST_BYTES)
@@ -53,7 +53,7 @@ def read_exp(path: str | Path, transposed: bool | None = None) -> tuple[Scheme, 
 
 
 Factors = dict[str, dict[Block, Fraction]]
-"""A product: for each of a, b and c its sum."""
+"""A product: the sums of a, b and c."""
 
 
 def _products(source: Source) -> Iterator[Factors]:
@@ -86,7 +86,7 @@ def _product(source: Source, start: int, end: int) -> Factors:
 
 
 def _block(name: str) -> Value | None:
-    """What a name stands for: a12, a1_12 or a[1,12] are blocks."""
+    """The block of a name (a12, a1_12 or a[1,12]); None if it is not one."""
     match = _BLOCK.fullmatch(name)
     if match is None:
         return None

@@ -1,4 +1,4 @@
-"""A scheme in the format of others."""
+"""Write a scheme in another collection's format."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WRITERS = {"fast-matmul": fast_matmul_files, "json": json_files, "sms": sms_file
 
 
 def export_files(scheme: Scheme, form: str) -> dict[str, bytes]:
-    """The files that hold a scheme in a format, by their names in its collection.
+    """The files of a scheme in a format, by their names in its collection.
 
-    Raises `BilinearError`: E351 no writer has that name, E355 the format has no sign for a coefficient.
+    Raises `BilinearError`: E351 if no writer has that name, E355 if the format cannot express a coefficient.
     """
     if form not in WRITERS:
         raise fail("E351", f"nothing is written as {form[:40]!r}", f"known are {', '.join(WRITERS)}")
@@ -24,7 +24,7 @@ def export_files(scheme: Scheme, form: str) -> dict[str, bytes]:
 
 
 def what_is_lost(scheme: Scheme, form: str) -> tuple[str, ...]:
-    """What a format has no place for, beyond names: told, so that nobody looks for it."""
+    """What a format cannot store, beyond names, as messages for the user."""
     lost = []
     if scheme.bases is not None and form != "sms":
         lost.append("its changes of basis are written out: the tables are those of the ordinary basis")

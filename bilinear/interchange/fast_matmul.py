@@ -1,8 +1,8 @@
-"""Reads the tables of the fast-matmul collection: U, V and W as rows of numbers, parted by lines of `#` (Benson, Ballard 2015).
+"""Read the tables of the fast-matmul collection: U, V and W as rows of numbers, separated by lines of `#` (Benson, Ballard 2015).
 
-A row is a block (of A, of B, of C; row-major, C not transposed), a column a product. Where temporaries have been substituted, further
-rows of U and V are temporaries, further columns of W are, and behind `# Substitution information` three more blocks define them over
-the blocks of A, those of B, and the products. Approximate schemes have polynomials in x, which is lambda: x2 = x^2, xi = 1/x, (1+-x).
+A row is a block (of A, of B, of C; row-major, C not transposed), a column a product. If temporaries have been substituted, further rows of
+U and V and further columns of W are temporaries, and three more blocks after `# Substitution information` define them over the blocks of A,
+those of B, and the products. Approximate schemes have polynomials in x, which is lambda: x2 = x^2, xi = 1/x, (1+-x).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
 
 MOST_LETTERS = 4000
-"""Characters of one number."""
+"""The most characters of one number."""
 
 _MARK = "substitution information"
 _TABLES = ("U", "V", "W", "the temporaries of U", "the temporaries of V", "the temporaries of W")
@@ -32,9 +32,9 @@ _WRITTEN = "numbers are written -1, 3/4, .5, x2 for x^2, xi for 1/x, (1+-x) for 
 def read_fast_matmul(path: str | Path, dims: Dims | None = None) -> Scheme:
     """The scheme in a file of the fast-matmul collection; substituted temporaries become its named steps.
 
-    The format follows from the sizes of the tables; `dims` = (m, k, n) is checked against it where it is given. A table with x is a scheme
-    over Q[lambda], others are over the ring that a comment names (`# ring: Z/2`), else over Q. Raises `BilinearError`: E251 the file cannot
-    be read, E252 something in it is no table, E253 the sizes do not fit, E254 a table is missing.
+    The sizes of the tables give the format, which must equal `dims` = (m, k, n) if given. A table with x is a scheme over Q[lambda]; others
+    are over the ring that a comment names (`# ring: Z/2`), else over Q. Raises `BilinearError`: E251 if the file cannot be read, E252 if a
+    part is not a table, E253 if the sizes do not fit, E254 if a table is missing.
     """
     where = Path(path)
     source = read_text(where)
@@ -52,7 +52,7 @@ def read_fast_matmul(path: str | Path, dims: Dims | None = None) -> Scheme:
 
 @dataclass
 class _Block:
-    """A table as it is read: its rows without zeros, where each begins, and how many numbers each has."""
+    """A table being read: its rows without zeros, where each begins, and how many numbers each has."""
 
     title: str
     rows: list[Form] = field(default_factory=list)
@@ -82,7 +82,7 @@ def _blocks(source: Source) -> list[_Block]:
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    """The lines without the blanks around them, and the offset of each."""
+    """The stripped lines, with their offsets."""
     for match in re.finditer(r"[^\r\n]+", source.text):
         text = match[0].strip()
         yield match.start() + match[0].find(text), text
@@ -123,7 +123,7 @@ def _add(source: Source, block: _Block, start: int, line: str) -> None:
 
 @lru_cache(maxsize=4096)
 def _number(token: str) -> Coefficient | None:
-    """The value of a token; None where it is none."""
+    """The value of a token; None if it has none."""
     if len(token) > MOST_LETTERS:
         return None
     inner = token[1:-1] if token.startswith("(") and token.endswith(")") else token

@@ -1,13 +1,13 @@
-"""Schedules as the comments of fflas-ffpack write them: one step a line, values by their names, and where each is stored.
+"""Read schedules from the comments of fflas-ffpack: one step a line, values by name, and the place of each.
 
     [FILE :: NAME]
     95: S3 = A11 - A21 -> C11
     117: P7 = a S3 T3 + b Z1 -> C22
 
-A step names a value and puts it into a block; later steps name values, which stand where they were put. So a comment that leaves steps
-out shows: a value is used that no step computes, or that has been overwritten, or one is computed that nothing uses. In `a . S * T`,
-`a S T` and `alpha S*T` the first factor is alpha, b and beta are beta; `U = P + Q = alpha S*T + Q` says twice what U is, and is computed
-as the last sum says. Blocks of A, B and C stand for their originals.
+A step names a value and puts it into a block; later steps name values, which remain where they were put. A comment that leaves out steps is
+therefore noticed: some step uses a value that none computes or that has been overwritten, or computes one that none uses. In `a . S * T`,
+`a S T` and `alpha S*T` the first factor is alpha; b and beta are beta. `U = P + Q = alpha S*T + Q` defines U twice and is computed as the
+last sum says. Blocks of A, B and C stand for their originals.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductS
 from bilinear.source import Source, Span
 
 MOST_LINES = 10_000
-"""Lines of one file."""
+"""The most lines of one file."""
 
 _SECTION = re.compile(r"\[\s*([^\]]*?)\s*::\s*([A-Za-z_][A-Za-z0-9_-]*)\s*\]")
 _STEP = re.compile(r"([0-9]{1,9})\s*:\s*([A-Za-z_]\w*)\s*=\s*([^>]*?)\s*->\s*([A-Za-z_]\w*)")
@@ -34,10 +34,10 @@ _BLOCK = re.compile(r"([ABC])([12])([12])")
 
 @dataclass(frozen=True)
 class ForeignSchedule:
-    """A schedule that somebody else wrote down: `gaps` tell what its source leaves out, in the order of the lines.
+    """A schedule written by others; `gaps` lists what its source leaves out, in the order of the lines.
 
-    A value that is not there any more, or never was, is read from a temporary of its name that nothing writes, so the proof of the
-    schedule fails where its source has a gap.
+    A value that is missing or overwritten is read from a temporary of its name that nothing writes, so the proof of a schedule with a gap
+    fails.
     """
 
     file: str
@@ -45,15 +45,15 @@ class ForeignSchedule:
     gaps: tuple[Diagnostic, ...]
 
     def require(self) -> None:
-        """Raise `BilinearError` with every gap, unless there are none."""
+        """Raise `BilinearError` with every gap, if there are any."""
         if self.gaps:
             raise BilinearError(self.gaps)
 
 
 def read_fflas(source: Source, scheme: str = "winograd") -> tuple[ForeignSchedule, ...]:
-    """Every schedule of a file, for 2 x 2 blocks, said to be of the given scheme.
+    """Every schedule of a file, for 2 x 2 blocks, as a schedule of the given scheme.
 
-    Raises `BilinearError` (E261) where a line cannot be read.
+    Raises `BilinearError` (E261) if a line cannot be read.
     """
     sections: list[_Section] = []
     if len(source.line_starts) > MOST_LINES:
@@ -73,7 +73,7 @@ def read_fflas(source: Source, scheme: str = "winograd") -> tuple[ForeignSchedul
 
 @dataclass(frozen=True)
 class _Written:
-    """A value: where it is put, at which line of its source, and where that stands."""
+    """A value: its place, the line of its source, and where that line is."""
 
     name: str
     block: Block
@@ -83,7 +83,7 @@ class _Written:
 
 @dataclass
 class _Section:
-    """One schedule while it is read."""
+    """One schedule being read."""
 
     file: str
     name: str
@@ -139,7 +139,7 @@ class _Section:
         self.holds[written.block] = self.values[written.name] = written
 
     def _read(self, name: str, line: str, span: Span) -> Block:
-        """The block that holds a value; where none does, a temporary of its name that nothing writes."""
+        """The block that holds a value; if none does, a temporary of its name that nothing writes."""
         match = _BLOCK.fullmatch(name)
         block = Block(match[1], int(match[2]) - 1, int(match[3]) - 1) if match is not None else None
         known = self.values.get(name)
@@ -188,7 +188,7 @@ class _Section:
 
 
 def _terms(text: str, span: Span) -> Iterator[tuple[Coefficient, list[str]]]:
-    """The terms of a sum: coefficient and one or two names."""
+    """The terms of a sum: a coefficient and one or two names each."""
     sign, place = 1, 0
     scale: Coefficient = 1
     names: list[str] = []

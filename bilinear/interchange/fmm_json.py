@@ -1,4 +1,4 @@
-"""Reads the JSON files of the FastMatrixMultiplication collection (https://github.com/dronperminov/FastMatrixMultiplication).
+"""Read the JSON files of the FastMatrixMultiplication collection (https://github.com/dronperminov/FastMatrixMultiplication).
 
 `n` is the list m, k, n and `m` the rank. `u`, `v` and `w` have a row for each product, over the blocks of A, those of B, and those of C
 transposed. In reduced files rows are lists of {index, value}; `u_fresh`, `v_fresh` and `w_fresh` define temporaries that follow the
@@ -35,8 +35,8 @@ from bilinear.source import Source, Span
 def read_fmm_json(path: str | Path) -> Scheme:
     """The scheme in a JSON file; temporaries of a reduced file become named steps.
 
-    Files marked `z2` are over Z/2, others over Q. Raises `BilinearError`: E251 the file cannot be read, E252 a row or value in it is
-    malformed, E253 the sizes do not fit, E254 a key is missing, E255 it is not JSON.
+    Files marked `z2` are over Z/2, others over Q. Raises `BilinearError`: E251 if the file cannot be read, E252 if a row or value is
+    malformed, E253 if the sizes do not fit, E254 if a key is missing, E255 if it is not JSON.
     """
     where = Path(path)
     file = _File(read_text(where))
@@ -67,7 +67,7 @@ class _File:
         self.data = _parsed(source)
 
     def wrong(self, key: str, what: str, code: str = "E252", hint: str = "") -> BilinearError:
-        """An error about the value of a key, pointing at the key."""
+        """An error about the value of a key; it points at the key."""
         match = re.search(rf'"{key}"\s*:', self.source.text)
         span = Span(self.source, match.start(), match.start() + len(key) + 2) if match else None
         where = "" if span is not None else f"{self.source.name}: "
@@ -106,7 +106,7 @@ class _File:
         return rank
 
     def ring(self) -> Ring:
-        """Z/2 where the file is marked so, the ring that it names as ours do, else Q."""
+        """Z/2 if the file is marked so, the ring named as our writers do, else Q."""
         said = self.data.get("ring")
         if said is not None and (not isinstance(said, str) or parse_ring(said[:40]) is None):
             raise self.wrong("ring", f"ring is none of {RINGS}")
@@ -130,7 +130,7 @@ class _File:
         return self.require_small(key, LinearMap(inputs, forms, steps, tuple(f"{prefix}{i + 1}" for i in range(len(steps)))))
 
     def rows(self, key: str, count: int | None = None) -> list[Any]:
-        """The rows under a key, of which there must be `count`."""
+        """The rows under a key, exactly `count` of them."""
         rows = self.rows_under(key)
         if count is not None and len(rows) != count:
             raise self.wrong(key, f"{key} has {len(rows)} rows, not {count}", "E253")
@@ -148,7 +148,7 @@ class _File:
         return form((term["index"], self.number(f"{key}[{number}]", key, term["value"])) for term in row)
 
     def require_small(self, key: str, linear: LinearMap) -> LinearMap:
-        """The map, where it is not too large."""
+        """The map; refuses one that is too large."""
         if sum(map(len, linear.steps + linear.outputs)) > MOST_NONZEROS:
             raise self.wrong(key, f"{key} has more than {MOST_NONZEROS} coefficients other than 0")
         return linear
@@ -164,7 +164,7 @@ class _File:
 
 
 def _parsed(source: Source) -> dict[str, Any]:
-    """The object of a JSON file; decimals stay as they are written, so that they are read exactly."""
+    """The object of a JSON file; decimals stay as text, so that they are read exactly."""
     try:
         data = json.loads(source.text, parse_int=_integer, parse_float=str, parse_constant=str)
     except json.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""The formats of published tables: what each is called, how a file tells which one it is of, and how it is read."""
+"""The formats of published tables: their names, how to recognize a file, and how to read it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from bilinear.ir.scheme import Scheme
 from bilinear.reading import open_input
 
 HEAD = 4096
-"""Bytes of a file that are looked at to tell its format."""
+"""The bytes at the start of a file that decide its format."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format by the name that `--format` and `--to` take; `transposed` is how it numbers the blocks of C: column by column."""
+    """A format by its name for `--format` and `--to`; `transposed` says whether it numbers the blocks of C column by column."""
 
     name: str
     title: str
@@ -49,16 +49,16 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class Reading:
-    """A scheme as a file says it, before anything is proved; `transposed` is how its blocks of C were taken to be numbered."""
+    """A scheme as read from a file, not yet proved; `transposed` is the numbering assumed for its blocks of C."""
 
     scheme: Scheme
     transposed: bool
 
 
 def format_of(path: Path, named: str = "") -> tuple[Format, str]:
-    """The format of a file, and how that is known: it was `named`, or by the file's name, or by how it begins.
+    """The format of a file, and how it was decided: by `named`, by the file's name, or by its first bytes.
 
-    Raises `BilinearError`: E251 the file cannot be read, E351 it is of no known format, or none has that name.
+    Raises `BilinearError`: E251 if the file cannot be read, E351 if its format is unknown or no format has that name.
     """
     if named:
         if named not in FORMATS:
@@ -80,9 +80,9 @@ def format_of(path: Path, named: str = "") -> tuple[Format, str]:
 
 
 def read(path: Path, form: Format, entry: str = "", ring: Ring | None = None, transposed: bool | None = None) -> Reading:
-    """What a file says, as its format means it; `transposed` is told to the formats whose sizes could contradict it.
+    """Read a file as its format prescribes; `transposed` is passed to formats whose sizes could contradict it.
 
-    Raises `BilinearError` (E251 to E256, E351 to E354, E357) where it cannot be read.
+    Raises `BilinearError` (E251 to E256, E351 to E354, E357) if it cannot be read.
     """
     if form.name in ("sms", "slp"):
         return Reading(read_sms_set(require_partners(path), ring, form.name), False)
@@ -98,7 +98,7 @@ def read(path: Path, form: Format, entry: str = "", ring: Ring | None = None, tr
 
 
 def require_partners(path: Path) -> str:
-    """What the names of a plinopt file and its partners begin with. Raises `BilinearError` (E352) where one of them is not there."""
+    """The common start of the names of a plinopt file and its partners. Raises `BilinearError` (E352) if one of them is missing."""
     found = stem_of(path)
     if found is None:
         names = ", ".join(f"STEM_{letter}{path.suffix if path.suffix in ('.sms', '.slp') else '.sms'}" for letter in LETTERS)

@@ -1,4 +1,4 @@
-"""The schemes that others can be made of: the shipped ones, and those of files and folders in any format that is read."""
+"""Gather the schemes from which others can be made: shipped ones, and those in files and folders of any readable format."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from bilinear.interchange.plinopt import stem_of
 from bilinear.ir.scheme import Scheme
 
 NO_SCHEME = "E125"
-"""A file with schedules alone."""
+"""A file with only schedules."""
 
 Entry = tuple[str, Scheme]
-"""A scheme and what it is called in an expression of the language: a shipped name, or its file in quotes."""
+"""A scheme and its name in an expression of the language: a shipped name, or its file in quotes."""
 Progress = Callable[[str, int, int], None]
 
 
@@ -39,8 +39,8 @@ def schemes_of(
 ) -> list[Entry]:
     """The schemes of files and folders, by path; published tables are proved as they are read.
 
-    A file that holds no scheme is an error where it was named itself (what the readers raise), and passed over in a folder; one in the
-    language, which was meant to hold one, is told of.
+    A file without a scheme is an error if it was named itself (the readers' errors). In a folder it is skipped; a skipped `.bl` file is
+    reported, because it was meant to hold one.
     """
     found: list[Entry] = []
     for place in places:
@@ -68,7 +68,7 @@ def _of_file(path: Path) -> list[Entry]:
 
 
 def _published(path: Path) -> Iterator[Entry]:
-    """The schemes of a published file; of a set of three files the first stands for all."""
+    """The schemes of a published file; the first of a set of three files stands for all."""
     if stem_of(path) is not None and not path.stem.endswith("_L"):
         return
     for entry in npz_entries(path) if path.suffix == ".npz" else [""]:

@@ -1,4 +1,4 @@
-"""A file read and proved: format, ring and orientation of C are found out, or taken as they are said, and told either way."""
+"""Read and prove a file. Format, ring and orientation of C are given or determined, and reported either way."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ARRAYS = Format("arrays", "arrays in memory", "", "")
 
 @dataclass(frozen=True)
 class Imported:
-    """A proved scheme: the file's format and how that was known, how it numbers the blocks of C, and what had to be found out."""
+    """A proved scheme: the file's format and how it was decided, its numbering of C, and what was determined by trying."""
 
     scheme: Scheme
     proof: SchemeProof
@@ -46,8 +46,8 @@ def import_file(
 ) -> Imported | Identified:
     """The scheme in a file, proved, or another bilinear map in it, identified.
 
-    What is not said is tried: C in the other orientation, and Z/p where the scheme holds modulo a prime. Raises `BilinearError`: what the
-    readers raise, and E356 where no reading multiplies.
+    What is not given is tried: the other orientation of C, and Z/p if the scheme holds modulo a prime. Raises `BilinearError`: the readers'
+    errors, and E356 if no reading multiplies.
     """
     where = Path(path)
     form, how = format_of(where, format)
@@ -64,7 +64,7 @@ def import_file(
 def import_scheme(
     path: str | Path, *, format: str = "", ring: str | None = None, transposed: bool | None = None, entry: str = ""
 ) -> Imported:
-    """The scheme in a file, as `import_file` finds it. Raises `BilinearError`, E356 too where the file holds another bilinear map."""
+    """The scheme in a file, as by `import_file`. Raises `BilinearError`, and E356 if the file holds another bilinear map."""
     result = import_file(path, format=format, ring=known_ring(ring), transposed=transposed, entry=entry)
     if isinstance(result, Identified):
         computes = f"lacks {result.missing}" if result.missing else f"computes {result.title}"
@@ -73,14 +73,14 @@ def import_scheme(
 
 
 def import_arrays(u: Any, v: Any, w: Any, *, ring: str | None = None, transposed: bool | None = None, name: str = "arrays") -> Imported:
-    """The scheme of three arrays in memory, proved: `scheme_from_arrays` says what they hold, and what is not said is tried."""
+    """The scheme of three arrays in memory (see `scheme_from_arrays`), proved; what is not given is tried."""
     over = known_ring(ring)
     scheme = scheme_from_arrays(u, v, w, None, over, bool(transposed), name)
     return prove_reading(Reading(scheme, bool(transposed)), ARRAYS, "as they are", over, transposed)
 
 
 def known_ring(text: str | None) -> Ring | None:
-    """The ring of this name; None where none is named. Raises `BilinearError` (E203) where it is no name of a ring."""
+    """The ring of this name; None for an empty name. Raises `BilinearError` (E203) if it is not the name of a ring."""
     ring = parse_ring(text) if text else None
     if text and ring is None:
         raise fail("E203", f"{text[:40]!r} is no ring that is known", f"known are {RINGS}")
@@ -88,7 +88,7 @@ def known_ring(text: str | None) -> Ring | None:
 
 
 def prove_reading(reading: Reading, form: Format, how: str, ring: Ring | None, transposed: bool | None) -> Imported:
-    """The first reading that multiplies, of those that what was said leaves open (E356)."""
+    """The first reading that multiplies, among those compatible with what was given (E356)."""
     for number, (scheme, orientation, found) in enumerate(_readings(reading, ring, transposed)):
         proof = prove_scheme(scheme)
         if proof.holds:
@@ -99,11 +99,11 @@ def prove_reading(reading: Reading, form: Format, how: str, ring: Ring | None, t
 
 
 Way = tuple[Scheme, bool, tuple[str, ...]]
-"""A scheme, whether C is transposed in its file, and what was found out rather than read."""
+"""A scheme, whether C is transposed in its file, and what was determined by trying."""
 
 
 def _readings(reading: Reading, ring: Ring | None, transposed: bool | None) -> Iterator[Way]:
-    """The scheme as it is read, then with what was not said otherwise: C in the other orientation, then Z/p."""
+    """The scheme as read, then with the other orientation of C, then over Z/p, unless given."""
     scheme = reading.scheme if ring is None else replace(reading.scheme, ring=ring)
     ways: list[Way] = []
     for orientation in (reading.transposed, not reading.transposed) if transposed is None else (transposed,):
@@ -117,9 +117,9 @@ def _readings(reading: Reading, ring: Ring | None, transposed: bool | None) -> I
 
 
 def _modular(scheme: Scheme) -> Iterator[Scheme]:
-    """A scheme over the primes modulo which its equations hold, where its coefficients are written as residues.
+    """The scheme over each prime modulo which its equations hold, if its coefficients are written as residues.
 
-    With p = 2 these are 0 and 1: a scheme with a -1 that holds modulo 2 is one over Q with a wrong sign.
+    For p = 2 residues are 0 and 1: a scheme with a -1 that holds modulo 2 is one over Q with a wrong sign.
     """
     facts = prove_scheme(scheme).facts
     if facts is None or facts.modulus < 2 or scheme.ring.generator or scheme.ring.modulus:
@@ -134,7 +134,7 @@ def _modular(scheme: Scheme) -> Iterator[Scheme]:
 
 
 def turned(scheme: Scheme, transposed: bool) -> Scheme:
-    """The scheme of a file whose blocks of C were read in one orientation, read in the other."""
+    """A file's scheme whose blocks of C were read in one orientation, read in the other."""
     m, n = scheme.m, scheme.n
     rows = range(m * n)
     places = [i % n * m + i // n for i in rows] if not transposed else [i % m * n + i // m for i in rows]
@@ -147,9 +147,9 @@ def turned(scheme: Scheme, transposed: bool) -> Scheme:
 
 
 def _other_map(path: Path, form: Format, ring: Ring | None) -> Identified | None:
-    """What plinopt's files compute where that is no product of matrices; None where it is, or where nothing is known of it.
+    """What plinopt's files compute if it is not a matrix product; None if it is one, or if the map is unknown.
 
-    Products of polynomials may have the sizes of matrices; their names tell: 3o3o3. Raises `BilinearError` (E352) where the files are
+    Products of polynomials may have the sizes of matrices; their names reveal them: 3o3o3. Raises `BilinearError` (E352) if the files are
     changes of basis.
     """
     stem = require_partners(path)
@@ -166,7 +166,7 @@ def _other_map(path: Path, form: Format, ring: Ring | None) -> Identified | None
 
 
 def _refused(reading: Reading, proof: SchemeProof, ring: Ring | None, transposed: bool | None) -> BilinearError:
-    """Why no reading multiplies, and which one would."""
+    """Why no reading multiplies, and which one would if it were allowed."""
     scheme = reading.scheme
     hints = [f"with {told} it holds" for told in _otherwise(reading, ring, transposed)]
     confusions = () if hints else find_confusions(scheme)
@@ -183,7 +183,7 @@ def _refused(reading: Reading, proof: SchemeProof, ring: Ring | None, transposed
 
 
 def _otherwise(reading: Reading, ring: Ring | None, transposed: bool | None) -> list[str]:
-    """The readings that hold, but that what was said excludes."""
+    """The readings that hold but are excluded by what was given."""
     if ring is None and transposed is None:
         return []
     told = []

@@ -1,6 +1,6 @@
-"""Reads lists of Mathematica: a list of products, each a list of three matrices, its coefficients over A, over B, and over C.
+"""Read Mathematica lists: a list of products, each a list of three coefficient matrices, over A, over B, and over C.
 
-The matrix over C is n x m: C is transposed. Numbers are integers and fractions; the file is read as data, nothing is evaluated.
+The matrix over C is n x m: C is transposed. Numbers are integers and fractions; the file is data, and nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Matrix = list[list[Coefficient]]
 def read_mathematica(path: str | Path, transposed: bool | None = None) -> tuple[Scheme, bool]:
     """The scheme in a file of lists, and whether C is transposed in it.
 
-    By default it is, unless only the other reading fits the sizes. Raises `BilinearError`: E251 the file cannot be read, E252 something in
-    it is no list of numbers, E253 the sizes do not fit, E254 a list is not closed.
+    By default it is, unless only the other reading fits the sizes. Raises `BilinearError`: E251 if the file cannot be read, E252 if a part
+    is not a list of numbers, E253 if the sizes do not fit, E254 if a list is not closed.
     """
     where = Path(path)
     source = read_text(where)
@@ -85,7 +85,7 @@ def _flat(matrix: Matrix) -> Form:
 
 
 def _without_comments(source: Source) -> str:
-    """The text with blanks in place of its comments (* ... *)."""
+    """The text with its comments (* ... *) blanked."""
     kept, at = [], 0
     while (begin := source.text.find("(*", at)) >= 0:
         end = source.text.find("*)", begin + 2)
@@ -97,7 +97,7 @@ def _without_comments(source: Source) -> str:
 
 
 class _Lists:
-    """Nested lists of numbers, read as they stand."""
+    """A reader of nested lists of numbers."""
 
     def __init__(self, source: Source) -> None:
         self.source = source

@@ -32,7 +32,7 @@ class Archive:
     """An `.npz` file: the names of its arrays, read one at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Open an archive. Raises `BilinearError`: E251 it cannot be read, E353 it is no archive, or too large."""
+        """Open an archive. Raises `BilinearError`: E251 if it cannot be read, E353 if it is not an archive or too large."""
         self.name = str(path)
         try:
             with open_input(path) as file:
@@ -84,13 +84,13 @@ def _arrays(data: bytes, name: str) -> tuple[Array, ...]:
 
 
 def _require_three(count: int, name: str) -> None:
-    """Refuse what is not U, V and W, before any of it is made."""
+    """Refuse anything but U, V and W before any array is built."""
     if count != 3:
         raise fail("E353", f"{name} holds {count} array{'s' * (count != 1)}, not U, V and W", "three arrays make a scheme")
 
 
 def _header(data: bytes, name: str) -> tuple[str, str, bool, tuple[int, ...], bytes]:
-    """Type, byte order, memory order, shape, and what follows the header."""
+    """Type, byte order, memory order, shape, and the data after the header."""
     wide = data[6:7] in (b"\x02", b"\x03")
     start = 12 if wide else 10
     if data[:6] != b"\x93NUMPY" or len(data) < start:
@@ -115,7 +115,7 @@ def _plain(item: Any, name: str) -> Array:
     if isinstance(item.data, list):
         if not all(isinstance(x, (int, float)) for x in item.data):
             raise _malformed(name, "an array in it holds what is no number")
-        return np.array(item.data, dtype=object).reshape(item.shape)  # NumPy pickles objects row by row, however they lie
+        return np.array(item.data, dtype=object).reshape(item.shape)  # NumPy pickles objects row by row, whatever their memory order
     dtype = np.dtype((">" if item.order == ">" else "<") + item.code)
     return np.frombuffer(item.data, dtype).reshape(item.shape, order="F" if item.fortran else "C")
 

@@ -1,7 +1,7 @@
-"""The NumPy arrays in a pickle, without unpickling: the opcodes are read as data, nothing is imported, nothing is called.
+"""Read the NumPy arrays in a pickle without unpickling: opcodes are data; nothing is imported or called.
 
-Python's unpickler calls whatever a file names. Here a name stays a name. Of what can be done with names two things are understood, those
-that NumPy writes for an array and for its element type, and the answer to everything else is an error.
+Python's unpickler calls whatever a file names. Here a name stays a name. Only two uses of names are understood, those that NumPy writes for
+an array and for its element type; everything else is an error.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from bilinear.errors import BilinearError, fail
 
 MOST_OPCODES = 200_000
 MOST_NAME = 200
-"""Letters of a name."""
+"""The most characters of a name."""
 MOST_ITEMS = 2**22
-"""Elements of an array."""
+"""The most elements of an array."""
 MOST_DIMENSIONS = 3
 KINDS = {f"{kind}{size}" for kind, sizes in {"i": "1248", "u": "1248", "f": "248", "b": "1"}.items() for size in sizes} | {"c8", "c16"}
 """Element types that are read: integers, floats, complex numbers and truth values; `O` beside them holds arrays and numbers."""
@@ -30,7 +30,7 @@ _MARK = object()
 
 @dataclass(frozen=True)
 class _Name:
-    """Something that the pickle names; it is not looked up."""
+    """A name in the pickle; it is not looked up."""
 
     text: str
 
@@ -45,7 +45,7 @@ class _Type:
 
 @dataclass
 class PickledArray:
-    """An array as it lies in a pickle: its shape, and its elements as bytes, or as a list where its type is `O`."""
+    """An array in a pickle: its shape, and its elements as bytes, or as a list if its type is `O`."""
 
     shape: tuple[int, ...] = ()
     code: str = ""
@@ -57,7 +57,7 @@ class PickledArray:
 def pickled_array(data: bytes, name: str) -> PickledArray:
     """The array that a pickle holds.
 
-    Raises `BilinearError`: E353 where it holds anything but arrays and numbers, breaks off, or is too large.
+    Raises `BilinearError`: E353 if it holds anything but arrays and numbers, breaks off, or is too large.
     """
     machine = _Machine(name, len(data))
     try:
@@ -73,7 +73,7 @@ def pickled_array(data: bytes, name: str) -> PickledArray:
 
 
 def _opcodes(file: BytesIO, machine: _Machine) -> Iterator[tuple[str, Any]]:
-    """The opcodes and their arguments up to STOP; one that arrays have no need of is refused before its argument is looked at."""
+    """The opcodes and arguments up to STOP; an opcode that arrays do not need is refused before its argument is read."""
     opcode = ""
     while opcode != "STOP":
         known = _OPCODES.get(file.read(1).decode("latin1"))
@@ -95,7 +95,7 @@ class _Machine:
     def __init__(self, name: str, size: int) -> None:
         self.name = name
         self.encodable = size
-        """Letters that may yet be written as bytes: no more than there are in the pickle, however often it refers to them."""
+        """Characters that may still be encoded as bytes: at most as many as the pickle has, however often it refers to them."""
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
 
@@ -104,7 +104,7 @@ class _Machine:
         return fail("E353", f"{self.name}: {what}", hint, notes=(note,) if note else ())
 
     def run(self, opcode: str, argument: Any) -> None:
-        """Do one opcode of those that are understood."""
+        """Execute one opcode, if it is known."""
         if opcode in _CONSTANTS:
             self.stack.append(_CONSTANTS[opcode])
         elif opcode in _LITERALS:
@@ -138,7 +138,7 @@ class _Machine:
             self._fill(self.stack[-1], state)
 
     def _short(self, text: Any) -> str:
-        """A name, or the code of a type; a long one would be copied as often as the pickle refers to it."""
+        """A name or type code; long ones are refused, because they would be copied at every reference."""
         if not isinstance(text, str) or len(text) > MOST_NAME:
             raise self.refused("its pickle names what is no name")
         return text
@@ -156,7 +156,7 @@ class _Machine:
         target.extend(items)
 
     def _made(self, called: Any, arguments: Any) -> Any:
-        """What NumPy's own calls would make: an array that is filled later, an element type, bytes written as text."""
+        """The result of NumPy's own calls: an array filled later, an element type, or bytes written as text."""
         if isinstance(called, _Name) and isinstance(arguments, tuple):
             if called.text in _RECONSTRUCT and arguments[:1] == (_Name("numpy ndarray"),):
                 return PickledArray()
@@ -174,7 +174,7 @@ class _Machine:
         return text.encode("latin1")
 
     def _fill(self, target: Any, state: Any) -> None:
-        """The state of an element type, or of an array: version, shape, type, order, elements."""
+        """Set the state of an element type, or of an array: version, shape, type, order, elements."""
         if isinstance(target, _Type) and isinstance(state, tuple) and len(state) >= 2 and isinstance(state[1], str):
             target.order = state[1]
         elif isinstance(target, PickledArray) and isinstance(state, tuple) and len(state) == 5:

@@ -1,4 +1,4 @@
-"""Linear maps whose coefficients may be multiples of a number that the file does not write: a letter, or plinopt's placeholder 1013."""
+"""Linear maps whose coefficients may be multiples of a number that the file does not state: a letter, or plinopt's placeholder 1013."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NAMED = re.compile(r"(?:sqrt\(\s*(-?[0-9]{1,6})\s*\)|square root of (-?[0-9]{1,
 
 @dataclass(frozen=True)
 class Marked:
-    """A value as it is written: `number` times the placeholder where it is a `root`; `letter` where that is certain."""
+    """A value as written: `number`, times the placeholder if it is a `root`; `letter` if that is certain."""
 
     number: Fraction
     root: bool = False
     letter: bool = False
 
     def coefficient(self, ring: Ring) -> Coefficient:
-        """The value with the placeholder standing for the generator of the ring; for the integer 1013 where it has none."""
+        """The value with the placeholder replaced by the ring's generator, or by the integer 1013 if there is none."""
         if not self.root:
             return exact(self.number)
         if ring.generator:
@@ -46,7 +46,7 @@ MarkedForm = tuple[tuple[int, Marked], ...]
 
 @dataclass(frozen=True)
 class Part:
-    """One linear map of a scheme, as its file writes it: `LinearMap` with marked values."""
+    """One linear map of a scheme as its file writes it: a `LinearMap` with marked values."""
 
     source: Source
     inputs: int
@@ -54,7 +54,7 @@ class Part:
     steps: tuple[MarkedForm, ...] = ()
     names: tuple[str, ...] = ()
     at_least: bool = False
-    """Whether there may be more inputs, of which nothing is read: a program does not tell how many it has."""
+    """Whether there may be more, unread inputs: a program does not state how many it has."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -67,14 +67,14 @@ class Part:
         return [value for row in self.outputs + self.steps for _, value in row if value.root]
 
     def linear(self, ring: Ring) -> LinearMap:
-        """The map over a ring, whose generator the placeholder stands for."""
+        """The map over a ring whose generator replaces the placeholder."""
         steps, outputs = (
             tuple(form((i, value.coefficient(ring)) for i, value in row) for row in rows) for rows in (self.steps, self.outputs)
         )
         return LinearMap(self.inputs, outputs, steps, self.names)
 
     def widened(self, inputs: int) -> Part:
-        """The same map of more inputs, of which the further ones are not read; as it is where its file tells how many there are."""
+        """The same map with more, unread inputs; unchanged if its file states their number."""
         if inputs <= self.inputs or not self.at_least:
             return self
         shift = inputs - self.inputs
@@ -85,7 +85,7 @@ class Part:
 
 
 def named_ring(parts: tuple[Part, ...]) -> Ring | None:
-    """The ring of the number that a comment about a placeholder names."""
+    """The ring of the number that a comment names for the placeholder."""
     for part in parts:
         for line in (" ".join(text.split()) for text in part.source.text.splitlines()):
             match = _NAMED.search(line) if line.startswith((f"# {PLACEHOLDER} ", "# X ")) else None

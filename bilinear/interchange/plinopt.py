@@ -1,7 +1,7 @@
-"""Three of plinopt's files make an algorithm: L (r x mk), R (r x kn) and P (mn x r), as matrices or as straight-line programs.
+"""Read plinopt's algorithms: three files L (r x mk), R (r x kn) and P (mn x r), as matrices or as straight-line programs.
 
-Blocks are row-major, C is not transposed. Pairs `-ALT` and `-CoB` are a scheme in other bases, and its changes of basis. A placeholder
-for an algebraic number is explained by a comment, or found by trying.
+Blocks are row-major, C is not transposed. Pairs `-ALT` and `-CoB` are a scheme in other bases and its changes of basis. A placeholder for
+an algebraic number is explained by a comment, or determined by trying.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Bases, Scheme
 
 TRIED = ("sqrt(3)", "i", "sqrt(2)", "sqrt(5)", "sqrt(-3)", "sqrt(6)", "sqrt(7)", "sqrt(-2)")
-"""Numbers that are tried for a placeholder which no comment explains."""
+"""Numbers that are tried for a placeholder without a comment."""
 MOST_TRIED_TERMS = 100_000
-"""Products of three coefficients of a scheme for whose placeholder numbers are tried; published ones have up to 33 thousand."""
+"""Numbers for a placeholder are tried in schemes with at most this many coefficient products; published ones have up to 33 thousand."""
 SAY_IT = "say it: ring=Ring('Q[sqrt(3)]'), or --ring 'Q[sqrt(3)]'"
 LETTERS = ("L", "R", "P")
 
@@ -33,11 +33,11 @@ Triples = tuple[str | Path, str | Path, str | Path]
 
 
 def read_sms(left: str | Path, right: str | Path, post: str | Path, bases: Triples | None = None, ring: Ring | None = None) -> Scheme:
-    """The scheme of three matrices or programs L, R and P, or of three in other bases, and the `bases`, the three that change them.
+    """The scheme of three matrices or programs L, R and P; for a scheme in other bases, `bases` are the three changes of basis.
 
-    `ring` says which number a placeholder stands for; with Q it is the integer 1013. Without it the comments in the files are believed,
-    and where there are none the scheme is tried with 1013 itself, sqrt(3), i and a few more. Raises `BilinearError`: E251 a file cannot be
-    read, E252 something in it is no matrix, E253 the sizes do not fit, E256 no number was found that the placeholder can stand for.
+    `ring` gives the number that a placeholder stands for; with Q it is the integer 1013. Without it the comments in the files are used;
+    without comments 1013 itself, sqrt(3), i and a few more are tried. Raises `BilinearError`: E251 if a file cannot be read, E252 if a part
+    is not a matrix, E253 if the sizes do not fit, E256 if no number fits the placeholder.
     """
     parts, changes = _parts((left, right, post), bases)
     roots = [value for part in parts + changes for value in part.roots]
@@ -48,12 +48,12 @@ def read_sms(left: str | Path, right: str | Path, post: str | Path, bases: Tripl
 
 
 def read_sms_set(stem: str | Path, ring: Ring | None = None, suffix: str = "sms") -> Scheme:
-    """The scheme in `STEM_L.sms`, `STEM_R.sms` and `STEM_P.sms`; with a stem that ends in `-ALT` its `-CoB` files are its bases."""
+    """The scheme in `STEM_L.sms`, `STEM_R.sms` and `STEM_P.sms`; for a stem ending in `-ALT` the `-CoB` files are its bases."""
     return read_sms(*_three(str(stem), suffix), bases=_changes(str(stem), suffix), ring=ring)
 
 
 def read_maps(stem: str | Path, ring: Ring | None = None, suffix: str = "sms") -> Maps:
-    """The three maps of any bilinear algorithm; a placeholder that no comment explains is the integer 1013.
+    """The three maps of any bilinear algorithm; a placeholder without a comment is the integer 1013.
 
     Raises `BilinearError` as `read_sms` does, except that the sizes need not be those of matrices.
     """
@@ -64,13 +64,13 @@ def read_maps(stem: str | Path, ring: Ring | None = None, suffix: str = "sms") -
 
 
 def stem_of(path: Path) -> tuple[str, str] | None:
-    """What the names of the three files begin with, and their suffix; None where a name is not of the form STEM_L.sms."""
+    """The common start of the names of the three files, and their suffix; None if a name is not of the form STEM_L.sms."""
     match = _NAME.fullmatch(path.name)
     return (str(path.with_name(match["stem"])), match["suffix"]) if match is not None else None
 
 
 def partners(path: Path) -> list[Path]:
-    """The files that make an algorithm with this one, and it; none where its name is not of the form STEM_L.sms."""
+    """All files of the algorithm that this one belongs to; none if its name is not of the form STEM_L.sms."""
     found = stem_of(path)
     if found is None:
         return []
@@ -80,7 +80,7 @@ def partners(path: Path) -> list[Path]:
 
 
 def missing_partners(path: Path) -> list[str]:
-    """The names of the files that belong to this one, and are not there."""
+    """The names of the missing files of its set."""
     return [partner.name for partner in partners(path) if not partner.is_file()]
 
 
@@ -101,7 +101,7 @@ def _name(left: str | Path) -> str:
 
 
 def _parts(three: Triples, bases: Triples | None) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
-    """The maps, and those that change their bases, each as wide as what it reads."""
+    """The maps and their changes of basis, each as wide as what it reads."""
     left, right, post = map(_read, three)
     changes = tuple(map(_read, bases or ()))
     sizes = _sizes(three[0])
@@ -119,7 +119,7 @@ def _read(path: str | Path) -> Part:
 
 
 def _sizes(path: str | Path) -> tuple[int, int]:
-    """How many values are on the left and on the right, as a file's name says: 2x2x2 matrices, 2o2o4 polynomials; 0 where it does not."""
+    """The numbers of left and right values given by a file's name: 2x2x2 matrices, 2o2o4 polynomials; 0 if it gives none."""
     match = _SIZES.match(Path(path).name)
     if match is None:
         return 0, 0
@@ -130,7 +130,7 @@ def _sizes(path: str | Path) -> tuple[int, int]:
 
 
 def _placed(name: str, parts: tuple[Part, ...], changes: tuple[Part, ...], certain: bool) -> Scheme:
-    """The scheme with the number that its placeholder stands for: the first that makes it multiply."""
+    """The scheme with the first number for its placeholder that makes it multiply."""
     for candidate in [Ring()] * (not certain) + [Ring(f"Q[{root}]") for root in TRIED]:
         scheme = assemble(_maps(name, parts, changes, candidate), None)
         if products_of_coefficients(scheme) > MOST_TRIED_TERMS:
@@ -154,7 +154,7 @@ def _plain(change: LinearMap) -> LinearMap:
 
 
 def _require_shapes(parts: tuple[Part, ...], changes: tuple[Part, ...]) -> None:
-    """Refuse maps whose sizes do not fit one another (E253)."""
+    """Refuse maps whose sizes do not fit together (E253)."""
     (r, a), (s, b), (c, t) = (part.shape for part in parts)
     name = parts[0].source.name
     if not r == s == t:

@@ -1,4 +1,4 @@
-"""What the readers share: bounded files, exact numbers of bounded length, formats from the sizes of tables, and how errors are told."""
+"""Shared parts of the readers: bounded files, exact numbers of bounded length, formats from table sizes, and errors."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from bilinear.reading import TooLargeError, read_input
 from bilinear.source import Source, Span
 
 MOST_BYTES = 4 * 2**20
-"""Size of a file that is read."""
+"""The largest file that is read, in bytes."""
 MOST_BLOCKS = 4096
 MOST_PRODUCTS = 100_000
 MOST_NONZEROS = 2**17
-"""Coefficients of a table other than 0; the largest published ones have a few thousand."""
+"""The most nonzero coefficients of a table; the largest published ones have a few thousand."""
 MOST_DIGITS = 100
-"""Digits of a numerator or denominator."""
+"""The most digits of a numerator or denominator."""
 MOST_POWER = 64
 MOST_EXPANDED = 2**22
-"""Terms of temporaries, or of tables composed with changes of basis, when they are written out."""
+"""The most terms of temporaries, or of tables composed with changes of basis, when expanded."""
 MOST_BITS = 4096
 
 Dims = tuple[int, int, int]
@@ -36,7 +36,7 @@ _SAID = re.compile(r"^# ring: (\S{1,40})\s*$", re.MULTILINE)
 
 
 def read_text(path: Path, most: int | None = None) -> Source:
-    """The text of a file of at most `most` bytes. Raises `BilinearError` (E251) where it is missing, too large, or no text."""
+    """The text of a file of at most `most` bytes. Raises `BilinearError` (E251) if it is missing, too large, or not text."""
     most = MOST_BYTES if most is None else most
     try:
         data = read_input(path, most)
@@ -51,15 +51,15 @@ def read_text(path: Path, most: int | None = None) -> Source:
 
 
 def malformed(source: Source, start: int, end: int, message: str, label: str, hint: str = "", code: str = "E252") -> BilinearError:
-    """The error that something between two offsets of a file is not of its format."""
+    """The error that the text between two offsets of a file does not fit its format."""
     hints = (hint,) if hint else ()
     return BilinearError(Diagnostic(code, message, Span(source, start, max(start + 1, end)), label=label, hints=hints))
 
 
 def parse_term(text: str) -> tuple[Fraction, str, int] | None:
-    """A number, perhaps times a power of x: `-1/2`, `.125`, `x2` = x^2, `xi` = 1/x, `-1/8x2i`, `-2/3*X`; None where it is neither.
+    """A number, perhaps times a power of x: `-1/2`, `.125`, `x2` = x^2, `xi` = 1/x, `-1/8x2i`, `-2/3*X`; None if it is neither.
 
-    Gives the number, the letter that was used if any, and the exponent.
+    Returns the number, the letter if there is one, and the exponent.
     """
     match = _TERM.fullmatch(text) if len(text) <= 3 * MOST_DIGITS else None
     if match is None or not (match[2] or match[3]) or (match[4] and len(match[4]) > 2):
@@ -72,7 +72,7 @@ def parse_term(text: str) -> tuple[Fraction, str, int] | None:
 
 
 def parse_rational(text: str) -> Fraction | None:
-    """An integer, a fraction or a decimal, exactly; None where it is none, or longer than `MOST_DIGITS`."""
+    """An integer, fraction or decimal, exactly; None if it is none of these, or longer than `MOST_DIGITS`."""
     if not re.fullmatch(r"[+-]?([0-9]+(/[0-9]+)?|[0-9]*\.[0-9]+)", text, re.ASCII) or any(
         len(part) > MOST_DIGITS for part in text.lstrip("+-").split("/")
     ):
@@ -84,13 +84,13 @@ def parse_rational(text: str) -> Fraction | None:
 
 
 def said_ring(source: Source) -> Ring | None:
-    """The ring that a comment of a file names, as our writers do where it is not Q: `# ring: Z/2`."""
+    """The ring named in a comment, which our writers add if it is not Q: `# ring: Z/2`."""
     match = _SAID.search(source.text)
     return parse_ring(match[1]) if match is not None else None
 
 
 def dims_of(a: int, b: int, c: int) -> Dims | None:
-    """The m, k, n for which A has mk blocks, B has kn and C has mn; None where there are none."""
+    """The m, k, n for which A has mk blocks, B has kn and C has mn; None if there are none."""
     if min(a, b, c) < 1:
         return None
     m = isqrt(a * c // b)
@@ -101,7 +101,7 @@ def dims_of(a: int, b: int, c: int) -> Dims | None:
 
 @dataclass(frozen=True)
 class Maps:
-    """What a file says before anybody asks of which map: three linear maps, over a ring, perhaps in other bases."""
+    """The content of a file before its target is known: three linear maps over a ring, perhaps in other bases."""
 
     source: Source
     name: str
@@ -113,16 +113,16 @@ class Maps:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """How many values are on the left, on the right, and put out."""
+        """The numbers of left values, right values and outputs."""
         if self.bases is None:
             return self.u.inputs, self.v.inputs, len(self.w.outputs)
         return self.bases.a.inputs, self.bases.b.inputs, len(self.bases.c.outputs)
 
 
 def assemble(maps: Maps, dims: Dims | None) -> Scheme:
-    """The scheme of three maps, checked to be of one format (that of `dims`, where they are given).
+    """The scheme of three maps, checked to have one format (that of `dims`, if given).
 
-    Raises `BilinearError`: E253 where the sizes are no format, or not the one that was asked for.
+    Raises `BilinearError`: E253 if the sizes are not a format, or not the requested one.
     """
     require_one_rank(maps)
     a, b, c = maps.sizes
@@ -139,7 +139,7 @@ def assemble(maps: Maps, dims: Dims | None) -> Scheme:
 
 
 def require_one_rank(maps: Maps) -> None:
-    """Refuse maps that are too large, or of no one rank (E253)."""
+    """Refuse maps that are too large or of different ranks (E253)."""
     source, u, v, w = maps.source, maps.u, maps.v, maps.w
     _require_bounded(source, (u, v, w))
     if maps.bases is not None:
@@ -154,7 +154,7 @@ def require_one_rank(maps: Maps) -> None:
 
 
 def _require_bounded(source: Source, maps: tuple[LinearMap, ...]) -> None:
-    """Refuse temporaries that would take too long to be expanded, or whose coefficients could grow too long (E253)."""
+    """Refuse temporaries that take too long to expand, or whose coefficients could grow too long (E253)."""
     for linear in maps:
         if len(linear.steps) * linear.inputs > MOST_EXPANDED:
             raise fail("E253", f"{source.name} has too many temporaries: {len(linear.steps)} over {linear.inputs} values")
@@ -163,7 +163,7 @@ def _require_bounded(source: Source, maps: tuple[LinearMap, ...]) -> None:
 
 
 def _longest(linear: LinearMap) -> int:
-    """A bound for the bits of a coefficient of the expanded map: of its numerator along the steps, and of all denominators together."""
+    """A bound on the bits of a coefficient in the expanded map: of its numerator along the steps, and of all denominators together."""
     bits, denominators = [0] * linear.inputs, 0
     for terms in linear.steps:
         numbers = [(i, number) for i, c in terms for number in ([x for _, x in c.terms] if isinstance(c, Symbolic) else [c])]
@@ -173,7 +173,7 @@ def _longest(linear: LinearMap) -> int:
 
 
 def _require_composable(source: Source, maps: tuple[LinearMap, LinearMap, LinearMap], bases: Bases) -> None:
-    """Refuse changes of basis that would take too long to be composed (E253)."""
+    """Refuse changes of basis that take too long to compose (E253)."""
     pairs = ((maps[0].outputs, bases.a.outputs), (maps[1].outputs, bases.b.outputs), (bases.c.outputs, maps[2].outputs))
     work = sum(len(inner[i]) for outer, inner in pairs for row in outer for i, _ in row)
     if work > MOST_EXPANDED:
@@ -186,6 +186,6 @@ def shape(dims: Dims) -> str:
 
 
 def scheme_name(stem: str) -> str:
-    """A name of the language, made of a file's."""
+    """A name of the language made from a file's name."""
     name = re.sub(r"[^A-Za-z0-9_]+", "_", stem)[:80].strip("_")
     return name if name[:1].isalpha() else f"scheme_{name}".rstrip("_")

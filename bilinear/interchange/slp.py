@@ -1,7 +1,7 @@
-"""Reads plinopt's straight-line programs: `t4:=i1+i3; o0:=t4*2/3-i0;` (https://github.com/jgdumas/plinopt).
+"""Read plinopt's straight-line programs: `t4:=i1+i3; o0:=t4*2/3-i0;` (https://github.com/jgdumas/plinopt).
 
-Inputs are i0, i1 and so on, outputs o0, o1 and so on, every other name is a temporary, or a constant. A name may be given a new value. A
-temporary becomes a step of the map, so that the additions are the author's. A `;` may be missing at the end of a line.
+Inputs are i0, i1 and so on, outputs o0, o1 and so on; every other name is a temporary or a constant. A name may be reassigned. A temporary
+becomes a step of the map, so the additions are the author's. The `;` at the end of a line is optional.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _NUMBERED = re.compile(r"([io])([0-9]{1,6})")
 
 
 def read_program(path: Path) -> Part:
-    """The linear map that a program computes; its inputs are as many as it reads.
+    """The linear map that a program computes; its number of inputs is that of those it reads.
 
-    Raises `BilinearError`: E251 the file cannot be read, E252 something in it is no program of a linear map, E254 an output is missing.
+    Raises `BilinearError`: E251 if the file cannot be read, E252 if a part is not a program of a linear map, E254 if an output is missing.
     """
     program = _Program(read_text(path, MOST_BYTES))
     program.read()
@@ -32,7 +32,7 @@ def read_program(path: Path) -> Part:
 
 
 class _Program:
-    """A program while it is read: inputs have the numbers -1, -2 and so on, steps the numbers from 0 on."""
+    """A program being read: inputs are numbered -1, -2 and so on, steps from 0."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -104,7 +104,7 @@ class _Program:
         return {-1 - int(match[2]): Fraction(1)}
 
     def _kept(self, value: Value, name: str) -> Value:
-        """A value to be read by its name: a sum becomes a step, a plain value and a constant stay what they are."""
+        """A value to be referred to by name: a sum becomes a step; a plain value or a constant stays."""
         if not isinstance(value, dict) or (len(value) == 1 and 1 in value.values()):
             return value
         return self._shared(value, name)

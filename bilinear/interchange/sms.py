@@ -1,4 +1,4 @@
-"""Reads plinopt's matrices: files of `row column value` triples (https://github.com/jgdumas/plinopt).
+"""Read plinopt's matrices: files of `row column value` triples (https://github.com/jgdumas/plinopt).
 
 Numbering begins at 1, and `0 0 0` ends a matrix. A value may stand for a multiple of an algebraic number: `1/2X`, or a multiple of the
 placeholder 1013 such as `1013/2`.
@@ -18,9 +18,9 @@ Entries = dict[tuple[int, int], Marked]
 
 
 def read_matrix(path: Path) -> Part:
-    """The linear map of a matrix, a row an output.
+    """The linear map of a matrix; each row is an output.
 
-    Raises `BilinearError`: E251 the file cannot be read, E252 something in it is no matrix, E254 it does not end.
+    Raises `BilinearError`: E251 if the file cannot be read, E252 if a part is not a matrix, E254 if the end is missing.
     """
     source = read_text(path)
     shape: tuple[int, int] | None = None
@@ -47,7 +47,7 @@ def _part(source: Source, shape: tuple[int, int], entries: Entries) -> Part:
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    """The lines that are neither empty nor comments, without the blanks around them, and the offset of each."""
+    """The stripped lines that are neither empty nor comments, with their offsets."""
     for match in re.finditer(r"[^\r\n]+", source.text):
         text = match[0].strip()
         if text and not text.startswith("#"):

@@ -1,4 +1,4 @@
-"""Every published file of a folder in one table: proved, or the datum that it lacks."""
+"""Survey the published files of a folder in one table: each is proved, or reported with what it lacks."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _NO_TABLES = ("license", "readme", "copying", "authors", "changelog")
 
 @dataclass(frozen=True)
 class Row:
-    """What became of a file, or of one scheme or schedule in it.
+    """The result for a file, or for one scheme or schedule in it.
 
-    `verdict` is `proved`, `lacks` (`what` is then the datum that is missing) or `refused` (it is then the error). For a proved one `what`
-    is the format or the map, over which ring, and `found` what the proof had to find out.
+    `verdict` is `proved`, `lacks` (`what` names the missing datum) or `refused` (`what` is the error). For a proved one `what` is the
+    format or the map and its ring, and `found` what was determined by trying.
     """
 
     file: str
@@ -44,7 +44,7 @@ class Row:
 class _Survey:
     folder: Path
     known: dict[str, Row] = field(default_factory=dict)
-    """What became of a set of three files, by what their names begin with."""
+    """The row of each set of three files, by the start of their names."""
 
 
 def survey(folder: Path, progress: Callable[[str, int, int], None] = lambda what, done, of: None) -> Iterator[Row]:
@@ -108,7 +108,7 @@ def _imported(path: Path, name: str, form: str, entry: str = "") -> Row:
 
 
 def _schedules(path: Path, name: str) -> Iterator[Row]:
-    """A row a schedule: decided, or the step that its source leaves out."""
+    """One row for each schedule: its decision, or the step that its source leaves out."""
     scheme = load_shipped("winograd").scheme
     for foreign in read_fflas(read_text(path)):
         title, begin = f"{name}[{foreign.schedule.name}]", time.perf_counter()
@@ -136,7 +136,7 @@ def _told(error: BilinearError) -> str:
 
 
 def by_format(rows: list[Row]) -> list[tuple[str, int, int, int, int, float]]:
-    """The table's sums: format, rows, proved, lacking, refused, seconds; the last line is of all."""
+    """The sums of the table: format, rows, proved, lacking, refused, seconds; the last line sums all."""
     sums: list[tuple[str, int, int, int, int, float]] = []
     for name in [*FORMATS, ""]:
         of = [row for row in rows if not name or row.format == name]

@@ -1,4 +1,4 @@
-"""Which bilinear map an algorithm is for that is no product of matrices: the known ones of its sizes are tried, each by its proof."""
+"""Identify the bilinear map of an algorithm that is not a matrix product: known maps of its sizes are tried, each by proof."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from bilinear.ir.ring import Ring
 from bilinear.verify.bilinear_map import MapProof, computed_outputs, is_division_algebra, prove_map
 
 PRIMES = (2, 3, 5, 7)
-"""Characteristics that are tried where a file names none."""
+"""The characteristics tried if a file names none."""
 MOST_SIZE = 64
-"""Values on a side; beyond that no map is tried."""
+"""The most values on a side for which maps are tried."""
 
 _ORDER = re.compile(r"_[FS]([0-9]{1,6})(?![0-9])|-mod([0-9]{1,6})(?![0-9])")
 
 
 @dataclass(frozen=True)
 class Identified:
-    """The map that an algorithm computes, and its proof; with no proof `missing` says what keeps it from being one."""
+    """The map that an algorithm computes, and its proof; without a proof, `missing` says what prevents it."""
 
     algorithm: BilinearAlgorithm
     proof: MapProof | None = None
@@ -37,7 +37,7 @@ class Identified:
 
     @property
     def ring(self) -> str:
-        """The ring that it was proved over."""
+        """The ring over which it was proved."""
         return str(self.algorithm.ring)
 
     @property
@@ -47,7 +47,7 @@ class Identified:
 
 
 def identify(maps: Maps) -> Identified | None:
-    """What three maps compute, over their ring or over Z/p; None where nothing that is known has these sizes, or none of it is right.
+    """What three maps compute, over their ring or over Z/p; None if no known map of these sizes is right.
 
     Where the name tells the order of a field or a modulus (`F81`, `S243`, `-mod2`) that is the p, else small primes are tried after the
     ring of the maps. A multiplication in none of the known ways, but without zero divisors, is a semifield's.
@@ -65,7 +65,7 @@ def identify(maps: Maps) -> Identified | None:
 
 
 def _as_a_field(algorithm: BilinearAlgorithm) -> BilinearAlgorithm:
-    """The algorithm of a product modulo an irreducible polynomial, with the field that it multiplies in."""
+    """The algorithm of a product modulo an irreducible polynomial, titled with its field."""
     target, p = algorithm.target, algorithm.ring.modulus
     if not is_division_algebra(algorithm):
         return algorithm
@@ -73,7 +73,7 @@ def _as_a_field(algorithm: BilinearAlgorithm) -> BilinearAlgorithm:
 
 
 def _modulus(name: str) -> int:
-    """The prime of the order that a name tells; 0 where it tells none."""
+    """The prime of the order given by a name; 0 if it gives none."""
     match = _ORDER.search(name)
     order = int(match[1] or match[2]) if match is not None else 0
     return next((p for p in PRIMES if order and order in (p**e for e in range(1, 20))), 0)
@@ -84,12 +84,12 @@ def _algorithm(maps: Maps, target: BilinearMap, ring: Ring) -> BilinearAlgorithm
 
 
 def _fits(algorithm: BilinearAlgorithm) -> bool:
-    """Whether all coefficients are of the ring."""
+    """True if all coefficients are in the ring."""
     return all(algorithm.ring.holds(c) for table in algorithm.tables for row in table for _, c in row)
 
 
 def _known(maps: Maps, ring: Ring) -> Iterator[BilinearMap]:
-    """The maps of these sizes that are known by name."""
+    """The known maps of these sizes."""
     a, b, c = maps.sizes
     if c <= a + b - 1:
         yield polynomial_product(a - 1, b - 1, c - 1)
@@ -102,7 +102,7 @@ def _known(maps: Maps, ring: Ring) -> Iterator[BilinearMap]:
 
 
 def _reduction(maps: Maps, ring: Ring) -> list[int]:
-    """The polynomial that a product in Z/p[x] is reduced by: x^d is what the algorithm gives for x * x^(d-1), moved to the other side."""
+    """The reduction polynomial of a product in Z/p[x]: the algorithm's value of x * x^(d-1) gives x^d."""
     d = maps.sizes[0]
     algorithm = _algorithm(maps, _own(maps), ring)
     if not _fits(algorithm) or d == 1:
@@ -111,13 +111,13 @@ def _reduction(maps: Maps, ring: Ring) -> list[int]:
 
 
 def _own(maps: Maps) -> BilinearMap:
-    """A map of these sizes with nothing known of it but the names of its values."""
+    """An unknown map of these sizes, with names for its values."""
     a, b, c = (tuple(f"{letter}{i}" for i in range(size)) for letter, size in zip("abc", maps.sizes, strict=True))
     return BilinearMap("", a, b, c, ((),) * len(c))
 
 
 def _semifield(maps: Maps, rings: list[Ring]) -> Identified | None:
-    """A multiplication over Z/p without zero divisors, which defines itself: its tensor is what the three maps give."""
+    """A multiplication over Z/p without zero divisors. It defines itself: its tensor is what the three maps compute."""
     for ring in rings:
         algorithm = _algorithm(maps, _own(maps), ring)
         if ring.modulus and _fits(algorithm) and is_division_algebra(algorithm):
@@ -131,7 +131,7 @@ def _semifield(maps: Maps, rings: list[Ring]) -> Identified | None:
 
 
 def _part(maps: Maps) -> Identified | None:
-    """A part of an algorithm: all but a few terms of one output are right."""
+    """An incomplete algorithm: everything but a few terms of one output is right."""
     for target in _known(maps, maps.ring):
         algorithm = _algorithm(maps, target, maps.ring)
         differences = prove_map(algorithm).differences

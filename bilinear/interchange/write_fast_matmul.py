@@ -1,4 +1,4 @@
-"""Writes a table of the fast-matmul collection: what `fast_matmul` reads."""
+"""Write a table of the fast-matmul collection, as read by `fast_matmul`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bilinear.ir.scheme import Scheme
 
 
 def fast_matmul_files(scheme: Scheme) -> dict[str, bytes]:
-    """The file, under its name of the collection: NAMEmkn-rank-nonzeros.
+    """The file, named as in the collection: NAMEmkn-rank-nonzeros.
 
-    Steps become substituted temporaries, each over the blocks alone; changes of basis are written out. Raises `BilinearError` (E355) where
-    a coefficient is no polynomial in lambda with rational coefficients.
+    Steps become substituted temporaries, each over the blocks alone; changes of basis are expanded. Raises `BilinearError` (E355) if a
+    coefficient is not a polynomial in lambda with rational coefficients.
     """
     scheme = fold_bases(scheme)
     u, v, w = scheme.u, scheme.v, scheme.w

@@ -1,4 +1,4 @@
-"""Writes a JSON file of the FastMatrixMultiplication collection: what `fmm_json` reads."""
+"""Write a JSON file of the FastMatrixMultiplication collection, as read by `fmm_json`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from bilinear.ir.scheme import Scheme
 
 
 def json_files(scheme: Scheme) -> dict[str, bytes]:
-    """The file, under its name of the collection; one with steps is written in the reduced form, and changes of basis are written out.
+    """The file, named as in the collection; steps give the reduced form, and changes of basis are expanded.
 
-    Raises `BilinearError` (E355) where a coefficient is no rational.
+    Raises `BilinearError` (E355) if a coefficient is not rational.
     """
     scheme = fold_bases(scheme)
     u, v, w = scheme.u, scheme.v, scheme.w

@@ -1,4 +1,4 @@
-"""Writes an archive as AlphaTensor's: what `alphatensor` reads. The arrays are of one type, and C is transposed."""
+"""Write an archive in AlphaTensor's format, as read by `alphatensor`. The arrays have one type, and C is transposed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from bilinear.ir.scheme import Scheme
 
 
 def npz_files(scheme: Scheme) -> dict[str, bytes]:
-    """The archive NAME.npz with the entry "m,k,n"; steps and changes of basis are written out.
+    """The archive NAME.npz with the entry "m,k,n"; steps and changes of basis are expanded.
 
-    Where U, V and W have as many rows they are one array, else an array of arrays, which NumPy pickles: `allow_pickle=True` opens it.
-    The archive tells no ring. Raises `BilinearError` (E355) where a float would not be read back as the same number.
+    If U, V and W have equally many rows they are one array, else an array of arrays, which NumPy pickles: it needs `allow_pickle=True`. The
+    archive does not state the ring. Raises `BilinearError` (E355) if a float would not be read back as the same number.
     """
     u, v, w = scheme.tables
     m, k, n = scheme.m, scheme.k, scheme.n

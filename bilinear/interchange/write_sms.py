@@ -1,4 +1,4 @@
-"""Writes three of plinopt's matrices, and three more where a scheme has changes of basis: what `plinopt` reads."""
+"""Write three of plinopt's matrices, and three more for changes of basis, as read by `plinopt`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from bilinear.ir.scheme import Scheme
 
 
 def sms_files(scheme: Scheme) -> dict[str, bytes]:
-    """The files MxKxN_RANK_NAME_L.sms, _R.sms and _P.sms, steps written out; with changes of basis the -ALT and the -CoB files.
+    """The files MxKxN_RANK_NAME_L.sms, _R.sms and _P.sms, steps expanded; with changes of basis the -ALT and -CoB files.
 
-    A root is written X, and a comment says what X is. Raises `BilinearError` (E355) where a coefficient is no rational and no rational
-    times the root, as polynomials in lambda are not.
+    A root is written X, and a comment defines X. Raises `BilinearError` (E355) if a coefficient is neither rational nor a rational times
+    the root; polynomials in lambda are not.
     """
     core = f"{scheme.m}x{scheme.k}x{scheme.n}_{scheme.rank}_{scheme.name}"
     tables = [(scheme.u.matrix, scheme.u.inputs), (scheme.v.matrix, scheme.v.inputs), (scheme.w.matrix, scheme.w.inputs)]

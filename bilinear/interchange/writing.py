@@ -1,4 +1,4 @@
-"""What the writers share: exact tables of a scheme, and how a number that a format has no sign for is refused."""
+"""Shared parts of the writers: exact tables of a scheme, and the error for a number that a format cannot express."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def transposed_rows(rows: tuple[Form, ...], columns: int) -> list[list[tuple[int
 
 
 def ring_comment(scheme: Scheme) -> str:
-    """The line that tells the ring, where it is not Q."""
+    """The comment that names the ring, if it is not Q."""
     return "" if str(scheme.ring) == "Q" else f"# ring: {scheme.ring}\n"
 
 
 def cannot_write(scheme: Scheme, what: str, *hints: str) -> BilinearError:
-    """The error that a format has no way to write something (E355)."""
+    """The error that a format cannot express something (E355)."""
     return fail("E355", f"{scheme.name} cannot be written so: {what}", *hints)

@@ -1,1 +1,1 @@
-"""The languages of the compiler: scheme, schedule, plan and kernel, each a few frozen dataclasses."""
+"""The compiler's languages: element, tile, scheme, schedule, placement and kernel, each a few frozen dataclasses."""

@@ -1,4 +1,4 @@
-"""A bilinear map as its exact tensor, and an algorithm for one; the product of matrices is the default, `Scheme` its algorithm."""
+"""Bilinear maps as exact tensors, and algorithms for them. The matrix product is the usual map; its algorithms are `Scheme`s."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import block_name
 
 Terms = dict[tuple[int, int], int]
-"""An output of a bilinear map: the coefficient of each pair (number of the left value, number of the right value)."""
+"""One output of a bilinear map: the coefficient of each pair (index of the left value, index of the right value)."""
 
 
 @dataclass(frozen=True)
 class BilinearMap:
-    """What a bilinear algorithm computes: `outputs` as sums of products of a value of `left` and a value of `right`, by their names.
+    """A bilinear map: each output is a sum of products of one `left` value and one `right` value, given by name.
 
-    `rows` has for each output its terms (left, right, coefficient), in order. An output in `symmetric` is equal to its own transpose, as a
-    diagonal block of A*A^T is, so that X*Y^T and Y*X^T count there as one, and its terms have left <= right.
+    `rows` lists the terms (left, right, coefficient) of each output, in order. An output in `symmetric` equals its own transpose, like a
+    diagonal block of A*A^T: X*Y^T and Y*X^T count as one term there, written with left <= right.
     """
 
     title: str
@@ -31,17 +31,17 @@ class BilinearMap:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """How many values are on the left, on the right, and put out."""
+        """The number of left values, right values and outputs."""
         return len(self.left), len(self.right), len(self.outputs)
 
     def terms(self, output: int) -> Terms:
-        """What an output needs."""
+        """The terms of one output, by pair of values."""
         return {(i, j): c for i, j, c in self.rows[output]}
 
 
 @dataclass(frozen=True)
 class BilinearAlgorithm:
-    """An algorithm for a bilinear map: `u` makes the left factors, `v` the right ones, `w` the outputs from their products."""
+    """An algorithm for a bilinear map: `u` forms the left factors, `v` the right factors, and `w` the outputs from the products."""
 
     name: str
     target: BilinearMap
@@ -52,12 +52,12 @@ class BilinearAlgorithm:
 
     @cached_property
     def tables(self) -> tuple[tuple[Form, ...], tuple[Form, ...], tuple[Form, ...]]:
-        """U, V and W as sparse rows, sub-expressions expanded."""
+        """U, V and W as sparse rows, with sub-expressions expanded."""
         return self.u.matrix, self.v.matrix, self.w.matrix
 
 
 def product_with_transpose(m: int, k: int, upper: bool, first: int = 0) -> BilinearMap:
-    """A*A^T for an m x k matrix A: the upper or the lower triangle, row by row; A's blocks are numbered from block `first` on, in a cycle.
+    """A*A^T for an m x k matrix A: the upper or lower triangle, row by row. A's blocks are numbered cyclically from block `first`.
 
     The right factors are sums of the same blocks, transposed.
     """
@@ -75,7 +75,7 @@ def product_with_transpose(m: int, k: int, upper: bool, first: int = 0) -> Bilin
 
 
 def polynomial_product(left: int, right: int, degree: int) -> BilinearMap:
-    """The product of polynomials of the degrees `left` and `right`, coefficients 0 to `degree`: all, or the short product."""
+    """The product of polynomials of degrees `left` and `right`: coefficients 0 to `degree`, so either all of them or a short product."""
     rows = tuple(tuple((i, d - i, 1) for i in range(left + 1) if 0 <= d - i <= right) for d in range(degree + 1))
     short = "" if degree == left + right else f" modulo x^{degree + 1}"
     title = f"polynomials of degrees {left} and {right}{short}"

@@ -1,4 +1,4 @@
-"""Element types, each described once, and precisions: in which types a product's operands are stored, multiplied, added up and returned."""
+"""Element types, each described once, and precisions: the types in which a product is stored, multiplied, accumulated and returned."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class Element:
     """A floating-point type of stored numbers.
 
-    `name` is NumPy's name of it, `bytes` its size, `significand` its significant bits with the hidden one. 2^`least` is its smallest
-    positive number, and 2^`most` the first power of two that it cannot hold. `cuda` is the type in kernel text, `suffix` what kernels for
-    it are called after, `code` its letter in NumPy and in `struct`, and `library` the `cudaDataType_t` by which CUDA's libraries know it.
+    `name` is its NumPy name, `bytes` its size, and `significand` its number of significant bits, the hidden one included. 2^`least` is the
+    smallest positive number, and 2^`most` the first power of two that overflows. `cuda` is the type in kernel text, `suffix` the ending of
+    kernel names, `code` its letter in NumPy and in `struct`, and `library` its `cudaDataType_t`.
     """
 
     name: str
@@ -26,12 +26,12 @@ class Element:
 
     @property
     def unit_roundoff(self) -> float:
-        """u: a rounded result is off by a factor of at most 1 + u."""
+        """u: rounding changes a result by a factor of at most 1 + u."""
         return 2.0**-self.significand
 
     @property
     def smallest_normal(self) -> float:
-        """Numbers below have fewer significant bits."""
+        """The smallest number with all significant bits; smaller ones have fewer."""
         return 2.0 ** (self.least + self.significand - 1)
 
     @property
@@ -41,12 +41,12 @@ class Element:
 
     @property
     def lanes(self) -> int:
-        """Elements of 16 bytes, the most that a thread copies at once."""
+        """Elements in 16 bytes, the most that a thread copies at once."""
         return 16 // self.bytes
 
     @property
     def bits(self) -> str:
-        """The unsigned integer type as wide as an element, in kernel text."""
+        """The CUDA name of the unsigned integer type of the same width."""
         return {2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}[self.bytes]
 
     def __str__(self) -> str:
@@ -60,14 +60,14 @@ FLOAT64 = Element("float64", 8, 53, -1074, 1024, "double", "f64", "d", 1)
 KNOWN = {element.name: element for element in (FLOAT16, FLOAT32, FLOAT64)}
 """The types whose rounding is known, by name."""
 ELEMENTS = {element.name: element for element in (FLOAT64, FLOAT32)}
-"""The types that kernels are generated for, by name, in the order in which results name them."""
+"""The types that kernels are generated for, by name, in the order used in results."""
 
 
 @dataclass(frozen=True)
 class Precision:
-    """The types of a product: operands are `stored` as one, converted to another to be `multiplied`; sums are `accumulated` in a third.
+    """The types of a product: operands are `stored` in one, converted to another to be `multiplied`, and sums `accumulated` in a third.
 
-    A finished sum is rounded to the fourth, in which it is scaled, added to what is there, and `returned`.
+    A finished sum is rounded to the fourth, `returned`; scaling by alpha and adding to the old value happen in that type.
     """
 
     stored: Element

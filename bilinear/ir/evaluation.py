@@ -1,6 +1,6 @@
-"""An evaluation: a linear map as instructions in order, which say when each value is read, formed and written.
+"""An evaluation: a linear map as a list of instructions that says when each value is read, formed and written.
 
-Values are numbered as in the map: its inputs, its steps, and after those its outputs.
+Values are numbered as in the map: inputs first, then steps, then outputs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bilinear.ir.linear import Form
 
 @dataclass(frozen=True)
 class Read:
-    """The input `value` is read from memory."""
+    """Read the input `value` from memory."""
 
     value: int
     kind: Literal["read"] = field(default="read", init=False)
@@ -21,7 +21,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Add:
-    """`value` becomes the form `terms` over other values, or, where it has begun before, the form is added to it."""
+    """Set `value` to the form `terms` over other values if it `begins` here; otherwise add the form to it."""
 
     value: int
     terms: Form
@@ -31,7 +31,7 @@ class Add:
 
 @dataclass(frozen=True)
 class Write:
-    """The output `output` is `value`, and is written to memory."""
+    """Write `value` to memory as the output `output`."""
 
     output: int
     value: int
@@ -43,7 +43,7 @@ Instruction = Read | Add | Write
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Instructions that evaluate a linear map, and the most values that are live at once while they run."""
+    """Instructions that evaluate a linear map, and the largest number of values that are live at once."""
 
     instructions: tuple[Instruction, ...]
     live: int

@@ -1,4 +1,4 @@
-"""A kernel: all that a template needs to print one CUDA function, and all that a caller needs to launch it."""
+"""A kernel: everything that a template needs to print one CUDA function, and that a caller needs to launch it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bilinear.ir.tile import ProductTile, precision_of
 
 @dataclass(frozen=True)
 class Argument:
-    """A parameter: `name` is looked up among the call's values.
+    """A parameter of a kernel; its value is looked up by `name` when the kernel is launched.
 
     Kinds: `pointer` (first element of the space `name`), `index` (64-bit), `scalar` (of the kernel's element type), `flag` (the address of
     an int). A space X has the indices `X_rs` and `X_cs`, the distance in elements between rows and between columns; `bm`, `bk`, `bn` are
@@ -33,7 +33,7 @@ class Cover:
 
 @dataclass(frozen=True)
 class Grid:
-    """The launch grid: along x the most that one of the `tilings` needs, each a product of covers; along y a row of the table each."""
+    """The launch grid. Along x: the largest of the `tilings`, each a product of covers. Along y: one row of the kernel's table each."""
 
     tilings: tuple[tuple[Cover, ...], ...]
     y: int
@@ -41,7 +41,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Port:
-    """One block that a part reads or writes: so many blocks down and to the right of where the part stands in the space."""
+    """One block that a part reads or writes, as an offset in blocks from the part's place in the space."""
 
     space: str
     down: int
@@ -50,24 +50,24 @@ class Port:
 
 @dataclass(frozen=True)
 class Part:
-    """An exact map in registers, on blocks of `height` x `width`; `rows` of the table are the places where it runs."""
+    """An exact linear map in registers, on blocks of `height` x `width`. Each row of the kernel's table runs one part at one place."""
 
     number: int
     height: str
     width: str
     spaces: tuple[str, ...]
-    """The spaces that it reads or writes, in the order of the table's columns."""
+    """The spaces that the part reads or writes, in the order of the table's columns."""
     sources: tuple[Port, ...]
     targets: tuple[Port, ...]
     additions: int
     evaluation: Evaluation
     kept: tuple[str, ...]
-    """By target what its old value is multiplied by before the form is added: 0, 1 or beta."""
+    """For each target, the factor of its old value before the form is added: 0, 1 or beta."""
 
 
 @dataclass(frozen=True)
 class LinearKernel:
-    """Applies block maps: each row of its table is one part at one place; `lanes` neighbouring elements a thread at a time."""
+    """Applies block maps. Each row of its table is one part at one place; a thread handles `lanes` neighbouring elements at a time."""
 
     name: str
     comment: str
@@ -77,14 +77,14 @@ class LinearKernel:
     lanes: int
     parts: tuple[Part, ...]
     places: tuple[tuple[int, ...], ...]
-    """One row a place: the part's number, then the grid row and column where it stands in each of its spaces."""
+    """One row for each place: the part's number, then the grid row and column of the place in each of the part's spaces."""
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="linear.cu.j2", init=False)
 
 
 @dataclass(frozen=True)
 class Destination:
-    """A block of a space that a product goes to, its coefficient, and what the old value is multiplied by: 0, 1 or beta."""
+    """A block that a product is added to: its coefficient, and the factor of the block's old value (0, 1 or beta)."""
 
     space: int
     row: int
@@ -95,7 +95,7 @@ class Destination:
 
 @dataclass(frozen=True)
 class Multiplication:
-    """One product of a launch: (number of the space, grid row, grid column) of each operand, and a range of the destinations."""
+    """One product of a launch: (index of the space, grid row, grid column) of each operand, and its range of the destinations."""
 
     left: tuple[int, int, int]
     right: tuple[int, int, int]
@@ -105,9 +105,9 @@ class Multiplication:
 
 @dataclass(frozen=True)
 class ProductKernel:
-    """Multiplies: each row of its table is one product, which goes to a list of blocks; those of one launch share no destination.
+    """Multiplies blocks. Each row of its table is one product with its destinations; products of one launch share no destination.
 
-    `lefts`, `rights` and `results` are the spaces that operands and destinations are numbered by.
+    `lefts`, `rights` and `results` list the spaces to which the indices in operands and destinations refer.
     """
 
     name: str
@@ -123,38 +123,38 @@ class ProductKernel:
 
     @property
     def template(self) -> str:
-        """The template of the tile's instructions."""
+        """The template for the tile's instruction."""
         return self.tile.template
 
     @property
     def begins(self) -> tuple[bool, ...]:
-        """For each result whether some of its blocks keep beta times what was there, and so none of them is overwritten."""
+        """For each result space: True if some block in it keeps beta times its old value (then no block of that space is overwritten)."""
         with_beta = {d.space for d in self.destinations if d.kept == "beta"}
         return tuple(space in with_beta for space in range(len(self.results)))
 
     @property
     def bounds(self) -> str:
-        """What the compiler is told of a launch: threads of a block, and blocks of a multiprocessor."""
+        """The launch bounds for the compiler: threads of a block, and blocks of a multiprocessor."""
         return f"{self.tile.threads}, {self.tile.blocks}"
 
     @property
     def lanes(self) -> int:
-        """Elements of 16 bytes, which threads copy at once."""
+        """Elements in 16 bytes, which a thread copies at once."""
         return self.element.lanes
 
     @property
     def precision(self) -> Precision:
-        """In which types its products run."""
+        """The types in which the products are computed."""
         return precision_of(self.element, self.tile)
 
     @property
     def shared_elements(self) -> int:
-        """Elements of the slices under way, which the text asserts of its own places."""
+        """Elements of all slices in flight; the kernel text asserts this number."""
         return self.tile.stages * self.tile.slice_elements(self.lanes)
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block of threads: the slices under way."""
+        """Dynamic shared memory of a block of threads, in bytes: all slices in flight."""
         return self.shared_elements * self.element.bytes
 
     @property
@@ -165,7 +165,7 @@ class ProductKernel:
 
 @dataclass(frozen=True)
 class ScanKernel:
-    """One launch that looks at every element of the matrix X (rows x columns) for values that are not finite."""
+    """One launch that searches the matrix X (rows x columns) for values that are not finite."""
 
     name: str
     element: Element
@@ -184,9 +184,9 @@ class ScanKernel:
 
 @dataclass(frozen=True)
 class MagnitudeKernel:
-    """One launch that finds max|x| of every block of the matrix X, which is cut into `across` blocks a row, each rows x columns.
+    """One launch that finds max|x| of every block of the matrix X. X is cut into `across` blocks a row, each rows x columns.
 
-    The threads of a block are a power of two, for they halve what they have found.
+    The number of threads in a block must be a power of two, because they reduce by halves.
     """
 
     name: str
@@ -198,12 +198,12 @@ class MagnitudeKernel:
 
 Kernel = LinearKernel | ProductKernel
 InputKernel = ScanKernel | MagnitudeKernel
-"""What looks at the inputs before a plan may write them."""
+"""Kernels that inspect the inputs before a plan may write them."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A stage as it runs: rows `first` to `first + grid.y` of the kernel's table."""
+    """One launch of a stage: rows `first` to `first + grid.y` of the kernel's table."""
 
     kernel: Kernel
     first: int
@@ -212,7 +212,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class ScanLaunch:
-    """A look at a matrix as it runs."""
+    """One launch that inspects a matrix."""
 
     kernel: ScanKernel
     grid: Grid

@@ -13,7 +13,7 @@ Form = tuple[tuple[int, Coefficient], ...]
 
 
 def form(terms: Mapping[int, Coefficient] | Iterable[tuple[int, Coefficient]]) -> Form:
-    """The linear form with these terms: equal indices added up, zeros dropped, in order."""
+    """The linear form with these terms, sorted by index: equal indices are added up, zeros dropped."""
     total: dict[int, Coefficient] = {}
     for index, coefficient in terms.items() if isinstance(terms, Mapping) else terms:
         total[index] = total[index] + coefficient if index in total else coefficient
@@ -21,17 +21,17 @@ def form(terms: Mapping[int, Coefficient] | Iterable[tuple[int, Coefficient]]) -
 
 
 def substitute(outer: Form, values: Sequence[Form]) -> Form:
-    """The form `outer` over values that are themselves forms."""
+    """The form `outer` with each variable replaced by a form from `values`."""
     return form((i, c * d) for index, c in outer for i, d in values[index])
 
 
 @dataclass(frozen=True)
 class LinearMap:
-    """A linear map of `inputs` values: first the steps, then the outputs.
+    """A linear map of `inputs` values: a list of steps, then the outputs.
 
-    Step `i` is a form over the inputs (numbered from 0) and the steps before it (numbered from `inputs`); an output is a form over
-    inputs and steps. A coefficient table has no steps; named sub-expressions are steps, so an author's own common sub-expressions are
-    kept. `names` are the names of the steps.
+    Step `i` is a form over the inputs (numbered from 0) and earlier steps (numbered from `inputs`); an output is a form over inputs and
+    steps. A coefficient table has no steps. Named sub-expressions are steps, so an author's own common sub-expressions are kept. `names`
+    are the names of the steps.
     """
 
     inputs: int

@@ -1,4 +1,4 @@
-"""Measurements: what a benchmark finds of plans on a device. Frozen; the table, the JSON and the pictures are drawn from them."""
+"""Measurements: the frozen results of a benchmark, from which the table, the JSON and the pictures are drawn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Load:
-    """What the driver says while a plan runs: clock of the multiprocessors in MHz, watts, degrees Celsius; None where it is silent."""
+    """The driver's readings while a plan runs: multiprocessor clock in MHz, watts, degrees Celsius; None where it reports nothing."""
 
     clock: float | None = None
     power: float | None = None
@@ -20,10 +20,10 @@ class Load:
 
 @dataclass(frozen=True)
 class Trust:
-    """The checks of a plan, in the run that times it, each in an output that was full of NaN.
+    """The checks of a plan in the run that times it. Every output is filled with NaN beforehand.
 
-    `exact` says whether integer matrices came out bit for bit (demanded where `is_integral`: no coefficient is a fraction), `restored`
-    whether A and B were as promised after it. `error` on normal data and its `bound` are max|C - A*B| in units of max|A| * max|B|.
+    `exact`: integer matrices came out bit for bit (required where `is_integral`, that is, no coefficient is a fraction). `restored`: A and
+    B were afterwards as promised. `error` is measured on normal data; it and its `bound` are max|C - A*B| in units of max|A| * max|B|.
     """
 
     exact: bool
@@ -34,13 +34,13 @@ class Trust:
 
     @property
     def holds(self) -> bool:
-        """Whether every check passed; an error that is not a number fails."""
+        """True if every check passed; an error of NaN fails."""
         return (self.exact or not self.is_integral) and self.restored and self.error <= self.bound
 
 
 @dataclass(frozen=True)
 class LaunchTime:
-    """A launch of a plan alone: `kind` is sums, products or strip; milliseconds, bytes that it must move, floating-point operations."""
+    """The time of one launch alone: `kind` is sums, products or strip; milliseconds, bytes it must move, floating-point operations."""
 
     kind: str
     what: str
@@ -50,13 +50,13 @@ class LaunchTime:
 
     @property
     def rate(self) -> str:
-        """What it moves or computes in a second."""
+        """Bytes or operations a second, as text."""
         return f"{self.flops / self.ms * 1e-9:.1f} TFLOP/s" if self.flops else f"{self.bytes / self.ms * 1e-6:.0f} GB/s"
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval, and the confidence that it really has."""
+    """A confidence interval and its actual confidence."""
 
     low: float
     high: float
@@ -65,13 +65,13 @@ class Interval:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A plan for m x k by k x n beside the library, interleaved, medians of the rounds in milliseconds.
+    """A plan for m x k by k x n timed beside the library, interleaved; times are medians over the rounds, in milliseconds.
 
-    `asked` says what was: `plan` of the planner, `auto` for a plain call, or levels by name. `budget` is what the plan may allocate, in
-    elements by those of C (None: no limit), `workspace` the bytes that it does. `library` is the fastest of `libraries`, `ratio` its
-    time over the plan's, with the interval of the median of that ratio over the rounds. `timing` is `device` where the calls are so short
-    that host time would hide them, else `event`: events around a call, or around some in a row. `device_ratio` is the ratio of times on
-    the device where that was measured.
+    `asked` is the request: `plan` for the planner's choice, `auto` for a plain call, or levels by name. `budget` is the workspace limit in
+    units of C's size (None: no limit), `workspace` the bytes used. `library` is the fastest of `libraries`. `ratio` is its time over the
+    plan's, with the confidence interval of the median of that ratio over the rounds. `timing` is `device` for calls so short that host time
+    would hide them, else `event`: CUDA events around one call or several in a row. `device_ratio` is the ratio of times on the device,
+    where that was measured.
     """
 
     shape: Shape
@@ -99,7 +99,7 @@ class Measurement:
     launches: tuple[LaunchTime, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The row of a results file: flat but for the launches; `n` is the number of columns of C."""
+        """One row of a results file, flat except for the launches; `n` is the number of columns of C."""
         fields = asdict(self)
         for name in ("trust", "load"):
             fields |= fields.pop(name)
@@ -110,7 +110,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class ErrorPoint:
-    """The error of an algorithm at a number of levels (0: the library) beside its bound, both in units of max|A| * max|B|."""
+    """The error of an algorithm at a number of levels (0: the library) and its bound, both in units of max|A| * max|B|."""
 
     algorithm: str
     levels: int
@@ -122,7 +122,7 @@ class ErrorPoint:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What was asked for and not measured, and why."""
+    """A request that was not measured, and why."""
 
     what: str
     why: str
@@ -130,7 +130,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A whole run: the machine, the command, and all that was found."""
+    """A whole run: the machine, the command and all results."""
 
     name: str
     machine: dict[str, Any]
@@ -141,11 +141,11 @@ class Benchmark:
 
     @property
     def failing(self) -> tuple[Measurement, ...]:
-        """The rows with a check that failed."""
+        """The rows in which a check failed."""
         return tuple(row for row in self.rows if not row.trust.holds)
 
     def json(self) -> str:
-        """The results file."""
+        """The text of the results file."""
         facts = {
             "benchmark": self.name,
             "machine": self.machine,
@@ -158,5 +158,5 @@ class Benchmark:
 
 
 def is_slower(row: Measurement, least: float) -> bool:
-    """Whether the whole interval of the ratio lies below the least that is allowed."""
+    """True if the whole interval of the ratio lies below the smallest allowed ratio."""
     return row.interval.high < least

@@ -15,17 +15,17 @@ Monomial = tuple[tuple[str, int], ...]
 """A product of powers of generators, in the order of their names; exponents are never 0, and may be negative."""
 
 HELD = 2**24
-"""Integers up to here are numbers of float32 and of every wider type, so that a quotient of two of them is rounded once."""
+"""float32 and every wider type hold all integers up to this one, so the quotient of two of them is rounded only once."""
 
 _ROOT = re.compile(r"sqrt\((-?[0-9]+)\)")
 
 
 @dataclass(frozen=True)
 class Symbolic:
-    """A Laurent polynomial over the rationals in named generators, reduced by the squares of the roots among them.
+    """A Laurent polynomial over the rationals in named generators, reduced by the squares of those that are roots.
 
-    It is what a coefficient is where it is no rational: a number of Q[sqrt(3)] or Q[i], a polynomial in lambda (approximate schemes), or
-    one in alpha and beta (schedules that scale for themselves). Arithmetic gives an `int` or a `Fraction` wherever the value is one.
+    It represents every coefficient that is not rational: a number of Q[sqrt(3)] or Q[i], a polynomial in lambda (approximate schemes), or
+    one in alpha and beta (schedules that scale for themselves). Arithmetic returns an `int` or a `Fraction` wherever the value is one.
     """
 
     terms: tuple[tuple[Monomial, Fraction], ...]
@@ -75,30 +75,30 @@ def generator(name: str, exponent: int = 1) -> Coefficient:
 
 
 def exact(value: Coefficient) -> Coefficient:
-    """The same number, as an `int` where it is one."""
+    """The same number, as an `int` if it is an integer."""
     return value.numerator if isinstance(value, Fraction) and value.denominator == 1 else value
 
 
 def rational(value: Coefficient) -> Fraction:
-    """The same number as a fraction; `ValueError` where it is no rational."""
+    """The same number as a fraction; raises `ValueError` if it is not rational."""
     if isinstance(value, Symbolic):
         raise ValueError(f"{value} is no rational number")
     return Fraction(value)
 
 
 def residue(value: Coefficient, p: int) -> int:
-    """A rational as an element of Z/p; `ValueError` where it is none, or p divides its denominator."""
+    """A rational as an element of Z/p; raises `ValueError` if it is not rational or p divides its denominator."""
     fraction = rational(value)
     return fraction.numerator * pow(fraction.denominator, -1, p) % p
 
 
 def is_negative(value: Coefficient) -> bool:
-    """Whether a number is written with a leading minus."""
+    """True if the number is written with a leading minus."""
     return (value.terms[0][1] if isinstance(value, Symbolic) else value) < 0
 
 
 def to_float(value: Coefficient) -> float:
-    """The nearest double of a real algebraic number, infinite beyond the largest; `ValueError` where it is not real, or no number yet."""
+    """The double nearest to an algebraic number, infinite if it overflows; `ValueError` if it is not real or has a free generator."""
     if not isinstance(value, Symbolic):
         return nearest(value, "float64")
     total = 0.0
@@ -114,7 +114,7 @@ def to_float(value: Coefficient) -> float:
 
 
 def nearest(value: int | Fraction, dtype: str) -> float:
-    """The number of an element type nearest to a rational, of two the even one; infinite beyond the largest."""
+    """The number of an element type nearest to a rational, ties to even; infinite if it overflows."""
     if dtype == "float64":
         try:
             return value.numerator / value.denominator
@@ -128,7 +128,7 @@ def nearest(value: int | Fraction, dtype: str) -> float:
 
 
 def rounded(value: int | Fraction, digits: int, least: int) -> tuple[int, int]:
-    """(M, e) with M * 2**e nearest to a rational, of two the one with an even M, where |M| <= 2**digits and e >= `least`."""
+    """(M, e) with M * 2**e nearest to a rational, ties to even M, where |M| <= 2**digits and e >= `least`."""
     fraction = Fraction(value)
     exponent = fraction.numerator.bit_length() - fraction.denominator.bit_length() - digits
     if abs(fraction) >= Fraction(2) ** (exponent + digits):
@@ -138,7 +138,7 @@ def rounded(value: int | Fraction, digits: int, least: int) -> tuple[int, int]:
 
 
 def is_normal(value: Coefficient, dtype: str) -> bool:
-    """Whether a real number is 0, or finite and rounded to all significant bits in an element type; `ValueError` as in `to_float`."""
+    """True if a real number rounds to 0, or to a finite number with all significant bits; raises `ValueError` as `to_float` does."""
     found = to_float(value) if isinstance(value, Symbolic) else nearest(value, dtype)
     if isinstance(value, Symbolic) and isfinite(found):
         found = nearest(Fraction(found), dtype)
@@ -147,7 +147,7 @@ def is_normal(value: Coefficient, dtype: str) -> bool:
 
 @lru_cache(maxsize=256)
 def square(name: str) -> int | None:
-    """The square of a generator that is a root of an integer; None where it is free."""
+    """The square of a generator that is a root of an integer; None for a free generator."""
     if name == "i":
         return -1
     match = _ROOT.fullmatch(name)
@@ -159,7 +159,7 @@ def _terms(value: Coefficient) -> tuple[tuple[Monomial, Fraction], ...]:
 
 
 def _times(a: Monomial, c: Fraction, b: Monomial, d: Fraction) -> tuple[Monomial, Fraction]:
-    """The product of two terms, with roots to the powers 0 and 1 only."""
+    """The product of two terms, with every root reduced to power 0 or 1."""
     exponents: dict[str, int] = {}
     for name, exponent in (*a, *b):
         exponents[name] = exponents.get(name, 0) + exponent

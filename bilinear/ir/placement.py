@@ -8,16 +8,16 @@ from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import SMALL, USUAL, beside
 
 MOST_EXTENT = 2**31 - 1
-"""Of a matrix that is planned for, or made."""
+"""The largest extent of a matrix that is planned for or created."""
 MOST_LEVELS = 20
-"""No schedule has more: twenty levels of two products each would be a million."""
+"""The most levels of a schedule: twenty levels of two products each are already a million products."""
 INPUTS = ("preserve", "restore", "consume")
-"""What a multiply may do to A and B: never write them, write them and bring them back, or leave them undefined."""
+"""What a multiply may do to A and B: never write them, write and then restore them, or leave them undefined."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A workspace space inside the one buffer: its first element, its extents, and the distance between its rows (or columns)."""
+    """Where a workspace lies in the shared buffer: its first element, its extents, and the distance between its rows (or columns)."""
 
     space: str
     offset: int
@@ -30,7 +30,7 @@ class Slot:
 class Strip:
     """A thin plain product left over by peeling: C[rows, columns] = alpha * A[rows, inner] * B[inner, columns] + beta * C[rows, columns].
 
-    Ranges are half-open (start, stop) in elements. Strips run before the core, while A and B are still the caller's.
+    Ranges are half-open (start, stop) in elements. Strips run before the core, while A and B still hold the caller's values.
     """
 
     rows: tuple[int, int]
@@ -38,19 +38,19 @@ class Strip:
     columns: tuple[int, int]
 
     def tile(self, dtype: str, core: str) -> str:
-        """The tile that it runs in, beside a core in this one: few rows or columns fill a small one, the rest of the sum has as many."""
+        """The strip's tile, on the same unit as the core's: the usual size for the rest of K, a small one for few rows or columns."""
         return beside(dtype, core, USUAL if self.inner[0] else SMALL)
 
 
 @dataclass(frozen=True)
 class Placement:
-    """How one multiply of m x k by k x n runs: `core` is the part the schedule takes, `strips` the rest.
+    """How one multiply of m x k by k x n runs: the schedule computes the `core`, plain products compute the `strips`.
 
-    `column_major` names the operands whose columns are contiguous; their workspaces follow them. `tile` is the name of the
-    tile that the core's products run in on a GPU.
+    `column_major` names the operands whose columns are contiguous; their workspaces have the same layout. `tile` names the tile of the
+    core's products on a GPU.
 
-    A placement may be for the first rows of a result alone (its first columns, where C lies by columns). Then `rest` computes the others
-    afterwards, m and n are the extents of what is computed first, and its workspaces lie in what `rest` will overwrite.
+    A placement may compute only the first rows of a result (its first columns if C is column-major). Then `rest` computes the others
+    afterwards, m and n are the extents of the first part, and its workspaces lie in the part of C that `rest` will overwrite.
     """
 
     schedule: Schedule
@@ -67,22 +67,22 @@ class Placement:
 
     @property
     def chain(self) -> tuple[Placement, ...]:
-        """The placement and those of the rest, in the order in which they run."""
+        """This placement and its rests, in the order in which they run."""
         return (self,) if self.rest is None else (self, *self.rest.chain)
 
     @property
     def allocated_elements(self) -> int:
-        """Elements of the buffer that is allocated: only the last placement of a chain has no rest to lay its workspaces in."""
+        """Elements of the buffer to allocate: that of the last placement in the chain, because the others borrow memory from C."""
         return self.chain[-1].workspace_elements
 
     @property
     def overwrites(self) -> bool:
-        """Whether C cannot be added to: a schedule overwrites it, or it holds workspaces."""
+        """True if the placement cannot accumulate into C (so beta must be 0)."""
         return self.rest is not None or self.schedule.overwrites
 
     @property
     def core_is_begun(self) -> bool:
-        """Whether a strip has already written the core of C, with beta, so that the core only adds."""
+        """True if a strip has already written the core of C, with beta, so that the core only adds."""
         return 0 < self.core[1] < self.k
 
     @property

@@ -1,4 +1,4 @@
-"""The ring that a scheme's coefficients come from: Z, Q, Z/p, Q[sqrt(d)], Q[i], and Q[lambda] of the approximate schemes."""
+"""The ring of a scheme's coefficients: Z, Q, Z/p, Q[sqrt(d)], Q[i], or Q[lambda] for approximate schemes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from bilinear.ir.number import Coefficient, Symbolic
 
 RINGS = "Z, Q, Z/p (p a prime), Q[sqrt(d)] (d without square factors), Q[i], Q[lambda]"
-"""The names of the rings, for people."""
+"""The supported rings, as messages list them."""
 MOST_DIGITS = 18
-"""Digits of a modulus or of the number under a root."""
+"""The most digits of a modulus or of the number under a root."""
 
 _RING = re.compile(r"Z|Q|Z/([1-9][0-9]*)|Q\[(?:sqrt\((-?[0-9]+)\)|i|lambda)\]")
 
@@ -19,7 +19,7 @@ _RING = re.compile(r"Z|Q|Z/([1-9][0-9]*)|Q\[(?:sqrt\((-?[0-9]+)\)|i|lambda)\]")
 class Ring:
     """A ring by the name it is written under: `Z`, `Q`, `Z/2`, `Q[sqrt(3)]`, `Q[i]`, `Q[lambda]`.
 
-    In Z/p coefficients stand for their residues. In Q[lambda] they are Laurent polynomials, and a scheme computes A*B up to terms of
+    In Z/p a coefficient stands for its residue. In Q[lambda] coefficients are Laurent polynomials, and a scheme computes A*B up to terms of
     positive order in lambda (Bini, Capovani, Lotti, Romani 1979).
     """
 
@@ -30,21 +30,21 @@ class Ring:
 
     @property
     def modulus(self) -> int:
-        """The prime p of Z/p, else 0."""
+        """The prime p of Z/p; 0 for every other ring."""
         return int(self.name[2:]) if self.name.startswith("Z/") else 0
 
     @property
     def generator(self) -> str:
-        """What is adjoined to Q: `sqrt(3)`, `i`, `lambda`, or nothing."""
+        """The generator adjoined to Q: `sqrt(3)`, `i`, `lambda`, or the empty string."""
         return self.name[2:-1] if self.name.endswith("]") else ""
 
     @property
     def is_approximate(self) -> bool:
-        """Whether its schemes are approximate (APA), with coefficients in lambda."""
+        """True for Q[lambda], the ring of approximate (APA) schemes."""
         return self.generator == "lambda"
 
     def holds(self, value: Coefficient) -> bool:
-        """Whether a coefficient, as written, belongs to the ring; Z/p takes the rationals whose denominators are no multiples of p."""
+        """True if a coefficient, as written, belongs to the ring; Z/p takes rationals whose denominator is not a multiple of p."""
         if isinstance(value, Symbolic):
             return value.generators <= {self.generator}
         if self.name == "Z":
@@ -56,7 +56,7 @@ RATIONALS = Ring()
 
 
 def parse_ring(text: str) -> Ring | None:
-    """The ring of this name; None where it is no name of a supported ring (p must be a prime, the number under a root no square)."""
+    """The ring of this name; None if it is not supported (p must be a prime, the number under a root not a square)."""
     name = "".join(text.split())
     match = _RING.fullmatch(name)
     if match is None or any(group is not None and len(group) > MOST_DIGITS for group in match.groups()):
@@ -69,7 +69,7 @@ def parse_ring(text: str) -> Ring | None:
 
 
 def _is_prime(p: int) -> bool:
-    """Miller and Rabin's test with the first twelve primes as bases, which decides below 3.3e24 (Sorenson, Webster 2015)."""
+    """Miller and Rabin's test with the first twelve primes as bases, which is exact below 3.3e24 (Sorenson, Webster 2015)."""
     bases = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
     if p < 2 or any(p % b == 0 for b in bases):
         return p in bases
@@ -90,7 +90,7 @@ def _passes(x: int, p: int, twos: int) -> bool:
 
 
 def _is_free_of_squares(d: int) -> bool:
-    """Whether sqrt(d) is a number of degree 2 written in lowest terms; d is small enough to try every factor."""
+    """True if d is square-free and not 1, so that sqrt(d) has degree 2 in lowest terms; d is small enough to try every factor."""
     if d in (0, 1) or abs(d) > 10**6:
         return False
     return all(d % (f * f) for f in range(2, int(abs(d) ** 0.5) + 1))

@@ -19,14 +19,14 @@ ALPHA, BETA = generator("alpha"), generator("beta")
 
 @dataclass(frozen=True, order=True)
 class Block:
-    """The block in 0-based row and column of a space's grid; the one block of a temporary stands in no grid and has -1 for both."""
+    """The block at a 0-based row and column of a space's grid; a temporary has no grid, and its one block has -1 for both."""
 
     space: str
     row: int
     column: int
 
     def __str__(self) -> str:
-        from bilinear.ir.scheme import block_name  # a plan names no block, and is planned before schemes are imported
+        from bilinear.ir.scheme import block_name  # planning names no block, and must not import schemes
 
         return self.space if self.row < 0 else block_name(self.space, self.row, self.column)
 
@@ -35,9 +35,9 @@ class Block:
 class Space:
     """A matrix cut into a grid of equal blocks: A, B, C, or a workspace.
 
-    `shape` names the operand whose blocks have the same size: a block like A's is (M/m) x (K/k), like B's (K/k) x (N/n), like C's
-    (M/m) x (N/n), where m, k, n belong to the schedule. A temporary is a space of one block, written with no rows and no columns; with
-    no shape it is as large as what it has to hold.
+    `shape` names the operand whose blocks have the same size: blocks like A's are (M/m) x (K/k), like B's (K/k) x (N/n), like C's (M/m) x
+    (N/n), where m, k, n belong to the schedule. A temporary is a space of one block, written with no rows and no columns; without a shape
+    it is as large as its contents require.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Space:
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the space is a single block without a grid."""
+        """True if the space is a single block without a grid."""
         return self.rows == 0
 
     @property
@@ -60,10 +60,10 @@ class Space:
 
 @dataclass(frozen=True)
 class BlockMap:
-    """An exact linear map from blocks to blocks: every target becomes its form over the old values of the sources + kept * its own.
+    """An exact linear map between blocks: every target becomes its form over the old values of the sources + kept * its own old value.
 
-    `kept` is 0, 1 or BETA for each target, and 0 for all where nothing is given; what is kept 0 times is not read. The blocks are of one
-    shape, except in a `ScaledSchedule`, whose maps write all in their forms and keep nothing beside.
+    `kept` is 0, 1 or BETA for each target (default: 0 for all); a value that is kept 0 times is not read. All blocks have one shape, except
+    in a `ScaledSchedule`, whose maps write everything into their forms and keep nothing.
     """
 
     sources: tuple[Block, ...]
@@ -79,7 +79,7 @@ class BlockMap:
 
 @dataclass(frozen=True)
 class LinearStage:
-    """Block maps that run at once."""
+    """Block maps that run simultaneously."""
 
     maps: tuple[BlockMap, ...]
     restores: bool = False
@@ -87,7 +87,7 @@ class LinearStage:
 
 @dataclass(frozen=True)
 class Target:
-    """A block that a product M goes to: it becomes kept * its old value + alpha * coefficient * M.
+    """A block that a product M is added to: it becomes kept * its old value + alpha * coefficient * M.
 
     `kept` is 0 (the old value is not read), 1 or BETA.
     """
@@ -109,7 +109,7 @@ class Target:
 
     @property
     def accumulates(self) -> bool:
-        """Whether the product is only added: additions to one block may stand in one stage."""
+        """True if the product is only added to the block; several such additions to one block may share a stage."""
         return self.kept == 1 and not self.plus
 
 
@@ -124,13 +124,13 @@ class ScaledTarget(Target):
 
     @classmethod
     def of(cls, block: Block, coefficient: Coefficient, terms: tuple[tuple[Block, Coefficient], ...]) -> ScaledTarget:
-        """The target that becomes this form over blocks, its own perhaps among them, + coefficient * M."""
+        """The target that becomes a form over blocks (which may include the block itself) + coefficient * M."""
         return cls(block, coefficient, dict(terms).get(block, 0), tuple(term for term in terms if term[0] != block))
 
 
 @dataclass(frozen=True)
 class Product:
-    """left * right, which goes to every target."""
+    """left * right, added to every target."""
 
     left: Block
     right: Block
@@ -140,7 +140,7 @@ class Product:
 
 @dataclass(frozen=True)
 class ProductStage:
-    """Products that run at once."""
+    """Products that run simultaneously."""
 
     products: tuple[Product, ...]
 
@@ -150,7 +150,7 @@ Stage = LinearStage | ProductStage
 
 @dataclass(frozen=True)
 class Result:
-    """What C becomes: alpha*A*B + beta*C, where both are what is written here, a number or the generator `alpha` or `beta`."""
+    """What C becomes: alpha*A*B + beta*C; each factor is a number, or the generator `alpha` or `beta`."""
 
     alpha: Coefficient = 1
     beta: Coefficient = 0
@@ -172,10 +172,10 @@ def _scaled(coefficient: Coefficient, name: str) -> str:
 
 @dataclass(frozen=True)
 class _Stages:
-    """What both kinds of schedule are: stages over the blocks of A (m x k), B (k x n), C (m x n) and of the workspaces.
+    """The common part of both kinds of schedule: stages over the blocks of A (m x k), B (k x n), C (m x n) and the workspaces.
 
     The steps of a stage are simultaneous. `in_place` claims that every level may recurse in place; `restores` names the operands that the
-    last stages bring back. `ring` is the scheme's.
+    last stages restore. `ring` is the scheme's.
     """
 
     name: str
@@ -200,22 +200,22 @@ class _Stages:
 
     @property
     def products(self) -> int:
-        """How many products all stages have."""
+        """The number of products in all stages."""
         return sum(len(stage.products) for stage in self.stages if isinstance(stage, ProductStage))
 
     @property
     def keeps(self) -> frozenset[str]:
-        """Those of A and B that end as they began, by what is promised, or because no step writes them."""
+        """The operands among A and B that end unchanged, because the schedule restores them or never writes them."""
         return frozenset({*self.restores, *({"A", "B"} - self._written)})
 
     @property
     def runs_in_place(self) -> bool:
-        """Whether nothing is allocated beyond A, B and C."""
+        """True if nothing is allocated beyond A, B and C."""
         return not self.workspaces
 
     @cached_property
     def writes_operands(self) -> bool:
-        """Whether sums, or products, are formed in A or B themselves."""
+        """True if some step writes A or B."""
         return not self._written.isdisjoint(("A", "B"))
 
     @cached_property
@@ -224,7 +224,7 @@ class _Stages:
         return frozenset(block.space for block, _ in self._writes())
 
     def _writes(self) -> Iterator[tuple[Block, Coefficient]]:
-        """Every block that a step writes, with what its old value is multiplied by there."""
+        """Every block that a step writes, with the factor of its old value there."""
         for stage in self.stages:
             if isinstance(stage, LinearStage):
                 for block_map in stage.maps:
@@ -246,27 +246,27 @@ class _Stages:
         return next(s for s in self.spaces if s.name == name)
 
     def _with(self, stages: tuple[Stage, ...], workspaces: tuple[Space, ...]) -> dict[str, Any]:
-        """The fields that both kinds of schedule have, with other stages and workspaces."""
+        """The fields common to both kinds of schedule, with these stages and workspaces."""
         return {f.name: getattr(self, f.name) for f in fields(_Stages)} | {"stages": stages, "workspaces": workspaces}
 
 
 @dataclass(frozen=True)
 class Schedule(_Stages):
-    """A schedule that runs: alpha belongs to the products, wherever they go; linear stages only add up."""
+    """A schedule that can run: every product is scaled by alpha, and linear stages only add."""
 
     @cached_property
     def result(self) -> Result:
-        """What C becomes: alpha*A*B where a step overwrites a block of C, and so loses its old value; else alpha*A*B + beta*C."""
+        """alpha*A*B if a step overwrites a block of C, and so loses its old value; else alpha*A*B + beta*C."""
         loses = any(block.space == "C" and not kept for block, kept in self._writes())
         return Result(ALPHA, 0 if loses else BETA)
 
     @property
     def overwrites(self) -> bool:
-        """Whether C's old value is not in the result: C is never read before it is written, and may be scratch until then."""
+        """True if the result does not contain C's old value: then C is written before it is read, and may serve as scratch until then."""
         return not self.result.beta
 
     def scaled(self, stages: tuple[Stage, ...], workspaces: tuple[Space, ...], result: Result) -> ScaledSchedule:
-        """This schedule as one of such stages, which scales for itself."""
+        """This schedule with these stages, as one that scales for itself."""
         return ScaledSchedule(**self._with(stages, workspaces), result=result)
 
 
@@ -274,16 +274,16 @@ class Schedule(_Stages):
 class ScaledSchedule(_Stages):
     """A schedule that scales for itself: its targets are `ScaledTarget`s, and C ends as `result` says.
 
-    Every step says all that it computes, may write any block, and no alpha and no beta are implied. Where the result has no beta, C holds
-    nothing that may be read before it is written. `passes.imply_scaling` makes a `Schedule` of it where one computes the same.
+    Every step writes out all that it computes and may write any block; no alpha or beta is implied. If the result has no beta, no block of
+    C is read before it is written. `passes.imply_scaling` turns it into a `Schedule` if one computes the same.
     """
 
     result: Result = field(kw_only=True)
 
     def implied(self, stages: tuple[Stage, ...], workspaces: tuple[Space, ...]) -> Schedule:
-        """This schedule as one of such stages, which implies its scaling."""
+        """This schedule with these stages, as one with implied scaling."""
         return Schedule(**self._with(stages, workspaces))
 
 
 AnySchedule = Schedule | ScaledSchedule
-"""What can be proved, printed and reported; a `Schedule` alone can run."""
+"""Either kind can be proved, printed and reported; only a `Schedule` can run."""

@@ -13,17 +13,17 @@ from bilinear.source import Span
 
 
 def exponent_of(m: int, k: int, n: int, rank: int) -> float:
-    """3 log(rank) / log(mkn): multiplying N x N matrices takes N^exponent products where <m,k,n;rank> and its permutations recurse."""
+    """3 log(rank) / log(mkn): recursing with <m,k,n;rank> and its permutations takes N^exponent products for N x N matrices."""
     return 3 * math.log(rank) / math.log(m * k * n) if m * k * n > 1 else 3.0
 
 
 @dataclass(frozen=True)
 class WrittenTerm:
-    """A term of an equation: which coefficient of the scheme it is, and where it stands.
+    """One term of an equation: which coefficient of the scheme it is, and where it stands in the source.
 
-    `table` is `u`, `v` or `w`; `row` the number of a step of this map, or of an output where `step` is false; `index` and `coefficient`
-    are as in the row's form. `span` is the term without its sign, `name` what it names. Before a `signed` term a sign may stand; a
-    `product` is multiplied in this place, so that no other name can stand here.
+    `table` is `u`, `v` or `w`. `row` is the number of a step of this map, or of an output if `step` is false; `index` and `coefficient` are
+    as in the row's form. `span` covers the term without its sign, `name` the name in it. A sign may precede a `signed` term. A `product` is
+    multiplied at this place, so no other name can stand here.
     """
 
     table: str
@@ -39,7 +39,7 @@ class WrittenTerm:
 
 @dataclass(frozen=True)
 class WrittenSum:
-    """Where a row of a map is written as a sum; a `bare` one is a factor without parentheses."""
+    """The place of a sum that defines a row of a map; a `bare` one is a factor without parentheses."""
 
     table: str
     step: bool
@@ -50,9 +50,9 @@ class WrittenSum:
 
 @dataclass(frozen=True)
 class Places:
-    """Where the parts of a scheme stand in its source.
+    """The places of a scheme's parts in its source.
 
-    A scheme of equations has `terms` and `sums`; one that is a table has `rows`, the cells of each product.
+    A scheme written as equations has `terms` and `sums`; one written as a table has `rows`, the cells of each product.
     """
 
     header: Span
@@ -67,7 +67,7 @@ class Places:
 class Bases:
     """The changes of basis of an alternative-basis scheme (Karstadt, Schwartz 2017).
 
-    `a` and `b` map the blocks of A and of B to the values that u and v are over; `c` maps what w gives to the blocks of C.
+    `a` and `b` map the blocks of A and B to the inputs of u and v; `c` maps the outputs of w to the blocks of C.
     """
 
     a: LinearMap
@@ -80,7 +80,8 @@ class Scheme:
     """A bilinear scheme of the format <m,k,n;r>: A is m x k blocks, B is k x n, C is m x n.
 
     `u` maps the blocks of A to the r left factors, `v` the blocks of B to the r right factors, `w` the r products to the blocks of C.
-    Blocks are numbered row-major, C is not transposed. With `bases` the three maps act in other bases, which are changed before and after.
+    Blocks are numbered row-major, C is not transposed. With `bases` the three maps act in other bases, and the basis changes run before and
+    after.
     """
 
     name: str
@@ -103,7 +104,7 @@ class Scheme:
 
     @property
     def format(self) -> str:
-        """The format as it is written: `<2,2,2;7>`."""
+        """The format as written: `<2,2,2;7>`."""
         return f"<{self.m},{self.k},{self.n};{self.rank}>"
 
     @property

@@ -1,4 +1,4 @@
-"""Tiles: how a block of threads computes its part of a product, with which instruction, on which unit of the chip."""
+"""Tiles: how a block of threads computes its part of a product, by which instruction, on which unit of the chip."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ USUAL, LARGE, SMALL = "usual", "large", "small"
 class Instruction:
     """A multiply instruction: sum (m x n) += left (m x k) * right (k x n) by `lanes` threads, and the unit that runs it.
 
-    `since` is the first compute capability, times ten, that has it. Raises `ValueError` for what no instruction can be.
+    `since` is the first compute capability, times ten, that has it. Raises `ValueError` if the fields contradict each other.
     """
 
     name: str
@@ -35,12 +35,12 @@ class Instruction:
 
 FMA_FLOAT32 = Instruction("fma.rn.f32", "float32 pipes", FLOAT32, FLOAT32, (1, 1, 1), 1, 0)
 MMA_FLOAT64 = Instruction("mma.m16n8k8.f64", "float64 matrix units", FLOAT64, FLOAT64, (16, 8, 8), 32, 90)
-"""Before sm_90 the text does the same by four of `mma.m8n8k4.f64`, which sm_80 has."""
+"""Before sm_90, the kernel text uses four `mma.m8n8k4.f64` instead, which sm_80 has."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """An m x n tile of the result in slices of depth k, `stages` of which are under way, by m_warps x n_warps warps.
+    """An m x n tile of the result, computed in slices of depth k by m_warps x n_warps warps; `stages` slices are in flight.
 
     `name` is unique among the tiles of an element type. Registers are limited so that `blocks` blocks of threads fit on a multiprocessor.
     """
@@ -63,25 +63,25 @@ class Tile:
 
 @dataclass(frozen=True)
 class SimtTile(Tile):
-    """Multiply with ordinary instructions; a warp's threads are 4 x 8."""
+    """Multiplies with ordinary instructions; the threads of a warp form a 4 x 8 grid."""
 
     instruction: Instruction = FMA_FLOAT32
     template: str = field(default="product_simt.cu.j2", init=False)
 
     def slice_elements(self, lanes: int) -> int:
-        """Elements of a slice of both operands in shared memory; `lanes` elements more in a row of A spread its copies over the banks."""
+        """Elements of one slice of both operands in shared memory; rows of A are padded by `lanes` elements to avoid bank conflicts."""
         return self.k * (self.m + lanes + self.n)
 
 
 @dataclass(frozen=True)
 class MmaTile(Tile):
-    """Multiply on matrix units; narrower elements are converted to what these multiply, and the sum of a product is rounded once."""
+    """Multiplies on matrix units. Narrower elements are converted to the unit's type, and each product's sum is rounded once."""
 
     instruction: Instruction = MMA_FLOAT64
     template: str = field(default="product_mma.cu.j2", init=False)
 
     def slice_elements(self, lanes: int) -> int:
-        """Elements of a slice of both operands in shared memory; rows of floats, which may begin anywhere, are `lanes` longer."""
+        """Elements of one slice of both operands in shared memory; unaligned rows of floats are padded by `lanes` elements."""
         longer = lanes if lanes > 2 else 0
         return self.m * (self.k + longer) + self.k * (self.n + longer)
 
@@ -105,17 +105,17 @@ TILES: dict[str, dict[str, ProductTile]] = {
     FLOAT32.name: {tile.name: tile for tile in _FLOAT32},
     FLOAT64.name: {tile.name: tile for tile in _FLOAT64},
 }
-"""By element type and name, the tiles of the product kernel; those named by their size alone run on the type's own unit."""
+"""The tiles of the product kernel by element type and name; tiles named by their size alone run on the type's own unit."""
 
 
 def beside(dtype: str, name: str, size: str) -> str:
-    """The name of the tile of another size that runs on the same unit."""
+    """The name of the tile of another size on the same unit."""
     unit = TILES[dtype][name].instruction.unit
     return next(tile.name for tile in TILES[dtype].values() if (tile.instruction.unit, tile.size) == (unit, size))
 
 
 def tile_on(dtype: str, unit: str, size: str = USUAL) -> str:
-    """The name of the tile of a size for an element type on a unit; raises `KeyError` where there is none."""
+    """The name of the tile of this size for an element type on a unit; raises `KeyError` if there is none."""
     for tile in TILES[dtype].values():
         if (tile.instruction.unit, tile.size) == (unit, size):
             return tile.name
@@ -123,5 +123,5 @@ def tile_on(dtype: str, unit: str, size: str = USUAL) -> str:
 
 
 def precision_of(element: Element, tile: ProductTile) -> Precision:
-    """In which types a product of such elements runs in a tile."""
+    """The types in which a product of such elements is computed in a tile."""
     return Precision(element, tile.instruction.multiplied, tile.instruction.accumulated, element)

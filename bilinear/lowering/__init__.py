@@ -1,1 +1,1 @@
-"""From a proved schedule to one that is placed in memory."""
+"""From a proved scheme to a schedule that can run, placed in memory."""

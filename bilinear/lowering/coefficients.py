@@ -1,4 +1,4 @@
-"""Coefficients: over which numbers a proved scheme may run, and which of them an element type can hold."""
+"""Coefficients: the numbers over which a proved scheme can run, and whether an element type can hold its coefficients."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bilinear.ir.scheme import Scheme
 from bilinear.verify.scheme import SchemeProof
 
 MOST_SHOWN = 60
-"""Characters of a coefficient in a message."""
+"""The most characters of a coefficient in a message."""
 
 
 def require_numbers(scheme: Scheme, proof: SchemeProof) -> None:
-    """Refuse a proved scheme that does not multiply matrices of numbers (E506): one over Z/p, or an approximate one."""
+    """Refuse a scheme that does not multiply matrices of numbers (E506): one over Z/p, or an approximate one."""
     span = scheme.places.header if scheme.places else None
     if scheme.ring.modulus:
         message = f"{scheme.name} is proved over {scheme.ring} only, so it is not compiled for floats or integers"
@@ -31,8 +31,8 @@ def require_numbers(scheme: Scheme, proof: SchemeProof) -> None:
 def require_elements(scheme: Scheme, coefficients: Iterable[Coefficient], dtype: str, kind: str) -> None:
     """Refuse coefficients that an element type cannot hold (E528); `kind` is NumPy's letter of the type.
 
-    Integers cannot hold fractions and roots, and real numbers no roots of negative numbers; floating-point types hold no numbers that
-    overflow or underflow in them. Nothing is rounded away in silence.
+    Integer types cannot hold fractions or roots, and real types cannot hold roots of negative numbers. A floating-point type cannot hold a
+    number that overflows or underflows in it. No coefficient is rounded to zero or to infinity.
     """
     name, held = scheme.name, ELEMENTS.get(dtype, FLOAT64)
     for value in dict.fromkeys(coefficients):

@@ -1,7 +1,7 @@
-"""Layout: where the workspaces of a schedule lie in one buffer. Two that are never alive at once may share memory.
+"""Layout: where the workspaces of a schedule lie in one buffer. Workspaces that are never alive at once may share memory.
 
-A block is alive from the stage that writes it to the last stage that reads it before it is overwritten, both included: the launches of one
-stage are not told apart. A space is alive while one of its blocks is.
+A block is alive from the stage that writes it to the last stage that reads it before it is overwritten, both included; the launches within
+a stage are not distinguished. A space is alive while any of its blocks is.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from bilinear.ir.placement import Slot
 from bilinear.ir.schedule import Block, LinearStage, Schedule, Stage
 
 ALIGNMENT = 256
-"""Bytes between which workspaces start; a row starts at a multiple of 16."""
+"""Workspaces start at multiples of this many bytes; rows start at multiples of 16."""
 
 Extents = tuple[int, int, int]
 Lifetimes = Mapping[str, int]
-"""For each workspace the stages in which it is alive, as the bits of an integer; 0 where nothing is written to it."""
+"""For each workspace the stages in which it is alive, as a bit mask; 0 if nothing is written to it."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """What a space needs: so many elements, in the stages whose bits are set in `alive`."""
+    """The memory a space needs: a number of elements, during the stages whose bits are set in `alive`."""
 
     size: int
     alive: int
@@ -31,9 +31,9 @@ class Room:
 def lay_out(
     schedule: Schedule, core: Extents, itemsize: int, column_major: frozenset[str], alive: Lifetimes | None = None
 ) -> tuple[tuple[Slot, ...], int]:
-    """The slot of every workspace, each row (or column) at a multiple of 16 bytes, and the elements that the buffer has.
+    """The slot of every workspace, with each row (or column) at a multiple of 16 bytes, and the size of the buffer in elements.
 
-    `alive` are the lifetimes of the workspaces, where they are known already.
+    `alive` gives the lifetimes of the workspaces if they are already known.
     """
     if alive is None:
         alive = lifetimes(schedule) if len(schedule.workspaces) > 1 else {}
@@ -55,11 +55,10 @@ def lay_out(
 
 
 def place(rooms: Sequence[Room]) -> tuple[int, ...]:
-    """Where each room begins: the largest first, each in the tightest gap that is free while it is alive, else behind all the others.
+    """The start of each room. The largest is placed first, each in the tightest gap that is free while it is alive, else at the end.
 
-    Rooms without a common stage may overlap; with every room alive at once they lie one after the other. Rooms of one size are taken as
-    they are listed, or as they come to life: what gives the smaller buffer. It is not always the smallest one there is, and never larger
-    than all rooms together.
+    Rooms without a common stage may overlap. Rooms of equal size are taken in the order listed or in order of first use, whichever gives
+    the smaller buffer. The buffer need not be the smallest possible, but is never larger than all rooms together.
     """
     numbers = range(len(rooms))
     orders = (
@@ -70,7 +69,7 @@ def place(rooms: Sequence[Room]) -> tuple[int, ...]:
 
 
 def buffer_size(rooms: Sequence[Room], offsets: Sequence[int]) -> int:
-    """Where the last room ends."""
+    """The end of the last room."""
     return max((offset + room.size for offset, room in zip(offsets, rooms, strict=True)), default=0)
 
 
@@ -85,7 +84,7 @@ def _placed(rooms: Sequence[Room], order: Sequence[int]) -> tuple[int, ...]:
 
 
 def _tightest(taken: Sequence[tuple[int, int]], size: int) -> int:
-    """The start of the smallest gap that holds `size`, the first of equal ones; the end of all where none does."""
+    """The start of the smallest gap that holds `size` (the first, if several are equal); the end of all rooms if none does."""
     end, best = 0, (-1, -1)
     for start, stop in taken:
         gap = start - end
@@ -96,10 +95,10 @@ def _tightest(taken: Sequence[tuple[int, int]], size: int) -> int:
 
 
 def lifetimes(schedule: Schedule) -> Lifetimes:
-    """When the workspaces of a schedule are alive."""
+    """The lifetimes of a schedule's workspaces."""
     names = {space.name for space in schedule.workspaces}
     begun: dict[Block, tuple[int, int]] = {}
-    """For each block the stages of its last write that overwrites and of its last use since."""
+    """For each block: the stage of its last overwriting write, and the stage of its last use since."""
     alive = dict.fromkeys(names, 0)
     for number, stage in enumerate(schedule.stages):
         reads, writes = stage_uses(stage, names)
@@ -119,7 +118,7 @@ def _bits(first: int, last: int) -> int:
 
 
 def stage_uses(stage: Stage, names: Collection[str]) -> tuple[set[Block], set[Block]]:
-    """The blocks of these spaces that a stage reads and those that it writes; one whose old value is kept is read as well."""
+    """The blocks of these spaces that a stage reads, and those it writes. A block whose old value is kept is both."""
     reads: set[Block] = set()
     writes: set[Block] = set()
     if isinstance(stage, LinearStage):

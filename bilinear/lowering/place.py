@@ -1,4 +1,4 @@
-"""Placement: fit a lowered schedule to a problem: peel it, and lay out its workspace."""
+"""Placement: fit a lowered schedule to a problem by peeling, and lay out its workspace."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.layout import Extents, Lifetimes, lay_out
 
-if TYPE_CHECKING:  # a plan from the table of outlines needs no scheme
+if TYPE_CHECKING:  # planning from the table of outlines needs no scheme
     from bilinear.ir.scheme import Scheme
 
 SMALLEST_BLOCK = 1024
-"""`levels="auto"` splits while every block stays at least this large: below it one more level costs more than it saves."""
+"""`levels="auto"` splits while every block stays at least this large: below, one more level costs more than it saves."""
 SECTOR = 32
-"""Bytes in which memory is read: blocks that are whole sectors wide, and that lie in a workspace, begin each row with one."""
+"""Bytes of a memory sector. Rows of blocks in a workspace start at a sector if the blocks are whole sectors wide."""
 PEELED_FROM = 4096
-"""Extents from which a few rows or columns more are peeled off for that: below, the strips cost as much as they save."""
+"""From this extent on, a few more rows or columns are peeled off to get whole sectors; below, the strips cost what they save."""
 LEAST_SECTORS = 16
-"""Blocks that are narrower are not cut to whole sectors: what is left over would be a large part of them."""
+"""Narrower blocks are not cut to whole sectors, because the strips would be a large part of them."""
 
 
 def place_schedule(
@@ -34,9 +34,9 @@ def place_schedule(
     alive: Lifetimes | None = None,
     tile: str = USUAL,
 ) -> Placement:
-    """The placement of an m x k by k x n multiply: `core_of` says what the schedule takes, strips take the rest.
+    """Place an m x k by k x n multiply: the schedule takes the core (see `core_of`), strips take the rest.
 
-    `tile` is what products run in on a GPU. `alive` are the lifetimes of the schedule's workspaces, where they are known already.
+    `tile` names the tile of the products on a GPU. `alive` gives the lifetimes of the schedule's workspaces if they are already known.
     """
     core = core_of((schedule.m, schedule.k, schedule.n), (m, k, n), itemsize)
     if 0 in core:
@@ -46,10 +46,9 @@ def place_schedule(
 
 
 def borrowing(first: Placement, rest: Placement) -> Placement:
-    """One placement for the first rows of C (columns, where it lies by columns) and for the rest, which lends the first its memory.
+    """Join a placement for the first rows of C (columns if C is column-major) and one for the rest, whose part of C lends it memory.
 
-    Both are for the same inner extent and the same other extent of C, whose elements must lie without gaps. Raises `BilinearError` (E543)
-    for what is not that.
+    Both must have the same K and the same other extent of C, and C must be contiguous. Raises `BilinearError` (E543) otherwise.
     """
     cut_columns, later = "C" in first.column_major, sum(x.m * x.n for x in rest.chain)
     placements = first, *rest.chain
@@ -60,9 +59,9 @@ def borrowing(first: Placement, rest: Placement) -> Placement:
 
 
 def core_of(grid: Extents, extents: Extents, itemsize: int) -> Extents:
-    """What a schedule of this grid takes of a multiply: the largest multiple of the grid, 0 where an extent is smaller.
+    """The extents of the core for a schedule of this grid: the largest multiple of the grid, or 0 if an extent is smaller than it.
 
-    Where all extents are large and there are several blocks, it is the largest one whose blocks are whole sectors wide.
+    If all extents are large and there are several blocks, the core is the largest one whose blocks are whole sectors wide.
     """
     (m, k, n), (rows, inner, columns), wide = extents, grid, max(1, SECTOR // itemsize)
     narrow = min(m // rows, k // inner, n // columns) < LEAST_SECTORS * wide
@@ -72,7 +71,7 @@ def core_of(grid: Extents, extents: Extents, itemsize: int) -> Extents:
 
 
 def choose_levels(scheme: Scheme, m: int, k: int, n: int) -> int:
-    """How many levels keep every block at least `SMALLEST_BLOCK` in each extent (none for small problems)."""
+    """The most levels that keep every block at least `SMALLEST_BLOCK` in each extent; 0 for small problems."""
     levels = 0
     while min(m // scheme.m, k // scheme.k, n // scheme.n) >= SMALLEST_BLOCK and scheme.m * scheme.k * scheme.n > 1:
         m, k, n = m // scheme.m, k // scheme.k, n // scheme.n
@@ -81,7 +80,7 @@ def choose_levels(scheme: Scheme, m: int, k: int, n: int) -> int:
 
 
 def _peel(m: int, k: int, n: int, core_m: int, core_k: int, core_n: int) -> tuple[Strip, ...]:
-    """At most three thin products: the rest of the sum, the columns on the right, the rows below."""
+    """At most three thin products: the rest of K, the columns on the right, the rows below."""
     strips = (
         Strip((0, core_m), (core_k, k), (0, core_n)),
         Strip((0, core_m), (0, k), (core_n, n)),

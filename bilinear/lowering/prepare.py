@@ -1,4 +1,4 @@
-"""Prepare: lower an algorithm to a schedule that can run, and prove it, before and after the passes."""
+"""Prepare: lower an algorithm to a schedule that can run, and prove it before and after the passes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
 
 MOST_PRODUCTS = 5_000
-"""More products than this in one flat schedule are refused: its proof would take minutes, and its blocks would be small."""
+"""Flat schedules of more products are refused: the proof would take minutes, and the blocks would be small."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A proved algorithm at some number of levels: the author's schedule, the lowered one, and the proofs of all three."""
+    """A proved algorithm at some number of levels: the author's schedule, the lowered one, and the proofs of scheme and schedules."""
 
     scheme: Scheme
     authored: Schedule
@@ -44,30 +44,30 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Level:
-    """One level of a multiply: a scheme, and the schedule of it that runs, or None for expansion, products and recomposition."""
+    """One level of a multiply: a scheme, and the schedule to run it by (None: expansion, products and recomposition)."""
 
     scheme: Scheme
     schedule: AnySchedule | None = None
 
 
 def runnable(schedule: Schedule) -> Schedule:
-    """The schedule with contention split into stages and first writes marked: what the proof executes."""
+    """The schedule as the proof executes it: contention split into stages, first writes marked."""
     return mark_first_writes(colour_products(schedule))
 
 
 def is_runnable(scheme: Scheme, schedule: AnySchedule | None, inputs: str) -> bool:
-    """Whether an algorithm, once proved, can be lowered at all: approximate and modular schemes and some schedules are only proved."""
+    """True if an algorithm can be lowered. Approximate and modular schemes and some schedules can only be proved."""
     foreign = schedule is not None and not _gives_way(schedule, inputs) and bool(why_not_implied(schedule))
     return not (foreign or scheme.ring.modulus or scheme.ring.is_approximate)
 
 
 def _gives_way(schedule: AnySchedule, inputs: str) -> bool:
-    """Whether the scheme runs in the place of its schedule, which would break the promise."""
+    """True if the promise rules out the schedule, so that the plain schedule of the scheme runs instead."""
     return inputs == "preserve" and schedule.writes_operands
 
 
 def natural_inputs(schedule: AnySchedule | None) -> str:
-    """What an algorithm promises of its inputs unless told otherwise: its schedule restores or consumes what it writes, else preserves."""
+    """The default promise of an algorithm: `restore` or `consume` if its schedule writes the inputs, else `preserve`."""
     if schedule is None or not schedule.writes_operands:
         return "preserve"
     return "restore" if schedule.keeps >= {"A", "B"} else "consume"
@@ -95,7 +95,7 @@ def check_promise(scheme: Scheme, schedule: AnySchedule | None, inputs: str) -> 
 
 
 def proved(scheme: Scheme) -> SchemeProof:
-    """The proof of a scheme; a wrong one is refused with what is wrong and what mends it (E301)."""
+    """Prove a scheme. A wrong one is refused with the cause and a repair (E301)."""
     proof = prove_scheme(scheme)
     if not proof.holds:
         raise _explained(proof, scheme)
@@ -103,7 +103,7 @@ def proved(scheme: Scheme) -> SchemeProof:
 
 
 def proved_schedule(schedule: AnySchedule, scheme: Scheme) -> ScheduleProof:
-    """The proof of a schedule of one level; a wrong one is refused with what is wrong and what mends it (E4xx)."""
+    """Prove a schedule of one level. A wrong one is refused with the cause and a repair (E4xx)."""
     proof = prove_schedule(schedule, scheme)
     if not proof.holds:
         raise _explained(proof, scheme, schedule)
@@ -111,7 +111,7 @@ def proved_schedule(schedule: AnySchedule, scheme: Scheme) -> ScheduleProof:
 
 
 def _explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: AnySchedule | None = None) -> BilinearError:
-    from bilinear.explain.why_wrong import explained  # the search is needed by nobody whose scheme is right
+    from bilinear.explain.why_wrong import explained  # only a wrong scheme needs the search
 
     return explained(proof, scheme, schedule)
 
@@ -120,8 +120,8 @@ def _explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Any
 def prepare(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str) -> Prepared:
     """Lower a scheme, or its schedule, to `levels` levels and prove every step.
 
-    `inputs` is `preserve`, `restore` or `consume`; under `preserve` a schedule that writes A or B gives way to the plain one.
-    Raises `BilinearError` where a proof fails.
+    `inputs` is `preserve`, `restore` or `consume`; under `preserve` the plain schedule replaces one that writes A or B. Raises
+    `BilinearError` if a proof fails.
     """
     require_levels(levels)
     check_promise(scheme, schedule, inputs)
@@ -133,9 +133,9 @@ def prepare(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: s
 
 @lru_cache(maxsize=64)
 def prepare_levels(levels: tuple[Level, ...], inputs: str) -> Schedule:
-    """Levels that may differ, the outermost first, lowered to one flat schedule; every level and the outcome are proved.
+    """Lower levels, which may differ and are listed outermost first, to one flat schedule; every level and the result are proved.
 
-    Raises `BilinearError` where a proof fails, or where a level cannot stand below another (E408).
+    Raises `BilinearError` if a proof fails or a level cannot stand below another (E408).
     """
     require_levels(len(levels))
     ones = [_prove_level(level, inputs) for level in levels]
@@ -147,22 +147,22 @@ def prepare_levels(levels: tuple[Level, ...], inputs: str) -> Schedule:
 
 
 def require_levels(levels: int) -> None:
-    """Refuse what is no number of levels of a schedule (E502), before anything is made of so many."""
+    """Refuse an invalid number of levels (E502) before anything of that size is built."""
     if not isinstance(levels, int) or isinstance(levels, bool) or not 1 <= levels <= MOST_LEVELS:
         raise fail("E502", f"levels={levels!r} is not a number of levels", f"give an integer from 1 to {MOST_LEVELS}")
 
 
 def _require_products(what: str, levels: Sequence[_Proved]) -> None:
-    """Refuse more products than are run flat (E501); a schedule may have more of them than its scheme."""
+    """Refuse a flat schedule with too many products (E501); a schedule may have more of them than its scheme."""
     products = prod(max(level.scheme.rank, level.authored.products) for level in levels)
     if products > MOST_PRODUCTS:
         raise fail("E501", f"{what} are {products} products", f"at most {MOST_PRODUCTS} are run flat")
 
 
 def authored_schedule(scheme: Scheme, schedule: AnySchedule | None, inputs: str) -> Schedule:
-    """What runs one level: the schedule where the promise lets it, else expansion, products and recomposition.
+    """The schedule of one level: the author's if the promise allows it, else expansion, products and recomposition.
 
-    Raises `BilinearError` (E411) for a schedule that has no form that can be lowered, unless the scheme takes its place.
+    Raises `BilinearError` (E411) if the author's schedule cannot be lowered and the plain one does not replace it.
     """
     if schedule is None or _gives_way(schedule, inputs):
         return scheme_to_schedule(fold_bases(scheme))
@@ -185,7 +185,7 @@ def _prove_level(level: Level, inputs: str) -> _Proved:
     scheme, schedule = level.scheme, level.schedule
     scheme_proof = proved(scheme)
     require_numbers(scheme, scheme_proof)
-    if schedule is not None:  # also where another one runs: nobody is told that a wrong schedule is proved
+    if schedule is not None:  # prove it even if another schedule runs, so that a wrong schedule is always reported
         proved_schedule(mark_first_writes(schedule), scheme)
     authored = authored_schedule(scheme, schedule, inputs)
     return _Proved(scheme, scheme_proof, authored, proved_schedule(mark_first_writes(authored), scheme))
@@ -201,15 +201,15 @@ def _lower_and_prove(levels: Sequence[_Proved], inputs: str) -> tuple[Schedule, 
             what = f"{name} cannot recurse" if outer is inner else f"{inner.authored.name} cannot run the products of {name}"
             raise fail("E408", f"{what}: {refused}", hint, span=outer.authored.span)
     lowered = lower_levels([level.authored for level in levels], inputs)
-    proof = prove_schedule(lowered, levels[0].scheme)  # which matters where it is the only level
+    proof = prove_schedule(lowered, levels[0].scheme)  # this matters only for a single level
     proof.require()
     return lowered, proof
 
 
 def lower_levels(authored: Sequence[Schedule], inputs: str) -> Schedule:
-    """Schedules of one level, the outermost first, as the one that will run; not yet proved.
+    """Combine schedules of one level, listed outermost first, into the one that will run. It is not proved yet.
 
-    Products of a level that allocates nothing run one at a time above a level that does, for the sake of its memory.
+    If a level that allocates nothing stands above one that allocates, its products run one at a time to save memory.
     """
     kept = [
         one_product_a_stage(outer) if outer.runs_in_place and not all(inner.runs_in_place for inner in authored[i + 1 :]) else outer
@@ -221,7 +221,7 @@ def lower_levels(authored: Sequence[Schedule], inputs: str) -> Schedule:
 
 @lru_cache(maxsize=1)
 def plain() -> Prepared:
-    """The plain multiply as a schedule of one product, for what peeling leaves over."""
+    """The plain multiply as a schedule of one product, for the strips of peeling."""
     one = LinearMap(1, (((0, 1),),))
     return prepare(Scheme("plain", 1, 1, 1, one, one, one, ("M1",)), _plain_schedule(), 1, "restore")
 

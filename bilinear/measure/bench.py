@@ -1,4 +1,4 @@
-"""Bench: plans on the GPU here beside the library: checked and timed in one run, interleaved, row by row as they are found."""
+"""Bench: plans and the library timed side by side on the current GPU. Each plan is checked in the same run; rows appear as found."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from bilinear.runtime.matmul import matmul
 from bilinear.writing import write_file
 
 SAVE_EVERY = 5.0
-"""Seconds after which what was found is saved: a run can be cut."""
+"""Results are saved after this many seconds, because a run can be cut short."""
 ERROR_SIZE = 2048
 ERROR_WAYS = ("winograd", "msmes")
 MOST_ERROR_LEVELS = 3
@@ -47,10 +47,9 @@ MOST_ERROR_LEVELS = 3
 
 @dataclass(frozen=True)
 class Effort:
-    """How long is measured: rounds at most and at least, milliseconds of all rounds of a problem, seconds of the run (None: no limit).
+    """The effort of a run: most and fewest rounds, milliseconds for all rounds of a problem, seconds of the run (None: no limit).
 
-    `watch` is how many seconds an answer of the driver on clock and power counts; `launches` asks for the time of every launch;
-    `settle_ms` is what `interleaved` says.
+    `watch`: seconds for which a clock and power reading is reused. `launches`: time every launch. `settle_ms`: see `interleaved`.
     """
 
     rounds: int = 7
@@ -63,26 +62,26 @@ class Effort:
 
 
 GRID = Effort(25, 7, 700.0, watch=15.0, launches=False, settle_ms=0.0)
-"""Of the 200 shapes: in a few minutes all of them, each often enough for an interval."""
+"""For the grid of 200 shapes: a few minutes in total, with enough rounds of each for an interval."""
 
 
 def effort(is_grid: bool, rounds: int | None = None, seconds: float | None = None) -> Effort:
-    """The effort of the grid or of plans, with so many rounds at most and seconds where they are said."""
+    """The effort for the grid or for plans; `rounds` (at most) and `seconds` override the defaults."""
     found = replace(GRID if is_grid else Effort(), seconds=seconds)
     return found if rounds is None else replace(found, rounds=rounds, least_rounds=min(rounds, found.least_rounds))
 
 
 def require_gpu() -> None:
-    """Refuse (E680) where there is nothing to measure."""
+    """Refuse (E680) to run without a GPU."""
     reason = why_no_gpu()
     if reason is not None:
         raise fail("E680", f"no GPU can be timed here: {reason}", "run `bilinear doctor`")
 
 
 def described(tasks: Sequence[Task], progress: Progress = no_progress) -> Device:
-    """The description of the GPU here, measured now where none is known; a plain call of `matmul` would not see that one (E687).
+    """The description of the current GPU, measured now if none is known; E687 if a plain `matmul` call would not use it.
 
-    With BILINEAR_USE_LIBRARY every plan would be the library's multiply under another name (E687).
+    With BILINEAR_USE_LIBRARY every plan would just be the library's multiply (E687).
     """
     if uses_library():
         raise fail("E687", "BILINEAR_USE_LIBRARY makes everything the library's multiply: there is nothing to compare", "unset it")
@@ -94,7 +93,7 @@ def described(tasks: Sequence[Task], progress: Progress = no_progress) -> Device
 
 
 def measure(tasks: Sequence[Task], device: Device, effort: Effort, progress: Progress = no_progress) -> Iterator[Measurement | LeftOut]:
-    """The rows of all tasks as they are found, and what could not be measured; `progress` is called with (what, done, of)."""
+    """The rows of all tasks as they are found, and what could not be measured; calls `progress` with (what, done, of)."""
     began, watch = perf_counter(), Watch(effort.watch)
     for number, task in enumerate(tasks):
         progress(str(task), number, len(tasks))
@@ -105,7 +104,7 @@ def measure(tasks: Sequence[Task], device: Device, effort: Effort, progress: Pro
             yield from _Bench(task, device, effort, watch).rows()
         except BilinearError as error:
             yield LeftOut(str(task), error.diagnostics[0].message)
-        except Exception as error:  # CuPy's and the driver's are of many kinds, and the other problems are worth keeping
+        except Exception as error:  # CuPy and the driver raise many kinds, and the other problems are still worth measuring
             yield LeftOut(str(task), f"{type(error).__name__}: {error}")
     progress("done", len(tasks), len(tasks))
 
@@ -117,10 +116,10 @@ def collect(
     file: Path | None = None,
     tell: Callable[[Measurement | LeftOut], None] = lambda one: None,
 ) -> Benchmark:
-    """All that is found, as a benchmark of this machine; `tell` is called with each.
+    """Collect all findings into a benchmark of this machine; calls `tell` with each.
 
-    It is written to the file every few seconds and at the end, also where the run is broken off; where there is no file yet, at the
-    beginning too, so that a wrong place is told at once. What an earlier run wrote stays until something is found.
+    It is written to the file every few seconds and at the end, even if the run is broken off. If there is no file yet it is also written at
+    the start, so that a wrong place is reported at once. An earlier result stays until something new is found.
     """
     words = tuple(PurePath(word).name if word.startswith("/") else word for word in command)
     result = Benchmark(name, machine(), words)
@@ -144,13 +143,13 @@ def collect(
 
 
 def save(result: Benchmark, file: Path | None) -> None:
-    """Write the results file, where there is to be one (E612)."""
+    """Write the results file, if one is wanted (E612)."""
     if file is not None:
         write_file(file, result.json())
 
 
 def with_errors(result: Benchmark, device: Device, progress: Progress = no_progress) -> Benchmark:
-    """The same with errors by level, for the element types that were measured; what fails is left out."""
+    """The benchmark with errors by level for the element types measured; errors that cannot be measured are left out."""
     try:
         return replace(result, errors=tuple(errors_by_level(dict.fromkeys(row.dtype for row in result.rows), device, progress)))
     except Exception as error:  # as in `measure`
@@ -218,9 +217,9 @@ class _Bench:
                 yield _row(task, case, plan, times, what, trusts[what], loads[what], launches[what])
 
     def times(self, libraries: Mapping[str, Call], runs: Mapping[Any, Call]) -> _Times:
-        """All calls, interleaved."""
+        """Times of all calls, interleaved."""
         calls: dict[Any, Call] = {**libraries, **runs}
-        once = {what: milliseconds(call) for what, call in calls.items()}  # all have run before, to be checked
+        once = {what: milliseconds(call) for what, call in calls.items()}  # every call has run once already, in its check
         rounds = max(self.effort.least_rounds, min(self.effort.rounds, int(self.effort.problem_ms / sum(once.values()))))
         on_device = queued(calls, rounds, IN_A_ROW) if max(once.values()) < QUEUED_MS else {}
         if on_device and min(median(on_device[name]) for name in libraries) < SHORT_MS:
@@ -228,7 +227,7 @@ class _Bench:
         return _Times(tuple(libraries), "event", interleaved(calls, rounds, 0, once, self.effort.settle_ms), on_device)
 
     def launches(self, plan: Plan, a: Any, b: Any, c: Any) -> tuple[LaunchTime, ...]:
-        """The launches of a plan, where they are asked for; without them where memory ends, for the times are known already."""
+        """The launches of a plan, if requested; empty if memory runs out, because the times are already known."""
         with suppress(MemoryError):
             return launch_times(plan, a, b, c) if self.effort.launches else ()
         return ()
@@ -236,7 +235,7 @@ class _Bench:
 
 @dataclass(frozen=True)
 class _Times:
-    """How was timed, the milliseconds of every call by rounds, and those on the device (empty where calls are long)."""
+    """The kind of timing, the milliseconds of every call by round, and those on the device (empty for long calls)."""
 
     libraries: tuple[str, ...]
     timing: str
@@ -249,7 +248,7 @@ class _Times:
         return min(self.libraries, key=lambda name: median(self.of[name]))
 
     def device_ratio(self, what: Any) -> float | None:
-        """The ratio to the library that is fastest on the device."""
+        """The ratio to the library call that is fastest on the device."""
         if not self.on_device:
             return None
         return min(median(self.on_device[name]) for name in self.libraries) / median(self.on_device[what])
@@ -287,7 +286,7 @@ def _row(
 
 
 def _what(case: Case, plan: Plan) -> tuple[Any, ...]:
-    """What runs: equal for cases that come to the same."""
+    """What runs: equal for cases that run the same thing."""
     return plan.chosen.levels, plan.chosen.inputs, plan.chosen.tile, plan.chosen.rest, case.by_auto
 
 

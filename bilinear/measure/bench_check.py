@@ -1,4 +1,4 @@
-"""Checks of what is timed, on the device that times it: exact on integers, restored, and within the error bound."""
+"""Checks of the timed plans on the device that times them: exact on integers, restored inputs, and within the error bound."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from bilinear.runtime.decide import placement_for
 from bilinear.runtime.recipe import chosen_recipe
 
 LARGEST = 2
-"""Of the integers: sums of random ones stay below 2^24, also those that four levels of Winograd's scheme form at 32768."""
+"""The largest integer: sums of random ones stay below 2^24, even those that four levels of Winograd's scheme form at 32768."""
 BAND = 2048
-"""Rows that are compared at once, so that little memory is needed beside A, B, C and a workspace."""
+"""Rows compared at once, so that little memory is needed beside A, B, C and a workspace."""
 SAMPLE = 64
-"""Rows of C whose error is measured against float64, or that tell whether a library multiplies."""
+"""Rows of C whose error is measured against float64, or that decide whether a library multiplies correctly."""
 
 
 def check(call: Call, a: Any, b: Any, c: Any, inputs: str, bound: float, is_integral: bool) -> Trust:
-    """Run c = a @ b twice, on integers and on normal data, each time into NaN; leaves normal data in `a` and `b`.
+    """Run c = a @ b on integers and then on normal data, each time into NaN; leaves normal data in `a` and `b`.
 
     The error is that of a sample of rows against a multiply in float64, in units of max|A| * max|B|.
     """
@@ -47,7 +47,7 @@ def check(call: Call, a: Any, b: Any, c: Any, inputs: str, bound: float, is_inte
 
 
 def trust_of(call: Call, plan: Plan, a: Any, b: Any, c: Any) -> Trust:
-    """The checks of a plan, by the bound of its error on these operands."""
+    """The checks of a plan, with its error bound for these operands."""
     recipe = chosen_recipe(plan)
     is_integral = recipe is None or all(integer_range(own.schedule) is not None for own in placement_for(recipe, a, b, c).chain)
     bound = bound_of(plan, plan.problem.k, plan.problem.dtype)
@@ -55,7 +55,7 @@ def trust_of(call: Call, plan: Plan, a: Any, b: Any, c: Any) -> Trust:
 
 
 def wrong_libraries(calls: Mapping[str, Call], a: Any, b: Any, c: Any) -> dict[str, str]:
-    """Those that fail, or do not multiply integers exactly, by a sample of rows, and why; leaves integers in `a` and `b`."""
+    """Library calls that fail or are not exact on integers, judged by a sample of rows, with reasons; leaves integers in `a` and `b`."""
     import cupy
 
     fill_integers(a, b, cupy.random.default_rng(7))
@@ -75,20 +75,20 @@ def wrong_libraries(calls: Mapping[str, Call], a: Any, b: Any, c: Any) -> dict[s
 
 
 def fill_integers(a: Any, b: Any, generator: Any) -> list[Any]:
-    """Random integers into both, and the integers themselves, in an eighth or a quarter of the memory."""
+    """Fill both with random integers; returns the integers themselves, stored in an eighth or a quarter of the memory."""
     kept = [generator.integers(-LARGEST, LARGEST + 1, x.shape, dtype="int8") for x in (a, b)]
     a[...], b[...] = kept
     return kept
 
 
 def fill_normal(a: Any, b: Any, generator: Any) -> None:
-    """Normal data into both."""
+    """Fill both with normal data."""
     for x in (a, b):
         x[...] = generator.standard_normal(x.shape, dtype=x.dtype)
 
 
 def bands(rows: int) -> Iterator[slice]:
-    """The rows of a matrix, a few thousand at a time."""
+    """The rows of a matrix in bands of a few thousand."""
     return (slice(start, start + BAND) for start in range(0, rows, BAND))
 
 

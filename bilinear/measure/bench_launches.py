@@ -1,4 +1,4 @@
-"""Where the time of a placement goes: every launch between two events, in the order in which they run."""
+"""The time of a placement by launch: every launch is timed between two events, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPEATS = 3
 
 
 def launch_times(plan: Plan, a: Any, b: Any, c: Any) -> tuple[LaunchTime, ...]:
-    """Medians of a few runs after one that is not counted; nothing for the library, whose launches are its own."""
+    """Medians of a few runs after a warm-up; empty for the library, whose launches are its own."""
     recipe = chosen_recipe(plan)
     if recipe is None:
         return ()
@@ -47,7 +47,7 @@ def _told(placement: Placement, part: Strip | Stage, ms: float, itemsize: int) -
 
 
 def _sums(stage: LinearStage) -> str:
-    """`A 4 to 3, B 4 to 3`: of each space that is read the blocks, and how many are written."""
+    """`A 4 to 3, B 4 to 3`: for each space the number of blocks read and of blocks written."""
     found: dict[str, list[int]] = {}
     for one in stage.maps:
         sources, targets = found.setdefault(one.sources[0].space, [0, 0])

@@ -1,4 +1,4 @@
-"""The library multiplies that a plan is measured beside: the fastest of them is the baseline."""
+"""The library multiplies that plans are compared with; the fastest of them is the baseline."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ NOT_TRANSPOSED = 0
 
 
 def library_calls(a: Any, b: Any, c: Any) -> dict[str, Call]:
-    """c = a @ b by every library that is installed: CuPy, cuBLAS without CuPy's detour, PyTorch, and cublasLt by way of PyTorch.
+    """c = a @ b by every installed library: CuPy, cuBLAS called directly, PyTorch, and cublasLt through PyTorch.
 
-    One that fails does so when called. CuPy's own call computes FP64 in a mode that can be slower than `cublasDgemm`, so both are asked.
-    CuPy has no bindings of cublasLt; PyTorch takes cuBLAS where cublasLt refuses a problem.
+    A library that fails does so when called. CuPy computes FP64 in a mode that can be slower than `cublasDgemm`, so both are included. CuPy
+    has no bindings of cublasLt; PyTorch falls back to cuBLAS if cublasLt refuses a problem.
     """
     import cupy
 
@@ -25,7 +25,7 @@ def library_calls(a: Any, b: Any, c: Any) -> dict[str, Call]:
             calls[name] = make(a, b, c)
         except ImportError:
             continue
-        except Exception as error:  # of many kinds; the call tells it, so that a weaker baseline is never silent
+        except Exception as error:  # of many kinds; the call raises it, so that a missing baseline is reported
             calls[name] = partial(_fail, error)
     return calls
 
@@ -35,7 +35,7 @@ def _fail(error: Exception) -> None:
 
 
 def _cublas(a: Any, b: Any, c: Any) -> Call:
-    """cublasDgemm or cublasSgemm of contiguous rows: of the transposed matrices, whose columns they are."""
+    """cublasDgemm or cublasSgemm for row-major arrays, called on the transposed, column-major matrices."""
     import cupy
     import numpy as np
     from cupy_backends.cuda.libs import cublas
@@ -45,7 +45,7 @@ def _cublas(a: Any, b: Any, c: Any) -> Call:
     factors = np.array([1, 0], a.dtype)
     one, zero = (factors[i:].ctypes.data for i in range(2))
 
-    def call(_: Any = factors) -> None:  # which keeps them
+    def call(_: Any = factors) -> None:  # keeps them alive
         left, right = (b.data.ptr, n), (a.data.ptr, k)
         multiply(handle, NOT_TRANSPOSED, NOT_TRANSPOSED, n, m, k, one, *left, *right, zero, c.data.ptr, n)
 
@@ -53,7 +53,7 @@ def _cublas(a: Any, b: Any, c: Any) -> Call:
 
 
 def _torch(a: Any, b: Any, c: Any) -> Call:
-    """`torch.mm` without TF32. All libraries are on the default stream, so that CuPy's events see what PyTorch launches."""
+    """`torch.mm` without TF32. All libraries use the default stream, so that CuPy's events cover PyTorch's launches."""
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -62,7 +62,7 @@ def _torch(a: Any, b: Any, c: Any) -> Call:
 
 
 def _cublaslt(a: Any, b: Any, c: Any) -> Call:
-    """`torch.mm` where PyTorch prefers cublasLt; the process gets its own preference back."""
+    """`torch.mm` with cublasLt preferred; the process's own preference is restored afterwards."""
     import torch
 
     multiply, prefer = _torch(a, b, c), torch.backends.cuda.preferred_blas_library

@@ -1,4 +1,4 @@
-"""The machine that a benchmark runs on: its versions, and its clock and power while something runs."""
+"""The machine of a benchmark: its versions, and its clock and power while something runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE = 10.0
 
 
 def commit() -> str:
-    """The commit of the checkout that this is, marked where the tree has changes; BENCHMARK_COMMIT says it where only a copy runs."""
+    """The commit of this checkout, marked if the tree has changes; BENCHMARK_COMMIT gives it if only a copy runs."""
     if "BENCHMARK_COMMIT" in os.environ:
         return os.environ["BENCHMARK_COMMIT"]
     root = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ def commit() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Versions, and the GPU's name, versions, clock and limits where there is one."""
+    """Versions, and the GPU's name, versions, clock and limits if there is one."""
     import numpy
 
     facts: dict[str, Any] = {"python": platform.python_version(), "numpy": numpy.__version__}
@@ -58,7 +58,7 @@ def machine() -> dict[str, Any]:
 
 
 def gpu_state(names: tuple[str, ...] = LOAD) -> dict[str, str]:
-    """Clock of the multiprocessors, power and temperature, or what else is asked, as the driver tells them; empty where it does not."""
+    """The clock of the multiprocessors, power and temperature (or `names`) as the driver reports them; empty if it does not."""
     try:
         done = subprocess.run(_query(names), capture_output=True, text=True, check=False, timeout=PATIENCE)
     except (OSError, subprocess.SubprocessError):
@@ -67,7 +67,7 @@ def gpu_state(names: tuple[str, ...] = LOAD) -> dict[str, str]:
 
 
 def load_during(call: Call) -> Load:
-    """What the driver says while a call is made again and again."""
+    """The driver's readings while a call is repeated."""
     import cupy
 
     try:
@@ -87,7 +87,7 @@ def load_during(call: Call) -> Load:
 
 
 class Watch:
-    """Asks for the load during a call, but no more often than every so many seconds; in between the last answer counts."""
+    """Reads the load during a call, but at most once every few seconds; in between it returns the last reading."""
 
     def __init__(self, every: float) -> None:
         self._every, self._at, self._last = every, float("-inf"), Load()
@@ -104,7 +104,7 @@ def _query(names: tuple[str, ...]) -> list[str]:
 
 
 def _which() -> list[str]:
-    """The current device by its place on the bus: the numbers of the tool are not those of CUDA."""
+    """The current device by its PCI bus address, because the tool numbers devices differently from CUDA."""
     with suppress(Exception):
         import cupy
 
@@ -118,7 +118,7 @@ def _fields(names: tuple[str, ...], line: str) -> dict[str, str]:
 
 
 def _number(text: str) -> float | None:
-    """`1980 MHz` as a number; None where the tool has none."""
+    """`1980 MHz` as a number; None if the tool reports none."""
     with suppress(ValueError, IndexError):
         return float(text.split(maxsplit=1)[0])
     return None

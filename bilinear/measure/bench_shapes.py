@@ -1,4 +1,4 @@
-"""Which shapes are measured: sizes and files of them as they are written, and the grid of 200."""
+"""The shapes to measure: sizes and files of sizes, and the grid of 200 shapes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from bilinear.source import Source, Span
 
 LARGEST_SIDE = 20_000
 MOST_FLOPS = 9e12
-"""Of a multiply of the grid: 0.2 s at 50 TFLOP/s, so that a run takes minutes."""
+"""The most operations of a shape in the grid: 0.2 s at 50 TFLOP/s, so that a run takes minutes."""
 FAMILIES = (13, 27, 13, 27, 13, 27, 20, 20, 20, 20)
-"""How many shapes of the grid are powers of two (cubes, others), primes, odd, tall (m, k), wide (k, m)."""
+"""The number of shapes in the grid: powers of two (cubes, others), primes, odd, tall (m, k), wide (k, m)."""
 FRESH = 20
-"""Where the points of the other grid begin, in thousands."""
+"""Where the points of the second grid begin, in thousands."""
 ROOT = 1.2207440846057596
-"""The real root of x^4 = x + 1. Multiples of its powers below 1 fill the cube evenly: M. Roberts, The unreasonable effectiveness of
-quasirandom sequences (2018)."""
+"""The real root of x^4 = x + 1. Multiples of its powers, modulo 1, fill the cube evenly.
+
+M. Roberts, The unreasonable effectiveness of quasirandom sequences (2018).
+"""
 WORD = re.compile(r"\S+")
 SIZES = re.compile(r"([1-9][0-9]{0,9})(?:[x,]([1-9][0-9]{0,9})[x,]([1-9][0-9]{0,9}))?")
 DTYPES = tuple(ELEMENTS)
 
 
 def read_sizes(text: str) -> tuple[Shape, ...]:
-    """Sizes between commas or spaces, each N or MxKxN (E681)."""
+    """Sizes separated by commas or spaces, each N or MxKxN (E681)."""
     found = tuple(_shape(word) for word in re.split(r"[,\s]+", text.strip()) if word)
     if not found:
         raise _no_shape(text)
@@ -38,7 +40,7 @@ def read_sizes(text: str) -> tuple[Shape, ...]:
 
 
 def read_shapes_file(path: Path) -> tuple[Shape, ...]:
-    """The shapes of a file, N or MxKxN or M,K,N a line; what follows a # is a comment (E681, with its place)."""
+    """The shapes of a file, N or MxKxN or M,K,N a line, with comments after # (E681, with its place)."""
     try:
         source = Source(str(path), read_input(path).decode())
     except (OSError, UnicodeDecodeError) as error:
@@ -67,10 +69,12 @@ def _no_shape(word: str, span: Span | None = None) -> BilinearError:
 
 
 def grid(fresh: bool = False) -> tuple[tuple[Shape, str], ...]:
-    """200 shapes from 1 to 20000 a side, each with an element type, always the same: powers of two, primes, odd, tall, wide, 40 of each.
+    """200 shapes with sides from 1 to 20000 and their element types, always the same.
 
-    Those of the `fresh` grid are others, but for 13 cubes. A third of the first three families are cubes. Tall are m x k by k x n
-    with a large m or a large k beside two small sides, wide have one small side. What takes too long is passed over.
+    Powers of two, primes, odd, tall, wide, 40 of each.
+
+    The `fresh` grid has other shapes except for 13 cubes. A third of the first three families are cubes. Tall is m x k by k x n with a
+    large m or a large k and two small sides; wide has one small side. Shapes that take too long are skipped.
     """
     primes, begin = _primes(LARGEST_SIDE), FRESH if fresh else 0
     families: list[Iterator[Shape]] = []
@@ -84,7 +88,7 @@ def grid(fresh: bool = False) -> tuple[tuple[Shape, str], ...]:
 
 
 def _new(family: Iterator[Shape], known: set[Shape]) -> Iterator[Shape]:
-    """The shapes that were not there before."""
+    """The shapes that did not occur before."""
     for shape in family:
         if shape not in known:
             known.add(shape)
@@ -92,7 +96,7 @@ def _new(family: Iterator[Shape], known: set[Shape]) -> Iterator[Shape]:
 
 
 def _spread(start: int, *sides: Callable[[float], int]) -> Iterator[Shape]:
-    """Shapes whose sides are made of points that fill the cube evenly; cubes where there is one kind of side."""
+    """Shapes whose sides come from points that fill the cube evenly; cubes if there is one kind of side."""
     for i in count(1 + 1000 * start):
         m, k, n = (side(0.5 + i / ROOT ** (axis + 1) - int(0.5 + i / ROOT ** (axis + 1))) for axis, side in enumerate(_three(sides)))
         shape = (m, k, n) if len(sides) > 1 else (m, m, m)
@@ -105,7 +109,7 @@ def _three(sides: tuple[Callable[[float], int], ...]) -> tuple[Callable[[float],
 
 
 def _side(u: float) -> int:
-    """1 to the largest side, more of the large ones: evenly by the square of the logarithm."""
+    """A side from 1 to the largest, large ones more often: uniform in the square of the logarithm."""
     return round(exp(sqrt(u) * log(LARGEST_SIDE)))
 
 

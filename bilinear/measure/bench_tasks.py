@@ -1,4 +1,4 @@
-"""Bench: which plans are asked of which problems, and their kernels, built ahead."""
+"""Bench tasks: which plans to measure on which problems, and their kernels, built in advance."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ WORTH_A_POOL = 4
 
 @dataclass(frozen=True)
 class Case:
-    """What is asked of a problem: the planner's plan within limits, pinned levels, or a plain call of `matmul`.
+    """What to measure on a problem: the planner's choice within limits, pinned levels, or a plain `matmul` call.
 
-    `asked` is the word for it: `plan`, `auto`, or what names the levels. `budget` is the workspace allowed, in elements by those of C
-    (None: what the device has).
+    `asked` names it: `plan`, `auto`, or the levels. `budget` limits the workspace in units of C's size (None: the device's memory).
     """
 
     inputs: str = "preserve"
@@ -46,18 +45,18 @@ class Case:
 
     @property
     def by_auto(self) -> bool:
-        """Whether nothing is said but the arrays."""
+        """True if only the arrays are given."""
         return self.asked == "auto"
 
 
 PLANNED = (Case(), Case("restore", 0.0), Case("preserve", 0.0))
-"""The columns of the README's table: memory unlimited; nothing allocated, inputs restored; nothing allocated, inputs untouched."""
+"""The columns of the README's table: unlimited memory; in place, inputs restored; in place, inputs untouched."""
 AUTO = Case(asked="auto")
 
 
 @dataclass(frozen=True)
 class Task:
-    """One problem and what is asked of it."""
+    """One problem and the cases to measure on it."""
 
     shape: Shape
     dtype: str
@@ -68,7 +67,7 @@ class Task:
 
 
 def tasks_for(sizes: str, file: Path | None, is_grid: bool, dtypes: Sequence[str], algorithms: Sequence[str]) -> tuple[Task, ...]:
-    """What is measured: of the grid, a file or sizes; `algorithms` are what `asked_cases` reads (E681, E682)."""
+    """The tasks for the grid, a file or sizes; `algorithms` is read by `asked_cases` (E681, E682)."""
     cases = tuple(case for word in algorithms for case in asked_cases(word))
     if is_grid:
         return tuple(Task(shape, dtype, cases) for shape, dtype in grid() if dtype in dtypes)
@@ -77,14 +76,14 @@ def tasks_for(sizes: str, file: Path | None, is_grid: bool, dtypes: Sequence[str
 
 
 def asked_cases(word: str) -> tuple[Case, ...]:
-    """`plan` is the planner's under three limits, `auto` a plain call, anything else pinned levels."""
+    """`plan` is the planner's choice under three limits, `auto` a plain call, anything else pinned levels."""
     return PLANNED if word == "plan" else (AUTO,) if word == "auto" else (pinned(word),)
 
 
 def pinned(word: str) -> Case:
     """`msmes:2`, or mixed levels `winograd_depth_first+winograd`, the outermost first, as a case (E682).
 
-    The inputs are what the algorithms are made for; those that leave them undefined cannot be run again and again.
+    The inputs are those that the algorithms are made for. Plans that leave inputs undefined are refused, because they cannot be repeated.
     """
     names, _, levels = word.partition(":")
     if levels and not (levels.isdecimal() and 0 < int(levels) < 10):
@@ -97,7 +96,7 @@ def pinned(word: str) -> Case:
 
 
 def choose(task: Task, case: Case, device: Device) -> Plan:
-    """The plan of a case; raises `BilinearError` (E543, E408) where there is none. A plain call runs what is kept for the GPU here, too."""
+    """The plan of a case; raises `BilinearError` (E543, E408) if there is none. A plain call also uses kept plans of the current GPU."""
     m, k, n = task.shape
     budget = None if case.budget is None else int(case.budget * m * n * ELEMENTS[task.dtype].bytes)
     known = None if case.by_auto else device
@@ -105,7 +104,7 @@ def choose(task: Task, case: Case, device: Device) -> Plan:
 
 
 def bound_of(plan: Plan | None, inner: int, dtype: str) -> float:
-    """The bound that always holds of what is chosen, which a plan knows only where it was asked for."""
+    """The proved error bound of the chosen candidate; a plan contains it only if it was requested."""
     if plan is None or plan.is_library:
         return classical_bound(inner, ELEMENTS[dtype].unit_roundoff) * ELEMENTS[dtype].unit_roundoff
     chosen = plan.chosen
@@ -115,30 +114,30 @@ def bound_of(plan: Plan | None, inner: int, dtype: str) -> float:
 
 
 Built = tuple[tuple[str, ...], str, str, str]
-"""Levels, the promise of the inputs, the element type and the tile, of which kernels are built."""
+"""The key of built kernels: levels, promise of the inputs, element type and tile."""
 
 
 def build_ahead(tasks: Sequence[Task], device: Device, progress: Progress = no_progress) -> None:
-    """Fill the cache of kernels, a process a core, so that the GPU does not wait for proofs and for the compiler."""
+    """Fill the cache of kernels with one process a core, so that the GPU does not wait for proofs and compilation."""
     needed = set()
     for task in tasks:
         for case in task.cases:
-            with suppress(BilinearError):  # what cannot run is told when it is to be measured
+            with suppress(BilinearError):  # failures are reported when the case is measured
                 needed |= kernels_of(choose(task, case, device).chosen, task.dtype)
     with builder(progress) as build:
         build(needed)
 
 
 def kernels_of(chosen: Candidate, dtype: str) -> set[Built]:
-    """What a candidate needs built: nothing for the library's multiply."""
+    """The kernels that a candidate needs; none for the library's multiply."""
     return {(part.levels, part.inputs, dtype, part.tile) for part in chosen.parts if part.levels}
 
 
 @contextmanager
 def builder(progress: Progress = no_progress) -> Iterator[Callable[[set[Built]], None]]:
-    """What fills the cache of kernels, in processes that are started when there is enough to build, and end with the context.
+    """A function that fills the cache of kernels, using processes that start when there is enough to build and end with the context.
 
-    They leave Ctrl-C to this one, which then waits for what was handed out: two kernels a core at most.
+    The processes ignore Ctrl-C; this process handles it, and then waits for the work already handed out, at most two kernels a core.
     """
     from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
     from multiprocessing import get_context
@@ -161,7 +160,7 @@ def builder(progress: Progress = no_progress) -> Iterator[Callable[[set[Built]],
             try:
                 for done, _ in enumerate(pools[0].map(one, slow_first)):
                     progress("building kernels", done, len(needed))
-            except BrokenExecutor:  # a process was killed, perhaps for want of memory; what is missing is built where it is to run
+            except BrokenExecutor:  # a process was killed, perhaps for lack of memory; missing kernels are built when they run
                 log.warning("a process that built kernels has died: %d kernels may be built one by one", len(needed))
                 pools.clear()
 

@@ -24,20 +24,19 @@ from bilinear.runtime.matmul import matmul
 Device = Literal["cpu", "gpu"]
 
 BYTES_AN_ELEMENT = 16
-"""What is held of every element of A, B and C at once, at least: as a 64-bit integer, and as float32 before and after."""
+"""The minimum memory for every element of A, B and C: a 64-bit integer, and float32 before and after."""
 LARGEST, ALPHA, BETA = 4, 2, 3
-"""Of the integer-valued run: the largest element, and the factors."""
+"""The largest element and the factors of the run on integers."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One multiply, checked: exact on integer-valued input, and its error on normal input beside the allowance.
+    """One checked multiply: exactness on integer input, and the error on normal input with its allowance.
 
-    `exact` says whether the integers came out bit for bit; None where floating point is not exact even for these (fractions such as 1/3,
-    roots, too many bits): there `integers_within` says whether they came out within what is allowed. `error` and its
-    `allowance`, the bound that always holds, are max|C - A*B| in units of max|A| * max|B|; `drift` and its `drift_allowance` are
-    max|A' - A| / max|A| over both operands after a call that restores them; `workspace_bytes` is what the call allocates beyond A, B and
-    C; times are single calls in seconds.
+    `exact`: the integers came out bit for bit; None if floating point cannot be exact even for them (fractions such as 1/3, roots, too many
+    bits). Then `integers_within` says whether they came out within the allowance. `error` and its `allowance`, the proved bound, are max|C
+    - A*B| in units of max|A| * max|B|. `drift` and its `drift_allowance` are max|A' - A| / max|A| over both operands after a call that
+    restores them. `workspace_bytes` is what the call allocates beyond A, B and C; times are single calls in seconds.
     """
 
     device: Device
@@ -58,7 +57,7 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Exact on integers where that can be, operands restored, and the error and the drift within what is allowed."""
+        """True if integers are exact where possible, operands are restored, and error and drift are within their allowances."""
         keeps = self.inputs == "consume" or self.drift <= self.drift_allowance
         return self.exact is not False and self.integers_within and self.restored and keeps and self.error <= self.allowance
 
@@ -78,9 +77,9 @@ def check(
 ) -> Check:
     """Multiply m x k by k x n twice: integers in -4..4 with alpha = 2 and beta = 3, and normal data.
 
-    The integers must come out bit for bit where everything that the schedule forms of them is exact in the element type, else within the
-    bound that always holds. The reference is NumPy's classical multiply: exact for the integers, in float64 for float32 data, and for
-    float64 data on operands split into halves of their bits, whose products are nearly exact.
+    The integers must come out bit for bit if every intermediate value is exact in the element type, else within the proved bound. The
+    reference is NumPy's classical multiply: exact for the integers; in float64 for float32 data; and for float64 data on operands split
+    into halves of their bits, whose products are nearly exact.
     """
     require_memory(shape)
     m, k, n = shape
@@ -115,7 +114,7 @@ def check(
 
 
 def require_memory(shape: tuple[int, int, int]) -> None:
-    """Refuse a check whose matrices, as integers and as numbers, have no room in this machine (E508), before any is made."""
+    """Refuse a check whose matrices, as integers and as numbers, do not fit into this machine's memory (E508)."""
     m, k, n = shape
     needed = BYTES_AN_ELEMENT * (m * k + k * n + m * n)
     if needed > _memory():
@@ -125,7 +124,7 @@ def require_memory(shape: tuple[int, int, int]) -> None:
 
 @cache
 def _memory() -> int:
-    """Bytes of memory of this machine; where it does not say, what none has."""
+    """The memory of this machine in bytes; a value that no machine has if it is unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -135,9 +134,9 @@ def _memory() -> int:
 def _integers(
     prepared: Prepared, whole: list[Any], computed: list[Any], inputs: str, drift_allowance: float
 ) -> tuple[bool | None, bool, bool]:
-    """Whether C is exact (None where it need not be), whether A and B are as they were, and whether C is within what is allowed.
+    """Whether C is exact (None if it need not be), whether A and B are unchanged, and whether C is within the allowance.
 
-    `whole` are A, B and C as integers, `computed` what the multiply left of them.
+    `whole` holds A, B and C as integers, `computed` their values after the multiply.
     """
     dtype, k = computed[2].dtype, whole[0].shape[1]
     wanted = ALPHA * _exact(whole[0], whole[1]) + BETA * whole[2]
@@ -152,7 +151,7 @@ def _integers(
 
 
 def _is_exact(schedule: Schedule, dtype: Any, k: int) -> bool:
-    """Whether everything that the schedule forms of the integers is exact in a floating-point type."""
+    """True if every value that the schedule forms from the integers is exact in a floating-point type."""
     found = integer_range(schedule)
     if found is None:
         return False
@@ -161,7 +160,7 @@ def _is_exact(schedule: Schedule, dtype: Any, k: int) -> bool:
 
 
 def _distance(computed: Any, wanted: Any) -> float:
-    """The largest difference, in double precision; infinite where something is not finite."""
+    """The largest difference, in double precision; infinite if a value is not finite."""
     worst = float(abs(computed.astype(np.float64) - wanted).max()) if wanted.size else 0.0
     return worst if worst < inf else inf
 
@@ -194,7 +193,7 @@ def _wait(device: Device) -> None:
 
 
 def _exact(a: Any, b: Any) -> Any:
-    """The integer product, exactly: the sums stay far below 2**53, so float64 holds every one of them."""
+    """The exact integer product: the sums stay far below 2**53, so float64 holds them all."""
     return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Tune: measure what the description of a device needs, in about a minute."""
+"""Describe a device: measure the rates that the planner needs, in about a minute."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from bilinear.runtime.matmul import matmul
 
 SIZES = (256, 512, 1024, 2048, 3072, 4096, 8192, 16384)
 LEAST_PRODUCT = 1024
-"""Below this size the product kernel does not fill a device, and its rate is not asked for."""
+"""Below this size the product kernel does not fill a device, so its rate is not measured."""
 DEPTHS = (512, 4096)
 STREAMED = (Way(("msmes",), "restore"), *(Way(("winograd",) * levels) for levels in (1, 2, 3)))
 ADDING = Way(("msmes", "msmes"), "restore")
-"""What tells how fast products are added to blocks."""
+"""The way whose stages show how fast products are added to blocks."""
 STREAMED_SIZE = 8192
 COPIED = 2**30
 SHARE_OF_MEMORY = 0.5
 UNKNOWN = 1.0
 FREE = 1e12
-"""GB/s of the epilogue while one block a product is part of what a tile costs at its start."""
+"""GB/s of the epilogue while each product writes one block: that write is part of a tile's start-up cost."""
 PLAIN = ProductWork(1, 0, 1)
 """The plain multiply: one product of A and B themselves."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the driver says of a device."""
+    """What the driver reports about a device."""
 
     name: str
     processors: int
@@ -50,13 +50,13 @@ class Facts:
 
 
 class Bench(Protocol):
-    """Where times come from, all in seconds of the device."""
+    """A source of times, all in seconds on the device."""
 
     def facts(self) -> Facts:
-        """What the driver says."""
+        """What the driver reports."""
 
     def product(self, extents: Extents, dtype: str, tile: str = USUAL) -> float:
-        """The plain product kernel, in a tile, on a multiply of these extents."""
+        """The plain product kernel in a tile, on a multiply of these extents."""
 
     def library(self, extents: Extents, dtype: str) -> float:
         """The library's own multiply."""
@@ -65,10 +65,10 @@ class Bench(Protocol):
         """Each stage of a schedule for square matrices, with products in a tile."""
 
     def copy(self, count: int) -> float:
-        """A copy of so many bytes."""
+        """A copy of `count` bytes."""
 
     def call(self) -> float:
-        """A whole call of `bilinear.matmul` on matrices so small that nothing else counts."""
+        """A whole call of `bilinear.matmul` on matrices so small that only overhead counts."""
 
 
 def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device:
@@ -91,7 +91,7 @@ def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device
 
 
 def _start_of(dtype: str) -> ElementRates:
-    """The tiles, and rates that are yet to be measured."""
+    """The tiles, with rates still to be measured."""
     tiles = tuple(
         TileRates(name, tile.m, tile.n, tile.blocks, 0.0, 0.5, ((1.0, 1.0),), 1.0, 1 / tile.blocks) for name, tile in TILES[dtype].items()
     )
@@ -102,9 +102,9 @@ def _start_of(dtype: str) -> ElementRates:
 
 
 def _tile_rates(bench: Bench, device: Device, dtype: str) -> tuple[TileRates, ...]:
-    """What a tile costs at its start, and how fast a lone one and a full device are: from results of one tile a place, shallow and deep.
+    """Start-up cost of a tile, and its speed alone and on a full device, from results with one tile a place, shallow and deep.
 
-    Of the epilogue of a full multiprocessor one block's is taken to be exposed.
+    On a full multiprocessor, one block's epilogue is assumed to be exposed.
     """
     measured = []
     for own in device.rates(dtype).tiles:
@@ -120,13 +120,13 @@ def _tile_rates(bench: Bench, device: Device, dtype: str) -> tuple[TileRates, ..
 
 
 def _one_wave(own: TileRates, tiles: int, depth: int) -> Extents:
-    """A multiply whose result is so many tiles, as square as they can stand, so that operands are read from the cache."""
+    """A multiply whose result has this many tiles, as square as possible, so that operands are read from the cache."""
     down = max(d for d in range(1, isqrt(tiles) + 1) if tiles % d == 0)
     return down * own.rows, depth, tiles // down * own.columns
 
 
 def _rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
-    """The rates of one element type: first what the tiles cost, then how long large multiplies take beside that."""
+    """The rates of one element type: first the costs of the tiles, then the remaining time of large multiplies."""
     rates = replace(device.rates(dtype), tiles=_tile_rates(bench, device, dtype))
     device = device.with_rates(dtype, rates)
     sizes = [n for n in SIZES if 3 * n * n * ELEMENTS[dtype].bytes < SHARE_OF_MEMORY * device.memory]
@@ -147,7 +147,7 @@ def _rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
 
 
 def _memory_rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
-    """What the stages of a few schedules say of linear kernels and of the epilogue, with and without aligned blocks."""
+    """The rates of linear kernels and of the epilogue, with and without aligned blocks, from the stages of a few schedules."""
     rates = device.rates(dtype)
     found: dict[float, list[float]] = {}
     for way in STREAMED:
@@ -177,10 +177,10 @@ def _shares(bench: Bench, device: Device, dtype: str, way: Way, size: int) -> li
 
 
 def _epilogue(bench: Bench, device: Device, dtype: str, aligned_rate: float | None = None) -> float:
-    """GB/s at which blocks that products go to are read and written: the median over stages that visibly take longer than arithmetic.
+    """GB/s at which target blocks of products are read and written: the median over stages clearly slower than their arithmetic.
 
-    In the large tile, for which nothing is hidden. One block a product, aligned, is part of what a tile costs at its start. With the rate
-    of aligned blocks, that of others is found.
+    Measured in the large tile, where nothing is hidden. One aligned block a product is part of a tile's start-up cost. The rate of
+    unaligned blocks is derived from that of aligned ones.
     """
     schedule, profile = lowered(ADDING)
     aligned = aligned_rate is None
@@ -200,7 +200,7 @@ def _epilogue(bench: Bench, device: Device, dtype: str, aligned_rate: float | No
 
 
 def _product_rate(device: Device, dtype: str, n: int, seconds: float) -> float:
-    """TFLOP/s of a full device that make the model's time of a product the measured one."""
+    """TFLOP/s of a full device for which the model predicts the measured time of a product."""
     unit = product_seconds(PLAIN, (n, n, n), dtype, replace(device, bandwidth=1e12, launch=0.0), n)  # at UNKNOWN TFLOP/s
     return UNKNOWN * unit / (seconds - device.launch * 1e-6)
 
@@ -219,12 +219,12 @@ def _gpu_bench() -> Bench:
 
 
 class GpuBench:
-    """Times of the current GPU, by events; each the median of a few runs after one that is not counted."""
+    """Times on the current GPU by events; each is the median of a few runs after a warm-up."""
 
     repeats = 5
 
     def facts(self) -> Facts:
-        """What the driver says."""
+        """What the driver reports."""
         import cupy
 
         p = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)

@@ -1,4 +1,4 @@
-"""Search: ways and tiles for problems, timed on the GPU here in the order in which the model trusts them, the fastest checked."""
+"""Time plans: ways and tiles for problems, timed on the current GPU in the order of their predicted times; the fastest is checked."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ from bilinear.runtime.environment import uses_library
 from bilinear.runtime.matmul import matmul
 
 NEAR = 1.35
-"""What is predicted to take so many times as long as the best of model and library is not timed."""
+"""A candidate predicted to take this many times as long as the best of model and library is not timed."""
 MOST, AT_ONCE = 48, 8
-"""Contenders of a problem that are timed, and of those so many beside each other; the time is looked at in between."""
+"""The most contenders timed for a problem, and how many are timed side by side; the deadline is checked in between."""
 FINALISTS = 4
 FEW, ROUNDS = 3, 9
 """Rounds for all contenders, and for the fastest of them."""
 LEAST_GAIN = 0.02
-"""The library's multiply runs unless a plan was faster by this part."""
+"""The library's multiply is kept unless a plan is faster by this fraction."""
 SETTLE_MS = 20.0
 WRONG = "E685"
-"""What ends a search: a plan that multiplies wrongly is to be told, whatever else is to be found."""
+"""This error ends the search: a plan that multiplies wrongly must be reported."""
 log = logging.getLogger("bilinear")
 LIBRARY_ITSELF = Candidate((), "preserve", LIBRARY, None, 0)
-"""The library's multiply, before it is timed."""
+"""The library's multiply before it is timed."""
 
 
 class Stand(Protocol):
     """Where one problem is timed."""
 
     def build(self, candidates: Sequence[Candidate]) -> None:
-        """Have the kernels of some candidates ready."""
+        """Build the kernels of some candidates."""
 
     def times(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
-        """Milliseconds of each, interleaved; infinite where memory ends, and for what is refused."""
+        """Milliseconds of each candidate, interleaved; infinite if memory runs out or the candidate is refused."""
 
     def bound(self, candidate: Candidate) -> float:
-        """The error bound of a candidate that multiplied rightly here.
+        """The error bound of a candidate, after checking that it multiplies correctly here.
 
-        Raises `BilinearError` (E685) for one that did not, and `MemoryError` where there is none for a check.
+        Raises `BilinearError` (E685) if it does not, and `MemoryError` if there is no memory for the check.
         """
 
 
@@ -68,9 +68,9 @@ def search(
     seconds: float,
     progress: Progress = no_progress,
 ) -> Iterator[Plan | LeftOut]:
-    """The fastest plan for each of some shapes and element types, or why there is none; a problem takes its share of the time that is left.
+    """The fastest plan for each shape and element type, or why there is none; each problem gets its share of the remaining time.
 
-    Every candidate's `ms` is measured. Raises `BilinearError` (E685) for a plan that multiplies wrongly, or fails while it runs.
+    Every candidate's `ms` is measured. Raises `BilinearError` (E685) for a plan that multiplies wrongly or fails while running.
     """
     ends = perf_counter() + seconds
     with builder() as build:
@@ -90,7 +90,7 @@ def search(
                 yield LeftOut(told, error.diagnostics[0].message)
             except StageError as error:
                 raise fail(WRONG, f"{told}: a plan failed while it ran: {error}") from error
-            except Exception as error:  # CuPy's and the driver's are of many kinds, and the other problems are worth searching
+            except Exception as error:  # CuPy and the driver raise many kinds, and the other problems are still worth searching
                 _require_device(told, error)
                 log.debug("%s is left out", told, exc_info=True)
                 yield LeftOut(told, f"{type(error).__name__}: {error}")
@@ -98,13 +98,13 @@ def search(
 
 
 def _fastest_here(stand_of: Callable[[], GpuStand], device: Device, seconds: float) -> Plan:
-    """The fastest plan on a stand that ends with it: the next one's operands may need the memory."""
+    """The fastest plan on a stand, which is released afterwards: the next one's operands may need its memory."""
     stand = stand_of()
     return fastest(stand.problem, device, stand, perf_counter() + seconds)
 
 
 def _require_device(told: str, error: Exception) -> None:
-    """Raise E685 where nothing runs on the GPU any more: a kernel failed there, which is noticed where the GPU is waited for next."""
+    """Raise E685 if the GPU no longer runs anything: a kernel failed there, which shows at the next synchronization."""
     import cupy
 
     try:
@@ -114,7 +114,7 @@ def _require_device(told: str, error: Exception) -> None:
 
 
 def require_use(dtypes: Sequence[str]) -> None:
-    """Refuse (E687) where what is found would not be run."""
+    """Refuse (E687) to search if the result would not be used."""
     if "float32" in dtypes and asks_for_tf32():
         raise fail("E687", "CUPY_TF32 makes the library's multiply of float32 another one, of 10 bits", "unset it, or search for float64")
     if uses_library():
@@ -124,7 +124,7 @@ def require_use(dtypes: Sequence[str]) -> None:
 
 
 def fastest(problem: Problem, device: Device, stand: Stand, ends: float) -> Plan:
-    """The fastest way to run a problem, of those that are timed until then; the library's multiply is always timed."""
+    """The fastest way to run a problem among those timed before the deadline; the library's multiply is always timed."""
     found, libraries = contenders(problem, device), [replace(LIBRARY_ITSELF, strategy=name) for name in LIBRARIES]
     library, *timed = _timed(libraries, stand.times(libraries, FEW))
     limit = NEAR * min(*map(_ms, (library, *timed, *found[:1])))
@@ -157,7 +157,7 @@ def _ms(candidate: Candidate) -> float:
 
 
 class GpuStand:
-    """Operands on the GPU here, random normal data in them, and calls of `matmul` on them as a user makes them."""
+    """Operands on the current GPU with random normal data, and `matmul` calls on them as a user makes them."""
 
     def __init__(
         self, shape: Shape, dtype: str, inputs: str, budget: int | None, device: Device, build: Callable[[set[Built]], None]
@@ -175,11 +175,11 @@ class GpuStand:
         self._is_short = milliseconds(library) < QUEUED_MS and median(queued({"library": library}, FEW, IN_A_ROW)["library"]) < SHORT_MS
 
     def build(self, candidates: Sequence[Candidate]) -> None:
-        """In processes, where there are enough of them."""
+        """Build in several processes if there are enough kernels."""
         self._build(set().union(*(kernels_of(candidate, self.problem.dtype) for candidate in candidates)))
 
     def times(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
-        """Medians over shuffled rounds, each call in a loop, behind some of its own; of short calls what they take on the device."""
+        """Medians over shuffled rounds; each call runs in a loop after warm-ups, and short calls are timed on the device."""
         able: dict[int, Callable[[], Any]] = {}
         for number, candidate in enumerate(candidates):
             call = self._call(self._choice(candidate))
@@ -188,7 +188,7 @@ class GpuStand:
             except MemoryError as error:
                 log.info("%s finds no memory: %s", candidate.name, error)
                 continue
-            except BilinearError as error:  # a kernel that cannot be built, say: the others are worth timing
+            except BilinearError as error:  # for example a kernel that cannot be built; the others are worth timing
                 log.warning("%s cannot run, and is not weighed: %s", candidate.name, error)
                 continue
             able[number] = call
@@ -200,7 +200,7 @@ class GpuStand:
         plan, found = self._choice(candidate), None
         with suppress(MemoryError):
             found = trust_of(self._call(plan), plan, *self._operands)
-        if found is None:  # in the midst of it, with integers in the operands; what it held is free now
+        if found is None:  # the check broke off with integers in the operands; its memory is free now
             self._fill()
             raise MemoryError(f"there is none to check {candidate.name}")
         if not found.holds:
@@ -209,7 +209,7 @@ class GpuStand:
         return found.bound
 
     def _fill(self) -> None:
-        """Random normal data in A and B."""
+        """Fill A and B with random normal data."""
         import cupy
 
         fill_normal(*self._operands[:2], cupy.random.default_rng(8))

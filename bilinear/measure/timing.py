@@ -1,4 +1,4 @@
-"""Times of calls on a GPU that can be compared: interleaved in shuffled rounds, with or without the host's share."""
+"""Comparable times of calls on a GPU: interleaved in shuffled rounds, with or without host time."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ Call = Callable[[], object]
 Key = TypeVar("Key")
 
 SHORT_MS = 0.05
-"""Calls that the library does in less are timed on the device alone."""
+"""If the library takes less, calls are timed on the device only."""
 QUEUED_MS = 1.0
-"""Calls that the library does in less are timed on the device, too."""
+"""If the library takes less, calls are also timed on the device."""
 IN_A_ROW = 20
 """Calls that are queued on the device."""
 LEAST_MS, MOST_IN_A_ROW = 2.0, 100
 AHEAD_MS = 20.0
-"""Calls that take less are timed behind one of their kind."""
+"""Shorter calls are timed after an untimed call of the same kind."""
 LONG_MS = 500.0
-"""Calls that take longer settle by themselves."""
+"""Longer calls settle by themselves."""
 MOST_SETTLING = 2000
 FIRST_HOLD, LONGEST_HOLD = 1.0, 64.0
 """Milliseconds for which the device is held while calls are queued."""
 CYCLES_PER_MS = 2_500_000
-"""Of a clock that no device exceeds, so that it is held for at least as long as it is told."""
+"""Of a clock faster than any device's, so the device is held for at least the requested time."""
 HOLD = """extern "C" __global__ void hold(long long cycles) { for (long long start = clock64(); clock64() - start < cycles; ); }"""
 
 
 def milliseconds(call: Call, in_a_row: int = 1, ahead: int = 0) -> float:
-    """Between two events around so many calls in a row, on the current CuPy stream, which is idle before: the time of one of them.
+    """The time of one of `in_a_row` calls between two events on the current CuPy stream, which is idle before.
 
-    So many more come first, are not waited for, and are not timed.
+    `ahead` calls come first, without waiting, and are not timed.
     """
     import cupy
 
@@ -53,7 +53,7 @@ def milliseconds(call: Call, in_a_row: int = 1, ahead: int = 0) -> float:
 
 
 def each_milliseconds(steps: Sequence[Call]) -> list[float]:
-    """Of steps that run one after the other, between two events each."""
+    """Times of steps that run one after the other, each between two events."""
     import cupy
 
     events = [cupy.cuda.Event() for _ in range(len(steps) + 1)]
@@ -68,17 +68,16 @@ def each_milliseconds(steps: Sequence[Call]) -> list[float]:
 def interleaved(
     calls: Mapping[Key, Call], repeats: int, warmups: int = 1, once: Mapping[Key, float] | None = None, settle_ms: float = 0.0
 ) -> dict[Key, list[float]]:
-    """Milliseconds of each call on the current CuPy stream, in rounds, each in an order of its own.
+    """Milliseconds of each call on the current CuPy stream, in rounds, each in its own order.
 
-    A call that draws much power leaves the next one a lower clock, for as long as some calls take: in a fixed order who comes after whom
-    decides a tenth of the time. What takes less than `LEAST_MS` is called as often in a row as makes up for it, and the time of one is
-    told: a loop hides what a call takes on the host, as in use. What takes less than `AHEAD_MS` begins behind one call of its kind that is
-    not timed, as in a loop, too: else the host, which is cold after other calls, would count for a tenth of a millisecond. `once` is about
-    how long each takes, where that is known.
+    A call that draws much power lowers the clock for the next few calls; in a fixed order, the predecessor would change times by a tenth. A
+    call shorter than `LEAST_MS` is repeated in a row to make up for it, and the time of one is returned: the loop hides host time, as in
+    normal use. A call shorter than `AHEAD_MS` starts behind an untimed one of its kind, for the same reason: otherwise the host, cold after
+    other calls, would add up to a tenth of a millisecond. `once` gives the approximate duration of each, if known.
 
-    Where power limits the clock, a tenth still depends on what ran in the tens of milliseconds before. With `settle_ms` so much of the
-    same call comes first, and so much is timed, whole calls each (`MOST_SETTLING` at most); what takes longer than `LONG_MS` is timed as it
-    comes.
+    Where power limits the clock, a tenth still depends on the preceding tens of milliseconds. With `settle_ms`, the same call first runs
+    for that long and is then timed for that long, in whole calls (`MOST_SETTLING` at most). A call longer than `LONG_MS` is timed without
+    this.
     """
     for call in calls.values():
         for _ in range(warmups):
@@ -95,15 +94,15 @@ def interleaved(
 
 
 def _count(ms: float, each: float, most: int) -> int:
-    """How many calls make up for so long."""
+    """How many calls fill this time."""
     return max(1, min(most, ceil(ms / max(each, 1e-3))))
 
 
 def queued(calls: Mapping[Key, Call], repeats: int, in_a_row: int) -> dict[Key, list[float]]:
-    """Milliseconds on the device of one of so many calls in a row, in shuffled rounds: host time plays no part.
+    """Milliseconds on the device for one of `in_a_row` calls, in shuffled rounds, without host time.
 
-    The calls are queued behind a kernel that holds the device until all are there. Those that wait for the device themselves cannot be
-    queued, and their time is the host's, too.
+    The calls are queued behind a kernel that holds the device until all are there. Calls that wait for the device themselves cannot be
+    queued; their time includes the host's.
     """
     holds = dict.fromkeys(calls, FIRST_HOLD)
     times: dict[Key, list[float]] = {name: [] for name in calls}
@@ -115,7 +114,7 @@ def queued(calls: Mapping[Key, Call], repeats: int, in_a_row: int) -> dict[Key, 
 
 
 def _orders(names: Iterable[Key], repeats: int) -> Iterator[list[Key]]:
-    """The names in an order of its own for every round, the same ones in every run."""
+    """The names in a new order for every round; the orders are the same in every run."""
     order, shuffled = list(names), random.Random(1)
     for _ in range(repeats):
         shuffled.shuffle(order)
@@ -123,7 +122,7 @@ def _orders(names: Iterable[Key], repeats: int) -> Iterator[list[Key]]:
 
 
 def _queued(call: Call, in_a_row: int, hold: float) -> tuple[float, float]:
-    """Milliseconds of all calls, and for how long the device had to be held."""
+    """The milliseconds of all calls, and how long the device had to be held."""
     import cupy
     import numpy as np
 
@@ -154,13 +153,13 @@ def median(values: Sequence[float]) -> float:
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:
-    """The interval of a median between two order statistics, whatever the distribution: the narrowest of at least this confidence.
+    """The confidence interval of a median between two order statistics, for any distribution: the narrowest with this confidence.
 
-    It lies k values from each end where 2 * sum of C(n, i) for i < k is at most (1 - confidence) * 2^n; with fewer than six values the
-    whole range, whose confidence is told, is all there is.
+    It lies k values from each end where 2 * sum of C(n, i) for i < k is at most (1 - confidence) * 2^n. With fewer than six values it is
+    the whole range, whose confidence is returned.
     """
     ordered, n = sorted(values), len(values)
-    tail, k = 1, 1  # how many of the 2^n ways to fall on either side leave fewer than k values below the median
+    tail, k = 1, 1  # how many of the 2^n outcomes leave fewer than k values below the median
     while 2 * (tail + comb(n, k)) <= (1 - confidence) * 2**n:
         tail, k = tail + comb(n, k), k + 1
     return Interval(ordered[k - 1], ordered[n - k], max(0.0, 1 - 2 * tail / 2**n))

@@ -1,1 +1,1 @@
-"""Rewrites of schedules: one pass a file, valid in, valid out."""
+"""Rewrites of schedules: one pass a file; a valid schedule in, a valid schedule out."""

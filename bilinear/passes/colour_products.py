@@ -1,6 +1,6 @@
 """Colour products: split product stages so that no two products of a stage add to one block.
 
-Before: a schedule. After: the same products, in stages without contention, in a fixed order; so sums into C have one order and
+Before: a schedule. After: the same products in a fixed order, in stages without contention. So every sum in C is added up in one order, and
 results are reproducible bit for bit.
 """
 
@@ -12,7 +12,7 @@ from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Stage
 
 
 def colours(stage: ProductStage) -> tuple[tuple[Product, ...], ...]:
-    """The products by contention colour: greedy, in the order written, so every run gives the same colours."""
+    """The products grouped by contention colour: greedy in the order written, so every run gives the same colours."""
     groups: list[tuple[list[Product], set[Block]]] = []
     for product in stage.products:
         blocks = {target.block for target in product.targets}

@@ -1,4 +1,4 @@
-"""Drop restoration: the inputs are consumed, so what follows the last product need not run.
+"""Drop restoration: if the inputs may be consumed, the linear stages after the last product need not restore them.
 
 Before: an in-place schedule. After: the same C; A and B are left undefined.
 """

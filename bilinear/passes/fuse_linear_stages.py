@@ -1,7 +1,7 @@
-"""Fuse linear stages: neighbouring linear stages become as few passes over memory as registers allow, each the product of their maps.
+"""Fuse linear stages: compose neighbouring linear stages into as few passes over memory as registers allow.
 
-Before: a schedule. After: the same values in every block that a later stage or the caller reads. Where one pass cannot hold a whole run
-of linear stages, the run is cut where the passes read and write the fewest elements, counted for a square problem.
+Before: a schedule. After: the same values in every block that a later stage or the caller reads. If one pass cannot hold a whole run of
+linear stages, the run is cut so that the passes move the fewest elements, counted for a square problem.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ def fuse_linear_stages(schedule: Schedule, thread: Thread = CUDA_THREAD) -> Sche
 
 
 class _Run:
-    """Neighbouring linear stages of a schedule, from position `begin` to before `end`."""
+    """Neighbouring linear stages of a schedule: positions `begin` to `end`, `end` excluded."""
 
     def __init__(self, schedule: Schedule, begin: int, end: int, thread: Thread) -> None:
         self.schedule, self.begin, self.end, self.thread = schedule, begin, end, thread
         self.shape_of = {space.name: space.shape for space in schedule.spaces}
-        self.elements = {"A": schedule.n, "B": schedule.m, "C": schedule.k}  # of a block, in units that are the same for all shapes
+        self.elements = {"A": schedule.n, "B": schedule.m, "C": schedule.k}  # of a block, in units that hold for all shapes
         self.fused = cache(self._fused)
         self.cheapest = cache(self._cheapest)
 
     def passes(self) -> tuple[LinearStage, ...]:
-        """The passes that move the fewest elements; one that would write nothing is none."""
+        """The passes that move the fewest elements; a pass that writes nothing is dropped."""
         return tuple(stage for stage in self.cheapest(self.begin)[2] if stage.maps)
 
     def _cheapest(self, begin: int) -> tuple[int, int, tuple[LinearStage, ...]]:
-        """What the passes from a position on move, how many they are, and the passes: of the cheapest way to cut there."""
+        """The cheapest way to cut from a position on: elements moved, number of passes, and the passes."""
         if begin == self.end:
             return 0, 0, ()
         best: tuple[int, int, tuple[LinearStage, ...]] | None = None
@@ -62,19 +62,19 @@ class _Run:
             found = (moved + self._moved(stage), count + 1, (stage, *rest))
             if best is None or found[:2] < best[:2]:
                 best = found
-            if end == self.end:  # one pass reads and writes nothing that the passes of a cut would not
+            if end == self.end:  # one pass never moves more than the passes of a cut
                 break
-        assert best is not None  # a stage alone is a pass
+        assert best is not None  # a single stage always is a pass
         return best
 
     def _fused(self, begin: int, end: int) -> LinearStage | None:
-        """The stages as one, or None where that would be too large; a stage alone is as it is."""
+        """The stages as one; None if that would be too large. A single stage is returned unchanged."""
         last = self.schedule.stages[end - 1]
         assert isinstance(last, LinearStage)
         if end == begin + 1:
             return last
         before = self.fused(begin, end - 1)
-        if before is None or _kept(before) & _read([last]) or (_kept(before) and _kept(last)):  # no form says what is kept
+        if before is None or _kept(before) & _read([last]) or (_kept(before) and _kept(last)):  # no form says that an old value is kept
             return None
         return self._composed(before, last, _read(self.schedule.stages[end:]))
 
@@ -84,7 +84,7 @@ class _Run:
             for block_map in stage.maps:
                 groups.setdefault(self.shape_of[block_map.targets[0].space], [[], []])[order].append(block_map)
         written = {shape: {t for m in before for t in m.targets} for shape, (before, _) in groups.items()}
-        for shape, (_, after) in groups.items():  # a form over blocks of another size, which the first stage changes, has to wait
+        for shape, (_, after) in groups.items():  # a form over blocks of another size that the first stage changes has to wait
             if {block for m in after for block in m.sources} & {t for other in written if other != shape for t in written[other]}:
                 return None
         maps: list[BlockMap] = []
@@ -110,7 +110,7 @@ def _fits(part: BlockMap, thread: Thread) -> bool:
 
 
 def _kept(stage: LinearStage) -> set[Block]:
-    """The blocks of C that maps add to."""
+    """The blocks of C whose old values the maps keep."""
     return {target for m in stage.maps for target, factor in zip(m.targets, m.kept, strict=True) if factor}
 
 

@@ -1,8 +1,8 @@
-"""Imply scaling: a schedule that scales for itself as one whose products are scaled by alpha without saying so.
+"""Imply scaling: turn a schedule that scales for itself into one whose products are implicitly scaled by alpha.
 
-Before: a schedule that computes C = A*B, C = alpha*A*B or C = alpha*A*B + beta*C. After: the same steps in the form that is lowered: alpha
-left out, temporaries as spaces of one block, one for each size of what they hold in turn. Where C's old value is in the result, every
-write of C keeps what was there. `why_not_implied` says which schedules have no such form.
+Before: a schedule that computes C = A*B, C = alpha*A*B or C = alpha*A*B + beta*C. After: the same steps in the form that can be lowered:
+alpha is left out, and a temporary becomes one space of one block for each block size that it holds. If the result contains C's old value,
+every write of C keeps it. `why_not_implied` says why a schedule has no such form.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _UnfitError(Exception):
 
 
 def imply_scaling(schedule: AnySchedule) -> Schedule:
-    """The schedule with implied scaling; one that has it already is returned as it is. Raises `ValueError` with what is in the way."""
+    """The schedule with implied scaling; one that has it already is returned unchanged. Raises `ValueError` with the obstacle."""
     if isinstance(schedule, Schedule):
         return schedule
     try:
@@ -44,7 +44,7 @@ def imply_scaling(schedule: AnySchedule) -> Schedule:
 
 
 def why_not_implied(schedule: AnySchedule) -> str:
-    """Why a schedule cannot be lowered, empty where it can."""
+    """Why a schedule cannot be lowered; empty if it can."""
     try:
         imply_scaling(schedule)
     except ValueError as why:
@@ -54,7 +54,7 @@ def why_not_implied(schedule: AnySchedule) -> str:
 
 @dataclass
 class _Writer:
-    """One schedule on its way; `holds` says the size of what every block of a temporary holds by now."""
+    """Rewrites one schedule; `holds` gives the current block size of every block of a temporary."""
 
     schedule: ScaledSchedule
     shapes: dict[Block, str] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class _Writer:
         return LinearStage(tuple(self.renamed(piece, shape) for piece, shape in maps), stage.restores)
 
     def block_map(self, piece: BlockMap) -> tuple[BlockMap, str]:
-        """The map without what is implied, and the size of its blocks."""
+        """The map with alpha left out, and the shape of its blocks."""
         shapes = {self.shape(block) for block in piece.sources} or {self.shapes.get(piece.targets[0], "C")}
         fixed = {self.shapes[t] for t in piece.targets if not self.is_temporary(t)}
         if len(shapes | fixed) != 1:
@@ -100,11 +100,11 @@ class _Writer:
         return others
 
     def kept(self, block: Block) -> Coefficient:
-        """What a write has to keep of a block beside what its form says: C where it is added to, beta times by its first write."""
+        """The factor of a block's old value beside its form: 1 (beta in the first write) where C is added to, else 0."""
         return 0 if block.space != "C" or not self.adds else 1 if block in self.begun else BETA
 
     def renamed(self, piece: BlockMap, shape: str) -> BlockMap:
-        """On typed spaces, without sources that nothing reads."""
+        """The map on typed spaces, without sources that no form reads."""
         used = sorted({i for row in piece.map.outputs for i, _ in row})
         place = {index: i for i, index in enumerate(used)}
         rows = tuple(tuple((place[i], c) for i, c in row) for row in piece.map.outputs)
@@ -148,7 +148,7 @@ class _Writer:
         return block.row < 0
 
     def typed(self, block: Block, shape: str) -> Block:
-        """Where a block stands; a temporary is one space for each size that it takes on."""
+        """The block in its typed space; a temporary has one space for each size that it takes."""
         if not self.is_temporary(block):
             return block
         name = f"{block.space}_{shape}"
@@ -161,7 +161,7 @@ def _scales(value: Coefficient) -> bool:
 
 
 def _without(value: Coefficient, alpha: Coefficient) -> Coefficient:
-    """A product's coefficient without the alpha that is implied."""
+    """A product's coefficient without the implied alpha."""
     rest = value if alpha == 1 else value * generator("alpha", -1)
     if _scales(rest):
         raise _UnfitError(f"a product is scaled by {value}")

@@ -1,8 +1,8 @@
-"""Mark first writes: the first write of each block of C keeps beta times what was there, every later one keeps it once.
+"""Mark first writes: the first write of each block of C keeps beta times its old value; later writes keep it unscaled.
 
-Before: a schedule without contention inside a stage, whose writes of C keep what was there. After: the same, and every block of C has
-beta in exactly one write, be it a product or a map. Writes of workspaces, and schedules that overwrite C or scale for themselves, are left
-as they are: who makes them says where they start anew.
+Before: a schedule without contention inside a stage, whose writes of C keep the old value. After: the same, with beta in exactly one write
+of every block of C, by a product or a map. Writes of workspaces, and schedules that overwrite C or scale for themselves, stay unchanged:
+their makers mark the overwriting writes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Nest levels: every product of a schedule run by the next level's schedule, all products of a stage side by side.
+"""Nest levels: run every product of a schedule by the next level's schedule, all products of a stage side by side.
 
-Before: schedules of one level, the outermost first. After: a flat schedule over the finest blocks (levels are Kronecker products). A
-level that writes its operands needs them pairwise disjoint within a product stage of the level above; the verifier decides that, before
-and after. `why_not_nested` says which schedules cannot stand below which.
+Before: schedules of one level, the outermost first. After: a flat schedule over the finest blocks (levels are Kronecker products). If a
+level writes its operands, they must be pairwise disjoint within each product stage of the level above; the verifier checks that before and
+after. `why_not_nested` says which schedules cannot stand below which.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, Pr
 
 
 def nest_levels(schedules: Sequence[Schedule]) -> Schedule:
-    """The schedules of one or more levels as one, flat."""
+    """One or more schedules as one flat schedule."""
     flat = schedules[0]
     for level, schedule in enumerate(schedules[1:], 2):
         flat = _nest(flat, _renamed(schedule, level), level)
@@ -25,7 +25,7 @@ def nest_levels(schedules: Sequence[Schedule]) -> Schedule:
 
 
 def why_not_nested(outer: Schedule, inner: Schedule) -> str:
-    """Why products of `outer` cannot run by `inner`, empty where they can."""
+    """Why products of `outer` cannot run by `inner`; empty if they can."""
     products = [p for stage in outer.stages if isinstance(stage, ProductStage) for p in stage.products]
     if inner.writes_operands and not (outer.writes_operands or outer.runs_in_place):
         return f"{inner.name} writes its operands, and {outer.name} multiplies blocks of A and B that are not to be written"
@@ -39,7 +39,7 @@ def why_not_nested(outer: Schedule, inner: Schedule) -> str:
 
 
 def _writes_c_in_steps(schedule: Schedule) -> bool:
-    """Whether products go into C itself, or sums into one of its blocks more than once."""
+    """True if products go directly into C, or some block of C is written more than once."""
     products = [p for s in schedule.stages if isinstance(s, ProductStage) for p in s.products]
     sums = [t for s in schedule.stages if isinstance(s, LinearStage) for m in s.maps for t in m.targets if t.space == "C"]
     return any(t.block.space == "C" for p in products for t in p.targets) or len(set(sums)) < len(sums)
@@ -99,7 +99,7 @@ def _inside(stage: ProductStage, step: Stage, outer: Schedule, inner: Schedule) 
 
 
 def _mapped(block_map: BlockMap, stage: ProductStage, outer: Schedule, inner: Schedule) -> BlockMap:
-    """A map of the inner schedule for all products of an outer stage."""
+    """A map of the inner schedule, run for all products of an outer stage."""
     if block_map.targets[0].space != "C" or inner.overwrites:
         return beside(relabel(block_map, _placing(product, i, inner)) for i, product in enumerate(stage.products))
     return _added_up(beside(_landing(block_map, product, i, inner) for i, product in enumerate(stage.products)), outer)
@@ -110,7 +110,7 @@ def _placing(product: Product, index: int, inner: Schedule) -> Callable[[Block],
 
 
 def _place(block: Block, product: Product, index: int, inner: Schedule) -> Block:
-    """Where a block of the inner schedule lies when it runs the index-th product of a stage."""
+    """The place of a block of the inner schedule when it runs the index-th product of a stage."""
     if block.space == "A":
         return _within(product.left, block.row, block.column, inner.m, inner.k)
     if block.space == "B":
@@ -122,7 +122,7 @@ def _place(block: Block, product: Product, index: int, inner: Schedule) -> Block
 
 
 def _landing(block_map: BlockMap, product: Product, index: int, inner: Schedule) -> BlockMap:
-    """A map into the inner C, as a map into every block that the outer product goes to, times its coefficient."""
+    """A map into the inner C as a map into every block that the outer product is added to, times its coefficient."""
     sources = tuple(_place(block, product, index, inner) for block in block_map.sources)
     landed = [(t, b, o) for t in product.targets for b, o in zip(block_map.targets, block_map.map.outputs, strict=True)]
     targets = tuple(_within(t.block, b.row, b.column, inner.m, inner.n) for t, b, _ in landed)
@@ -131,7 +131,7 @@ def _landing(block_map: BlockMap, product: Product, index: int, inner: Schedule)
 
 
 def _added_up(block_map: BlockMap, outer: Schedule) -> BlockMap:
-    """Forms with one target as one form. Maps keep nothing but what C held before: anything else that is kept is a term, too."""
+    """Sum the forms that share a target. Maps keep only C's old values; every other kept value becomes a term."""
     terms: dict[Block, list[tuple[int, Coefficient]]] = {}
     factors: dict[Block, Coefficient] = {}
     for target, output, factor in zip(block_map.targets, block_map.map.outputs, block_map.kept, strict=True):
@@ -158,7 +158,7 @@ def _scaled(output: Form, factor: Coefficient) -> Form:
 
 
 def _multiplied(product: Product, index: int, small: Product, inner: Schedule) -> Product:
-    """An inner product in its place: what goes into the inner C goes to every outer target."""
+    """An inner product in place: a contribution to the inner C goes to every outer target."""
     targets: list[Target] = []
     for own in small.targets:
         if own.block.space != "C":

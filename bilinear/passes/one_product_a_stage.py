@@ -1,4 +1,4 @@
-"""One product a stage: products that would share a stage run one after the other, and so can share the memory of the level below.
+"""One product a stage: products of a stage run one after the other, so they can share the memory of the level below.
 
 Before: a schedule. After: the same products in the order written, each in a stage of its own.
 """

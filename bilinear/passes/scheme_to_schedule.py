@@ -1,6 +1,7 @@
-"""Scheme to schedule: the plain three phases, expansion, products and recomposition, with workspace.
+"""Scheme to schedule: expansion, products and recomposition, with workspace.
 
-Before: a scheme. After: a schedule of one level that never writes A and B; a factor that is a single block is read in place.
+Before: a scheme. After: a schedule of one level that never writes A and B. A factor that is a single block is read directly from its
+operand.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def scheme_to_schedule(scheme: Scheme) -> Schedule:
 
 
 def _factors(linear: LinearMap, operand: Space, name: str) -> tuple[list[tuple[Block, Coefficient]], BlockMap]:
-    """Each factor as (block, coefficient): a block of the operand where the factor is a multiple of one, else a block of workspace."""
+    """Each factor as (block, coefficient): a block of the operand if the factor is a multiple of one, else a block of workspace."""
     factors: list[tuple[Block, Coefficient]] = []
     targets: list[Block] = []
     for row in linear.matrix:

@@ -1,7 +1,7 @@
-"""Borrow: compute C in parts, the temporaries of each in those rows of C (columns, where it lies by columns) that are computed later.
+"""Borrow: compute C in parts. The temporaries of each part lie in the rows of C (columns if C is column-major) that are computed later.
 
-One level of a depth-first schedule needs a quarter of A's part and a quarter of B as temporaries: with the same extents everywhere three
-fifths of C can be computed so, then an eighth, and the rest without temporaries. Nothing is allocated, and A and B are never written.
+One level of a depth-first schedule needs temporaries for a quarter of A's part and a quarter of B. With equal extents it can thus compute
+three fifths of C, then an eighth; the rest runs without temporaries. Nothing is allocated, and A and B are never written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way
 
 STEP = 128
-"""Rows of a finest block come in multiples of the largest tile's."""
+"""The rows of a finest block are a multiple of this, the extent of the largest tile."""
 MOST_PARTS = 3
 
 
@@ -36,7 +36,7 @@ class _Chain:
 
 @dataclass(frozen=True)
 class Borrowing:
-    """The fastest chain for one problem on one device, of ways that are `allowed`; blocks have at least `least` rows and columns."""
+    """The fastest chain for one problem on one device among the `allowed` ways; blocks have at least `least` rows and columns."""
 
     problem: Problem
     device: Device
@@ -44,7 +44,7 @@ class Borrowing:
     allowed: Callable[[Way], bool] = lambda way: True
 
     def best(self) -> Candidate | None:
-        """The chain as a candidate without a workspace, None where no part of C can be lent."""
+        """The chain as a candidate without a workspace; None if no part of C can be lent."""
         found = [chain for chain in self._chains(self._whole, MOST_PARTS) if len(chain.parts) > 1] if self.problem.lends else []
         if not found:
             return None
@@ -53,7 +53,7 @@ class Borrowing:
         return Candidate(first.levels, first.inputs, "borrow", chain.seconds * 1e3, 0, tile=first.tile, rest=tuple(rest))
 
     def _chains(self, extent: int, parts: int) -> list[_Chain]:
-        """The fastest chain of each first way for the last rows, with so many parts at most."""
+        """For each first way, the fastest chain of at most `parts` parts for the last `extent` rows."""
         found = [self._timed(way, extent) for way in self._last]
         for way in self._heads if parts > 1 and found else ():
             own = self._lent(way, extent)
@@ -80,7 +80,7 @@ class Borrowing:
         return self.problem.n if self._by_columns else self.problem.m
 
     def _lent(self, way: Way, extent: int) -> int:
-        """The most of the last `extent` rows that a way can compute while its temporaries fit into the others; 0 where none."""
+        """The most of the last `extent` rows that a way can compute with its temporaries in the others; 0 if none."""
         grid = outline(way).profile
         step = STEP * (grid.n if self._by_columns else grid.m)
         across = self.problem.m if self._by_columns else self.problem.n
@@ -101,7 +101,7 @@ class Borrowing:
 
 
 def _largest(holds: Callable[[int], bool], most: int) -> int:
-    """The largest count up to `most` for which something holds that holds for all smaller ones; 0 where it does for none."""
+    """The largest count up to `most` for which `holds` is true; `holds` must be monotone. 0 if it is never true."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""Kept plans: where what `bilinear tune` found is kept, for each kind of GPU and version of its driver: a description, and timed plans."""
+"""Kept plans: the files that `bilinear tune` writes, a device description and timed plans, for each kind of GPU and driver version."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from bilinear.writing import write_file
 log = logging.getLogger("bilinear")
 ELSEWHERE = "bilinear tune -o FILE, then BILINEAR_DEVICE=FILE"
 HOME = "set XDG_DATA_HOME to a folder that can be written"
-"""What helps where plans cannot be kept."""
+"""The hint for users whose plans cannot be kept."""
 
 
 def kept_at(name: str, driver: int) -> Path | None:
-    """The file for a GPU of this name under this driver; None where there is no home folder."""
+    """The description's file for a GPU of this name under this driver; None if there is no home folder."""
     from platformdirs import user_data_path
 
     try:
@@ -34,7 +34,7 @@ def kept_at(name: str, driver: int) -> Path | None:
 
 
 def keep_description(device: Device, driver: int) -> Path:
-    """Keep a description for GPUs of its name under this driver, and say where. Raises `BilinearError` (E612) where that fails."""
+    """Keep a description for GPUs of its name under this driver, and return its file. Raises `BilinearError` (E612) if that fails."""
     path = kept_at(device.name, driver)
     if path is None:
         raise fail("E612", "there is no home folder to keep a description in", ELSEWHERE)
@@ -57,7 +57,7 @@ def _file_of_plan(p: Problem) -> str | None:
 
 
 def folder_of_plans(name: str, driver: int) -> Path:
-    """The folder for plans of GPUs of this name under this driver, made where it is missing; E612 where nothing can be written there."""
+    """The folder for plans of GPUs of this name under this driver, created if missing; E612 if it cannot be written."""
     described = kept_at(name, driver)
     if described is None:
         raise fail("E612", "there is no home folder to keep plans in", HOME)
@@ -69,7 +69,10 @@ def folder_of_plans(name: str, driver: int) -> Path:
 
 
 def keep_plan(plan: Plan, driver: int) -> Path:
-    """Keep a plan for its problem on GPUs of its name under this driver, and say where. Raises `BilinearError` (E612) where that fails."""
+    """Keep a plan for its problem on GPUs of its name under this driver, and return its file.
+
+    Raises `BilinearError` (E612) if that fails.
+    """
     file = _file_of_plan(plan.problem)
     if file is None:
         raise fail("E612", "plans for another layout, accuracy or beta than the usual are not kept", "keep it in a file: save_plan")
@@ -79,7 +82,7 @@ def keep_plan(plan: Plan, driver: int) -> Path:
 
 
 def kept_plan(problem: Problem, name: str, driver: int) -> Plan | None:
-    """The plan that is kept for a problem on such a GPU, or None. One that this version would run otherwise is told, and not used."""
+    """The kept plan for a problem on such a GPU, or None. A plan that this version would run differently is reported and not used."""
     path = kept_plan_at(problem, name, driver)
     if path is None:
         return None
@@ -99,7 +102,7 @@ def _make_folder(folder: Path, hint: str) -> None:
 
 
 def kept_description(name: str, driver: int) -> Device | None:
-    """What is kept for GPUs of this name under this driver; None where nothing is. What cannot be read is told, and not used."""
+    """The kept description for GPUs of this name under this driver, or None. A file that cannot be read is reported and not used."""
     path = kept_at(name, driver)
     if path is None:
         return None

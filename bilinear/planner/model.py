@@ -1,4 +1,4 @@
-"""The performance model: how long a schedule takes on a device, from counts of its stages; docs/planning.md derives it."""
+"""The performance model: how long a schedule takes on a device, from the counts of its stages; docs/planning.md derives it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bilinear.planner.policy import Extents
 
 @dataclass(frozen=True)
 class Part:
-    """Equal maps of a linear stage: `shape` names the operand like whose blocks theirs are; each place reads and writes so many."""
+    """Equal maps of a linear stage; `shape` names the operand whose blocks have the same size, and the counts are blocks per place."""
 
     shape: str
     sources: int
@@ -35,7 +35,7 @@ class LinearWork:
 
 @dataclass(frozen=True)
 class ProductWork:
-    """A product stage: how many products, and how many blocks they read and write beyond their operands."""
+    """A product stage: the number of products, and of the blocks that they read and write beyond their operands."""
 
     products: int
     read: int
@@ -47,7 +47,7 @@ Work = LinearWork | ProductWork
 
 @dataclass(frozen=True)
 class Profile:
-    """What the model needs of a lowered schedule: its grid, its stages as counts, and whether its inputs are scanned first."""
+    """What the model needs of a lowered schedule: its grid, the counts of its stages, and whether its inputs are scanned first."""
 
     m: int
     k: int
@@ -57,19 +57,19 @@ class Profile:
 
     @cached_property
     def counts(self) -> Counter[Work]:
-        """How many stages are the same: a depth-first schedule has hundreds, of few kinds."""
+        """How often each kind of stage occurs: a depth-first schedule has hundreds of stages but few kinds."""
         return Counter(self.works)
 
 
 def profile_of(schedule: Schedule) -> Profile:
-    """The counts of a lowered schedule; one work a stage, in order."""
+    """The counts of a lowered schedule: one work for each stage, in order."""
     shape_of = {space.name: space.shape for space in schedule.spaces}
     works = tuple(_linear(s, shape_of) if isinstance(s, LinearStage) else _products(s) for s in schedule.stages)
     return Profile(schedule.m, schedule.k, schedule.n, works, schedule.writes_operands)
 
 
 def _linear(stage: LinearStage, shape_of: dict[str, str]) -> LinearWork:
-    from bilinear.analysis.block_maps import components  # a plan from the table of outlines counts nothing
+    from bilinear.analysis.block_maps import components  # planning from the table of outlines counts nothing
 
     pieces = [piece for block_map in stage.maps for piece in components(block_map)]
     counts = Counter((shape_of[p.targets[0].space], len(p.sources), len(p.targets)) for p in pieces)
@@ -82,23 +82,23 @@ def _products(stage: ProductStage) -> ProductWork:
 
 
 def predict(profile: Profile, placement: Placement, dtype: str, device: Device) -> float:
-    """Seconds that a placement takes with beta = 0: its strips, its stages, its launches, and the scan of inputs that it writes."""
+    """Seconds for a placement with beta = 0: its strips, its stages, its launches, and the scan of inputs that it writes."""
     return _beside_products(profile, placement, dtype, device) + _in_a_tile(profile, placement, dtype, device)
 
 
 def fastest_tile(profile: Profile, placement: Placement, dtype: str, device: Device) -> tuple[float, str]:
-    """Seconds that a placement takes in the tile that is fastest for it, and that tile: of equally fast ones the first in the table."""
+    """The shortest time for a placement in seconds, and its tile; among equally fast tiles, the first in the table."""
     return min(each_tile(profile, placement, dtype, device), key=lambda found: found[0])
 
 
 def each_tile(profile: Profile, placement: Placement, dtype: str, device: Device) -> Iterator[tuple[float, str]]:
-    """Seconds that a placement takes in each tile, and that tile."""
+    """For each tile, the seconds that a placement takes in it, and the tile's name."""
     beside = _beside_products(profile, placement, dtype, device)
     return ((beside + _in_a_tile(profile, replace(placement, tile=tile), dtype, device), tile) for tile in TILES[dtype])
 
 
 def _beside_products(profile: Profile, placement: Placement, dtype: str, device: Device) -> float:
-    """What a placement takes in any tile."""
+    """The seconds of a placement that do not depend on the tile."""
     seconds = device.call * 1e-6
     if placement.core[0] and profile.scans:
         seconds += device.scan * 1e-6 + (placement.m * placement.k + placement.k * placement.n) * ELEMENTS[dtype].bytes / (
@@ -108,22 +108,22 @@ def _beside_products(profile: Profile, placement: Placement, dtype: str, device:
 
 
 def _in_a_tile(profile: Profile, placement: Placement, dtype: str, device: Device) -> float:
-    """The products of a placement's strips and of its core."""
+    """The seconds of all products of a placement, in its strips and its core."""
     size, aligned = geometric_mean(placement.m, placement.k, placement.n), is_aligned(placement.k, placement.n, dtype)
     strips = sum(strip_seconds(strip, dtype, device, size, aligned, placement.tile) for strip in placement.strips)
     return strips / device.rates(dtype).strip + _stages(ProductWork, profile, placement, dtype, device)
 
 
 def _stages(kind: type[Work], profile: Profile, placement: Placement, dtype: str, device: Device) -> float:
-    """All stages of a kind in the placement's core."""
+    """The seconds of all stages of one kind in the placement's core."""
     works = [work for work in profile.counts if isinstance(work, kind)] if placement.core[0] else []
     return sum(profile.counts[work] * one for work, one in zip(works, stage_seconds(works, placement, dtype, device), strict=True))
 
 
 def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned: bool, tile: str) -> float:
-    """A thin product by peeling, beside a core in a tile.
+    """The seconds of a thin product left over by peeling, given the core's tile.
 
-    The rest of the sum takes its traffic, that of C above all, or its arithmetic; others are as products.
+    A strip over the rest of K takes the time of its traffic, mostly C's, or of its arithmetic; other strips are timed like products.
     """
     m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
     if strip.inner[0]:
@@ -134,10 +134,10 @@ def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned
 
 
 def stage_seconds(works: Iterable[Work], placement: Placement, dtype: str, device: Device) -> tuple[float, ...]:
-    """Seconds of each of some stages of the placement's core, its launch included."""
+    """The seconds of each of these stages of the placement's core, launch included."""
     size = geometric_mean(placement.m, placement.k, placement.n)
     own, blocks = is_aligned(placement.k, placement.n, dtype), is_aligned(*placement.block[1:], dtype)
-    aligned, sums_aligned = own and blocks, blocks and (own or bool(placement.slots))  # few products are of blocks of A or B themselves
+    aligned, sums_aligned = own and blocks, blocks and (own or bool(placement.slots))  # few products read blocks of A or B directly
     results_aligned = is_aligned(placement.n, placement.block[2], dtype)
     return tuple(
         linear_seconds(work, placement.block, dtype, device, aligned)
@@ -148,7 +148,7 @@ def stage_seconds(works: Iterable[Work], placement: Placement, dtype: str, devic
 
 
 def linear_seconds(work: LinearWork, block: Extents, dtype: str, device: Device, aligned: bool = True) -> float:
-    """One pass over memory: every source read once, every target written once, at the share of the bandwidth that so many streams reach."""
+    """One pass over memory: every source read once, every target written once, at the bandwidth that this number of streams reaches."""
     rates = device.rates(dtype)
     bandwidth = device.bandwidth * 1e9 * (1 if aligned else rates.scattered)
     bm, bk, bn = block
@@ -171,7 +171,10 @@ def product_seconds(
     results_aligned: bool = True,
     tile: str = USUAL,
 ) -> float:
-    """Arithmetic in waves of tiles, and after it the traffic of the results; or the traffic of all operands, where that takes longer."""
+    """The seconds of products: arithmetic in waves of tiles, then the traffic of the results.
+
+    Or all operand traffic if that takes longer.
+    """
     rates, itemsize = device.rates(dtype), ELEMENTS[dtype].bytes
     own = rates.tile(tile)
     bm, bk, bn = block
@@ -186,9 +189,9 @@ def product_seconds(
 
 
 def waves(tiles: int, device: Device, own: TileRates) -> float:
-    """Full waves that so many tiles take as long as; in the last one a multiprocessor has fewer blocks, and is faster at each of them.
+    """The number of full waves that take as long as these tiles; in a partial last wave each block runs faster than in a full one.
 
-    Its speed rises with its blocks from that of a lone one until it is the full one.
+    A multiprocessor's speed rises with its number of blocks, from that of a lone block to the full speed.
     """
     full, rest = divmod(tiles, device.processors * own.blocks)
     beside = ceil(rest / device.processors)
@@ -196,7 +199,7 @@ def waves(tiles: int, device: Device, own: TileRates) -> float:
 
 
 def library_seconds(extents: Extents, dtype: str, device: Device) -> float:
-    """The library's own multiply: a measured rate by size, or its traffic where that takes longer."""
+    """The seconds of the library's multiply: from its measured rate by size, or from its traffic if that takes longer."""
     m, k, n = extents
     rates = device.rates(dtype)
     rate = at(rates.library, geometric_mean(m, k, n)) * 1e12 * (1 if is_aligned(k, n, dtype) else rates.library_unaligned)
@@ -205,10 +208,10 @@ def library_seconds(extents: Extents, dtype: str, device: Device) -> float:
 
 
 def geometric_mean(m: int, k: int, n: int) -> float:
-    """The size of a multiply: the side of a cube of as many multiplications."""
+    """The size of a multiply: the side of the cube with the same number of multiplications."""
     return cbrt(m * k * n)
 
 
 def is_aligned(k: int, n: int, dtype: str) -> bool:
-    """Whether rows of k and of n elements are whole numbers of 16 bytes."""
+    """True if rows of k and of n elements are multiples of 16 bytes."""
     return (k * ELEMENTS[dtype].bytes) % 16 == 0 and (n * ELEMENTS[dtype].bytes) % 16 == 0

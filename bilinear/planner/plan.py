@@ -1,4 +1,4 @@
-"""A plan: what may run for a problem, and what does. Frozen, and complete enough to be kept in a file."""
+"""A plan: the candidates for a problem, and the one that runs. Frozen, and complete enough to be kept in a file."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bilinear.planner.problem import Problem
 from bilinear.version import __version__
 
 LIBRARIES = LIBRARY, CUBLAS, CUBLASLT = "library", "cublas", "cublaslt"
-"""What the library's multiply is: on a GPU what rules of the extents choose (`backends/cublas.py`), or one of both by name."""
+"""The names of the library's multiply: `library` picks cuBLAS or cublasLt by the rules in `backends/cublas.py`; the others fix it."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """So many rows of C (columns, where it lies by columns), and what computes them: the fields are those of a candidate."""
+    """A number of rows of C (columns if C is column-major) and what computes them; the other fields are those of a candidate."""
 
     extent: int
     levels: tuple[str, ...]
@@ -27,16 +27,16 @@ class Panel:
 class Candidate:
     """A way to run a problem.
 
-    `levels` names the algorithm of each level, the outermost first (none: the library's multiply), `strategy` says how each runs: `expand`
+    `levels` names the algorithm of each level, the outermost first (none: the library's multiply). `strategy` says how each runs: `expand`
     (all sums, all products, all results), `recurse` (one product at a time, few temporaries) or `inplace` (sums in A and B themselves).
-    With a `rest` it is `borrow` (temporaries in what is computed later). For the library's multiply it is one of `LIBRARIES`.
+    With a `rest` it is `borrow` (temporaries in the part of C that is computed later). For the library's multiply it is one of `LIBRARIES`.
 
-    `ms` is the predicted time, or that of a plan that was timed (None: not worth predicting), `workspace` exact bytes, `error` the bound
-    that always holds of max|C - A*B| / (max|A| max|B|) (None where nobody asked), `why` the reason why it was chosen or lost, `tile` the
-    name of the tile of its products.
+    `ms` is the predicted or, for a timed plan, the measured time (None: not predicted); `workspace` exact bytes; `error` the proved bound
+    of max|C - A*B| / (max|A| max|B|) (None: not requested); `why` the reason why it was chosen or rejected; `tile` the name of its
+    products' tile.
 
-    With a `rest` all that is said of the first rows of C (columns, where it lies by columns), as many as the rest leaves; its parts
-    compute the others, one after the other, and until then what is not computed yet holds the temporaries.
+    With a `rest`, these fields describe the first rows of C (columns if C is column-major). The parts of the rest compute the others, one
+    after the other, and the part of C that is not yet computed holds the temporaries.
     """
 
     levels: tuple[str, ...]
@@ -51,12 +51,12 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """The candidate for readers."""
+        """A readable name of the candidate."""
         return self.strategy if self.is_library else "; ".join(name_of(part.levels) for part in self.parts)
 
     @property
     def parts(self) -> tuple[Candidate | Panel, ...]:
-        """What computes C, one after the other: this, then the parts of the rest."""
+        """What computes C, in order: this candidate, then the parts of its rest."""
         return self, *self.rest
 
     @property
@@ -66,21 +66,21 @@ class Candidate:
 
     @property
     def promise(self) -> str:
-        """What becomes of the inputs, all parts together."""
+        """What happens to the inputs, over all parts."""
         return next((part.inputs for part in self.parts if part.inputs != "preserve"), "preserve")
 
     @property
     def is_library(self) -> bool:
-        """Whether it is the library's multiply."""
+        """True for the library's multiply."""
         return not self.levels
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan, and how it was found: the chosen candidate first, then those that could run by time, then the refused ones.
+    """A plan and how it was found: the chosen candidate, then the others that could run by time, then the refused ones.
 
-    It names what will run completely: the algorithm of every level by name and by the hashes of scheme and schedule, the promise, the
-    version, and the hash of what lowers them.
+    It pins what will run: the algorithm of every level by name and by the hashes of scheme and schedule, the promise, the version, and the
+    hash of the code that lowers them.
     """
 
     problem: Problem
@@ -92,17 +92,17 @@ class Plan:
 
     @property
     def chosen(self) -> Candidate:
-        """What runs."""
+        """The candidate that runs."""
         return self.candidates[0]
 
     @property
     def is_library(self) -> bool:
-        """Whether the library's multiply runs."""
+        """True if the library's multiply runs."""
         return self.chosen.is_library
 
 
 def name_of(levels: tuple[str, ...]) -> str:
-    """Levels for readers."""
+    """A readable name for levels."""
     runs = [(name, len(list(same))) for name, same in groupby(levels)]
     if len(runs) == 1:
         (name, count) = runs[0]
@@ -111,7 +111,7 @@ def name_of(levels: tuple[str, ...]) -> str:
 
 
 def pareto_front(plan: Plan) -> tuple[Candidate, ...]:
-    """Of all candidates with a time, those that nothing beats in both time and workspace, by rising workspace."""
+    """The candidates with a time that no other beats in both time and workspace, by rising workspace."""
     timed = sorted((c for c in plan.candidates if c.ms is not None), key=lambda c: (c.workspace or 0, c.ms))
     front: list[Candidate] = []
     for c in timed:

@@ -1,4 +1,4 @@
-"""Plans in files: pinned by name, hashes and version, so that the same plan runs, or none."""
+"""Plans in files, pinned by name, hashes and version: loading one runs exactly that plan, or fails."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from bilinear.version import __version__
 from bilinear.writing import write_file
 
 MOST_COUNT = 2**80
-"""More than the bytes of any workspace, for the largest extents, too."""
+"""More than the bytes of any workspace, even for the largest extents."""
 FORMAT = "bilinear-plan/6"
 
 
 def plan_json(plan: Plan) -> str:
-    """A plan as JSON text, complete: `plan_from_json` gives an equal one."""
+    """A plan as complete JSON text: `plan_from_json` returns an equal plan."""
     return json.dumps({"format": FORMAT, **asdict(plan)}, indent=1) + "\n"
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
-    """Write a plan to a file; raises `BilinearError` (E612) where that fails."""
+    """Write a plan to a file; raises `BilinearError` (E612) if that fails."""
     write_file(Path(path), plan_json(plan))
 
 
 def load_plan(path: str | Path) -> Plan:
-    """The plan of a file. Raises `BilinearError`: E545 where it is none, E546 where this version would run something else."""
+    """Read a plan from a file. Raises `BilinearError`: E545 if it is not a plan, E546 if this version would run something else."""
     try:
         text = read_bounded(path).decode()
     except OSError as error:
@@ -47,7 +47,7 @@ def load_plan(path: str | Path) -> Plan:
 
 
 def plan_from_json(text: str, document: str) -> Plan:
-    """The plan of a JSON text; errors as in `load_plan`."""
+    """Read a plan from JSON text; raises the errors of `load_plan`."""
     try:
         value = json.loads(text)
         if value.pop("format") != FORMAT:
@@ -73,7 +73,7 @@ def _candidate(value: dict[str, Any]) -> Candidate:
 
 
 def _record(kind: Any, value: dict[str, Any]) -> Any:
-    """A frozen record of exactly the fields that it has."""
+    """A frozen record of this kind; the JSON object must have exactly its fields."""
     missing = {field.name for field in fields(kind)} - set(value)
     if missing:
         raise ValueError(f"{', '.join(sorted(missing))} is missing")
@@ -81,7 +81,7 @@ def _record(kind: Any, value: dict[str, Any]) -> Any:
 
 
 def _check(plan: Plan) -> None:
-    """What running and showing rely on."""
+    """Check the values on which running and printing the plan rely."""
     chosen, p = plan.chosen, plan.problem
     for candidate in plan.candidates:
         _check_fields(candidate, TILES[p.dtype])
@@ -118,7 +118,7 @@ def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
 
 
 def check_same(plan: Plan, document: str) -> None:
-    """Refuse a plan that this version would run otherwise than it was planned (E546)."""
+    """Refuse a plan that this version would run differently (E546)."""
     again = "plan again with this version"
     if plan.version != __version__:
         raise fail("E546", f"{document} was planned by version {plan.version}, this is {__version__}", again)

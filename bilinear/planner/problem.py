@@ -1,4 +1,4 @@
-"""A problem: what a plan is asked for."""
+"""A problem: everything that a plan depends on, apart from the device."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bilinear.ir.placement import INPUTS, MOST_EXTENT
 
 @dataclass(frozen=True)
 class Problem:
-    """What a plan is asked for: C (m x n) = A (m x k) * B (k x n), row-major but for those in `column_major` (sorted names).
+    """The multiply C (m x n) = A (m x k) * B (k x n) to be planned; matrices are row-major unless named in `column_major` (sorted).
 
-    `inputs` is what the caller lets happen to A and B, `workspace` the most bytes (None: what the device has), `accuracy` the most that
-    max|C - A*B| / (max|A| max|B|) may be for any data (None: anything). With `accumulate` the product is added to beta times C. C
-    `has_gaps` where its elements do not lie one behind the other. A problem `lies_evenly` unless there are several of each matrix, or rows
-    of one are apart by other than multiples of 16 bytes. Raises `BilinearError` (E543) for what means nothing.
+    `inputs` says what may happen to A and B. `workspace` is the limit in bytes (None: the device's memory). `accuracy` limits max|C - A*B|
+    / (max|A| max|B|) for any data (None: no limit). With `accumulate` the product is added to beta times C. C `has_gaps` if it is not
+    contiguous. `lies_evenly` is False for stacks of matrices, and if rows are apart by other than multiples of 16 bytes. Raises
+    `BilinearError` (E543) for invalid values.
     """
 
     m: int
@@ -34,7 +34,7 @@ class Problem:
 
     @property
     def lends(self) -> bool:
-        """Whether a part of C that is not computed yet can hold temporaries."""
+        """True if a part of C that is not computed yet can hold temporaries."""
         return not (self.accumulate or self.has_gaps)
 
     def __post_init__(self) -> None:

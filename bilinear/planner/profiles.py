@@ -1,4 +1,4 @@
-"""Profiles: what planning needs of the schedules that it weighs, from a table that is shipped, so that a first plan reads no algorithm."""
+"""Profiles: what planning needs to know of the schedules it weighs, shipped as a table, so that a first plan reads no algorithm."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TABLE = Path(__file__).with_name("profiles.json")
 
 @dataclass(frozen=True)
 class Outline:
-    """What planning needs of the schedule of some levels: its counts, and its workspaces with the stages in which each is alive.
+    """The schedule of some levels as planning sees it: its counts, its workspaces, and the stages in which each is alive.
 
-    `strategies` says how each level runs, `sha256` holds the hashes of the scheme and of the schedule of each.
+    `strategies` says how each level runs; `sha256` holds the hashes of each level's scheme and schedule.
     """
 
     strategies: tuple[str, ...]
@@ -33,17 +33,17 @@ class Outline:
 
     @cached_property
     def products(self) -> int:
-        """How many block products there are."""
+        """The number of block products."""
         return sum(work.products for work in self.profile.works if isinstance(work, ProductWork))
 
     @property
     def lifetimes(self) -> dict[str, int]:
-        """For each workspace the stages in which it is alive, as bits (see `layout`)."""
+        """For each workspace the stages in which it is alive, as a bit mask (see `layout`)."""
         return {space.name: bits for space, bits in zip(self.workspaces, self.alive, strict=True)}
 
     @property
     def frame(self) -> Schedule:
-        """The grid and the workspaces as a schedule of no stages: what a plan is laid out by."""
+        """The grid and the workspaces as a schedule without stages, from which a plan is laid out."""
         return Schedule("", "", self.profile.m, self.profile.k, self.profile.n, (), self.workspaces)
 
 
@@ -55,7 +55,7 @@ def outline(way: Way) -> Outline:
 
 
 def outline_of(way: Way) -> Outline:
-    """The outline of the schedule as it would run: nothing is proved."""
+    """The outline of a way's schedule as it would run; nothing is proved."""
     from bilinear.lowering.layout import lifetimes
 
     schedule, profile = lowered(way)
@@ -79,7 +79,7 @@ def shipped_portfolio(sha256: str) -> dict[str, Any] | None:
 
 @cache
 def algorithms_sha256() -> str:
-    """SHA-256 of the shipped `.bl` files: a table for others is not used."""
+    """SHA-256 of the shipped `.bl` files; a table made from other files is not used."""
     found = hashlib.sha256()
     for path in sorted(path for path in algorithms_folder().iterdir() if path.suffix == ".bl"):
         found.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -120,7 +120,7 @@ def _entry(x: Outline) -> dict[str, Any]:
 
 
 def _work_entry(work: Work) -> Any:
-    """A linear stage is a list of its parts, a product stage a record."""
+    """The JSON form of a stage's work: a list of parts for a linear stage, a record for a product stage."""
     if isinstance(work, ProductWork):
         return {"products": work.products, "read": work.read, "written": work.written}
     return [(part.shape, part.sources, part.targets, part.places) for part in work.parts]

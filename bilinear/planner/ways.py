@@ -1,4 +1,4 @@
-"""Ways: the levels of shipped algorithms that a problem may run through, and the schedules that they come to."""
+"""Ways: levels of shipped algorithms by which a problem may run, and the schedules that they lower to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bilinear.ir.schedule import Schedule
 from bilinear.planner.model import Profile, profile_of
 
-if TYPE_CHECKING:  # what reads and lowers is imported where it is needed: a plan from the table of outlines needs none of it
+if TYPE_CHECKING:  # readers and passes are imported lazily: planning from the table of outlines needs none of them
     from bilinear.frontend import Loaded
 
 
@@ -21,7 +21,7 @@ class Way(NamedTuple):
 
 @lru_cache(maxsize=64)
 def algorithm_named(name: str) -> Loaded:
-    """A shipped algorithm, read once a process, whatever lies in the working folder."""
+    """A shipped algorithm, read once a process; files in the working folder are ignored."""
     from bilinear.frontend import load_shipped
 
     return load_shipped(name)
@@ -29,7 +29,7 @@ def algorithm_named(name: str) -> Loaded:
 
 @lru_cache(maxsize=64)
 def hashes(levels: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """For each level the hashes of the scheme and of the schedule, the latter empty where there is none."""
+    """For each level the hashes of its scheme and of its schedule; the latter is empty if there is none."""
     from bilinear.analysis.identity import schedule_hash, scheme_hash
 
     loaded = [algorithm_named(name) for name in levels]
@@ -38,7 +38,7 @@ def hashes(levels: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 @lru_cache(maxsize=64)
 def authored(name: str, inputs: str) -> Schedule:
-    """What runs a level of a shipped algorithm."""
+    """The schedule by which a level of a shipped algorithm runs."""
     from bilinear.lowering.prepare import authored_schedule
 
     loaded = algorithm_named(name)
@@ -54,7 +54,7 @@ def strategies(way: Way) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def lowered(way: Way) -> tuple[Schedule, Profile]:
-    """The schedule as it would run, and its counts. It is proved when it runs, not here."""
+    """The schedule as it would run, and its counts. It is proved only when it runs."""
     from bilinear.lowering.prepare import lower_levels
 
     schedule = lower_levels([authored(name, way.inputs) for name in way.levels], way.inputs)

@@ -13,7 +13,7 @@ WIDTH, HEIGHT = 440.0, 270.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 16.0, 16.0, 40.0
 BAR_WIDTH = 920.0
 COLOURS = 6
-"""Kinds of line that can be told apart; more begin again."""
+"""The number of line styles that can be told apart; further lines repeat them."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Point:
-    """A point, and all that is known of it."""
+    """A point with all its data."""
 
     x: float
     y: float
@@ -46,7 +46,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """One chart: its title, the frame, the marks of both axes, its series; `level` is where the ratio is 1."""
+    """One chart: its title, the frame, the marks of both axes, its series; `level` is the height of ratio 1."""
 
     title: str
     unit: str
@@ -82,7 +82,7 @@ class Bar:
 
 
 def ratio_charts(rows: Sequence[Measurement]) -> tuple[Chart, ...]:
-    """A chart an element type: the ratio to the library by size, a line through the squares for what was asked."""
+    """One chart for each element type: the ratio to the library by size, with a line through the squares of each request."""
     found = []
     for dtype in dict.fromkeys(row.dtype for row in rows):
         own = [row for row in rows if row.dtype == dtype]
@@ -111,7 +111,7 @@ def _title(row: Measurement) -> str:
 
 
 def error_charts(points: Sequence[ErrorPoint]) -> tuple[Chart, ...]:
-    """A chart an element type: the measured error and its bound by level, on a scale of powers of ten."""
+    """One chart for each element type: the measured error and its bound by level, on a logarithmic scale."""
     found = []
     for dtype in dict.fromkeys(point.dtype for point in points):
         own = [point for point in points if point.dtype == dtype]
@@ -139,7 +139,7 @@ def _errors(
 
 
 def launch_bars(rows: Sequence[Measurement]) -> tuple[Bar, ...]:
-    """A bar a plan, of the largest shape of each element type."""
+    """One bar for each plan, on the largest shape of each element type."""
     return tuple(map(_bar, plans_with_launches(rows)))
 
 
@@ -157,7 +157,7 @@ def _bar(row: Measurement) -> Bar:
 
 
 def _scale(values: Sequence[float], start: float, end: float) -> Callable[[float], float]:
-    """From the values onto a stretch; a single value lies in its middle."""
+    """Map the values linearly onto an interval; a single value goes to the middle."""
     low, high = min(values), max(values)
     if low == high:
         return lambda value: (start + end) / 2
@@ -165,19 +165,19 @@ def _scale(values: Sequence[float], start: float, end: float) -> Callable[[float
 
 
 def _between(low: float, high: float) -> Callable[[float], float]:
-    """From low at the bottom of the frame to high at its top."""
+    """Map low to the bottom of the frame and high to its top."""
     return lambda value: round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * (value - low) / (high - low), 1)
 
 
 def _step(extent: float) -> float:
-    """A round step of which about six make the extent."""
+    """A round step that divides the extent into about six."""
     rough = extent / 6
     power = 10.0 ** math.floor(math.log10(rough))
     return next(power * f for f in (1, 2, 5, 10) if power * f >= rough)
 
 
 def _sizes(sizes: Sequence[float], across: Callable[[float], float]) -> tuple[Tick, ...]:
-    """Marks at the sizes, or at powers of two where there are many."""
+    """Marks at the sizes, or at powers of two if there are many."""
     marks: Sequence[float] = sizes
     if len(sizes) > 7:
         first, last = math.ceil(math.log2(sizes[0])), math.floor(math.log2(sizes[-1]))

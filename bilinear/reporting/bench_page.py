@@ -1,4 +1,4 @@
-"""A benchmark as one HTML page: the pictures, the table, and what was left out."""
+"""A benchmark as one HTML page: the pictures, the table, and what was not measured."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FACTS = (
     ("commit", "commit"),
 )
 MOST_LAUNCHES = 40
-"""Launches of a plan that are listed; all of them are drawn."""
+"""The most launches of a plan that are listed; all are drawn."""
 
 
 def bench_html(result: Benchmark) -> str:
-    """The benchmark as one HTML page: styles and drawings inside, nothing loaded from anywhere, no script."""
+    """The benchmark as one self-contained HTML page: styles and drawings inside, no external files, no script."""
     known = [(title, str(result.machine[key])) for title, key in FACTS if result.machine.get(key)]
     return (
         environment(html=True)

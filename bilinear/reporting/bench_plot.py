@@ -20,13 +20,13 @@ MOST_TICKS = 7
 
 
 def require_matplotlib() -> None:
-    """Refuse (E683) where nothing can be drawn."""
+    """Refuse (E683) if matplotlib is missing."""
     if find_spec("matplotlib") is None:
         raise fail("E683", "a PNG is drawn by matplotlib, which is not installed", "pip install 'bilinear[plot]', or use --html")
 
 
 def bench_png(result: Benchmark) -> bytes:
-    """The picture: a column an element type; raises `BilinearError` (E683) without matplotlib."""
+    """The picture, with one column for each element type; raises `BilinearError` (E683) without matplotlib."""
     require_matplotlib()
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -57,7 +57,7 @@ def _ratios(axes: Any, dtype: str, rows: Sequence[Measurement]) -> None:
         own = sorted((row for row in rows if asked_name(row) == name), key=lambda row: size_of(row.shape))
         sizes, ratios = [size_of(row.shape) for row in own], [row.ratio for row in own]
         reach = [[row.ratio - row.interval.low for row in own], [row.interval.high - row.ratio for row in own]]
-        spread = [[max(0.0, value) for value in side] for side in reach]  # the ratio of medians may lie outside of the median of ratios
+        spread = [[max(0.0, value) for value in side] for side in reach]  # the ratio of medians may lie outside the interval
         colour, squares = COLOURS[number % len(COLOURS)], [row for row in own if is_square(row)]
         axes.errorbar(sizes, ratios, yerr=spread, label=name, capsize=2, marker="o", markersize=4, linestyle="", color=colour)
         axes.plot([row.shape[0] for row in squares], [row.ratio for row in squares], linewidth=1.5, color=colour)
@@ -89,7 +89,7 @@ def _errors(axes: Any, points: Sequence[ErrorPoint]) -> None:
     for number, name in enumerate(dict.fromkeys(point.algorithm for point in points)):
         own = sorted((point for point in points if point.algorithm == name), key=lambda point: point.levels)
         levels, colour = [point.levels for point in own], COLOURS[number % len(COLOURS)]
-        errors = [point.error or math.nan for point in own]  # nothing is drawn for no error at all
+        errors = [point.error or math.nan for point in own]  # an error of 0 is not drawn
         axes.plot(levels, errors, marker="o", markersize=4, color=colour, label=f"{name}, measured")
         axes.plot(levels, [point.bound for point in own], marker="o", markersize=4, mfc="w", ls=":", color=colour, label=f"{name}, bound")
     axes.set_yscale("log")

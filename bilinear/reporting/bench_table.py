@@ -1,4 +1,4 @@
-"""A benchmark as text: a row a plan, what was left out, and how the grid came out in a line."""
+"""A benchmark as text: one row for each plan, what was not measured, and a summary of the grid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bilinear.reporting.table import aligned
 from bilinear.visible import visible_lines
 
 LEAST_RATIO = 0.98
-"""A shape of the grid fails where the whole interval of its ratio lies below this."""
+"""A shape of the grid fails if the whole interval of its ratio lies below this."""
 _PLAN = ("shape", "dtype", "inputs", "budget", "plan", "N^2")
 _TIME = ("predicted", "ms", "library", "fastest", "ratio", "interval", "rounds")
 _TRUST = ("exact", "restored", "error", "bound", "MHz", "W")
@@ -24,7 +24,7 @@ NOTES = (
 
 
 def bench_table(result: Benchmark) -> str:
-    """The machine in a line, the rows, how to read them, and what was left out."""
+    """The machine, the rows, how to read them, and what was not measured."""
     lines = [machine_line(result), "", *aligned([bench_row(row) for row in result.rows], HEADER), "", *NOTES]
     if result.left_out:
         lines += ["", "left out:", *(f"  {left.what}: {left.why}" for left in result.left_out)]
@@ -46,7 +46,7 @@ def bench_row(row: Measurement) -> tuple[str, ...]:
 
 
 def machine_line(result: Benchmark) -> str:
-    """GPU, versions and commit, as far as they are known."""
+    """GPU, versions and commit, as far as known."""
     named = (("driver", "driver_version"), ("CuPy", "cupy"), ("cuBLAS", "cublas"), ("PyTorch", "torch"), ("commit", "commit"))
     found = [f"{title} {result.machine[key]}" for title, key in named if result.machine.get(key)]
     limits = [f"at most {result.machine[key]}" for key in ("clocks.max.sm", "power.limit") if result.machine.get(key)]
@@ -75,17 +75,17 @@ def shape_name(shape: Shape) -> str:
 
 
 def is_square(row: Measurement) -> bool:
-    """Whether all matrices are squares of one size."""
+    """True if all matrices are square with one size."""
     return len(set(row.shape)) == 1
 
 
 def workspace_share(row: Measurement) -> float:
-    """The workspace by the elements of C."""
+    """The workspace in units of C's size."""
     return row.workspace / (row.shape[0] * row.shape[2] * ELEMENTS[row.dtype].bytes)
 
 
 def asked_name(row: Measurement) -> str:
-    """What a row belongs to, over all shapes: the columns of the README's table, or levels by name."""
+    """The group of a row over all shapes: the columns of the README's table, or levels by name."""
     if row.asked != "plan":
         return row.asked
     if row.budget is None:
@@ -95,7 +95,7 @@ def asked_name(row: Measurement) -> str:
 
 
 def plans_with_launches(rows: Sequence[Measurement]) -> Iterator[Measurement]:
-    """Of each element type the rows of its largest shape whose launches were timed, each plan once."""
+    """For each element type, the rows of its largest shape whose launches were timed, each plan once."""
     for dtype in dict.fromkeys(row.dtype for row in rows):
         own = [row for row in rows if row.dtype == dtype and row.launches]
         largest = max((_size(row) for row in own), default=0.0)
@@ -103,7 +103,7 @@ def plans_with_launches(rows: Sequence[Measurement]) -> Iterator[Measurement]:
 
 
 def size_of(shape: Shape) -> float:
-    """The side of a cube of as many operations."""
+    """The side of a cube with the same number of operations."""
     return math.cbrt(math.prod(shape))
 
 
@@ -112,7 +112,7 @@ def _size(row: Measurement) -> float:
 
 
 def _ms(value: float) -> str:
-    """Milliseconds to the microsecond, or to its hundredth below one."""
+    """Milliseconds to three digits after the point, or five below one."""
     return f"{value:.3f}" if value >= 1 else f"{value:.5f}"
 
 

@@ -1,4 +1,4 @@
-"""The certificate: a scheme and its schedules as exact data, with claims that a stranger's program can check without this one."""
+"""The certificate: a scheme and its schedules as exact data, with claims that an independent program can check."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from bilinear.verify.recursion import why_not_recursive
 
 FORMAT = "bilinear-certificate/1"
 LINE = 140
-"""Letters of a line of JSON."""
+"""The most characters in a line of JSON."""
 
 
 def certificate(scheme: Scheme, schedules: Iterable[AnySchedule] = (), order: int | None = None) -> dict[str, Any]:
     """The certificate of a proved scheme, and of proved schedules of it; docs/certificate.md says what each entry means.
 
-    `order` is the order of the error in lambda of an approximate scheme. Coefficients are exact, as text; blocks go by their names.
-    Schedules that compute the same in the same stages appear once.
+    `order` is the order of the error in lambda of an approximate scheme. Coefficients are exact text; blocks are given by name. Schedules
+    that compute the same in the same stages appear once.
     """
     distinct = {schedule_hash(schedule): schedule for schedule in schedules}
     body: dict[str, Any] = {
@@ -89,7 +89,7 @@ def _schedule(schedule: AnySchedule, sha256: str) -> dict[str, Any]:
 
 
 def _scaling(schedule: AnySchedule) -> dict[str, Any]:
-    """What C becomes, and whether alpha and beta are implied, alpha alone is, or neither."""
+    """What C becomes, and whether alpha and beta, only alpha, or neither is implied."""
     if isinstance(schedule, ScaledSchedule):
         return {"result": [str(schedule.result.alpha), str(schedule.result.beta)], "scaling": "written"}
     if schedule.overwrites:
@@ -127,12 +127,12 @@ def _never_written(schedule: AnySchedule) -> list[str]:
 
 
 def _matrix(rows: Sequence[Form]) -> list[list[list[Any]]]:
-    """Sparse rows: [column from 0, coefficient] for every entry that is not zero."""
+    """Sparse rows: [column from 0, coefficient] for every nonzero entry."""
     return [[[index, str(coefficient)] for index, coefficient in row] for row in rows]
 
 
 def _lines(value: Any, depth: int) -> str:
-    """JSON that a reader can follow: what fits into a line stays on one."""
+    """Readable JSON: what fits on a line stays on one."""
     line = json.dumps(value)
     if len(line) + depth <= LINE or not isinstance(value, dict | list):
         return line

@@ -13,13 +13,13 @@ from bilinear.reporting.scheme_facts import Entries, Tables
 MOST_CELLS = 4000
 """A larger table is drawn as a picture without numbers."""
 MOST_ENTRIES = 60_000
-"""With more coefficients than this there is no picture either."""
+"""With more coefficients there is no picture either."""
 PICTURE_WIDTH = 1000.0
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A coefficient to be read, and its shade: `p` or `n` for its sign, then 1 to 3 for below, at and above 1 in size; `z` is zero."""
+    """A readable coefficient and its shade: `p` or `n` for its sign, then 1 to 3 for below, at and above 1 in size; `z` is zero."""
 
     text: str
     shade: str
@@ -36,7 +36,7 @@ class GridRow:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table to be read: the names of the blocks of A, B and C, and a row a product; `size` is large, medium or dense."""
+    """A readable table: the names of the blocks of A, B and C, and a row for each product; `size` is large, medium or dense."""
 
     size: str
     parts: tuple[tuple[str, ...], ...]
@@ -58,7 +58,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Either a grid or a picture, and a note where something is left out."""
+    """A grid or a picture, and a note if something is left out."""
 
     grids: tuple[Grid, ...]
     pictures: tuple[Picture, ...]
@@ -66,7 +66,7 @@ class Coefficients:
 
 
 def coefficients(tables: Tables, equations: Sequence[str]) -> Coefficients:
-    """The tables as a grid while it can be read, as a picture while it can be drawn; `equations` are the products in words."""
+    """The tables as a grid while readable, as a picture while it can be drawn; `equations` are the products as text."""
     columns = len(tables.a) + len(tables.b) + len(tables.c)
     w = transposed(tables.w, len(tables.products))
     entries = sum(len(row) for table in (tables.u, tables.v, w) for row in table)
@@ -89,7 +89,7 @@ def transposed(rows: tuple[Entries, ...], columns: int) -> tuple[Entries, ...]:
 
 
 def shade(text: str) -> str:
-    """The shade of an exact coefficient, from its text; one that is no real number has the sign that it is written with."""
+    """The shade of an exact coefficient given as text; the written sign counts if it is not real."""
     value = _value(text)
     if value is None:
         return "n3" if text.startswith("-") else "p3"
@@ -98,7 +98,7 @@ def shade(text: str) -> str:
 
 
 def _value(text: str) -> float | None:
-    """The value of a sum of fractions and real square roots; None where anything else stands in it."""
+    """The value of a sum of fractions and real square roots; None for any other text."""
     total = 0.0
     for sign, term in re.findall(r"([+-]?)((?:sqrt\(-?[0-9]+\)|[^+-])+)", text):
         size = -1.0 if sign == "-" else 1.0
@@ -112,7 +112,7 @@ def _value(text: str) -> float | None:
 
 
 def readable(text: str) -> str:
-    """A coefficient or a form with the signs of print: a true minus, roots, Greek letters."""
+    """A coefficient or form in typographic signs: a true minus, roots, Greek letters."""
     text = re.sub(r"sqrt\(([0-9]+)\)", r"√\1", text).replace("sqrt", "√")
     for plain, printed in (("-", "−"), ("*", "·"), ("lambda", "λ"), ("alpha", "α"), ("beta", "β")):
         text = text.replace(plain, printed)
@@ -120,7 +120,7 @@ def readable(text: str) -> str:
 
 
 def shortened(name: str, most: int = 8) -> str:
-    """A name that fits into a drawing."""
+    """A name shortened to fit into a drawing."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 

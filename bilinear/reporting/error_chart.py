@@ -1,4 +1,4 @@
-"""Rounding errors by level, as one small chart an element type: the bound that always holds, and the one that is likely."""
+"""Rounding errors by level, one small chart for each element type: the proved bound and the probable one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Chart:
 
 
 def error_charts(accuracy: Sequence[LevelAccuracy]) -> tuple[Chart, ...]:
-    """A chart an element type; none where fewer than two levels are known."""
+    """One chart for each element type; none if fewer than two levels are known."""
     dtypes = dict.fromkeys(fact.dtype for fact in accuracy)
     by_type = {dtype: sorted((f for f in accuracy if f.dtype == dtype), key=lambda f: f.levels) for dtype in dtypes}
     return tuple(_chart(dtype, facts) for dtype, facts in by_type.items() if len(facts) > 1)

@@ -1,4 +1,4 @@
-"""Examine an algorithm: every proof that applies to it, as a report, also of what is refused."""
+"""Examine an algorithm: a report of every proof that applies to it, also when it is refused."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from bilinear.verify.scheme import SchemeProof, prove_scheme
 
 DTYPES = tuple(ELEMENTS)
 INNER = 4096
-"""The inner extent for which errors are told."""
+"""The inner extent for which errors are reported."""
 LEVELS = 3
-"""Errors are told for as many levels, and for those that are asked for."""
+"""Errors are reported for this many levels, and for those requested."""
 MANY_PRODUCTS, MORE_PRODUCTS = 100, 400
-"""In-place schedules of more products are only told of where they are asked for; of the second only where an accuracy is."""
+"""In-place schedules with more products are reported only on request; with more than the second number only if an accuracy is given."""
 
 
 def examine(loaded: Loaded, levels: int, inputs: str, accuracy: float | None = None) -> Report:
     """The report of a proved algorithm; raises `BilinearError` where a proof fails.
 
-    What can run is proved at `levels` levels as well, as it runs; approximate and modular schemes, foreign schedules, and schemes of more
-    products than are run flat, as written. With an `accuracy`, max|C - A*B| in units of max|A| * max|B|, the report says how many levels
-    keep it.
+    What can run is also proved at `levels` levels, as it runs. Approximate and modular schemes, foreign schedules, and schemes with too
+    many products to run flat are proved as written. With an `accuracy`, max|C - A*B| in units of max|A| * max|B|, the report says how many
+    levels keep it.
     """
     require_levels(levels)
     if _runs(loaded, inputs):
@@ -48,7 +48,7 @@ def _runs(loaded: Loaded, inputs: str) -> bool:
 
 
 def _proved_as_written(loaded: Loaded, inputs: str) -> tuple[SchemeProof, ScheduleProof | None]:
-    """The proofs of what does not run: of the scheme, and of its schedule where there is one."""
+    """The proofs of an algorithm that cannot run: of its scheme, and of its schedule if it has one."""
     proof = proved(loaded.scheme)
     if loaded.schedule is None:
         return proof, None
@@ -57,7 +57,7 @@ def _proved_as_written(loaded: Loaded, inputs: str) -> tuple[SchemeProof, Schedu
 
 
 def report_of(loaded: Loaded, prepared: Prepared, inputs: str, programs: Sequence[Program] = (), accuracy: float | None = None) -> Report:
-    """The report of a prepared algorithm, with its errors by level, and with its kernels where there are any."""
+    """The report of a prepared algorithm, with its errors by level, and its kernels if there are any."""
     own = _in_place(loaded, prepared, inputs, MANY_PRODUCTS if accuracy is None else MORE_PRODUCTS)
     levels = prepared.schedule.levels
     facts = accuracy_facts(loaded.scheme, own, INNER, DTYPES, most_levels=max(levels, LEVELS))
@@ -69,19 +69,19 @@ def report_of(loaded: Loaded, prepared: Prepared, inputs: str, programs: Sequenc
 
 
 def _in_place(loaded: Loaded, prepared: Prepared, inputs: str, most_products: int) -> list[Schedule]:
-    """The in-place schedule at the prepared number of levels and at those that are proved soon; empty where it is none."""
+    """The in-place schedule at the prepared number of levels and at others that are quickly proved; empty if it is not in place."""
     if inputs == "preserve" or not prepared.schedule.runs_in_place:
         return []
     found = [prepared.schedule]
     for levels in range(1, LEVELS + 1):
         if levels != prepared.schedule.levels and loaded.scheme.rank**levels <= most_products:
-            with suppress(BilinearError):  # a schedule may have one level only
+            with suppress(BilinearError):  # a schedule may allow only one level
                 found.append(prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule)
     return found
 
 
 def refusal(loaded: Loaded, error: BilinearError) -> Report:
-    """The report of an algorithm whose proof `error` refused; other errors are raised again."""
+    """The report of an algorithm whose proof failed with `error`; other errors are raised again."""
     if not all(diagnostic.code[:2] in ("E3", "E4") for diagnostic in error.diagnostics):
         raise error
     known = error.proof if isinstance(error, RefusedError) else None
@@ -91,7 +91,7 @@ def refusal(loaded: Loaded, error: BilinearError) -> Report:
 
 
 def _schedule_proof(loaded: Loaded, error: BilinearError) -> ScheduleProof | None:
-    """The proof of the schedule of an algorithm; None where there is none, or where it is too large to be proved."""
+    """The schedule's proof; None if there is no schedule, or it is too large to be proved."""
     if loaded.schedule is None or any(diagnostic.code == TOO_LARGE for diagnostic in error.diagnostics):
         return None
     try:

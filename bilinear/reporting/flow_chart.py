@@ -11,7 +11,7 @@ from bilinear.reporting.scheme_facts import Entries, Tables
 MOST_PRODUCTS = 64
 MOST_EDGES = 900
 MOST_LABELS = 48
-"""Beyond these, edges would hide each other, and the chart is left out, or the coefficients on it."""
+"""With more labels, edges would hide each other; then the chart, or its coefficients, are left out."""
 
 WIDTH, NODE, HEIGHT, MARGIN = 960.0, 52.0, 20.0, 18.0
 LEFT, MIDDLE, RIGHT = 60.0, 480.0, 900.0
@@ -60,7 +60,7 @@ class Flow:
 
 
 def flow_note(tables: Tables) -> str:
-    """Why the chart is left out; empty where it is drawn."""
+    """Why the chart is left out; empty if it is drawn."""
     edges = sum(len(row) for table in (tables.u, tables.v, tables.w) for row in table)
     if len(tables.products) > MOST_PRODUCTS or edges > MOST_EDGES:
         return f"The data flow is not drawn: {edges} edges of {len(tables.products)} products would hide each other."
@@ -68,7 +68,7 @@ def flow_note(tables: Tables) -> str:
 
 
 def flow(tables: Tables, equations: Sequence[str]) -> tuple[Flow, ...]:
-    """The chart, or nothing where it would be too dense."""
+    """The chart, or nothing if it would be too dense."""
     if flow_note(tables):
         return ()
     count = len(tables.products)
@@ -88,7 +88,7 @@ def flow(tables: Tables, equations: Sequence[str]) -> tuple[Flow, ...]:
 
 
 def _spread(count: int, height: float) -> list[float]:
-    """The centres of `count` nodes, evenly down the chart."""
+    """The centres of `count` nodes, spaced evenly down the chart."""
     step = (height - 2 * MARGIN) / count
     return [MARGIN + step * (i + 0.5) for i in range(count)]
 
@@ -106,7 +106,7 @@ def _edges(row: Entries, blocks: Sequence[Node], product: Node, into: bool) -> l
 
 
 def _labelled(products: Sequence[ProductFlow]) -> tuple[ProductFlow, ...]:
-    """The products, without labels on their edges where there would be too many."""
+    """The products, without edge labels if there would be too many."""
     if sum(1 for p in products for e in p.edges if e.label) <= MOST_LABELS:
         return tuple(products)
     return tuple(ProductFlow(p.node, p.equation, tuple(Edge(e.path, e.sign, "", e.x, e.y) for e in p.edges)) for p in products)

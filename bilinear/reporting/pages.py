@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 MOST_EQUATIONS = 60
-"""Failing equations that a page lists."""
+"""The most failing equations on a page."""
 MOST_LINES = 64
-"""Products that a page writes out as equations."""
+"""The most products written out as equations."""
 
 
 def markdown(report: ReportFacts) -> str:
@@ -42,7 +42,7 @@ def markdown(report: ReportFacts) -> str:
 
 
 def html(report: ReportFacts) -> str:
-    """The report as one HTML page: styles and drawings inside, nothing loaded from anywhere, no script."""
+    """The report as one self-contained HTML page: styles and drawings inside, no external files, no script."""
     s = report.scheme
     equations = [_equation(line) for line in s.products]
     drawings = {
@@ -58,7 +58,7 @@ def html(report: ReportFacts) -> str:
 
 
 def _views(report: ReportFacts) -> dict[str, object]:
-    """What both kinds of page print."""
+    """The values that both kinds of page print."""
     failing, rows = report.scheme.failing, scheme_rows(report.scheme)
     return {
         "report": report,
@@ -76,7 +76,7 @@ def _views(report: ReportFacts) -> dict[str, object]:
 
 
 def _without(rows: Rows, told: Rows) -> Rows:
-    """The rows that were not told already: a schedule may have the source of its scheme."""
+    """The rows that were not shown already: a schedule may have its scheme's source."""
     return tuple(row for row in rows if row not in told)
 
 
@@ -95,7 +95,10 @@ def _factor(coefficient: str) -> str:
 
 @cache
 def environment(html: bool) -> Environment:
-    """Undefined names are errors; what is printed is visible, and escaped in HTML, for names and citations are anybody's text."""
+    """The template environment.
+
+    Undefined names are errors, and values are made visible, and escaped in HTML, because names and citations are foreign text.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -114,19 +117,19 @@ def environment(html: bool) -> Environment:
 
 
 def _finalized(value: object) -> object:
-    """A value as it is printed; what templates made themselves, of such values, has lines of its own."""
+    """A value as printed; text made by templates keeps its line breaks."""
     return visible(value) if type(value) is str else value
 
 
 def _cell(value: object) -> str:
-    """Text that stays text in a Markdown table."""
+    """Text escaped for a Markdown table."""
     text = visible(str(value))
-    text = re.sub(r"[\\`*~|\[\]]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)  # an underscore inside a word is one
+    text = re.sub(r"[\\`*~|\[\]]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)  # an underscore inside a word needs no escape
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _code(value: object) -> str:
-    """Text between backticks, whatever backticks it has."""
+    """Text between backticks, whatever backticks it contains."""
     text = visible(str(value))
     fence = "`" * (max((len(run) for run in "".join(c if c == "`" else " " for c in text).split()), default=0) + 1)
     pad = " " if text.startswith("`") or text.endswith("`") or not text else ""

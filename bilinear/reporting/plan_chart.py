@@ -1,4 +1,4 @@
-"""What more workspace buys, as a picture: every candidate by its workspace and its predicted time, and the front that nothing beats."""
+"""A picture of what more workspace buys: every candidate by workspace and predicted time, and the Pareto front."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Point = tuple[float, float]
 Box = tuple[float, float, float, float]
 """Left, top, right and bottom."""
 SLOWEST = 1.3
-"""Candidates that take more than so many times the library's time are not drawn."""
+"""Candidates that take more than this many times the library's time are not drawn."""
 FARTHEST = 14
-"""How many lines the name of an important candidate may stand away from its dot."""
+"""The most lines between an important candidate's dot and its name."""
 UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))
 
 
@@ -34,7 +34,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Dot:
-    """A candidate: `kind` is chosen, front, able or refused; `title` tells all of it."""
+    """A candidate: `kind` is chosen, front, able or refused; `title` describes it in full."""
 
     x: float
     y: float
@@ -44,7 +44,7 @@ class Dot:
 
 @dataclass(frozen=True)
 class Label:
-    """A text beside what it names, anchored at its start, middle or end; a line leads to it where it stands away (from that point)."""
+    """A text beside its dot, anchored at its start, middle or end; a line connects them if the text stands away."""
 
     x: float
     y: float
@@ -54,7 +54,7 @@ class Label:
 
     @property
     def box(self) -> Box:
-        """The place that it takes, estimated."""
+        """The estimated area of the label."""
         width = LETTER * len(self.text)
         left = self.x - width * {"start": 0.0, "middle": 0.5, "end": 1.0}[self.anchor]
         return left, self.y - LINE / 2, left + width, self.y + LINE / 2
@@ -62,7 +62,7 @@ class Label:
 
 @dataclass(frozen=True)
 class PlanChart:
-    """The picture: its frame, the marks, the lines (None where there is none) and the candidates; `unit` belongs to the x axis.
+    """The picture: its frame, the marks, the lines (None if absent) and the candidates; `unit` belongs to the x axis.
 
     `slower` counts the candidates that are left out.
     """
@@ -98,7 +98,7 @@ class _Scale:
 
 
 def plan_chart(plan: Plan) -> PlanChart:
-    """The candidates whose time is known and not far above the library's; workspace starts at 0, time where they do."""
+    """The candidates with a known time not far above the library's; workspace starts at 0, time at the smallest."""
     known = [c for c in plan.candidates if c.ms is not None]
     limit = SLOWEST * min((c.ms or 0.0 for c in known if c.strategy == LIBRARY), default=math.inf)
     timed = [c for c in known if (c.ms or 0.0) <= limit]
@@ -136,7 +136,7 @@ def plan_chart(plan: Plan) -> PlanChart:
 
 
 def _round_steps(low: float, high: float, most: int = 8) -> list[float]:
-    """Round values between two bounds, at most so many steps of 1, 2 or 5 times a power of ten."""
+    """Round values between two bounds, at most `most` steps of 1, 2 or 5 times a power of ten."""
     if high == low:
         return [low]
     rough = (high - low) / most
@@ -146,7 +146,7 @@ def _round_steps(low: float, high: float, most: int = 8) -> list[float]:
 
 
 def _steps(points: list[Point]) -> str:
-    """The front as a path: from one point to the next, time falls where the workspace is reached."""
+    """The front as a path: at each point's workspace, the time falls."""
     if len(points) < 2:
         return ""
     (x, y), *rest = points
@@ -172,14 +172,14 @@ def _spot(point: Point) -> Box:
 
 
 def _lines(points: list[Point]) -> Iterator[Box]:
-    """The front as boxes: across at the time of a point, then down to the next."""
+    """The front as boxes: across at a point's time, then down to the next."""
     for (x, y), (px, py) in pairwise(points):
         yield x, y - 1, px, y + 1
         yield px - 1, y, px + 1, py
 
 
 def _labels(named: list[tuple[str, Point, bool]], drawn: Iterable[Box], library: float | None, budget: float | None) -> Iterator[Label]:
-    """The names beside their dots, the important first; one that would cover another, a dot or a line moves away, or is left out."""
+    """The names beside their dots, important ones first; one that would cover another, a dot or a line is moved or left out."""
     taken = list(drawn)
     if library is not None:
         at = Label(WIDTH - RIGHT, library - LINE / 2 - 2, "end", "the library")

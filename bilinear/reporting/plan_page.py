@@ -16,7 +16,7 @@ KINDS = (
 
 
 def plan_html(plan: Plan) -> str:
-    """The plan as one HTML page: styles and drawing inside, nothing loaded from anywhere, no script."""
+    """The plan as one self-contained HTML page: styles and drawing inside, no external files, no script."""
     p, chart = plan.problem, plan_chart(plan)
     shown = {dot.kind for dot in chart.dots}
     why = plan.chosen.why.removeprefix("chosen: ")

@@ -1,4 +1,4 @@
-"""Plans for readers: an aligned table of what was weighed, and why each alternative lost."""
+"""Plans as text: an aligned table of the candidates, and why each alternative lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bilinear.visible import visible_lines
 
 __all__ = ["limits", "names", "pareto_rows", "pareto_table", "plan_json", "plan_rows", "plan_table", "timed_table"]
 SHOWN = 4
-"""Candidates that are shown where nobody asks for an explanation."""
+"""The number of candidates shown without an explanation."""
 HEADER = ("plan", "inputs", "strategy", "ms", "TFLOP/s", "workspace", "error bound", "why")
 TIMED_HEADER = ("shape", "dtype", "inputs", "fastest", "tile", "workspace", "ms", "library", "ratio")
 Rows = list[tuple[str, ...]]
@@ -20,7 +20,7 @@ Rows = list[tuple[str, ...]]
 
 
 def plan_table(plan: Plan, explain: bool = False) -> str:
-    """The problem in a line, then the candidates, the chosen one first: all of them with `explain`, else the chosen and the next best."""
+    """The problem, then the candidates, the chosen one first: all of them with `explain`, else only the next best."""
     p = plan.problem
     told = ", ".join(f"{name} {value}" for name, value in limits(plan))
     header, *rows = plan_rows(plan)
@@ -32,13 +32,13 @@ def plan_table(plan: Plan, explain: bool = False) -> str:
 
 
 def pareto_table(plan: Plan) -> str:
-    """What more workspace buys: the candidates that nothing beats in both time and workspace."""
+    """What more workspace buys: the candidates that no other beats in both time and workspace."""
     header, *rows = pareto_rows(plan)
     return "\n".join(aligned(rows, header))
 
 
 def timed_table(plans: Sequence[Plan]) -> str:
-    """What was found fastest by timing, a problem a line, beside the library's multiply."""
+    """The fastest timed plan of each problem, beside the library's multiply."""
     return "\n".join(aligned([_timed_row(plan) for plan in plans], TIMED_HEADER))
 
 
@@ -63,7 +63,7 @@ def pareto_rows(plan: Plan) -> Rows:
 
 
 def names(plan: Plan) -> dict[Candidate, str]:
-    """The candidates for readers, with the tile of the products where nothing else tells two from each other."""
+    """Readable names of the candidates; with the tile if two would otherwise be equal."""
     alike = Counter(same for same, _ in {(_but_for_the_tile(c), c.tile) for c in plan.candidates})
     return {c: f"{c.name} ({c.tile})" if alike[_but_for_the_tile(c)] > 1 else c.name for c in plan.candidates}
 
@@ -73,7 +73,7 @@ def _but_for_the_tile(c: Candidate) -> tuple[str, str, str]:
 
 
 def limits(plan: Plan) -> list[tuple[str, str]]:
-    """What the caller allows."""
+    """The caller's limits."""
     p = plan.problem
     found = [("inputs", p.inputs)]
     found += [] if p.workspace is None else [("workspace", f"at most {_bytes(p.workspace)}")]
@@ -89,7 +89,7 @@ def _figures(c: Candidate, plan: Plan) -> tuple[str, ...]:
 
 
 def _bytes(count: int) -> str:
-    """Bytes in the largest binary unit that leaves at least one; exact bytes are in the JSON."""
+    """Bytes in the largest binary unit not above them; exact bytes are in the JSON."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= size:
             return f"{count / size:.2f} {unit}"

@@ -1,4 +1,4 @@
-"""What blocks hold in terms of a schedule's products: short texts such as `M1 + M4 - M5`, for people."""
+"""The contents of blocks in terms of a schedule's products: short texts such as `M1 + M4 - M5`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from bilinear.ir.schedule import AnySchedule, Block, LinearStage, ProductStage, 
 from bilinear.reporting.scheme_facts import written_sum
 
 Content = dict[str, Coefficient]
-"""Coefficients by the name of a product, or of a block as it was."""
+"""Coefficients by the name of a product, or of an original block."""
 MOST_PRODUCTS = 200
-"""Schedules with more products than this are not told in short."""
+"""Schedules with more products have no short texts."""
 
 
 def product_sums(schedule: AnySchedule, names: Sequence[Sequence[str]]) -> list[dict[str, str]]:
-    """After each stage the text of every block that holds products; `names` are those of the products, stage by stage.
+    """After each stage, the text of every block that holds products; `names` are those of the products, stage by stage.
 
-    Where alpha and beta are implied they are left out, and so is the old C. Nothing is told of very large schedules.
+    Implied factors alpha and beta, and the old C, are left out. Very large schedules give no texts.
     """
     if sum(map(len, names)) > MOST_PRODUCTS:
         return [{} for _ in schedule.stages]
@@ -35,7 +35,7 @@ def product_sums(schedule: AnySchedule, names: Sequence[Sequence[str]]) -> list[
 
 
 def _by_number(term: tuple[str, Coefficient]) -> tuple[int, str]:
-    """M2 before M10."""
+    """The sort key that puts M2 before M10."""
     return len(term[0]), term[0]
 
 
@@ -44,7 +44,7 @@ def _originals(schedule: AnySchedule) -> Iterable[Block]:
 
 
 def _after(stage: Stage, names: Sequence[str], state: dict[Block, Content]) -> dict[Block, Content]:
-    """The blocks that a stage writes; every step reads the values from before."""
+    """The blocks that a stage writes, with their contents; every step reads the values from before."""
     new: dict[Block, Content] = {}
     if isinstance(stage, LinearStage):
         for block_map in stage.maps:

@@ -1,4 +1,4 @@
-"""The verification report: one frozen object; text, JSON, Markdown and HTML are views of it."""
+"""The verification report: one frozen object, of which text, JSON, Markdown and HTML are views."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bilinear.verify.scheme import SchemeProof
 
 @dataclass(frozen=True)
 class Report(ReportFacts):
-    """What was found of one algorithm, and its views."""
+    """The findings about one algorithm, and their views."""
 
     def __str__(self) -> str:
         return text(self)
@@ -32,19 +32,19 @@ class Report(ReportFacts):
 
     def markdown(self) -> str:
         """The report as Markdown."""
-        from bilinear.reporting.pages import markdown  # pages and their drawings are imported where one is asked for
+        from bilinear.reporting.pages import markdown  # pages and drawings are imported on demand
 
         return markdown(self)
 
     def html(self) -> str:
-        """The report as one HTML page that loads nothing else."""
+        """The report as one self-contained HTML page."""
         from bilinear.reporting.pages import html
 
         return html(self)
 
 
 def name_of(loaded: Loaded, inputs: str) -> str:
-    """What a report of an algorithm is called: after the schedule that runs, else after the scheme."""
+    """The title of an algorithm's report: the schedule that runs, else the scheme."""
     return loaded.schedule.name if loaded.schedule is not None and inputs != "preserve" else loaded.scheme.name
 
 
@@ -76,10 +76,10 @@ def proof_report(
     diagnostics: Iterable[Diagnostic] = (),
     accuracy: Iterable[LevelAccuracy] = (),
 ) -> Report:
-    """The report of a scheme alone, or of what was refused: `refused` where a proof fails or a diagnostic is given.
+    """The report of a scheme alone, or of a refused algorithm: `refused` if a proof fails or a diagnostic is given.
 
-    `diagnostics` are those that were raised; without them a failing schedule proof speaks for itself. The schedule is told of where
-    `loaded` has one and its proof is given.
+    `diagnostics` are those that were raised; without them, a failing schedule proof supplies its own. The schedule is reported if `loaded`
+    has one and its proof is given.
     """
     schedule = loaded.schedule if schedule_proof is not None else None
     failures = () if schedule_proof is None else schedule_proof.failures

@@ -1,4 +1,4 @@
-"""The facts of a verification report, which all its views show."""
+"""The facts of a verification report, shown by all its views."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORMAT = "bilinear-report/2"
 
 @dataclass(frozen=True)
 class Finding:
-    """A diagnostic as text: `place` is file:line:column or empty, `excerpt` the source line with what stands under it."""
+    """A diagnostic as text: `place` is file:line:column or empty, `excerpt` the source line with its caret and label."""
 
     code: str
     message: str
@@ -27,7 +27,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class KernelLine:
-    """One built image: `spills` counts bytes stored and loaded; PTX has no resources yet."""
+    """One built image; `spills` counts bytes stored and loaded. PTX has no resource figures."""
 
     kernel: str
     architecture: str
@@ -41,10 +41,10 @@ class KernelLine:
 
 @dataclass(frozen=True)
 class ReportFacts:
-    """What was found of one algorithm; `verdict` is `proved` or `refused`. What is not known, or not asked for, is an empty tuple.
+    """The facts about one algorithm; `verdict` is `proved` or `refused`. What is unknown or was not requested is an empty tuple.
 
-    `schedules` holds the schedule as written, `lowered` what it costs as it runs; a report of a scheme alone has neither. `findings` say
-    why something is refused.
+    `schedules` holds the schedule as written, `lowered` its costs as it runs; a report of a scheme alone has neither. `findings` say why
+    something is refused.
     """
 
     algorithm: str
@@ -59,9 +59,9 @@ class ReportFacts:
 
     @property
     def proved(self) -> bool:
-        """Whether nothing was refused."""
+        """True if nothing was refused."""
         return self.verdict == PROVED
 
     def to_json(self) -> dict[str, Any]:
-        """The report for machines."""
+        """The report as a JSON object."""
         return {"format": FORMAT, "proved": self.proved, **asdict(self)}

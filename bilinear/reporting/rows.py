@@ -1,4 +1,4 @@
-"""The facts of a report as (label, value) rows, in the words that text, Markdown and HTML share."""
+"""The facts of a report as (label, value) rows, shared by text, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def summary(report: ReportFacts) -> str:
 
 
 def scheme_rows(s: SchemeFacts) -> Rows:
-    """What is known of the scheme."""
+    """The facts about the scheme."""
     return _told(_scheme_rows(s))
 
 
 def schedule_rows(t: ScheduleFacts) -> Rows:
-    """What is known of the schedule as written."""
+    """The facts about the schedule as written."""
     return _told(_schedule_rows(t))
 
 
 def lowered_rows(low: LoweredFacts) -> Rows:
-    """What the schedule costs as it runs."""
+    """The costs of the schedule as it runs."""
     groups = f"{_many(low.products, 'product')} in {_many(low.colours, 'contention-free group')}"
     return (
         ("inputs", PROMISES[low.inputs]),
@@ -54,7 +54,7 @@ def lowered_rows(low: LoweredFacts) -> Rows:
 
 
 def accuracy_table(report: ReportFacts) -> tuple[tuple[str, ...], ...]:
-    """Header and rows of the error table; empty where nothing is known."""
+    """Header and rows of the error table; empty without facts."""
     if not report.accuracy:
         return ()
     confidences = {f"{a.confidence:.4g}" for a in report.accuracy}
@@ -68,7 +68,7 @@ def accuracy_table(report: ReportFacts) -> tuple[tuple[str, ...], ...]:
 
 
 def accuracy_notes(report: ReportFacts) -> tuple[str, ...]:
-    """In which units the error table is, and how many levels keep the accuracy that was asked for; empty where nothing is known."""
+    """The units of the error table, and how many levels keep the requested accuracy; empty without facts."""
     if not report.accuracy:
         return ()
     inners = ", ".join(dict.fromkeys(str(a.inner) for a in report.accuracy))
@@ -86,7 +86,7 @@ def _levels_kept(kept: LevelsKept) -> str:
 
 
 def kernel_table(report: ReportFacts) -> tuple[tuple[str, ...], ...]:
-    """Header and rows of the built kernels; empty where none is built."""
+    """Header and rows of the built kernels; empty if there are none."""
     if not report.kernels:
         return ()
     header = ("kernel", "built for", "threads", "registers", "shared B", "spills B", "image B")
@@ -98,7 +98,7 @@ def kernel_table(report: ReportFacts) -> tuple[tuple[str, ...], ...]:
 
 
 def fate_lines(t: ScheduleFacts) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """How an operand that is not as it was may be brought back, or why it cannot: a heading and its lines each."""
+    """How an operand that is not restored may be recovered, or why it cannot: a heading and lines for each."""
     lines: list[tuple[str, tuple[str, ...]]] = []
     for fate in t.fates:
         found = (
@@ -111,7 +111,7 @@ def fate_lines(t: ScheduleFacts) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def stage_title(kind: str, contended: Sequence[str]) -> str:
-    """A stage's kind, and the blocks to which several of its products add."""
+    """A stage's kind, and the blocks to which several of its products are added."""
     return kind + (f" (contended: {', '.join(contended)})" if contended else "")
 
 
@@ -164,12 +164,12 @@ def _fate(fate: OperandFate) -> str:
 
 
 def _preserves(t: ScheduleFacts) -> bool:
-    """Whether neither A nor B is written."""
+    """True if neither A nor B is written."""
     return not {"A", "B"} & _written(t)
 
 
 def _written(t: ScheduleFacts) -> set[str]:
-    """The spaces of which some stage changes a block."""
+    """The spaces that some stage writes."""
     spaces = {block: space.name for space in t.spaces for block in space.blocks}
     return {spaces[state.block] for stage in t.stages for state in stage.states if state.kind != "original"}
 

@@ -1,4 +1,4 @@
-"""What a report says of a schedule: as its author wrote it and as it was proved, and what it costs once it is lowered."""
+"""The facts that a report gives about a schedule: as written and proved, and its costs once lowered."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bilinear.reporting.product_sums import product_sums
 from bilinear.verify.facts import BlockState, OperandFate, ScheduleCosts, ShapeConditions, StageFact
 from bilinear.verify.schedule import ScheduleProof
 
-"""What schedules compute that do not scale for themselves."""
+"""What a schedule with implied scaling computes."""
 
 
 @dataclass(frozen=True)
 class SpaceLine:
-    """A, B, C or a workspace, with the names of its blocks; they have the size of those of the operand `shape`."""
+    """A, B, C or a workspace, with the names of its blocks, which have the size of operand `shape`'s."""
 
     name: str
     shape: str
@@ -27,7 +27,7 @@ class SpaceLine:
 
 @dataclass(frozen=True)
 class ProductStep:
-    """A product of a stage: its two operands, and (block, coefficient) of every block that it is added to."""
+    """A product of a stage: its two operands, and (block, coefficient) for every target."""
 
     name: str
     operands: tuple[str, str]
@@ -38,8 +38,8 @@ class ProductStep:
 class StageLine:
     """One stage of the author's schedule, and the state of every block after it.
 
-    `width` steps run at once; `contended` are the blocks of C to which several products of the stage add. `holds` tells, for each block
-    that holds products, which: (block, `M1 + M4 - M5`), without the old C and an implied alpha.
+    `width` counts the simultaneous steps. `contended` are the blocks of C to which several products of the stage are added. `holds`
+    describes each block that holds products: (block, `M1 + M4 - M5`), without the old C and an implied alpha.
     """
 
     number: int
@@ -54,11 +54,10 @@ class StageLine:
 
 @dataclass(frozen=True)
 class ScheduleFacts:
-    """What is proved of the schedule as written: that C ends as `result` says, and the rest.
+    """What is proved of the schedule as written, starting with the `result` in C.
 
-    `written` is the result in the author's words where the proved form is more general, else empty: `C = A*B` for any alpha.
-    `why_not_recursive` is empty where it is safe under recursion in place; `direct` says that C is right, by other products than the
-    scheme's.
+    `written` is the result in the author's words if the proved form is more general, else empty: `C = A*B` for any alpha.
+    `why_not_recursive` is empty if recursion in place is safe. `direct`: C is right, but by other products than the scheme's.
     """
 
     name: str
@@ -80,10 +79,10 @@ class ScheduleFacts:
 
 @dataclass(frozen=True)
 class LoweredFacts:
-    """What the schedule costs as it runs, at some number of levels.
+    """The costs of the schedule as it runs, at some number of levels.
 
-    `sums_traffic` counts the blocks that the linear stages read and write, in units of N*N elements of a square problem; `workspace` is
-    what is allocated beyond A, B and C, in the same unit. `inputs` is `preserve`, `restore` or `consume`.
+    `sums_traffic` counts the blocks that the linear stages read and write, in units of N*N elements of a square problem; `workspace` is the
+    memory beyond A, B and C in the same unit. `inputs` is `preserve`, `restore` or `consume`.
     """
 
     inputs: str
@@ -97,7 +96,10 @@ class LoweredFacts:
 
 
 def schedule_facts(schedule: AnySchedule, proof: ScheduleProof, written: AnySchedule | None = None) -> ScheduleFacts:
-    """The facts of a schedule and its proof, which may have failed; `written` is the author's where `schedule` is a form of it."""
+    """The facts of a schedule and its proof, which may have failed.
+
+    `written` is the author's schedule if `schedule` was derived from it.
+    """
     result = str(schedule.result)
     header = str(written.result) if isinstance(written, ScaledSchedule) and written.name == schedule.name else ""
     names = _product_names(schedule, proof.stages)
@@ -138,7 +140,7 @@ def lowered_facts(lowered: Schedule, inputs: str) -> LoweredFacts:
 
 
 def _product_names(schedule: AnySchedule, facts: Sequence[StageFact]) -> list[tuple[str, ...]]:
-    """The products of each stage by their names in the scheme, or as P1, P2, ... where they are none of the scheme's."""
+    """The products of each stage by their names in the scheme, or P1, P2, ... if they are not the scheme's."""
     numbers = count(1)
     names = []
     for stage, fact in zip(schedule.stages, facts, strict=True):

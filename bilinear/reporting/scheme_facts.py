@@ -1,4 +1,4 @@
-"""What a report says of a scheme: its proof, its costs, and its exact tables as text."""
+"""The facts that a report gives about a scheme: its proof, its costs, and its exact tables as text."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ Entries = tuple[tuple[int, str], ...]
 
 @dataclass(frozen=True)
 class Tables:
-    """The coefficient tables, changes of basis and sub-expressions expanded.
+    """The coefficient tables with changes of basis and sub-expressions expanded.
 
-    `u` has a row a product over the blocks `a`, `v` one over the blocks `b`, `w` a row for each of the blocks `c` over the products.
+    `u` has a row for each product over the blocks `a`, `v` one over the blocks `b`; `w` has a row for each of the blocks `c` over the
+    products.
     """
 
     a: tuple[str, ...]
@@ -56,12 +57,12 @@ class FailingEquation:
 
 @dataclass(frozen=True)
 class SchemeFacts:
-    """What is proved and known of the scheme.
+    """What is proved and known about the scheme.
 
-    `ring` is the one over which it was decided, `valid_over` those over which it holds as written; `order` is that of the error in lambda
-    and `degree` the largest power of 1/lambda (None for exact schemes). `additions` are block additions on A, B and C as written;
-    `growth` is the norm-wise growth factor of one level, empty where coefficients are no real numbers. `bases` and `subexpressions` are
-    equations as they are written. `failing` is empty where the scheme is proved; `complete` is false where the search for more ended early.
+    `ring` is the ring over which it was decided, `valid_over` those over which it holds as written. `order` is that of the error in lambda
+    and `degree` the largest power of 1/lambda (None for exact schemes). `additions` are block additions on A, B and C as written; `growth`
+    is the norm-wise growth factor of one level, empty if a coefficient is not real. `bases` and `subexpressions` are equations as written.
+    `failing` is empty if the scheme is proved; `complete` is false if the search for more ended early.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The index of shipped algorithms: a row a scheme, with the schedules that are shipped for it."""
+"""The index of shipped algorithms: one row for each scheme, with the schedules shipped for it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from bilinear.planner.profiles import algorithms_sha256
 from bilinear.resources import algorithms_folder
 from bilinear.verify.rings import factors
 
-if TYPE_CHECKING:  # a list from the index reads no algorithm
+if TYPE_CHECKING:  # listing from the index reads no algorithm
     from bilinear.frontend import Loaded
     from bilinear.ir.scheme import Scheme
 
 INDEX = Path(__file__).with_name("library.json")
-"""What was found of the shipped algorithms, so that a list reads and counts none of them."""
+"""The stored facts about the shipped algorithms, so that listing them reads and counts none."""
 
 EXPAND, DEPTH_FIRST, IN_PLACE = "expand", "depth first", "in place"
-"""How a scheme may run: with workspace, the fastest on large problems; or by a schedule that takes less memory, or none."""
+"""How a scheme may run: with workspace, fastest on large problems; or by a schedule with little memory, or none."""
 
 
 @dataclass(frozen=True)
 class ShippedSchedule:
-    """A schedule that is shipped for a scheme, by the name it is loaded under."""
+    """A schedule shipped for a scheme, under the name that loads it."""
 
     name: str
     strategy: str
@@ -40,10 +40,10 @@ class ShippedSchedule:
 class LibraryRow:
     """One shipped scheme <m,k,n;rank>.
 
-    `shared` counts block additions as the file writes them, changes of basis apart; `naive` those of its tables, without shared sums;
-    `scalings` are multiplications by other numbers than 1 and -1, as written. `denominator` is that of all coefficients, and `growth` the
-    growth factor of one level (None where coefficients are no real numbers). What is proved and not compiled does not `expand`. `why` is
-    what its file begins with.
+    `shared` counts block additions as the file writes them, without changes of basis; `naive` those of its tables without shared sums;
+    `scalings` are multiplications by numbers other than 1 and -1, as written. `denominator` is the common one of all coefficients, and
+    `growth` the growth factor of one level (None if a coefficient is not real). A scheme that can only be proved does not `expand`. `why`
+    is the first comment of its file.
     """
 
     name: str
@@ -66,12 +66,12 @@ class LibraryRow:
 
     @property
     def format(self) -> str:
-        """The format as it is written: `<2,2,2;7>`."""
+        """The format as written: `<2,2,2;7>`."""
         return f"<{self.m},{self.k},{self.n};{self.rank}>"
 
     @property
     def least_ring(self) -> str:
-        """The least ring with all its coefficients: `Z`, `Z[1/6]`, `Q[sqrt(3)]`."""
+        """The smallest ring with all its coefficients: `Z`, `Z[1/6]`, `Q[sqrt(3)]`."""
         if Ring(self.ring).generator:
             return self.ring
         return "Z" if self.denominator == 1 else f"Z[1/{math.prod(factors(self.denominator))}]"
@@ -88,27 +88,27 @@ class LibraryRow:
         return ", ".join([*([EXPAND] if self.expands else []), *own]) or "proved only"
 
     def has_sizes(self, sizes: tuple[int | None, ...]) -> bool:
-        """Whether its blocks have these sizes, in any order, for a scheme may be turned; None stands for any size."""
+        """True if its blocks have these sizes in any order, since schemes can be permuted; None stands for any size."""
         return any(
             all(size in (None, own) for size, own in zip(sizes, turned, strict=True)) for turned in permutations((self.m, self.k, self.n))
         )
 
     def lies_in(self, ring: Ring) -> bool:
-        """Whether all its coefficients are numbers of a ring."""
+        """True if all its coefficients are in a ring."""
         generator = Ring(self.ring).generator
         return generator in ("", ring.generator) and ring.holds(Fraction(1, self.denominator))
 
     def has_inverse(self, number: int) -> bool:
-        """Whether all its coefficients are fractions whose denominators divide a power of a number."""
+        """True if all its coefficients are fractions whose denominators divide a power of a number."""
         return not Ring(self.ring).generator and set(factors(self.denominator)) <= set(factors(number))
 
     def to_json(self) -> dict[str, Any]:
-        """The row for machines."""
+        """The row as a JSON object."""
         return {**asdict(self), "format": self.format, "least_ring": self.least_ring, "strategies": self.strategies}
 
 
 def library_rows() -> tuple[LibraryRow, ...]:
-    """Every shipped scheme, small formats first: from the index, or from the files where the index belongs to others or is damaged."""
+    """Every shipped scheme, small formats first: from the index, or from the files if the index does not match them or is damaged."""
     try:
         index = json.loads(INDEX.read_text(encoding="utf-8"))
         if index["algorithms_sha256"] == algorithms_sha256():
@@ -119,7 +119,7 @@ def library_rows() -> tuple[LibraryRow, ...]:
 
 
 def found_rows() -> tuple[LibraryRow, ...]:
-    """The rows as the files have them: every one is read, and nothing is proved."""
+    """The rows made from the files: each is read, and nothing is proved."""
     from bilinear.frontend import load
 
     found = {path.stem: load(path) for path in sorted(algorithms_folder().glob("*.bl"))}
@@ -183,6 +183,6 @@ def _growth(scheme: Scheme) -> float | None:
 
 
 def _first_comment(loaded: Loaded) -> str:
-    """What its file begins with: why the scheme is there."""
+    """The comment at the start of its file: why the scheme is shipped."""
     lines = takewhile(lambda line: line.startswith("# "), loaded.source.text.splitlines())
     return " ".join(line.removeprefix("# ") for line in lines)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from bilinear.visible import visible
 
 MOST = 1000
-"""Characters of a cell."""
+"""The most characters of a cell."""
 
 
 def aligned(rows: Sequence[Sequence[object]], header: Sequence[str] | None) -> list[str]:
-    """Rows as lines of columns two spaces apart: numbers right-aligned, text left, the header underlined."""
+    """Rows as lines with columns two spaces apart: numbers right-aligned, text left, the header underlined."""
     texts = [[visible(str(cell), MOST) for cell in row] for row in rows]
     titles = [list(header)] if header is not None else []
     if not texts and not titles:

@@ -19,7 +19,7 @@ from bilinear.reporting.table import aligned
 from bilinear.visible import visible_lines
 
 MOST_EQUATIONS = 12
-"""Failing equations that are written out."""
+"""The most failing equations written out."""
 SHORT_HASH = 16
 
 

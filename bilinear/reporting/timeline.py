@@ -11,14 +11,14 @@ from bilinear.reporting.schedule_facts import ProductStep, ScheduleFacts, StageL
 from bilinear.verify.facts import BlockState
 
 MOST_ROWS = 36
-"""With more blocks than this every space is one wire."""
+"""With more blocks, every space is one wire."""
 MOST_WIDTH = 1040.0
 """Stages beyond this width go into the next band."""
 MOST_LANES = 16
-"""More products than this in one stage are drawn as one."""
+"""More products in one stage are drawn as one."""
 LABEL, BOX, ROW, GAP, LANE, HEAD, FOOT, TAIL = 52.0, 100.0, 26.0, 12.0, 24.0, 52.0, 8.0, 14.0
 LETTERS = 13
-"""Letters that fit into a box."""
+"""The most characters in a box."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Wire:
-    """A stretch of a wire, coloured by the state of its block."""
+    """A segment of a wire, coloured by the state of its block."""
 
     x1: float
     x2: float
@@ -52,7 +52,7 @@ class Wire:
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a product meets a wire: `sign` is empty for an operand, else that with which the product is added."""
+    """Where a product crosses a wire: `sign` is empty for an operand, else the sign with which the product is added."""
 
     y: float
     sign: str
@@ -72,7 +72,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Column:
-    """A stage: its number and kind, the centre of its boxes, and its place; every other one is `striped`."""
+    """A stage: its number and kind, the centre of its boxes, and its place; every second one is `striped`."""
 
     title: str
     kind: str
@@ -163,7 +163,7 @@ def _plan(facts: ScheduleFacts) -> _Plan:
 
 
 def _begin(facts: ScheduleFacts) -> dict[str, BlockState]:
-    """Before the first stage: A, B and C as the caller gave them, workspaces undefined."""
+    """The state before the first stage: A, B and C as given, workspaces undefined."""
     return {
         block: BlockState(
             block, "original" if space.name in ("A", "B", "C") else "undefined", block if space.name in ("A", "B", "C") else ""
@@ -180,7 +180,7 @@ def _lanes_width(stage: StageLine, plan: _Plan) -> float:
 
 
 def _fit(stages: Sequence[StageLine], start: int, plan: _Plan) -> int:
-    """How far a band reaches: at least one stage."""
+    """The end of a band: it has at least one stage."""
     width, stop = LABEL + _lanes_width(stages[start], plan) + BOX, start + 1
     while stop < len(stages) and width + _lanes_width(stages[stop], plan) + BOX <= MOST_WIDTH:
         width += _lanes_width(stages[stop], plan) + BOX
@@ -223,7 +223,7 @@ def _rows_after(
 
 
 def _kind(states: Sequence[BlockState]) -> str:
-    """The kind of most blocks on a wire."""
+    """The most frequent kind among the blocks on a wire."""
     return Counter(state.kind for state in states).most_common(1)[0][0] if states else "undefined"
 
 

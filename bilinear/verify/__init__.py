@@ -1,1 +1,1 @@
-"""Proofs: exact decisions about schemes and schedules. sympy is the algebra."""
+"""Proofs: exact decisions about schemes and schedules. sympy does the algebra."""

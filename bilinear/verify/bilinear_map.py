@@ -1,4 +1,4 @@
-"""The proof of an algorithm for any bilinear map: its tensor, decided exactly, coefficient by coefficient."""
+"""The proof of an algorithm for any bilinear map: its tensor is checked exactly, coefficient by coefficient."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from bilinear.ir.ring import Ring
 from bilinear.verify.shortened import told
 
 MOST_TERMS = 200_000
-"""Products of three coefficients that a proof adds up; these maps are small."""
+"""The most products of three coefficients that a proof adds up; these maps are small."""
 MOST_ELEMENTS = 4096
-"""Elements of an algebra that are tried one by one."""
+"""The most elements of an algebra that are tried one by one."""
 
 Computed = dict[tuple[int, int], Coefficient]
-"""What an output gives: the coefficient of each pair of values, zeros left out."""
+"""What an output computes: the coefficient of each pair of values, without zeros."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A coefficient that is not what it should be: of `left` * `right` in `output`."""
+    """A wrong coefficient: that of `left` * `right` in `output`."""
 
     output: str
     left: str
@@ -40,9 +40,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class MapProof:
-    """The decision about an algorithm: the map, the ring, and where it differs.
+    """The decision about an algorithm: the map, the ring, and the differences.
 
-    `modulus` is the largest g such that it holds modulo g: 0 where it holds exactly, 1 where it holds nowhere.
+    `modulus` is the largest g such that it holds modulo g: 0 if it holds exactly, 1 if it holds modulo nothing.
     """
 
     name: str
@@ -53,11 +53,11 @@ class MapProof:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing differs."""
+        """True if nothing differs."""
         return not self.differences
 
     def require(self) -> None:
-        """Raise `BilinearError` (E350) with the first differences, unless there are none."""
+        """Raise `BilinearError` (E350) with the first differences, if there are any."""
         if self.holds:
             return
         notes = [str(d) for d in self.differences[:5]]
@@ -70,8 +70,8 @@ class MapProof:
 def prove_map(algorithm: BilinearAlgorithm) -> MapProof:
     """Decide whether an algorithm computes its target over its ring.
 
-    Raises `BilinearError`: E253 where its maps have not the sizes of the target, E302 where a coefficient is not of the ring, E303 where
-    it is too large to be proved.
+    Raises `BilinearError`: E253 if the sizes of its maps differ from the target's, E302 if a coefficient is not in the ring, E303 if it is
+    too large to be proved.
     """
     _require_sizes(algorithm)
     _require_coefficients(algorithm)
@@ -88,16 +88,16 @@ def prove_map(algorithm: BilinearAlgorithm) -> MapProof:
 
 
 def is_division_algebra(algorithm: BilinearAlgorithm) -> bool:
-    """Whether what an algorithm computes over Z/p is a multiplication without zero divisors: a field, or a semifield (Knuth 1965).
+    """True if an algorithm over Z/p computes a multiplication without zero divisors: that of a field, or of a semifield (Knuth 1965).
 
-    Every element other than 0 is tried, so there may be at most `MOST_ELEMENTS`; with another ring or with more of them it is False.
+    Every element other than 0 is tried, so there may be at most `MOST_ELEMENTS`; False for more elements or another ring.
     """
     p, size = algorithm.ring.modulus, len(algorithm.target.outputs)
     if not p or algorithm.target.sizes != (size, size, size) or p**size > MOST_ELEMENTS:
         return False
     tensor = [{pair: residue(c, p) for pair, c in row.items()} for row in computed_outputs(algorithm)]
     for element in product(range(p), repeat=size):
-        if next((c for c in element if c), 0) != 1:  # one of each line is enough
+        if next((c for c in element if c), 0) != 1:  # one element of each line is enough
             continue
         matrix = [[sum(row.get((i, j), 0) * element[i] for i in range(size)) % p for j in range(size)] for row in tensor]
         if _rank(matrix, p) < size:
@@ -106,7 +106,7 @@ def is_division_algebra(algorithm: BilinearAlgorithm) -> bool:
 
 
 def computed_outputs(algorithm: BilinearAlgorithm) -> Iterator[Computed]:
-    """What an algorithm gives, whatever its target: the outputs as sums over pairs of values (E303 where that takes too long)."""
+    """What an algorithm computes, regardless of its target: the outputs as sums over pairs of values. E303 if it is too large."""
     u, v, w = algorithm.tables
     work = sum(len(u[p]) * len(v[p]) for row in w for p, _ in row)
     if work > MOST_TERMS:
@@ -127,7 +127,7 @@ def _summed(row: Form, u: tuple[Form, ...], v: tuple[Form, ...]) -> Computed:
 
 
 def _folded(row: Computed) -> Computed:
-    """A row in which (i, j) and (j, i) are the same pair, written with i <= j."""
+    """A row with (i, j) and (j, i) merged into one pair, written with i <= j."""
     total: Computed = {}
     for (i, j), c in row.items():
         pair = (min(i, j), max(i, j))
@@ -161,7 +161,7 @@ def _numerators(value: Coefficient) -> tuple[int, ...]:
 
 
 def _rank(matrix: list[list[int]], p: int) -> int:
-    """The rank of a matrix over Z/p, which is overwritten."""
+    """The rank of a matrix over Z/p; the matrix is overwritten."""
     rank = 0
     for column in range(len(matrix[0])):
         pivot = next((r for r in range(rank, len(matrix)) if matrix[r][column]), None)

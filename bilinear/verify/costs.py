@@ -1,4 +1,4 @@
-"""What a schedule takes, counted from its steps."""
+"""The costs of a schedule, counted from its steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bilinear.verify.symbols import Value
 
 
 def schedule_costs(schedule: AnySchedule, history: Sequence[Mapping[Block, Value]], original: Mapping[Block, Value]) -> ScheduleCosts:
-    """The counts of `ScheduleCosts`, from the states after each stage."""
+    """The costs of a schedule from the states after each stage."""
     widths = tuple(len(stage.products) for stage in schedule.stages if isinstance(stage, ProductStage))
     return ScheduleCosts(_live_blocks(schedule, history, original), _chain(schedule), widths, _passes(schedule))
 

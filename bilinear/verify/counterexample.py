@@ -1,9 +1,9 @@
-"""Two inputs that a schedule takes to one state: the proof that an operand is lost.
+"""Two inputs with the same final state: the proof that a schedule loses an operand.
 
-The contents are forms plus products, so f(p + d) - f(p - d) is linear in d: every product a*b contributes twice p_a*d_b + d_a*p_b. A
-vector d that all these take to zero is a counterexample, p + d and p - d; where d changes one operand only, p + d and p. First the
-blocks of one operand change and the others are fixed; then all may; first the blocks are numbers, then 2 x 2 matrices. What is found is
-executed before it is told. A counterexample may be a special input: what is lost at every input is told in `untraced`.
+The contents are forms plus products, so f(p + d) - f(p - d) is linear in d: every product a*b contributes twice p_a*d_b + d_a*p_b. A vector
+d in the kernel of all these gives the counterexample p + d and p - d; if d changes one operand only, p + d and p. The search first changes
+the blocks of one operand, then of both; blocks are first numbers, then 2 x 2 matrices. A counterexample is executed before it is reported.
+It may be a special input; `untraced` finds what is lost at every input.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from bilinear.verify.small import Small, constant
 from bilinear.verify.symbols import Symbols, Value, Word, is_product
 
 TRIALS = 60
-"""Random inputs at which the kernel is looked at, for each choice of alpha and beta; fewer where the kernel takes long."""
+"""Random inputs whose kernel is tried, for each choice of alpha and beta; fewer if a kernel takes long."""
 MOST_WORK = 10**6
-"""What the trials may cost together: the cube of the numbers that change, each time."""
+"""The limit on the cost of all trials; a trial costs the cube of the numbers that change."""
 MOST_SPECIAL = 12
-"""Numbers that change where inputs are sought as roots of a determinant."""
+"""The most changing numbers for which inputs are sought as roots of a determinant."""
 SCALES = ((1, 1), (2, 3), (1, 0), (0, 1), (0, 0))
-"""What alpha and beta are, where the contents depend on them."""
+"""The values tried for alpha and beta if the contents depend on them."""
 MATRICES = (((0, 0), (0, 0)), ((1, 0), (0, 1)), ((-1, 0), (0, -1)), ((0, 1), (-1, 0)), ((0, 1), (0, 0)), ((0, 1), (1, 0)), ((1, 1), (0, 1)))
-"""Blocks that are tried: among them a root of -1, of 0 and of 1."""
+"""The blocks that are tried; they include roots of -1, 0 and 1."""
 
 Entry = tuple[Block, int, int]
-"""One number of a block: the block, row and column in it."""
+"""One number of a block: the block, and the row and column in it."""
 
 
 @dataclass(frozen=True)
 class Counterexample:
-    """Two inputs with one final state, `first` and `second`."""
+    """Two inputs, `first` and `second`, with the same final state."""
 
     side: str
     first: Mapping[Block, str]
@@ -47,19 +47,19 @@ class Counterexample:
     scales: tuple[str, ...]
 
     def told(self) -> tuple[str, ...]:
-        """Three lines for people: both inputs, then the state that they share."""
+        """Three lines of text: both inputs, then the state that they share."""
         scales = f" with {' and '.join(self.scales)}" if self.scales else ""
         lines = [f"{name}{scales}: {_listed(state)}" for name, state in (("one input", self.first), ("another", self.second))]
         return (*lines, f"both end with: {_listed(self.final)}")
 
 
 class Search:
-    """Looks for two inputs of a schedule of one level that end in one state of A and B."""
+    """Searches for two inputs of a one-level schedule that end in the same state of A and B."""
 
     def __init__(
         self, schedule: AnySchedule, symbols: Symbols, contents: Mapping[Block, Value], known: Collection[Block], size: int
     ) -> None:
-        """`contents` is the state of A's and B's blocks; the blocks that are `known` from it have the same values in both inputs."""
+        """`contents` is the state of A's and B's blocks. Blocks that are `known` from it have the same values in both inputs."""
         self.schedule = schedule
         self.symbols = symbols
         self.contents = contents
@@ -75,7 +75,7 @@ class Search:
         self.scaled = any(word[0] or word[1] for value in contents.values() for word in value)
 
     def find(self, side: str) -> Counterexample | None:
-        """Two inputs that differ in an operand; None where none were found."""
+        """Two inputs that differ in an operand; None if none are found."""
         unknown = [block for block in self.inputs if block not in self.known]
         own = [block for block in unknown if block.space == side]
         for points in (self._points, self._special_points):
@@ -88,13 +88,13 @@ class Search:
         return None
 
     def from_zero(self, side: str, change: Mapping[Block, Any]) -> Counterexample | None:
-        """A change that leaves no trace at any input, and the input that is zero."""
+        """A change that leaves no trace at any input, applied to the zero input."""
         nothing = dict.fromkeys(self.inputs, self.zero)
         changed = nothing | {block: constant(c, self.size) for block, c in change.items()}
         return self._confirmed(side, changed, nothing, *next(self._scales()))
 
     def _fixed(self, changing: list[Block]) -> list[Block]:
-        """The blocks that are multiplied with one that changes, and, where both operands change, the changing ones."""
+        """The blocks multiplied with a changing block; if both operands change, the changing blocks too."""
         one_side = len({block.space for block in changing}) == 1
         partners = set() if one_side else set(changing)
         for pair in self.pairs:
@@ -107,7 +107,7 @@ class Search:
             yield self.number(alpha), self.number(beta)
 
     def _points(self, changing: list[Block], alpha: Any, beta: Any) -> Iterator[State]:
-        """Small integers; zero everywhere comes last, where others do as well."""
+        """Points of small integers; zero everywhere comes last, where other points work as well."""
         fixed = self._fixed(changing)
         for trial in range(min(TRIALS, MOST_WORK // len(self._entries(changing)) ** 3) if fixed else 0):
             choices = (0, 1) if trial % 2 else (-1, 0, 1, 2)
@@ -119,7 +119,7 @@ class Search:
         yield dict.fromkeys(fixed, self.zero)
 
     def _special_points(self, changing: list[Block], alpha: Any, beta: Any) -> Iterator[State]:
-        """Points where the rows lose rank though they do not nearby: along lines, roots of det(M^T M), which is a polynomial."""
+        """Points where the rows lose rank, unlike at nearby points: roots of det(M^T M), a polynomial, along lines."""
         if not self.number.is_QQ or self.size > 1 or len(changing) > MOST_SPECIAL:
             return
         for start in (*islice(self._points(changing, alpha, beta), 2), {}):
@@ -150,7 +150,7 @@ class Search:
         return [(block, i, j) for block in blocks for i in range(self.size) for j in range(self.size)]
 
     def _at(self, point: State, changing: list[Block], side: str, alpha: Any, beta: Any) -> Counterexample | None:
-        """The counterexample around a point (0 where it is not given), where a change of the blocks `changing` leaves no trace."""
+        """The counterexample around a point (blocks not given are 0) if some change of the blocks `changing` leaves no trace there."""
         basis = kernel(self._rows(point, set(changing), alpha, beta), self._entries(changing), self.number.one)
         telling = [vector for vector in basis if any(block.space == side for block, _, _ in vector)]
         if not telling:
@@ -162,7 +162,7 @@ class Search:
         return self._confirmed(side, first, second, alpha, beta)
 
     def _rows(self, point: State, changing: set[Block], alpha: Any, beta: Any) -> Iterator[Row]:
-        """How each number of the contents changes with the numbers of the blocks that change."""
+        """How each number of the contents changes with the numbers of the changing blocks."""
         for value in self.contents.values():
             scaled = [(word, c * alpha ** word[0] * beta ** word[1]) for word, c in value.items()]
             for _, i, j in self._entries([next(iter(self.contents))]):
@@ -174,7 +174,7 @@ class Search:
                 yield Row({entry: c for entry, c in entries.items() if c})
 
     def _changes(self, word: Word, point: State, i: int, j: int) -> Iterator[tuple[Entry, Any]]:
-        """How the number (i, j) of a word changes with its blocks, at a point."""
+        """How the number (i, j) of a word changes with its blocks at a point."""
         blocks = [self.block_of[_letter(place, e)] for place, e in enumerate(word[2:], 2) if e]
         if len(blocks) == 1:
             yield (blocks[0], i, j), self.number.one
@@ -190,7 +190,7 @@ class Search:
         return {block: Small(tuple(tuple(vector.get((block, i, j), zero) for j in places) for i in places)) for block in blocks}
 
     def _confirmed(self, side: str, first: State, second: State, alpha: Any, beta: Any) -> Counterexample | None:
-        """The counterexample, if exact execution agrees."""
+        """The counterexample if exact execution confirms it, else None."""
         execution = Execution(self.schedule, self.symbols, alpha, beta, self.zero)
         ends = [execution.run(state) for state in (first, second)]
         final = {block: ends[0][block] for block in self.contents}
@@ -212,7 +212,7 @@ def _letter(place: int, exponent: int) -> Word:
 
 
 def _listed(state: Mapping[Block, str]) -> str:
-    """The blocks that are not zero."""
+    """The nonzero blocks as text."""
     told = [f"{block} = {value}" for block, value in state.items() if set(value) - set("[]| 0")]
     spaces = sorted({block.space for block in state})
     if not told:

@@ -1,4 +1,4 @@
-"""What must be divided by, where a ring does not let one: 2 over Z, 1 + lambda over Q[lambda]."""
+"""Divisors without an inverse in the ring: 2 over Z, 1 + lambda over Q[lambda]."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from bilinear.ir.ring import Ring
 
 
 def needed_divisor(ring: Ring, coefficients: Iterable[Any]) -> str:
-    """What some coefficients, elements of `domain_of(ring)`, are divided by that has no inverse in the ring; empty where nothing.
+    """The divisor in some coefficients, elements of `domain_of(ring)`, that has no inverse in the ring; empty if there is none.
 
-    The domain is a field in which the ring lies: Q for Z, and the rational functions for Q[lambda], whose elements are Laurent
-    polynomials, so that powers of lambda divide. The other rings are fields.
+    The domain is a field that contains the ring: Q for Z; rational functions for Q[lambda], whose elements are Laurent polynomials, so
+    powers of lambda are invertible. The other rings are fields.
     """
     if ring.name == "Z":
         divisor = lcm(*(int(c.denominator) for c in coefficients))
@@ -28,7 +28,7 @@ def needed_divisor(ring: Ring, coefficients: Iterable[Any]) -> str:
 
 
 def _without_monomial(polynomial: Any) -> str:
-    """A polynomial in lambda, without its power of lambda and its constant factor; nothing where only these are left."""
+    """A polynomial in lambda without its power of lambda and constant factor; empty if nothing else is left."""
     lowest = min(power for (power,) in polynomial.monoms())
     rest = {(power - lowest,): c for (power,), c in polynomial.terms()}
     if len(rest) == 1:

@@ -1,4 +1,4 @@
-"""Exact elimination on sparse rows that remember what they are made of."""
+"""Exact elimination on sparse rows that record how they were combined."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass
 class Row:
-    """A vector as column to coefficient, and the combination of given things (`made_of`) that it is."""
+    """A vector as column to coefficient, and the combination of the given rows (`made_of`) that produced it."""
 
     entries: dict[Any, Any]
     made_of: dict[Any, Any] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Row:
 
 
 def reduced(rows: Iterable[Row], order: Callable[[Any], Any]) -> dict[Any, Row]:
-    """The reduced echelon form, by pivot; the pivot of a row is the first of its columns in this order."""
+    """The reduced echelon form, by pivot; a row's pivot is its first column in this order."""
     pivots: dict[Any, Row] = {}
     for given in rows:
         row = Row(dict(given.entries), dict(given.made_of))
@@ -45,7 +45,7 @@ def reduced(rows: Iterable[Row], order: Callable[[Any], Any]) -> dict[Any, Row]:
 
 
 def kernel(rows: Iterable[Row], columns: Sequence[Any], one: Any) -> list[dict[Any, Any]]:
-    """A basis of the vectors that every row takes to zero, in the order of the columns that are free."""
+    """A basis of the kernel of these rows, one vector for each free column, in order."""
     place = {column: i for i, column in enumerate(columns)}
     pivots = reduced(rows, lambda column: place[column])
     basis = []

@@ -1,4 +1,4 @@
-"""Exact execution of a schedule on small blocks of numbers: what confirms a counterexample before it is told."""
+"""Exact execution of a schedule on small blocks of numbers, to confirm counterexamples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ State = dict[Block, Small]
 
 
 class Execution:
-    """One schedule with given alpha and beta, both elements of the domain; blocks that are read before they have a value count as 0."""
+    """A schedule with given alpha and beta, elements of the domain; a block that is read before it has a value counts as 0."""
 
     def __init__(self, schedule: AnySchedule, symbols: Symbols, alpha: Any, beta: Any, zero: Small) -> None:
         self.schedule = schedule

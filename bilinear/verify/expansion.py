@@ -1,7 +1,7 @@
-"""How large the tables of a scheme become when its named sums are written out, told before anybody does it.
+"""How large the tables of a scheme become when its named sums are expanded, computed without expanding them.
 
-Sums of sums can double in every line, and so can their coefficients. The bounds here are sums and maxima over the steps, so they cost
-what reading the scheme costs, and they are never below what is expanded.
+Nested sums can double in every line, and so can their coefficients. The bounds here are sums and maxima over the steps. They cost as much
+as reading the scheme, and are never below the true sizes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from bilinear.ir.number import Coefficient, Symbolic, square
 from bilinear.ir.scheme import Scheme
 
 MOST_WORK = 300_000
-"""Products of two coefficients that writing out the named sums may take."""
+"""The most products of two coefficients in expanding the named sums."""
 MOST_BITS = 1600
-"""Length of a written-out numerator or denominator."""
+"""The most bits of an expanded numerator or denominator."""
 
 
 def require_expandable(scheme: Scheme) -> None:
-    """Refuse a scheme whose named sums cannot be written out in reasonable time and space (E303)."""
+    """Refuse a scheme whose named sums take too much time or space to expand (E303)."""
     work = 0
     for size in _written_out(scheme):
         work += size.work
@@ -41,7 +41,7 @@ def _too_large(scheme: Scheme, told: str) -> BilinearError:
 
 @dataclass(frozen=True)
 class _Size:
-    """Bounds for one written-out form: its terms, its powers of the generator, its numbers, and the work of writing it out."""
+    """Bounds for one expanded form: its terms, its powers of the generator, its numbers, and the work of expanding it."""
 
     terms: int
     low: int
@@ -55,7 +55,7 @@ _BLOCK = _Size(1, 0, 0, 1, 1)
 
 
 def _written_out(scheme: Scheme) -> Iterator[_Size]:
-    """The sizes of all forms that are written out: nothing where there are neither named sums nor changes of basis."""
+    """The sizes of all expanded forms; empty without named sums and changes of basis."""
     maps = (scheme.u, scheme.v, scheme.w)
     if scheme.bases is None:
         for linear in maps:

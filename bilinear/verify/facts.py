@@ -1,4 +1,4 @@
-"""What the proof of a schedule establishes, as frozen facts for reports."""
+"""The facts that the proof of a schedule establishes, frozen, for reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 RESTORED, LINEAR, RECOMPUTE, LOST = "restored", "linearly recoverable", "recoverable by recomputing a product", "lost"
 UNDECIDED = "undecided"
-"""Products make the final state nonlinear, and neither a way back nor two inputs that end in one state were found."""
+"""Products make the final state nonlinear, and the proof found neither a way back nor two inputs with the same final state."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class BlockState:
 class StageFact:
     """What one stage does: its number (from 1), its kind (linear, restore, product), its steps, and every block's state after it.
 
-    `width` counts the steps that run at once; `contended` names the blocks of C that several products of the stage add to; `products` are
-    the names of the scheme's products that the steps compute, up to a factor (empty where one is none of the scheme's).
+    `width` counts the simultaneous steps. `contended` names the blocks of C to which several products of the stage are added. `products`
+    names the scheme's products that the steps compute, up to a factor (empty if one is not the scheme's).
     """
 
     number: int
@@ -40,18 +40,18 @@ class StageFact:
 
 @dataclass(frozen=True)
 class OperandFate:
-    """What the final state (C excluded) tells of an operand's original blocks.
+    """Whether an operand's original blocks can be recovered from the final state, C excluded.
 
-    `verdict` is one of RESTORED, LINEAR, RECOMPUTE, LOST, UNDECIDED. `restoring` are the steps that bring it back, in the language: one
-    stage where it is LINEAR; where it is RECOMPUTE, blocks on the right that stand alone hold what is left at the end, and the factors of
-    products are original blocks, restored by the steps before, or forms of original blocks that are told by what is left. `divisor` is
-    what must be divided by for that where the ring does not let one (the integer 2 over Z, a polynomial over Q[lambda]); empty where
-    these steps have all their coefficients in the ring.
+    `verdict` is one of RESTORED, LINEAR, RECOMPUTE, LOST, UNDECIDED. `restoring` lists the steps, in the language, that restore the
+    operand. If LINEAR, they form one stage. If RECOMPUTE, a block alone on the right stands for its content at the end, and the factors of
+    products are original blocks restored by earlier steps, or forms of original blocks known from the final contents. `divisor` is a
+    divisor in these steps that has no inverse in the ring (the integer 2 over Z, a polynomial over Q[lambda]); empty if all their
+    coefficients are in the ring.
 
-    Where it is LOST, `confused` are changes of the inputs that leave no trace at any input, as steps with any matrix X ("A11 += X ;
-    A21 += X"), and `lost_dimensions` counts them: their parts in this operand are independent, and there are no others. Where there are
-    none, some inputs are told by the final state and some are not. `counterexample` tells two inputs that end in one state, block by
-    block, confirmed by exact execution; without `confused` they may be special.
+    If LOST, `confused` lists changes of the inputs that leave no trace at any input, as steps with any matrix X ("A11 += X ; A21 += X"),
+    and `lost_dimensions` counts them: their parts in this operand are a basis of all such changes. If there are none, the final state
+    determines some inputs and not others. `counterexample` shows two inputs with the same final state, block by block, confirmed by exact
+    execution; without `confused` they may be special.
     """
 
     operand: str
@@ -65,9 +65,9 @@ class OperandFate:
 
 @dataclass(frozen=True)
 class ShapeConditions:
-    """Which problems a schedule fits: `statement` says it, or is empty where any shape fits; each reason names a stage and a block.
+    """The problems a schedule fits: `statement` says which (empty: any shape); each reason names a stage and a block.
 
-    `temporaries` tell what the temporaries without a declared shape must be large enough to hold.
+    `temporaries` says how large temporaries without a declared shape must be.
     """
 
     statement: str = ""
@@ -77,11 +77,11 @@ class ShapeConditions:
 
 @dataclass(frozen=True)
 class ScheduleCosts:
-    """What a schedule takes, counted in blocks, steps and stages.
+    """The costs of a schedule, in blocks, steps and stages.
 
-    `live_blocks`: the most blocks, between two stages, that hold a value which is not the original of their place and is still needed (read
-    later, or a final block of C). `chain`: the longest chain of steps of which each reads what the one before wrote. `widths`: products
-    at once, by product stage. `passes`: sweeps over the blocks, where neighbouring linear stages are one and product stages one each.
+    `live_blocks`: the most blocks, between two stages, with a value that is still needed (read later, or a final block of C) and is not the
+    block's original. `chain`: the longest chain of steps, each reading what the one before wrote. `widths`: the number of simultaneous
+    products of each product stage. `passes`: sweeps over the blocks; neighbouring linear stages count as one, a product stage as one.
     """
 
     live_blocks: int

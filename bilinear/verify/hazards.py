@@ -1,4 +1,4 @@
-"""Hazards: steps of one stage that would get in each other's way, each told with both steps."""
+"""Hazards: steps of one stage that interfere, reported with both steps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from bilinear.verify.steps import Step, steps_of
 
 
 def find_hazards(number: int, stage: LinearStage | ProductStage, schedule: AnySchedule) -> Iterator[Diagnostic]:
-    """What makes the result of a stage depend on chance: blocks written twice (E401), operands overwritten while they are read (E409).
+    """Hazards that make a stage's result indeterminate: blocks written twice (E401), operands overwritten while being read (E409).
 
-    Products of one stage may write one block in turn, in the order written, except where a schedule scales for itself.
+    Products of one stage may write one block in the order written, except in a schedule that scales for itself.
     """
     steps = list(steps_of(stage))
     if isinstance(stage, LinearStage):
@@ -52,7 +52,7 @@ def _written_twice(number: int, steps: list[Step]) -> Iterator[Diagnostic]:
 
 
 def _mixed_writes(number: int, steps: list[Step]) -> Iterator[Diagnostic]:
-    """A block that one product overwrites and another adds to."""
+    """Report a block that one product overwrites and another adds to."""
     overwritten = {block: step for step in steps if not _only_adds(step) for block in step.writes}
     for step in steps:
         for target in step.writes if _only_adds(step) else ():
@@ -67,7 +67,7 @@ def _twice(number: int, target: Block, other: Span | None, span: Span | None) ->
 
 
 def _overwritten(number: int, steps: list[Step]) -> Iterator[Diagnostic]:
-    """Products read their operands over and over while others write, so no target may be an operand or a term of another step."""
+    """Report targets that are operands or terms of another step: products read their operands repeatedly while others write."""
     readers: dict[Block, list[int]] = {}
     for number_of_step, step in enumerate(steps):
         for block in _unguarded(step):
@@ -87,7 +87,7 @@ def _operands(step: Step) -> set[Block]:
 
 
 def _unguarded(step: Step) -> set[Block]:
-    """What a step reads while it runs: its operands, and the terms that it does not write itself."""
+    """The blocks that a step reads while it runs: its operands, and those terms that it does not write itself."""
     return _operands(step) | (step.reads - set(step.writes))
 
 
@@ -104,9 +104,9 @@ def _struck(number: int, writer: Step, reader: Step) -> Diagnostic:
 
 
 def find_shared_operands(number: int, stage: ProductStage, written: frozenset[str]) -> Iterator[tuple[Block, Diagnostic]]:
-    """Blocks that two products of a stage both use (E404), where one writes them when it recurses in place.
+    """Report blocks shared by two products of a stage (E404), if one of the products writes them when it recurses in place.
 
-    An inner level writes its left operand where the schedule writes A, its right one where it writes B: `written` names those that it does.
+    An inner level writes its left operand if the schedule writes A, its right operand if it writes B; `written` names those operands.
     """
     users: dict[Block, list[tuple[Product, bool]]] = {}
     for product in stage.products:
@@ -124,7 +124,7 @@ def find_shared_operands(number: int, stage: ProductStage, written: frozenset[st
 
 
 def written_operands(schedule: AnySchedule) -> frozenset[str]:
-    """Those of A and B that a schedule writes, if only for a while."""
+    """The operands among A and B that a schedule writes, even temporarily."""
     written = {block.space for stage in schedule.stages for step in steps_of(stage) for block in step.writes}
     return frozenset(written & {"A", "B"})
 
@@ -139,5 +139,5 @@ def contended(stage: ProductStage) -> tuple[Block, ...]:
 
 
 def name_of(product: Product) -> str:
-    """A product by its operands."""
+    """The name of a product: its operands."""
     return f"{product.left}*{product.right}"

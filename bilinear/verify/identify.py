@@ -1,4 +1,4 @@
-"""Which product of its scheme a product of a schedule is."""
+"""Identify the products of a schedule among those of its scheme."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bilinear.verify.hazards import name_of
 from bilinear.verify.symbols import LETTERS, Symbols, Value
 
 Signature = tuple[tuple[int, Any], ...]
-"""A form up to a factor: block numbers from 0, and coefficients of which the first is 1."""
+"""A form up to a factor: block numbers from 0, and coefficients starting with 1."""
 
 
 class Identifier:
-    """The products of one scheme by their factors."""
+    """The products of one scheme, found by their factors."""
 
     def __init__(self, scheme: Scheme, symbols: Symbols) -> None:
         self.symbols = symbols
@@ -26,7 +26,7 @@ class Identifier:
         self.known = {(self._of_form(a), self._of_form(b)): name for a, b, name in pairs}
 
     def identify(self, number: int, product: Product, left: Value, right: Value) -> str | Diagnostic:
-        """The name of the scheme's product that this is, up to a factor; one that is none of them is told (E403)."""
+        """The name of the scheme's product that equals this one up to a factor; if none does, a diagnostic (E403)."""
         if not left or not right:
             return Diagnostic("E403", f"stage {number}: the product {name_of(product)} is always zero", product.span)
         found = self._of_value(left, "A"), self._of_value(right, "B")
@@ -43,7 +43,7 @@ class Identifier:
         return tuple((i, self.symbols.key(c / scalars[0][1])) for i, c in scalars)
 
     def _of_value(self, value: Value, side: str) -> Signature:
-        """The signature of a form; one whose coefficients hold different powers of alpha and beta has none that a scheme knows."""
+        """The signature of a form. If its coefficients hold different powers of alpha and beta, it matches no product of a scheme."""
         letter = LETTERS[side]
         if len({word[:2] for word in value}) > 1:
             return ((-1, 0),)

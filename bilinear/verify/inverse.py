@@ -1,4 +1,4 @@
-"""Inverse stages: what brings A and B back after a part of a schedule, exactly."""
+"""Inverse stages: stages that exactly restore A and B after a part of a schedule."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ OPERANDS = ("A", "B")
 
 
 def invert_stage(stage: LinearStage) -> LinearStage:
-    """The stage that undoes what a linear stage does to A and B: the inverse of its matrix on their blocks, part by part.
+    """The stage that undoes a linear stage's effect on A and B: the inverse of its matrix on their blocks, part by part.
 
-    What the stage writes of C and of workspaces stays; where it writes nothing else, the inverse has no maps. Raises `ArithmeticError`
-    where a block of A or B becomes a sum with blocks of C or of a workspace, whose old values nobody keeps, and `ZeroDivisionError`
-    where the matrix is singular. An in-place schedule that keeps nothing aside and is proved to restore has neither.
+    The stage's writes to C and workspaces are kept; if it writes nothing else, the inverse has no maps. Raises `ArithmeticError` if a block
+    of A or B becomes a sum with blocks of C or a workspace, whose old values are gone, and `ZeroDivisionError` if the matrix is singular.
+    Neither occurs for an in-place schedule without workspaces that is proved to restore.
     """
     return LinearStage(tuple(_inverse(part) for block_map in stage.maps for part in _on_operands(block_map)), restores=True)
 
 
 def _on_operands(block_map: BlockMap) -> tuple[BlockMap, ...]:
-    """The independent parts of what a map does to A and B."""
+    """The independent parts of a map's effect on A and B."""
     targets = {target for target in block_map.targets if target.space in OPERANDS}
     if not targets:
         return ()
@@ -53,6 +53,6 @@ def _inverse(part: BlockMap) -> BlockMap:
 
 
 def _root(rows: Iterable[Form]) -> str:
-    """The root that occurs in the coefficients; empty where there is none."""
+    """The root that occurs in the coefficients; empty if there is none."""
     roots = {name for row in rows for _, c in row if isinstance(c, Symbolic) for name in c.generators}
     return min(roots, default="")

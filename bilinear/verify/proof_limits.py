@@ -1,4 +1,4 @@
-"""How much the proof of one schedule may take: values that double with every stage are refused before they fill the memory."""
+"""Limits on the proof of one schedule: values that double with every stage are refused before they fill the memory."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from bilinear.verify.symbols import Symbols, Value
 
 TOO_LARGE = "E412"
 MOST_STATES = 50_000
-"""Stages times blocks: a state of every block is kept for every stage."""
+"""The most stages times blocks; every stage stores a state of every block."""
 MOST_WORK = 150_000
-"""Terms of values that are multiplied and added up; for a schedule of a large scheme as many as its proof, `WORK_OF_SCHEME` times."""
+"""The most terms multiplied and added up; for a schedule of a large scheme, `WORK_OF_SCHEME` times the work of the scheme's proof."""
 WORK_OF_SCHEME = 4
-"""Expansion, products and recomposition take up to three times the products of coefficients that the proof of their scheme adds up."""
+"""Expansion, products and recomposition take up to three times as many coefficient products as the proof of their scheme."""
 MOST_BITS = 1600
-"""Length of a coefficient, all its numbers together."""
+"""The most bits of a coefficient, over all its numbers."""
 
 
 class Bounds:
-    """The work of one run so far; what is too much is refused (E412)."""
+    """The work of one run so far; too much is refused (E412)."""
 
     def __init__(self, schedule: AnySchedule, symbols: Symbols, scheme: Scheme | None) -> None:
         self.schedule = schedule
@@ -40,7 +40,7 @@ class Bounds:
             raise self._refused(f"its steps add up more than {self.most_work} terms")
 
     def require_short(self, values: Iterable[Value]) -> None:
-        """Refuse coefficients that have grown out of bounds."""
+        """Refuse coefficients that have grown too long."""
         if any(self.symbols.length(coefficient) > MOST_BITS for value in values for coefficient in value.values()):
             raise self._refused(f"its coefficients grow to more than {MOST_BITS} bits")
 

@@ -1,9 +1,9 @@
-"""What the final state tells of the original blocks of A and of B: a decision by rank, then by recomputing products, then by two inputs.
+"""Decide whether A and B can be recovered from the final state: by rank, then by recomputing products, then by two inputs.
 
-C holds results, and temporaries are gone, so what is left are the contents of A's and B's own blocks, forms and products of the original
-blocks. An original block in their span is a linear combination of them: the rank decides, and the combination is the restoring stage.
-Where products stand in the way, forms that are known give products that are known, which are taken off the contents until nothing new
-is learnt. What is still unknown is lost if two inputs end in one state; they are searched for, and executed before they are told.
+C holds results and temporaries are gone, so only the contents of A's and B's own blocks remain: forms and products of the original blocks.
+An original block in their span is a linear combination of them: the rank decides, and the combination is the restoring stage. If products
+are in the way, products of known forms are subtracted from the contents until nothing new is learnt. An operand that is still unknown is
+lost if two inputs have the same final state; such inputs are searched for, and executed before they are reported.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
 from bilinear.verify.untraced import as_updates, untraced_changes
 
 MOST_WORDS = 4000
-"""Where more products of blocks than this are left, none is recomputed: rank and two inputs decide alone."""
+"""With more products of blocks than this, none is recomputed: only rank and two inputs decide."""
 
 
 def operand_fates(schedule: AnySchedule, symbols: Symbols, state: Mapping[Block, Value]) -> tuple[OperandFate, OperandFate]:
-    """What becomes of A and of B in a schedule of one level that ran to this state."""
+    """What becomes of A and B in a one-level schedule that ended in this state."""
     recovery = _Recovery(schedule, symbols, state)
     return recovery.fate("A"), recovery.fate("B")
 
 
 class _Recovery:
-    """The contents that are left, and what follows from them."""
+    """The final contents of A and B, and what follows from them."""
 
     def __init__(self, schedule: AnySchedule, symbols: Symbols, state: Mapping[Block, Value]) -> None:
         self.schedule = schedule
@@ -39,12 +39,12 @@ class _Recovery:
         self.state = {block: state[block] for blocks in self.blocks.values() for block in blocks}
         self.contents = [Row(dict(value), {str(block): symbols.domain.one}) for block, value in self.state.items()]
         self.rounds: list[dict[str, dict[Any, Row]]] = []
-        """What is known of A and of B after each round, as reduced rows by pivot; the first is by linear combination alone."""
+        """The known forms of A and B after each round, as reduced rows by pivot; the first round uses linear combinations alone."""
         self.inside: dict[str, list[Any]] = {}
-        """What takes the contents to the factors of a product that is recomputed, by its name: all coefficients."""
+        """For each factor of a recomputed product, by name: all coefficients of the combination of contents that gives it."""
 
     def fate(self, side: str) -> OperandFate:
-        """What becomes of one operand."""
+        """What becomes of an operand."""
         own = self.blocks[side]
         if all(self.state[block] == self.symbols.original[block] for block in own):
             return OperandFate(side, RESTORED)
@@ -55,7 +55,7 @@ class _Recovery:
         return self._lost(side)
 
     def _lost(self, side: str) -> OperandFate:
-        """What an operand that is not known has lost: at every input, or at two at least."""
+        """The fate of an operand that is not known: lost at every input, or at some two inputs."""
         searches = (Search(self.schedule, self.symbols, self.state, self._known_blocks(), size) for size in (1, 2))
         changes = untraced_changes(side, self.schedule, self.symbols, self.state)
         if changes:
@@ -85,7 +85,7 @@ class _Recovery:
         return {words[word] for entries in forms if len(entries) == 1 for word in entries}
 
     def _learn(self) -> bool:
-        """One round more: take off the products of known forms; whether anything is new."""
+        """Run one more round: subtract the products of known forms. Returns whether anything new is known."""
         last = self.rounds[-1]
         new = self._forms([*self.contents, *self._derived(last)])
         if all(len(new[side]) == len(last[side]) for side in new):
@@ -102,10 +102,10 @@ class _Recovery:
         return known
 
     def _derived(self, known: Mapping[str, Mapping[Any, Row]]) -> Iterable[Row]:
-        """Products of known forms, and multiples of known values by alpha and beta, named by what they are.
+        """Products of known forms, and multiples of known values by alpha and beta, each with its name.
 
-        Only those that can take something off: the pivot of a reduced form occurs in no other one, so the product of two pivots occurs in
-        no other product of forms, and where it is none of the contents' words the product of the forms is of no use.
+        Only those that can reduce the contents. The pivot of a reduced form occurs in no other form, so the product of two pivots occurs in
+        no other product of forms. If it is not a word of the contents, the product is useless.
         """
         one = self.symbols.domain.one
         for word in sorted({word for value in self.state.values() for word in value}):
@@ -132,7 +132,7 @@ class _Recovery:
         return text if len(value) == 1 and text.isalnum() else f"({text})"
 
     def _restoring(self, side: str) -> tuple[tuple[str, ...], str]:
-        """The steps that bring an operand back, each block in the first round in which it is known; and what they divide by."""
+        """The steps that restore an operand, each block in the first round in which it is known; and the divisor in them."""
         rows: dict[Block, Row] = {}
         for known in self.rounds:
             for block in self.blocks[side]:
@@ -152,13 +152,13 @@ class _Recovery:
         return Row(entries, {name: c * scale for name, c in row.made_of.items()})
 
     def _numbers(self, row: Row) -> Iterator[Any]:
-        """The coefficients by which a row is made of the contents."""
+        """The coefficients of the combination of contents that forms a row."""
         for name, number in row.made_of.items():
             yield number
             yield from self.inside.get(name, ())
 
     def _step(self, block: Block, row: Row) -> str:
-        """`A12 = A12 - A22`, or `+=` where the block keeps what it holds; nothing where it is as it was."""
+        """`A12 = A12 - A22`, or `+=` if the block keeps its content; empty if nothing changes."""
         made_of = dict(row.made_of)
         operator = "="
         if made_of.get(str(block)) == self.symbols.domain.one:
@@ -177,5 +177,5 @@ class _Recovery:
 
 
 def _is_plain(word: Word, side: str) -> bool:
-    """Whether a word is one block of an operand, without alpha and beta."""
+    """True if a word is one block of an operand, without alpha and beta."""
     return word[LETTERS[side]] > 0 and sum(word) == word[LETTERS[side]]

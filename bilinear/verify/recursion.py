@@ -1,4 +1,4 @@
-"""Whether a schedule may run each of its own products in place, and if not, why."""
+"""Whether a schedule may run each of its own products in place; if not, the reason."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bilinear.verify.steps import needed_after
 
 
 def why_not_recursive(schedule: AnySchedule, restored: tuple[str, ...]) -> str:
-    """The first obstacle, as a sentence; nothing where in-place recursion is safe.
+    """The first obstacle to in-place recursion, as a sentence; empty if it is safe.
 
-    An inner level is the same schedule on the blocks of one product: it writes both operands, and leaves as they were those that are in
-    `restored`; it uses the target as its C. So nothing may be allocated, the products of a stage need operands of their own, an operand
-    that does not come back must not be needed afterwards, and a schedule that scales for itself must scale as its products need it.
-    Where one overwrites C, each of its products must overwrite one block.
+    An inner level is the same schedule on the blocks of one product. It writes both operands, restores those in `restored`, and uses the
+    target as its C. So nothing may be allocated, the products of a stage need disjoint operands, an operand that is not restored must not
+    be needed afterwards, and a schedule that scales for itself must scale as its products need. If it overwrites C, each product must
+    overwrite one block.
     """
     if schedule.workspaces:
         names = ", ".join(space.name for space in schedule.workspaces)
@@ -50,7 +50,7 @@ def _obstacles(
 
 
 def _unfit(number: int, product: Product, result: Result) -> Iterator[str]:
-    """A product that is no instance of what the schedule computes."""
+    """Products that are not instances of what the schedule computes."""
     what = f"{name_of(product)} in stage {number}"
     if len(product.targets) != 1:
         yield f"{what} has {len(product.targets)} targets, and the schedule one result"
@@ -64,7 +64,7 @@ def _unfit(number: int, product: Product, result: Result) -> Iterator[str]:
 
 
 def _not_overwriting(number: int, product: Product) -> Iterator[str]:
-    """A product that needs more than what a schedule computes that overwrites C."""
+    """Products that need more than an overwriting schedule computes."""
     what = f"{name_of(product)} in stage {number}"
     if len(product.targets) != 1:
         yield f"{what} has {len(product.targets)} targets, and the schedule one result"
@@ -74,5 +74,5 @@ def _not_overwriting(number: int, product: Product) -> Iterator[str]:
 
 
 def _takes(parameter: Coefficient, value: Coefficient) -> bool:
-    """Whether alpha (or beta) of a result can be this value: a generator can be anything."""
+    """True if alpha (or beta) of a result can take this value; a generator can take any."""
     return isinstance(parameter, Symbolic) or parameter == value

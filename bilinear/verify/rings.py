@@ -1,4 +1,4 @@
-"""Over which rings a scheme holds, as its coefficients are written."""
+"""The rings over which a scheme holds, with its coefficients as written."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
 
 MOST_TRIED = 10_000
-"""Primes below are named as factors; what is left of a number is named as it is."""
+"""Prime factors below this are named; the cofactor is named as a whole."""
 
 
 @dataclass(frozen=True)
 class RingFacts:
-    """What the residual of a scheme tells about rings.
+    """What the residual of a scheme says about rings.
 
-    `ring` is the one that it is written over. `modulus` is 0 where its equations hold exactly, 1 where they hold nowhere, and else the
-    largest g such that they hold modulo g. `denominator` must be invertible. For an approximate scheme `order` is the largest h >= 1
-    such that the error is O(lambda^h), None where there is no error, and `degree` the largest power of 1/lambda that meets a product:
-    in arithmetic of precision eps the best lambda gives an error of about eps^(h / (h + degree)) (Bini, Lotti, Romani 1980).
+    `ring` is the ring of the scheme. `modulus` is the largest g such that the equations hold modulo g: 0 if they hold exactly, 1 if they
+    hold modulo nothing. `denominator` must be invertible. For an approximate scheme `order` is the largest h >= 1 such that the error is
+    O(lambda^h), None without an error, and `degree` the largest power of 1/lambda in a product: in arithmetic of precision eps the best
+    lambda gives an error of about eps^(h / (h + degree)) (Bini, Lotti, Romani 1980).
     """
 
     ring: Ring
@@ -32,17 +32,17 @@ class RingFacts:
 
     @property
     def for_reals(self) -> bool:
-        """Whether its equations hold exactly for real numbers."""
+        """True if its equations hold exactly for real numbers."""
         return self.for_complex and not (square(self.ring.generator) or 0) < 0
 
     @property
     def for_complex(self) -> bool:
-        """Whether its equations hold exactly for complex numbers."""
+        """True if its equations hold exactly for complex numbers."""
         return self.modulus == 0 and not self.ring.is_approximate
 
     @property
     def valid_over(self) -> tuple[str, ...]:
-        """The rings over which it holds, the widest statement that its coefficients as written allow; empty where it holds nowhere."""
+        """The rings over which it holds, stated as widely as the coefficients allow; empty if there are none."""
         if self.ring.is_approximate:
             return (f"{self.ring} up to O(lambda^{self.order})" if self.order else str(self.ring),) if self.modulus == 0 else ()
         if self.modulus:
@@ -54,7 +54,7 @@ class RingFacts:
 
     @property
     def fails_over(self) -> tuple[str, ...]:
-        """Rings that one may expect, and over which it does not hold as written."""
+        """Rings that one might expect, but over which it does not hold as written."""
         if self.ring.is_approximate:
             return ()
         if self.modulus:
@@ -66,7 +66,7 @@ class RingFacts:
         return held + (f", not over {', '.join(self.fails_over)}" if self.valid_over and self.fails_over else "")
 
     def _localized(self) -> tuple[str, ...]:
-        """The least ring with all coefficients, and the others that have them."""
+        """The smallest ring that contains all coefficients, and the others that do."""
         root = self.ring.generator
         rings = f"every ring with {root}" if root else "every ring"
         inverted = prod(factors(self.denominator))
@@ -76,7 +76,7 @@ class RingFacts:
 
 
 def facts_of(scheme: Scheme, left: Residual, denominator: int) -> RingFacts:
-    """The facts about a scheme whose residual and common denominator are known."""
+    """The facts about a scheme with this residual and common denominator."""
     if not scheme.ring.is_approximate:
         return RingFacts(scheme.ring, left.modulus, denominator)
     order = left.order if left.is_zero else None
@@ -84,7 +84,7 @@ def facts_of(scheme: Scheme, left: Residual, denominator: int) -> RingFacts:
 
 
 def factors(number: int) -> tuple[int, ...]:
-    """The primes below `MOST_TRIED` that divide a number, then what is left of it, if anything."""
+    """The primes below `MOST_TRIED` that divide a number, then its cofactor unless that is 1."""
     found = []
     for p in range(2, MOST_TRIED):
         if number % p == 0:
@@ -97,7 +97,7 @@ def factors(number: int) -> tuple[int, ...]:
 
 
 def _modular(modulus: int) -> list[str]:
-    """The rings Z/p of the prime factors, and Z/g itself where it is none of them."""
+    """The rings Z/p of the prime factors, and Z/g itself unless it is one of them."""
     if modulus == 1:
         return []
     primes = [p for p in factors(modulus) if p < MOST_TRIED**2]

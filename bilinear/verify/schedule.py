@@ -1,4 +1,4 @@
-"""The proof of a schedule: run it on symbols, exactly, and compare."""
+"""The proof of a schedule: run it exactly on symbols, and compare."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from bilinear.verify.symbolic_run import SymbolicRun
 from bilinear.verify.symbols import Value
 
 ILL_DEFINED = frozenset({"E401", "E402", "E405", "E409"})
-"""Faults after which what becomes of A and B is not told."""
+"""After these faults the fate of A and B is not reported."""
 UNDEFINED = frozenset({"E402", "E405"})
-"""Faults after which the values mean nothing: a wrong result would only repeat them."""
+"""After these faults the values mean nothing, so a wrong result is not reported too."""
 Lines = tuple[str, ...]
 
 
@@ -29,10 +29,9 @@ Lines = tuple[str, ...]
 class ScheduleProof:
     """The decision about one schedule.
 
-    `restored` names the operands that end as they began. `recursive` says whether its products may run by the same schedule in place,
-    `why_not` gives the reason where they may not. `direct`: C is right, but not by the products of the scheme that the schedule names.
-    For schedules of one level that compute what they should, `fates` say what becomes of A and of B, `shapes` which problems fit, and
-    `costs` what it takes.
+    `restored` names the operands that end unchanged. `recursive` says whether its products may run by the same schedule in place; if not,
+    `why_not` gives the reason. `direct`: C is right, but not by the products of the scheme that the schedule names. For correct one-level
+    schedules, `fates` says what becomes of A and B, `shapes` which problems fit, and `costs` what it takes.
     """
 
     schedule: str
@@ -50,11 +49,11 @@ class ScheduleProof:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing fails."""
+        """True if nothing fails."""
         return not self.failures
 
     def require(self) -> None:
-        """Raise `BilinearError` with every failure, unless the schedule holds."""
+        """Raise `BilinearError` with every failure, if there are any."""
         if not self.holds:
             raise BilinearError(first_of(self.failures))
 
@@ -62,9 +61,9 @@ class ScheduleProof:
 def prove_schedule(schedule: AnySchedule, scheme: Scheme | None = None) -> ScheduleProof:
     """Decide whether a schedule with marked first writes computes alpha*A*B + beta*C, or what its result says, and keeps its promises.
 
-    `scheme` is the scheme whose products a schedule of one level should use; one that computes C by other products is right as well.
-    In-place recursion is safe where it is safe for one level: an inner level adds its product and gives its operands back, which is all
-    that the outer level assumes. Raises `BilinearError` where a schedule of one level is too large to be proved (E412).
+    `scheme` is the scheme whose products a one-level schedule should use; one that computes C by other products is right as well. In-place
+    recursion is safe at every level if it is safe for one: an inner level adds its product and restores its operands, and the outer level
+    assumes no more. Raises `BilinearError` if a one-level schedule is too large to be proved (E412).
     """
     run = SymbolicRun(schedule, scheme)
     run.run()
@@ -93,13 +92,13 @@ def prove_schedule(schedule: AnySchedule, scheme: Scheme | None = None) -> Sched
 
 
 def is_sound(schedule: AnySchedule) -> bool:
-    """Whether no steps of a stage get in each other's way, and none in that of the recursion that is claimed."""
+    """True if no steps of a stage interfere, neither directly nor in the recursion that the schedule claims."""
     hazards = any(True for number, stage in enumerate(schedule.stages, 1) for _ in find_hazards(number, stage, schedule))
     return not hazards and not _shared_operands(schedule)
 
 
 def schedule_holds(schedule: AnySchedule, scheme: Scheme | None = None) -> bool:
-    """Whether the proof of a schedule holds: the decision of `prove_schedule`, without what that tells besides."""
+    """True if the proof of a schedule holds: the verdict of `prove_schedule` without the other facts."""
     if not is_sound(schedule):
         return False
     run = SymbolicRun(schedule, scheme)
@@ -108,7 +107,7 @@ def schedule_holds(schedule: AnySchedule, scheme: Scheme | None = None) -> bool:
 
 
 def _shared_operands(schedule: AnySchedule) -> list[Diagnostic]:
-    """The operands that get in the way of the recursion that an in-place schedule claims (E404)."""
+    """The operands that prevent the in-place recursion that a schedule claims (E404)."""
     if not schedule.in_place:
         return []
     written = written_operands(schedule)
@@ -117,7 +116,7 @@ def _shared_operands(schedule: AnySchedule) -> list[Diagnostic]:
 
 
 def _wrong_results(run: SymbolicRun) -> list[Diagnostic]:
-    """The blocks of C that do not end as they should (E406)."""
+    """The blocks of C with a wrong final value (E406)."""
     s, symbols, original = run.schedule, run.symbols, run.symbols.original
     alpha, beta = symbols.scalar(s.result.alpha), symbols.scalar(s.result.beta)
     found = []
@@ -157,7 +156,7 @@ def _restored(run: SymbolicRun) -> tuple[str, ...]:
 
 
 def _broken_promises(run: SymbolicRun, fates: tuple[OperandFate, ...]) -> list[Diagnostic]:
-    """The blocks that do not come back though the schedule says so (E407), with what would bring them back."""
+    """The blocks that are not restored as promised (E407), and what would restore them."""
     s = run.schedule
     found: list[Diagnostic] = []
     for block, value in run.symbols.original.items():
@@ -173,7 +172,7 @@ def _broken_promises(run: SymbolicRun, fates: tuple[OperandFate, ...]) -> list[D
 
 
 def _way_back(fate: OperandFate, schedule: AnySchedule) -> tuple[Lines, Lines]:
-    """Notes and hints on how an operand may come back, or on why it cannot; no hint that the ring of the schedule refuses."""
+    """Notes and hints on how an operand can be restored, or why it cannot; a hint uses only coefficients of the schedule's ring."""
     if fate.divisor:
         return (f"{fate.operand} can be had back where {fate.divisor} can be divided by, which {schedule.ring} does not allow",), ()
     if fate.verdict == LINEAR:

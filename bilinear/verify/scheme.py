@@ -1,6 +1,6 @@
 """The proof of a scheme: its Brent equations, decided exactly over its ring.
 
-The residual in `analysis.brent` is the whole system in exact integers; here it becomes a verdict.
+`analysis.brent` computes the residual of the whole system in exact integers; this module turns it into a verdict.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bilinear.verify.rings import RingFacts, facts_of
 from bilinear.verify.shortened import told
 
 MOST_TERMS = 5_000_000
-"""Products of three coefficients that a proof adds up; that takes about a second."""
+"""The most products of three coefficients that a proof adds up; that takes about a second."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Equation:
 
 @dataclass(frozen=True)
 class SchemeProof:
-    """The decision about one scheme: how many equations were checked, and those that fail.
+    """The decision about one scheme: the number of equations checked, and those that fail.
 
-    `ring` is the ring over which it was decided, `facts` tells over which others it holds as written. For an approximate scheme `order` is
-    the largest h such that it computes A*B + O(lambda^h) (None where it is exact), and `degree` the largest power of 1/lambda that meets a
-    product. Where very many equations fail the search ends early, and `complete` is false.
+    `ring` is the ring over which it was decided; `facts` gives the others over which it holds as written. For an approximate scheme `order`
+    is the largest h such that it computes A*B + O(lambda^h) (None if it is exact), and `degree` the largest power of 1/lambda in a product.
+    If very many equations fail the search stops early, and `complete` is false.
     """
 
     scheme: str
@@ -55,26 +55,26 @@ class SchemeProof:
 
     @property
     def holds(self) -> bool:
-        """Whether no equation fails."""
+        """True if no equation fails."""
         return not self.failures
 
     @property
     def order(self) -> int | None:
-        """The order of the error in lambda; None for an exact scheme, and for one that does not hold."""
+        """The order of the error in lambda; None for an exact scheme, and for one that fails."""
         return self.facts.order if self.facts else None
 
     @property
     def degree(self) -> int | None:
-        """The largest power of 1/lambda that meets a product; None for a scheme that is not written over Q[lambda]."""
+        """The largest power of 1/lambda in a product; None for a scheme that is not over Q[lambda]."""
         return self.facts.degree if self.facts else None
 
     @property
     def valid_over(self) -> tuple[str, ...]:
-        """The rings over which the scheme holds as its coefficients are written."""
+        """The rings over which the scheme holds with its coefficients as written."""
         return self.facts.valid_over if self.facts else ()
 
     def require(self) -> None:
-        """Raise `BilinearError` (E301) naming the failing equations, unless the scheme holds."""
+        """Raise `BilinearError` (E301) with the failing equations, if there are any."""
         if self.holds:
             return
         first = self.failures[0]
@@ -106,10 +106,10 @@ class SchemeProof:
 
 
 def prove_scheme(scheme: Scheme) -> SchemeProof:
-    """Decide all (mk)(kn)(mn) Brent equations of a scheme over its ring; in Q[lambda], all their coefficients of order 0 and below.
+    """Decide all (mk)(kn)(mn) Brent equations of a scheme over its ring; over Q[lambda], all their coefficients of order 0 and below.
 
-    Where it has changes of basis, they are part of what is proved: the scheme multiplies in the ordinary basis. Raises `BilinearError`
-    where a coefficient is not of the ring (E302), and where the tables are too large to be proved (E303).
+    Changes of basis are part of the proof: the scheme must multiply in the ordinary basis. Raises `BilinearError` if a coefficient is not
+    in the ring (E302), or the tables are too large to be proved (E303).
     """
     require_expandable(scheme)
     _require_coefficients(scheme)
@@ -122,7 +122,7 @@ def prove_scheme(scheme: Scheme) -> SchemeProof:
 
 
 def multiplies(scheme: Scheme) -> bool:
-    """Whether a scheme of the size of one that was proved holds: the verdict of `prove_scheme`, told at the first block that fails."""
+    """The verdict of `prove_scheme`, decided at the first block that fails; the scheme must be no larger than one already proved."""
     _require_coefficients(scheme)
     return residual(scheme, most=1).is_zero
 
@@ -152,7 +152,7 @@ def _equation(scheme: Scheme, output: int, pair: int, difference: Coefficient, n
 
 
 def _place(scheme: Scheme, output: int, pairs: list[tuple[int, int]]) -> Span | None:
-    """Where to look: the product in this output that touches most of the failing pairs, else the output itself."""
+    """The span to show: the product in this output that touches most failing pairs, else the output itself."""
     if scheme.places is None:
         return None
     u, v, w = scheme.tables
@@ -185,7 +185,7 @@ def _foreign(scheme: Scheme, table: str, row: int, column: int, value: Coefficie
 
 
 def _require_size(scheme: Scheme) -> int:
-    """The common denominator of the tables, where they are small enough to be proved (E303)."""
+    """The common denominator of the tables; refuses tables that are too large to be proved (E303)."""
     terms = products_of_coefficients(scheme)
     denominator = common_denominator(scheme) if terms <= MOST_TERMS else None
     if denominator is not None:

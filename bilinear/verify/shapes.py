@@ -1,4 +1,4 @@
-"""Which block sizes a schedule needs: a block that holds a value of another operand's shape makes extents equal."""
+"""The block sizes that a schedule requires: extents must be equal if a block holds a value of another operand's shape."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ WORDS = {"A": "a form over A", "B": "a form over B", "C": "a block of C's size"}
 
 
 def shape_conditions(schedule: AnySchedule, history: Sequence[Mapping[Block, Value]]) -> ShapeConditions:
-    """What the states after each stage ask of the problem M x K times K x N.
+    """The conditions on M x K times K x N, from the states after each stage.
 
-    A value has the shape of A's blocks where it is a form over A, and so on; a product has that of C's. A temporary without a declared
-    shape is as large as need be, but the values summed in it must agree.
+    A form over A has the shape of A's blocks, and so on; a product has that of C's. A temporary without a declared shape is as large as its
+    contents require, but all values summed in it must have one shape.
     """
     equal: dict[str, str] = {extent: extent for extent in "MKN"}
     reasons: list[str] = []
@@ -49,7 +49,7 @@ def _shape(word: Word) -> str:
 
 
 def _unify(equal: dict[str, str], shapes: set[str]) -> bool:
-    """Make all shapes one; whether that asks for something new."""
+    """Require these shapes to be equal; returns whether that is a new condition."""
     first, *rest = sorted(shapes)
     changed = False
     for other in rest:

@@ -15,7 +15,7 @@ class Small:
 
     @property
     def size(self) -> int:
-        """How many rows it has."""
+        """The number of rows."""
         return len(self.rows)
 
     def __add__(self, other: Small) -> Small:
@@ -26,7 +26,7 @@ class Small:
         return Small(tuple(tuple(_dot(row, column) for column in columns) for row in self.rows))
 
     def scaled(self, factor: Any) -> Small:
-        """A multiple."""
+        """The matrix times a factor."""
         return Small(tuple(tuple(factor * x for x in row) for row in self.rows))
 
     def text(self, domain: Any) -> str:
@@ -36,7 +36,7 @@ class Small:
 
 
 def constant(value: Any, size: int) -> Small:
-    """A multiple of the unit matrix."""
+    """A multiple of the identity matrix."""
     return Small(tuple(tuple(value if i == j else value - value for j in range(size)) for i in range(size)))
 
 

@@ -1,4 +1,4 @@
-"""The steps of a stage by what they read and write: the view that hazards, recursion and costs share."""
+"""The steps of a stage as sets of blocks read and written, for hazards, recursion and costs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bilinear.source import Span
 
 @dataclass(frozen=True)
 class Step:
-    """One step: the blocks whose values it takes, the blocks it writes, and its product if it is one.
+    """One step: the blocks it reads, the blocks it writes, and its product if it has one.
 
     A target whose old value is kept is both read and written.
     """
@@ -44,7 +44,7 @@ def _product_steps(stage: ProductStage) -> Iterator[Step]:
 
 
 def needed_after(schedule: AnySchedule) -> tuple[frozenset[Block], ...]:
-    """For each stage the blocks whose values are still needed after it: read later, or results (C, and what is to be restored).
+    """For each stage, the blocks whose values are needed afterwards: read later, or results (C, and operands to be restored).
 
     A block that is overwritten before it is read is not needed.
     """

@@ -1,7 +1,7 @@
 """The symbolic run of a schedule: the state of every block after every stage, exactly.
 
-The run is the schedule's meaning; that C ends as alpha*A*B + beta*C and that A and B come back is then an equality of polynomials: a
-decision, not a sample.
+The run defines the schedule's meaning. That C ends as alpha*A*B + beta*C and that A and B are restored are then equalities of polynomials,
+decided exactly and not by sampling.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from bilinear.verify.symbols import Symbols, Value, is_product
 
 
 class SymbolicRun:
-    """A schedule while it runs on symbols; every fault is kept in `failures`, and products that are not the scheme's in `strangers`."""
+    """A schedule running on symbols. `failures` collects every fault, `strangers` the products that are not the scheme's."""
 
     def __init__(self, schedule: AnySchedule, scheme: Scheme | None) -> None:
         self.schedule = schedule
         self.symbols = Symbols(schedule)
         self.identifier = Identifier(scheme, self.symbols) if scheme is not None and schedule.levels == 1 else None
         self.implied = self.symbols.ring.one if isinstance(schedule, ScaledSchedule) else self.symbols.alpha
-        """What every product is scaled by beside what its targets say."""
+        """The factor of every product beside the coefficients of its targets."""
         self.state: dict[Block, Value] = {b: v for b, v in self.symbols.original.items() if schedule.result.beta or b.space != "C"}
         self.history: list[dict[Block, Value]] = []
-        """The state after each stage, of a schedule of one level."""
+        """The state after each stage of a one-level schedule."""
         self.failures: list[Diagnostic] = []
         self.strangers: list[Diagnostic] = []
         self.facts: list[StageFact] = []
         self.unread: dict[Block, tuple[int, Span | None]] = {}
-        """For each block the stage and place of the last write, until something reads it."""
+        """For each block, the stage and place of its last write, until it is read."""
         self.wasted: list[tuple[int, Block, Span | None]] = []
         """Writes that nothing reads."""
         self.bounds = Bounds(schedule, self.symbols, scheme) if schedule.levels == 1 else None
 
     def run(self) -> None:
-        """All stages; values that nobody reads are known afterwards."""
+        """Run all stages; values that nothing reads are known afterwards."""
         for number, stage in enumerate(self.schedule.stages, 1):
             self.failures += find_hazards(number, stage, self.schedule)
             if isinstance(stage, LinearStage):
@@ -57,11 +57,11 @@ class SymbolicRun:
         self.wasted += [(number, block, span) for block, (number, span) in self.unread.items() if block.space not in ("A", "B", "C")]
 
     def report(self, code: str, message: str, span: Span | None, *notes: str, hint: str = "") -> None:
-        """Keep a fault."""
+        """Record a fault."""
         self.failures.append(Diagnostic(code, message, span, notes=notes, hints=(hint,) if hint else ()))
 
     def read(self, block: Block, span: Span | None) -> Value:
-        """The value of a block; one that has none is reported once, and counts as zero from then on."""
+        """The value of a block; one without a value is reported once, and counts as zero afterwards."""
         if block not in self.state:
             notes = (f"C has no old value in a schedule that ends with {self.schedule.result}",) if block.space == "C" else ()
             self.report("E405", f"{block} is read before anything is written to it", span, *notes, hint="a step before this one is missing")
@@ -93,7 +93,7 @@ class SymbolicRun:
         return updates
 
     def _read_sources(self, block_map: BlockMap) -> tuple[Block, ...]:
-        """The sources; what a map lists and reads with the coefficient 0 only is no read where it has no value."""
+        """The sources of a map. A source without a value whose coefficients are all 0 is not read."""
         used = {index for form in block_map.map.steps + block_map.map.outputs for index, _ in form}
         for i, block in enumerate(block_map.sources):
             if i not in used and block not in self.state:
@@ -220,7 +220,7 @@ def _target(target: Target) -> str:
 
 
 def _scaled(target: Target, factors: str) -> str:
-    """A product with its coefficient and the terms that are added to it, as written."""
+    """A product with its coefficient and the terms added to it, as written."""
     sign = {1: "", -1: "-"}
     text = next((f"{s}{factors}" for c, s in sign.items() if target.coefficient == c), f"[{target.coefficient}] {factors}")
     for block, coefficient in target.terms:

@@ -1,8 +1,8 @@
-"""The ring that a schedule runs over: polynomials whose words are blocks of A, of B, of C, and products of a block of A by one of B.
+"""The ring of the symbolic run: polynomials whose words are blocks of A, of B, of C, and products of a block of A and one of B.
 
-A value is an element of sympy's sparse ring K[alpha, beta, a, b, c], where a**i stands for the i-th block of A, b**j for the j-th of B and
-c**k for the k-th of C, from 1. Every product multiplies a form over A by a form over B, in this order (anything else is a failure), so a
-word a**i * b**j is one product of blocks and commuting loses nothing. Five letters keep words short however many blocks there are.
+A value is an element of sympy's sparse ring K[alpha, beta, a, b, c]; a**i stands for the i-th block of A, b**j for the j-th of B and c**k
+for the k-th of C, counted from 1. Every product multiplies a form over A by a form over B, in this order (anything else is a failure), so a
+word a**i * b**j is one product of blocks, and commuting variables lose nothing. Five letters keep words short for any number of blocks.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from bilinear.verify.shortened import shortened
 Key = TypeVar("Key")
 
 LETTERS = {"A": 2, "B": 3, "C": 4}
-"""Where the exponents of a space's blocks stand in a word (alpha, beta, a, b, c)."""
+"""The positions of the spaces' exponents in a word (alpha, beta, a, b, c)."""
 Word = tuple[int, ...]
 Value = Any
-"""An element of the ring; sympy has no types."""
+"""An element of the ring; sympy has no types for it."""
 
 
 def domain_of(ring: Ring) -> Any:
@@ -41,9 +41,9 @@ def domain_of(ring: Ring) -> Any:
 
 
 def _domain(schedule: AnySchedule) -> Any:
-    """The integers for several levels with integer coefficients, where nothing is divided and arithmetic is most of the work.
+    """The integers, for several levels with integer coefficients: nothing is divided there, and arithmetic dominates the time.
 
-    A schedule of several levels scales nothing itself, so its coefficients are those of its forms and products.
+    A schedule of several levels does not scale for itself, so all its coefficients are in its forms and products.
     """
     from bilinear.verify.engine import QQ, ZZ
 
@@ -52,7 +52,7 @@ def _domain(schedule: AnySchedule) -> Any:
 
 
 class Symbols:
-    """The ring of one schedule, its blocks as letters, and what its values look like on paper."""
+    """The ring of one schedule, its blocks as letters, and its values as text."""
 
     def __init__(self, schedule: AnySchedule) -> None:
         from bilinear.verify.engine import ring
@@ -67,7 +67,7 @@ class Symbols:
             self.names.append([str(block) for block in space.blocks])
 
     def scalar(self, value: Coefficient) -> Value:
-        """A coefficient as an element of the domain, or of the ring where alpha or beta occur in it."""
+        """A coefficient as an element of the domain, or of the ring if it contains alpha or beta."""
         if not isinstance(value, Symbolic):
             whole = self.domain(value.numerator)
             return whole if value.denominator == 1 else whole / self.domain(value.denominator)
@@ -90,18 +90,18 @@ class Symbols:
         return self.generators[name]
 
     def vanishes(self, value: Value) -> bool:
-        """Whether a value is zero; over Q[lambda], whether all of it is of positive order in lambda."""
+        """True if a value is zero; over Q[lambda], if all its terms have positive order in lambda."""
         if not value or not hasattr(self.domain, "field"):
             return not value
         return all(_order(coefficient) > 0 for coefficient in value.values())
 
     def is_form(self, value: Value, side: str) -> bool:
-        """Whether a value is a linear form over the blocks of one operand; alpha and beta may be in its coefficients."""
+        """True if a value is a linear form over the blocks of one operand; its coefficients may contain alpha and beta."""
         letter = LETTERS[side]
         return all(word[letter] and sum(word[2:]) == word[letter] for word in value)
 
     def text(self, value: Value, limit: int = 12) -> str:
-        """A value in the names of the blocks, cut after `limit` terms."""
+        """A value in terms of the block names, cut off after `limit` terms."""
         text = ""
         for word, coefficient in sorted(value.items(), key=_reading_order)[:limit]:
             sign, size = self.signed(coefficient)
@@ -113,23 +113,23 @@ class Symbols:
         return (text or "0") + (f" + ... ({len(value)} terms)" if len(value) > limit else "")
 
     def signed(self, coefficient: Any) -> tuple[str, str]:
-        """A coefficient as a sign and what follows it."""
+        """A coefficient as a sign and the text after it."""
         shown = self.bracketed(coefficient)
         return ("-", shown[1:]) if shown.startswith("-") else ("+", shown)
 
     def whole(self, vector: Mapping[Key, Any]) -> dict[Key, Any]:
-        """A multiple of a vector that has no fractions, over Q; elsewhere the vector itself."""
+        """Over Q a multiple of the vector without fractions; over other rings the vector itself."""
         if not self.domain.is_QQ:
             return dict(vector)
         scale = lcm(*(int(value.denominator) for value in vector.values()))
         return {key: value * scale for key, value in vector.items()}
 
     def key(self, coefficient: Any) -> Any:
-        """A coefficient as something that is hashed alike wherever it is equal, which sympy's algebraic numbers are not."""
+        """A hashable form of a coefficient that is equal for equal coefficients; sympy's algebraic numbers do not hash that way."""
         return coefficient if self.domain.is_QQ or self.domain.is_ZZ or self.domain.is_FiniteField else self.bracketed(coefficient)
 
     def length(self, coefficient: Any) -> int:
-        """The bits of all numbers that a coefficient is made of."""
+        """The bits of all numbers in a coefficient."""
         if self.domain.is_QQ:
             return int(coefficient.numerator.bit_length() + coefficient.denominator.bit_length())
         if self.domain.is_FiniteField:
@@ -139,7 +139,7 @@ class Symbols:
         return sum(int(c.numerator).bit_length() + int(c.denominator).bit_length() for c in numbers)
 
     def bracketed(self, coefficient: Any) -> str:
-        """A number as the language writes it, in brackets where it is no rational."""
+        """A number as the language writes it, in brackets if it is not rational."""
         if self.domain.is_QQ or self.domain.is_ZZ:
             return str(coefficient)
         if hasattr(self.domain, "field") and len(coefficient.denom) == 1:
@@ -150,18 +150,18 @@ class Symbols:
 
 
 def is_product(word: Word) -> bool:
-    """Whether a word is a block of A times a block of B."""
+    """True if a word is a block of A times a block of B."""
     return bool(word[2] and word[3])
 
 
 def _reading_order(term: tuple[Word, Any]) -> tuple[tuple[int, int], tuple[int, ...]]:
-    """Highest powers of alpha and beta first, then by letters: a before b before c, each by the number of its block."""
+    """The sort key of terms: highest powers of alpha and beta first, then letters a, b, c, each by its block number."""
     word = term[0]
     return (-word[0], -word[1]), tuple(e if e else 10**9 for e in word[2:])
 
 
 def _laurent(coefficient: Any) -> str:
-    """A rational function of lambda whose denominator is a power of it, as the language writes it: `lambda^2-1/2*lambda^-1`."""
+    """A rational function of lambda whose denominator is a power of lambda, as the language writes it: `lambda^2-1/2*lambda^-1`."""
     (((down,), scale),) = coefficient.denom.terms()
     text = ""
     for (up,), c in coefficient.numer.terms():

@@ -1,9 +1,9 @@
-"""Changes of the inputs that leave no trace at any input: what is lost of an operand however the inputs are.
+"""Changes of the inputs that leave no trace at any input: the part of an operand that is lost for all inputs.
 
-The contents are forms plus products a*b. A change d of the inputs adds the forms of d, and d_a*b + a*d_b + d_a*d_b for each product.
-That is zero at every input, for blocks of any size and for every alpha and beta, exactly where d is in the kernel of one row for each
-word with one of its blocks taken out: its entries are the coefficients that the words have with each block in that place. (Then the
-d_a*d_b cancel too: their sum is that of the a*d_b with d in the place of the inputs.)
+The contents are forms plus products a*b. A change d of the inputs adds the forms of d, and d_a*b + a*d_b + d_a*d_b for each product. That
+is zero at every input, for blocks of any size and for every alpha and beta, exactly if d is in the kernel of certain rows. There is one row
+for each word with one of its blocks removed; its entries are the coefficients of the words with each block in that place. (Then the d_a*d_b
+cancel too: their sum is that of the a*d_b with d in place of the inputs.)
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from bilinear.verify.small import Small
 from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
 
 Change = dict[Block, Any]
-"""What each block is changed by, as a multiple of one matrix X."""
+"""The change of each block, as a multiple of one matrix X."""
 TRIALS = 2
-"""Random inputs at which what the kernel says is executed."""
+"""The number of random inputs at which the kernel's answer is executed."""
 LARGEST = 99
 
 
 def untraced_changes(side: str, schedule: AnySchedule, symbols: Symbols, contents: Mapping[Block, Value]) -> list[Change]:
-    """Changes that leave no trace at any input, whose parts in one operand are independent and span all such parts.
+    """Changes that leave no trace at any input; their parts in one operand are a basis of all such parts.
 
-    Those that change this operand alone come first; each is without fractions and adds to its first block. `contents` is the state of
-    A's and B's blocks. What the kernel says is executed at random inputs of 2 x 2 blocks; nothing is told where execution disagrees.
+    Changes of this operand alone come first; each is without fractions, and the coefficient of its first block is positive. `contents` is
+    the state of A's and B's blocks. The changes are executed at random inputs of 2 x 2 blocks; the result is empty if execution disagrees.
     """
     inputs = list(symbols.original)
     own = [block for block in inputs if block.space == side]
@@ -54,14 +54,14 @@ def as_updates(change: Change, symbols: Symbols) -> str:
 
 
 def _readable(change: Change, symbols: Symbols) -> Change:
-    """A multiple without fractions, in the order of the blocks, that adds to the first of them."""
+    """A multiple without fractions, in block order, with a positive first coefficient."""
     whole = dict(sorted(symbols.whole(change).items()))
     flip = symbols.signed(next(iter(whole.values())))[0] == "-"
     return {block: -value if flip else value for block, value in whole.items()}
 
 
 def _rows(contents: Mapping[Block, Value], symbols: Symbols, changing: Collection[Block]) -> Iterator[Row]:
-    """What a change of some blocks adds to the contents, one row for each word with one block taken out."""
+    """What a change of some blocks adds to the contents: one row for each word with one block removed."""
     block_of = {next(iter(value)): block for block, value in symbols.original.items()}
     for value in contents.values():
         rows: dict[Word, dict[Block, Any]] = {}
@@ -74,7 +74,7 @@ def _rows(contents: Mapping[Block, Value], symbols: Symbols, changing: Collectio
 
 
 def _leave_no_trace(changes: list[Change], schedule: AnySchedule, symbols: Symbols, contents: Collection[Block]) -> bool:
-    """Whether exact execution agrees, with every change in it, each by a matrix of its own."""
+    """True if exact execution confirms all changes, each by a matrix of its own."""
     generator = random.Random(0)
     number = symbols.domain
 

@@ -1,1 +1,1 @@
-"""The smallest edits of a source text that make a wrong scheme or schedule right, each of them proved."""
+"""The smallest edits of a source text that make a wrong scheme or schedule right, each proved."""

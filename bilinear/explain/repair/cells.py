@@ -1,4 +1,4 @@
-"""The single edits of a scheme that is written as a table."""
+"""The single edits of a scheme written as a table."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.source import Span
 
 MOST_VALUES = 6
-"""Coefficients of a table that are tried in other cells."""
+"""The most coefficients of a table that are tried in other cells."""
 
 
 def cell_edits(writing: Writing, rows: Sequence[Span], focus: Focus | None = None) -> Iterator[Edit]:
-    """The edits of a table: another coefficient in a cell, or one moved to another cell of its row."""
+    """The edits of a table: another coefficient in a cell, or a coefficient moved to another cell of its row."""
     values = {t: _cell_values(writing.map(t)) for t in TABLES}
     for product, cells in enumerate(rows):
         for table, part in zip(TABLES, _parts(cells), strict=True):
@@ -32,7 +32,7 @@ def cell_edits(writing: Writing, rows: Sequence[Span], focus: Focus | None = Non
 
 @dataclass(frozen=True)
 class _Cell:
-    """A cell of a table: the coefficient of a map, and its place."""
+    """A cell of a table: the coefficient of a map and its place."""
 
     table: str
     row: int
@@ -78,14 +78,14 @@ def _coefficient(writing: Writing, cell: _Cell) -> Coefficient:
 
 
 def _negated(text: str) -> str:
-    """A coefficient with all its signs turned, as it is written."""
+    """The text of a coefficient with all signs reversed."""
     inner = text[1:-1] if text.startswith("[") else text
     turned = re.sub(r"(?<![\^(])[+-]", lambda m: "+-"[m[0] == "+"], inner if inner[0] in "+-" else f"+{inner}").removeprefix("+")
     return f"[{turned}]" if text.startswith("[") else turned
 
 
 def _cell_values(linear: LinearMap) -> tuple[Coefficient, ...]:
-    """What else may stand in a cell: -1, 0, 1, and a few of the coefficients of the table, with both signs."""
+    """The values tried in a cell: -1, 0, 1, and a few of the table's coefficients with both signs."""
     used = [c for output in linear.outputs for _, c in output]
     plain = sorted({Fraction(c if c > 0 else -c) for c in used if not isinstance(c, Symbolic)} - {Fraction(1)})
     symbolic = sorted({c for c in used if isinstance(c, Symbolic)}, key=str)
@@ -94,7 +94,7 @@ def _cell_values(linear: LinearMap) -> tuple[Coefficient, ...]:
 
 
 def _parts(cells: Span) -> list[list[Span]]:
-    """The places of the cells of a row, for A, B and C."""
+    """The places of a row's cells, for A, B and C."""
     parts: list[list[Span]] = [[]]
     for match in re.finditer(r"\||[^\s|]+", cells.text):
         if match[0] == "|":

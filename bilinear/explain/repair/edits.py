@@ -1,4 +1,4 @@
-"""An edit of a scheme's text: what it changes, where it stands, and how it is told."""
+"""Edits of a scheme's text: what they change, where, and how messages describe them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
 
 KINDS = ("sign", "operand", "scale", "drop", "add", "step")
-"""The kinds of edits, from those that keep the text closest."""
+"""The kinds of edits; those that stay closest to the text come first."""
 TABLES = ("u", "v", "w")
 
 Slot = tuple[str, int, int]
 Patch = tuple[int, int, str]
-"""Characters `[start, end)` of a source and what stands there instead."""
+"""Replace the characters `[start, end)` of a source by a text."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A number added to one coefficient of a map: `row` counts its steps, then its outputs."""
+    """A number to add to one coefficient of a map; `row` counts its steps, then its outputs."""
 
     row: int
     index: int
@@ -30,9 +30,9 @@ class Change:
 
 @dataclass(frozen=True)
 class Edit:
-    """One edit of the text: `table` (u, v, w) is changed by `changes`; `slots` are the terms that it rewrites.
+    """One edit of the text. `changes` apply to `table` (u, v, w); `slots` are the terms that the edit rewrites.
 
-    `text` tells it ("writing B3 for B1 in Q2"), `brief` stands under a caret.
+    `text` describes it ("writing B3 for B1 in Q2"); `brief` stands under a caret.
     """
 
     kind: str
@@ -49,19 +49,19 @@ class Edit:
 
 
 def place(span: Span) -> str:
-    """Where a span begins, as people say it."""
+    """The start of a span as messages write it."""
     return f"line {span.line}, column {span.column}"
 
 
 def patched(text: str, patches: Iterable[Patch]) -> str:
-    """A text with patches that do not overlap; those that begin at one place stand in their order."""
+    """Apply patches that do not overlap; those that start at the same place keep their order."""
     for _, (start, end, new) in sorted(enumerate(patches), key=lambda numbered: (numbered[1][0], numbered[0]), reverse=True):
         text = text[:start] + new + text[end:]
     return text
 
 
 def with_edits(scheme: Scheme, edits: Iterable[Edit]) -> Scheme:
-    """The scheme after some edits; its places are those of the text before."""
+    """The scheme after some edits; its places still refer to the original text."""
     chosen = tuple(edits)
     maps = {table: _changed(getattr(scheme, table), [c for e in chosen if e.table == table for c in e.changes]) for table in TABLES}
     return replace(scheme, u=maps["u"], v=maps["v"], w=maps["w"])

@@ -1,7 +1,7 @@
-"""Where a single misprint can stand in a scheme that is too large to try every edit.
+"""Where a single misprint can be, in a scheme too large to try every edit.
 
-An edit in the left factor of a product p changes what the scheme computes by (something) x V[p] x W[., p], so that the blocks of B and of C
-in the failing equations are just those of p; likewise for the other factors. An edit of one block of C stays in this block.
+An edit in the left factor of a product p changes the scheme's result by (something) x V[p] x W[., p], so the blocks of B and C in the
+failing equations are exactly those of p; likewise for the other factors. An edit of one block of C affects this block only.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from bilinear.ir.number import Symbolic
 from bilinear.ir.scheme import Scheme
 
 MOST_TERMS = 2_000_000
-"""Products of three coefficients of a scheme that is looked at."""
+"""Larger schemes, in products of three coefficients, are not examined."""
 
 
 @dataclass(frozen=True)
 class Focus:
-    """The rows of U and of V (products), and the rows (blocks of C) and columns (products) of W where a single edit can be the repair."""
+    """The rows of U and V (products), and rows (blocks of C) and columns (products) of W, where one edit can be the repair."""
 
     u: frozenset[int]
     v: frozenset[int]
@@ -27,18 +27,18 @@ class Focus:
 
     @property
     def products_in_doubt(self) -> int:
-        """The products in which an edit may stand, once for each factor."""
+        """The number of products where an edit may stand, counted once for each factor."""
         return len(self.u) + len(self.v) + len(self.products)
 
     def allows(self, table: str, row: int, index: int) -> bool:
-        """Whether a coefficient of an output of a map may be wrong."""
+        """True if a coefficient of an output of a map may be wrong."""
         if table == "w":
             return row in self.outputs or index in self.products
         return row in (self.u if table == "u" else self.v)
 
 
 def find_focus(scheme: Scheme) -> Focus | None:
-    """Where a single edit can stand; None for schemes with named sums or changes of basis, where an edit may have several effects."""
+    """Where a single edit can be; None for schemes with named sums or basis changes, where one edit may have several effects."""
     if scheme.bases is not None or any(linear.steps for linear in (scheme.u, scheme.v, scheme.w)):
         return None
     if any(isinstance(c, Symbolic) for table in scheme.tables for f in table for _, c in f):

@@ -1,7 +1,7 @@
-"""Combinations of edits of three tables whose products add up to a target, modulo a prime.
+"""Combinations of edits of three tables whose products sum to a target, modulo a prime.
 
-Edits of one table change one factor of every product, so that a combination is one value a product on each of three sides, and what it
-gives is the sum over the products of three factors.
+Edits of one table change one factor of every product. A combination is therefore one value a product on each of three sides, and its result
+is the sum over the products of the three factors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from bilinear.ir.number import Coefficient, Symbolic
 
 PRIME = 2**24 - 3
-"""So small that 32 products of two residues add up exactly in float64; the few wrong combinations that pass are refused by their proof."""
+"""Small enough that 32 products of two residues sum exactly in float64. The proof refuses the few wrong combinations that pass."""
 
 Array = Any
 
@@ -27,13 +27,13 @@ def residue(value: Coefficient, modulus: int = PRIME) -> int:
 
 
 def has_residue(value: Coefficient) -> bool:
-    """Whether a coefficient is a number modulo the prime."""
+    """True if a coefficient is a number modulo the prime."""
     return not isinstance(value, Symbolic) and value.denominator % PRIME != 0
 
 
 @dataclass(frozen=True)
 class Side:
-    """Combinations of edits of a table; for each of them, and as written, one value a product."""
+    """Combinations of edits of a table. For each combination, and for the table as written: one value a product."""
 
     table: str
     sets: Array
@@ -42,15 +42,15 @@ class Side:
 
     @property
     def touched(self) -> Array:
-        """Which combinations change the value of which product: an array of (sets, products)."""
+        """Which combinations change which product: a boolean array of (sets, products)."""
         return self.values != self.written
 
 
 class Join:
-    """The combinations of three sides, the first of them the shortest, whose sum over the products is the target.
+    """Finds combinations of three sides, the shortest first, whose sum over the products is the target.
 
-    For one combination of the first side, combinations of the others that change different products add up what each of them changes, so
-    that the partners are found by sorting; those that meet in a product are multiplied out.
+    For a fixed combination of the first side, combinations of the other two that change different products add their changes, so sorting
+    finds the partners. Combinations that change a common product are multiplied out.
     """
 
     def __init__(self, sides: Sequence[Side], target: int) -> None:
@@ -59,7 +59,7 @@ class Join:
         self.groups = self._groups()
 
     def _groups(self) -> list[tuple[Array, Array]]:
-        """Which combinations of the second and of the third side meet: those that change one product, or all where most of them meet."""
+        """Which combinations of the second and third side meet: those that change a common product, or all if most of them do."""
         x, y = self.second.touched, self.third.touched
         meeting = [(np.flatnonzero(x[:, p]), np.flatnonzero(y[:, p])) for p in range(x.shape[1])]
         if sum(len(a) * len(b) for a, b in meeting) * 2 > len(x) * len(y):
@@ -68,11 +68,11 @@ class Join:
 
     @property
     def work(self) -> int:
-        """How many combinations are looked at."""
+        """The number of combinations examined."""
         return len(self.first.sets) * (len(self.second.sets) + len(self.third.sets) + sum(len(a) * len(b) for a, b in self.groups))
 
     def hits(self) -> Iterator[tuple[int, int, int]]:
-        """The combinations, each once."""
+        """The combinations that reach the target, each once."""
         for i, row in enumerate(self.first.values):
             found = {*self._apart(row), *self._meeting(row)}
             yield from ((i, j, k) for j, k in sorted(found))

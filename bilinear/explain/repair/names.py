@@ -1,4 +1,4 @@
-"""How a scheme is written: the names of its values and rows, and which names may stand where."""
+"""How a scheme is written: the names of its values and rows, and the names allowed at each place."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ class Writing:
 
     @cached_property
     def places(self) -> Places | None:
-        """Where its terms or its cells are written, if that is known."""
+        """The places of its terms or cells, if known."""
         places = self.scheme.places
         return places if places is not None and (places.terms or places.rows) else None
 
     @cached_property
     def terms(self) -> tuple[WrittenTerm, ...]:
-        """The written terms, none without a text."""
+        """The written terms; empty without a text."""
         return self.places.terms if self.places is not None else ()
 
     @cached_property
     def blanked(self) -> str:
-        """The text with comments blanked, so that a sign before a term is found by looking back."""
+        """The text with comments blanked, for finding the sign before a term."""
         text = self.places.header.source.text if self.places is not None else ""
         return _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else " " * len(m[0]), text)
 
     @cached_property
     def inline(self) -> frozenset[int]:
-        """The products that are multiplied inside of a sum and have no name in the text."""
+        """The products that are multiplied inside a sum and have no name in the text."""
         return frozenset(t.index for t in self.terms if t.product)
 
     @cached_property
     def starts(self) -> dict[tuple[str, int], int]:
-        """Where the value of each step, and each product, is defined in the text."""
+        """Where each step's value, and each product, is defined in the text."""
         if self.places is None:
             return {}
         found = {(s.table, self.map(s.table).inputs + s.row): s.span.start for s in self.places.sums if s.step}
@@ -55,7 +55,7 @@ class Writing:
         return linear
 
     def value(self, table: str, index: int) -> str:
-        """The name of a value that forms of a table are over."""
+        """The name of a value that forms of a table use."""
         s, linear = self.scheme, self.map(table)
         if index >= linear.inputs:
             return _name(linear.names, index - linear.inputs)
@@ -74,14 +74,14 @@ class Writing:
         return written.row if written.step else written.row + len(self.map(written.table).steps)
 
     def row(self, table: str, row: int) -> str:
-        """The name of what a row defines."""
+        """The name of the value that a row defines."""
         steps = len(self.map(table).steps)
         if row < steps:
             return _name(self.map(table).names, row)
         return block_name("C", *divmod(row - steps, self.scheme.n)) if table == "w" else self.scheme.products[row - steps]
 
     def values_before(self, table: str, row: int, start: int | None) -> Iterator[int]:
-        """The values that may stand in a row of which a term stands at `start`: inputs, and steps that are defined by then."""
+        """The values allowed in a row for a term at `start`: inputs, and steps defined before it."""
         linear = self.map(table)
         limit = min(row, len(linear.steps)) + linear.inputs
         for index in range(limit):

@@ -1,8 +1,8 @@
 """The search for the fewest edits that make a schedule correct.
 
-A schedule is tried as numbers modulo a prime first: random numbers for the blocks of A and of B, and weights of those of C. Products are
-forms over A times forms over B in this order, so that blocks which commute hide nothing. What the steps on A, the steps on B, and the
-targets of products give are three factors of one sum, as in a scheme; an operand that is promised back must be back. What passes is proved.
+A schedule is first tried as numbers modulo a prime: random numbers for the blocks of A and B, and random weights for those of C. Products
+are forms over A times forms over B in this order, so commuting numbers hide nothing. The steps on A, the steps on B and the targets of
+products give three factors of one sum, as in a scheme; promised operands must be restored. Candidates that pass are proved.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ SIDES = ("A", "B", "C")
 MOST_EDITS = 3
 MOST_ON_ONE_SIDE = 2
 MOST_SETS = 80_000
-"""Combinations of edits of one side that are run."""
+"""The most combinations of edits of one side that are run."""
 MOST_WORK = 100_000_000
-"""Work of a search, in combinations of edits that are looked at: about a second. What else it does is told in the same unit."""
+"""The limit of a search, in combinations of edits examined: about a second. All other work is converted to this unit."""
 HIT, BUILT, PROVED_STEP = 1_500, 30_000, 60_000
-"""Work for a combination that gives the right number, for the schedule that it makes, and for the proof of that by each of its steps."""
+"""The cost of a combination with the right number, of building its schedule, and of each step in proving it."""
 MOST_PROVED = 40
 MOST_STEPS = 50_000
-"""Steps that could stand in place of another."""
+"""The most steps that are tried in place of another."""
 
 Repair = tuple[StepEdit, ...]
 
 
 @dataclass(frozen=True)
 class Search:
-    """What was found: repairs of equally few edits, the closest to the text first.
+    """The result of a search: repairs with the fewest edits, those closest to the text first.
 
-    `complete` is the number of edits up to which all were tried. `looked` counts the combinations that were looked at where the search
-    ended because its work was done; else it is 0.
+    `complete` is the number of edits up to which all combinations were tried. If the work limit ended the search, `looked` counts the
+    combinations examined; else it is 0.
     """
 
     repairs: tuple[Repair, ...] = ()
@@ -56,22 +56,22 @@ class Search:
 
 
 class _Budget:
-    """The work that a search may still do, which is counted and not timed: a search finds the same on every machine."""
+    """The work that a search may still do. It is counted, not timed, so the search finds the same repairs on every machine."""
 
     def __init__(self, work: int) -> None:
         self.left = work
         self.looked = 0
 
     def take(self, work: int) -> bool:
-        """Take some of it, if there is as much; else nothing is left."""
+        """Take this amount of work if it is left; otherwise nothing is left afterwards."""
         self.left = self.left - work if work <= self.left else 0
         return self.left > 0
 
 
 def search_schedule_repairs(schedule: AnySchedule, scheme: Scheme, work: int = MOST_WORK) -> Search:
-    """The repairs of the fewest edits, within an amount of `work`; every repair that is returned is proved.
+    """The repairs with the fewest edits, within an amount of `work`; every repair returned is proved.
 
-    At most three edits are combined, two of them on one of A, B and the targets.
+    At most three edits are combined, at most two of them on one of A, B and the targets.
     """
     steps = read_steps(schedule)
     if steps is None or not _has_residues(steps) or _too_many(steps):
@@ -95,7 +95,7 @@ def search_schedule_repairs(schedule: AnySchedule, scheme: Scheme, work: int = M
 
 
 def _proved(steps: Steps, scheme: Scheme, ordered: Sequence[Repair], budget: _Budget) -> tuple[Repair, ...]:
-    """The repairs that are proved; of those that give one schedule only the first counts."""
+    """The repairs that are proved; of several that give the same schedule only the first counts."""
     different: dict[Schedule, Repair] = {}
     proofs = 0
     for repair in ordered:
@@ -116,7 +116,7 @@ def _proved(steps: Steps, scheme: Scheme, ordered: Sequence[Repair], budget: _Bu
 def _holds(schedule: Schedule, scheme: Scheme) -> bool:
     try:
         return schedule_holds(schedule, scheme)
-    except BilinearError:  # too large: no repair that anybody could prove
+    except BilinearError:  # too large to be proved
         return False
 
 
@@ -170,7 +170,7 @@ class _Trial:
         self.pools = {side: [e for e in every if e.side == side] for side in SIDES}
         hazards = ((number, find_hazards(number, stage, schedule)) for number, stage in enumerate(schedule.stages))
         self.unsound = {number for number, found in hazards if any(found)}
-        """Stages whose own steps get in each other's way: something must change in each of them."""
+        """Stages whose own steps interfere: each of them needs a change."""
         cells = product(range(schedule.m), range(schedule.n), range(schedule.k))
         terms = [(Block("C", i, j), Block("A", i, p), Block("B", p, j)) for i, j, p in cells]
         self.wanted: dict[Block, int] = {}
@@ -180,11 +180,11 @@ class _Trial:
         self.known: dict[tuple[str, int], Side] = {}
 
     def has_sets(self, split: Sequence[int]) -> bool:
-        """Whether the combinations of so many edits on each of the three sides are few enough to be run."""
+        """True if there are few enough combinations of these numbers of edits on the three sides to run."""
         return all(comb(len(self.pools[side]), size) <= MOST_SETS for side, size in zip(SIDES, split, strict=True))
 
     def candidates(self, splits: Iterable[Sequence[int]], budget: _Budget) -> Iterator[Repair]:
-        """The combinations that give the right number and bring back what is promised; of the splits the one of least work first."""
+        """Combinations with the right number that restore what is promised; splits with the least work come first."""
         joins = (Join(sides, self.target) for sides in map(self.sides, splits) if all(len(side.sets) for side in sides))
         for join in sorted(joins, key=lambda join: join.work):
             if not budget.take(join.work):
@@ -203,7 +203,7 @@ class _Trial:
         return sorted((self.side(name, size) for name, size in zip(SIDES, split, strict=True)), key=lambda side: len(side.sets))
 
     def side(self, name: str, size: int) -> Side:
-        """The combinations of `size` edits of a side that bring back what is promised, and the factor of each product."""
+        """The combinations of `size` edits of a side that restore what is promised, and the factor of each product."""
         if (name, size) not in self.known:
             pool = self.pools[name]
             chosen = [s for s in combinations(range(len(pool)), size) if _apart([pool[i] for i in s])]
@@ -214,7 +214,10 @@ class _Trial:
         return self.known[name, size]
 
     def run(self, name: str, sets: Array) -> tuple[Array, Array]:
-        """For combinations of edits of a side: the factor of each product, (sets, products), and whether what is promised comes back."""
+        """For combinations of edits of a side.
+
+        The factor of each product (sets, products), and whether the promised operand is restored.
+        """
         edited: dict[tuple[int, int], list[tuple[Step | None, Array]]] = {}
         for number in np.unique(sets):
             edit = self.pools[name][number]
@@ -238,7 +241,7 @@ class _Trial:
         return np.stack(factors, axis=1) if factors else np.zeros((len(sets), 0), dtype=np.int64), back
 
     def factor(self, name: str, state: dict[Block, Array], variants: Sequence[tuple[Step | None, Array]], count: int) -> Array:
-        """What a product takes from a side: the value of its operand, or the weight of its targets."""
+        """One side's factor in a product: the value of its operand, or the weight of its targets."""
         values = np.zeros(count, dtype=np.int64)
         for step, which in variants:
             if isinstance(step, ProductStep) and name == "C":
@@ -248,7 +251,7 @@ class _Trial:
         return values
 
     def original(self, name: str) -> dict[Block, int]:
-        """The blocks of an operand as they are given."""
+        """The initial blocks of an operand."""
         return {block: self.start[block] for block in self.steps.schedule.space(name).blocks}
 
     def before(self, stage: int, name: str) -> dict[Block, int]:
@@ -259,14 +262,14 @@ class _Trial:
         return state
 
     def edited(self, edits: Sequence[StepEdit]) -> list[list[Step | None]]:
-        """The stages after some edits; a product that is left out stays as None on the side of its targets."""
+        """The stages after some edits; on the side of the targets a removed product stays as None."""
         stages: list[list[Step | None]] = [list(stage) for stage in self.steps.stages]
         for edit in edits:
             stages[edit.stage][edit.number : edit.number + 1] = [edit.new]
         return stages
 
     def missing_products(self) -> Iterator[StepEdit]:
-        """A product of two current blocks that gives, with signs, just what the blocks of C lack."""
+        """A product of two current blocks that supplies, up to signs, exactly what the blocks of C lack."""
         lacking = self.lacking()
         if lacking is None:
             return
@@ -279,7 +282,7 @@ class _Trial:
                     yield _added_product(self.steps, number, ProductStep(left, right, targets))
 
     def lacking(self) -> dict[Block, int] | None:
-        """What each block of C lacks; None where an operand does not come back though that is promised."""
+        """What each block of C lacks; None if an operand is not restored as promised."""
         unedited = np.zeros((1, 0), dtype=np.int64)
         (left, back), (right, also) = self.run("A", unedited), self.run("B", unedited)
         if not (back.all() and also.all()):
@@ -292,7 +295,7 @@ class _Trial:
         return lacking
 
     def missing_targets(self, stage: int, left: Block, right: Block, lacking: dict[Block, int]) -> tuple[tuple[Block, int], ...]:
-        """The targets of a missing product of these blocks in a stage, if it gives all that is lacking."""
+        """The targets of a missing product of these blocks in a stage, if it supplies all that is lacking."""
         x, y = self.before(stage, "A")[left], self.before(stage, "B")[right]
         value = x * y % PRIME
         signs = {0: 0, value: 1, (-value) % PRIME: -1}
@@ -309,14 +312,14 @@ def _updates(stage: Sequence[Step], name: str, state: dict[Block, int]) -> dict[
 
 
 def _update(name: str, state: dict[Block, Array], after: dict[Block, Array], variants: Sequence[tuple[Step | None, Array]]) -> None:
-    """Write a linear step, or what stands for it in some of the combinations."""
+    """Write a linear step, or its replacement in some of the combinations."""
     for step, which in variants:
         if isinstance(step, LinearStep) and step.side == name:
             after[step.target][which] = sum(residue(c) * state[block][which] for block, c in step.terms) % PRIME
 
 
 def _apart(edits: Sequence[StepEdit]) -> bool:
-    """Whether no two edits rewrite one step."""
+    """True if no two edits rewrite one step."""
     return len({(e.stage, e.number) for e in edits}) == len(edits)
 
 

@@ -1,8 +1,8 @@
 """The search for the fewest edits that make a scheme correct.
 
-A scheme is one number at a point: with random a, b, c modulo a prime, the products' sum of (U a)(V b)(c W) against the trace of the
-matrices' product. It is a polynomial of degree three, so a wrong candidate passes with a chance of at most 3/p (Schwartz, Zippel). Edits
-of U, of V and of W change one factor each, so that all their combinations are one matrix product modulo p. What passes is proved.
+At a random point modulo a prime, a scheme is one number: the sum over products of (U a)(V b)(c W), compared with the trace of the matrix
+product. The difference is a polynomial of degree three, so a wrong candidate passes with probability at most 3/p (Schwartz, Zippel). Edits
+of U, of V and of W each change one factor, so all their combinations are one matrix product modulo p. Candidates that pass are proved.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from bilinear.verify.scheme import multiplies
 
 MOST_EDITS = 3
 MOST_CANDIDATES = 20_000_000
-"""Combinations of edits of signs, operands and dropped terms that are tried for one number of edits; a few seconds."""
+"""The most combinations of edits of signs, operands and dropped terms tried for one number of edits: a few seconds."""
 MOST_OF_ALL = 6_000_000
 """The same for combinations of all edits."""
 MOST_VALUES = 20_000_000
-"""Values of the blocks, the named sums and the products, for all combinations of edits of one table."""
+"""The most values of blocks, named sums and products, for all combinations of edits of one table."""
 MOST_LISTED = 60_000
-"""Single edits of a scheme that are listed."""
+"""The most single edits of a scheme that are listed."""
 MOST_PROVED = 60
-"""Candidates that are proved; where there are more, they are counted as candidates only."""
+"""The most candidates that are proved; any others are only counted."""
 CLOSE = ("sign", "operand", "drop")
-"""The kinds of edits that are combined where all would be too many."""
+"""The kinds of edits that are combined when combining all kinds would take too long."""
 MOST_EQUATIONS = 100_000
-"""Ones among the right-hand sides of the Brent equations, m * k * n, beyond which no repair is searched."""
+"""With more ones on the right-hand sides of the Brent equations (m * k * n), no repair is searched."""
 MOST_IN_DOUBT = 200
-"""Products in which a single edit may stand, where a scheme is too large to try every edit."""
+"""The most products in which a single edit may stand, in a scheme too large to try every edit."""
 POINTS = 48
-"""Points at which an edit over Z/p is tried; over Z/2 a wrong one passes them with a chance of at most (7/8)**48, before its proof."""
+"""The points at which an edit over Z/p is tried; over Z/2 a wrong one passes all with probability at most (7/8)**48. Then it is proved."""
 MOST_PROOFS = 800
-"""Proofs where single edits are tried by proof."""
+"""The most proofs when single edits are tried by proof."""
 MOST_TERMS = 1_500_000
-"""Products of three coefficients that proofs add up where single edits are tried by proof."""
+"""The most products of three coefficients in all proofs, when single edits are tried by proof."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """What was found: repairs of equally few edits, the closest to the text first, and how many there are of their kinds.
+    """The result of a search: repairs with the fewest edits, those closest to the text first, and the number of repairs found.
 
-    `complete` is the number of edits up to which every combination was tried; `close` the same for signs, operands and dropped terms.
+    `complete` is the number of edits up to which every combination was tried; `close` is the same for signs, operands and dropped terms.
     """
 
     repairs: tuple[tuple[Edit, ...], ...] = ()
@@ -62,9 +62,9 @@ class Search:
 
 
 def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> Search:
-    """The fewest edits that make a wrong scheme correct, at most three; every repair that is returned is proved.
+    """The fewest edits, at most three, that make a wrong scheme correct; every repair returned is proved.
 
-    `solutions` are those of `solve_tables`, which rule out edits of a table alone, or say in which of its rows they are.
+    `solutions` are those of `solve_tables`. They rule out edits of one table alone, or say which of its rows need edits.
     """
     if scheme.m * scheme.k * scheme.n > MOST_EQUATIONS:
         return Search()
@@ -97,7 +97,7 @@ def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> Search:
 
 
 def closeness(repair: Sequence[Edit]) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """The order of repairs: few edits, then kinds that keep the text, then their places."""
+    """The sort key of repairs: few edits, then kinds that stay close to the text, then their places."""
     kinds = tuple(sorted((KINDS.index(e.kind) for e in repair), reverse=True))
     return len(repair), kinds, tuple(e.span.start if e.span is not None else 0 for e in repair)
 
@@ -107,7 +107,7 @@ def _ordered(repair: Sequence[Edit]) -> tuple[Edit, ...]:
 
 
 def _proved(scheme: Scheme, found: list[tuple[Edit, ...]]) -> tuple[tuple[tuple[Edit, ...], ...], int]:
-    """The repairs that are proved, in order, and how many there are; of those that give one scheme only the first counts."""
+    """The repairs that are proved, in order, and their number; of several that give the same scheme only the first counts."""
     different: dict[object, tuple[Edit, ...]] = {}
     ordered = sorted(found, key=closeness)
     for repair in ordered[:MOST_PROVED]:
@@ -118,7 +118,7 @@ def _proved(scheme: Scheme, found: list[tuple[Edit, ...]]) -> tuple[tuple[tuple[
 
 
 def _search_modulo(scheme: Scheme, every: Sequence[Edit]) -> Search:
-    """Single edits over Z/p: tried at many points, as p may be small, then proved."""
+    """Try single edits over Z/p at many points, because p may be small; then prove them."""
     pools = {t: [e for e in every if e.table == t and all(scheme.ring.holds(c.delta) for c in e.changes)] for t in TABLES}
     left = {t: np.arange(len(pool)) for t, pool in pools.items()}
     for seed in range(POINTS):
@@ -140,7 +140,7 @@ def _passes(scheme: Scheme, point: Point, table: str, chosen: Sequence[Edit]) ->
 
 
 def _search_by_proof(scheme: Scheme, every: Sequence[Edit]) -> Search:
-    """Single edits, each by the proof itself: where a scheme's ring or bases leave no other way."""
+    """Try single edits by proving each: a scheme's ring or bases may allow nothing else."""
     terms = 100 + sum(len(left) * len(right) for left, right in zip(*scheme.tables[:2], strict=True)) * 4
     terms += scheme.m * scheme.k * scheme.n + sum(len(row) for table in scheme.tables for row in table)
     most = min(MOST_PROOFS, MOST_TERMS // terms)
@@ -156,7 +156,7 @@ def _has_residues(scheme: Scheme) -> bool:
 
 
 class _Tables:
-    """The combinations of `size` edits, by how many are in each table."""
+    """The combinations of `size` edits, grouped by the number of edits in each table."""
 
     def __init__(self, scheme: Scheme, point: Point, chosen: Sequence[Edit], size: int, solutions: Mapping[str, Solution]) -> None:
         self.point = point
@@ -172,14 +172,14 @@ class _Tables:
 
     @property
     def work(self) -> int:
-        """How many combinations would be tried; more than can be where even their values would be too many."""
+        """The number of combinations to try; above every limit if their values alone would be too many."""
         counts = [(t, len(self.pools[t, self.is_alone(s)].edits), e) for s in self.splits for t, e in zip(TABLES, s, strict=True)]
         if any(_choose(n, e) * self.widths[t] > MOST_VALUES for t, n, e in counts):
             return MOST_CANDIDATES + 1
         return sum(Join(self._sides(split), self.point.target).work for split in self.splits)
 
     def is_alone(self, split: tuple[int, ...]) -> bool:
-        """Whether all edits are in one table."""
+        """True if all edits are in one table."""
         return sorted(split)[1] == 0
 
     def hits(self) -> Iterator[tuple[Edit, ...]]:
@@ -206,7 +206,7 @@ class _Tables:
 
 
 def _alone(linear: LinearMap, mine: Sequence[Edit], solution: Solution | None) -> list[Edit]:
-    """The edits of a table that may mend the scheme without another table."""
+    """The edits of one table that may repair the scheme by themselves."""
     if solution is None or (solution.mends and (linear.steps or not solution.unique)):
         return list(mine)
     rows = {row for row, _ in solution.rows} if solution.mends else set()

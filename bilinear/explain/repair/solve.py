@@ -1,7 +1,7 @@
-"""One table of a scheme solved from the other two: a linear system over the rationals, which says whether that table alone is wrong.
+"""Solve for one table of a scheme given the other two: a rational linear system that shows whether that table alone is wrong.
 
-With u, v, w the rows of a product p, every Brent equation is a sum over p of u[a] v[b] w[c]; where two of the factors are given it is
-linear in the third. The system is solved for the correction, so that what the equations leave open stays as it is written.
+With u, v, w the rows of a product p, every Brent equation is a sum over p of u[a] v[b] w[c]; for two given factors it is linear in the
+third. The system is solved for the correction, so undetermined entries stay as written.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from bilinear.ir.number import Coefficient, Symbolic, exact, rational
 from bilinear.ir.scheme import Scheme
 
 MOST_EQUATIONS = 700
-"""Equations of one system, for each of its right-hand sides."""
+"""The most equations of one system, for each of its right-hand sides."""
 MOST_UNKNOWNS = 130
 
 Cell = tuple[int, int, int]
-"""The numbers of a block of A, of B and of C."""
+"""The numbers of a block of A, a block of B and a block of C."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """What a table (u, v or w) must be where the other two are right.
+    """The table (u, v or w) that is required if the other two are right.
 
     `rows` are the rows that differ from what is written: (product, form over blocks) in u and v, (block of C, form over products) in w.
-    `unsolved` counts the right-hand sides without a solution, which for w are the blocks of C in `impossible`. `unique` says whether the
-    equations leave nothing open.
+    `unsolved` counts the right-hand sides without a solution; for w these are the blocks of C in `impossible`. `unique` is True if the
+    equations determine every entry.
     """
 
     table: str
@@ -38,12 +38,12 @@ class Solution:
 
     @property
     def mends(self) -> bool:
-        """Whether this table alone makes the scheme correct."""
+        """True if correcting this table alone makes the scheme correct."""
         return not self.unsolved
 
 
 def solvable(scheme: Scheme) -> bool:
-    """Whether the systems of a scheme are rational, and small enough to be solved."""
+    """True if the systems of a scheme are rational and small enough to be solved."""
     if scheme.ring.name not in ("Z", "Q") or scheme.bases is not None or scheme.rank > MOST_UNKNOWNS:
         return False
     blocks = scheme.m * scheme.k, scheme.k * scheme.n, scheme.m * scheme.n
@@ -53,7 +53,7 @@ def solvable(scheme: Scheme) -> bool:
 
 
 def solve_tables(scheme: Scheme) -> dict[str, Solution]:
-    """Each of u, v and w solved from the other two; nothing where `solvable` says no."""
+    """Each of u, v and w solved from the other two; empty if `solvable` is False."""
     if not solvable(scheme):
         return {}
     wrong = residual(scheme)
@@ -61,7 +61,7 @@ def solve_tables(scheme: Scheme) -> dict[str, Solution]:
 
 
 def residual(scheme: Scheme) -> dict[Cell, Coefficient]:
-    """What the equations lack: needed less found, where that is not zero."""
+    """The nonzero differences of the equations: required minus actual."""
     m, k, n = scheme.m, scheme.k, scheme.n
     total: dict[Cell, Coefficient] = {(i * k + p, p * n + j, i * n + j): 1 for i in range(m) for p in range(k) for j in range(n)}
     u, v, columns = factors_by_product(scheme)
@@ -108,7 +108,7 @@ def _solve(scheme: Scheme, wrong: dict[Cell, Coefficient], axis: int) -> Solutio
 
 
 def _read(scheme: Scheme, axis: int, written: tuple[Form, ...], reduced: Any, pivots: list[int]) -> Solution:
-    """The solution that an echelon form holds; unknowns that it leaves open are not corrected."""
+    """The solution in an echelon form; undetermined unknowns are not corrected."""
     from fractions import Fraction
 
     bad = {column - scheme.rank for row in range(len(pivots), max(reduced, default=-1) + 1) for column in reduced.get(row, ())}

@@ -1,4 +1,4 @@
-"""The single edits of a schedule's steps: a sign, a block, a step; how they are told, and what they do to the text."""
+"""The single edits of a schedule's steps: a sign, a block or a step; how messages describe them, and how they change the text."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _NUMBER = re.compile(r"[0-9]+(?:[ \t]*/[ \t]*[0-9]+)?[ \t]*\*?[ \t]*\Z")
 
 @dataclass(frozen=True)
 class StepEdit:
-    """One edit of a step: `number` counts the steps of its stage, and one after the last adds a step; `new` is None where it is left out.
+    """One edit of a step. `number` counts the steps of its stage; one past the last adds a step. `new` is None if the step is removed.
 
-    `side` is `A` or `B` where the values of an operand change, `C` where the targets of a product do.
+    `side` is `A` or `B` if the values of an operand change, `C` if the targets of a product do.
     """
 
     kind: str
@@ -67,7 +67,7 @@ class _Text:
 
     @property
     def sources_by_block(self) -> dict[str, re.Match[str]]:
-        """The blocks on the right by their names, where none stands twice."""
+        """The blocks on the right by name; empty if one stands twice."""
         found = {m[0]: m for m in self.sources}
         return found if len(found) == len(self.sources) else {}
 
@@ -75,7 +75,7 @@ class _Text:
         return Span(self.span.source, self.span.start + start, self.span.start + end)
 
     def sign(self, token: re.Match[str]) -> tuple[Patch, bool, Span]:
-        """The patch that turns the sign before a block, whether it is a minus now, and its place with the term."""
+        """The patch that reverses the sign before a block, whether that sign is now a minus, and the place of sign and term."""
         start = token.start() - len(number[0]) if (number := _NUMBER.search(self.blanked[: token.start()])) else token.start()
         before = self.blanked[:start].rstrip()
         if not before.endswith(("+", "-")):
@@ -91,7 +91,7 @@ def _edit(kind: str, side: str, new: Step | None, text: str, brief: str, span: S
 
 def _linear_edits(steps: Steps, step: LinearStep) -> Iterator[StepEdit]:
     text = _Text(step.span) if step.span is not None else None
-    own = text is None or text.operator[0] != "="  # the step keeps its target's old value without saying so
+    own = text is None or text.operator[0] != "="  # the step keeps its target's old value implicitly
     others = [(b, c) for b, c in step.terms if not (own and b == step.target)]
     places = text.sources_by_block if text is not None else {}
     for block, c in others:
@@ -114,7 +114,7 @@ def _linear_edits(steps: Steps, step: LinearStep) -> Iterator[StepEdit]:
 
 
 def _replaced(steps: Steps, step: LinearStep) -> Iterator[StepEdit]:
-    """Another step in the place of one."""
+    """Another step in place of one."""
     for simple in _simple_steps(steps, step.side):
         if (simple.target, dict(simple.terms)) == (step.target, dict(step.terms)):
             continue
@@ -125,7 +125,7 @@ def _replaced(steps: Steps, step: LinearStep) -> Iterator[StepEdit]:
 
 
 def _turned(step: LinearStep, block: Block, text: _Text | None, token: re.Match[str] | None, count: int) -> StepEdit:
-    """The edit of a sign: of the operator where it stands before one term, else of the term."""
+    """The edit that reverses a sign: the operator's if it stands before a single term, else the term's."""
     new = replace(step, terms=tuple((b, -c if b == block else c) for b, c in step.terms))
     if text is None or token is None:
         return _edit("sign", step.side, new, f"turning the sign of {block} in the step of {step.target}", "turn the sign", step.span)

@@ -1,4 +1,4 @@
-"""The steps of a schedule as they are written, and the schedule of such steps."""
+"""The steps of a schedule as written, and the schedule made of such steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bilinear.source import Span
 
 @dataclass(frozen=True)
 class LinearStep:
-    """A step of a linear stage: a block takes the sum of these terms, its own old value among them if it is kept."""
+    """A step of a linear stage: a block becomes the sum of these terms, which include its own old value if it is kept."""
 
     target: Block
     terms: tuple[tuple[Block, Coefficient], ...]
@@ -33,7 +33,7 @@ class LinearStep:
 
     @property
     def side(self) -> str:
-        """The operand whose blocks it writes."""
+        """The operand whose blocks the step writes."""
         return self.target.space
 
 
@@ -58,14 +58,14 @@ class Steps:
     stages: tuple[tuple[Step, ...], ...]
 
     def build(self) -> Schedule:
-        """The schedule with these steps; the first ordered write of each block of C is marked."""
+        """The schedule with these steps, with the first ordered write of each block of C marked."""
         seen: set[Block] = set()
         stages = [_stage(steps, old, seen) for steps, old in zip(self.stages, self.schedule.stages, strict=True) if steps]
         return replace(self.schedule, stages=tuple(stages))
 
 
 def read_steps(schedule: AnySchedule) -> Steps | None:
-    """The steps of a schedule; None where it has workspaces or several levels, scales for itself, is over Z/p, or maps into C."""
+    """The steps of a schedule; None if it has workspaces or several levels, scales for itself, is over Z/p, or maps into C."""
     if schedule.workspaces or schedule.levels != 1 or isinstance(schedule, ScaledSchedule) or schedule.ring.modulus:
         return None
     stages: list[tuple[Step, ...]] = []

@@ -1,4 +1,4 @@
-"""The single edits of a scheme that is written as equations, or of one without a text."""
+"""The single edits of a scheme that is written as equations or has no text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"([0-9]+)(?:[ \t]*/[ \t]*([0-9]+))?")
 
 
 def edits(scheme: Scheme, focus: Focus | None = None) -> tuple[Edit, ...]:
-    """Every single edit of a scheme, in the order of the text (without a text: of its tables); with a focus only those that it allows."""
+    """Every single edit of a scheme, in the order of the text (or of its tables); with a focus only those that it allows."""
     writing = Writing(scheme)
     if writing.places is not None and writing.places.rows:
         found = list(cell_edits(writing, writing.places.rows, focus))
@@ -30,7 +30,7 @@ def edits(scheme: Scheme, focus: Focus | None = None) -> tuple[Edit, ...]:
 
 
 def count_edits(scheme: Scheme) -> int:
-    """About how many edits a scheme has: every term may name every value, and every value may be added to every row."""
+    """An estimate of the number of edits: every term may name every value, and every value may be added to every row."""
     total = 0
     for table in TABLES:
         linear = Writing(scheme).map(table)
@@ -44,7 +44,7 @@ def count_edits(scheme: Scheme) -> int:
 
 @dataclass(frozen=True)
 class _Term:
-    """A term of a row: with its sign and its place where there is a text."""
+    """A term of a row, with its sign, and its place if there is a text."""
 
     writing: Writing
     number: int
@@ -60,7 +60,7 @@ class _Term:
 
     @property
     def text(self) -> str:
-        """The term as it is written, without its sign."""
+        """The term as written, without its sign."""
         return self.written.span.text if self.written is not None else self.name
 
     def edit(self, kind: str, changes: dict[int, Coefficient], text: str, brief: str, span: Span | None = None, *patches: Patch) -> Edit:
@@ -85,7 +85,7 @@ def _terms(writing: Writing) -> Iterator[_Term]:
 
 
 def _term_edits(term: _Term) -> Iterator[Edit]:
-    """The edits of one term: its sign, what it names, its coefficient, and leaving it out."""
+    """The edits of one term: change its sign, its name or its coefficient, or remove it."""
     if term.written is None or term.written.signed:
         yield _turned(term)
     if term.written is not None and term.written.product:
@@ -118,7 +118,7 @@ def _renamed(term: _Term) -> Iterator[Edit]:
 
 
 def _scaled(term: _Term) -> Iterator[Edit]:
-    """Twice the term, or the term without its number."""
+    """Edits that double the term, or remove its number."""
     w, c, name = term.written, term.coefficient, term.name
     if w is None or w.span.start == w.name.start:
         span, patches = (w.span, ((w.span.start, w.span.start, "2 "),)) if w is not None else (None, ())
@@ -142,7 +142,7 @@ def _left_out(term: _Term) -> Edit:
 
 @dataclass(frozen=True)
 class _Sign:
-    """The sign before a term: its place if it has one, and where the term begins."""
+    """The sign before a term: its place if it has one, and the start of the term."""
 
     at: int | None
     start: int
@@ -162,14 +162,14 @@ class _Sign:
         return (self.start if self.at is None else self.at, term.end, "")
 
     def span(self, term: Span) -> Span:
-        """From the sign to the end of the term, where both stand in one line."""
+        """From the sign to the end of the term, if both are on one line."""
         if self.at is None or "\n" in term.source.text[self.at : term.start]:
             return term
         return Span(term.source, self.at, term.end)
 
 
 def _additions(writing: Writing, focus: Focus | None) -> Iterator[Edit]:
-    """A missing term, added to the end of a sum."""
+    """Add a missing term at the end of a sum."""
     rows: list[tuple[str, int, WrittenSum | None]]
     if writing.places is None:
         rows = [(t, row, None) for t in TABLES for row in range(len(writing.map(t).steps) + len(writing.map(t).outputs))]

@@ -1,4 +1,4 @@
-"""What edited tables of a scheme give at a point: one value a product, for many combinations of edits at once, modulo a prime."""
+"""Values of edited tables at a point: one value a product, for many combinations of edits at once, modulo a prime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bilinear.ir.scheme import Scheme
 
 
 class Point:
-    """Random values of the blocks of A and B and weights of those of C, and what a correct scheme gives there."""
+    """Random values of the blocks of A and B, random weights of those of C, and the number that a correct scheme gives there."""
 
     def __init__(self, scheme: Scheme, modulus: int, seed: int = 0) -> None:
         generator = random.Random(seed)
@@ -65,7 +65,7 @@ class Pool:
         return ((x == y) & (x >= 0)).any(axis=(1, 2))
 
     def changes(self, sets: Array, row: int) -> Iterator[tuple[Array, Array, Array]]:
-        """What the sets change in a row: which of them, at which index, by how much."""
+        """What the sets change in a row: which sets, at which index, by how much."""
         for member in range(sets.shape[1]):
             for place in range(self.rows.shape[1]):
                 which = np.flatnonzero(self.rows[sets[:, member], place] == row)

@@ -1,8 +1,8 @@
 """Depth-first schedules for any scheme: one product at a time, A and B never written, as few temporaries as possible.
 
-C = alpha*A*B is computed in the blocks of C, which hold products and sums of them until their own value is there; every product is written
-to one block, so that it may be run by the same schedule, level by level. For Winograd's scheme two temporaries are known to do (Boyer,
-Dumas, Pernet, Zhou, "Memory efficient scheduling of Strassen-Winograd's matrix multiplication algorithm", ISSAC 2009).
+C = alpha*A*B is computed in the blocks of C, which hold products and partial sums until their own value is complete. Every product is
+written to a single block, so the same schedule can compute it, level by level. For Winograd's scheme two temporaries suffice (Boyer, Dumas,
+Pernet, Zhou, "Memory efficient scheduling of Strassen-Winograd's matrix multiplication algorithm", ISSAC 2009).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from bilinear.scheduling.depth_first.sums import Factors, Results, with_shared_s
 __all__ = ["DepthFirst", "Progress", "find_depth_first"]
 
 NARROW = 8
-"""The width of the beam once the time is over."""
+"""The beam width after the time limit."""
 
 MOST_SHARED = 100
-"""Pairs of products that are added up together are looked for in schemes of at most so many products."""
+"""In schemes of at most this many products, repeated pairs of products are shared."""
 
 
 @dataclass(frozen=True)
 class DepthFirst:
-    """A schedule of one level and what it costs.
+    """A schedule of one level and its costs.
 
-    `temporaries` are the blocks that are alive at once beside A, B and C, and `fewest` a lower bound for schedules of this kind.
-    `additions` are those of its linear stages: a product that is added to a block as it is computed costs none. `traffic` are the blocks
-    that linear stages read and write.
+    `temporaries` counts the blocks alive at once beside A, B and C; `fewest` is a lower bound for schedules of this kind. `additions` are
+    those of linear stages; adding a product to a block as it is computed costs none. `traffic` counts the blocks that linear stages read
+    and write.
     """
 
     schedule: Schedule
@@ -64,13 +64,13 @@ def find_depth_first(
     seconds: float | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> DepthFirst:
-    """A schedule of one product a stage for a scheme over Z or Q: few temporaries, then few additions, then little traffic.
+    """Find a schedule with one product a stage for a scheme over Z or Q: few temporaries, then few additions, then little traffic.
 
-    With `accumulate` it computes C = alpha*A*B + beta*C. Every product is written to one block, and so may be run by a schedule that
-    overwrites; `directly` lets a product that one sum alone wants be added to it as it is computed, which takes one that accumulates.
-    `temporaries` are allowed in any case; more than are needed save additions. `effort` multiplies what the search keeps. The result
-    depends on `seed` alone, unless `seconds` end the search: then a narrow one, which takes little time, finds some order.
-    Raises `BilinearError`: E556 where the coefficients are no rational numbers, E558 where an option has no meaning.
+    With `accumulate` it computes C = alpha*A*B + beta*C. Every product is written to one block, so an overwriting schedule may run it. With
+    `directly`, a product that only one sum needs is added to that sum as it is computed; an accumulating schedule must run it.
+    `temporaries` are allowed in any case; more than necessary save additions. `effort` multiplies the number of states that the search
+    keeps. The result depends only on `seed`, unless `seconds` ends the search: then a quick, narrow search finishes it. Raises
+    `BilinearError`: E556 if a coefficient is not rational, E558 if an option is invalid.
     """
     _check_options(temporaries, effort, seconds)
     u, v, w = _rational_maps(scheme)
@@ -94,7 +94,7 @@ def _written(scheme: Scheme, search: OrderSearch, order: Found, accumulate: bool
 
 
 def _costs(schedule: Schedule) -> tuple[int, int]:
-    """Block additions and blocks moved by linear stages; a map into C that adds to what is there reads it, too."""
+    """Block additions and blocks moved by linear stages; a map that adds to C also reads it."""
     additions = traffic = 0
     for m in (m for stage in schedule.stages if isinstance(stage, LinearStage) for m in stage.maps):
         added = sum(map(bool, m.kept))
@@ -104,7 +104,7 @@ def _costs(schedule: Schedule) -> tuple[int, int]:
 
 
 def _programs(w: LinearMap) -> Iterator[LinearMap]:
-    """The ways to add up products that are tried: as the author wrote it, and with the pairs shared that occur more than once."""
+    """The candidate programs for adding up products: as the author wrote them, and with repeated pairs shared."""
     yield w
     plain = LinearMap(w.inputs, w.matrix)
     if plain != w:
@@ -114,7 +114,7 @@ def _programs(w: LinearMap) -> Iterator[LinearMap]:
 
 
 def _rational_maps(scheme: Scheme) -> tuple[tuple[Form, ...], tuple[Form, ...], LinearMap]:
-    """U and V as tables and W as it is written, without products that are zero. A scheme that is not over Z or Q is refused (E556)."""
+    """U and V as tables and W as written, without products that are zero. Schemes over other rings than Z and Q are refused (E556)."""
     u, v, w = scheme.tables
     strange = next((c for table in (u, v, w) for row in table for _, c in row if isinstance(c, Symbolic)), None)
     if strange is not None or scheme.ring.modulus:

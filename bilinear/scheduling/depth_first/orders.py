@@ -1,7 +1,7 @@
-"""The search for an order of products, one at a time, in which few temporaries are alive at once, and few sums are formed twice.
+"""Search for an order of single products with few live temporaries and few sums formed twice.
 
-A state is what has been multiplied, the sums of A and of B that are held, and which values stand beside C; the sums of products that have
-begun follow from the products (`Results`). Schemes of few products are searched to the end, others by a beam.
+A state records which products are done, which sums of A and B are held, and which values lie in temporaries instead of C; the partial sums
+of products follow from the products (`Results`). Small schemes are searched exhaustively, others by a beam.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from itertools import combinations
 from bilinear.scheduling.depth_first.sums import Adding, Factors, Results, members
 
 EXACT_PRODUCTS = 8
-"""Up to so many products every order is searched."""
+"""The most products for which every order is searched."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a search stands: products placed of all, with at most so many temporaries."""
+    """The state of a search: products placed of all products, and the limit on temporaries."""
 
     done: int
     products: int
@@ -34,19 +34,19 @@ class Progress:
 
 @dataclass(frozen=True)
 class Effort:
-    """How wide the beam is; a `deadline`, a value of `time.monotonic`, ends the search."""
+    """The width of the beam; a `deadline`, a value of `time.monotonic`, ends the search."""
 
     width: int
     deadline: float = math.inf
 
     def is_over(self) -> bool:
-        """Whether the deadline has passed."""
+        """True after the deadline."""
         return time.monotonic() > self.deadline
 
 
 @dataclass(frozen=True)
 class State:
-    """The products done, the lines of A and of B that are held, and the values (as bits) that stand in temporaries like C."""
+    """The products done, the lines of A and of B that are held, and (as bits) the values of C's shape that lie in temporaries."""
 
     done: int
     left: tuple[int, ...]
@@ -56,9 +56,9 @@ class State:
 
 @dataclass(frozen=True)
 class Move:
-    """One product: added directly to a sum that has begun, into a temporary (`beside`), or into C; and the lines held while it runs.
+    """One product: added directly to a sum that has begun, or written to a temporary (`beside`) or to C; and the lines held during it.
 
-    `places` are the values that stand in temporaries after sums were added up.
+    `places` are the values in temporaries after sums have been added up.
     """
 
     product: int
@@ -71,7 +71,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Found:
-    """An order of all products: its moves, and what its factors cost."""
+    """An order of all products: its moves, and the cost of their factors."""
 
     moves: tuple[Move, ...]
     additions: int
@@ -80,7 +80,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Path:
-    """A state with what led to it. `ahead` is the least that lines cost which were never formed."""
+    """A state and how it was reached. `ahead` is a lower bound on the cost of lines not formed yet."""
 
     additions: int
     traffic: int
@@ -91,7 +91,7 @@ class Path:
 
     @property
     def cost(self) -> tuple[int, int]:
-        """What is compared: additions, then traffic."""
+        """The sort key: additions, then traffic."""
         return self.additions, self.traffic
 
     def moves(self) -> tuple[Move, ...]:
@@ -105,7 +105,7 @@ class Path:
 
 
 class OrderSearch:
-    """A scheme's factors and results; C has room for `blocks` values, and products may be added `directly` to what has begun."""
+    """A scheme's factors and results; C has room for `blocks` values, and products may be added `directly` to sums that have begun."""
 
     def __init__(self, factors: tuple[Factors, Factors], results: Results, blocks: int, directly: bool) -> None:
         self.factors = factors
@@ -118,12 +118,12 @@ class OrderSearch:
 
     @property
     def fewest(self) -> int:
-        """A lower bound on the temporaries: what one product needs for its factors, and for itself where C is full from the start."""
+        """A lower bound on the temporaries: those of one product's factors, and one for the product itself if C is full from the start."""
         full = self.results.at_start and not self.directly
         return max((sum(side.line[p] >= 0 for side in self.factors) + bool(full) for p in self.results.useful), default=0)
 
     def run(self, temporaries: int, effort: Effort, seed: int, progress: Callable[[Progress], None]) -> Found | None:
-        """The cheapest order that is found with at most so many temporaries; None where none is found in time."""
+        """The cheapest order found with at most this many temporaries; None if none is found in time."""
         exact = len(self.results.useful) <= EXACT_PRODUCTS
         path = self._exact(temporaries, effort) if exact else self._beam(temporaries, effort, random.Random(seed), progress)
         return None if path is None else Found(path.moves(), *path.cost)
@@ -132,7 +132,7 @@ class OrderSearch:
         return Path(0, 0, sum(map(sum, self._cheapest)), State(0, (), (), 0))
 
     def _exact(self, temporaries: int, effort: Effort) -> Path | None:
-        """Dijkstra's algorithm: the order with the fewest additions, then the least traffic, of factors."""
+        """Dijkstra's algorithm: the order whose factors need the fewest additions, then the least traffic."""
         start = self._start()
         best = {start.state: start.cost}
         queue = [(start.cost, 0, start)]
@@ -151,7 +151,7 @@ class OrderSearch:
         return None
 
     def _beam(self, temporaries: int, effort: Effort, generator: random.Random, progress: Callable[[Progress], None]) -> Path | None:
-        """Product by product: half of the states that are kept have few additions behind and ahead of them, half have few values alive."""
+        """Search product by product: half of the kept states have few additions in total, the other half few live values."""
         beam = [self._start()]
         products = len(self.results.useful)
         for depth in range(products):
@@ -180,12 +180,12 @@ class OrderSearch:
         return [k[4] for k in (*cheap, *lean)]
 
     def steps(self, path: Path, temporaries: int) -> Iterator[Path]:
-        """The states that one more product leads to, with at most so many temporaries."""
+        """The states that one more product leads to, with at most this many temporaries."""
         for product in members(self.results.everything & ~path.state.done):
             yield from self._products(path, product, temporaries)
 
     def _products(self, path: Path, product: int, temporaries: int) -> Iterator[Path]:
-        """The ways to run a product next: which of the lines that are held stay."""
+        """The ways to run a product next; they differ in the held lines that stay."""
         state = path.state
         directly = self.directly and self.results.takes(state.done, product) is not None
         live = self.results.live(*self.results.of(state.done))
@@ -206,11 +206,11 @@ class OrderSearch:
             yield Path(additions, traffic, ahead, State(done, left, right, places), move, path)
 
     def _first(self, side: int, line: int, done: int) -> int:
-        """What a line that is formed for the first time is no longer expected to cost."""
+        """The part of `ahead` that a line pays off when it is first formed."""
         return self._cheapest[side][line] if line >= 0 and not self._users[side][line] & done else 0
 
     def _held(self, state: State, lines: Sequence[int], done: int, room: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """The lines that may be held while a product runs: its own, and as many others as there is room for."""
+        """The sets of lines that may be held during a product: its own, and as many others as fit."""
         own = [(side, line) for side, line in enumerate(lines) if line >= 0]
         others = [(0, line) for line in state.left] + [(1, line) for line in state.right]
         others = [(side, line) for side, line in others if line != lines[side] and self._is_wanted(side, line, done)]
@@ -219,21 +219,21 @@ class OrderSearch:
             yield tuple(line for side, line in held if side == 0), tuple(line for side, line in held if side == 1)
 
     def _is_wanted(self, side: int, line: int, done: int) -> bool:
-        """Whether a line that is held makes some product to come cheaper."""
+        """True if holding a line makes a later product cheaper."""
         return bool(self._helped[side][line] & ~done)
 
 
 def _helped(side: Factors, line: int) -> int:
-    """The products whose factor costs less where this line is held."""
+    """The products whose factor costs less while this line is held."""
     cheaper = (o for o in range(len(side.lines)) if o == line or side.making(o, line).additions < side.making(o, -1).additions)
     return sum(1 << p for other in cheaper for p in side.users[other])
 
 
 def _settled(adding: Adding, beside: int, blocks: int, last: bool) -> int:
-    """The values that stand in temporaries after sums were added up.
+    """The values in temporaries after sums have been added up.
 
-    Sums that are written go into C where it has room, results first; what is not written stays where it is. After the last product all
-    stand in C.
+    Sums that are written go into C while it has room, results first; values that are not written stay where they are. After the last
+    product all results lie in C.
     """
     if last:
         return 0

@@ -1,8 +1,8 @@
-"""Places: what holds one value after another without a gap, before it is known where it lies.
+"""Places: storage for a sequence of values in turn, before its memory is assigned.
 
-The places in C become blocks of C. The others become memories, as many as are alive at once, each seen as one workspace for every shape
-that it holds. Places are intervals of time, so that as few will do as are alive at once; results, which all are alive in the end, have
-blocks of their own in any case.
+Places in C become blocks of C. The others become memories, as many as are alive at once; each memory is one workspace for every shape that
+it holds. A place is an interval of time, so interval colouring gives the fewest memories. Results are all alive at the end, so each has its
+own block.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ PLACE = "?"
 """The space of places."""
 
 LETTERS = {"A": "X", "B": "Y", "C": "P"}
-"""How workspaces are named, by their shape."""
+"""The first letter of a workspace's name, by its shape."""
 
 
 @dataclass
 class Places:
-    """The shape of each place (the operand whose blocks are as large), and whether it lies in C. Places are numbered by their rows."""
+    """The shape of each place (the operand whose blocks have its size), and whether it lies in C. Places are numbered by their rows."""
 
     shapes: list[str] = field(default_factory=list)
     inside: list[bool] = field(default_factory=list)
 
     def new(self, shape: str, inside: bool = False) -> Block:
-        """One more place."""
+        """A new place."""
         self.shapes.append(shape)
         self.inside.append(inside)
         return Block(PLACE, len(self.shapes) - 1, 0)
 
     def is_beside(self, place: Block) -> bool:
-        """Whether a place lies beside C."""
+        """True if the place lies outside C."""
         return not self.inside[place.row]
 
 
 def merged(stages: Sequence[Stage], places: Places) -> tuple[Stage, ...]:
-    """Sums of factors in one stage with the sums of products before them, where that costs no memory."""
+    """Merge the stage that sums factors into the preceding stage that sums products, where that costs no memory."""
 
     def shapes(stage: LinearStage) -> set[str]:
         return {places.shapes[m.targets[0].row] for m in stage.maps}
@@ -55,13 +55,13 @@ def merged(stages: Sequence[Stage], places: Places) -> tuple[Stage, ...]:
 
 
 def peak(stages: Sequence[Stage], places: Places) -> int:
-    """How many places beside C are alive at once, at most."""
+    """The most places outside C that are alive at once."""
     alive = [span for place, span in _spans(stages).items() if places.is_beside(place)]
     return max((sum(first // 2 <= number <= last // 2 for first, last in alive) for number in range(len(stages))), default=0)
 
 
 def _spans(stages: Sequence[Stage]) -> dict[Block, tuple[int, int]]:
-    """For each place its first and its last use, in half stages: a stage reads, and then writes."""
+    """The first and last use of each place, in half stages: a stage reads first and writes second."""
     spans: dict[Block, tuple[int, int]] = {}
     for number, stage in enumerate(stages):
         for half, blocks in enumerate(stage_uses(stage, {PLACE})):
@@ -72,7 +72,7 @@ def _spans(stages: Sequence[Stage]) -> dict[Block, tuple[int, int]]:
 
 
 def blocks_of_c(stages: Sequence[Stage], places: Places, final: Mapping[Block, Block]) -> dict[Block, Block]:
-    """A block of C for each place in C; what stands there in the end stands where it should."""
+    """A block of C for each place in C; a place that holds a result at the end gets that result's block."""
     spans = {place: span for place, span in _spans(stages).items() if not places.is_beside(place)}
     spans |= {place: (spans[place][0], 2 * len(stages)) for place in final}
     columns = _columns(spans, {})
@@ -81,7 +81,7 @@ def blocks_of_c(stages: Sequence[Stage], places: Places, final: Mapping[Block, B
 
 
 def workspaces_of(stages: Sequence[Stage], places: Places) -> tuple[dict[Block, Block], tuple[Space, ...]]:
-    """A workspace of one block for each place beside C: one for every shape that a memory holds at some time."""
+    """A workspace of one block for each place outside C; a memory is one workspace for every shape that it holds."""
     spans = {place: (first // 2, last // 2) for place, (first, last) in _spans(stages).items() if places.is_beside(place)}
     columns = _columns(spans, {place: places.shapes[place.row] for place in spans})
     kinds = sorted({(places.shapes[place.row], column) for place, column in columns.items()})
@@ -93,12 +93,15 @@ def workspaces_of(stages: Sequence[Stage], places: Places) -> tuple[dict[Block, 
 
 
 def _letters(number: int) -> str:
-    """a, b, ..., z, aa, ...: nested levels append digits to the names of workspaces."""
+    """a, b, ..., z, aa, ...: letters, because nested levels append digits to workspace names."""
     return (_letters(number // 26 - 1) if number >= 26 else "") + chr(ord("a") + number % 26)
 
 
 def _columns(spans: Mapping[Block, tuple[int, int]], kinds: Mapping[Block, str]) -> dict[Block, int]:
-    """Numbers such that places that are alive at once have different ones: as few as possible, and where there is a choice of one kind."""
+    """Number the places so that those alive at once differ, with as few numbers as possible.
+
+    Places of one kind share a number if they can.
+    """
     ends: list[int] = []
     held: list[set[str]] = []
     columns: dict[Block, int] = {}

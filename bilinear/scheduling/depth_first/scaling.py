@@ -1,4 +1,4 @@
-"""A depth-first schedule as the language writes it: scaling itself, a temporary for each memory, shared sums as stages of their own."""
+"""Write a depth-first schedule in the language: with explicit scaling, one temporary for each memory, and shared sums as stages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bilinear.scheduling.in_place.schedule import side_by_side
 
 
 def memories(schedule: Schedule) -> tuple[tuple[Space, ...], ...]:
-    """The workspaces that share a memory, for each memory, in a schedule whose workspaces are single blocks."""
+    """The workspaces of each memory, in a schedule whose workspaces are single blocks."""
     alive = lifetimes(schedule)
     offsets = place([Room(1, alive[space.name]) for space in schedule.workspaces])
     owners = sorted(set(offsets))
@@ -33,10 +33,10 @@ def memories(schedule: Schedule) -> tuple[tuple[Space, ...], ...]:
 
 
 def saying_its_scaling(schedule: Schedule) -> ScaledSchedule:
-    """The schedule with alpha written where it stands: C = alpha*A*B, or C = alpha*A*B + beta*C for one that adds.
+    """The schedule with explicit alpha: C = alpha*A*B, or C = alpha*A*B + beta*C if it accumulates.
 
-    It comes with marked first writes. What holds sums of A at one time and products at another is one temporary without a shape: it is as
-    large as what it has to hold.
+    The schedule must have marked first writes. A memory that holds sums of A at one time and products at another becomes one temporary
+    without a shape, as large as its contents require.
     """
     shared = memories(schedule)
     names = "XYZ" if len(shared) <= 3 else [f"X{i + 1}" for i in range(len(shared))]
@@ -52,7 +52,7 @@ def saying_its_scaling(schedule: Schedule) -> ScaledSchedule:
 
 
 def _scaled(schedule: Schedule, number: int) -> Iterator[Stage]:
-    """The stages that one stage is written as."""
+    """The stages that write out one stage."""
     stage = schedule.stages[number]
     if isinstance(stage, ProductStage):
         yield ProductStage(tuple(replace(p, targets=tuple(map(_target, p.targets))) for p in stage.products))
@@ -71,7 +71,7 @@ def _target(target: Target) -> ScaledTarget:
 
 
 def _with_old_values(block_map: BlockMap) -> BlockMap:
-    """A map that keeps what its targets hold, as one whose forms say so."""
+    """A map that keeps old values as one whose forms contain them."""
     rows = []
     sources = list(block_map.sources)
     for target, row, kept in zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True):
@@ -81,7 +81,7 @@ def _with_old_values(block_map: BlockMap) -> BlockMap:
 
 
 def _unrolled(block_map: BlockMap, schedule: Schedule, number: int) -> list[BlockMap]:
-    """The steps of a map as maps of their own, each into a block whose value is wanted no more; the plain map where there is none."""
+    """The steps of a map as separate maps, each into a block whose value is no longer needed; a map without steps is returned unchanged."""
     linear = block_map.map
     holds = dict(enumerate(block_map.sources))
     places = [*block_map.targets, *(b for b in block_map.sources if b not in block_map.targets and _dies(b, schedule, number))]
@@ -100,7 +100,7 @@ def _unrolled(block_map: BlockMap, schedule: Schedule, number: int) -> list[Bloc
 def _next_step(
     waiting: Mapping[int, Form], outputs: Sequence[Form], holds: Mapping[int, Block], places: Sequence[Block]
 ) -> tuple[int, Block] | None:
-    """A step whose terms are there, and the block that it may take; one of its own terms' blocks if that is possible."""
+    """A step whose terms are available and the block for it, preferably the block of one of its terms."""
     for value, row in waiting.items():
         if not all(index in holds for index, _ in row):
             continue
@@ -114,7 +114,7 @@ def _next_step(
 
 
 def _over_blocks(holds: Mapping[int, Block], rows: Sequence[Form], targets: Sequence[Block]) -> BlockMap:
-    """Rows over values, as a map over the blocks that hold the values now; a target that keeps what it holds is left out."""
+    """Rows over values as a map over the blocks that now hold the values; a target that keeps its value is left out."""
     kept = [(target, row) for target, row in zip(targets, rows, strict=True) if not _is_there(holds, row, target)]
     sources = sorted({holds[index] for _, row in kept for index, _ in row})
     place_of = {block: i for i, block in enumerate(sources)}
@@ -127,7 +127,7 @@ def _is_there(holds: Mapping[int, Block], row: Form, target: Block) -> bool:
 
 
 def _dies(block: Block, schedule: Schedule, number: int) -> bool:
-    """Whether nothing reads a block after a stage before it is overwritten, and it holds no result."""
+    """True if a block is overwritten before it is read again, and holds no result."""
     for stage in schedule.stages[number + 1 :]:
         reads, writes = stage_uses(stage, {block.space})
         if block in reads or block in writes:

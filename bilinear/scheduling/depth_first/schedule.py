@@ -1,4 +1,4 @@
-"""From an order of products to a schedule: every value gets a place, and the places get memory."""
+"""Turn an order of products into a schedule: every value gets a place, and the places get memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bilinear.scheduling.depth_first.sums import Adding, Factors, Results, membe
 
 @dataclass
 class _Writer:
-    """A schedule as it is written, over places."""
+    """A schedule under construction, over places."""
 
     scheme: Scheme
     factors: tuple[Factors, Factors]
@@ -28,7 +28,7 @@ class _Writer:
     places: Places = field(default_factory=Places)
     lines: tuple[dict[int, Block], dict[int, Block]] = field(default_factory=lambda: ({}, {}))
     values: dict[int, tuple[Block, Fraction]] = field(default_factory=dict)
-    """For every value that lives its place, and what is held there as a multiple of it."""
+    """For every live value, its place and the multiple of it that the place holds."""
     done: int = 0
 
     def __post_init__(self) -> None:
@@ -38,7 +38,7 @@ class _Writer:
             self.values = {total: (self.places.new("C", True), Fraction(1)) for total in self.results.outputs}
 
     def run(self, move: Move) -> None:
-        """The stages of one product: its factors are formed, it is multiplied, and sums are added up."""
+        """Emit the stages of one product: form its factors, multiply, and add up sums."""
         maps = tuple(self._formed(side, held, move.product) for side, held in enumerate((move.left, move.right)))
         self._linear(tuple(m for m in maps if m is not None))
         adding = self.results.adding(self.done, move.product, move.directly)
@@ -51,7 +51,7 @@ class _Writer:
             self.stages.append(LinearStage(maps))
 
     def _formed(self, side: int, held: Sequence[int], product: int) -> BlockMap | None:
-        """The factor of a product on one side, where it is a sum that is not held; the sum it is made from gives way or stays."""
+        """The map that forms a product's factor on one side if it is a sum that is not held; the sum it starts from is replaced or kept."""
         factors, lines = self.factors[side], self.lines[side]
         line = factors.line[product]
         made = None
@@ -86,7 +86,7 @@ class _Writer:
         return Product(blocks[0], blocks[1], (Target(place, exact(scale * factor), kept=int(move.directly)),))
 
     def _add_up(self, move: Move, adding: Adding) -> None:
-        """The sums that change: those that live on are written, others are steps on the way. Values that move into C are written, too."""
+        """Write the sums that change and stay alive (others are intermediate steps), and values that move into C."""
         before = dict(self.values)
         for total, value in adding.aliases.items():
             place, factor = before[value]
@@ -99,7 +99,7 @@ class _Writer:
         self.values = {value: held for value, held in before.items() if adding.live >> value & 1}
 
     def _write(self, written: Sequence[int], values: dict[int, tuple[Block, Fraction]], move: Move, adding: Adding) -> None:
-        """The linear stage that writes these values, and their new places in `values`."""
+        """The linear stage that writes these values; `values` gets their new places."""
         sums = _Sums(self, dict(values), adding.computed, move.product)
         rows = {total: sums.row(total) for total in written}
         taken = {values[total][0] for total in adding.aliases}
@@ -118,7 +118,7 @@ class _Writer:
                 self._linear((sums.block_map([rows[t] for t in group], [targets[t] for t in group], kept),))
 
     def _target(self, total: int, values: Mapping[int, tuple[Block, Fraction]], beside: bool, dying: set[Block]) -> Block:
-        """Where a sum is written: where it stood if it may stay, else where one of its terms dies, else where anything does beside C."""
+        """Where to write a sum: where it stood if it may stay, else over a term that dies, else over any dying value outside C."""
         if total in values and self.places.is_beside(values[total][0]) == beside:
             return values[total][0]
         free = {place for place in dying if self.places.is_beside(place) == beside}
@@ -130,7 +130,7 @@ class _Writer:
 
 @dataclass
 class _Sums:
-    """The sums after one product, as forms over places and over each other: what two of them use is a step."""
+    """The sums after one product, as forms over places and over each other; a sum that two others use is a step."""
 
     writer: _Writer
     values: dict[int, tuple[Block, Fraction]]
@@ -140,7 +140,7 @@ class _Sums:
     number: dict[int, int] = field(default_factory=dict)
 
     def row(self, total: int) -> dict[Block | int, Coefficient]:
-        """What is written for a sum: places and steps (by number) with their coefficients."""
+        """The terms to write for a sum: places and steps (by number) with their coefficients."""
         if total in self.number:
             return {self.number[total]: 1}
         users = self.writer.results.uses[total] & self.computed
@@ -154,7 +154,7 @@ class _Sums:
         return len(self.steps) - 1
 
     def _sum(self, total: int) -> dict[Block | int, Coefficient]:
-        """What a sum held, and the terms that are new; of a product, what is held."""
+        """The held part and the new terms of a sum; for a product, its held value."""
         writer, results = self.writer, self.writer.results
         if not self.computed >> total & 1 and total in self.values:
             place, factor = self.values[total]
@@ -183,7 +183,7 @@ class _Sums:
         terms[place] = terms.get(place, 0) + exact(rational(coefficient) / factor)
 
     def block_map(self, rows: Sequence[Mapping[Block | int, Coefficient]], targets: Sequence[Block], kept: int) -> BlockMap:
-        """The map that writes these rows, with the steps that they need, and keeps what its targets held, or not."""
+        """The map that writes these rows, with the steps that they need; with `kept`, targets keep their old values."""
         needed = {key for row in rows for key in row if isinstance(key, int)}
         for number in reversed(range(len(self.steps))):
             if number in needed:

@@ -1,4 +1,4 @@
-"""The two kinds of sums of a depth-first schedule: factors, which are formed before a product, and results, which are added up after it.
+"""The sums of a depth-first schedule: factors, formed before a product, and results, added up after it.
 
 Both are exact. Sets of values are integers, one bit a value.
 """
@@ -18,14 +18,14 @@ from bilinear.ir.number import Coefficient, exact, rational
 
 @dataclass(frozen=True)
 class Making:
-    """A line made from another one: `factor` times what is held, plus `rest`, a form over the operand's blocks."""
+    """How to make a line from another: `factor` times the held line, plus `rest`, a form over the operand's blocks."""
 
     factor: Fraction
     rest: Form
 
     @cached_property
     def additions(self) -> int:
-        """Block additions: a line made from nothing saves the first one."""
+        """Block additions; a line made from nothing needs one fewer."""
         return len(self.rest) - (not self.factor)
 
     @property
@@ -35,9 +35,9 @@ class Making:
 
 
 class Factors:
-    """The factors of one operand: `lines` are the sums up to a multiple, `line[p]` is the one of product p, or -1 for a single block.
+    """The factors of one operand: `lines` are the sums up to a multiple; `line[p]` is the line of product p, or -1 for a single block.
 
-    `scale[p]` is the multiple, of the line or of the block `block[p]`.
+    `scale[p]` is the multiple of the line, or of the block `block[p]`.
     """
 
     def __init__(self, rows: Sequence[Form]) -> None:
@@ -64,18 +64,18 @@ class Factors:
         self.block.append(index)
 
     def making(self, line: int, held: int) -> Making:
-        """The cheapest way from the line `held` (-1: from nothing) to `line`."""
+        """The cheapest way from the held line `held` (-1: nothing) to `line`."""
         if (line, held) not in self._makings:
             self._makings[line, held] = self._cheapest(self.lines[line], self.lines[held] if held >= 0 else ())
         return self._makings[line, held]
 
     def best(self, line: int, held: Sequence[int]) -> tuple[int, Making]:
-        """The cheapest way to a line from any of these, or from nothing."""
+        """The cheapest way to a line from one of these, or from nothing."""
         ways = [(h, self.making(line, h)) for h in (-1, *held)]
         return min(ways, key=lambda way: (way[1].additions, way[1].traffic))
 
     def cheapest(self, line: int) -> int:
-        """The fewest additions that make a line from some other one."""
+        """The fewest additions that make a line from any other."""
         return min(self.making(line, h).additions for h in range(-1, len(self.lines)) if h != line)
 
     @staticmethod
@@ -87,17 +87,17 @@ class Factors:
 
 
 def _multiple(row: Form, line: Form) -> Fraction | None:
-    """The factor of `row` to `line`, or None where it is no multiple."""
+    """The factor of `row` to `line`; None if it is not a multiple."""
     factor = rational(row[0][1]) / rational(line[0][1])
     return factor if row == form((i, factor * rational(c)) for i, c in line) else None
 
 
 @dataclass(frozen=True)
 class Adding:
-    """What adding up does after a product: sets of values, as bits.
+    """How sums change after a product, as bit sets of values.
 
-    `live` are the values that are still wanted or are results, `computed` the sums that get new terms, `begun` those that begin here.
-    `aliases` maps a sum that begins as the multiple of a dying value to that value: nothing moves.
+    `live` are the values that are still needed or are results, `computed` the sums that get new terms, `begun` those that begin here.
+    `aliases` maps a sum that begins as a multiple of a dying value to that value, so that nothing moves.
     """
 
     live: int
@@ -109,8 +109,8 @@ class Adding:
 class Results:
     """The results as sums of products and of other sums.
 
-    Values are numbered: products first, then sums; `terms[v]` are those of sum v, `outputs` the sums that stand in C. A sum may begin
-    before all its terms are there; a term is added as soon as both are. With `begun`, the results begin as what C held.
+    Values are numbered: products first, then sums; `terms[v]` are those of sum v, `outputs` the results. A sum may begin before all its
+    terms exist; each term is added once both exist. With `begun`, the results start with C's old value.
     """
 
     def __init__(self, linear: LinearMap, begun: bool) -> None:
@@ -138,14 +138,14 @@ class Results:
         return sum(len(t) - 1 + bool(self.at_start >> s & 1) for s, t in self.terms.items())
 
     def state(self, done: int, product: int) -> tuple[int, int]:
-        """Sums that have begun and values that are complete once `product` is added to the products `done`."""
+        """The sums begun and the values complete after `product` is added to the products `done`."""
         after = done | 1 << product
         if after not in self._states:
             self._states[after] = self._settle(after, self.of(done)[0])
         return self._states[after]
 
     def of(self, done: int) -> tuple[int, int]:
-        """Sums that have begun and values that are complete with the products `done`, added in any order."""
+        """The sums begun and the values complete after the products `done`, added in any order."""
         if done not in self._states:
             begun = self.at_start
             for product in members(done):
@@ -154,7 +154,7 @@ class Results:
         return self._states[done]
 
     def live(self, begun: int, complete: int) -> int:
-        """The values that need a place: sums that have begun and are not complete, results, and what waits to be added."""
+        """The values that need a place: sums begun but not complete, results, and values that wait to be added."""
         key = begun, complete
         if key not in self._live:
             waiting = _mask(v for v in members(complete & ~self.results) if self.uses[v] & ~begun)
@@ -162,19 +162,19 @@ class Results:
         return self._live[key]
 
     def takes(self, done: int, product: int) -> int | None:
-        """The only sum that wants a product, where it has begun: the product may be added to it as it is computed."""
+        """The only sum that needs a product, if it has begun: then the product may be added to it as it is computed."""
         (*sums,) = members(self.uses[product])
         return sums[0] if len(sums) == 1 and self.of(done)[0] >> sums[0] & 1 else None
 
     def adding(self, done: int, product: int, directly: bool = False) -> Adding:
-        """What is added up after `product`, which follows the products `done`; `directly`: it has been added to its sum already."""
+        """The changes after `product`, which follows the products `done`; with `directly`, it has already been added to its sum."""
         key = (done << 1 | directly, product)
         if key not in self._addings:
             self._addings[key] = self._adding(done, product, directly)
         return self._addings[key]
 
     def absorbed(self, total: int, begun: int, complete: int) -> int:
-        """The terms that a sum holds."""
+        """The terms that a sum holds already."""
         return self.needs[total] & complete if begun >> total & 1 else 0
 
     def _adding(self, done: int, product: int, directly: bool) -> Adding:
@@ -193,7 +193,7 @@ class Results:
         return Adding(live, computed & ~_mask(aliases), begun, aliases)
 
     def _settle(self, done: int, begun: int) -> tuple[int, int]:
-        """Begin sums for as long as no more values live afterwards: each set of sums that begins lets as many values die."""
+        """Begin sums while that does not raise the number of live values: each set of sums that begins lets as many values die."""
         while True:
             complete = self._complete(done, begun)
             if done == self.everything and self.results & ~begun:
@@ -212,10 +212,10 @@ class Results:
         return complete
 
     def _tight(self, begun: int, complete: int) -> int:
-        """Sums that have not begun and that keep at least as many values alive, which no other sum wants.
+        """Sums not begun that keep at least as many values alive, which no other sum needs.
 
-        By a matching of values with sums that they wait for: a value that can only be matched by taking away from others, whose sums are
-        all matched, waits with them for too few sums.
+        A bipartite matching of values with the sums that they wait for decides. A value that can only be matched by displacing others
+        waits, together with them, for too few sums.
         """
         wanted = [w for v in members(complete & ~self.results) if (w := self.uses[v] & ~begun)]
         alone = next((w for w in wanted if not w & (w - 1)), 0)
@@ -229,7 +229,7 @@ class Results:
 
 
 def _match(value: int, wanted: Sequence[int], matched: dict[int, int], seen: int) -> int:
-    """Match a value with a sum along an augmenting path; the sums that were tried, or -1 where it is matched."""
+    """Match a value with a sum along an augmenting path; returns the sums that were tried, or -1 if it is matched."""
     for s in members(wanted[value]):
         if seen >> s & 1:
             continue
@@ -245,7 +245,7 @@ def _match(value: int, wanted: Sequence[int], matched: dict[int, int], seen: int
 
 
 def _reached(value: int, wanted: Sequence[int], matched: Mapping[int, int]) -> int:
-    """The sums that alternating paths lead to from a value; none where one of them is not matched."""
+    """The sums on alternating paths from a value; none if one of them is unmatched."""
     sums, values = 0, [value]
     while values:
         for s in members(wanted[values.pop()] & ~sums):
@@ -257,7 +257,7 @@ def _reached(value: int, wanted: Sequence[int], matched: Mapping[int, int]) -> i
 
 
 def with_shared_sums(linear: LinearMap) -> LinearMap:
-    """A map without steps whose repeated pairs of terms are steps: the most frequent pair first, as long as one occurs twice."""
+    """A map without steps, rewritten with repeated pairs of terms as steps: the most frequent pair first, until none repeats."""
     rows = [{i: rational(c) for i, c in row} for row in linear.matrix]
     steps: list[Form] = []
     while True:

@@ -1,1 +1,1 @@
-"""In-place schedules: sums in A and B themselves."""
+"""In-place schedules: sums are formed in A and B themselves."""

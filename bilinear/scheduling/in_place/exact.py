@@ -1,4 +1,4 @@
-"""Walks replayed exactly: residues become fractions, moves become layers of simultaneous steps, and what each block holds is known."""
+"""Exact replay of walks: residues become fractions, moves become layers of simultaneous steps, and block contents are tracked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bilinear.scheduling.in_place.walks import Move, Walk
 Terms = dict[int, Fraction]
 """A form: coefficients by block."""
 Layer = dict[int, Terms]
-"""Simultaneous steps: for each block written its new value over the old ones."""
+"""Simultaneous steps: for each block written, its new value over the old ones."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Run:
-    """A walk on one operand, exactly: steps and layers before each stage, and what the places of each stage hold.
+    """A walk on one operand, exactly: the steps and layers before each stage, and the contents of the blocks at each stage.
 
-    Temporaries are the last blocks.
+    The last blocks are the temporaries.
     """
 
     blocks: tuple[Block, ...]
@@ -46,7 +46,7 @@ def temporaries_of(walk: Walk) -> int:
 
 
 def replay(blocks: tuple[Block, ...], walk: Walk, stages: Sequence[Sequence[Form]]) -> Run:
-    """A walk over these blocks, exactly, for the forms of these stages; the blocks beyond the operand's own are temporaries."""
+    """Replay a walk over these blocks exactly, for the forms of these stages; blocks beyond the operand's own are temporaries."""
     own = len(blocks) - temporaries_of(walk)
     exact = _Replay(own, [{i: Fraction(1)} for i in range(own)] + [{} for _ in blocks[own:]])
     goals = [[{i: rational(c) for i, c in row} for row in stage] for stage in stages]
@@ -68,7 +68,7 @@ def _regrouped(rows: list[Terms], like: Sequence[Sequence[Terms]]) -> list[list[
 
 
 class _Replay:
-    """What the blocks and temporaries hold, and how the wanted forms stand over them, while a walk goes on."""
+    """The contents of blocks and temporaries, and the wanted forms in terms of them, during a walk."""
 
     def __init__(self, own: int, contents: list[Terms]) -> None:
         self.own, self.contents = own, contents
@@ -77,7 +77,7 @@ class _Replay:
         self.held: list[tuple[Terms, ...]] = []
 
     def visit(self, walk: Walk, number: int, moves: Sequence[Move], wanted: list[Terms], size: int) -> None:
-        """The moves to a stage, whose rows are the first `size` of those that are wanted."""
+        """Run the moves to a stage, whose rows are the first `size` wanted ones."""
         steps = [self._step(move, wanted, size) for move in moves]
         places = walk.places[number]
         fill = {self.own + t: self._filling(row, wanted[places.index(self.own + t)]) for t, row in walk.spilled[number]}
@@ -89,7 +89,7 @@ class _Replay:
         self.held.append(tuple(self.contents[place] for place in places))
 
     def _step(self, move: Move, wanted: list[Terms], size: int) -> Step:
-        """The move with its fraction: the quotient of two entries of a row of the stage, one of which it takes away."""
+        """The move with its exact factor: the quotient of two entries in a row of the stage, so that one entry becomes zero."""
         rows = [row for row in wanted[:size] if row.get(move.source) and row.get(move.block)]
         factor = _fraction(move.factor, (row[move.source] / row[move.block] for row in rows))
         for row in wanted:
@@ -101,7 +101,7 @@ class _Replay:
         return Step(move.block, move.source, factor)
 
     def _filling(self, residues: Sequence[int], wanted: Terms) -> Terms:
-        """What a temporary is filled with: the form, or what is left of it beside a temporary's old value."""
+        """The form that a temporary is filled with, as a whole or as the remainder beside its old value."""
         for block in range(self.own, len(residues)):
             if residues[block]:
                 old = self.contents[block]
@@ -112,7 +112,7 @@ class _Replay:
 
 
 def _fraction(wanted: int, candidates: Iterable[Fraction]) -> Fraction:
-    """The candidate with this residue; two have one residue with a chance of one in two thousand millions, and the proof would tell."""
+    """The candidate with this residue. Two candidates share a residue with probability about 5e-10; the proof would then fail."""
     return next(c for c in candidates if residue(c, PRIME) == wanted)
 
 
@@ -125,7 +125,7 @@ def _sum(terms: Mapping[int, Fraction], contents: Sequence[Mapping[int, Fraction
 
 
 def packed(steps: Iterable[Step]) -> list[Layer]:
-    """The steps as few layers: each as early as what it reads and overwrites allows."""
+    """Pack the steps into few layers: each runs as early as its reads and writes allow."""
     layers: list[Layer] = []
     written: dict[int, int] = {}
     read: dict[int, int] = {}
@@ -141,7 +141,7 @@ def packed(steps: Iterable[Step]) -> list[Layer]:
 
 
 def unscrambled(held: Sequence[Mapping[int, Fraction]], places: Sequence[int]) -> tuple[Layer, ...]:
-    """The step that brings every original block from the place and the factor in which it ended back to its own; none where none has to."""
+    """The step that returns every original block from its final place and factor to its own place; empty if none has moved."""
     ends = [(block, place, held[block][block]) for block, place in enumerate(places)]
     layer = {block: {place: 1 / factor} for block, place, factor in ends if place != block or factor != 1}
     return (layer,) if layer else ()

@@ -1,9 +1,9 @@
 """In-place schedules for any scheme: C += A*B with sums formed in A and B themselves, nothing allocated, and A and B restored.
 
-Every bilinear program can be run so, one product at a time (Dumas, Grenet, "In-place accumulation of fast multiplication formulae", ISSAC
-2024). Here products run in stages as wide as the blocks allow: the left forms of a stage stand in different blocks of A at once, the right
-ones in blocks of B, so that each product may recurse in place. First the fewest stages are looked for, then an order and a partition with
-few block additions, and then little traffic (blocks that fused linear stages move).
+Every bilinear program can run this way, one product at a time (Dumas, Grenet, "In-place accumulation of fast multiplication formulae",
+ISSAC 2024). Here products run in stages as wide as the blocks allow: the left forms of a stage stand in different blocks of A at once, the
+right ones in blocks of B, so each product may recurse in place. The search minimizes the number of stages first, then block additions, then
+traffic (blocks that fused linear stages move).
 """
 
 from __future__ import annotations
@@ -38,15 +38,14 @@ def find_in_place(
     seed: int = 0,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Schedule:
-    """An in-place schedule of one level for a scheme over Z or Q: few product stages, then few additions, then little traffic.
+    """Find an in-place schedule of one level for a scheme over Z or Q: few product stages, then few additions, then little traffic.
 
-    `consume` leaves A and B undefined; those of A and B in `keep` are never written, not even for a moment. `temporaries` blocks for sums
-    of A, and as many for sums of B, are allocated where they help; such a schedule does not recurse in place. With `overwrite` it computes
-    C = alpha*A*B, and blocks of C hold sums of the operands in `scratch` until a product goes there; the shape that the problem must have
-    for this (K/k = N/n for sums of A, M/m = K/k for sums of B) is told by the proof. The result depends on `seed` alone; `effort`
-    multiplies the candidates that are weighed, and `seconds` ends the search early with the best so far.
-    Raises `BilinearError`: E551 where the coefficients are no rational numbers, E552 and E559 where an operand cannot be kept, E553 and
-    E560 where an option has no meaning.
+    `consume` leaves A and B undefined; operands in `keep` are never written, not even for a moment. Up to `temporaries` blocks for sums of
+    A, and as many for sums of B, are allocated if they help; such a schedule does not recurse in place. With `overwrite` it computes C =
+    alpha*A*B, and blocks of C hold sums of the operands in `scratch` until a product is written there; the proof states the shape that this
+    requires (K/k = N/n for sums of A, M/m = K/k for sums of B). The result depends only on `seed`; `effort` multiplies the number of
+    candidates, and `seconds` ends the search early with the best so far. Raises `BilinearError`: E551 if a coefficient is not rational,
+    E552 and E559 if an operand cannot be kept, E553 and E560 if an option is invalid.
     """
     _check_options(keep, temporaries, effort)
     _check_scratch(scratch)
@@ -69,13 +68,13 @@ def find_in_place(
 
 
 def effort_for(size: int, effort: int, seconds: float) -> Effort:
-    """How long to search for a scheme of this size, products times blocks."""
+    """The search effort for a scheme of this size (products times blocks)."""
     candidates = effort * max(60, min(600, 150_000 // size))
     return Effort(candidates, 4 if size < 500 else 2, 32 if size < 500 else 8, time.monotonic() + seconds)
 
 
 def rational_tables(scheme: Scheme) -> tuple[tuple[Form, ...], tuple[Form, ...], tuple[Form, ...]]:
-    """U, V and the columns of W: three forms a product. A scheme that is not over Z or Q is refused (E551)."""
+    """U, V and the columns of W: three forms a product. Schemes over other rings than Z and Q are refused (E551)."""
     u, v, w = scheme.tables
     strange = next((c for table in (u, v, w) for row in table for _, c in row if isinstance(c, Symbolic)), None)
     if strange is None and not scheme.ring.modulus:

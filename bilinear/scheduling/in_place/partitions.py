@@ -1,4 +1,4 @@
-"""The search over ordered partitions of a scheme's products into stages: simulated annealing, weighed by walks on every operand."""
+"""Search over ordered partitions of a scheme's products into stages: simulated annealing, evaluated by walks on every operand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bilinear.scheduling.in_place.walks import SumSearch, Walk
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a search stands: steps made and planned, and the best so far: product stages, block additions, blocks moved.
+    """The state of a search: steps done and planned, and the best so far (product stages, block additions, blocks moved).
 
     `fewest` is a lower bound on the product stages.
     """
@@ -36,7 +36,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to search: `candidates` are weighed by greedy walks, the best `finalists` by beams of this `width`.
+    """How long to search: greedy walks evaluate the `candidates`, beams of this `width` the best `finalists`.
 
     A `deadline`, a value of `time.monotonic`, ends it early.
     """
@@ -47,15 +47,15 @@ class Effort:
     deadline: float = math.inf
 
     def is_over(self) -> bool:
-        """Whether the deadline has passed."""
+        """True after the deadline."""
         return time.monotonic() > self.deadline
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An ordered partition with the walks found for it; `colours` are the parts of its stages without contention in C.
+    """An ordered partition and its walks; `colours` counts the contention-free parts of its stages.
 
-    `lent` has for each walk the blocks of C that serve it as further temporaries, where the search lends any.
+    `lent` lists for each walk the blocks of C that it uses as further temporaries, if the search lends any.
     """
 
     order: Partition
@@ -75,15 +75,15 @@ class Candidate:
 
     @property
     def cost(self) -> float:
-        """Additions; where they are equal traffic, and then colours."""
+        """Additions, then traffic, then colours."""
         return self.additions + self.traffic / 1e4 + self.colours / 1e8
 
 
 class StageSearch:
     """Simulated annealing over the ordered partitions of a scheme's products.
 
-    `outputs` has for each product the blocks of C that it is added to. A group holds at most `largest` products. A side `backwards` runs
-    through the stages from the last to the first.
+    `outputs` lists for each product the blocks of C that it is added to. A group holds at most `largest` products. A `backwards` side runs
+    through the stages from last to first.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class StageSearch:
         self.steps = 0
 
     def run(self, effort: Effort, progress: Callable[[Progress], None]) -> Candidate:
-        """The best candidate that is found."""
+        """The best candidate found."""
         best = self._anneal(effort, progress)
         finalists = sorted(self.weighed.values(), key=lambda c: c.cost)[: effort.finalists]
         for finalist in finalists:
@@ -133,7 +133,7 @@ class StageSearch:
         return Progress(steps, effort.candidates, len(best.order), self.fewest, best.additions, best.traffic)
 
     def _first_partitions(self, number: int, effort: Effort) -> list[Partition]:
-        """Partitions into as few stages as were found, by several tries for each number; one at least, late as it may be."""
+        """Partitions into the fewest stages found, with several tries for each number; at least one, even after the deadline."""
         stages = self.fewest
         while True:
             found = [p for _ in range(3) if (p := self._partition(stages, 40 * self.products)) is not None]
@@ -148,7 +148,10 @@ class StageSearch:
         return find_partition(self.independence, self.products, stages, self.generator, tries)
 
     def _neighbour(self, order: Partition) -> Partition:
-        """The same number of stages: two of them exchanged, or one put elsewhere, two products exchanged, or one moved."""
+        """A neighbour with the same number of stages.
+
+        Two stages exchanged, one stage moved, two products exchanged, or one product moved.
+        """
         groups = list(order)
         if len(groups) < 2:
             return order
@@ -172,7 +175,7 @@ class StageSearch:
         return order
 
     def _allows(self, order: Partition) -> bool:
-        """Whether every stage can hold the forms of its products."""
+        """True if every stage can hold the forms of its products."""
         return all(group and len(group) <= self.largest and self.independence.holds(group) for group in order)
 
     def _greedy(self, order: Partition) -> Candidate:
@@ -189,7 +192,7 @@ class StageSearch:
         return SumSearch(side, groups[::-1] if side.backwards else groups, self.restores, width, discount, lent).run()
 
     def _colours(self, group: frozenset[int]) -> int:
-        """Into how many parts a stage falls whose products add to different blocks of C: as `colour_products` cuts it."""
+        """The number of contention-free parts that `colour_products` splits a stage into."""
         parts: list[set[int]] = []
         for number in sorted(group, key=lambda p: (-len(self.outputs[p]), p)):
             part = next((part for part in parts if not part & self.outputs[number]), None)
@@ -201,7 +204,10 @@ class StageSearch:
 
 
 def _mixed(candidates: tuple[Candidate, Candidate]) -> Candidate:
-    """The better walk of two candidates of one order, for each operand; the better candidate, where the blocks of C are lent otherwise."""
+    """Combine two candidates of one order.
+
+    The better walk for each operand, or the better candidate if they lend blocks of C differently.
+    """
     one, other = candidates
     if one.lent != other.lent:
         return min(candidates, key=lambda c: c.cost)

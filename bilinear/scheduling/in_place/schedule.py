@@ -1,4 +1,4 @@
-"""From walks to a schedule: their exact layers as linear stages, and the products where their forms stand."""
+"""Turn walks into a schedule: their exact layers become linear stages, and the products read the blocks that hold their forms."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def write_schedule(
     temporaries: int,
     lent: tuple[tuple[int, ...], ...] = (),
 ) -> Schedule:
-    """The schedule that runs the products in these stages, with sums formed by the walks on A and on B.
+    """The schedule that runs the products in these stages, with sums formed by the walks on A and B.
 
-    The first `temporaries` of a walk are the workspaces S, of blocks like A's, and T, of blocks like B's; those beyond are the blocks of C
-    that are `lent` to it, if any: such a schedule overwrites C.
+    The first `temporaries` of a walk are the workspaces S (blocks like A's) and T (blocks like B's). Any further ones are the blocks of C
+    `lent` to it; such a schedule overwrites C.
     """
     spaces = Space("A", "A", scheme.m, scheme.k), Space("B", "B", scheme.k, scheme.n)
     results = Space("C", "C", scheme.m, scheme.n).blocks
@@ -71,7 +71,7 @@ def write_schedule(
 
 
 def _overwriting(schedule: Schedule) -> Schedule:
-    """The schedule with the first product of every block of C taking the place of what stands there."""
+    """The schedule in which the first product of every block of C overwrites it."""
     begun: set[Block] = set()
     stages: list[Stage] = []
     for stage in colour_products(schedule).stages:
@@ -85,7 +85,7 @@ def _overwriting(schedule: Schedule) -> Schedule:
 
 
 def _unwritten(stages: Sequence[Stage]) -> tuple[str, ...]:
-    """Those of A and B that no stage writes."""
+    """The operands among A and B that no stage writes."""
     written = {target.space for stage in stages if isinstance(stage, LinearStage) for m in stage.maps for target in m.targets}
     return tuple(name for name in ("A", "B") if name not in written)
 
@@ -93,7 +93,7 @@ def _unwritten(stages: Sequence[Stage]) -> tuple[str, ...]:
 def _products(
     scheme: Scheme, products: Sequence[int], places: tuple[Sequence[int], Sequence[int]], runs: tuple[Run, Run], number: int
 ) -> Iterator[Product]:
-    """The products of a stage; what a block holds beyond the scheme's form is a factor, which the coefficients in C take back."""
+    """The products of a stage. If a block holds a multiple of the scheme's form, the coefficients in C divide by it."""
     outputs = Space("C", "C", scheme.m, scheme.n).blocks
     u, v, w = scheme.tables
     for i, product in enumerate(products):
@@ -104,7 +104,7 @@ def _products(
 
 
 def multiple(held: Mapping[int, Fraction], wanted: Form) -> Fraction:
-    """The factor of a block's content to the form that the scheme wants there."""
+    """The factor between a block's content and the form that the scheme wants there."""
     index, coefficient = wanted[0]
     factor = held[index] / rational(coefficient)
     if held != {i: rational(c) * factor for i, c in wanted}:
@@ -129,9 +129,9 @@ def block_map(blocks: Sequence[Block], layer: Layer) -> BlockMap:
 
 
 def scaling_itself(schedule: Schedule) -> ScaledSchedule:
-    """A schedule of one level as one that says its scaling, with temporaries of one block each: C = A*B + C, or C = A*B if it overwrites.
+    """A one-level schedule with explicit scaling and temporaries of one block each: C = A*B + C, or C = A*B if it overwrites.
 
-    A product that overwrites some blocks and is added to others is written as two steps of one stage.
+    A product that overwrites some blocks and is added to others becomes two steps of one stage.
     """
     renamed = {
         block: Block(f"{space.name}{number}", -1, -1) for space in schedule.workspaces for number, block in enumerate(space.blocks, 1)
@@ -143,7 +143,7 @@ def scaling_itself(schedule: Schedule) -> ScaledSchedule:
 
 
 def side_by_side(stage: LinearStage) -> LinearStage:
-    """The stage as one map over all its blocks, as the language reads the stages of a schedule that scales for itself."""
+    """The stage as one map over all its blocks, as the language reads stages of a schedule that scales for itself."""
     sources = tuple(sorted({block for m in stage.maps for block in m.sources}))
     place = {block: i for i, block in enumerate(sources)}
     outputs = tuple(form((place[m.sources[i]], c) for i, c in row) for m in stage.maps for row in m.map.outputs)

@@ -1,8 +1,8 @@
-"""C as scratch: where it is overwritten (beta = 0), a block of C may hold sums of A or of B until the first product is put there.
+"""C as scratch: if C is overwritten (beta = 0), its blocks may hold sums of A or B until their first product is written.
 
-Which blocks are free, and for how long, follows from the order of the stages. A block is lent to one operand for all of its time, and
-serves it as a temporary; of several ways to share the blocks out the cheapest is taken. So the forms of a stage need not be independent:
-as many may depend on the others as there are blocks for them.
+The order of the stages determines which blocks are free, and for how long. A block is lent to one operand for that whole time and serves as
+a temporary; the cheapest way to share the blocks out is taken. The forms of a stage then need not be independent: as many may depend on the
+others as there are free blocks for them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from bilinear.scheduling.in_place.stages import Partition, Side
 from bilinear.scheduling.in_place.walks import Walk
 
 Shares = tuple[tuple[int, ...], ...]
-"""For each operand the blocks of C that are lent to it, those that are free longest first."""
+"""For each operand the blocks of C lent to it, those free longest first."""
 
 
 class ScratchSearch(StageSearch):
-    """The search in which the blocks of C, `blocks` of them, are temporaries until a product goes there.
+    """The search that uses the `blocks` blocks of C as temporaries until a product is written there.
 
     `fits` says for each operand whether its sums may stand in a block of C.
     """
@@ -33,9 +33,9 @@ class ScratchSearch(StageSearch):
         self.fewest = max(side.fewest_with(most * fit) for side, fit in zip(sides, fits, strict=True))
 
     def _first_partitions(self, number: int, effort: Effort) -> list[Partition]:
-        """Orders that were filled up at random, and those that need no scratch where there are such; of these the ones of fewest stages.
+        """Orders filled at random, and those that need no scratch if there are any; of these, the ones with the fewest stages.
 
-        Where an operand is kept there may be none (E559).
+        If an operand is kept there may be none (E559).
         """
         found = [] if any(side.kept and not side.spare for side in self.sides) else super()._first_partitions(number, effort)
         for _ in range(5 * number):
@@ -50,7 +50,7 @@ class ScratchSearch(StageSearch):
         return [order for order in found if len(order) == fewest]
 
     def _filled(self) -> Partition:
-        """The products, taken at random, put into stages that still have room for them; nothing where one has no place."""
+        """Put the products, in random order, into stages that have room for them; empty if a product fits nowhere."""
         order: Partition = ()
         for product in self.generator.sample(range(self.products), self.products):
             joined = [(*order[:i], group | {product}, *order[i + 1 :]) for i, group in enumerate(order)]
@@ -77,7 +77,7 @@ class ScratchSearch(StageSearch):
         return min(candidates, key=lambda c: c.cost)
 
     def _shares(self, order: Partition) -> Iterator[Shares]:
-        """Ways to share out the free blocks of C so that every stage has room: to one operand, by turns, or as they are needed."""
+        """Ways to share the free blocks of C so that every stage has room: all to one operand, in turn, or by need."""
         ends = self._ends(order)
         free = sorted((block for block in range(self.blocks) if ends[block]), key=lambda block: -ends[block])
         needed = zip(*map(self.independence.needs, order), strict=True)
@@ -99,7 +99,7 @@ class ScratchSearch(StageSearch):
         yield self._by_need(free, ends, missing)
 
     def _by_need(self, free: list[int], ends: list[int], missing: list[list[int]]) -> Shares:
-        """Every block to the operand that misses one in the latest stage that the block can serve."""
+        """Give every block to the operand that lacks one in the latest stage that the block can serve."""
         left = [list(needs) for needs in missing]
         shares: list[list[int]] = [[], []]
         for block in free:
@@ -111,13 +111,13 @@ class ScratchSearch(StageSearch):
         return tuple(map(tuple, shares))
 
     def _ends(self, order: Partition) -> list[int]:
-        """For each block of C the stages before the first product that goes there."""
+        """For each block of C, the number of stages before its first product."""
         return [
             next((stage for stage, group in enumerate(order) if any(block in self.outputs[p] for p in group)), len(order))
             for block in range(self.blocks)
         ]
 
     def _capacities(self, order: Partition, share: tuple[int, ...]) -> tuple[int, ...]:
-        """How many of these blocks are free in each stage."""
+        """The number of these blocks that are free in each stage."""
         ends = self._ends(order)
         return tuple(sum(ends[block] > stage for block in share) for stage in range(len(order)))

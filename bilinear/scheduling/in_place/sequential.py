@@ -1,8 +1,8 @@
-"""The sequential model: one product at a time, added to one block of C; sums are formed in A, in B and in C, and all are brought back.
+"""The sequential model: one product at a time, added to one block of C; sums are formed in A, B and C, and all are restored.
 
-This is the model in which in-place algorithms are counted by hand: every block addition on A, B and C but those of the products
-themselves. C is the mirror image of the operands: what a block holds is added to several blocks of the result by the additions that
-follow, so the columns of W are the forms of a walk that runs backwards in time, and `Ci += c Cj` there is `form of Cj += c * form of Ci`.
+In-place algorithms are counted by hand in this model: every block addition on A, B and C except those of the products. C mirrors the
+operands: later additions carry a block's content to several blocks of the result, so the columns of W are the forms of a walk that runs
+backwards in time, and `Ci += c Cj` there is `form of Cj += c * form of Ci`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def find_sequential(
     effort: int = 1,
     seconds: float = math.inf,
 ) -> ScaledSchedule:
-    """A schedule C = alpha*A*B + C of one product a stage with one target each, with few additions on A, B and C, which all are written.
+    """Find a schedule of C = alpha*A*B + C with few additions: one product a stage, one target each; A, B and C are all written.
 
-    It says its scaling itself, so it is proved and printed, not compiled; for any alpha, since a schedule that recurses has products of
-    either sign to do. Parameters and E551 as for `find_in_place`.
+    It states its scaling, so it can be proved and printed but not compiled. It holds for any alpha, because a recursive schedule has
+    products of either sign. Parameters and E551 as for `find_in_place`.
     """
     forms = rational_tables(scheme)
     useful = useful_products(forms)
@@ -68,7 +68,7 @@ def _write(scheme: Scheme, spaces: tuple[Space, ...], forms: tuple[tuple[Form, .
 
 
 def _time(number: int, space: Space, best: Candidate) -> int:
-    """The stage of a walk in which a product runs: C's walk runs backwards."""
+    """The stage of a walk in which a product runs; C's walk runs backwards."""
     return len(best.order) - 1 - number if space.name == "C" else number
 
 
@@ -87,7 +87,7 @@ def _linear_stages(runs: list[Run], number: int) -> Iterator[LinearStage]:
 
 
 def _forwards(run: Run, walk: Walk) -> Run:
-    """C's walk in the order of time: the moves reversed and transposed; blocks that end elsewhere are put there before all else."""
+    """C's walk in the order of time: the moves reversed and transposed; blocks that end elsewhere are moved there first."""
     steps = [tuple(Step(s.source, s.block, s.factor) for s in reversed(steps)) for steps in reversed(run.steps)]
     layers = [packed(s) for s in steps]
     first: Layer = {}

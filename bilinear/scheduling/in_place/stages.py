@@ -1,8 +1,8 @@
-"""Product stages of an in-place schedule: the products cut into few groups whose left forms, and whose right forms, are independent.
+"""Product stages of an in-place schedule: products split into few groups whose left forms, and whose right forms, are independent.
 
-A group is independent in two linear matroids at once. A partition into the fewest such groups is searched for by ejection chains: a
-product that fits nowhere pushes out those that are in its way. Ranks are taken modulo a prime; forms that are independent there are
-independent over the rationals, so what is found is right, and only the bound that the caller compares with could be missed.
+A group must be independent in two linear matroids at once. Ejection chains search for a partition into the fewest groups: a product that
+fits nowhere displaces the products in its way. Ranks are taken modulo a prime. Forms that are independent there are independent over the
+rationals, so every partition found is valid; at worst the search misses the lower bound.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 PRIME = 2**31 - 1
-"""The field of the search: products of two residues fit a 64-bit integer."""
+"""The prime of the search: products of two residues fit into 64 bits."""
 Row = tuple[int, ...]
 
 
@@ -21,9 +21,9 @@ Row = tuple[int, ...]
 class Side:
     """The forms of one operand: for each product its residues over the operand's blocks.
 
-    A group of forms fits where all but `spare` of them, which stand in temporaries, are independent. The blocks of an operand that is
-    `kept` hold what they always held: a form that is no single block needs a temporary, and products may share operands. A side is
-    `backwards` where its stages come in reverse order.
+    A group of forms fits if all but `spare` of them, which stand in temporaries, are independent. The blocks of a `kept` operand never
+    change: a form with several terms needs a temporary, and products may share operands. The stages of a `backwards` side come in reverse
+    order.
     """
 
     forms: tuple[Row, ...]
@@ -33,24 +33,24 @@ class Side:
     backwards: bool = False
 
     def needs(self, group: Sequence[int]) -> int:
-        """The temporaries without which the forms of these products cannot stand at once."""
+        """The temporaries that the forms of these products need in order to stand at once."""
         rows = [self.forms[p] for p in group]
         return len({monic(row) for row in rows if is_sum(row)}) if self.kept else _nullity(rows)
 
     def fits(self, group: Sequence[int]) -> bool:
-        """Whether the forms of these products can stand at once."""
+        """True if the forms of these products can stand at once."""
         return self.needs(group) <= self.spare
 
     @property
     def fewest_stages(self) -> int:
-        """A lower bound on the number of groups, from the blocks that there are and from forms that are equal up to a factor."""
+        """A lower bound on the number of groups, from the number of blocks and from forms that are equal up to a factor."""
         lines = Counter(map(monic, self.forms))
         if self.kept:
             return max(1, -(-sum(map(is_sum, lines)) // max(1, self.spare)))
         return max(-(-len(self.forms) // (self.blocks + self.spare)), -(-max(lines.values()) // (1 + self.spare)))
 
     def fewest_with(self, lent: int) -> int:
-        """The bound where all stages but the last have `lent` temporaries more."""
+        """The bound if all stages but the last have `lent` more temporaries."""
         more = replace(self, spare=self.spare + lent)
         groups = more.fewest_stages
         while not more._have_room(groups, lent):
@@ -58,7 +58,7 @@ class Side:
         return groups
 
     def _have_room(self, groups: int, lent: int) -> bool:
-        """Whether so many groups, of which the last has `lent` temporaries less, can be enough by counting."""
+        """True if, by counting, this many groups can suffice when the last one has `lent` fewer temporaries."""
         lines = Counter(map(monic, self.forms))
         if self.kept:
             return sum(map(is_sum, lines)) <= self.spare * groups - lent
@@ -66,7 +66,7 @@ class Side:
 
 
 def is_sum(row: Row) -> bool:
-    """Whether a form has more than one term."""
+    """True if a form has more than one term."""
     return sum(map(bool, row)) > 1
 
 
@@ -78,24 +78,24 @@ def monic(row: Row) -> Row:
 
 
 class Independence:
-    """Which sets of products are independent on every side, remembered."""
+    """Decides which sets of products are independent on every side, and remembers the answers."""
 
     def __init__(self, sides: Sequence[Side]) -> None:
         self.sides = sides
         self.known: dict[frozenset[int], tuple[int, ...]] = {}
 
     def needs(self, group: frozenset[int]) -> tuple[int, ...]:
-        """For each side the temporaries without which the forms of these products cannot stand at once."""
+        """For each side, the temporaries that the forms of these products need in order to stand at once."""
         if group not in self.known:
             self.known[group] = tuple(side.needs(sorted(group)) for side in self.sides)
         return self.known[group]
 
     def holds(self, group: frozenset[int]) -> bool:
-        """Whether a stage can hold the forms of these products."""
+        """True if a stage can hold the forms of these products."""
         return all(number <= side.spare for number, side in zip(self.needs(group), self.sides, strict=True))
 
     def in_the_way(self, product: int, group: frozenset[int]) -> Iterator[frozenset[int]]:
-        """What to push out of a group so that a product fits: nothing, one product, or two."""
+        """The products to remove from a group so that a product fits: none, one or two."""
         if self.holds(group | {product}):
             yield frozenset()
             return
@@ -111,7 +111,7 @@ class Independence:
 
 
 def _nullity(rows: Sequence[Row]) -> int:
-    """The number of rows less their rank."""
+    """The number of rows minus their rank."""
     pivots: dict[int, list[int]] = {}
     for row in rows:
         rest = list(row)
@@ -129,7 +129,7 @@ Partition = tuple[frozenset[int], ...]
 
 
 def find_partition(independence: Independence, products: int, stages: int, generator: random.Random, tries: int) -> Partition | None:
-    """The products in this many groups, or None where `tries` ejections found none."""
+    """The products in this many groups; None if `tries` ejections find no such partition."""
     groups = [frozenset[int]()] * stages
     waiting = list(range(products))
     generator.shuffle(waiting)

@@ -1,9 +1,9 @@
 """Sums in place on one operand: a short walk of block additions through the states that its stages need, and back.
 
-A state is an invertible matrix: which form each block holds. The walk is searched backwards, as it were: the forms still wanted are kept
-as coordinates over what the blocks hold now, so that `block += c * source` is one column operation, a form stands in a block when its
-row has one entry, and the walk to the next stage is an elimination. A beam of states is carried along; a state is worth the additions
-so far plus the entries that the next forms still have beyond one each, later stages counting less. Residues stand for rationals.
+A state is an invertible matrix: the form that each block holds. The search keeps the wanted forms as coordinates over the current contents.
+Then `block += c * source` is one column operation, a form stands in a block when its row has one entry, and the walk to the next stage is
+an elimination. A beam of states is kept. A state's score is its additions so far plus the entries of the next forms beyond one each, with
+later stages weighted less. Residues stand for rationals.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Matrix = Any
 Spill = tuple[int, Row]
 """The number of a temporary, from 0, and the form that it is filled with."""
 UNIT = 1000
-"""What one addition counts; weights are integers, so that every machine finds the same walk."""
+"""The weight of one addition; weights are integers, so every machine finds the same walk."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Move:
 
 @dataclass(frozen=True)
 class Walk:
-    """What one operand does: before each stage moves, then the block that holds each of the stage's forms, in their order.
+    """The walk of one operand: the moves before each stage, then the block that holds each of the stage's forms, in order.
 
-    A place beyond the operand's blocks is a temporary. `spilled` has for each stage the temporaries that are filled, and with what: a form
-    over the blocks and, behind them, the temporaries' old values.
-    With `restores` there is one more list of moves, and `places` has the block in which each original block ends, times a factor.
+    A place beyond the operand's blocks is a temporary. `spilled` lists for each stage the temporaries that are filled and their forms over
+    the blocks followed by the temporaries' old values. With `restores` there is one more list of moves, and `places` gives the block and
+    the factor in which each original block ends.
     """
 
     moves: tuple[tuple[Move, ...], ...]
@@ -52,7 +52,7 @@ class Walk:
 
 @dataclass(frozen=True)
 class _State:
-    """A point of the walk; `wanted` has the rows of the current stage first, and the masks are the blocks of the current transition."""
+    """A point of the walk. `wanted` has the rows of the current stage first; the masks mark the blocks of the current transition."""
 
     wanted: Matrix
     additions: int
@@ -73,10 +73,10 @@ class _State:
 
 
 class SumSearch:
-    """The beam search on one operand: `width` states are kept, forms of the stage d later count `discount`**d as much.
+    """The beam search on one operand: `width` states are kept; forms of the stage d later are weighted by `discount`**d.
 
-    `stages` has the forms of each stage; of an operand that is kept no block is written. `lent` has the temporaries that each stage has
-    beside the operand's own; there are never more in a later stage.
+    `stages` has the forms of each stage; a kept operand is never written. `lent` gives the extra temporaries of each stage, which never
+    grow from one stage to the next.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class SumSearch:
         self.inverses: dict[int, int] = {}
 
     def run(self) -> Walk:
-        """The cheapest walk that is found: fewest additions, then least traffic."""
+        """The cheapest walk found: fewest additions, then least traffic."""
         beam = [_State(self.start, 0)]
         for stage, size in enumerate(self.sizes):
             weights = np.concatenate([np.full(n, round(UNIT * self.discount**d)) for d, n in enumerate(self.sizes[stage:])])
@@ -110,7 +110,7 @@ class SumSearch:
         return Walk(best.moves[: len(self.sizes)], best.places, best.spilled, best.additions, best.traffic, self.restores)
 
     def _transition(self, beam: list[_State], size: int, weights: Matrix, spare: int) -> list[_State]:
-        """States in which all but `spare` of the first `size` rows stand in blocks, from those of the beam."""
+        """States reached from the beam in which all but `spare` of the first `size` rows stand in blocks."""
         done: list[_State] = []
         seen: set[bytes] = set()
         frontier = last = beam
@@ -128,7 +128,7 @@ class SumSearch:
         return done or [self._forced(state, size, spare) for state in last]
 
     def _step(self, frontier: list[_State], size: int, weights: Matrix, seen: set[bytes]) -> list[_State]:
-        """The best states one addition further."""
+        """The best states after one more addition."""
         options: list[tuple[int, int, int, Move]] = []
         for number, state in enumerate(frontier):
             moves, gains = self._moves(state, size, weights)
@@ -152,7 +152,7 @@ class SumSearch:
         return following
 
     def _moves(self, state: _State, size: int, weights: Matrix) -> tuple[Matrix, Matrix]:
-        """The moves that take an entry out of a row of the stage, as (block, source, factor), and what each adds to what is left."""
+        """The moves that remove an entry from a row of the stage, as (block, source, factor), and how each changes the weighted rest."""
         wanted = state.wanted
         current = wanted[:size]
         open_rows = current[(current != 0).sum(axis=1) > 1]
@@ -174,7 +174,7 @@ class SumSearch:
         return inverses
 
     def _forced(self, state: _State, size: int, spare: int) -> _State:
-        """The rows of the stage finished one by one: an open row has an entry in a block that no finished row stands in."""
+        """Finish the rows of the stage one by one: an open row has an entry in a block that no finished row stands in."""
         while len(_open(state, size)) > spare:
             entries = state.wanted[:size] != 0
             counts = entries.sum(axis=1)
@@ -189,7 +189,7 @@ class SumSearch:
         return state
 
     def _arrive(self, state: _State, size: int, ends: bool, spare: int) -> _State:
-        """The state with its stage behind it: the places noted, temporaries filled, the traffic of the transition counted."""
+        """The state after its stage: places noted, temporaries filled, the traffic of the transition counted."""
         read, written = state.read, state.written
         places = [int(i) for i in np.argmax(state.wanted[:size] != 0, axis=1)]
         spills, held = self._spills(state, size, places, spare)
@@ -214,7 +214,7 @@ class SumSearch:
         )
 
     def _spills(self, state: _State, size: int, places: list[int], spare: int) -> tuple[list[Spill], tuple[Row | None, ...]]:
-        """The temporaries that a stage fills, and what they all hold then; `places` learns where the rows stand."""
+        """The temporaries that a stage fills, and the contents of all of them afterwards; `places` gets the places of the rows."""
         if not self.kept:
             rows = _open(state, size)
             for number, row in enumerate(rows):
@@ -231,9 +231,9 @@ class SumSearch:
     def _refill(
         self, old: tuple[Row | None, ...], sums: list[Row], later: set[Row], spare: int
     ) -> tuple[list[Spill], tuple[Row | None, ...]]:
-        """Temporaries of a kept operand: what a stage wants and one holds stays; what no later stage wants goes first.
+        """Temporaries of a kept operand: a form that the stage wants stays; one that no later stage wants is replaced first.
 
-        Only the first `spare` are there for the stage; the others may be read a last time.
+        The stage has only the first `spare` of them; it may read the others one last time.
         """
         wanted: dict[Row, Row] = {}
         for content in sums:
@@ -250,7 +250,7 @@ class SumSearch:
         return spills, tuple(held)
 
     def _shortest(self, content: Row, old: tuple[Row | None, ...]) -> Row:
-        """A form over the blocks and at most one temporary: the one with the fewest terms."""
+        """The form with the fewest terms over the blocks and at most one temporary."""
         best = content + (0,) * len(old)
         for number, form in enumerate(old):
             for x, y in zip(content, form or (), strict=False):
@@ -266,7 +266,7 @@ def _content(row: Matrix) -> Row:
 
 
 def _open(state: _State, size: int) -> list[int]:
-    """The rows of the stage that stand in no block of their own."""
+    """The rows of the stage that do not stand in a block of their own yet."""
     entries = state.wanted[:size] != 0
     counts = entries.sum(axis=1)
     if counts.max() == 1 and entries.any(axis=0).sum() == size:
@@ -282,5 +282,5 @@ def _open(state: _State, size: int) -> list[int]:
 
 
 def _left(wanted: Matrix, weights: Matrix) -> int:
-    """The entries that the rows have beyond one each, weighted."""
+    """The weighted number of entries in the rows beyond one each."""
     return int(weights @ ((wanted != 0).sum(axis=1) - 1))
