@@ -15,7 +15,6 @@ from bilinear.lowering.place import place_schedule
 from bilinear.measure.describe_device import Facts, GpuBench, tune
 from bilinear.planner.device import TileRates, at, load_device, parse_device
 from bilinear.planner.model import (
-    Extents,
     ProductWork,
     geometric_mean,
     is_aligned,
@@ -24,6 +23,7 @@ from bilinear.planner.model import (
     profile_of,
     stage_seconds,
 )
+from bilinear.planner.policy import Extents
 
 H200 = load_device("h200")
 
