@@ -36,6 +36,10 @@ def test_no_list_of_names_is_refused(names: Any) -> None:
         targets_of(names)
 
 
+def test_a_name_that_is_said_twice_is_one_target() -> None:
+    assert targets_of(["sm_90", "compute_90", "sm_90"]) == (CudaTarget("sm_90"), CudaTarget("compute_90"))
+
+
 def test_a_device_has_the_target_of_its_capability() -> None:
     assert target_of("90") == target_of(90) == CudaTarget("sm_90")
 

@@ -70,7 +70,7 @@ def target_of(capability: str | int) -> CudaTarget:
 
 
 def targets_of(names: Sequence[str]) -> tuple[CudaTarget, ...]:
-    """The targets of some names; raises `BilinearError` (E603) where there is none, or a name means none."""
+    """The targets of some names, each once; raises `BilinearError` (E603) where there is none, or a name means none."""
     if isinstance(names, str) or not names:
         raise fail("E603", f"architectures={names!r} names nothing to build for", "give a list such as ['sm_90', 'compute_90']")
-    return tuple(CudaTarget(name) for name in names)
+    return tuple(CudaTarget(name) for name in dict.fromkeys(names))
