@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where the default cache will be made, in a temporary folder of its own."""
-    monkeypatch.setattr(compiling.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     compiling._default_cache.cache_clear()
     yield tmp_path / f"cuda-on-cpu-{os.getuid()}"
     compiling._default_cache.cache_clear()
