@@ -57,9 +57,7 @@ def _ratios(axes: Any, dtype: str, rows: Sequence[Measurement]) -> None:
         own = sorted((row for row in rows if asked_name(row) == name), key=lambda row: size_of(row.shape))
         sizes, ratios = [size_of(row.shape) for row in own], [row.ratio for row in own]
         reach = [[row.ratio - row.interval.low for row in own], [row.interval.high - row.ratio for row in own]]
-        spread = [
-            [max(0.0, value) for value in side] for side in reach
-        ]  # the ratio of medians may lie outside the interval
+        spread = [[max(0.0, value) for value in side] for side in reach]  # the ratio of medians may lie outside the interval
         colour, squares = COLOURS[number % len(COLOURS)], [row for row in own if is_square(row)]
         axes.errorbar(sizes, ratios, yerr=spread, label=name, capsize=2, marker="o", markersize=4, linestyle="", color=colour)
         axes.plot([row.shape[0] for row in squares], [row.ratio for row in squares], linewidth=1.5, color=colour)
