@@ -1,4 +1,4 @@
-"""The search: what it finds is proved and the same every time, and it ends when it should."""
+"""The search: its results are proved and reproducible, and it ends when it should."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def scheme_of(found: Found) -> Scheme:
 
 
 def what(found: Found) -> tuple[Any, ...]:
-    """All of a find but the time that it took, and what the losers did in it."""
+    """All of a result except the time, and the work of the walkers that lost."""
     return found.scheme, found.rank, found.walker, found.steps
 
 
