@@ -1,4 +1,4 @@
-"""Options, the GPU probe, an empty place for what is kept, and hypothesis' profile."""
+"""Options, the GPU probe, an empty data folder, and hypothesis' profile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the user keeps for a GPU plays no part here, nor what another test keeps."""
+    """Plans that the user or another test has kept must not affect a test."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / f"home-{uuid4().hex}"))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 MOST_MEMORY = 2**30
 """Bytes of address space on top of what importing everything takes."""
 MOST_SECONDS = 30
-"""Ten times what an answer takes on a quiet core, for machines that are slow or shared: what it finds is growth, not speed."""
+"""Ten times the usual time on a quiet core, to allow for slow or shared machines: the test detects growth, not speed."""
 
 _RUNNER = """
 import contextlib, io, json, os, resource, sys, time, traceback

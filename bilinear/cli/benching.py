@@ -18,20 +18,20 @@ SIZES = "2048,4096,8192,16384,32768"
 
 
 def bench(
-    sizes: Annotated[str | None, typer.Option(help=f"Sizes between commas, each N or MxKxN (default: {SIZES}).")] = None,
+    sizes: Annotated[str | None, typer.Option(help=f"Sizes, comma-separated, each N or MxKxN (default: {SIZES}).")] = None,
     dtypes: Annotated[str, typer.Option(help="Element types, comma-separated.")] = "float64,float32",
     shapes_file: Annotated[Path | None, typer.Option(help="Measure the shapes of a file, N or MxKxN a line.")] = None,
     grid: Annotated[bool, typer.Option("--grid", help="Measure `auto` on 200 shapes of all kinds.")] = False,
     algorithms: Annotated[
-        str | None, typer.Option(help="What runs: plan (the planner's, under three limits), auto, NAME:LEVELS, OUTER+INNER.")
+        str | None, typer.Option(help="What to run: plan (the planner's choice under three limits), auto, NAME:LEVELS, OUTER+INNER.")
     ] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of calls at most (default: 7; of the grid 25).")] = None,
-    time: Annotated[str, typer.Option(help="Begin with no further shape after so long: seconds, or 90s, 5m.")] = "",
-    json_file: Annotated[Path | None, typer.Option("--json", help="Keep the results in a file, while they are found.")] = None,
-    png: Annotated[Path | None, typer.Option("--png", help="Draw them (needs the extra plot).")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="The most rounds of calls (default: 7; for the grid 25).")] = None,
+    time: Annotated[str, typer.Option(help="Start no further shape after this time: seconds, or 90s, 5m.")] = "",
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the results to a file as they are found.")] = None,
+    png: Annotated[Path | None, typer.Option("--png", help="Draw the results (needs the extra plot).")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with pictures and the table.")] = None,
 ) -> None:
-    """Measure plans on the GPU here beside the library, each checked in the same run."""
+    """Measure plans beside the library on the current GPU, each checked in the same run."""
     from bilinear.measure import bench as measuring
     from bilinear.measure.bench_tasks import build_ahead, tasks_for
     from bilinear.reporting.bench_page import bench_html

@@ -26,8 +26,8 @@ def combine(
     library: Annotated[list[Path] | None, typer.Argument(help="Files and folders of more schemes, .bl or published tables.")] = None,
     over: Annotated[str, typer.Option(help="The ring: only schemes that hold over it are used.")] = "Q",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the scheme, proved, to a .bl file.")] = None,
-    name: Annotated[str, typer.Option(help="What it is called (default: after its format).")] = "",
-    every: Annotated[bool, typer.Option("--all", help="List the best rank of every format up to this one, too.")] = False,
+    name: Annotated[str, typer.Option(help="The name of the scheme (default: made from its format).")] = "",
+    every: Annotated[bool, typer.Option("--all", help="Also list the best rank of every format up to this one.")] = False,
     as_json: Json = False,
 ) -> None:
     """Find the least rank that sums and products of known schemes reach for a format, and say how."""

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 def discover(
     format: Annotated[str, typer.Argument(metavar="M,K,N", help="The format: blocks m,k,n, or one number for all three.")],
-    rank: Annotated[int, typer.Option(help="How many products the scheme may have.")],
-    time: Annotated[str, typer.Option(help="End the search after so long: seconds, or 90s, 5m, 2h.")] = "60",
+    rank: Annotated[int, typer.Option(help="The most products that the scheme may have.")],
+    time: Annotated[str, typer.Option(help="End the search after this time: seconds, or 90s, 5m, 2h.")] = "60",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed finds the same scheme.")] = 0,
-    walkers: Annotated[int, typer.Option(min=1, max=4096, help="Walks side by side; another number finds another scheme.")] = 8,
-    best: Annotated[bool, typer.Option("--best", help="Write the best scheme where the rank is not reached.")] = False,
+    walkers: Annotated[int, typer.Option(min=1, max=4096, help="Number of walks; another number finds another scheme.")] = 8,
+    best: Annotated[bool, typer.Option("--best", help="Write the best scheme if the rank is not reached.")] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The .bl file (default: in this folder, named by its facts).")
+        Path | None, typer.Option("--output", "-o", help="The .bl file (default: in this folder, named by format, rank and seed).")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Look for a scheme of a low rank by a walk in the flip graph, over the coefficients -1, 0 and 1; what is found is proved."""
+    """Search for a scheme of low rank by a walk in the flip graph, with coefficients -1, 0 and 1, and prove the result."""
     from bilinear.codegen.cache import default_cache
     from bilinear.discovery.flip_search import Task, discover
 

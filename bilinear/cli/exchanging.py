@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(help="A published table; of a set of three files any one; or a folder of them.")],
+    file: Annotated[Path, typer.Argument(help="A published table, any file of a set of three, or a folder of them.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the scheme to a .bl file.")] = None,
-    format: Annotated[str, typer.Option(help="fast-matmul, json, sms, slp, npz, exp or m (default: found out).")] = "",
-    ring: Annotated[str, typer.Option(help=r"The ring of the coefficients: Q, Z/2, Q\[sqrt(3)] (default: found out).")] = "",
-    c: Annotated[str, typer.Option("--c", help="How the file numbers the blocks of C: rows or columns (default: found out).")] = "",
+    format: Annotated[str, typer.Option(help="fast-matmul, json, sms, slp, npz, exp or m (default: detect it).")] = "",
+    ring: Annotated[str, typer.Option(help=r"The ring of the coefficients: Q, Z/2, Q\[sqrt(3)] (default: detect it).")] = "",
+    c: Annotated[str, typer.Option("--c", help="How the file numbers the blocks of C: rows or columns (default: detect it).")] = "",
     entry: Annotated[str, typer.Option(help="Which scheme of an archive: 4,5,5.")] = "",
     as_json: Json = False,
 ) -> None:
@@ -56,7 +56,7 @@ def import_(
 def export(
     algorithm: Algorithm,
     to: Annotated[str, typer.Option(help="fast-matmul, json, sms or npz.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, or for sms what the names begin with.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, or for sms the start of the file names.")] = None,
 ) -> None:
     """Write a scheme in the format of a published collection (default: in this folder, named as that collection does)."""
     from bilinear.frontend import load

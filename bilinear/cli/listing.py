@@ -22,7 +22,7 @@ MOST_DIGITS = 10
 def list_algorithms(
     format: Annotated[str, typer.Option(help="Only schemes of these sizes, in any order: 3,4,5, or '2,3,*' with * for any.")] = "",
     ring: Annotated[str, typer.Option(help=r"Only schemes with coefficients in this ring: Z, Z/2, Z\[1/2], Q, Q\[sqrt(3)].")] = "",
-    max_rank: Annotated[int | None, typer.Option(min=1, help="Only schemes of at most so many products.")] = None,
+    max_rank: Annotated[int | None, typer.Option(min=1, help="Only schemes with at most this many products.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the shipped schemes: what they cost, and how they run."""

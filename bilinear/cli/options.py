@@ -24,8 +24,8 @@ Algorithm = Annotated[
     str, typer.Argument(help="A .bl file, a shipped algorithm (see `bilinear list`), or a composition: 'laderman (x) strassen'.")
 ]
 Levels = Annotated[int, typer.Option(min=1, help="Levels of recursion.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-Inputs = Annotated[str | None, typer.Option(help="preserve, restore or consume the inputs (default: what the algorithm is made for).")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Inputs = Annotated[str | None, typer.Option(help="preserve, restore or consume the inputs (default: by the algorithm).")]
 Shape = Annotated[str, typer.Option(help="Size of the check: m,k,n, or one number for all three.")]
 Dtypes = Annotated[str, typer.Option(help="Element types, comma-separated.")]
 

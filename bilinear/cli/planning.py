@@ -19,13 +19,13 @@ def schedule(
     in_place: Annotated[bool, typer.Option("--in-place", help="Form sums in A and B themselves.")] = False,
     depth_first: Annotated[bool, typer.Option("--depth-first", help="One product at a time, A and B never written.")] = False,
     accumulate: Annotated[bool, typer.Option("--accumulate", help="With --depth-first, find C += A*B; else C = A*B.")] = False,
-    directly: Annotated[bool, typer.Option("--directly", help="With --depth-first, let products be added to what a block holds.")] = False,
+    directly: Annotated[bool, typer.Option("--directly", help="With --depth-first, add products directly to partial sums.")] = False,
     consume: Annotated[bool, typer.Option("--consume", help="Leave A and B undefined.")] = False,
     keep: Annotated[str, typer.Option(help="Operands that are never written: A, B.")] = "",
-    temporaries: Annotated[int, typer.Option(min=0, help="Blocks that may be allocated; in place, so many for A and for B.")] = 0,
+    temporaries: Annotated[int, typer.Option(min=0, help="The most blocks to allocate; with --in-place, for each of A and B.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Find C = A*B, with blocks of C as scratch; else C += A*B.")] = False,
     scratch: Annotated[str, typer.Option(help="With --overwrite, the operands whose sums blocks of C may hold (default: A, B).")] = "",
-    time: Annotated[str, typer.Option(help="End the search after so long, with the best so far: seconds, or 90s, 5m.")] = "60",
+    time: Annotated[str, typer.Option(help="End the search after this time with the best so far: seconds, or 90s, 5m.")] = "60",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the schedule to a .bl file (default: print it).")] = None,
 ) -> None:
     """Find a schedule for a scheme, and write it in the language."""
@@ -113,12 +113,12 @@ def plan(
     workspace: Annotated[str, typer.Option(help="Most bytes beyond A, B and C: a number, none, or unlimited.")] = "unlimited",
     accuracy: Annotated[float | None, typer.Option(help="The largest error, relative to max|A| * max|B|.")] = None,
     levels: Annotated[str | None, typer.Option(help="Pin these algorithms, comma-separated, the outermost level first.")] = None,
-    accumulate: Annotated[bool, typer.Option("--accumulate", help="C += A*B: what overwrites C is not weighed.")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Say of every alternative why it lost, and what workspace buys.")] = False,
-    html: Annotated[Path | None, typer.Option("--html", help="Write a page with a picture of time and workspace, too.")] = None,
+    accumulate: Annotated[bool, typer.Option("--accumulate", help="Plan C += A*B; plans that overwrite C are excluded.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Say why every alternative lost, and what more workspace buys.")] = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write a page with a picture of time and workspace.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Choose how to run a problem, from the description of a device; without --device, on a GPU, a plan that was timed comes first."""
+    """Choose how to run a problem by a device's description; on a GPU without --device, a timed plan comes first."""
     from bilinear.reporting.plan_page import plan_html
     from bilinear.reporting.plans import pareto_table, plan_json, plan_table
     from bilinear.runtime.auto import plan as place_schedule

@@ -84,9 +84,9 @@ def verify(
     inputs: Inputs = None,
     as_json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
-    html: Annotated[Path | None, typer.Option("--html", help="Write the report as one HTML page, too.")] = None,
-    certificate: Annotated[Path | None, typer.Option("--certificate", help="Write a certificate that can be checked without us.")] = None,
-    accuracy: Annotated[float | None, typer.Option(help="Say how many levels keep this error, relative to max|A| * max|B|.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write the report as an HTML page.")] = None,
+    certificate: Annotated[Path | None, typer.Option("--certificate", help="Write a certificate for independent checking.")] = None,
+    accuracy: Annotated[float | None, typer.Option(help="Report how many levels keep this error, relative to max|A| * max|B|.")] = None,
     built: Annotated[Path | None, typer.Option("--built", help="Test the kernels of an output folder instead of an algorithm.")] = None,
 ) -> None:
     """Prove a scheme and its schedule, and print the report; or test the kernels of an output folder."""

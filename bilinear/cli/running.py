@@ -33,8 +33,8 @@ def run(
     dtype: Dtypes = "float64",
     levels: Levels = 1,
     inputs: Inputs = None,
-    device: Annotated[str, typer.Option(help="cpu, gpu, or all that are usable.")] = "all",
-    tolerance: Annotated[float | None, typer.Option(help="Restored inputs: how far they may drift, relative to a block.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, gpu, or all usable ones.")] = "all",
+    tolerance: Annotated[float | None, typer.Option(help="How far restored inputs may drift, relative to a block.")] = None,
     as_json: Json = False,
 ) -> None:
     """Run the multiply on real input, check it against the classical one, and time both once."""
@@ -58,7 +58,7 @@ def run(
 
 
 def show(algorithm: Algorithm) -> None:
-    """Print an algorithm in the language: its tables, or its equations and stages, as they were understood."""
+    """Print an algorithm in the language as it was read: its tables, or its equations and stages."""
     from bilinear.frontend import load
     from bilinear.frontend.printer import print_schedule, print_scheme
 

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 def share(
     algorithm: Algorithm,
-    time: Annotated[str, typer.Option(help="Cut the search after so long, 90s or 5m (default: it ends by itself).")] = "",
-    seed: Annotated[int, typer.Option(help="Another seed, another search.")] = 0,
-    work: Annotated[int | None, typer.Option(min=1, help="Sums that are weighed at most; the same work and seed give the same.")] = None,
-    other_basis: Annotated[bool, typer.Option("--other-basis", help="Change the bases so that U, V and W have few terms, first.")] = False,
+    time: Annotated[str, typer.Option(help="Cut the search after this time: 90s, 5m (default: it ends by itself).")] = "",
+    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
+    work: Annotated[int | None, typer.Option(min=1, help="The most sums to try; the same work and seed give the same result.")] = None,
+    other_basis: Annotated[bool, typer.Option("--other-basis", help="First change the bases so that U, V and W have few terms.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the scheme with its shared sums to a .bl file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Add up once what the sums of a scheme have in common, and count additions and scalings before and after."""
+    """Find the sums that a scheme's forms share, compute each once, and count additions and scalings before and after."""
     from bilinear.algebra.basis_search import change_to_sparse_bases
     from bilinear.algebra.share_sums import WORK, share_sums
     from bilinear.frontend import load

@@ -32,7 +32,7 @@ HELP = """\
 def new(
     name: Annotated[str, typer.Argument(help="The name of the scheme.")],
     format: Annotated[str, typer.Argument(metavar="M,K,N", help="A has m x k blocks, B k x n, C m x n; one number stands for all three.")],
-    rank: Annotated[int | None, typer.Option(help="Empty rows for so many products (default: the rows of the classical product).")] = None,
+    rank: Annotated[int | None, typer.Option(help="Empty rows for this many products (default: the classical product).")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write (default: NAME.bl).")] = None,
 ) -> None:
     """Start a scheme: a file with the classical product, or with empty rows to fill in."""

@@ -32,12 +32,12 @@ DTYPES, TIME = "float64,float32", "5m"
 _DTYPES = f"With --search, element types, comma-separated (default: {DTYPES})."
 _INPUTS = "With --search, what may happen to A and B: preserve (default) or restore."
 _WORKSPACE = "With --search, most bytes beyond A, B and C: a number, none, or unlimited (default)."
-_TIME = f"With --search, begin no further problem, and no further eight plans of one, after so long: 90s, 5m (default: {TIME})."
+_TIME = f"With --search, start no further problem or group of eight plans after this time: 90s, 5m (default: {TIME})."
 
 
 def tune(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the description to a file.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep it for GPUs like this one under this driver: `auto` uses it.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep it for this kind of GPU and driver, so that `auto` uses it.")] = False,
     search: Annotated[
         str | None, typer.Option(help="Time plans for these sizes, each N or MxKxN, and keep the fastest: `auto` runs it.")
     ] = None,
@@ -48,7 +48,7 @@ def tune(
     time: Annotated[str | None, typer.Option(help=_TIME)] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the GPU here, and describe it for the planner (default: print it); or time plans for problems, and keep the fastest."""
+    """Measure the current GPU and describe it for the planner (default: print it), or time plans for problems and keep the fastest."""
     shapes = _shapes(search, shapes_file)
     if shapes is not None:
         if output is not None:

@@ -83,7 +83,7 @@ def check_map(rows: Matrix, found: LinearMap) -> None:
 
 
 def can_be_done(rows: Matrix, length: int) -> bool:
-    """Whether so many sums and differences of two values make all rows, up to sign: by trying all programs.
+    """Whether this many sums and differences of two values make all rows, up to sign, by trying all programs.
 
     A form is a number in base 1000. A row that can be made is made at once, which takes nothing away.
     """

@@ -57,7 +57,7 @@ def written(
 
 
 def refusal(folder: Path) -> Diagnostic:
-    """The first finding about a folder that is broken or wrong."""
+    """The first diagnostic about a folder that is broken or wrong."""
     with pytest.raises(BilinearError) as caught:
         verify_built(folder, seed=1).require()
     return caught.value.diagnostics[0]

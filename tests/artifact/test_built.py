@@ -1,4 +1,4 @@
-"""Output folders under test: what is whole and right passes, what is broken or wrong is told, and on a GPU the images run."""
+"""Tests of output folders: correct ones pass, broken or wrong ones are reported, and on a GPU the images run."""
 
 from __future__ import annotations
 

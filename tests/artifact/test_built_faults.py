@@ -1,4 +1,4 @@
-"""Output folders that are broken or wrong: each is refused, with a diagnostic that says what is missing or where it differs."""
+"""Broken or wrong output folders: each is refused, with a diagnostic that says what is missing or where it differs."""
 
 from __future__ import annotations
 

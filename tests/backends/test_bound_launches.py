@@ -1,4 +1,4 @@
-"""A repeated multiply on a pretended GPU: other addresses and factors into what was made ready once, beside integers."""
+"""A repeated multiply on a pretended GPU: prepared launches get other addresses and factors; results are compared on integers."""
 
 from __future__ import annotations
 

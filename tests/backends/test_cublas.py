@@ -1,4 +1,4 @@
-"""The library's multiply called directly: what layouts come to, on integers in ordinary memory, and who calls it on a pretended GPU."""
+"""The library's multiply called directly: the BLAS call for each layout, on integers in host memory, and its callers on a pretended GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bilinear.backends.gemm import MOST, NOT_TRANSPOSED, TRANSPOSED, Gemm, gemm_
 from bilinear.errors import BilinearError
 
 LAYOUTS = list(product("CF", (0, 3)))
-"""In row or in column order, and how many elements lie between two rows or two columns."""
+"""Row or column order, and the number of elements between two rows or columns."""
 OUTSIDE = -77
 
 
@@ -75,7 +75,7 @@ def test_what_can_be_read_both_ways_is_not_transposed() -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """A matrix that lies nowhere, for it is larger than memory."""
+    """A matrix without memory, for extents that no memory holds."""
 
     shape: tuple[int, int]
     strides: tuple[int, int]

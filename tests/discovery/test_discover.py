@@ -16,7 +16,7 @@ from shell import Shell
 
 from bilinear.cli import discovering
 from bilinear.cli.options import read_seconds
-from bilinear.discovery import flip_search as search
+from bilinear.discovery import flip_search
 from bilinear.frontend import load
 from bilinear.verify.scheme import prove_scheme
 
@@ -24,7 +24,7 @@ from bilinear.verify.scheme import prove_scheme
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(search, "ROUND", 2**14)  # short, so that what is reached in a short time does not hang on the machine
+    monkeypatch.setattr(flip_search, "ROUND", 2**14)  # short, so that what is reached in a short time does not hang on the machine
     return Shell(monkeypatch, capsys, "discover")
 
 

@@ -1,4 +1,4 @@
-"""The search: what it finds is proved and the same every time, and it ends when it should."""
+"""The search: its results are proved and reproducible, and it ends when it should."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import pytest
 from discovery.flips import multiplication
 
 from bilinear.codegen.cache import default_cache
-from bilinear.discovery import engine
-from bilinear.discovery import flip_search as search
+from bilinear.discovery import engine, flip_search
 from bilinear.discovery.flip_search import Found, Task
 from bilinear.discovery.walker import BEST, classical_walker
 from bilinear.errors import BilinearError
@@ -27,7 +26,7 @@ from bilinear.source import Source
 
 def discover(task: Task, seconds: float = 60, **options: Any) -> Found:
     folder = default_cache().folder
-    return search.discover(task, seconds, folder=folder and folder / "discovery", **options)
+    return flip_search.discover(task, seconds, folder=folder and folder / "discovery", **options)
 
 
 def scheme_of(found: Found) -> Scheme:
@@ -36,7 +35,7 @@ def scheme_of(found: Found) -> Scheme:
 
 
 def what(found: Found) -> tuple[Any, ...]:
-    """All of a find but the time that it took, and what the losers did in it."""
+    """All of a result except the time, and the work of the walkers that lost."""
     return found.scheme, found.rank, found.walker, found.steps
 
 
@@ -79,7 +78,7 @@ def test_the_walk_is_compiled_where_no_interrupt_arrives(monkeypatch: pytest.Mon
 def test_what_does_not_multiply_is_refused() -> None:
     walker = classical_walker(2, 2, 2, 0, 0)
     with pytest.raises(BilinearError, match="E301"):
-        search._proved(Task((2, 2, 2), 7), search._Best(7, 0, 0, walker.best))
+        flip_search._proved(Task((2, 2, 2), 7), flip_search._Best(7, 0, 0, walker.best))
 
 
 def test_the_source_is_the_command_that_finds_it_again() -> None:
@@ -89,11 +88,11 @@ def test_the_source_is_the_command_that_finds_it_again() -> None:
 
 
 def test_the_same_seed_finds_the_same_whatever_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "ROUND", 2**14)  # several rounds, and several winners in the last
+    monkeypatch.setattr(flip_search, "ROUND", 2**14)  # several rounds, and several winners in the last
     task = Task((2, 3, 3), 15, seed=3)
     finds = []
     for threads in (1, 3, 8):
-        monkeypatch.setattr(search, "_cores", lambda threads=threads: threads)
+        monkeypatch.setattr(flip_search, "_cores", lambda threads=threads: threads)
         finds.append(what(discover(task)))
     assert len(set(finds)) == 1
     assert finds[0][3] > 2**14
@@ -104,14 +103,14 @@ def test_the_same_seed_finds_the_same_whatever_the_threads(monkeypatch: pytest.M
 def test_the_lowest_number_wins_its_round(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Walker 0 is slow here, so that others reach the rank before it does, and before the time is over; its turn is waited for."""
     plain = discover(Task((2, 2, 2), 7))
-    walk = search._Search._walk
+    walk = flip_search._Search._walk
 
     def slow(self: Any, number: int) -> None:
         time.sleep(0.6 if number == 0 else 0)
         walk(self, number)
 
-    monkeypatch.setattr(search, "_cores", lambda: 8)
-    monkeypatch.setattr(search._Search, "_walk", slow)
+    monkeypatch.setattr(flip_search, "_cores", lambda: 8)
+    monkeypatch.setattr(flip_search._Search, "_walk", slow)
     assert what(discover(Task((2, 2, 2), 7), seconds)) == what(plain)
     assert plain.walker == 0
 
@@ -124,13 +123,13 @@ def test_a_lower_rank_than_was_asked_for_is_no_better(monkeypatch: pytest.Monkey
     def walk(walker: Any, steps: int, target: int, number: int, halt: Any) -> None:
         walker.tally[BEST] = (8, 7, 6)[number]
 
-    monkeypatch.setattr(search, "_proved", lambda task, best: None)
-    found = search._Search(task, walkers, walk, lambda *_: None).run(60)
+    monkeypatch.setattr(flip_search, "_proved", lambda task, best: None)
+    found = flip_search._Search(task, walkers, walk, lambda *_: None).run(60)
     assert (found.walker, found.rank) == (1, 7)
 
 
 def test_what_is_reached_in_time_is_what_its_own_rank_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "ROUND", 2**13)
+    monkeypatch.setattr(flip_search, "ROUND", 2**13)
     begin = time.monotonic()
     found = discover(Task((3, 3, 3), 18, seed=2), 0.5)
     assert time.monotonic() - begin < 20
@@ -145,7 +144,7 @@ def test_vectors_need_all_their_products() -> None:
 
 
 def test_time_that_is_over_cuts_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "ROUND", 2**40)
+    monkeypatch.setattr(flip_search, "ROUND", 2**40)
     begin = time.monotonic()
     found = discover(Task((3, 3, 3), 18), 0.3)
     assert time.monotonic() - begin < 20
@@ -153,7 +152,7 @@ def test_time_that_is_over_cuts_the_round(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_interrupt_ends_with_what_was_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "ROUND", 2**13)
+    monkeypatch.setattr(flip_search, "ROUND", 2**13)
     told: list[str] = []
 
     def progress(text: str, done: int, of: int) -> None:

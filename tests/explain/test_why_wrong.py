@@ -1,4 +1,4 @@
-"""Misprints planted in texts are found again: every repair is applied to the text, read anew, and tried on matrices."""
+"""Misprints planted in texts are found again: every repair is applied to the text, which is read again and tried on matrices."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every diagnostic of the language, pinned: a file of sources and of what is said about them.
+"""Every diagnostic of the language, pinned: a file of sources and their diagnostics.
 
-Run this file as a program to write the answers anew, then read the difference.
+Run this file as a program to rewrite the expected diagnostics, then read the difference.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def codes_of(folder: str) -> set[str]:
 
 
 def write() -> None:
-    """Write the answers anew."""
+    """Rewrite the expected diagnostics."""
     text = "".join(f"===== {title}\n{source}-----\n{said_about(source)}\n\n" for title, source, _ in cases())
     GOLDEN.write_text(text, encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Hostile files through the command line: whatever the bytes, the answer is a report or diagnostics, soon and in little memory."""
+"""Hostile files on the command line: for any bytes the answer is a report or diagnostics, quickly and in little memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STRASSEN = shipped()["strassen"].read_text(encoding="utf-8")
 
 
 def filled(head: str, unit: str, length: int = 99_000) -> str:
-    """As many units as a file may have."""
+    """As many units as fit into a file."""
     return head + unit * ((length - len(head)) // len(unit))
 
 

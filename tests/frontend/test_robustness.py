@@ -1,4 +1,4 @@
-"""Whatever the text, the answer is a module or diagnostics, and soon."""
+"""For any text the result is a module or diagnostics, quickly."""
 
 from __future__ import annotations
 

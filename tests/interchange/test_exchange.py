@@ -1,4 +1,4 @@
-"""Import and export: formats are told apart, every round trip is exact, and a refusal says which reading would have been right."""
+"""Import and export: formats are told apart, every round trip is exact, and a refusal names the reading that would have been right."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SIGNS = {"Q": (), "Z": (), "Z/2": (), "Z/7": (), "Q[sqrt(3)]": ("sqrt(3)",), "Q[
 
 
 def run(*words: str) -> tuple[int, str]:
-    """The exit status and the output of a command; an error that the user can mend is told as `main` tells it."""
+    """The exit status and output of a command; user errors are printed as `main` prints them."""
     result = CliRunner().invoke(app, list(words))
     if isinstance(result.exception, BilinearError):
         return 1, result.output + str(result.exception)

@@ -1,4 +1,4 @@
-"""Hostile tables of other projects: diagnostics, soon."""
+"""Hostile tables of other projects get diagnostics quickly."""
 
 from __future__ import annotations
 

@@ -14,13 +14,7 @@ from bilinear.ir.tile import USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.measure.describe_device import Facts, GpuBench, tune
 from bilinear.planner.device import TileRates, at, load_device, parse_device
-from bilinear.planner.model import ProductWork
-from bilinear.planner.model import geometric_mean
-from bilinear.planner.model import is_aligned
-from bilinear.planner.model import library_seconds
-from bilinear.planner.model import product_seconds
-from bilinear.planner.model import profile_of
-from bilinear.planner.model import stage_seconds
+from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, library_seconds, product_seconds, profile_of, stage_seconds
 from bilinear.planner.policy import Extents
 
 H200 = load_device("h200")

@@ -22,12 +22,9 @@ import bilinear
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.measurement import LeftOut
 from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
-from bilinear.measure import bench, bench_check
-from bilinear.measure import describe_device as tune
-from bilinear.measure import time_plans as search
+from bilinear.measure import bench, bench_check, describe_device, time_plans
 from bilinear.measure.time_plans import AT_ONCE, FEW, FINALISTS, LIBRARY_ITSELF, MOST, NEAR, ROUNDS, GpuStand, fastest
-from bilinear.planner import choose
-from bilinear.planner import kept_plans as tuned
+from bilinear.planner import choose, kept_plans
 from bilinear.planner.device import Device, load_device
 from bilinear.planner.kept_plans import keep_plan, kept_at, kept_description
 from bilinear.planner.plan import LIBRARIES, Candidate, Panel, Plan
@@ -96,8 +93,8 @@ LIBRARY_WAY = way_of(LIBRARY_ITSELF)
 
 def found_by(monkeypatch: pytest.MonkeyPatch, found: Sequence[Candidate], stand: Table, ends: float = inf) -> Plan:
     """The fastest of given contenders; the time is that of the stand's clock."""
-    monkeypatch.setattr(search, "contenders", lambda problem, device: tuple(found))
-    monkeypatch.setattr(search, "perf_counter", lambda: stand.clock[0])
+    monkeypatch.setattr(time_plans, "contenders", lambda problem, device: tuple(found))
+    monkeypatch.setattr(time_plans, "perf_counter", lambda: stand.clock[0])
     return fastest(PROBLEM, HERE, stand, ends)
 
 
@@ -237,13 +234,13 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Gpu]:
 
 
 def searched(*shapes: tuple[tuple[int, int, int], str], inputs: str = "preserve", budget: int | None = None) -> list[Plan | LeftOut]:
-    return list(search.search(shapes, inputs, budget, HERE, 60))
+    return list(time_plans.search(shapes, inputs, budget, HERE, 60))
 
 
 def test_every_problem_gets_the_plan_that_the_clock_finds_fastest(gpu: Gpu) -> None:
     told: list[tuple[str, int, int]] = []
     shapes = [((64, 65, 64), "float64"), ((64, 64, 64), "float32")]
-    odd, even = search.search(shapes, "preserve", None, HERE, 60, lambda *of: told.append(of))
+    odd, even = time_plans.search(shapes, "preserve", None, HERE, 60, lambda *of: told.append(of))
     assert told == [("64x65x64 float64", 0, 2), ("64x64x64 float32", 1, 2), ("done", 2, 2)]
     assert isinstance(odd, Plan) and odd.problem == Problem(64, 65, 64, lies_evenly=False)
     assert isinstance(even, Plan) and even.problem == Problem(64, 64, 64, "float32")
@@ -309,7 +306,7 @@ def test_a_plan_without_room_is_not_run(gpu: Gpu, monkeypatch: pytest.MonkeyPatc
         raise MemoryError
 
     monkeypatch.setattr(Timed, "allocate", none_left)
-    monkeypatch.setattr(search, "NEAR", inf)
+    monkeypatch.setattr(time_plans, "NEAR", inf)
     gpu.launch_ms = 5.0
     (choice,) = searched(((64, 64, 64), "float64"), inputs="restore")
     assert isinstance(choice, Plan) and {c.levels for c in choice.candidates} == {("msmes",), ()}
@@ -329,7 +326,7 @@ def test_what_is_refused_is_not_weighed_and_what_fails_while_it_runs_ends_the_se
 
         return raises
 
-    monkeypatch.setattr(search, "NEAR", inf)
+    monkeypatch.setattr(time_plans, "NEAR", inf)
     gpu.launch_ms = 5.0
     monkeypatch.setattr(Timed, "steps", fails(fail("E614", "nvrtc refused it")))
     (choice,) = searched(((64, 64, 64), "float64"), inputs="restore")
@@ -387,9 +384,9 @@ def test_the_operands_of_a_problem_make_room_for_the_next(gpu: Gpu, monkeypatch:
 
 
 def test_time_that_is_over_leaves_the_rest_out(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "perf_counter", lambda: gpu.now)
+    monkeypatch.setattr(time_plans, "perf_counter", lambda: gpu.now)
     shapes = [((64, 64, 64), "float64"), ((64, 64, 64), "float32")]
-    first, second = search.search(shapes, "preserve", None, HERE, 1.0)
+    first, second = time_plans.search(shapes, "preserve", None, HERE, 1.0)
     assert isinstance(first, Plan) and second == LeftOut("64x64x64 float32", "the time was over")
 
 
@@ -401,15 +398,15 @@ def test_a_problem_takes_its_share_of_the_time_that_is_left(gpu: Gpu, monkeypatc
         now[0] += 6
         return choose.make_plan(problem, device)
 
-    monkeypatch.setattr(search, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(search, "fastest", spend)
-    list(search.search([((64, 64, 64), "float64")] * 3, "preserve", None, HERE, 30.0))
+    monkeypatch.setattr(time_plans, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time_plans, "fastest", spend)
+    list(time_plans.search([((64, 64, 64), "float64")] * 3, "preserve", None, HERE, 30.0))
     assert ends == [110.0, 118.0, 130.0]
 
 
 def test_short_calls_are_timed_on_the_device(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("IN_A_ROW", 2), ("SETTLE_MS", 0.0), ("NEAR", inf)):
-        monkeypatch.setattr(search, name, value)
+        monkeypatch.setattr(time_plans, name, value)
     gpu.library_ms, gpu.launch_ms = 0.04, 0.005
     (short,) = searched(((64, 64, 64), "float64"))
     assert isinstance(short, Plan) and len(gpu.held) == FEW * (1 + 3 + 3) + ROUNDS * (1 + FINALISTS), "three tiles and libraries"
@@ -526,7 +523,7 @@ def test_a_gpu_is_described_where_that_is_asked_for_or_needed(
     gpu: Gpu, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     described = replace(SLOW_LIBRARY, name=HERE.name)
-    monkeypatch.setattr(tune, "tune", lambda progress: described)
+    monkeypatch.setattr(describe_device, "tune", lambda progress: described)
     assert shell("--search", "64", "--dtypes", "float64")[0] == 0
     assert kept_description(HERE.name, 13000) is None, "one is known"
     told = f"kept in {kept_at(HERE.name, 13000)}: `auto` uses it on every {HERE.name} under this driver\n"
@@ -566,7 +563,7 @@ def test_what_cannot_be_searched_is_refused_at_once(
     words: tuple[str, ...], environment: dict[str, str], code: str, gpu: Gpu, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tune, "tune", lambda progress: pytest.fail("measured"))
+    monkeypatch.setattr(describe_device, "tune", lambda progress: pytest.fail("measured"))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     status, out, err = shell(*words)
@@ -578,7 +575,7 @@ def test_what_cannot_be_searched_is_refused_at_once(
 def test_a_place_where_nothing_can_be_kept_is_told_before_anything_is_timed(
     words: tuple[str, ...], gpu: Gpu, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tune, "tune", lambda progress: pytest.fail("measured"))
+    monkeypatch.setattr(describe_device, "tune", lambda progress: pytest.fail("measured"))
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
     status, out, err = shell("--search", "64", *words)
@@ -591,7 +588,7 @@ def test_what_was_kept_before_the_disk_was_full_is_shown(gpu: Gpu, shell: Shell,
             raise fail("E612", "no space left")
         return keep_plan(choice, driver)
 
-    monkeypatch.setattr(tuned, "keep_plan", fills)
+    monkeypatch.setattr(kept_plans, "keep_plan", fills)
     status, out, err = shell("--search", "64")
     assert status == 1 and "error[E612]: no space left" in err and kept_files(tmp_path) == ["float64-64x64x64-preserve.json"]
     assert re.search(r"64x64x64 +float64 .*\nkept in ", out) and "float32" not in out
@@ -647,11 +644,11 @@ def test_a_search_on_a_gpu_keeps_what_auto_then_runs(tmp_path: Path, monkeypatch
     bench.require_gpu()
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("BILINEAR_DEVICE", raising=False)
-    monkeypatch.setattr(search, "MOST", AT_ONCE)
+    monkeypatch.setattr(time_plans, "MOST", AT_ONCE)
     forget()
     device = auto.current_device() or load_device("h200")
     shapes = [((300, 1000, 70), "float32"), ((1024, 1024, 1024), "float64")]
-    for choice in search.search(shapes, "preserve", None, device, 60.0):
+    for choice in time_plans.search(shapes, "preserve", None, device, 60.0):
         assert isinstance(choice, Plan) and all(c.ms and c.ms > 0 and c.error for c in choice.candidates)
         p = choice.problem
         monkeypatch.setattr(auto, "current_device", lambda found=device: found)

@@ -18,7 +18,7 @@ from shell import Shell
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.tile import SMALL
-from bilinear.measure import describe_device as tune
+from bilinear.measure import describe_device
 from bilinear.planner.choose import make_plan, timed_plan
 from bilinear.planner.device import load_device
 from bilinear.planner.kept_plans import keep_description, keep_plan, kept_at, kept_description, kept_plan, kept_plan_at
@@ -236,7 +236,7 @@ def test_a_plan_that_cannot_be_read_is_told_and_not_used(caplog: pytest.LogCaptu
 
 def test_the_command_keeps_and_prints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shell = Shell(monkeypatch, capsys)
-    monkeypatch.setattr(tune, "tune", lambda progress: MINE)
+    monkeypatch.setattr(describe_device, "tune", lambda progress: MINE)
     gpu(monkeypatch, MINE.name, 13000)
     status, out, _ = shell("tune")
     assert (status, out) == (0, MINE.json()) and kept_description(MINE.name, 13000) is None
