@@ -88,14 +88,15 @@ def prepared(options: dict[str, Any], a: Any, b: Any, c: Any) -> tuple[int, Call
     from bilinear.backends.executor import allocate_workspace
     from bilinear.frontend import load
     from bilinear.measure.bench_library import library_calls
-    from bilinear.runtime.decide import placement_for
-    from bilinear.runtime.recipe import Recipe
+    from bilinear.runtime.layouts import layouts_of
+    from bilinear.runtime.recipe import Recipe, placement_for
 
     if "algorithm" not in options:
         call = library_calls(a, b, c)["cublas"]
         return 1, lambda _: call()
     executor = cuda_executor.CudaExecutor()
-    plan = placement_for(Recipe((load(options["algorithm"]),), options["levels"], options.get("inputs", "preserve")), a, b, c)
+    recipe = Recipe((load(options["algorithm"]),), options["levels"], options.get("inputs", "preserve"))
+    plan = placement_for(recipe, layouts_of(a, b, c))
     buffer = allocate_workspace(executor, plan, c)
     steps = executor.ready(plan, a, b, c, buffer, 1.0, 0.0).__enter__()  # never given back, so that no call changes it
 

@@ -11,10 +11,10 @@ from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
 from bilinear.measure.timing import each_milliseconds, median
 from bilinear.planner.plan import Plan
-from bilinear.runtime import matmul
 from bilinear.runtime.arrays import kind_of
-from bilinear.runtime.decide import placement_for
-from bilinear.runtime.recipe import chosen_recipe
+from bilinear.runtime.layouts import layouts_of
+from bilinear.runtime.multiply import make_executor
+from bilinear.runtime.recipe import chosen_recipe, placement_for
 
 REPEATS = 3
 
@@ -24,7 +24,7 @@ def launch_times(plan: Plan, a: Any, b: Any, c: Any) -> tuple[LaunchTime, ...]:
     recipe = chosen_recipe(plan)
     if recipe is None:
         return ()
-    placement, executor = placement_for(recipe, a, b, c), matmul.make_executor(kind_of(a, b, c))
+    placement, executor = placement_for(recipe, layouts_of(a, b, c)), make_executor(kind_of(a, b, c))
     buffer = allocate_workspace(executor, placement, c)
     found: list[LaunchTime] = []
     for own, arrays in pieces_of(placement, a, b, c, buffer):

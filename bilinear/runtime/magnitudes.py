@@ -16,8 +16,8 @@ from bilinear.backends.executor import Executor
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import Block
-from bilinear.runtime.recipe import Same
 from bilinear.runtime.safety import indices
+from bilinear.runtime.same import Same
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

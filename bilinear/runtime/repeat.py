@@ -11,11 +11,12 @@ from bilinear.backends.cublas import Multiply
 from bilinear.backends.executor import execute, parts_of, run_parts
 from bilinear.backends.factor import check_scaling, factor
 from bilinear.backends.newest import keep
+from bilinear.ir.matrix import Layout
 from bilinear.ir.placement import Placement
+from bilinear.runtime.decide import Decision
 from bilinear.runtime.environment import DEVICE, USE_LIBRARY, uses_library, value_of
-from bilinear.runtime.problem import ArrayProblem
-from bilinear.runtime.recipe import Same, largest_scaling
-from bilinear.runtime.safety import reach
+from bilinear.runtime.recipe import largest_scaling
+from bilinear.runtime.same import Same
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
     from bilinear.backends.cuda_executor import CudaExecutor
@@ -57,7 +58,7 @@ def key_of(
 class Reaches:
     """Between which distances of their first elements two operands and a result of known layouts may have bytes in common."""
 
-    def __init__(self, left: Any, right: Any, target: Any) -> None:
+    def __init__(self, left: Layout, right: Layout, target: Layout) -> None:
         self._left, self._right, self._operands = _near(left, target), _near(right, target), _near(left, right)
 
     def may_overlap(self, left: int, right: int, target: int, writes_inputs: bool) -> bool:
@@ -67,17 +68,17 @@ class Reaches:
         return writes_inputs and self._operands[0] < left - right < self._operands[1]
 
 
-def _near(x: Any, y: Any) -> tuple[int, int]:
-    (x_low, x_high), (y_low, y_high) = (reach(array.shape, array.strides, array.itemsize) for array in (x, y))
+def _near(x: Layout, y: Layout) -> tuple[int, int]:
+    (x_low, x_high), (y_low, y_high) = x.reach, y.reach
     return y_low - x_high, y_high - x_low
 
 
 class LibraryRepeat:
     """The library's multiply of matrices of known layouts on one device."""
 
-    def __init__(self, module: Any, problem: ArrayProblem, reaches: Reaches, multiply: Multiply) -> None:
+    def __init__(self, module: Any, decision: Decision, reaches: Reaches, multiply: Multiply) -> None:
         self._empty = module.empty
-        self._shape, self._dtype = problem.shape, problem.dtype
+        self._shape, self._dtype = decision.shape, decision.dtype
         self._reaches = reaches
         self._multiply = multiply
 
@@ -100,9 +101,9 @@ class LibraryRepeat:
 class CupyRepeat:
     """`cupy.matmul` of arrays of known layouts."""
 
-    def __init__(self, module: Any, problem: ArrayProblem, reaches: Reaches) -> None:
+    def __init__(self, module: Any, decision: Decision, reaches: Reaches) -> None:
         self._module = module
-        self._problem = problem
+        self._shape, self._dtype = decision.shape, decision.dtype
         self._reaches = reaches
 
     def run(self, a: Any, b: Any, out: Any, alpha: Any, beta: Any) -> Any:
@@ -110,7 +111,7 @@ class CupyRepeat:
         if alpha != 1 or beta != 0 or is_captured():
             return None
         if out is None:
-            out = self._module.empty(self._problem.shape, self._problem.dtype)
+            out = self._module.empty(self._shape, self._dtype)
         elif self._reaches.may_overlap(a.data.ptr, b.data.ptr, out.data.ptr, False):
             return None
         return self._module.matmul(a, b, out=out)
@@ -120,11 +121,11 @@ class PlacementRepeat:
     """A placement for three matrices of its own type and of known layouts, on one device."""
 
     def __init__(
-        self, executor: CudaExecutor, problem: ArrayProblem, placement: Placement, inputs: str, bound: Bound | None, reaches: Reaches
+        self, executor: CudaExecutor, decision: Decision, placement: Placement, inputs: str, bound: Bound | None, reaches: Reaches
     ) -> None:
         """`bound` are the placement's launches; None for a chain, whose are found placement by placement."""
         self._executor = executor
-        self._problem = problem
+        self._shape, self._dtype = decision.shape, decision.dtype
         self._plan = placement
         self._parts = parts_of(placement)
         self._elements = placement.allocated_elements
@@ -141,7 +142,7 @@ class PlacementRepeat:
         That is where arrays may overlap, A or B have an Inf or a NaN that would not be given back, memory is short, or the stream is
         captured and there is no out, or the placement needs more than launches.
         """
-        executor, placement, dtype = self._executor, self._plan, self._problem.dtype
+        executor, placement, dtype = self._executor, self._plan, self._dtype
         left, right, target = a.data.ptr, b.data.ptr, 0 if out is None else out.data.ptr
         if self._reaches.may_overlap(left, right, target, self._writes_inputs) or ((self._needs_more or out is None) and is_captured()):
             return None
@@ -150,7 +151,7 @@ class PlacementRepeat:
         try:
             buffer = executor.allocate(self._elements, a) if self._elements else None
             if out is None:
-                out = executor.empty(self._problem.shape, a)
+                out = executor.empty(self._shape, a)
                 target = out.data.ptr
         except MemoryError:
             return None
