@@ -16,7 +16,7 @@ from bilinear.backends.cublas import Multiply, multiply_of
 from bilinear.backends.executor import Executor, allocate_workspace, execute
 from bilinear.backends.factor import check_object_factors, check_scaling, factor
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.matrix import layout_of
+from bilinear.ir.matrix import Call, Matrix, call_of, layout_of, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
 from bilinear.planner.plan import CUBLAS, LIBRARY
@@ -73,9 +73,7 @@ def _keep(options: Options, key: Key | None, decision: Decision, a: Any, b: Any,
         known = options.kind.module, decision, Reaches(*layouts)
         keep_repeat(key, CupyRepeat(*known) if direct is None else LibraryRepeat(*known, direct))
     elif placement is not None and a.ndim == b.ndim == out.ndim == 2 and _adds_with(options, placement):
-        executor = _cuda_executor()
-        bound = executor.bind(placement, a, b, out) if placement.rest is None else None
-        keep_repeat(key, PlacementRepeat(executor, decision, placement, decision.recipe.promise, bound, Reaches(*layouts)))
+        keep_repeat(key, PlacementRepeat(options.kind.module, _cuda_executor(), decision, placement, decision.recipe.promise, layouts))
 
 
 def _factors(options: Options, decision: Decision, a: Any, b: Any, out: Any) -> tuple[Any, Any]:
@@ -152,7 +150,8 @@ def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Any, b:
     is_by_columns = placement is not None and "C" in placement.column_major
     result = _fresh(options.kind.module, target.shape, dtype, is_by_columns) if aside else target
     if placement is not None:
-        _run_all(options, executor, placement, left, right, result, alpha, 0 if aside else beta)
+        workspace = _workspace(options, executor, placement, left, right, result)
+        _run_all(executor, placement, call_of(left, right, result, alpha, 0 if aside else beta, workspace))
     if aside:
         _accumulate(target, result, beta)
 
@@ -189,16 +188,18 @@ def _check_budget(options: Options, placement: Placement, itemsize: int, aside: 
         raise over_budget(placement.schedule.name + (", with a result aside from out," if aside else ""), needed, options.budget)
 
 
-def _run_all(options: Options, executor: Executor, placement: Placement, left: Any, right: Any, result: Any, alpha: Any, beta: Any) -> None:
+def _run_all(executor: Executor, placement: Placement, batch: Call) -> None:
     """The same placement, in the same workspace, for every matrix of the batch."""
-    own = options.workspace is None or not placement.allocated_elements
-    given = None if own else _given_workspace(options, placement, left, right, result)
-    workspace = allocate_workspace(executor, placement, result) if own else given
-    if left.ndim == right.ndim == result.ndim == 2:
-        execute(executor, placement, left, right, result, alpha, beta, workspace)
-        return
-    for index in indices(result.shape[:-2]):
-        execute(executor, placement, _matrix(left, index), _matrix(right, index), result[index], alpha, beta, workspace)
+    a, b, c, *rest = batch
+    for index in indices(c.layout.shape[:-2]):
+        execute(executor, placement, Call(a.at(index), b.at(index), c.at(index), *rest))
+
+
+def _workspace(options: Options, executor: Executor, placement: Placement, left: Any, right: Any, result: Any) -> Matrix | None:
+    """The buffer of all workspaces of a placement, the caller's where there is one; None where it needs none."""
+    if options.workspace is None or not placement.allocated_elements:
+        return allocate_workspace(executor, placement, result.dtype)
+    return matrix_of(_given_workspace(options, placement, left, right, result))
 
 
 def _given_workspace(options: Options, placement: Placement, left: Any, right: Any, result: Any) -> Any:
@@ -228,7 +229,7 @@ def _check_in_place(options: Options, executor: Executor, recipe: Recipe, left: 
         return
     products = prod(target.shape[:-2])
     calls = products // max(1, prod(left.shape[:-2])), products // max(1, prod(right.shape[:-2]))
-    for placement, operands in operands_of(placement_for(recipe, layouts_of(left, right, target)), left, right):
+    for placement, operands in operands_of(placement_for(recipe, layouts_of(left, right, target)), matrix_of(left), matrix_of(right)):
         check_tolerance(executor, placement, operands, calls, float(options.tolerance))
 
 
@@ -245,12 +246,6 @@ def _as_matrices(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
     if b.ndim == 1:
         right, target = right[:, None], target[..., None]
     return left, right, target
-
-
-def _matrix(array: Any, index: tuple[int, ...]) -> Any:
-    """The matrix of an operand for an index of the batch: extents that are missing or 1 repeat."""
-    own = index[len(index) - (array.ndim - 2) :]
-    return array[tuple(0 if extent == 1 else i for i, extent in zip(own, array.shape, strict=False))]
 
 
 def make_executor(kind: Kind) -> Executor:

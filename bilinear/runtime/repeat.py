@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bilinear.backends.bound_launches import Bound
 from bilinear.backends.capture import is_captured
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.executor import execute, parts_of, run_parts
 from bilinear.backends.factor import check_scaling, factor
 from bilinear.backends.newest import keep
-from bilinear.ir.matrix import Layout
+from bilinear.ir.matrix import Call, Layout, Matrix
 from bilinear.ir.placement import Placement
 from bilinear.runtime.decide import Decision
 from bilinear.runtime.environment import DEVICE, USE_LIBRARY, uses_library, value_of
@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # imported with the first call on a GPU
     from bilinear.backends.cuda_executor import CudaExecutor
 
 Key = tuple[Any, ...]
+Operands = tuple[Layout, Layout, Layout]
+"""How A, B and C lie."""
 
 MOST_REPEATS = 512
 """Calls that are kept; the oldest goes first."""
@@ -121,17 +123,19 @@ class PlacementRepeat:
     """A placement for three matrices of its own type and of known layouts, on one device."""
 
     def __init__(
-        self, executor: CudaExecutor, decision: Decision, placement: Placement, inputs: str, bound: Bound | None, reaches: Reaches
+        self, module: Any, executor: CudaExecutor, decision: Decision, placement: Placement, inputs: str, layouts: Operands
     ) -> None:
-        """`bound` are the placement's launches; None for a chain, whose are found placement by placement."""
         self._executor = executor
+        self._empty = module.empty
         self._shape, self._dtype = decision.shape, decision.dtype
+        self._one, self._zero = decision.dtype.type(1), decision.dtype.type(0)
         self._plan = placement
         self._parts = parts_of(placement)
         self._elements = placement.allocated_elements
-        self._bound = bound
+        self._layouts = layouts
+        self._bound = executor.bind(placement, *layouts) if placement.rest is None else None  # in a chain each placement has its own
         self._largest = largest_scaling(placement)
-        self._reaches = reaches
+        self._reaches = Reaches(*layouts)
         self._writes_inputs = inputs != "preserve"
         self._scans = inputs == "restore"
         self._needs_more = bool(self._elements) or self._scans
@@ -146,25 +150,29 @@ class PlacementRepeat:
         left, right, target = a.data.ptr, b.data.ptr, 0 if out is None else out.data.ptr
         if self._reaches.may_overlap(left, right, target, self._writes_inputs) or ((self._needs_more or out is None) and is_captured()):
             return None
-        if self._scans and not executor.is_finite(a, b):
+        if self._scans and not executor.is_finite(Matrix(left, self._layouts[0]), Matrix(right, self._layouts[1])):
             return None
         try:
-            buffer = executor.allocate(self._elements, a) if self._elements else None
+            buffer = executor.allocate(self._elements, dtype) if self._elements else None
             if out is None:
-                out = executor.empty(self._shape, a)
+                out = self._empty(self._shape, dtype)
                 target = out.data.ptr
         except MemoryError:
             return None
-        factors = factor("alpha", alpha, dtype), factor("beta", beta, dtype)
+        factors = self._one if alpha == 1 else factor("alpha", alpha, dtype), self._zero if beta == 0 else factor("beta", beta, dtype)
         if self._largest > 1:
             check_scaling(factors[0], self._largest, dtype)
         if self._bound is None:
-            execute(executor, placement, a, b, out, *factors, buffer)
+            execute(executor, placement, self._call(left, right, target, factors, buffer))
             return out
-        bases = left, right, target, 0 if buffer is None else buffer.data.ptr
+        bases = left, right, target, 0 if buffer is None else buffer.address
         ready = self._bound.ready(bases, *factors, executor.stream())
-        run_parts(executor, placement, self._parts, (a, b, out, buffer), ready)
+        run_parts(executor, placement, self._parts, partial(self._call, left, right, target, factors, buffer), ready)
         return out
+
+    def _call(self, left: int, right: int, target: int, factors: tuple[Any, Any], workspace: Matrix | None) -> Call:
+        a, b, c = map(Matrix, (left, right, target), self._layouts)
+        return Call(a, b, c, *factors, workspace)
 
 
 Repeat = PlacementRepeat | LibraryRepeat | CupyRepeat

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.matrix import layout_of
+from bilinear.ir.matrix import Matrix, layout_of, matrix_of
 
 if TYPE_CHECKING:  # `bilinear.plan` needs none of what an executor imports
     from bilinear.backends.executor import Executor
@@ -38,14 +38,10 @@ def shares_memory(x: Any, y: Any) -> bool:
     return x_low < y_high and y_low < x_high and x.size > 0 and y.size > 0 and not _beside_each_other(x, y)
 
 
-def _address(array: Any) -> int:
-    return int(array.__array_interface__["data"][0]) if isinstance(array, np.ndarray) else int(array.data.ptr)
-
-
 def _bounds(array: Any) -> tuple[int, int]:
     """The addresses of its first byte, and behind its last."""
-    low, high = layout_of(array).reach
-    address = _address(array)
+    address, layout, _ = matrix_of(array)
+    low, high = layout.reach
     return address + low, address + high
 
 
@@ -56,7 +52,7 @@ def _beside_each_other(x: Any, y: Any) -> bool:
     pitch = max(x.strides)
     narrow = x.strides.index(min(x.strides))
     width_x, width_y = x.shape[narrow] * x.strides[narrow], y.shape[narrow] * y.strides[narrow]
-    gap = (_address(y) - _address(x)) % pitch
+    gap = (matrix_of(y).address - matrix_of(x).address) % pitch
     return bool(width_x <= gap and gap + width_y <= pitch)
 
 
@@ -65,9 +61,10 @@ def indices(shape: Extents) -> Iterator[Extents]:
     return product(*map(range, shape))
 
 
-def _matrices(array: Any) -> list[Any]:
+def _matrices(array: Any) -> list[Matrix]:
     """The matrices of a batch."""
-    return [array] if array.ndim == 2 else [array[index] for index in indices(array.shape[:-2])]
+    whole = matrix_of(array)
+    return [whole.at(index) for index in indices(array.shape[:-2])]
 
 
 def check_writable_inputs(executor: Executor, a: Any, b: Any, out: Any, inputs: str) -> None:

@@ -320,7 +320,7 @@ def test_the_librarys_multiply_is_exact_in_every_layout(shape: tuple[int, int, i
     for orders in product("CFcf", repeat=3):
         for alpha, beta in ((1, 0), (1, 0), (-0.5, 3), (0, 2)):
             a, b, c = (by_cublas(x, dtype, order) for x, order in zip(whole, orders, strict=True))
-            assert multiply_of(*map(layout_of, (a, b, c))) is not None
+            assert multiply_of(layout_of(a), layout_of(b), layout_of(c)) is not None
             if beta == 0:
                 c[...] = np.nan
             assert bilinear.matmul(a, b, c, alpha=alpha, beta=beta, levels=0) is c
