@@ -22,7 +22,7 @@ from bilinear.codegen.program import distinct_kernels
 from bilinear.codegen.render import render
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import Cover, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel, ScanLaunch
-from bilinear.ir.matrix import Call, Layout, Matrix
+from bilinear.ir.matrix import Call, Layout, Matrix, flat
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import Schedule, Stage
 
@@ -46,7 +46,7 @@ class CudaExecutor:
         import cupy
 
         buffer = cupy.empty(elements, dtype)
-        return Matrix(int(buffer.data.ptr), Layout((elements,), (dtype.itemsize,), dtype), buffer)
+        return Matrix(buffer.data.ptr, flat(elements, dtype), buffer)
 
     def ready(self, placement: Placement, call: Call) -> AbstractContextManager[Sequence[Step]]:
         """Each strip and each stage of the core as a call that launches its kernel; found again for operands of the same layout."""

@@ -118,8 +118,7 @@ class Matrix(NamedTuple):
         """The first elements of a matrix without gaps, by rows, as a workspace."""
         if not self.layout.is_contiguous:
             raise ValueError("C has gaps, and cannot hold workspaces")
-        layout = Layout((elements,), (self.layout.itemsize,), self.layout.dtype)
-        return Matrix(self.address, layout, None if self.memory is None else self.memory.reshape(-1)[:elements])
+        return Matrix(self.address, flat(elements, self.layout.dtype), None if self.memory is None else self.memory.reshape(-1)[:elements])
 
     def space(self, offset: int, shape: tuple[int, int], leading: int) -> Matrix:
         """A matrix inside a workspace: from this element on, its rows so many elements apart."""
@@ -142,6 +141,12 @@ class Call(NamedTuple):
     alpha: Any
     beta: Any
     workspace: Matrix | None = None
+
+
+@lru_cache(maxsize=1024)
+def flat(elements: int, dtype: Any) -> Layout:
+    """The layout of so many elements one behind the other: of a workspace."""
+    return Layout((elements,), (dtype.itemsize,), dtype)
 
 
 def layout_of(array: Any) -> Layout:

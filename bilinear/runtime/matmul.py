@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 from bilinear.frontend import Loaded
 from bilinear.planner.plan import Plan
-from bilinear.runtime.arrays import adopt, adopt_out, kind_of
+from bilinear.runtime.arrays import NUMPY, adopt, adopt_out, kind_of
 from bilinear.runtime.auto import budget_and_buffer, check_plan_options
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.magnitudes import check_tolerance_option
 from bilinear.runtime.multiply import multiply
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.options import Options, check_options
-from bilinear.runtime.repeat import key_of, repeated
+from bilinear.runtime.repeat import repeated
 from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
 
 
@@ -68,8 +68,9 @@ def matmul(
     """
     if algorithm != "auto" and not isinstance(algorithm, Loaded) and not uses_library():
         algorithm = algorithm_as_it_is(str(algorithm))
-    key = key_of(a, b, out, alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan)
-    repeat = repeated(key)
+    # made as the tuple that it is: its own constructor takes as long as all the rest of a short call
+    options = tuple.__new__(Options, (alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, None, NUMPY))
+    key, repeat = repeated(a, b, out, options)
     if repeat is not None:
         if stream is None:
             result = repeat.run(a, b, out, alpha, beta)
@@ -85,16 +86,16 @@ def matmul(
             asked: dict[str, Any] = {"alpha": alpha, "beta": beta, "algorithm": algorithm, "levels": levels, "inputs": inputs}
             result = matmul(left, right, target, workspace=buffer, tolerance=tolerance, plan=plan, **asked)
             return torch.from_dlpack(result) if out is None else out
-    check_options(inputs, levels, alpha, beta, out)
+    check_options(options, out)
     if plan is not None:
         check_plan_options(plan, algorithm, levels, inputs)
     check_tolerance_option(tolerance, inputs if plan is None else plan.chosen.promise)
     kind = kind_of(a, b, out)
     left, right = adopt(a, kind), adopt(b, kind)
     given = None if out is None else adopt_out(out, kind)
-    options = Options(kind, alpha, beta, algorithm, levels, inputs, *budget_and_buffer(workspace), tolerance, plan)
+    budget_and_buffer(workspace)  # which refuses what means nothing
     with stream if stream is not None and kind.on_gpu else _NO_STREAM:
-        result = multiply(options.settled(), key, left, right, given)
+        result = multiply(options.settled(kind), key, left, right, given)
     return out if out is not None else kind.give_back(result)
 
 

@@ -27,7 +27,7 @@ from bilinear.runtime.layouts import layouts_of
 from bilinear.runtime.magnitudes import check_tolerance
 from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import Recipe, largest_scaling, placement_for
-from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlacementRepeat, Reaches, keep_repeat, repeated
+from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlacementRepeat, Reaches, is_kept, keep_repeat
 from bilinear.runtime.safety import check_writable_inputs, indices, is_writable, shares_memory
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
@@ -65,7 +65,7 @@ def multiply(options: Options, key: Key | None, a: Any, b: Any, out: Any) -> Any
 
 def _keep(options: Options, key: Key | None, decision: Decision, a: Any, b: Any, out: Any) -> None:
     """Keep what ran to be repeated: the library's multiply, or a placement on three matrices as they lie."""
-    if key is None or repeated(key) is not None:
+    if key is None or is_kept(key):
         return
     placement, layouts = decision.placement, (layout_of(a), layout_of(b), layout_of(out))
     if decision.recipe is None:
@@ -170,7 +170,7 @@ def _check_captured_placement(options: Options, placement: Placement, aside: boo
     if aside:
         hint = "give out of the operands' dtype, apart from them, by rows, and beta=0"
         raise not_captured("the result would be made aside, in memory of the pool", hint)
-    if placement.allocated_elements and options.workspace is None:
+    if placement.allocated_elements and options.buffer is None:
         hint = "give workspace=, an array that lives as long as the graph"
         raise not_captured("the workspace would be memory of the pool, which others get after this call", hint)
 
@@ -197,14 +197,14 @@ def _run_all(executor: Executor, placement: Placement, batch: Call) -> None:
 
 def _workspace(options: Options, executor: Executor, placement: Placement, left: Any, right: Any, result: Any) -> Matrix | None:
     """The buffer of all workspaces of a placement, the caller's where there is one; None where it needs none."""
-    if options.workspace is None or not placement.allocated_elements:
+    if options.buffer is None or not placement.allocated_elements:
         return allocate_workspace(executor, placement, result.dtype)
     return matrix_of(_given_workspace(options, placement, left, right, result))
 
 
 def _given_workspace(options: Options, placement: Placement, left: Any, right: Any, result: Any) -> Any:
     """The caller's buffer as elements of the result's type; refused (E529) where it cannot serve."""
-    buffer, needed = options.workspace, placement.allocated_elements * result.dtype.itemsize
+    buffer, needed = options.buffer, placement.allocated_elements * result.dtype.itemsize
     if not isinstance(buffer, options.kind.module.ndarray) or buffer.ndim != 1 or not buffer.flags.c_contiguous or not is_writable(buffer):
         message = "workspace is no writable, contiguous, one-dimensional array of the operands' kind"
         raise fail("E529", message, f"give one of {needed} bytes")

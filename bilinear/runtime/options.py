@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,44 +12,52 @@ from bilinear.ir.placement import INPUTS
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
 from bilinear.runtime import auto
-from bilinear.runtime.arrays import Kind
+from bilinear.runtime.arrays import NUMPY, Kind
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.same import Same
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """What a caller asks for beside the operands, which are of some `kind`.
 
-    `budget` is the most bytes of workspace (None: no limit), `workspace` the caller's own buffer or None. Once they are `settled`,
-    `algorithm` is None where no name was given or the library's multiply is asked for, and `device` describes the GPU where one is needed:
-    without an algorithm and a plan for what was timed or what the model chooses, with an algorithm for the tile alone.
+    Once they are `settled`, `algorithm` is None where no name was given or the library's multiply is asked for, and `device` describes the
+    GPU where one is needed: without an algorithm and a plan for what was timed or what the model chooses, with an algorithm for the tile
+    alone.
     """
 
-    kind: Kind
     alpha: Any
     beta: Any
     algorithm: str | Loaded | None
     levels: int | str
     inputs: str
-    budget: int | None
     workspace: Any
     tolerance: float | None
     plan: Plan | None
     device: Device | None = None
+    kind: Kind = NUMPY
 
-    def settled(self) -> Options:
-        """The same with what the environment says, and with the description of the GPU."""
+    def settled(self, kind: Kind) -> Options:
+        """The same for operands of this kind, with what the environment says, and with the description of the GPU."""
         if uses_library():
-            return replace(self, algorithm=None, levels=0, plan=None)
+            return self._replace(kind=kind, algorithm=None, levels=0, plan=None)
         if self.plan is not None:
-            return replace(self, algorithm=None, levels=0)
+            return self._replace(kind=kind, algorithm=None, levels=0)
         is_auto = self.algorithm == "auto"
-        asks = self.kind.on_gpu and (self.levels == "auto" if is_auto else self.levels != 0)
+        asks = kind.on_gpu and (self.levels == "auto" if is_auto else self.levels != 0)
         device = auto.current_device() if asks else None
         if is_auto or self.levels == 0:
-            return replace(self, algorithm=None, levels=0, device=device)
-        return replace(self, device=device)
+            return self._replace(kind=kind, algorithm=None, levels=0, device=device)
+        return self._replace(kind=kind, device=device)
+
+    @property
+    def budget(self) -> int | None:
+        """The most bytes of workspace; None: no limit, or that of the caller's buffer."""
+        return auto.budget_and_buffer(self.workspace)[0]
+
+    @property
+    def buffer(self) -> Any:
+        """The caller's own workspace, or None."""
+        return auto.budget_and_buffer(self.workspace)[1]
 
     @property
     def is_automatic(self) -> bool:
@@ -66,17 +73,19 @@ class Options:
     @property
     def most_bytes(self) -> int | None:
         """The most bytes of workspace that a chosen plan may need: those of the caller's buffer, where there is one."""
-        return self.budget if self.workspace is None else getattr(self.workspace, "nbytes", 0)
+        budget, buffer = auto.budget_and_buffer(self.workspace)
+        return budget if buffer is None else getattr(buffer, "nbytes", 0)
 
     @property
     def question(self) -> tuple[Any, ...]:
         """All of it that decides what runs. Algorithm, plan and device are compared by identity, for to hash them takes long."""
         named = tuple(None if x is None else Same(x) for x in (self.algorithm, self.plan, self.device))
-        return named, self.levels, self.inputs, self.most_bytes, bool(self.alpha != 0), bool(self.beta != 0), self.kind.on_gpu
+        return named, self.levels, self.inputs, self.most_bytes, bool(self.alpha != 0), bool(self.beta != 0)
 
 
-def check_options(inputs: str, levels: int | str, alpha: Any, beta: Any, out: Any) -> None:
+def check_options(options: Options, out: Any) -> None:
     """Refuse what means nothing: E513, E514, E515, E528."""
+    alpha, beta, _, levels, inputs, *_ = options
     if inputs not in INPUTS:
         raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
     if levels != "auto" and (not isinstance(levels, (int, np.integer)) or isinstance(levels, bool) or levels < 0):

@@ -15,6 +15,7 @@ from bilinear.ir.matrix import Call, Layout, Matrix
 from bilinear.ir.placement import Placement
 from bilinear.runtime.decide import Decision
 from bilinear.runtime.environment import DEVICE, USE_LIBRARY, uses_library, value_of
+from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import largest_scaling
 from bilinear.runtime.same import Same
 
@@ -29,32 +30,6 @@ MOST_REPEATS = 512
 """Calls that are kept; the oldest goes first."""
 _NUMBERS = (int, float)
 _PLAIN = (int, str, type(None))
-
-
-def key_of(
-    a: Any, b: Any, out: Any, alpha: Any, beta: Any, algorithm: Any, levels: Any, inputs: Any, workspace: Any, tolerance: Any, plan: Any
-) -> Key | None:
-    """What a call is found again by: all that decides what runs and whether it may; None for what is looked at anew each time.
-
-    That is all but CuPy's own arrays, with options of the plainest types, so that what is equal is the same. Values and addresses play
-    no part, and of the factors only whether they are 0. An algorithm is `auto` or what a name meant when the call was made. What describes
-    the device follows from its number and BILINEAR_DEVICE.
-    """
-    cupy = sys.modules.get("cupy")
-    if cupy is None or not type(a) is type(b) is cupy.ndarray or (out is not None and type(out) is not cupy.ndarray):
-        return None
-    if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS or type(levels) not in _PLAIN or type(workspace) not in _PLAIN:
-        return None
-    if tolerance is not None or type(inputs) is not str or (value_of(USE_LIBRARY) is not None and uses_library()):
-        return None
-    if type(algorithm) is not str:
-        algorithm = Same(algorithm)
-    if plan is not None:
-        plan = Same(plan)
-    shape, strides, dtype = (None, None, None) if out is None else (out.shape, out.strides, out.dtype)
-    operands = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype
-    device, named = cupy.cuda.runtime.getDevice(), value_of(DEVICE)
-    return operands, shape, strides, dtype, algorithm, levels, inputs, workspace, plan, alpha != 0, beta != 0, device, named
 
 
 class Reaches:
@@ -180,11 +155,34 @@ Repeat = PlacementRepeat | LibraryRepeat | CupyRepeat
 _repeats: dict[Key, Repeat] = {}
 
 
-def repeated(key: Key | None) -> Repeat | None:
-    """The call that was kept with this key."""
-    return None if key is None else _repeats.get(key)
+def repeated(a: Any, b: Any, out: Any, options: Options) -> tuple[Key | None, Repeat | None]:
+    """What a call is found again by, and what was kept with that key. No key for what is looked at anew each time.
+
+    The key is all that decides what runs and whether it may. Only CuPy's own arrays, and options of the plainest types, have one, so that
+    what is equal is the same. Values and addresses play no part, and of the factors only whether they are 0. An algorithm is `auto` or what
+    a name meant when the call was made. What describes the device follows from its number and BILINEAR_DEVICE.
+    """
+    cupy = sys.modules.get("cupy")
+    alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, _, _ = options
+    if cupy is None or not type(a) is type(b) is cupy.ndarray or (out is not None and type(out) is not cupy.ndarray):
+        return None, None
+    if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS or type(levels) not in _PLAIN or type(workspace) not in _PLAIN:
+        return None, None
+    if tolerance is not None or type(inputs) is not str or (value_of(USE_LIBRARY) is not None and uses_library()):
+        return None, None
+    named, settled = algorithm if type(algorithm) is str else Same(algorithm), None if plan is None else Same(plan)
+    shape, strides, dtype = (None, None, None) if out is None else (out.shape, out.strides, out.dtype)
+    operands = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype
+    device, described = cupy.cuda.runtime.getDevice(), value_of(DEVICE)
+    key = operands, shape, strides, dtype, named, levels, inputs, workspace, settled, alpha != 0, beta != 0, device, described
+    return key, _repeats.get(key)
 
 
 def keep_repeat(key: Key, repeat: Repeat) -> None:
     """Keep a call that has run."""
     keep(_repeats, key, repeat, MOST_REPEATS)
+
+
+def is_kept(key: Key) -> bool:
+    """Whether a call is kept with this key: while this one ran, another may have been."""
+    return key in _repeats

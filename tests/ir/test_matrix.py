@@ -18,8 +18,8 @@ WHOLE = np.arange(5 * 7 * 11.0).reshape(5, 7, 11)
 def drawn(draw: random.Random) -> Any:
     """A view of the array, in any order of its axes, of two or three extents."""
     view = WHOLE.transpose(draw.sample(range(3), 3))
-    cuts = (slice(*sorted(draw.sample(range(extent + 1), 2)), draw.randint(1, 2)) for extent in view.shape)
-    view = view[tuple(cuts)]
+    ends = [sorted(draw.sample(range(extent + 1), 2)) for extent in view.shape]
+    view = view[tuple(slice(first, last, draw.randint(1, 2)) for first, last in ends)]
     view = view[tuple(slice(None, None, draw.choice([1, 1, -1])) for _ in view.shape)]
     return view if draw.random() < 0.5 else view[draw.randrange(view.shape[0])]
 
