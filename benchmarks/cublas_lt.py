@@ -17,6 +17,7 @@ from common import Call, beside_libraries, save
 
 from bilinear.backends.cublas_lt import launch_of
 from bilinear.backends.gemm import gemm_of
+from bilinear.ir.matrix import layout_of
 from bilinear.measure.bench_shapes import grid
 
 MOST = 10**10
@@ -33,7 +34,7 @@ IN_A_ROW, ROUNDS = 10, 5
 
 def by_lt(a: Any, b: Any, c: Any) -> dict[str, Call]:
     """The product by our own call of cublasLt; nothing where that has no kernel."""
-    gemm = gemm_of(a, b, c)
+    gemm = gemm_of(*map(layout_of, (a, b, c)))
     launch = None if gemm is None else launch_of(gemm, a.dtype, cupy.cuda.runtime.getDevice())
     if gemm is None or launch is None:
         return {}

@@ -87,23 +87,25 @@ def prepared(options: dict[str, Any], a: Any, b: Any, c: Any) -> tuple[int, Call
     from bilinear.backends.bound_launches import CELL
     from bilinear.backends.executor import allocate_workspace
     from bilinear.frontend import load
+    from bilinear.ir.matrix import call_of, layout_of
     from bilinear.measure.bench_library import library_calls
-    from bilinear.runtime.decide import placement_for
-    from bilinear.runtime.recipe import Recipe
+    from bilinear.runtime.layouts import layouts_of
+    from bilinear.runtime.recipe import Recipe, placement_for
 
     if "algorithm" not in options:
         call = library_calls(a, b, c)["cublas"]
         return 1, lambda _: call()
     executor = cuda_executor.CudaExecutor()
-    plan = placement_for(Recipe((load(options["algorithm"]),), options["levels"], options.get("inputs", "preserve")), a, b, c)
-    buffer = allocate_workspace(executor, plan, c)
-    steps = executor.ready(plan, a, b, c, buffer, 1.0, 0.0).__enter__()  # never given back, so that no call changes it
+    recipe = Recipe((load(options["algorithm"]),), options["levels"], options.get("inputs", "preserve"))
+    plan = placement_for(recipe, layouts_of(a, b, c))
+    buffer = allocate_workspace(executor, plan, c.dtype)
+    steps = executor.ready(plan, call_of(a, b, c, 1.0, 0.0, buffer)).__enter__()  # never given back, so that no call changes it
 
     looks: list[Callable[[], None]] = []
     if options.get("inputs") == "restore":
         flag = cuda_executor._Flag(cupy.cuda.alloc_pinned_memory(CELL))
         device, stream = cupy.cuda.runtime.getDevice(), executor.stream()
-        scans = [cuda_executor._scan(x.strides, x.shape, x.dtype, device) for x in (a, b)]
+        scans = [cuda_executor._scan(layout_of(x), device) for x in (a, b)]
         looks = [scan.ready((x.data.ptr, flag.address), 1, 0, stream).__enter__()[0] for scan, x in zip(scans, (a, b), strict=True)]
 
     def launch(_: int) -> None:

@@ -17,6 +17,7 @@ from common import classical, interleaved, median, save
 from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.executor import allocate_workspace, execute, lay_out
 from bilinear.frontend import load
+from bilinear.ir.matrix import call_of
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import natural_inputs, prepare
@@ -52,10 +53,10 @@ def measure(algorithm: str, dtype: str, size: int, levels: int, repeats: int) ->
     a, b = (generator.integers(-2, 3, (size, size)).astype(dtype) for _ in range(2))
     c = cupy.empty((size, size), dtype)
     executor, plan = CudaExecutor(), place_schedule(schedule, size, size, size, a.itemsize)
-    workspace = allocate_workspace(executor, plan, c)
-    execute(executor, plan, a, b, c, 1, 0, workspace)
+    call = call_of(a, b, c, workspace=allocate_workspace(executor, plan, c.dtype))
+    execute(executor, plan, call)
     exact = bool((c == cupy.matmul(a, b)).all())
-    steps = executor.steps(plan, schedule.stages, lay_out(plan, a, b, c, workspace), 1, 0)
+    steps = executor.steps(plan, schedule.stages, lay_out(plan, call), 1, 0)
     inner = size // schedule.k
     x, y, z = (cupy.ones((inner, inner), dtype) for _ in range(3))
     library = min(median(times) for times in interleaved(classical(x, y, z), repeats).values())

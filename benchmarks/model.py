@@ -156,9 +156,10 @@ def stage_times(way: Way, tile: str, shape: Shape, a: Any, b: Any, c: Any) -> li
     """Milliseconds of each stage of the core, by events around every launch; the second of two runs."""
     from bilinear.backends.cuda_executor import CudaExecutor
     from bilinear.backends.executor import allocate_workspace, lay_out
+    from bilinear.ir.matrix import call_of
 
     plan, executor = plan_of(way, shape, str(a.dtype), tile), CudaExecutor()
-    spaces = lay_out(plan, a, b, c, allocate_workspace(executor, plan, c))
+    spaces = lay_out(plan, call_of(a, b, c, workspace=allocate_workspace(executor, plan, c.dtype)))
     steps = executor.steps(plan, plan.schedule.stages, spaces, 1, 1 if plan.core_is_begun else 0)
     return [each_milliseconds(steps) for _ in range(2)][1]
 

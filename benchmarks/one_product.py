@@ -8,6 +8,7 @@ import cupy
 
 from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.executor import execute
+from bilinear.ir.matrix import call_of
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import plain
 
@@ -18,7 +19,7 @@ def main() -> None:
     c = cupy.empty_like(a)
     plan = place_schedule(plain().schedule, size, size, size, a.itemsize)
     for _ in range(3):
-        execute(CudaExecutor(), plan, a, b, c, 1, 0)
+        execute(CudaExecutor(), plan, call_of(a, b, c))
     cupy.cuda.Device().synchronize()
 
 

@@ -17,6 +17,7 @@ from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.executor import allocate_workspace, execute, lay_out
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
+from bilinear.ir.matrix import call_of
 from bilinear.ir.schedule import ProductStage, Schedule
 from bilinear.ir.tile import TILES, USUAL, MmaTile
 from bilinear.lowering.place import place_schedule
@@ -49,12 +50,12 @@ def in_tile(tile: str, schedule: Schedule, whole: tuple[Any, Any], drawn: tuple[
     size, c = wanted.shape[0], cupy.empty_like(wanted)
     a, b = (x.copy() for x in whole)
     executor, plan = CudaExecutor(), place_schedule(schedule, size, size, size, c.itemsize, tile=tile)
-    workspace = allocate_workspace(executor, plan, c)
+    call = call_of(a, b, c, workspace=allocate_workspace(executor, plan, c.dtype))
     c[...] = cupy.nan
-    execute(executor, plan, a, b, c, 1, 0, workspace)
+    execute(executor, plan, call)
     exact = bool((c == wanted).all())
     a[...], b[...] = drawn
-    steps = executor.steps(plan, schedule.stages, lay_out(plan, a, b, c, workspace), 1, 0)
+    steps = executor.steps(plan, schedule.stages, lay_out(plan, call), 1, 0)
     products = [step for step, stage in zip(steps, schedule.stages, strict=True) if isinstance(stage, ProductStage)]
     return (lambda: [step() for step in products]), (lambda: [step() for step in steps]), exact
 

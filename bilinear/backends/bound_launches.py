@@ -37,7 +37,7 @@ class Place:
 
     base: int
     offset: int
-    strides: tuple[int, int]
+    strides: tuple[int, ...]
     itemsize: int
 
 

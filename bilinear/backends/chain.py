@@ -5,41 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
+from bilinear.ir.matrix import Call, Matrix
 from bilinear.ir.placement import Placement
 
-Arrays = tuple[Any, Any, Any, Any]
-"""A, B, C, and the workspace."""
 
-
-def pieces_of(placement: Placement, a: Any, b: Any, c: Any, buffer: Any) -> list[tuple[Placement, Arrays]]:
-    """Each placement of a chain with its operands, and with its workspace: what the next ones will overwrite, the buffer for the last."""
-    pieces: list[tuple[Placement, Arrays]] = []
-    by_column = "C" in placement.column_major
-    for own, (left, right) in operands_of(placement, a, b):
-        now, c = (c[:, : own.n], c[:, own.n :]) if by_column else (c[: own.m], c[own.m :])
-        pieces.append((own, (left, right, now, buffer if own.rest is None else _lent(own, c.T if by_column else c))))
+def pieces_of(placement: Placement, call: Call) -> list[tuple[Placement, Call]]:
+    """Each placement of a chain with its own call, whose workspace is what the next ones will overwrite, the buffer for the last."""
+    pieces: list[tuple[Placement, Call]] = []
+    c, by_column = call.c, "C" in placement.column_major
+    for own, (left, right) in operands_of(placement, call.a, call.b):
+        m, n = c.layout.shape
+        if by_column:
+            now, c = c.part((0, m), (0, own.n)), c.part((0, m), (own.n, n))
+        else:
+            now, c = c.part((0, own.m), (0, n)), c.part((own.m, m), (0, n))
+        workspace = call.workspace if own.rest is None else (c.T if by_column else c).start(own.workspace_elements)
+        pieces.append((own, Call(left, right, now, call.alpha, call.beta, workspace)))
     return pieces
 
 
-def operands_of(placement: Placement, a: Any, b: Any) -> list[tuple[Placement, tuple[Any, Any]]]:
+def operands_of(placement: Placement, a: Matrix, b: Matrix) -> list[tuple[Placement, tuple[Matrix, Matrix]]]:
     """Each placement of a chain with its rows of A, and with its columns of B; these may be batches."""
-    found: list[tuple[Placement, tuple[Any, Any]]] = []
+    found: list[tuple[Placement, tuple[Matrix, Matrix]]] = []
     for own in placement.chain:
+        (m, k), n = a.layout.shape[-2:], b.layout.shape[-1]
         if "C" in placement.column_major:
-            left, right, b = a, b[..., : own.n], b[..., own.n :]
+            left, right, b = a, b.part((0, k), (0, own.n)), b.part((0, k), (own.n, n))
         else:
-            left, right, a = a[..., : own.m, :], b, a[..., own.m :, :]
+            left, right, a = a.part((0, own.m), (0, k)), b, a.part((own.m, m), (0, k))
         found.append((own, (left, right)))
     return found
-
-
-def _lent(placement: Placement, later: Any) -> Any:
-    """The workspace of a placement in a part of C that is computed later."""
-    if not later.flags.c_contiguous:
-        raise ValueError("C has gaps, and cannot hold workspaces")
-    return later.reshape(-1)[: placement.workspace_elements]
 
 
 @dataclass(frozen=True)

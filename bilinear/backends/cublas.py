@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from collections.abc import Callable
 from threading import local
 from typing import Any
@@ -17,6 +16,7 @@ from bilinear.backends.capture import not_captured
 from bilinear.backends.cublas_lt import ALIGNMENT, Launch, launch_of
 from bilinear.backends.factor import factor
 from bilinear.backends.gemm import Gemm, gemm_of
+from bilinear.ir.matrix import Layout
 from bilinear.planner.plan import CUBLASLT, LIBRARY
 from bilinear.planner.policy import USUAL_RULES, LibraryRules
 
@@ -24,16 +24,15 @@ Multiply = Callable[[int, int, int, Any, Any], None]
 """C = alpha * A * B + beta * C on CuPy's current stream, by the addresses of A, B and C, and the factors. With beta = 0 C is not read."""
 
 
-def multiply_of(a: Any, b: Any, c: Any, library: str = LIBRARY, rules: LibraryRules = USUAL_RULES) -> Multiply | None:
-    """The multiply of CuPy's own matrices of these layouts on the current device; None for what is left to `cupy.matmul`.
+def multiply_of(a: Layout, b: Layout, c: Layout, library: str = LIBRARY, rules: LibraryRules = USUAL_RULES) -> Multiply | None:
+    """The multiply of matrices of these layouts on the current device; None for what is left to `cupy.matmul`.
 
     It is that of cuBLAS or of cublasLt where `library` names one (what cublasLt refuses goes to cuBLAS), else what the device's `rules`
     choose. Left to `cupy.matmul` is what `gemm_of` leaves, by rules a row by a column of medium length that cublasLt does not take, other
     types than float32 and float64, and float32 where the environment's CUPY_TF32 asks for TF32.
     """
-    cupy = sys.modules.get("cupy")
-    if cupy is None or not type(a) is type(b) is type(c) is cupy.ndarray:
-        return None
+    import cupy
+
     if not a.dtype == b.dtype == c.dtype or a.dtype.char not in "fd":
         return None
     if a.dtype.char == "f" and asks_for_tf32():

@@ -21,11 +21,12 @@ from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import target_of
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import Cover, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel, ScanLaunch
+from bilinear.ir.matrix import Call, Layout, Matrix, flat
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import Schedule, Stage
 
 Step = Callable[[], None]
-Strides = tuple[int, int]
+Strides = tuple[int, ...]
 
 SCAN_BLOCKS = 1024
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
@@ -35,30 +36,24 @@ MOST_BOUND = 256
 
 
 class CudaExecutor:
-    """Runs placements on 2-D CuPy arrays of any strides, in float32 or float64, on the current stream."""
+    """Runs placements on matrices of any strides, in float32 or float64, on the current device and stream."""
 
     name = "cuda"
 
-    def allocate(self, elements: int, like: Any) -> Any:
-        """One uninitialised workspace buffer, from the pool that CuPy takes memory from."""
+    def allocate(self, elements: int, dtype: Any) -> Matrix:
+        """One uninitialised workspace buffer, from the pool that CuPy takes memory from, to which it goes back with the last reference."""
         import cupy
 
-        return cupy.empty(elements, like.dtype)
+        buffer = cupy.empty(elements, dtype)
+        return Matrix(buffer.data.ptr, flat(elements, dtype), buffer)
 
-    def empty(self, shape: tuple[int, ...], like: Any) -> Any:
-        """An uninitialised array of the type of `like`, from the pool that CuPy takes memory from."""
-        import cupy
-
-        return cupy.empty(shape, like.dtype)
-
-    def ready(
-        self, placement: Placement, a: Any, b: Any, c: Any, buffer: Any, alpha: Any, beta: Any
-    ) -> AbstractContextManager[Sequence[Step]]:
+    def ready(self, placement: Placement, call: Call) -> AbstractContextManager[Sequence[Step]]:
         """Each strip and each stage of the core as a call that launches its kernel; found again for operands of the same layout."""
-        bases = (a.data.ptr, b.data.ptr, c.data.ptr, 0 if buffer is None else buffer.data.ptr)
-        return self.bind(placement, a, b, c).ready(bases, alpha, beta, self.stream())
+        a, b, c, alpha, beta, workspace = call
+        bases = (a.address, b.address, c.address, 0 if workspace is None else workspace.address)
+        return self.bind(placement, a.layout, b.layout, c.layout).ready(bases, alpha, beta, self.stream())
 
-    def bind(self, placement: Placement, a: Any, b: Any, c: Any) -> Bound:
+    def bind(self, placement: Placement, a: Layout, b: Layout, c: Layout) -> Bound:
         """The launches of a placement for matrices of these strides; their bases are A, B, C, and the workspace."""
         return _bound(placement, (a.strides, b.strides, c.strides), c.dtype)
 
@@ -72,21 +67,21 @@ class CudaExecutor:
             _thread.device = device
         return int(cupy.cuda.get_current_stream().ptr)
 
-    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Any], alpha: Any, beta: Any) -> list[Step]:
+    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Any, beta: Any) -> list[Step]:
         """Each stage as a call that launches its kernel, bound anew."""
         if not stages:
             return []
         schedule = placement.schedule
         if stages is not schedule.stages:
             schedule = replace(schedule, stages=stages, name=f"{schedule.name}-undo")
-        places = {name: Place(number, 0, x.strides, x.itemsize) for number, (name, x) in enumerate(spaces.items())}
-        element = ELEMENTS[spaces["C"].dtype.name]
+        places = {name: Place(number, 0, x.layout.strides, x.layout.itemsize) for number, (name, x) in enumerate(spaces.items())}
+        element = ELEMENTS[spaces["C"].layout.dtype.name]
         bound = Bound(
             element,
             _launches(schedule, element, placement.tile, launch_values(placement, places, "alpha", "beta", _itself)),
             _launch_kernel(),
         )
-        with bound.ready([x.data.ptr for x in spaces.values()], alpha, beta, self.stream()) as steps:
+        with bound.ready([x.address for x in spaces.values()], alpha, beta, self.stream()) as steps:
             return list(steps)
 
     def wait(self) -> None:
@@ -99,7 +94,7 @@ class CudaExecutor:
         """Whether CuPy's current stream is being captured in a graph."""
         return is_captured()
 
-    def is_finite(self, *matrices: Any) -> bool:
+    def is_finite(self, *matrices: Matrix) -> bool:
         """Whether every element is finite: one pass over each matrix, whose kernels write a flag of the host; one wait."""
         import cupy
 
@@ -110,24 +105,25 @@ class CudaExecutor:
         flag.value.value = 0
         stream, device = self.stream(), cupy.cuda.runtime.getDevice()
         for matrix in matrices:
-            with _scan(matrix.strides, matrix.shape, matrix.dtype, device).ready((matrix.data.ptr, flag.address), 1, 0, stream) as steps:
+            with _scan(matrix.layout, device).ready((matrix.address, flag.address), 1, 0, stream) as steps:
                 steps[0]()
         self.wait()
         is_finite = flag.value.value == 0
         _idle_flags.append(flag)
         return is_finite
 
-    def magnitudes(self, array: Any, rows: int, columns: int) -> Any:
+    def magnitudes(self, matrix: Matrix, rows: int, columns: int) -> Any:
         """max|x| of each of rows x columns equal blocks: one pass over the matrix; not finite where an element is not."""
         import cupy
 
-        element = ELEMENTS[array.dtype.name]
+        shape, strides, dtype = matrix.layout
+        element = ELEMENTS[dtype.name]
         function = _looking(MagnitudeKernel(f"magnitudes_{element.cuda}", element), cupy.cuda.Device().id)
         sharing = max(1, SCAN_BLOCKS // (rows * columns))
-        largest = cupy.empty((rows, columns, sharing), array.dtype)
-        strides = (np.int64(stride // array.itemsize) for stride in array.strides)
-        extents = (np.int64(array.shape[0] // rows), np.int64(array.shape[1] // columns), np.int64(columns))
-        function((sharing, rows * columns, 1), (256, 1, 1), (np.uint64(array.data.ptr), *strides, *extents, np.uint64(largest.data.ptr)))
+        largest = cupy.empty((rows, columns, sharing), dtype)
+        apart = (np.int64(stride // dtype.itemsize) for stride in strides)
+        extents = (np.int64(shape[0] // rows), np.int64(shape[1] // columns), np.int64(columns))
+        function((sharing, rows * columns, 1), (256, 1, 1), (np.uint64(matrix.address), *apart, *extents, np.uint64(largest.data.ptr)))
         return largest.get().max(2)
 
 
@@ -259,13 +255,14 @@ def _function(kernel: Kernel | InputKernel, built: Built) -> Any:
 
 
 @lru_cache(maxsize=MOST_BOUND)
-def _scan(strides: Strides, shape: tuple[int, int], dtype: Any, device: int) -> Bound:
+def _scan(layout: Layout, device: int) -> Bound:
     """The launch that looks for values that are not finite in matrices of a layout, on the current device; the bases are X and a flag."""
+    shape, strides, dtype = layout
     element = ELEMENTS[dtype.name]
     kernel = ScanKernel(f"scan_{element.cuda}", element)
     function = _looking(kernel, device)
     launch = ScanLaunch(kernel, Grid(((Cover("blocks", 1),),), 1))
-    x, found = Place(0, 0, strides, dtype.itemsize), Place(1, 0, (0, 0), CELL)
+    x, found = Place(0, 0, (strides[0], strides[1]), dtype.itemsize), Place(1, 0, (0, 0), CELL)
     values: Values = {"X": x, "X_rs": strides[0] // dtype.itemsize, "X_cs": strides[1] // dtype.itemsize, "found": found}
     values |= {"rows": shape[0], "columns": shape[1], "blocks": SCAN_BLOCKS}
     return Bound(element, [(launch, function, values)], _launch_kernel())

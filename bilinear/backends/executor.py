@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from bilinear.backends.chain import Arrays, Lines, lines_of, pieces_of
+from bilinear.backends.chain import Lines, lines_of, pieces_of
 from bilinear.backends.held_signals import HeldSignals, nothing
 from bilinear.errors import StageError
+from bilinear.ir.matrix import Call, Matrix
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
 from bilinear.ir.tile import TILES, USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import plain
 from bilinear.verify.inverse import invert_stage
-
-if sys.version_info >= (3, 13):
-    pass
-else:  # where `signal` looks for every handler in an enumeration, which takes longer than several launches
-    pass
 
 Step = Callable[[], None]
 Parts = tuple[Strip | Stage, ...]
@@ -33,15 +28,13 @@ class Executor(Protocol):
 
     name: str
 
-    def allocate(self, elements: int, like: Any) -> Any:
-        """One uninitialised buffer of this many elements, of the type of `like` and on its device."""
+    def allocate(self, elements: int, dtype: Any) -> Matrix:
+        """One uninitialised buffer of this many elements."""
 
-    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Any], alpha: Any, beta: Any) -> list[Step]:
+    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Any, beta: Any) -> list[Step]:
         """One call for each stage; whatever it needs is allocated here."""
 
-    def ready(
-        self, placement: Placement, a: Any, b: Any, c: Any, buffer: Any, alpha: Any, beta: Any
-    ) -> AbstractContextManager[Sequence[Step]]:
+    def ready(self, placement: Placement, call: Call) -> AbstractContextManager[Sequence[Step]]:
         """One call for each strip, then for each stage of the core; whatever they need is allocated here, and lives inside the block."""
 
     def wait(self) -> None:
@@ -50,57 +43,65 @@ class Executor(Protocol):
     def is_captured(self) -> bool:
         """Whether what is launched goes into a CUDA graph, which can hold no memory of a pool, and in which nothing can be waited for."""
 
-    def is_finite(self, *matrices: Any) -> bool:
+    def is_finite(self, *matrices: Matrix) -> bool:
         """Whether every element of some matrices is finite."""
 
-    def magnitudes(self, array: Any, rows: int, columns: int) -> Any:
+    def magnitudes(self, matrix: Matrix, rows: int, columns: int) -> Any:
         """max|x| of each block of a matrix of floats cut into rows x columns equal blocks, as a NumPy array; not finite where x is not."""
 
 
-def execute(executor: Executor, placement: Placement, a: Any, b: Any, c: Any, alpha: Any, beta: Any, workspace: Any = None) -> None:
-    """Run a placement on 2-D arrays: c = alpha * a @ b + beta * c.
+def execute(executor: Executor, placement: Placement, call: Call) -> None:
+    """Run a placement: c = alpha * a @ b + beta * c.
 
-    `workspace` is its buffer as `allocate_workspace` gives it (allocated here by default); where the schedule overwrites C, beta is 0.
+    Its workspace is a buffer as `allocate_workspace` gives it (allocated here by default); where the schedule overwrites C, beta is 0.
     Everything is allocated before the first write. Strips run first (but see `parts_of`), while A and B are still the caller's.
     Where the placement writes A and B, a signal waits for the end of a stage; if its handler raises, the inverse of the stages that have
     run brings A and B back (to rounding) before the exception leaves. After the last stage C is complete, and an interrupt finds A and B
     as the placement leaves them. An error inside a stage becomes a `StageError` that lists the blocks that are not what they were; an
     exception that is no error, such as an interrupt of a placement that never writes A and B, leaves as it is, with that list as its note.
     """
-    buffer = allocate_workspace(executor, placement, c) if workspace is None else workspace
-    pieces = pieces_of(placement, a, b, c, buffer)
-    ready = [executor.ready(own, *arrays, alpha, beta) for own, arrays in pieces]
-    for (own, arrays), steps, lines in zip(pieces, ready, lines_of(placement), strict=True):
-        run_parts(executor, own, parts_of(own), arrays, steps, lines)
+    if call.workspace is None:
+        call = call._replace(workspace=allocate_workspace(executor, placement, call.c.layout.dtype))
+    pieces = pieces_of(placement, call)
+    ready = [executor.ready(own, part) for own, part in pieces]
+    for (own, part), steps, lines in zip(pieces, ready, lines_of(placement), strict=True):
+        run_parts(executor, own, parts_of(own), partial(_itself, part), steps, lines)
+
+
+def _itself(call: Call) -> Call:
+    return call
 
 
 def run_parts(
     executor: Executor,
     placement: Placement,
     parts: Parts,
-    arrays: Arrays,
+    call: Callable[[], Call],
     ready: AbstractContextManager[Sequence[Step]],
     lines: Lines | None = None,
 ) -> None:
-    """Run the parts that an executor has made ready for these arrays, as `execute` promises; `lines` are the placement's in a chain."""
+    """Run the parts that an executor has made ready, as `execute` promises; `lines` are the placement's in a chain.
+
+    What the call is, is asked only where its stages must be undone.
+    """
     with ready as steps, HeldSignals() if placement.schedule.writes_operands else _NOT_HELD as deliver:
         for number, (part, step) in enumerate(zip(parts, steps, strict=True)):
             try:
                 step()
             except Exception as error:
-                raise _Run(executor, placement, arrays, parts[:number], lines).recover(part, error) from error
+                raise _Run(executor, placement, call, parts[:number], lines).recover(part, error) from error
             except BaseException as error:
-                error.add_note(str(_Run(executor, placement, arrays, parts[:number], lines).recover(part, error)))
+                error.add_note(str(_Run(executor, placement, call, parts[:number], lines).recover(part, error)))
                 raise
             try:
                 deliver()
             except BaseException as stop:
                 if number + 1 < len(parts):
-                    _Run(executor, placement, arrays, parts[: number + 1], lines).go_back(stop)
+                    _Run(executor, placement, call, parts[: number + 1], lines).go_back(stop)
                 raise
 
 
-def allocate_workspace(executor: Executor, placement: Placement, like: Any) -> Any:
+def allocate_workspace(executor: Executor, placement: Placement, dtype: Any) -> Matrix | None:
     """The one buffer of all workspaces of a placement, or None where it has none; a `MemoryError` says how much was asked for.
 
     Of a chain it is that of its last placement.
@@ -108,40 +109,36 @@ def allocate_workspace(executor: Executor, placement: Placement, like: Any) -> A
     placement = placement.chain[-1]
     if not placement.slots:
         return None
-    size = placement.workspace_elements * like.dtype.itemsize
+    size = placement.workspace_elements * dtype.itemsize
     try:
-        return executor.allocate(placement.workspace_elements, like)
+        return executor.allocate(placement.workspace_elements, dtype)
     except MemoryError as error:
         message = f"{placement.schedule.name} needs a workspace of {size} bytes; fewer levels, or an in-place schedule, need less"
         raise MemoryError(message) from error
 
 
-def lay_out(placement: Placement, a: Any, b: Any, c: Any, buffer: Any) -> dict[str, Any]:
-    """The core of each operand, and each workspace as a view of one buffer."""
+def lay_out(placement: Placement, call: Call) -> dict[str, Matrix]:
+    """The core of each operand, and each workspace as a matrix inside the buffer."""
     m, k, n = placement.core
-    spaces = {"A": a[:m, :k], "B": b[:k, :n], "C": c[:m, :n]}
+    spaces = {"A": call.a.part((0, m), (0, k)), "B": call.b.part((0, k), (0, n)), "C": call.c.part((0, m), (0, n))}
+    if call.workspace is None:
+        return spaces
     for slot in placement.slots:
-        shape = placement.schedule.space(slot.space).shape
-        if shape in placement.column_major:
-            whole = buffer[slot.offset : slot.offset + slot.leading * slot.columns].reshape(slot.columns, slot.leading)
-            spaces[slot.space] = whole[:, : slot.rows].T
+        if placement.schedule.space(slot.space).shape in placement.column_major:
+            spaces[slot.space] = call.workspace.space(slot.offset, (slot.columns, slot.rows), slot.leading).T
         else:
-            whole = buffer[slot.offset : slot.offset + slot.rows * slot.leading].reshape(slot.rows, slot.leading)
-            spaces[slot.space] = whole[:, : slot.columns]
+            spaces[slot.space] = call.workspace.space(slot.offset, (slot.rows, slot.columns), slot.leading)
     return spaces
 
 
-def ready_on_views(
-    executor: Executor, placement: Placement, a: Any, b: Any, c: Any, buffer: Any, alpha: Any, beta: Any
-) -> AbstractContextManager[Sequence[Step]]:
-    """The strips and the stages of the core, on views of the operands and of the workspace."""
+def ready_on_views(executor: Executor, placement: Placement, call: Call) -> AbstractContextManager[Sequence[Step]]:
+    """The strips and the stages of the core, on parts of the operands and of the workspace."""
     stages = placement.schedule.stages if placement.core[0] else ()
-    adds = 1 if placement.core_is_begun else beta
-    core = executor.steps(placement, stages, lay_out(placement, a, b, c, buffer), alpha, beta if ends_with_strip(placement) else adds)
-    if not ends_with_strip(placement):
-        return nullcontext([_strip(executor, placement, strip, a, b, c, alpha, beta) for strip in placement.strips] + core)
-    rest, *strips = (partial(_strip, executor, placement, strip, a, b, c, alpha) for strip in placement.strips)
-    return nullcontext([*(strip(beta) for strip in strips), *core, rest(1)])
+    late, begun = ends_with_strip(placement), call._replace(beta=1)
+    beta = 1 if placement.core_is_begun and not late else call.beta
+    core = executor.steps(placement, stages, lay_out(placement, call), call.alpha, beta)
+    strips = [_strip(executor, placement, strip, call) for strip in placement.strips[late:]]
+    return nullcontext([*strips, *core, *(_strip(executor, placement, strip, begun) for strip in placement.strips[:late])])
 
 
 def ends_with_strip(placement: Placement) -> bool:
@@ -159,11 +156,10 @@ def parts_of(placement: Placement) -> Parts:
     return (*placement.strips[late:], *stages, *placement.strips[:late])
 
 
-def _strip(executor: Executor, placement: Placement, strip: Strip, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> Step:
-    rows, inner, columns = slice(*strip.rows), slice(*strip.inner), slice(*strip.columns)
-    thin = place_strip(strip, c.dtype, placement.tile)
-    spaces = {"A": a[rows, inner], "B": b[inner, columns], "C": c[rows, columns]}
-    (step,) = executor.steps(thin, thin.schedule.stages, spaces, alpha, beta)
+def _strip(executor: Executor, placement: Placement, strip: Strip, call: Call) -> Step:
+    thin = place_strip(strip, call.c.layout.dtype, placement.tile)
+    parts = call.a.part(strip.rows, strip.inner), call.b.part(strip.inner, strip.columns), call.c.part(strip.rows, strip.columns)
+    (step,) = executor.steps(thin, thin.schedule.stages, dict(zip("ABC", parts, strict=True)), call.alpha, call.beta)
     return step
 
 
@@ -191,7 +187,7 @@ class _Run:
 
     executor: Executor
     placement: Placement
-    arrays: Arrays
+    call: Callable[[], Call]
     done: Parts
     lines: Lines | None = None
 
@@ -208,7 +204,7 @@ class _Run:
         """Run the inverses of what the linear stages that have run did to A and B, last first; all are found before the first runs."""
         found = (invert_stage(stage) for stage in reversed(self.done) if isinstance(stage, LinearStage))
         inverses = tuple(inverse for inverse in found if inverse.maps)
-        for step in self.executor.steps(self.placement, inverses, lay_out(self.placement, *self.arrays), 1, 0):
+        for step in self.executor.steps(self.placement, inverses, lay_out(self.placement, self.call()), 1, 0):
             step()
         self.executor.wait()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from bilinear.ir.matrix import Layout
 
 MOST = 2**31 - 1
 """Of extents and leading distances, which are ints."""
@@ -26,7 +27,7 @@ class Gemm:
     """How many elements the columns of the first operand, the second and the result are apart."""
 
 
-def gemm_of(a: Any, b: Any, c: Any) -> Gemm | None:
+def gemm_of(a: Layout, b: Layout, c: Layout) -> Gemm | None:
     """One call of BLAS that multiplies matrices of these layouts; None where there is none, or nothing to multiply.
 
     Either the rows or the columns of each must be contiguous. What can be taken for both is taken for what needs no transposition.
@@ -42,7 +43,7 @@ def gemm_of(a: Any, b: Any, c: Any) -> Gemm | None:
     return Gemm(swaps, (first[0], second[0]), extents, (first[1], second[1], apart))
 
 
-def _operand(x: Any) -> tuple[int, int] | None:
+def _operand(x: Layout) -> tuple[int, int] | None:
     """Whether a matrix must be transposed to have contiguous columns, and how far those are apart."""
     for operation, matrix in ((NOT_TRANSPOSED, x), (TRANSPOSED, x.T)):
         apart = _leading(matrix)
@@ -51,7 +52,7 @@ def _operand(x: Any) -> tuple[int, int] | None:
     return None
 
 
-def _leading(x: Any) -> int | None:
+def _leading(x: Layout) -> int | None:
     """How many elements the columns of a matrix are apart; None where they are not contiguous, or overlap.
 
     The stride of an extent of 1 says nothing.

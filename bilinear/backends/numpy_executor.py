@@ -6,23 +6,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from fractions import Fraction
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bilinear.analysis.block_maps import components
 from bilinear.backends import workers
+from bilinear.backends.array_sums import add, coefficient, combine
+from bilinear.backends.array_tiles import Array, Tile, is_by_column, is_readable, shaped, tile_count, tiles_along, tiles_by_row
 from bilinear.backends.executor import ready_on_views
 from bilinear.ir.linear import Form
-from bilinear.ir.number import HELD, Coefficient, Symbolic, rounded, to_float
+from bilinear.ir.matrix import Call, Matrix, matrix_of
+from bilinear.ir.number import Coefficient
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Stage, Target
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Step = Callable[[], None]
-Tile = tuple[slice, slice]
 
 LINEAR_TILE = 1 << 14
 """Elements of one block that an addition takes at a time: small enough for the second-level cache, large enough for Python."""
@@ -37,7 +37,7 @@ and, for operands that BLAS cannot read where they lie, a packed tile of each an
 
 @dataclass
 class NumpyExecutor:
-    """Runs placements on 2-D NumPy arrays of any strides and any number type, objects included.
+    """Runs placements on matrices in the host's memory, of any strides and any number type, objects included: on NumPy's views of them.
 
     The tile buffers belong to the executor: stages share them, and the stages that undo others need no memory of their own.
     """
@@ -45,11 +45,11 @@ class NumpyExecutor:
     name: str = "numpy"
     _buffers: dict[str, Array] = field(default_factory=dict)
 
-    def allocate(self, elements: int, like: Array) -> Array:
+    def allocate(self, elements: int, dtype: Any) -> Matrix:
         """One uninitialised workspace buffer."""
-        return np.empty(elements, like.dtype)
+        return matrix_of(np.empty(elements, dtype))
 
-    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Array], alpha: Any, beta: Any) -> list[Step]:
+    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Any, beta: Any) -> list[Step]:
         """Each stage as a call that runs it; the buffers are allocated here, not in the calls."""
         views = _Views(placement, spaces)
         return [
@@ -57,11 +57,9 @@ class NumpyExecutor:
             for stage in stages
         ]
 
-    def ready(
-        self, placement: Placement, a: Array, b: Array, c: Array, buffer: Array | None, alpha: Any, beta: Any
-    ) -> AbstractContextManager[Sequence[Step]]:
+    def ready(self, placement: Placement, call: Call) -> AbstractContextManager[Sequence[Step]]:
         """Each strip and each stage of the core as a call."""
-        return ready_on_views(self, placement, a, b, c, buffer, alpha, beta)
+        return ready_on_views(self, placement, call)
 
     def wait(self) -> None:
         """Everything here is synchronous."""
@@ -70,17 +68,18 @@ class NumpyExecutor:
         """Nothing here is."""
         return False
 
-    def is_finite(self, *matrices: Array) -> bool:
+    def is_finite(self, *matrices: Matrix) -> bool:
         """Whether every element is finite."""
-        return all(map(_is_finite, matrices))
+        return all(_is_finite(matrix.memory) for matrix in matrices)
 
-    def magnitudes(self, array: Array, rows: int, columns: int) -> Array:
+    def magnitudes(self, matrix: Matrix, rows: int, columns: int) -> Array:
         """max|x| of each of rows x columns equal blocks, looked at a tile at a time."""
+        array: Array = matrix.memory
         height, width = array.shape[0] // rows, array.shape[1] // columns
         found = np.zeros((rows, columns), array.dtype)
         for i, j in np.ndindex(rows, columns):
             block = array[i * height : (i + 1) * height, j * width : (j + 1) * width]
-            for tile in _tiles_along((height, width), _is_by_column(block), LINEAR_TILE):
+            for tile in tiles_along((height, width), is_by_column(block), LINEAR_TILE):
                 found[i, j] = np.maximum(found[i, j], np.maximum(block[tile].max(), -block[tile].min()))  # both keep NaN
         return np.abs(found)  # no -0
 
@@ -100,11 +99,11 @@ class NumpyExecutor:
         ]
         rows = max(part.rows for part in parts)
         size = max(1, min(LINEAR_TILE, LINEAR_BUFFER // views.dtype.itemsize // rows))
-        held = self._worker_buffers(sum(_tile_count(part.extents, size) for part in parts), views.dtype)
+        held = self._worker_buffers(sum(tile_count(part.extents, size) for part in parts), views.dtype)
         buffers = [buffer[: rows * size].reshape(rows, size) for buffer in held]
 
         def tiles() -> Iterator[tuple[_Part, Tile]]:
-            return ((part, tile) for part in parts for tile in _tiles_along(part.extents, part.by_column, size))
+            return ((part, tile) for part in parts for tile in tiles_along(part.extents, part.by_column, size))
 
         def combine(each: tuple[_Part, Tile], worker: int) -> None:
             part, tile = each
@@ -126,20 +125,20 @@ class NumpyExecutor:
         """One product: stored where it is wanted if nothing is added to it, else a tile at a time."""
         left, right = views.block(product.left), views.block(product.right)
         outs = [(views.block(t.block), _factor(t, alpha, views.dtype), _kept(t.kept, beta)) for t in product.targets]
-        readable = _is_readable(left) and _is_readable(right)
-        if readable and len(outs) == 1 and outs[0][1:] == (1, 0) and _is_readable(outs[0][0]):
+        readable = is_readable(left) and is_readable(right)
+        if readable and len(outs) == 1 and outs[0][1:] == (1, 0) and is_readable(outs[0][0]):
             return partial(_multiply, left, right, outs[0][0])
-        extents, by_column = outs[0][0].shape, _is_by_column(outs[0][0])
+        extents, by_column = outs[0][0].shape, is_by_column(outs[0][0])
         result = self._held("product", PRODUCT_BUFFER, views.dtype)
         multiply = _multiply if readable else self._packed(views.dtype)
-        scratches = self._worker_buffers(_tile_count(extents, LINEAR_TILE), views.dtype)
+        scratches = self._worker_buffers(tile_count(extents, LINEAR_TILE), views.dtype)
 
         def run() -> None:
-            for rows, columns in _tiles_along(extents, by_column, result.size):
-                value = _shaped(result, (rows.stop - rows.start, columns.stop - columns.start), by_column)
+            for rows, columns in tiles_along(extents, by_column, result.size):
+                value = shaped(result, (rows.stop - rows.start, columns.stop - columns.start), by_column)
                 multiply(left[rows], right[:, columns], value)
                 targets = [(out[rows, columns], factor, keep) for out, factor, keep in outs]
-                tiles = partial(_tiles_along, value.shape, by_column, LINEAR_TILE)
+                tiles = partial(tiles_along, value.shape, by_column, LINEAR_TILE)
                 workers.share(tiles, partial(_scatter, value, targets, by_column, scratches), len(scratches))
 
         return run
@@ -153,11 +152,11 @@ class NumpyExecutor:
             depth = max(1, lefts.size // max(out.shape))
             if k == 0:
                 out[...] = 0
-            part = _shaped(partials, out.shape, False)
+            part = shaped(partials, out.shape, False)
             for start in range(0, k, depth):
                 inner = slice(start, min(start + depth, k))
-                a = _shaped(lefts, left[:, inner].shape, False)
-                b = _shaped(rights, right[inner].shape, False)
+                a = shaped(lefts, left[:, inner].shape, False)
+                b = shaped(rights, right[inner].shape, False)
                 np.copyto(a, left[:, inner])
                 np.copyto(b, right[inner])
                 np.matmul(a, b, out=part)
@@ -171,7 +170,7 @@ class NumpyExecutor:
 
 def _is_finite(array: Array) -> bool:
     """Whether every element is finite, looked at a tile at a time."""
-    tiles = _tiles(array.shape[0], array.shape[1], LINEAR_TILE)
+    tiles = tiles_by_row(array.shape[0], array.shape[1], LINEAR_TILE)
     if array.dtype.kind == "O":  # numbers of any type: only what is not finite differs from itself
         with np.errstate(all="ignore"):
             return all(bool(((array[tile] - array[tile]) == 0).all()) for tile in tiles)
@@ -186,12 +185,12 @@ def _kept(factor: Coefficient, beta: Any) -> Any:
 class _Views:
     """Blocks of the spaces of a placement as array views."""
 
-    def __init__(self, placement: Placement, spaces: dict[str, Array]) -> None:
+    def __init__(self, placement: Placement, spaces: dict[str, Matrix]) -> None:
         bm, bk, bn = placement.block
         extents = {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
         self._extents = {space.name: extents[space.shape] for space in placement.schedule.spaces}
-        self._spaces = spaces
-        self.dtype = spaces["C"].dtype
+        self._spaces: dict[str, Array] = {name: space.memory for name, space in spaces.items()}
+        self.dtype = self._spaces["C"].dtype
 
     def block(self, block: Block) -> Array:
         height, width = self._extents[block.space]
@@ -211,31 +210,31 @@ class _Part:
         self._outputs = [_ordered(output, place.get(t)) for output, t in zip(part.map.outputs, part.targets, strict=True)]
         self._order = _write_order(part)
         self.extents: tuple[int, int] = self._targets[0].shape
-        self.by_column = _is_by_column(self._targets[0])
+        self.by_column = is_by_column(self._targets[0])
         self.rows = 2 + len(self._steps) + sum(held for _, held in self._order)
 
     def run(self, tile: Tile, buffer: Array) -> None:
         """Read a tile of every source, and write a tile of every target as soon as nothing reads its old value any more."""
         values = [source[tile] for source in self._sources]
         shape = self._targets[0][tile].shape
-        free = [_shaped(row, shape, self.by_column) for row in buffer[: self.rows]]
+        free = [shaped(row, shape, self.by_column) for row in buffer[: self.rows]]
         scratch = free.pop()
         for step in self._steps:
             values.append(free.pop())
-            _combine(step, values, values[-1], scratch)
+            combine(step, values, values[-1], scratch)
         waiting = []
         for position, held in self._order:
             out, keep = self._targets[position][tile], self._kept[position]
             if keep == 0 and not held:
-                _combine(self._outputs[position], values, out, scratch)
+                combine(self._outputs[position], values, out, scratch)
                 continue
-            _combine(self._outputs[position], values, free[-1], scratch)
+            combine(self._outputs[position], values, free[-1], scratch)
             if held:
                 waiting.append((out, free.pop(), keep))
             else:
-                _add(out, free[-1], scratch, 1, keep)
+                add(out, free[-1], scratch, 1, keep)
         for out, result, keep in waiting:
-            _add(out, result, scratch, 1, keep)
+            add(out, result, scratch, 1, keep)
 
 
 def _write_order(part: BlockMap) -> list[tuple[int, bool]]:
@@ -264,94 +263,6 @@ def _ordered(terms: Form, own: int | None) -> Form:
     return tuple(sorted(terms, key=lambda term: (term[0] != own, term[1] != 1)))
 
 
-def _tile_shape(extents: tuple[int, int], elements: int) -> tuple[int, int]:
-    """Whole rows where one fits, else equal pieces of a row."""
-    height, width = extents
-    pieces = -(-width // elements)
-    columns = -(-width // max(1, pieces))
-    return max(1, min(height, elements // max(1, columns))), max(1, columns)
-
-
-def _tiles(height: int, width: int, elements: int) -> Iterator[Tile]:
-    """Tiles of at most `elements` elements that cover height x width."""
-    rows, columns = _tile_shape((height, width), elements)
-    for i in range(0, height, rows):
-        for j in range(0, width, columns):
-            yield slice(i, min(i + rows, height)), slice(j, min(j + columns, width))
-
-
-def _tiles_along(extents: tuple[int, int], by_column: bool, elements: int) -> Iterator[Tile]:
-    """Tiles of whole rows, or of whole columns where those are contiguous."""
-    if not by_column:
-        return _tiles(*extents, elements)
-    return ((rows, columns) for columns, rows in _tiles(extents[1], extents[0], elements))
-
-
-def _tile_count(extents: tuple[int, int], elements: int) -> int:
-    rows, columns = _tile_shape(extents, elements)
-    return -(-extents[0] // rows) * -(-extents[1] // columns)
-
-
-def _is_by_column(array: Array) -> bool:
-    """Whether neighbours in a column lie closer together than neighbours in a row."""
-    return abs(array.strides[0]) < abs(array.strides[1])
-
-
-def _shaped(buffer: Array, shape: tuple[int, int], by_column: bool) -> Array:
-    """The start of a buffer as a matrix."""
-    start = buffer[: shape[0] * shape[1]]
-    return start.reshape(shape[::-1]).T if by_column else start.reshape(shape)
-
-
-def _is_readable(array: Array) -> bool:
-    """Whether NumPy multiplies the array where it lies: else it makes a copy as large as the array."""
-    if array.dtype.char not in "fd" or array.size == 0:
-        return bool(array.flags.aligned)
-    row, column = array.strides if not _is_by_column(array) else array.strides[::-1]
-    width = array.shape[0] if _is_by_column(array) else array.shape[1]
-    return bool(array.flags.aligned and column == array.itemsize and row % column == 0 and row >= column * width)
-
-
-def coefficient(value: Coefficient, dtype: np.dtype[Any]) -> Any:
-    """An exact coefficient as a number of the array's type: rounded once for floats, modulo the range for integers, exact for objects."""
-    if dtype.kind == "O":
-        return value
-    if isinstance(value, Symbolic):
-        return dtype.type(to_float(value))
-    if dtype.kind in "iu":
-        if value.denominator != 1:
-            raise ArithmeticError(f"{dtype} cannot hold the coefficient {value}")
-        return np.uint64(int(value) % 2**64).astype(dtype)
-    if max(abs(value.numerator), value.denominator) <= HELD:
-        return dtype.type(value.numerator) / dtype.type(value.denominator)
-    return _nearest(value, dtype)
-
-
-@lru_cache(maxsize=4096)
-def _nearest(value: int | Fraction, dtype: np.dtype[Any]) -> Any:
-    """The number of a floating-point type nearest to a rational."""
-    kind = np.finfo(dtype)
-    mantissa, exponent = rounded(value, kind.nmant + 1, kind.minexp - kind.nmant)
-    return np.ldexp(dtype.type(mantissa), exponent)
-
-
-def _combine(terms: Form, values: list[Array], out: Array, scratch: Array) -> None:
-    """out = the linear form over the values; `out` may be the value of the first term."""
-    if not terms:
-        out[...] = 0
-        return
-    (index, first), *rest = terms
-    if first == 1 and rest and rest[0][1] in (1, -1):
-        (other, sign), *rest = rest
-        (np.add if sign == 1 else np.subtract)(values[index], values[other], out=out)
-    elif first == 1:
-        np.copyto(out, values[index])
-    else:
-        np.multiply(values[index], coefficient(first, out.dtype), out=out)
-    for index, c in rest:
-        _add(out, values[index], scratch, c if c in (1, -1) else coefficient(c, out.dtype), 1)
-
-
 def _factor(target: Target, alpha: Any, dtype: np.dtype[Any]) -> Any:
     """What the product is multiplied by."""
     with np.errstate(over="ignore"):  # integers wrap around, as they do in arrays
@@ -364,25 +275,6 @@ def _multiply(left: Array, right: Array, out: Array) -> None:
 
 def _scatter(value: Array, targets: list[tuple[Array, Any, Any]], by_column: bool, scratches: list[Array], tile: Tile, worker: int) -> None:
     """Add a tile of a product to every target, while it is in the cache."""
-    spare = _shaped(scratches[worker], value[tile].shape, by_column)
+    spare = shaped(scratches[worker], value[tile].shape, by_column)
     for out, factor, keep in targets:
-        _add(out[tile], value[tile], spare, factor, keep)
-
-
-def _add(out: Array, value: Array, scratch: Array, factor: Any, keep: Any) -> None:
-    """out = keep * out + factor * value; with keep = 0 the old value is not read, and `value` may be `out` itself."""
-    if keep == 0:
-        if factor != 1:
-            np.multiply(value, factor, out=out)
-        elif value is not out:
-            np.copyto(out, value)
-        return
-    if keep != 1:
-        np.multiply(out, keep, out=out)
-    if factor == 1:
-        np.add(out, value, out=out)
-    elif factor == -1:
-        np.subtract(out, value, out=out)
-    else:
-        np.multiply(value, factor, out=scratch)
-        np.add(out, scratch, out=out)
+        add(out[tile], value[tile], spare, factor, keep)

@@ -10,8 +10,8 @@ from bilinear.ir.measurement import Trust
 from bilinear.measure.bench_tasks import bound_of
 from bilinear.measure.timing import Call
 from bilinear.planner.plan import Plan
-from bilinear.runtime.decide import placement_for
-from bilinear.runtime.recipe import chosen_recipe
+from bilinear.runtime.layouts import layouts_of
+from bilinear.runtime.recipe import chosen_recipe, placement_for
 
 LARGEST = 2
 """The largest integer: sums of random ones stay below 2^24, even those that four levels of Winograd's scheme form at 32768."""
@@ -49,7 +49,7 @@ def check(call: Call, a: Any, b: Any, c: Any, inputs: str, bound: float, is_inte
 def trust_of(call: Call, plan: Plan, a: Any, b: Any, c: Any) -> Trust:
     """The checks of a plan, with its error bound for these operands."""
     recipe = chosen_recipe(plan)
-    is_integral = recipe is None or all(integer_range(own.schedule) is not None for own in placement_for(recipe, a, b, c).chain)
+    is_integral = recipe is None or all(integer_range(own.schedule) is not None for own in placement_for(recipe, layouts_of(a, b, c)).chain)
     bound = bound_of(plan, plan.problem.k, plan.problem.dtype)
     return check(call, a, b, c, plan.chosen.promise, bound, is_integral)
 

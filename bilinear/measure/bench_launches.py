@@ -6,15 +6,16 @@ from typing import Any
 
 from bilinear.backends.chain import pieces_of
 from bilinear.backends.executor import allocate_workspace, parts_of
+from bilinear.ir.matrix import call_of
 from bilinear.ir.measurement import LaunchTime
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
 from bilinear.measure.timing import each_milliseconds, median
 from bilinear.planner.plan import Plan
-from bilinear.runtime import matmul
+from bilinear.runtime import multiply
 from bilinear.runtime.arrays import kind_of
-from bilinear.runtime.decide import placement_for
-from bilinear.runtime.recipe import chosen_recipe
+from bilinear.runtime.layouts import layouts_of
+from bilinear.runtime.recipe import chosen_recipe, placement_for
 
 REPEATS = 3
 
@@ -24,11 +25,11 @@ def launch_times(plan: Plan, a: Any, b: Any, c: Any) -> tuple[LaunchTime, ...]:
     recipe = chosen_recipe(plan)
     if recipe is None:
         return ()
-    placement, executor = placement_for(recipe, a, b, c), matmul.make_executor(kind_of(a, b, c))
-    buffer = allocate_workspace(executor, placement, c)
+    placement, executor = placement_for(recipe, layouts_of(a, b, c)), multiply.make_executor(kind_of(a, b, c))
+    buffer = allocate_workspace(executor, placement, c.dtype)
     found: list[LaunchTime] = []
-    for own, arrays in pieces_of(placement, a, b, c, buffer):
-        with executor.ready(own, *arrays, 1.0, 0.0) as steps:
+    for own, call in pieces_of(placement, call_of(a, b, c, 1.0, 0.0, buffer)):
+        with executor.ready(own, call) as steps:
             runs = [each_milliseconds(steps) for _ in range(1 + REPEATS)]
         times = [median(values) for values in zip(*runs[1:], strict=True)]
         found += [_told(own, part, ms, a.itemsize) for part, ms in zip(parts_of(own), times, strict=True)]

@@ -279,8 +279,9 @@ def _steps(schedule: Schedule, a: Any, b: Any, c: Any, tile: str = USUAL) -> lis
     """The launches of a schedule on these arrays."""
     from bilinear.backends.cuda_executor import CudaExecutor
     from bilinear.backends.executor import allocate_workspace, lay_out
+    from bilinear.ir.matrix import call_of
 
     executor = CudaExecutor()
     placement = place_schedule(schedule, a.shape[0], a.shape[1], b.shape[1], a.itemsize, tile=tile)
-    buffer = allocate_workspace(executor, placement, c)
-    return executor.steps(placement, schedule.stages, lay_out(placement, a, b, c, buffer), 1, 0)
+    buffer = allocate_workspace(executor, placement, c.dtype)
+    return executor.steps(placement, schedule.stages, lay_out(placement, call_of(a, b, c, workspace=buffer)), 1, 0)

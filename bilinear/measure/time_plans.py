@@ -25,6 +25,7 @@ from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate, Plan
 from bilinear.planner.problem import Problem
 from bilinear.runtime.auto import problem_of
 from bilinear.runtime.environment import uses_library
+from bilinear.runtime.layouts import layouts_of
 from bilinear.runtime.matmul import matmul
 
 NEAR = 1.35
@@ -169,7 +170,7 @@ class GpuStand:
         self._operands = cupy.empty((m, k), dtype), cupy.empty((k, n), dtype), cupy.empty((m, n), dtype)
         self._fill()
         self._device, self._build = device, build
-        self.problem = problem_of(*self._operands, inputs, budget)
+        self.problem = problem_of(layouts_of(*self._operands), inputs, budget)
         library = self._call(self._choice(LIBRARY_ITSELF))
         library()
         self._is_short = milliseconds(library) < QUEUED_MS and median(queued({"library": library}, FEW, IN_A_ROW)["library"]) < SHORT_MS

@@ -53,7 +53,7 @@ def _known_kind(arrays: tuple[Any, ...]) -> Kind | None:
     """The kind of operands that are all NumPy's or all CuPy's own arrays, without a look at the protocols."""
     kinds = {type(array) for array in arrays if array is not None}
     if kinds == {np.ndarray}:
-        return _NUMPY
+        return NUMPY
     cupy = sys.modules.get("cupy")
     return _cupy_kind(cupy) if cupy is not None and kinds == {cupy.ndarray} else None
 
@@ -129,4 +129,4 @@ def _wrapper(operands: list[Any]) -> Callable[[Any], Any]:
     return lambda result: plain(chosen.__array_wrap__(result)) if type(result) is np.ndarray else result
 
 
-_NUMPY = Kind(np, False, _giver(None))
+NUMPY = Kind(np, False, _giver(None))

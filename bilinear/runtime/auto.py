@@ -20,7 +20,7 @@ from bilinear.planner.plan import Plan
 from bilinear.planner.policy import USUAL_RULES, LibraryRules
 from bilinear.planner.problem import Problem
 from bilinear.runtime.environment import uses_library
-from bilinear.runtime.safety import has_gaps, is_by_column, lies_evenly, shares_memory
+from bilinear.runtime.layouts import Layouts
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -138,27 +138,25 @@ def _described(named: str, index: int) -> Device | None:
     return device
 
 
-def plan_for_arrays(a: Any, b: Any, out: Any, dtype: Any, inputs: str, budget: int | None, accumulate: bool = False) -> Plan | None:
-    """What runs for these arrays on the current GPU: what was found for them by timing, else what the model chooses.
+def plan_for(layouts: Layouts, inputs: str, budget: int | None, accumulate: bool = False) -> Plan | None:
+    """What runs for arrays that lie so on the current GPU: what was found for them by timing, else what the model chooses.
 
     None (the library) where nothing is known or nothing else can run.
     """
-    if a.ndim < 2 or b.ndim < 2 or 0 in (*a.shape, *b.shape) or str(dtype) not in ELEMENTS:
-        return None
-    if not a.dtype == b.dtype == dtype or (out is not None and (out.dtype != dtype or shares_memory(out, a) or shares_memory(out, b))):
+    a, b, *_ = layouts
+    if layouts.overlaps or a.element is None or not layouts.are_matrices_of(a.dtype) or 0 in (*a.shape, *b.shape):
         return None
     device = current_device()
     if device is None:
         return None
-    is_usual = a.ndim == b.ndim == 2 and not has_gaps(a) and not has_gaps(b)
-    return _logged(problem_of(a, b, out, inputs, budget, accumulate), device, gpu_here() if is_usual else None)
+    is_usual = all(x.ndim == 2 and not x.has_gaps for x in (a, b))
+    return _logged(problem_of(layouts, inputs, budget, accumulate), device, gpu_here() if is_usual else None)
 
 
-def problem_of(a: Any, b: Any, out: Any, inputs: str, budget: int | None, accumulate: bool = False) -> Problem:
-    """What is asked for by arrays of one type (`out` may be None) and limits."""
-    by_column = tuple(name for name, x in (("A", a), ("B", b), ("C", out)) if x is not None and is_by_column(x))
-    gaps, even = out is not None and has_gaps(out), all(lies_evenly(x) for x in (a, b, out) if x is not None)
-    return Problem(a.shape[-2], a.shape[-1], b.shape[-1], str(a.dtype), inputs, budget, None, by_column, accumulate, gaps, even)
+def problem_of(layouts: Layouts, inputs: str, budget: int | None, accumulate: bool = False) -> Problem:
+    """What is asked for by matrices of one type and limits."""
+    gaps, even = layouts.out is not None and layouts.out.has_gaps, all(x.lies_evenly for x in layouts.given)
+    return Problem(*layouts.extents, str(layouts.a.dtype), inputs, budget, None, layouts.by_column, accumulate, gaps, even)
 
 
 @lru_cache(maxsize=1024)
@@ -208,10 +206,9 @@ def check_plan_options(plan: Plan, algorithm: Any, levels: Any, inputs: str) -> 
         raise fail("E544", "a plan has its own algorithm, levels and promise of the inputs", "leave these options out")
 
 
-def check_plan_fits(plan: Plan, a: Any, b: Any, dtype: Any) -> None:
+def check_plan_fits(plan: Plan, extents: tuple[int, int, int], dtype: Any) -> None:
     """Refuse a plan for another problem (E544)."""
     p = plan.problem
-    given = (a.shape[-2] if a.ndim > 1 else 1, a.shape[-1], b.shape[-1] if b.ndim > 1 else 1)
-    if given != (p.m, p.k, p.n) or str(dtype) != p.dtype:
-        shapes = f"{' x '.join(map(str, (p.m, p.k, p.n)))} of {p.dtype}, these arrays are {' x '.join(map(str, given))} of {dtype}"
+    if extents != (p.m, p.k, p.n) or str(dtype) != p.dtype:
+        shapes = f"{' x '.join(map(str, (p.m, p.k, p.n)))} of {p.dtype}, these arrays are {' x '.join(map(str, extents))} of {dtype}"
         raise fail("E544", f"the plan is for {shapes}", "plan for this problem")

@@ -1,10 +1,10 @@
-"""Decide: what runs for operands of some layout; for arrays on a GPU it is decided once and found again in microseconds."""
+"""Decide: what runs for operands that lie in some way; for arrays on a GPU it is decided once and found again in microseconds."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +14,11 @@ from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
 from bilinear.planner.plan import LIBRARY, Plan
-from bilinear.runtime.arrays import multiplies_itself
-from bilinear.runtime.auto import check_plan_fits, gpu_here, plan_for_arrays
-from bilinear.runtime.problem import ArrayProblem, fit
-from bilinear.runtime.recipe import Recipe, Same, chosen_recipe, fitted_placement
-from bilinear.runtime.safety import is_by_column
+from bilinear.runtime.auto import check_plan_fits, gpu_here, plan_for
+from bilinear.runtime.layouts import Layouts, fit
+from bilinear.runtime.options import Options
+from bilinear.runtime.recipe import Recipe, chosen_recipe, placement_for
+from bilinear.runtime.same import Same
 
 log = logging.getLogger("bilinear")
 
@@ -26,132 +26,92 @@ MOST_DECISIONS = 1024
 """Decisions that are kept; the oldest goes first."""
 
 
-class Asked(NamedTuple):
-    """What a caller asks for beside the operands. Algorithm, plan and device are compared by identity.
-
-    No `algorithm` and no `plan` is the library's multiply, or where there is a `device` what was timed or else what the model chooses; of a
-    named algorithm that chooses the tile alone.
-    """
-
-    algorithm: Same | None
-    levels: int | str
-    inputs: str
-    budget: int | None
-    plan: Same | None
-    device: Same | None
-    multiplies: bool
-    """Whether alpha is not 0."""
-    accumulates: bool
-    """Whether beta is not 0."""
-    on_gpu: bool
-
-    @property
-    def is_automatic(self) -> bool:
-        """Whether what runs is left to timed plans and to the model."""
-        return self.algorithm is None and self.plan is None and self.device is not None
-
-
 @dataclass(frozen=True)
 class Decision:
-    """What runs: a recipe, or the library's multiply for some reason.
+    """What runs, a recipe or the library's multiply, and shape and dtype of the result, as `numpy.matmul` has them.
 
-    `placement` is what the recipe comes to where the operands run as they lie; None where they are converted first. Of what was chosen here
-    (`is_automatic`) and then cannot run, nobody is told: the library's multiply runs. `library` is one of `LIBRARIES`.
+    `placement` is what the recipe comes to where the operands run as they lie; None where they are converted first. `library` is one of
+    `LIBRARIES`.
     """
 
-    problem: ArrayProblem
+    shape: tuple[int, ...]
+    dtype: Any
     recipe: Recipe | None
     placement: Placement | None = None
-    is_automatic: bool = False
     library: str = LIBRARY
 
 
 _decisions: dict[tuple[Any, ...], Decision] = {}
 
 
-def decide(asked: Asked, a: Any, b: Any, out: Any, touches: bool) -> Decision:
-    """What runs for these operands; `touches` says that `out` shares memory with one of them.
+def decide(options: Options, layouts: Layouts) -> Decision:
+    """What runs for operands that lie so.
 
-    Raises what `fit` raises, and `BilinearError` where what was asked for cannot run. The values of the operands play no part, nor their
-    addresses, so that on a GPU the answer is kept by layout; NumPy's arrays also differ in kind and in flags, and are decided anew.
+    Raises what `fit` raises, and `BilinearError` where what was asked for cannot run. On a GPU the answer is kept; NumPy's additions take
+    far longer than a decision.
     """
-    if not asked.on_gpu:
-        return _decide(asked, a, b, out, touches)
-    given = None if out is None else (out.shape, out.strides, out.dtype)
-    key = (asked, gpu_here() if asked.is_automatic else None, a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, given, touches)
+    if not options.kind.on_gpu:
+        return _decide(options, layouts)
+    key = (options.question, gpu_here() if options.is_automatic else None, layouts)
     found = _decisions.get(key)
     if found is None:
-        found = _decide(asked, a, b, out, touches)
+        found = _decide(options, layouts)
         keep(_decisions, key, found, MOST_DECISIONS)
     return found
 
 
-def _decide(asked: Asked, a: Any, b: Any, out: Any, touches: bool) -> Decision:
-    problem = fit(a, b, out)
-    plan = _choice(asked, a, b, out, problem)
-    recipe = _named(asked) if plan is None else chosen_recipe(plan)
-    reason = _why_library(asked, recipe, problem.dtype, a, b, out)
+def _decide(options: Options, layouts: Layouts) -> Decision:
+    shape, dtype = fit(layouts)
+    plan = _choice(options, layouts, dtype)
+    recipe = _named(options) if plan is None else chosen_recipe(plan)
+    reason = _why_library(options, layouts, recipe, dtype)
+    shapes = layouts.a.shape, layouts.b.shape
     if recipe is None or reason is not None:
-        log.debug("matmul %s by %s of %s: the library's multiply (%s)", a.shape, b.shape, problem.dtype, reason)
-        library = plan.chosen.strategy if plan is not None and plan.is_library else LIBRARY
-        return Decision(problem, None, library=library)
-    is_automatic = asked.is_automatic
+        log.debug("matmul %s by %s of %s: the library's multiply (%s)", *shapes, dtype, reason)
+        return Decision(shape, dtype, None, library=plan.chosen.strategy if plan is not None and plan.is_library else LIBRARY)
     try:
-        placement = None if touches or not recipe.suits(out) or _is_converted(problem, a, b, out) else _placement(recipe, a, b, out)
+        return Decision(shape, dtype, recipe, _placement(recipe, layouts, shape, dtype))
     except BilinearError as error:
-        if not is_automatic:
+        if not options.is_automatic:
             raise
-        log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, recipe.loaded.scheme.name, error)
-        return Decision(problem, None)
-    return Decision(problem, recipe, placement, is_automatic)
+        log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", *shapes, recipe.loaded.scheme.name, error)
+        return Decision(shape, dtype, None)
 
 
-def _named(asked: Asked) -> Recipe | None:
+def _named(options: Options) -> Recipe | None:
     """The recipe of an algorithm that is asked for by name."""
-    return None if asked.algorithm is None else Recipe((asked.algorithm.what,), asked.levels, asked.inputs, device=asked.device)
+    if options.algorithm is None or isinstance(options.algorithm, str):
+        return None
+    device = None if options.device is None else Same(options.device)
+    return Recipe((options.algorithm,), options.levels, options.inputs, device=device)
 
 
-def _choice(asked: Asked, a: Any, b: Any, out: Any, problem: ArrayProblem) -> Plan | None:
+def _choice(options: Options, layouts: Layouts, dtype: Any) -> Plan | None:
     """The plan that is given, or what the model chooses where that is left to it."""
-    if asked.plan is not None:
-        plan: Plan = asked.plan.what
-        check_plan_fits(plan, a, b, problem.dtype)
-        return plan
-    if asked.is_automatic:
-        return plan_for_arrays(a, b, out, problem.dtype, asked.inputs, asked.budget, asked.accumulates)
-    return None
+    if options.plan is not None:
+        check_plan_fits(options.plan, layouts.extents, dtype)
+        return options.plan
+    return plan_for(layouts, options.inputs, options.most_bytes, bool(options.beta != 0)) if options.is_automatic else None
 
 
-def _why_library(asked: Asked, recipe: Recipe | None, dtype: Any, *operands: Any) -> str | None:
+def _why_library(options: Options, layouts: Layouts, recipe: Recipe | None, dtype: Any) -> str | None:
     """Why the library's multiply runs instead of a schedule, or None."""
     if recipe is None:
         return "that was chosen, algorithm is auto, or levels is 0"
-    if not asked.multiplies:
+    if options.alpha == 0:
         return "alpha is 0, so nothing is multiplied"
-    if asked.on_gpu and dtype.name not in ELEMENTS:
+    if options.kind.on_gpu and dtype.name not in ELEMENTS:
         return f"no kernels for {dtype}"
-    if dtype.kind not in "fiuO" or dtype == np.float16 or any(x.dtype.kind not in "biufcO" for x in operands if x is not None):
+    if dtype.kind not in "fiuO" or dtype == np.float16 or any(x.dtype.kind not in "biufcO" for x in layouts.given):
         return f"no schedule runs on {dtype}"
-    own = next((type(operand).__name__ for operand in operands if multiplies_itself(operand)), None)
+    own = layouts.own_multiply
     return None if own is None else f"no schedule runs on {own}, which multiplies in its own way"
 
 
-def _is_converted(problem: ArrayProblem, a: Any, b: Any, out: Any) -> bool:
-    """Whether the operands are not matrices of the product's type, so that a placement can only be made when they are."""
-    given = [x for x in (a, b, out) if x is not None]
-    return 0 in problem.shape or any(x.ndim < 2 or x.dtype != problem.dtype for x in given)
-
-
-def _placement(recipe: Recipe, a: Any, b: Any, out: Any) -> Placement:
+def _placement(recipe: Recipe, layouts: Layouts, shape: tuple[int, ...], dtype: Any) -> Placement | None:
+    """What the recipe comes to for operands that run as they lie: apart, in an `out` that suits it, as matrices of the product's type."""
+    if layouts.overlaps or not recipe.suits(layouts.out) or 0 in shape or not layouts.are_matrices_of(dtype):
+        return None
     writing = recipe.writing
     check_promise(writing.loaded.scheme, writing.loaded.schedule, writing.inputs)
-    return placement_for(recipe, a, b, out)
-
-
-def placement_for(recipe: Recipe, a: Any, b: Any, out: Any) -> Placement:
-    """The placement of a recipe for matrices, or batches of them, of one type; `out` None, or one that does not suit, is a fresh result."""
-    spaces = (("A", a), ("B", b), ("C", out if recipe.rest is None else None))
-    by_column = frozenset(name for name, x in spaces if x is not None and is_by_column(x))
-    if recipe.rest is not None and recipe.by_columns:
-        by_column |= {"C"}
-    return fitted_placement(recipe, (a.shape[-2], a.shape[-1], b.shape[-1]), a.dtype, by_column)
+    return placement_for(recipe, layouts)

@@ -14,10 +14,11 @@ import numpy as np
 from bilinear.analysis.drift import BlockDrift, DriftBound, drift_bound
 from bilinear.backends.executor import Executor
 from bilinear.errors import BilinearError, Diagnostic, fail
+from bilinear.ir.matrix import Matrix
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import Block
-from bilinear.runtime.recipe import Same
 from bilinear.runtime.safety import indices
+from bilinear.runtime.same import Same
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -39,25 +40,28 @@ def _is_relative(tolerance: Real) -> bool:
         return False
 
 
-def check_tolerance(executor: Executor, placement: Placement, operands: tuple[Any, Any], calls: tuple[int, int], limit: float) -> None:
+def check_tolerance(
+    executor: Executor, placement: Placement, operands: tuple[Matrix, Matrix], calls: tuple[int, int], limit: float
+) -> None:
     """Refuse a restoring multiply (E533) that could move an element of A or B by more than `limit` times its block's largest.
 
     The bound is that of the schedule, whatever its levels are. The operands are whole batches; `calls` says in how many products of the
     batch each matrix of A, and of B, takes part, for it drifts in each of them. Exact types do not drift, nor does what is never written.
     It takes one pass over the blocks, and writes nothing.
     """
-    if not placement.core[0] or operands[0].dtype.kind != "f" or not placement.schedule.writes_operands:
+    if not placement.core[0] or operands[0].layout.dtype.kind != "f" or not placement.schedule.writes_operands:
         return
     drift = _drift(Same(placement.schedule))
     m, k, n = placement.core
     problems = []
-    for space, array, extents, count in zip("AB", operands, ((m, k), (k, n)), calls, strict=True):
+    for space, operand, (rows, columns), count in zip("AB", operands, ((m, k), (k, n)), calls, strict=True):
         grid = placement.schedule.space(space)
-        own = _Operand.of(drift, space, np.finfo(array.dtype), count, limit)
-        core = array[..., : extents[0], : extents[1]]
-        for index in indices(array.shape[:-2]):
-            sizes = executor.magnitudes(core[index], grid.rows, grid.columns)
-            problem = own.problem(sizes.ravel(), index, float(np.finfo(array.dtype).max))
+        numbers = np.finfo(operand.layout.dtype)
+        own = _Operand.of(drift, space, numbers, count, limit)
+        core = operand.part((0, rows), (0, columns))
+        for index in indices(operand.layout.shape[:-2]):
+            sizes = executor.magnitudes(core.at(index), grid.rows, grid.columns)
+            problem = own.problem(sizes.ravel(), index, float(numbers.max))
             if problem is not None:
                 problems.append(problem)
                 break

@@ -8,6 +8,7 @@ from typing import Any
 
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
+from bilinear.ir.matrix import Layout
 from bilinear.ir.number import to_float
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import ProductStage
@@ -19,22 +20,8 @@ from bilinear.planner.model import fastest_tile, profile_of
 from bilinear.planner.plan import Candidate, Panel, Plan
 from bilinear.planner.plan_files import check_same
 from bilinear.planner.ways import algorithm_named
-from bilinear.runtime.safety import has_gaps, is_by_column
-
-
-class Same:
-    """An object as a key: equal to itself alone, because to hash a schedule or a plan at every call would cost more than the launches."""
-
-    __slots__ = ("what",)
-
-    def __init__(self, what: Any) -> None:
-        self.what = what
-
-    def __hash__(self) -> int:
-        return id(self.what)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.what is other.what
+from bilinear.runtime.layouts import Layouts
+from bilinear.runtime.same import Same
 
 
 @dataclass(frozen=True)
@@ -55,11 +42,11 @@ class Recipe:
     by_columns: bool = False
     device: Same | None = None
 
-    def suits(self, out: Any) -> bool:
+    def suits(self, out: Layout | None) -> bool:
         """Whether a result may be computed in `out` (None: a fresh one): parts hold temporaries in it as it was planned to lie."""
         if self.rest is None:
             return True
-        return not self.by_columns if out is None else not has_gaps(out) and is_by_column(out) == self.by_columns
+        return not self.by_columns if out is None else not out.has_gaps and out.is_by_column == self.by_columns
 
     @property
     def promise(self) -> str:
@@ -91,6 +78,14 @@ def chosen_recipe(plan: Plan) -> Recipe | None:
 def _recipe(part: Candidate | Panel, rest: Recipe | None, left: int, by_columns: bool) -> Recipe:
     same = part.levels[:1] if len(set(part.levels)) == 1 else part.levels
     return Recipe(tuple(map(algorithm_named, same)), len(part.levels), part.inputs, part.tile, rest, left, by_columns)
+
+
+def placement_for(recipe: Recipe, layouts: Layouts) -> Placement:
+    """The placement of a recipe for matrices, or batches of them, of one type; what `out` does not suit is for a fresh result."""
+    by_column = frozenset(layouts.by_column)
+    if recipe.rest is not None:
+        by_column = by_column - {"C"} | ({"C"} if recipe.by_columns else set())
+    return fitted_placement(recipe, layouts.extents, layouts.a.dtype, by_column)
 
 
 def fitted_placement(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, by_column: frozenset[str] = frozenset()) -> Placement:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import product
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.matrix import Matrix, layout_of, matrix_of
 
 if TYPE_CHECKING:  # `bilinear.plan` needs none of what an executor imports
     from bilinear.backends.executor import Executor
@@ -26,23 +25,6 @@ def is_writable(array: Any) -> bool:
     return bool(getattr(array.flags, "writeable", True))
 
 
-def overlaps_itself(array: Any) -> bool:
-    """Whether two elements of an array may share memory: a stride smaller than what lies below it."""
-    return _overlaps_itself(array.shape, array.strides, array.itemsize)
-
-
-@lru_cache(maxsize=1024)
-def _overlaps_itself(shape: Extents, strides: Extents, itemsize: int) -> bool:
-    if prod(shape) <= 1:
-        return False
-    reach = itemsize
-    for stride, extent in sorted((abs(s), e) for s, e in zip(strides, shape, strict=True) if e > 1):
-        if stride < reach:
-            return True
-        reach += stride * (extent - 1)
-    return False
-
-
 def shares_memory(x: Any, y: Any) -> bool:
     """Whether two arrays may have an element in common; undecided counts as yes."""
     if isinstance(x, np.ndarray):
@@ -56,38 +38,11 @@ def shares_memory(x: Any, y: Any) -> bool:
     return x_low < y_high and y_low < x_high and x.size > 0 and y.size > 0 and not _beside_each_other(x, y)
 
 
-def is_by_column(x: Any) -> bool:
-    """Whether the columns of a matrix, or of a batch of them, are contiguous."""
-    return bool(x.strides[-2] == x.itemsize != x.strides[-1])
-
-
-def has_gaps(matrix: Any) -> bool:
-    """Whether the elements of a matrix, or of each of a batch, do not lie one behind the other, row by row or column by column."""
-    (m, n), strides, size = matrix.shape[-2:], matrix.strides[-2:], matrix.itemsize
-    return tuple(strides) not in ((n * size, size), (size, m * size))
-
-
-def lies_evenly(matrix: Any) -> bool:
-    """Whether it is one matrix, whose rows are apart by a multiple of 16 bytes."""
-    return bool(matrix.ndim == 2 and matrix.strides[0] % 16 == 0)
-
-
-def _address(array: Any) -> int:
-    return int(array.__array_interface__["data"][0]) if isinstance(array, np.ndarray) else int(array.data.ptr)
-
-
 def _bounds(array: Any) -> tuple[int, int]:
     """The addresses of its first byte, and behind its last."""
-    low, high = reach(array.shape, array.strides, array.itemsize)
-    address = _address(array)
+    address, layout, _ = matrix_of(array)
+    low, high = layout.reach
     return address + low, address + high
-
-
-@lru_cache(maxsize=1024)
-def reach(shape: Extents, strides: Extents, itemsize: int) -> tuple[int, int]:
-    """How many bytes before its first element an array starts, and behind it ends."""
-    moves = [stride * (extent - 1) for stride, extent in zip(strides, shape, strict=True)]
-    return sum(min(0, move) for move in moves), sum(max(0, move) for move in moves) + itemsize
 
 
 def _beside_each_other(x: Any, y: Any) -> bool:
@@ -97,7 +52,7 @@ def _beside_each_other(x: Any, y: Any) -> bool:
     pitch = max(x.strides)
     narrow = x.strides.index(min(x.strides))
     width_x, width_y = x.shape[narrow] * x.strides[narrow], y.shape[narrow] * y.strides[narrow]
-    gap = (_address(y) - _address(x)) % pitch
+    gap = (matrix_of(y).address - matrix_of(x).address) % pitch
     return bool(width_x <= gap and gap + width_y <= pitch)
 
 
@@ -106,9 +61,10 @@ def indices(shape: Extents) -> Iterator[Extents]:
     return product(*map(range, shape))
 
 
-def _matrices(array: Any) -> list[Any]:
+def _matrices(array: Any) -> list[Matrix]:
     """The matrices of a batch."""
-    return [array] if array.ndim == 2 else [array[index] for index in indices(array.shape[:-2])]
+    whole = matrix_of(array)
+    return [whole.at(index) for index in indices(array.shape[:-2])]
 
 
 def check_writable_inputs(executor: Executor, a: Any, b: Any, out: Any, inputs: str) -> None:
@@ -121,7 +77,7 @@ def check_writable_inputs(executor: Executor, a: Any, b: Any, out: Any, inputs: 
         if not is_writable(array):
             message = f"inputs={inputs!r} writes {name}, which is read-only"
             problems.append(fail("E521", message, "pass a writable array or inputs='preserve'"))
-        if overlaps_itself(array):
+        if layout_of(array).overlaps_itself:
             problems.append(fail("E522", f"inputs={inputs!r} writes {name}, whose elements share memory", "pass a copy of it"))
     for first, x, second, y in (("a", a, "b", b), ("a", a, "out", out), ("b", b, "out", out)):
         if shares_memory(x, y):

@@ -6,7 +6,6 @@ import random
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -21,10 +20,16 @@ from runtime.pretended_gpu import Array, Gpu, undescribed
 import bilinear
 from bilinear.backends.gemm import MOST, NOT_TRANSPOSED, TRANSPOSED, Gemm, gemm_of
 from bilinear.errors import BilinearError
+from bilinear.ir.matrix import Layout, layout_of
 
+DOUBLE = np.dtype("f8")
 LAYOUTS = list(product("CF", (0, 3)))
 """Row or column order, and the number of elements between two rows or columns."""
 OUTSIDE = -77
+
+
+def by_rows(rows: int, columns: int) -> Layout:
+    return Layout((rows, columns), (8 * columns, 8), DOUBLE)
 
 
 def laid_out(x: Any, order: Any, gap: int, generator: random.Random) -> tuple[Any, Any]:
@@ -50,7 +55,7 @@ def test_every_layout_is_multiplied_in_one_call(c_layout: tuple[str, int]) -> No
         )
         a, b, c = views
         before = [memory.copy() for memory in memories]
-        asked = gemm_of(a, b, c)
+        asked = gemm_of(*map(layout_of, (a, b, c)))
         assert asked is not None, (extents, a_layout, b_layout, c_layout)
         factors = np.array([3, -2])
         first, second = (b, a) if asked.swaps else (a, b)
@@ -66,25 +71,11 @@ def test_every_layout_is_multiplied_in_one_call(c_layout: tuple[str, int]) -> No
 def test_what_can_be_read_both_ways_is_not_transposed() -> None:
     """Then matrices by rows are asked for as a benchmark's baseline asks for them, vectors too."""
     for m, k, n in product((1, 7), repeat=3):
-        a, b, c = (np.zeros(shape) for shape in ((m, k), (k, n), (m, n)))
+        a, b, c = (by_rows(*shape) for shape in ((m, k), (k, n), (m, n)))
         assert gemm_of(a, b, c) == Gemm(True, (NOT_TRANSPOSED, NOT_TRANSPOSED), (n, m, k), (n, k, n))
-    by_column = [np.zeros(shape, order="F") for shape in ((3, 4), (4, 5), (3, 5))]
+    by_column = [by_rows(*shape[::-1]).T for shape in ((3, 4), (4, 5), (3, 5))]
     assert gemm_of(*by_column) == Gemm(False, (NOT_TRANSPOSED, NOT_TRANSPOSED), (3, 5, 4), (3, 4, 3))
-    assert gemm_of(by_column[0], np.zeros((4, 5)), np.zeros((3, 5))) == Gemm(True, (NOT_TRANSPOSED, TRANSPOSED), (5, 3, 4), (5, 3, 5))
-
-
-@dataclass(frozen=True)
-class Layout:
-    """A matrix without memory, for extents that no memory holds."""
-
-    shape: tuple[int, int]
-    strides: tuple[int, int]
-    itemsize: int = 8
-    ndim: int = 2
-
-    @property
-    def T(self) -> Layout:  # NumPy's name
-        return Layout(self.shape[::-1], self.strides[::-1])
+    assert gemm_of(by_column[0], by_rows(4, 5), by_rows(3, 5)) == Gemm(True, (NOT_TRANSPOSED, TRANSPOSED), (5, 3, 4), (5, 3, 5))
 
 
 WIDE = np.zeros((12, 12))
@@ -102,25 +93,25 @@ PACKED = np.zeros(6, [("x", "f8"), ("y", "f4")])["x"]
         as_strided(WIDE, (4, 4), (8, 8)),
         as_strided(WIDE, (4, 4), (24, 8)),
         as_strided(WIDE, (4, 4), (36, 8)),
-        Layout((4, 4), (8 * (MOST + 1), 8)),
+        Layout((4, 4), (8 * (MOST + 1), 8), DOUBLE),
         np.zeros((1, 4, 4)),
     ],
     ids=["gaps both ways", "rows reversed", "columns reversed", "one row", "one column", "Hankel", "overlap", "half", "far", "batch"],
 )
 def test_other_layouts_are_left_to_cupy(odd: Any) -> None:
-    x = np.zeros((4, 4))
-    assert gemm_of(x, x, x) is not None and gemm_of(Layout((4, 4), (8 * MOST, 8)), x, x) is not None
+    x, odd = by_rows(4, 4), layout_of(odd)
+    assert gemm_of(x, x, x) is not None and gemm_of(Layout((4, 4), (8 * MOST, 8), DOUBLE), x, x) is not None
     assert gemm_of(odd, x, x) is gemm_of(x, odd, x) is gemm_of(x, x, odd) is None
 
 
 def test_extents_that_are_no_ints_or_nothing_are_left_to_cupy() -> None:
     for m, k, n in ((0, 2, 2), (2, 0, 2), (2, 2, 0)):
-        assert gemm_of(np.zeros((m, k)), np.zeros((k, n)), np.zeros((m, n))) is None
+        assert gemm_of(by_rows(m, k), by_rows(k, n), by_rows(m, n)) is None
     for rows, fits in ((MOST, True), (MOST + 1, False)):
-        tall = Layout((rows, 1), (8, 8))
-        assert (gemm_of(tall, np.zeros((1, 1)), tall) is not None) == fits
-        assert (gemm_of(tall.T, tall, np.zeros((1, 1))) is not None) == fits
-    assert gemm_of(PACKED[:, None], np.zeros((1, 2)), np.zeros((6, 2))) is None, "strides that are no whole numbers of elements"
+        tall = Layout((rows, 1), (8, 8), DOUBLE)
+        assert (gemm_of(tall, by_rows(1, 1), tall) is not None) == fits
+        assert (gemm_of(tall.T, tall, by_rows(1, 1)) is not None) == fits
+    assert gemm_of(layout_of(PACKED[:, None]), by_rows(1, 2), by_rows(6, 2)) is None, "strides that are no whole numbers of elements"
 
 
 @pytest.fixture

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runtime.operands import LAYOUTS, laid_out
 
-from bilinear.backends.numpy_executor import NumpyExecutor, _tile_count, _tiles_along
+from bilinear.backends.array_tiles import tile_count, tiles_along
+from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.backends.workers import MOST_WORKERS, share
 from bilinear.ir.linear import LinearMap, form
+from bilinear.ir.matrix import matrix_of
 from bilinear.ir.number import Coefficient, rational
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Schedule
@@ -49,7 +51,7 @@ def test_a_linear_stage_reads_before_it_writes(block_map: BlockMap, layout: str,
     stage = LinearStage((block_map,))
     schedule = Schedule("stage", "stage", GRID, GRID, GRID, (stage,), in_place=True)
     plan = Placement(schedule, extent, extent, extent, (extent, extent, extent), (), (), 0)
-    (step,) = NumpyExecutor().steps(plan, (stage,), spaces, 5, beta)
+    (step,) = NumpyExecutor().steps(plan, (stage,), {name: matrix_of(x) for name, x in spaces.items()}, 5, beta)
     step()
 
     size = extent // GRID
@@ -68,12 +70,12 @@ def test_a_linear_stage_reads_before_it_writes(block_map: BlockMap, layout: str,
 @given(height=st.integers(0, 60), width=st.integers(0, 60), elements=st.integers(1, 400), by_column=st.booleans())
 def test_tiles_cover_every_element_once(height: int, width: int, elements: int, by_column: bool) -> None:
     seen = np.zeros((height, width), int)
-    tiles = list(_tiles_along((height, width), by_column, elements))
+    tiles = list(tiles_along((height, width), by_column, elements))
     for tile in tiles:
         assert seen[tile].size <= elements
         seen[tile] += 1
     assert (seen == 1).all()
-    assert not width or by_column or len(tiles) == _tile_count((height, width), elements)
+    assert not width or by_column or len(tiles) == tile_count((height, width), elements)
 
 
 def test_every_item_runs_once_in_its_share() -> None:

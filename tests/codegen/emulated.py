@@ -18,6 +18,7 @@ from bilinear.codegen.render import render
 from bilinear.emulator import Module, Order, compile_on_cpu
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import Argument, Kernel, Launch
+from bilinear.ir.matrix import Call, Matrix, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import Schedule, Stage
 
@@ -52,12 +53,13 @@ class EmulatedExecutor:
     seed: int = 0
     name: str = "emulated"
 
-    def allocate(self, elements: int, like: Any) -> Any:
-        return np.full(elements, np.nan, like.dtype)
+    def allocate(self, elements: int, dtype: Any) -> Matrix:
+        return matrix_of(np.full(elements, np.nan, dtype))
 
-    def steps(self, plan: Placement, stages: tuple[Stage, ...], spaces: dict[str, Any], alpha: Any, beta: Any) -> list[Step]:
-        dtype = spaces["C"].dtype
-        values = launch_values(plan, spaces, dtype.type(alpha), dtype.type(beta), address)
+    def steps(self, plan: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Any, beta: Any) -> list[Step]:
+        arrays = {name: space.memory for name, space in spaces.items()}
+        dtype = arrays["C"].dtype
+        values = launch_values(plan, arrays, dtype.type(alpha), dtype.type(beta), address)
         schedule = plan.schedule if stages is plan.schedule.stages else replace(plan.schedule, stages=stages)
         launches = emulated_launches(schedule, ELEMENTS[dtype.name], plan.tile)
         return [self._launcher(launch, module, values) for launch, module in launches]
@@ -72,8 +74,8 @@ class EmulatedExecutor:
 
         return run
 
-    def ready(self, plan: Placement, a: Any, b: Any, c: Any, buffer: Any, alpha: Any, beta: Any) -> AbstractContextManager[Sequence[Step]]:
-        return ready_on_views(self, plan, a, b, c, buffer, alpha, beta)
+    def ready(self, plan: Placement, call: Call) -> AbstractContextManager[Sequence[Step]]:
+        return ready_on_views(self, plan, call)
 
     def wait(self) -> None:
         pass
@@ -81,8 +83,9 @@ class EmulatedExecutor:
     def is_captured(self) -> bool:
         return False
 
-    def is_finite(self, *matrices: Any) -> bool:
-        return all(bool(np.isfinite(matrix).all()) for matrix in matrices)
+    def is_finite(self, *matrices: Matrix) -> bool:
+        return all(bool(np.isfinite(matrix.memory).all()) for matrix in matrices)
 
-    def magnitudes(self, array: Any, rows: int, columns: int) -> Any:
+    def magnitudes(self, matrix: Matrix, rows: int, columns: int) -> Any:
+        array = matrix.memory
         return abs(array).reshape(rows, array.shape[0] // rows, columns, -1).max((1, 3))

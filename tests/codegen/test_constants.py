@@ -16,13 +16,14 @@ from codegen.emulated import EmulatedExecutor
 import bilinear
 from bilinear.artifact.check import verify_built
 from bilinear.artifact.read import read_folder
+from bilinear.backends.array_sums import coefficient
 from bilinear.backends.executor import execute
-from bilinear.backends.numpy_executor import coefficient
 from bilinear.codegen.render import environment
 from bilinear.emulator import compile_on_cpu, field
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.ir.element import ELEMENTS
+from bilinear.ir.matrix import call_of
 from bilinear.ir.number import nearest
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
@@ -87,7 +88,7 @@ def test_kernels_and_numpy_multiply_by_the_same_numbers(value: int, dtype: str, 
     loaded = load(scaled(tmp_path, str(value), f"{'-' if value < 0 else ''}1/{abs(value)}"))
     schedule = prepare(loaded.scheme, loaded.schedule, 1, "preserve").schedule
     a, b, c = np.ones((3, 1), dtype), np.ones((1, 5), dtype), np.full((3, 5), np.nan, dtype)
-    execute(EmulatedExecutor(), place_schedule(schedule, 3, 1, 5, a.itemsize), a, b, c, 1, 0)
+    execute(EmulatedExecutor(), place_schedule(schedule, 3, 1, 5, a.itemsize), call_of(a, b, c, 1, 0))
     kind = np.dtype(dtype).type
     wanted = kind(rounded(Fraction(1, value), dtype)) * kind(rounded(Fraction(value), dtype))
     assert (c == wanted).all() and abs(wanted - 1) <= 2 * np.finfo(dtype).eps

@@ -16,6 +16,7 @@ from bilinear.emulator import ORDERS, CompileError, LaunchError, Order, compile_
 from bilinear.frontend import load
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import ProductKernel, ScanKernel
+from bilinear.ir.matrix import call_of
 from bilinear.ir.placement import Placement
 from bilinear.ir.tile import SMALL, TILES, USUAL, MmaTile, ProductTile, SimtTile, beside
 from bilinear.lowering.place import place_schedule
@@ -68,7 +69,7 @@ def multiply(name: str, inputs: str, levels: int, shape: tuple[int, int, int], d
     schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
     columns = frozenset(s for s, order in zip("ABC", orders, strict=True) if order == "F")
     plan = place_schedule(schedule, m, k, n, a.itemsize, columns, tile=how.get("tile", USUAL))
-    execute(EmulatedExecutor(how.get("order", "ascending"), seed=m), plan, a, b, c, 2, beta)
+    execute(EmulatedExecutor(how.get("order", "ascending"), seed=m), plan, call_of(a, b, c, 2, beta))
     np.testing.assert_array_equal(c, 2 * (whole[0] @ whole[1]) + (beta * whole[2] if beta else 0))
     if inputs != "consume":
         np.testing.assert_array_equal(a, whole[0])
@@ -117,7 +118,11 @@ class Recording(EmulatedExecutor):
 def test_strips_run_on_the_unit_of_their_core(dtype: str, tile: str) -> None:
     executor, (a, b, c) = Recording(), (np.ones((3, 3), dtype) for _ in "ABC")
     loaded = load("strassen")
-    execute(executor, place_schedule(prepare(loaded.scheme, None, 1, "preserve").schedule, 3, 3, 3, a.itemsize, tile=tile), a, b, c, 1, 0)
+    execute(
+        executor,
+        place_schedule(prepare(loaded.scheme, None, 1, "preserve").schedule, 3, 3, 3, a.itemsize, tile=tile),
+        call_of(a, b, c, 1, 0),
+    )
     small, usual = beside(dtype, tile, SMALL), beside(dtype, tile, USUAL)
     assert sorted(executor.tiles) == sorted([small, small, usual, tile]) and (c == 3).all(), (
         "a row, a column, the rest of the sum, the core"
@@ -132,7 +137,7 @@ def test_tiles_of_all_sizes_give_the_same_bits(dtype: str, unit: str) -> None:
     results = []
     for tile in (name for name, tile in TILES[dtype].items() if tile.instruction.unit == unit):
         c = np.full((40, 36), np.nan, dtype)
-        execute(EmulatedExecutor("ascending"), place_schedule(plain().schedule, 40, 300, 36, a.itemsize, tile=tile), a, b, c, 1, 0)
+        execute(EmulatedExecutor("ascending"), place_schedule(plain().schedule, 40, 300, 36, a.itemsize, tile=tile), call_of(a, b, c, 1, 0))
         results.append(c)
     assert len(results) == 3 and all(np.array_equal(results[0], other) for other in results[1:])
     exact = a.astype(np.longdouble) @ b.astype(np.longdouble)
@@ -150,7 +155,7 @@ def test_sums_of_floats_on_the_matrix_units_are_rounded_once(tile: str) -> None:
     generator = np.random.default_rng(11)
     a, b = generator.standard_normal((40, 300)).astype("float32"), generator.standard_normal((300, 36)).astype("float32")
     c = np.full((40, 36), np.nan, "float32")
-    execute(EmulatedExecutor("ascending"), place_schedule(plain().schedule, 40, 300, 36, a.itemsize, tile=tile), a, b, c, 1, 0)
+    execute(EmulatedExecutor("ascending"), place_schedule(plain().schedule, 40, 300, 36, a.itemsize, tile=tile), call_of(a, b, c, 1, 0))
     exact = a.astype(np.longdouble) @ b.astype(np.longdouble)
     assert (abs(c - exact) <= np.spacing(abs(c)) * 0.5001).all()
 
@@ -171,7 +176,9 @@ def test_rows_that_begin_anywhere(tile: str, late: int, at: Literal["start", "en
             views.append(guarded(wide.ravel()[: wide.size - longer], at))
             views[-1] = np.lib.stride_tricks.as_strided(views[-1][late:], values.shape, wide.strides)
         c = np.full((m, n), np.nan, "float32")
-        execute(EmulatedExecutor("ascending"), place_schedule(plain().schedule, m, k, n, 4, tile=tile), views[0], views[1], c, 1, 0)
+        execute(
+            EmulatedExecutor("ascending"), place_schedule(plain().schedule, m, k, n, 4, tile=tile), call_of(views[0], views[1], c, 1, 0)
+        )
         np.testing.assert_array_equal(c, whole[0] @ whole[1])
 
 

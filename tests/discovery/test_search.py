@@ -70,7 +70,7 @@ def test_the_walk_is_compiled_where_no_interrupt_arrives(monkeypatch: pytest.Mon
         compiled_in.append(threading.current_thread())
         return engine.kernels(folder)
 
-    monkeypatch.setattr(search, "kernels", compiling)
+    monkeypatch.setattr(flip_search, "kernels", compiling)
     assert discover(Task((2, 2, 2), 7, seed=1)).reached
     assert compiled_in and threading.main_thread() not in compiled_in
 

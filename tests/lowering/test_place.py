@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bilinear.backends.executor import lay_out
 from bilinear.frontend import load
+from bilinear.ir.matrix import call_of, layout_of, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.lowering.layout import ALIGNMENT
 from bilinear.lowering.place import PEELED_FROM, SMALLEST_BLOCK, choose_levels, core_of, place_schedule
@@ -86,10 +87,11 @@ def check_views(plan: Placement, itemsize: int) -> None:
     """The executor's views of the buffer share no element."""
     buffer = np.zeros(plan.workspace_elements, {4: np.float32, 8: np.float64, 16: np.complex128}[itemsize])
     a, b, c = (np.empty(shape, buffer.dtype) for shape in ((plan.m, plan.k), (plan.k, plan.n), (plan.m, plan.n)))
-    spaces = lay_out(plan, a, b, c, buffer)
+    spaces = lay_out(plan, call_of(a, b, c, workspace=matrix_of(buffer)))
     for slot in plan.slots:
-        assert spaces[slot.space].shape == (slot.rows, slot.columns)
-        spaces[slot.space][...] += 1
+        assert spaces[slot.space].layout == layout_of(spaces[slot.space].memory)
+        assert spaces[slot.space].layout.shape == (slot.rows, slot.columns)
+        spaces[slot.space].memory[...] += 1
     assert buffer.max(initial=0) <= 1
 
 

@@ -20,7 +20,7 @@ from bilinear.planner.device import load_device
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
-from bilinear.runtime import auto, decide, matmul
+from bilinear.runtime import auto, decide, matmul, multiply
 from bilinear.runtime.arrays import Kind
 
 H200 = replace(load_device("h200"), policy=Policy(least_block=32))
@@ -108,7 +108,7 @@ class Timed(NumpyExecutor):
                 self._gpu.now += self._gpu.launch_ms
                 step()
                 if is_last:
-                    self._gpu.damage(spaces["A"], spaces["B"], spaces["C"])
+                    self._gpu.damage(*(spaces[name].memory for name in "ABC"))
 
             return run
 
@@ -121,7 +121,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     arrays: Any = SimpleNamespace(matmul=gpu.matmul, empty=np.empty, ndarray=np.ndarray, asarray=np.asarray)
     monkeypatch.setitem(sys.modules, "cupy", gpu)
     monkeypatch.setattr(matmul, "kind_of", lambda *operands: Kind(arrays, True, lambda result: result))
-    monkeypatch.setattr(matmul, "make_executor", lambda kind: Timed(gpu))
+    monkeypatch.setattr(multiply, "make_executor", lambda kind: Timed(gpu))
     monkeypatch.setattr(auto, "current_device", lambda: SLOW_LIBRARY)
     monkeypatch.setattr(bench, "why_no_gpu", lambda: None)
     told = {"clocks.sm": "1755 MHz", "power.draw": "612.30 W", "temperature.gpu": "64"}

@@ -26,6 +26,7 @@ from bilinear.planner.plan import LIBRARY, Candidate, Plan
 from bilinear.planner.plan_files import load_plan
 from bilinear.planner.problem import Problem
 from bilinear.runtime import auto
+from bilinear.runtime.layouts import layouts_of
 
 H200 = load_device("h200")
 MINE = replace(H200, name="My GPU, 80 GB", bandwidth=1234.0)
@@ -160,9 +161,9 @@ def test_auto_runs_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     limits: dict[str, Any] = {"inputs": "restore", "workspace": 10**6}
     assert bilinear.plan(601, 511, 77, np.float32, **limits) == odd
     a, b, c = np.empty((600, 512)), np.empty((512, 640)), np.empty((600, 640))
-    assert auto.plan_for_arrays(a, b, None, a.dtype, "preserve", None) == auto.plan_for_arrays(a, b, c, a.dtype, "preserve", None) == even
+    assert auto.plan_for(layouts_of(a, b, None), "preserve", None) == auto.plan_for(layouts_of(a, b, c), "preserve", None) == even
     left, right = np.empty((601, 511), "float32"), np.empty((511, 77), "float32")
-    assert auto.plan_for_arrays(left, right, None, left.dtype, "restore", 10**6) == odd
+    assert auto.plan_for(layouts_of(left, right, None), "restore", 10**6) == odd
 
     modelled = make_plan(EVEN, MINE)
     assert modelled.is_library, "or the test shows nothing"
@@ -174,10 +175,10 @@ def test_auto_runs_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     others += [(np.empty((512, 600)).T, b, None), (a, b, np.empty((640, 600)).T), (a, b, wide), (a, b, c, True)]
     others += [(np.empty((600, 513))[:, :512], b, None), (a, wide[:512], None), (np.empty((1200, 512))[::2], b, None)]
     for x, y, out, *accumulate in others:
-        found = auto.plan_for_arrays(x, y, out, x.dtype, "preserve", None, *accumulate)
+        found = auto.plan_for(layouts_of(x, y, out), "preserve", None, *accumulate)
         assert found is not None and not found.chosen.why.startswith("timed")
     for x, y in ((np.stack([left] * 2), right), (left, np.stack([right] * 2)), (left[None], right[None])):  # whose rows lie as unevenly
-        found = auto.plan_for_arrays(x, y, None, x.dtype, "restore", 10**6)
+        found = auto.plan_for(layouts_of(x, y, None), "restore", 10**6)
         assert found is not None and not found.chosen.why.startswith("timed")
 
 
@@ -192,7 +193,7 @@ def test_what_is_kept_is_not_used_where_a_description_is_named(monkeypatch: pyte
     for name in ("h200", named):
         monkeypatch.setenv("BILINEAR_DEVICE", name)
         assert bilinear.plan(600, 512, 640).is_library
-        found = auto.plan_for_arrays(a, b, None, a.dtype, "preserve", None)
+        found = auto.plan_for(layouts_of(a, b, None), "preserve", None)
         assert found is not None and found.is_library
     monkeypatch.delenv("BILINEAR_DEVICE")
     assert not bilinear.plan(600, 512, 640).is_library

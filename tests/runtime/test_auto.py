@@ -24,8 +24,9 @@ from bilinear.planner.plan import Plan
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import hashes
-from bilinear.runtime import auto, decide, matmul
+from bilinear.runtime import auto, decide, matmul, multiply
 from bilinear.runtime.arrays import Kind
+from bilinear.runtime.layouts import layouts_of
 
 H200 = replace(load_device("h200"), policy=Policy(least_block=128))
 """Blocks of 128 are weighed here, so that the tests need no large matrices."""
@@ -65,7 +66,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """NumPy arrays that pass for arrays on a GPU where every fast scheme wins; the plans that run."""
     plans: list[tuple[str, int]] = []
     monkeypatch.setattr(matmul, "kind_of", lambda *arrays: Kind(np, True, lambda result: result))
-    monkeypatch.setattr(matmul, "make_executor", lambda kind: Counting(plans))
+    monkeypatch.setattr(multiply, "make_executor", lambda kind: Counting(plans))
     monkeypatch.setattr(auto, "current_device", lambda: SLOW_LIBRARY)
     monkeypatch.delenv("BILINEAR_USE_LIBRARY", raising=False)
     return plans
@@ -104,7 +105,7 @@ def test_a_named_algorithm_runs_in_the_fastest_tile(ran: list[tuple[str, int]], 
             tiles.append(plan.tile)
             return super().steps(plan, *rest)
 
-    monkeypatch.setattr(matmul, "make_executor", lambda kind: Telling(ran))
+    monkeypatch.setattr(multiply, "make_executor", lambda kind: Telling(ran))
     a, b = integers(N, N), integers(N, N)
     for tile, device in ((USUAL, None), *((tile, fast_in(tile)) for tile in TILES["float64"]), (USUAL, None)):
         monkeypatch.setattr(auto, "current_device", lambda device=device: device)
@@ -126,7 +127,7 @@ def test_small_blocks_are_for_one_matrix_each_of_even_rows(monkeypatch: pytest.M
     wide = np.zeros((4096, 4097), "float32")
 
     def plan(x: Any, y: Any, c: Any = None) -> tuple[str, ...]:
-        choice = auto.plan_for_arrays(x, y, c, np.dtype("float32"), "preserve", None)
+        choice = auto.plan_for(layouts_of(x, y, c), "preserve", None)
         assert choice is not None
         return choice.chosen.levels
 
@@ -168,7 +169,7 @@ def test_an_unknown_device_is_the_library(ran: list[tuple[str, int]], monkeypatc
 
 def test_numpy_arrays_stay_with_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "current_device", lambda: SLOW_LIBRARY)
-    monkeypatch.setattr(matmul, "make_executor", lambda kind: pytest.fail("a schedule ran"))
+    monkeypatch.setattr(multiply, "make_executor", lambda kind: pytest.fail("a schedule ran"))
     a, b, wanted = operands()
     np.testing.assert_array_equal(bilinear.matmul(a, b), wanted)
 
@@ -343,10 +344,10 @@ def test_choosing_again_costs_microseconds() -> None:
     device: Device = SLOW_LIBRARY
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(auto, "current_device", lambda: device)
-        auto.plan_for_arrays(a, b, None, a.dtype, "preserve", None)
+        auto.plan_for(layouts_of(a, b, None), "preserve", None)
         start = time.perf_counter()
         for _ in range(1000):
-            auto.plan_for_arrays(a, b, None, a.dtype, "preserve", None)
+            auto.plan_for(layouts_of(a, b, None), "preserve", None)
         assert (time.perf_counter() - start) / 1000 < 500e-6
 
 
@@ -359,7 +360,7 @@ def test_the_library_never_multiplies_what_was_consumed(
     def short(*_: Any) -> None:
         raise MemoryError("behind the schedule")
 
-    monkeypatch.setattr(matmul._Request, "by_schedule", short)
+    monkeypatch.setattr(multiply, "by_schedule", short)
     a, b, wanted = operands()
     if falls_back:
         np.testing.assert_array_equal(bilinear.matmul(a, b, workspace="none", inputs=inputs), wanted)

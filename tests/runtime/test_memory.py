@@ -18,6 +18,7 @@ import bilinear
 from bilinear.backends import workers
 from bilinear.backends.numpy_executor import MOST_HELD, NumpyExecutor
 from bilinear.frontend import load
+from bilinear.ir.matrix import matrix_of
 from bilinear.ir.schedule import LinearStage
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
@@ -139,7 +140,7 @@ def test_bringing_operands_back_needs_no_buffer_of_its_own() -> None:
     executor = NumpyExecutor()
     a, b, c = (np.arange(360_000.0).reshape(600, 600) for _ in range(3))
     kept = a.copy(), b.copy()
-    spaces = {"A": a, "B": b, "C": c}
+    spaces = {name: matrix_of(x) for name, x in zip("ABC", (a, b, c), strict=True)}
     steps = executor.steps(plan, schedule.stages, spaces, 1, 0)
     names = set(executor._buffers)
     steps[0]()

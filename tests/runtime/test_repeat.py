@@ -20,6 +20,7 @@ import bilinear
 from bilinear.backends import cuda_executor
 from bilinear.backends.newest import keep
 from bilinear.errors import BilinearError
+from bilinear.ir.matrix import layout_of
 from bilinear.ir.tile import SMALL, TILES, USUAL, beside
 from bilinear.runtime import repeat
 
@@ -315,7 +316,7 @@ def test_what_may_overlap_is_found_from_addresses() -> None:
         spans = [byte_bounds(x) for x in (a, b, c)]
         a_c, b_c, a_b = (x[0] < y[1] and y[0] < x[1] for x, y in ((spans[0], spans[2]), (spans[1], spans[2]), (spans[0], spans[1])))
         left, right, target = (x.ctypes.data for x in (a, b, c))
-        reaches = repeat.Reaches(a, b, c)
+        reaches = repeat.Reaches(*map(layout_of, (a, b, c)))
         assert reaches.may_overlap(left, right, target, False) == (a_c or b_c)
         assert reaches.may_overlap(left, right, target, True) == (a_c or b_c or a_b)
         assert reaches.may_overlap(left, right, 0, True) == a_b and not reaches.may_overlap(left, right, 0, False)

@@ -18,6 +18,7 @@ from bilinear.codegen.render import render
 from bilinear.emulator import ORDERS, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 from bilinear.errors import BilinearError
 from bilinear.frontend import Loaded, load, parse_source
+from bilinear.ir import matrix
 from bilinear.ir.element import ELEMENTS, FLOAT32, Element
 from bilinear.ir.kernel import MagnitudeKernel
 from bilinear.ir.schedule import Schedule
@@ -365,10 +366,10 @@ def test_magnitudes_on_numpy(dtype: Any, order: Any) -> None:
     x = np.asarray(draw.standard_normal((300, 420)), dtype, order=order)
     x[150, 70] = -np.finfo(dtype).max
     wanted = [[abs(x[i : i + 100, j : j + 140]).max() for j in range(0, 420, 140)] for i in range(0, 300, 100)]
-    assert np.array_equal(NumpyExecutor().magnitudes(x, 3, 3), wanted)
-    assert not np.signbit(NumpyExecutor().magnitudes(np.zeros((3, 3), dtype), 3, 3)).any()
+    assert np.array_equal(NumpyExecutor().magnitudes(matrix.matrix_of(x), 3, 3), wanted)
+    assert not np.signbit(NumpyExecutor().magnitudes(matrix.matrix_of(np.zeros((3, 3), dtype)), 3, 3)).any()
     x[299, 419] = np.nan
-    assert np.isnan(NumpyExecutor().magnitudes(x, 3, 3)[2, 2])
+    assert np.isnan(NumpyExecutor().magnitudes(matrix.matrix_of(x), 3, 3)[2, 2])
 
 
 @pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
@@ -392,7 +393,7 @@ def test_the_emitted_kernel_finds_the_magnitudes(element: Element, threads: int)
             strides = [stride // x.itemsize for stride in x.strides]
             arguments = [_address(x), *strides, *extents, _address(found)]
             module.launch(kernel.name, (5, rows * columns, 1), (threads, 1, 1), arguments)
-            np.testing.assert_array_equal(found.max(2), NumpyExecutor().magnitudes(x, rows, columns))
+            np.testing.assert_array_equal(found.max(2), NumpyExecutor().magnitudes(matrix.matrix_of(x), rows, columns))
 
 
 def _address(array: Any) -> int:
@@ -408,7 +409,7 @@ def test_the_gpu_refuses_what_numpy_refuses(dtype: Any, layout: Any) -> None:
     a, b = uneven(1e-9, (1, 0), dtype), uneven(1.0, dtype=dtype)
     x, y = cupy.asarray(a, order=layout), cupy.asarray(b, order=layout)
     executor = CudaExecutor()
-    assert np.array_equal(executor.magnitudes(x, 4, 2), NumpyExecutor().magnitudes(a, 4, 2))
+    assert np.array_equal(executor.magnitudes(matrix.matrix_of(x), 4, 2), NumpyExecutor().magnitudes(matrix.matrix_of(a), 4, 2))
     bound = float((_moves(drift(1), "A", U[dtype], 1) @ by_block(a, 2) / by_block(a, 2)).max())
     with pytest.raises(BilinearError, match=r"E533.*A21"):
         bilinear.matmul(x, y, algorithm=MSMES, levels=1, inputs="restore", tolerance=bound * 0.99)

@@ -12,7 +12,7 @@ from runtime.operands import integers
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.runtime import matmul
+from bilinear.runtime import multiply
 
 
 def operands(dtype: str = "float64") -> tuple[Any, Any]:
@@ -125,7 +125,7 @@ def test_memory_that_is_short_for_a_conversion_leaves_out() -> None:
     """A library that stood in would scale it again."""
     out = np.full((3, 3), 2.0)
     with pytest.raises(MemoryError):
-        matmul._accumulate(out, np.ones((3, 3), np.float32).view(Short), 3.0)
+        multiply._accumulate(out, np.ones((3, 3), np.float32).view(Short), 3.0)
     assert (out == 2).all()
 
 

@@ -17,10 +17,10 @@ from bilinear.analysis.accuracy import classical_bound, schedule_bound
 from bilinear.analysis.drift import DriftBound, drift_bound
 from bilinear.analysis.integer_range import IntegerRange, integer_range
 from bilinear.frontend import Loaded, load
+from bilinear.ir.matrix import layout_of
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.place import choose_levels
 from bilinear.lowering.prepare import prepare
-from bilinear.runtime.safety import overlaps_itself
 
 WIDE = np.longdouble
 HALF_ULPS = 4
@@ -130,7 +130,7 @@ class Promise:
             "E506": options["algorithm"] == "bini",
             "E515": self.call.out is None and self.beta != 0,
             "E521": writes and not all(x.view.flags.writeable for x in laid),
-            "E522": writes and any(overlaps_itself(x.view) for x in laid),
+            "E522": writes and any(layout_of(x.view).overlaps_itself for x in laid),
             "E523": writes and self.shares_memory,
             "E524": self.inputs == "restore" and not all(is_finite(x.values) for x in laid),
             "E525": writes,

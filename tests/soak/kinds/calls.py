@@ -14,7 +14,7 @@ from soak.promised import WIDE, Promise, is_finite, products_of
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.runtime.safety import overlaps_itself
+from bilinear.ir.matrix import layout_of
 
 NEVER_RUN = {"E506", "E515", "E521", "E522", "E523", "E524"}
 """Reasons for which a schedule never runs."""
@@ -85,7 +85,7 @@ def _check_refusal(call: Call, theirs: Any, error: Exception) -> None:
         return
     promise = Promise.of(call, np.shape(theirs))
     if not isinstance(error, BilinearError):
-        if promise.factors_fit and (call.out is None or not overlaps_itself(call.out.view)):
+        if promise.factors_fit and (call.out is None or not layout_of(call.out.view).overlaps_itself):
             raise Finding(f"refused where NumPy multiplies: {type(error).__name__}: {error}") from error
         return
     codes = {diagnostic.code for diagnostic in error.diagnostics}
@@ -149,7 +149,7 @@ def _check_values(promise: Promise, ours: Array) -> None:
     call = promise.call
     a, b = call.a.values, call.b.values
     c = call.out.values if call.out is not None and promise.beta != 0 else None
-    if call.out is not None and overlaps_itself(call.out.view):  # as with NumPy: which of its elements is kept is not said
+    if call.out is not None and layout_of(call.out.view).overlaps_itself:  # as with NumPy: which of its elements is kept is not said
         return
     if not ours.size or (promise.result.kind == "O") != (promise.product.kind == "O"):
         return

@@ -19,6 +19,7 @@ from bilinear.driver import Algorithm
 from bilinear.emulator import ORDERS, LaunchError, guarded, guarded_empty, skip_reason
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
+from bilinear.ir.matrix import Matrix, call_of, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import TILES
@@ -122,7 +123,7 @@ def _run_once(setting: Setting, draw: random.Random) -> None:
         f"{setting.name} {setting.inputs} {setting.dtype} tile {setting.tile} {m}x{k}x{n} {orders} alpha {alpha} beta {beta} {order} {seed}"
     )
     try:
-        execute(EmulatedExecutor(order, seed), plan, a, b, c, alpha, beta, _workspace(plan, setting.dtype))
+        execute(EmulatedExecutor(order, seed), plan, call_of(a, b, c, alpha, beta, _workspace(plan, setting.dtype)))
     except LaunchError as error:
         raise Finding(f"{told}: {error}") from None
     except Exception as error:
@@ -140,9 +141,9 @@ def _extent(draw: random.Random) -> int:
     return draw.choice((1, 2, 3, 4, 8, 15, 16, 17, 32, 33, 48, 64, draw.randint(1, 40), draw.randint(1, 140)))
 
 
-def _workspace(plan: Placement, dtype: str) -> Any:
+def _workspace(plan: Placement, dtype: str) -> Matrix | None:
     """The buffer of a plan beside an inaccessible page."""
-    return guarded_empty(plan.workspace_elements, dtype) if plan.slots else None
+    return matrix_of(guarded_empty(plan.workspace_elements, dtype)) if plan.slots else None
 
 
 def _laid_out(values: Any, order: str, draw: random.Random, frozen: bool) -> tuple[Any, Callable[[], bool]]:

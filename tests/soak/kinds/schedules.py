@@ -18,6 +18,7 @@ from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.frontend.printer import print_schedule, print_scheme
+from bilinear.ir.matrix import call_of
 from bilinear.ir.schedule import AnySchedule, LinearStage, ProductStage, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.place import place_schedule
@@ -121,7 +122,7 @@ def _run_on_integers(schedule: AnySchedule, scheme: Scheme, authored: bool, draw
     whole = [generator.integers(-16, 17, shape) * 64 for shape in ((m, k), (k, n), (m, n))]
     a, b, c = (x.astype(np.float64) for x in whole)
     alpha, beta = draw.choice((1, -1, 3)), 0 if schedule.overwrites else draw.choice((0, 1, -2))
-    execute(NumpyExecutor(), place_schedule(schedule, m, k, n, 8), a, b, c, alpha, beta)
+    execute(NumpyExecutor(), place_schedule(schedule, m, k, n, 8), call_of(a, b, c, alpha, beta))
     wanted = alpha * (whole[0] @ whole[1]) + beta * whole[2]
     if not np.array_equal(c, wanted):
         raise Finding(f"proved, and wrong on integers at {m}x{k}x{n}, alpha {alpha}, beta {beta}\n{_text(schedule)}")

@@ -1,0 +1,183 @@
+"""A matrix in memory, as data: how it lies (its layout), and where; and a call, which multiplies two of them into a third."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+from bilinear.ir.element import ELEMENTS, Element
+
+
+class Layout(NamedTuple):
+    """How a matrix lies in memory, or a batch of them: extents (..., rows, columns), strides in bytes, NumPy's dtype."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+
+    @property
+    def ndim(self) -> int:
+        """The number of extents."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(self.dtype.itemsize)
+
+    @property
+    def element(self) -> Element | None:
+        """The element type; None where no kernels are generated for this dtype and byte order."""
+        return ELEMENTS.get(str(self.dtype))
+
+    @property
+    def T(self) -> Layout:  # noqa: N802  # NumPy's name
+        """The layout of the transposed matrix."""
+        return Layout(self.shape[::-1], self.strides[::-1], self.dtype)
+
+    @property
+    def is_by_column(self) -> bool:
+        """Whether the columns of each matrix are contiguous."""
+        return bool(self.strides[-2] == self.itemsize != self.strides[-1])
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether the elements of each matrix do not lie one behind the other, row by row or column by column."""
+        (m, n), size = self.shape[-2:], self.itemsize
+        return tuple(self.strides[-2:]) not in ((n * size, size), (size, m * size))
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether all elements lie one behind the other in the order of their indices; the stride of an extent of 1 says nothing."""
+        expected = self.itemsize
+        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if extent > 1 and stride != expected:
+                return False
+            expected *= extent
+        return True
+
+    @property
+    def lies_evenly(self) -> bool:
+        """Whether it is one matrix, whose rows are apart by a multiple of 16 bytes."""
+        return self.ndim == 2 and self.strides[0] % 16 == 0
+
+    @property
+    def overlaps_itself(self) -> bool:
+        """Whether two elements may share memory: a stride is smaller than what lies below it."""
+        return _overlaps_itself(self.shape, self.strides, self.itemsize)
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """How many bytes before its first element it starts, and behind it ends."""
+        return _reach(self.shape, self.strides, self.itemsize)
+
+
+Range = tuple[int, int]
+"""From the first row or column to behind the last."""
+
+
+class Matrix(NamedTuple):
+    """A matrix in memory, or a batch of them: the address of its first element, and how it lies.
+
+    `memory` is the array itself, cut as the matrix is, where one is needed: by a backend that computes on arrays (NumPy), or to keep memory
+    alive. On a GPU, the current one, it is None for the caller's matrices.
+    """
+
+    address: int
+    layout: Layout
+    memory: Any = None
+
+    @property
+    def T(self) -> Matrix:  # noqa: N802  # NumPy's name
+        """The transposed matrix, in the same memory."""
+        return Matrix(self.address, self.layout.T, None if self.memory is None else self.memory.T)
+
+    def part(self, rows: Range, columns: Range) -> Matrix:
+        """A range of rows and columns, of each matrix of a batch."""
+        (*outer, down, along), own = self.layout.strides, (rows[1] - rows[0], columns[1] - columns[0])
+        layout = Layout((*self.layout.shape[:-2], *own), (*outer, down, along), self.layout.dtype)
+        memory = None if self.memory is None else self.memory[..., slice(*rows), slice(*columns)]
+        return Matrix(self.address + rows[0] * down + columns[0] * along, layout, memory)
+
+    def at(self, index: tuple[int, ...]) -> Matrix:
+        """The matrix at an index of a batch of which this is an operand: extents that are missing or 1 repeat."""
+        shape, strides, dtype = self.layout
+        own = index[len(index) - (len(shape) - 2) :]
+        own = tuple(0 if extent == 1 else i for i, extent in zip(own, shape, strict=False))
+        offset = sum(i * stride for i, stride in zip(own, strides, strict=False))
+        memory = None if self.memory is None else self.memory[own]
+        return Matrix(self.address + offset, Layout(shape[-2:], strides[-2:], dtype), memory)
+
+    def start(self, elements: int) -> Matrix:
+        """The first elements of a matrix without gaps, by rows, as a workspace."""
+        if not self.layout.is_contiguous:
+            raise ValueError("C has gaps, and cannot hold workspaces")
+        return Matrix(self.address, flat(elements, self.layout.dtype), None if self.memory is None else self.memory.reshape(-1)[:elements])
+
+    def space(self, offset: int, shape: tuple[int, int], leading: int) -> Matrix:
+        """A matrix inside a workspace: from this element on, its rows so many elements apart."""
+        dtype, size = self.layout.dtype, self.layout.itemsize
+        memory = self.memory
+        if memory is not None:
+            memory = memory[offset : offset + shape[0] * leading].reshape(shape[0], leading)[:, : shape[1]]
+        return Matrix(self.address + offset * size, Layout(shape, (leading * size, size), dtype), memory)
+
+
+class Call(NamedTuple):
+    """c = alpha * a @ b + beta * c, for matrices of one type and factors that are numbers of it; with beta = 0 c is not read.
+
+    `workspace` is one-dimensional: the buffer of what runs, None where it needs none or is to make it.
+    """
+
+    a: Matrix
+    b: Matrix
+    c: Matrix
+    alpha: Any
+    beta: Any
+    workspace: Matrix | None = None
+
+
+@lru_cache(maxsize=1024)
+def flat(elements: int, dtype: Any) -> Layout:
+    """The layout of so many elements one behind the other: of a workspace."""
+    return Layout((elements,), (dtype.itemsize,), dtype)
+
+
+def layout_of(array: Any) -> Layout:
+    """The layout of an array of NumPy or CuPy."""
+    return Layout(array.shape, array.strides, array.dtype)
+
+
+def matrix_of(array: Any) -> Matrix:
+    """An array of NumPy or CuPy as a matrix; on a GPU the caller keeps the array."""
+    host = getattr(array, "__array_interface__", None)
+    return Matrix(int(array.data.ptr), layout_of(array)) if host is None else Matrix(host["data"][0], layout_of(array), array)
+
+
+def call_of(a: Any, b: Any, c: Any, alpha: Any = 1, beta: Any = 0, workspace: Matrix | None = None) -> Call:
+    """A call on arrays of NumPy or CuPy."""
+    return Call(matrix_of(a), matrix_of(b), matrix_of(c), alpha, beta, workspace)
+
+
+@lru_cache(maxsize=1024)
+def _overlaps_itself(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    if prod(shape) <= 1:
+        return False
+    reach = itemsize
+    for stride, extent in sorted((abs(s), e) for s, e in zip(strides, shape, strict=True) if e > 1):
+        if stride < reach:
+            return True
+        reach += stride * (extent - 1)
+    return False
+
+
+@lru_cache(maxsize=1024)
+def _reach(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    moves = [stride * (extent - 1) for stride, extent in zip(strides, shape, strict=True)]
+    return sum(min(0, move) for move in moves), sum(max(0, move) for move in moves) + itemsize

@@ -1,0 +1,275 @@
+"""Multiply: what was decided, carried out on the caller's arrays, by the library or by a schedule."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from functools import cache
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bilinear.backends.capture import not_captured
+from bilinear.backends.chain import operands_of
+from bilinear.backends.cublas import Multiply, multiply_of
+from bilinear.backends.executor import Executor, allocate_workspace, execute
+from bilinear.backends.factor import check_object_factors, check_scaling, factor
+from bilinear.errors import BilinearError, fail
+from bilinear.ir.matrix import Call, Matrix, call_of, layout_of, matrix_of
+from bilinear.ir.placement import Placement
+from bilinear.lowering.prepare import check_promise
+from bilinear.planner.plan import CUBLAS, LIBRARY
+from bilinear.runtime import auto
+from bilinear.runtime.arrays import Kind
+from bilinear.runtime.auto import over_budget
+from bilinear.runtime.decide import Decision, decide
+from bilinear.runtime.layouts import layouts_of
+from bilinear.runtime.magnitudes import check_tolerance
+from bilinear.runtime.options import Options
+from bilinear.runtime.recipe import Recipe, largest_scaling, placement_for
+from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlacementRepeat, Reaches, is_kept, keep_repeat
+from bilinear.runtime.safety import check_writable_inputs, indices, is_writable, shares_memory
+
+if TYPE_CHECKING:  # imported with the first call on a GPU
+    from bilinear.backends.cuda_executor import CudaExecutor
+
+log = logging.getLogger("bilinear")
+
+
+def multiply(options: Options, key: Key | None, a: Any, b: Any, out: Any) -> Any:
+    """alpha * a @ b + beta * out on arrays of one kind, as `options` ask for it; what ran is kept by the key, to be repeated."""
+    if options.is_plain:
+        log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
+        return np.matmul(a, b, out=out)
+    layouts = layouts_of(a, b, out)
+    decision = decide(options, layouts)
+    if out is None and options.kind.on_gpu and make_executor(options.kind).is_captured():
+        raise not_captured("a fresh result would have to be kept as long as the graph", "give out=, an array that is")
+    if decision.recipe is None:
+        result = _by_library(options, decision, a, b, out, layouts.overlaps, decision.library)
+        if not layouts.overlaps:  # else nothing but that they overlap was asked
+            _keep(options, key, decision, a, b, result)
+        return result
+    result = options.kind.module.empty(decision.shape, decision.dtype) if out is None else out
+    try:
+        by_schedule(options, decision, decision.recipe, a, b, result)
+    except (BilinearError, MemoryError) as error:  # raised before anything is written, but where A and B were consumed
+        if not options.is_automatic or (isinstance(error, MemoryError) and decision.recipe.promise == "consume"):
+            raise
+        name = decision.recipe.loaded.scheme.name
+        log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, name, error)
+        return _by_library(options, decision, a, b, result, layouts.overlaps)
+    _keep(options, key, decision, a, b, result)
+    return result
+
+
+def _keep(options: Options, key: Key | None, decision: Decision, a: Any, b: Any, out: Any) -> None:
+    """Keep what ran to be repeated: the library's multiply, or a placement on three matrices as they lie."""
+    if key is None or is_kept(key):
+        return
+    placement, layouts = decision.placement, (layout_of(a), layout_of(b), layout_of(out))
+    if decision.recipe is None:
+        direct = multiply_of(*layouts, decision.library, auto.library_rules()) if options.alpha != 0 else None
+        known = options.kind.module, decision, Reaches(*layouts)
+        keep_repeat(key, CupyRepeat(*known) if direct is None else LibraryRepeat(*known, direct))
+    elif placement is not None and a.ndim == b.ndim == out.ndim == 2 and _adds_with(options, placement):
+        keep_repeat(key, PlacementRepeat(options.kind.module, _cuda_executor(), decision, placement, decision.recipe.promise, layouts))
+
+
+def _factors(options: Options, decision: Decision, a: Any, b: Any, out: Any) -> tuple[Any, Any]:
+    """alpha as a number of the product's type, beta of the type of `out`."""
+    target = decision.dtype if out is None else out.dtype
+    if "O" in (decision.dtype.kind, target.kind):
+        check_object_factors(options.alpha, options.beta, a, b, out)
+    return factor("alpha", options.alpha, decision.dtype), factor("beta", options.beta, target)
+
+
+def _direct(a: Any, b: Any, out: Any, library: str) -> Multiply | None:
+    """The call of cuBLAS or cublasLt that multiplies CuPy's own arrays as they lie, None where there is none."""
+    cupy = sys.modules.get("cupy")
+    if cupy is None or not type(a) is type(b) is type(out) is cupy.ndarray:
+        return None
+    return multiply_of(layout_of(a), layout_of(b), layout_of(out), library, auto.library_rules())
+
+
+def _by_library(options: Options, decision: Decision, a: Any, b: Any, out: Any, overlaps: bool, library: str = LIBRARY) -> Any:
+    xp, on_gpu = options.kind.module, options.kind.on_gpu
+    if options.alpha == 1 and options.beta == 0 and not on_gpu:
+        return np.matmul(a, b, out=out)
+    alpha, beta = _factors(options, decision, a, b, out)
+    if out is None and options.alpha != 0 and not on_gpu:  # of the subclass that NumPy chooses, with its mask
+        return np.multiply(alpha, np.matmul(a, b))
+    out = xp.empty(decision.shape, decision.dtype) if out is None else out
+    is_direct = on_gpu and options.alpha != 0 and not overlaps
+    direct = _direct(a, b, out, library) if is_direct else None
+    is_captured = direct is None and on_gpu and make_executor(options.kind).is_captured()
+    if is_captured and is_direct:  # rather than CuPy's own, which may take memory
+        direct = _direct(a, b, out, CUBLAS)
+    if direct is not None:
+        direct(a.data.ptr, b.data.ptr, out.data.ptr, alpha, beta)
+    elif options.alpha == 0 and options.beta == 0:
+        out[...] = 0
+    elif options.alpha == 0:
+        out *= beta
+    elif is_captured:
+        hint = "capture matrices of float32 or float64 by rows or by columns, or give them algorithm='classical'"
+        raise not_captured("CuPy's multiply of these operands may take memory of its pool, and calls no cuBLAS then", hint)
+    elif options.alpha == 1 and options.beta == 0 and not overlaps:
+        xp.matmul(a, b, out=out)
+    else:
+        product = xp.asarray(xp.matmul(a, b))
+        _accumulate(out, product if options.alpha == 1 else alpha * product, beta)
+    return out
+
+
+def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Any, b: Any, out: Any) -> None:
+    """Run a placement on every matrix of the batch; without one, make one for the operands as matrices of the product's type.
+
+    Aside where `out` has another dtype or overlaps an operand, or where the schedule cannot add to it.
+    """
+    alpha, beta = _factors(options, decision, a, b, out)
+    executor = make_executor(options.kind)
+    left, right, target = _as_matrices(a, b, out)
+    placement, is_captured, dtype, aside = decision.placement, executor.is_captured(), decision.dtype, False
+    if is_captured:
+        _check_capture(options, recipe, left.dtype == right.dtype == dtype)
+    if recipe.promise != "preserve":
+        _check_in_place(options, executor, recipe, left, right, target)
+    if placement is None or not _adds_with(options, placement):
+        left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
+        layouts = layouts_of(left, right, target)
+        aside = target.dtype != dtype or layouts.overlaps or not recipe.suits(layouts.out)
+        if not aside and target.size:
+            aside = not _adds_with(options, placement_for(recipe, layouts))
+        placement = placement_for(recipe, layouts._replace(out=None) if aside else layouts) if target.size else None
+    if is_captured and placement is not None:
+        _check_captured_placement(options, placement, aside)
+    if placement is not None:
+        check_scaling(alpha, largest_scaling(placement), dtype)
+        _check_budget(options, placement, dtype.itemsize, target.size if aside else 0)
+    is_by_columns = placement is not None and "C" in placement.column_major
+    result = _fresh(options.kind.module, target.shape, dtype, is_by_columns) if aside else target
+    if placement is not None:
+        workspace = _workspace(options, executor, placement, left, right, result)
+        _run_all(executor, placement, call_of(left, right, result, alpha, 0 if aside else beta, workspace))
+    if aside:
+        _accumulate(target, result, beta)
+
+
+def _check_capture(options: Options, recipe: Recipe, is_of_one_type: bool) -> None:
+    """Refuse (E536) what a graph cannot hold, before anything is launched: looks at A and B, and converted operands."""
+    if recipe.promise == "restore" or options.tolerance is not None:
+        hint = "choose what leaves A and B alone: inputs='preserve', without tolerance="
+        raise not_captured("A and B cannot be looked at, for Inf and NaN or for their magnitudes", hint)
+    if not is_of_one_type:
+        raise not_captured("operands would be converted in memory of the pool", "give a, b and out of one dtype")
+
+
+def _check_captured_placement(options: Options, placement: Placement, aside: bool) -> None:
+    """The same of a placement: a result aside from `out`, and a workspace that is not the caller's."""
+    if aside:
+        hint = "give out of the operands' dtype, apart from them, by rows, and beta=0"
+        raise not_captured("the result would be made aside, in memory of the pool", hint)
+    if placement.allocated_elements and options.buffer is None:
+        hint = "give workspace=, an array that lives as long as the graph"
+        raise not_captured("the workspace would be memory of the pool, which others get after this call", hint)
+
+
+def _adds_with(options: Options, placement: Placement) -> bool:
+    """Whether a placement can add to a result where that is asked for: some overwrite it."""
+    return not (placement.overwrites and options.beta != 0)
+
+
+def _check_budget(options: Options, placement: Placement, itemsize: int, aside: int) -> None:
+    """Refuse (E535) a placement whose workspace, with so many elements of a result aside from `out`, is more than is allowed."""
+    needed = (placement.allocated_elements + aside) * itemsize
+    log.debug("%s: workspace of %d bytes", placement.schedule.name, needed)
+    if options.budget is not None and needed > options.budget:
+        raise over_budget(placement.schedule.name + (", with a result aside from out," if aside else ""), needed, options.budget)
+
+
+def _run_all(executor: Executor, placement: Placement, batch: Call) -> None:
+    """The same placement, in the same workspace, for every matrix of the batch."""
+    a, b, c, *rest = batch
+    for index in indices(c.layout.shape[:-2]):
+        execute(executor, placement, Call(a.at(index), b.at(index), c.at(index), *rest))
+
+
+def _workspace(options: Options, executor: Executor, placement: Placement, left: Any, right: Any, result: Any) -> Matrix | None:
+    """The buffer of all workspaces of a placement, the caller's where there is one; None where it needs none."""
+    if options.buffer is None or not placement.allocated_elements:
+        return allocate_workspace(executor, placement, result.dtype)
+    return matrix_of(_given_workspace(options, placement, left, right, result))
+
+
+def _given_workspace(options: Options, placement: Placement, left: Any, right: Any, result: Any) -> Any:
+    """The caller's buffer as elements of the result's type; refused (E529) where it cannot serve."""
+    buffer, needed = options.buffer, placement.allocated_elements * result.dtype.itemsize
+    if not isinstance(buffer, options.kind.module.ndarray) or buffer.ndim != 1 or not buffer.flags.c_contiguous or not is_writable(buffer):
+        message = "workspace is no writable, contiguous, one-dimensional array of the operands' kind"
+        raise fail("E529", message, f"give one of {needed} bytes")
+    if buffer.dtype != result.dtype and (buffer.dtype.hasobject or result.dtype.hasobject):
+        message = f"workspace holds {buffer.dtype}, and what it has to hold is {result.dtype}"
+        raise fail("E529", message, f"give {placement.allocated_elements} elements of {result.dtype}")
+    if buffer.nbytes < needed or any(shares_memory(buffer, x) for x in (left, right, result)):
+        raise fail("E529", f"workspace has {buffer.nbytes} bytes, {needed} are needed, apart from a, b and out", "give a larger buffer")
+    return buffer if buffer.dtype == result.dtype else buffer.view(np.uint8)[:needed].view(result.dtype)
+
+
+def _check_in_place(options: Options, executor: Executor, recipe: Recipe, left: Any, right: Any, target: Any) -> None:
+    writing = recipe.writing
+    check_promise(writing.loaded.scheme, writing.loaded.schedule, writing.inputs)
+    if not left.dtype == right.dtype == target.dtype or not left.dtype.isnative:
+        message = f"inputs={writing.inputs!r} runs in the caller's arrays, so a, b and out must have one dtype, in native byte order"
+        raise fail("E526", message, "convert them first, or use inputs='preserve'")
+    if writing.inputs == "consume" and not left.shape[:-2] == right.shape[:-2] == target.shape[:-2]:
+        raise fail("E527", "inputs='consume' cannot use one matrix for several of a batch", "use inputs='restore'")
+    check_writable_inputs(executor, left, right, target, writing.inputs)
+    if options.tolerance is None or not target.size:
+        return
+    products = prod(target.shape[:-2])
+    calls = products // max(1, prod(left.shape[:-2])), products // max(1, prod(right.shape[:-2]))
+    for placement, operands in operands_of(placement_for(recipe, layouts_of(left, right, target)), matrix_of(left), matrix_of(right)):
+        check_tolerance(executor, placement, operands, calls, float(options.tolerance))
+
+
+def _fresh(xp: Any, shape: tuple[int, ...], dtype: Any, by_columns: bool) -> Any:
+    """A matrix, or a batch of them, by rows or by columns."""
+    return xp.empty((*shape[:-2], shape[-1], shape[-2]), dtype).swapaxes(-1, -2) if by_columns else xp.empty(shape, dtype)
+
+
+def _as_matrices(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
+    """Operands and result as plain (..., rows, columns) arrays: a vector is a row on the left, a column on the right."""
+    left, right, target = (np.asarray(x) if isinstance(x, np.ndarray) else x for x in (a, b, out))
+    if a.ndim == 1:
+        left, target = left[None, :], target[..., None, :] if b.ndim > 1 else target[..., None]
+    if b.ndim == 1:
+        right, target = right[:, None], target[..., None]
+    return left, right, target
+
+
+def make_executor(kind: Kind) -> Executor:
+    """The backend for a kind of array."""
+    if kind.on_gpu:
+        return _cuda_executor()
+    from bilinear.backends.numpy_executor import NumpyExecutor
+
+    return NumpyExecutor()
+
+
+@cache
+def _cuda_executor() -> CudaExecutor:
+    from bilinear.backends.cuda_executor import CudaExecutor
+
+    return CudaExecutor()
+
+
+def _accumulate(out: Any, product: Any, beta: Any) -> None:
+    """out = product + beta * out, in the type of `out`; with beta = 0 `out` is not read."""
+    if beta == 0:
+        out[...] = product
+        return
+    added = product.astype(out.dtype, copy=False)  # before the first write, for memory may be short
+    out *= beta
+    out += added

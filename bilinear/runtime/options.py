@@ -1,0 +1,97 @@
+"""Options: what a caller asks for beside the operands."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bilinear.errors import fail
+from bilinear.frontend import Loaded
+from bilinear.ir.placement import INPUTS
+from bilinear.planner.device import Device
+from bilinear.planner.plan import Plan
+from bilinear.runtime import auto
+from bilinear.runtime.arrays import NUMPY, Kind
+from bilinear.runtime.environment import uses_library
+from bilinear.runtime.same import Same
+
+
+class Options(NamedTuple):
+    """What a caller asks for beside the operands, which are of some `kind`.
+
+    Once they are `settled`, `algorithm` is None where no name was given or the library's multiply is asked for, and `device` describes the
+    GPU where one is needed: without an algorithm and a plan for what was timed or what the model chooses, with an algorithm for the tile
+    alone.
+    """
+
+    alpha: Any
+    beta: Any
+    algorithm: str | Loaded | None
+    levels: int | str
+    inputs: str
+    workspace: Any
+    tolerance: float | None
+    plan: Plan | None
+    device: Device | None = None
+    kind: Kind = NUMPY
+
+    def settled(self, kind: Kind) -> Options:
+        """The same for operands of this kind, with what the environment says, and with the description of the GPU."""
+        if uses_library():
+            return self._replace(kind=kind, algorithm=None, levels=0, plan=None)
+        if self.plan is not None:
+            return self._replace(kind=kind, algorithm=None, levels=0)
+        is_auto = self.algorithm == "auto"
+        asks = kind.on_gpu and (self.levels == "auto" if is_auto else self.levels != 0)
+        device = auto.current_device() if asks else None
+        if is_auto or self.levels == 0:
+            return self._replace(kind=kind, algorithm=None, levels=0, device=device)
+        return self._replace(kind=kind, device=device)
+
+    @property
+    def budget(self) -> int | None:
+        """The most bytes of workspace; None: no limit, or that of the caller's buffer."""
+        return auto.budget_and_buffer(self.workspace)[0]
+
+    @property
+    def buffer(self) -> Any:
+        """The caller's own workspace, or None."""
+        return auto.budget_and_buffer(self.workspace)[1]
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether what runs is left to timed plans and to the model."""
+        return self.algorithm is None and self.plan is None and self.device is not None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether this is NumPy's own multiply of arrays in the host's memory."""
+        is_library = self.algorithm is None and self.plan is None and self.device is None
+        return is_library and self.alpha == 1 and self.beta == 0 and not self.kind.on_gpu
+
+    @property
+    def most_bytes(self) -> int | None:
+        """The most bytes of workspace that a chosen plan may need: those of the caller's buffer, where there is one."""
+        budget, buffer = auto.budget_and_buffer(self.workspace)
+        return budget if buffer is None else getattr(buffer, "nbytes", 0)
+
+    @property
+    def question(self) -> tuple[Any, ...]:
+        """All of it that decides what runs. Algorithm, plan and device are compared by identity, for to hash them takes long."""
+        named = tuple(None if x is None else Same(x) for x in (self.algorithm, self.plan, self.device))
+        return named, self.levels, self.inputs, self.most_bytes, bool(self.alpha != 0), bool(self.beta != 0)
+
+
+def check_options(options: Options, out: Any) -> None:
+    """Refuse what means nothing: E513, E514, E515, E528."""
+    alpha, beta, _, levels, inputs, *_ = options
+    if inputs not in INPUTS:
+        raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
+    if levels != "auto" and (not isinstance(levels, (int, np.integer)) or isinstance(levels, bool) or levels < 0):
+        raise fail("E514", f"levels={levels!r} is not a number of levels", "give an integer of at least 0, or 'auto'")
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if type(value) not in (int, float) and np.ndim(value) != 0:
+            raise fail("E528", f"{name} is an array of {np.ndim(value)} dimension(s), not a number", "scale the operands by it")
+    if out is None and beta != 0:
+        raise fail("E515", "beta scales out, and there is no out", "give out=, or leave beta at 0")
