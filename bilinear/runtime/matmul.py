@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from bilinear.frontend import Loaded
 from bilinear.planner.plan import Plan
-from bilinear.runtime.arrays import NUMPY, adopt, adopt_out, kind_of
+from bilinear.runtime.arrays import adopt, adopt_out, kind_of
 from bilinear.runtime.auto import budget_and_buffer, check_plan_options
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.magnitudes import check_tolerance_option
@@ -68,9 +68,8 @@ def matmul(
     """
     if algorithm != "auto" and not isinstance(algorithm, Loaded) and not uses_library():
         algorithm = algorithm_as_it_is(str(algorithm))
-    # made as the tuple that it is: its own constructor takes as long as all the rest of a short call
-    options = tuple.__new__(Options, (alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, None, NUMPY))
-    key, repeat = repeated(a, b, out, options)
+    asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan
+    key, repeat = repeated(a, b, out, asked)
     if repeat is not None:
         if stream is None:
             result = repeat.run(a, b, out, alpha, beta)
@@ -83,9 +82,10 @@ def matmul(
     if torch is not None:
         with surroundings(torch, stream, a, b, out, workspace):
             left, right, target, buffer = (adopt_tensor(torch, x) for x in (a, b, out, workspace))
-            asked: dict[str, Any] = {"alpha": alpha, "beta": beta, "algorithm": algorithm, "levels": levels, "inputs": inputs}
-            result = matmul(left, right, target, workspace=buffer, tolerance=tolerance, plan=plan, **asked)
+            own: dict[str, Any] = {"alpha": alpha, "beta": beta, "algorithm": algorithm, "levels": levels, "inputs": inputs}
+            result = matmul(left, right, target, workspace=buffer, tolerance=tolerance, plan=plan, **own)
             return torch.from_dlpack(result) if out is None else out
+    options = Options(*asked)
     check_options(options, out)
     if plan is not None:
         check_plan_options(plan, algorithm, levels, inputs)

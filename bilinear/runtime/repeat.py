@@ -15,7 +15,6 @@ from bilinear.ir.matrix import Call, Layout, Matrix
 from bilinear.ir.placement import Placement
 from bilinear.runtime.decide import Decision
 from bilinear.runtime.environment import DEVICE, USE_LIBRARY, uses_library, value_of
-from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import largest_scaling
 from bilinear.runtime.same import Same
 
@@ -155,15 +154,16 @@ Repeat = PlacementRepeat | LibraryRepeat | CupyRepeat
 _repeats: dict[Key, Repeat] = {}
 
 
-def repeated(a: Any, b: Any, out: Any, options: Options) -> tuple[Key | None, Repeat | None]:
+def repeated(a: Any, b: Any, out: Any, asked: tuple[Any, ...]) -> tuple[Key | None, Repeat | None]:
     """What a call is found again by, and what was kept with that key. No key for what is looked at anew each time.
 
-    The key is all that decides what runs and whether it may. Only CuPy's own arrays, and options of the plainest types, have one, so that
-    what is equal is the same. Values and addresses play no part, and of the factors only whether they are 0. An algorithm is `auto` or what
-    a name meant when the call was made. What describes the device follows from its number and BILINEAR_DEVICE.
+    `asked` are the first fields of `Options`, up to the plan. The key is all that decides what runs and whether it may. Only CuPy's own
+    arrays, and options of the plainest types, have one, so that what is equal is the same. Values and addresses play no part, and of the
+    factors only whether they are 0. An algorithm is `auto` or what a name meant when the call was made. What describes the device follows
+    from its number and BILINEAR_DEVICE.
     """
     cupy = sys.modules.get("cupy")
-    alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, _, _ = options
+    alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan = asked
     if cupy is None or not type(a) is type(b) is cupy.ndarray or (out is not None and type(out) is not cupy.ndarray):
         return None, None
     if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS or type(levels) not in _PLAIN or type(workspace) not in _PLAIN:
@@ -172,9 +172,9 @@ def repeated(a: Any, b: Any, out: Any, options: Options) -> tuple[Key | None, Re
         return None, None
     named, settled = algorithm if type(algorithm) is str else Same(algorithm), None if plan is None else Same(plan)
     shape, strides, dtype = (None, None, None) if out is None else (out.shape, out.strides, out.dtype)
-    operands = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype
     device, described = cupy.cuda.runtime.getDevice(), value_of(DEVICE)
-    key = operands, shape, strides, dtype, named, levels, inputs, workspace, settled, alpha != 0, beta != 0, device, described
+    own = named, levels, inputs, workspace, settled, alpha != 0, beta != 0, device, described
+    key = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, shape, strides, dtype, own
     return key, _repeats.get(key)
 
 
