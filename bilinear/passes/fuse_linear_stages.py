@@ -68,15 +68,25 @@ class _Run:
         return best
 
     def _fused(self, begin: int, end: int) -> LinearStage | None:
-        """The stages as one; None if that would be too large. A single stage is returned unchanged."""
+        """The stages as one; None if that would be too large. A single stage keeps its maps, unless they cross."""
         last = self.schedule.stages[end - 1]
         assert isinstance(last, LinearStage)
         if end == begin + 1:
-            return last
+            return self._uncrossed(last)
         before = self.fused(begin, end - 1)
         if before is None or _kept(before) & _read([last]) or (_kept(before) and _kept(last)):  # no form says that an old value is kept
             return None
         return self._composed(before, last, _read(self.schedule.stages[end:]))
+
+    def _uncrossed(self, stage: LinearStage) -> LinearStage:
+        """The stage with one map for each shape if a map reads what another one writes: an engine may run maps one after the other."""
+        writers = {target: block_map for block_map in stage.maps for target in block_map.targets}
+        if all(writers.get(block, block_map) is block_map for block_map in stage.maps for block in block_map.sources):
+            return stage
+        shapes: dict[str, list[BlockMap]] = {}
+        for block_map in stage.maps:
+            shapes.setdefault(self.shape_of[block_map.targets[0].space], []).append(block_map)
+        return replace(stage, maps=tuple(map(beside, shapes.values())))
 
     def _composed(self, first: LinearStage, second: LinearStage, read_later: set[Block]) -> LinearStage | None:
         groups: dict[str, list[list[BlockMap]]] = {}

@@ -18,23 +18,11 @@ def find_hazards(number: int, stage: LinearStage | ProductStage, schedule: AnySc
     steps = list(steps_of(stage))
     if isinstance(stage, LinearStage):
         yield from _written_twice(number, steps)
-        if not isinstance(schedule, ScaledSchedule):  # whose temporaries are not yet the blocks that run
-            yield from _crossing(number, stage)
         return
     if isinstance(schedule, ScaledSchedule):
         yield from _written_twice(number, [step for step in steps if not _only_adds(step)])
         yield from _mixed_writes(number, steps)
     yield from _overwritten(number, steps)
-
-
-def _crossing(number: int, stage: LinearStage) -> Iterator[Diagnostic]:
-    """A map that reads what another map of the stage writes: one map reads all before it writes, two may run in any order."""
-    writer = {target: i for i, block_map in enumerate(stage.maps) for target in block_map.targets}
-    for i, block_map in enumerate(stage.maps):
-        for block in block_map.sources:
-            if writer.get(block, i) != i:
-                message = f"hazard in stage {number}: {block} is written by one map while another one reads it"
-                yield Diagnostic("E409", message, hints=("put both into one map, or into two stages",))
 
 
 def _only_adds(step: Step) -> bool:
