@@ -36,8 +36,8 @@ def write_files(contents: Mapping[Path, str | bytes]) -> None:
                 continue
             target = path.resolve()
             fresh = _beside(target)
+            ready[target] = fresh  # before it is made, so that no interrupt leaves it behind
             descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            ready[target] = fresh
             with open(descriptor, "wb") as file:
                 file.write(data)
                 if target.exists():

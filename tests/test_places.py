@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,3 +171,16 @@ def test_what_a_command_prints_into_takes_a_file_too(tmp_path: Path, place: str,
     with (tmp_path / "out").open("wb") as out:
         subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, env=environment, check=True)
     assert (tmp_path / "out").read_bytes() == b"first\nthen\nlast\n" and os.listdir(tmp_path) == ["out"]
+
+
+def test_an_interrupt_leaves_no_half_written_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = os.open
+
+    def interrupted(path: Any, flags: int, mode: int = 0o777) -> int:
+        os.close(made(path, flags, mode))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bilinear.writing.os.open", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(tmp_path / "x", "text")
+    assert list(tmp_path.iterdir()) == []

@@ -69,7 +69,7 @@ def _check_multiplies(name: str, value: Any, element: Any, addend: Any) -> None:
 
 def _first(array: Any) -> Any:
     """The first element, as an array of objects holds it."""
-    return array[(slice(0, 1),) * array.ndim].astype(object).item()
+    return array[(slice(0, 1),) * array.ndim].astype(object).item() if array.ndim else array.item()
 
 
 def _is_finite(value: Any) -> bool:

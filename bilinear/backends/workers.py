@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from _thread import start_new_thread
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from itertools import islice
@@ -38,7 +38,7 @@ def share(items: Callable[[], Iterable[Item]], run: Callable[[Item, int], None],
     with HeldSignals() as deliver:
         with suppress(RuntimeError):  # no thread can be started: those that there are do all
             for _ in range(1, shares):
-                pool().submit(crew.work)
+                start_new_thread(crew.work, ())  # a `Thread` is waited for, also where it dies for want of memory before it begins
         crew.work(deliver)
         crew.join(deliver)
     if crew.errors:
@@ -95,16 +95,6 @@ class _Crew(Generic[Item]):
         with self._changed:
             self._working -= 1
             self._changed.notify_all()
-
-
-@cache
-def pool() -> ThreadPoolExecutor:
-    """The threads beside the caller's."""
-    return ThreadPoolExecutor(worker_count(), thread_name_prefix="bilinear")
-
-
-if hasattr(os, "register_at_fork"):  # the threads of a pool do not live on in a forked child
-    os.register_at_fork(after_in_child=pool.cache_clear)
 
 
 @cache

@@ -165,11 +165,11 @@ class Arithmetic:
             return
         rest = self.source.text[self.at : self.end]
         self.begin = self.at + len(rest) - len(rest.lstrip())
-        self.kind, self.token = ("other", rest.strip()[:1]) if rest.strip() else ("end", "")
+        self.kind, self.token = ("other", "") if rest.strip() else ("end", "")
 
     def _require_end(self) -> None:
         if self.kind != "end":
-            raise self._wrong(f"{self.token!r} cannot stand here", "here")
+            raise self._wrong(f"{self.token or self.source.text[self.begin]!r} cannot stand here", "here")
 
     def _missing(self, message: str, label: str) -> BilinearError:
         return self._wrong(message, label, "E254" if self.kind == "end" else "E252")

@@ -80,9 +80,10 @@ def _keep(options: Options, key: Key | None, decision: Decision, a: Any, b: Any,
 def _factors(options: Options, decision: Decision, a: Any, b: Any, out: Any) -> tuple[Any, Any]:
     """alpha as a number of the product's type, beta of the type of `out`."""
     target = decision.dtype if out is None else out.dtype
+    alpha, beta = factor("alpha", options.alpha, decision.dtype), factor("beta", options.beta, target)
     if "O" in (decision.dtype.kind, target.kind):
-        check_object_factors(options.alpha, options.beta, a, b, out)
-    return factor("alpha", options.alpha, decision.dtype), factor("beta", options.beta, target)
+        check_object_factors(alpha, beta, a, b, out)
+    return alpha, beta
 
 
 def _direct(a: Any, b: Any, out: Any, library: str) -> Multiply | None:

@@ -183,3 +183,8 @@ def test_whatever_is_in_a_file_is_read_or_refused(
     except BilinearError as error:
         codes = {d.code for d in error.diagnostics}
     assert codes <= {"E252", "E253", "E254"}
+
+
+def test_a_sign_behind_a_character_that_is_no_space_ends(tmp_path: Path) -> None:
+    with pytest.raises(BilinearError, match="E25"):
+        read_program(written(tmp_path, "o0:=i0*1+i3*\x1f\xa0-i4*1;\n", "x.slp"))

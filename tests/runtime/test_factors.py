@@ -115,3 +115,14 @@ def test_factors_of_an_empty_product_of_objects() -> None:
     np.testing.assert_array_equal(bilinear.matmul(a, b, out.copy(), beta=3), 3 * out)
     with pytest.raises(BilinearError, match="E528"):
         bilinear.matmul(a, b, out, beta="x")
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_numpy_factors_multiply_large_integers_of_objects(way: dict[str, Any]) -> None:
+    a, b, out = (np.array([[value]], dtype=object) for value in (10**30, 3, 10**40))
+    assert bilinear.matmul(a, b, out, alpha=np.int8(3), beta=np.array(2), **way)[0, 0] == 9 * 10**30 + 2 * 10**40
+
+
+def test_a_result_of_no_dimensions_takes_factors() -> None:
+    a, out = np.array([10**30, 1], dtype=object), np.array(7, dtype=object)
+    assert bilinear.matmul(a, a, out, beta=2)[()] == 10**60 + 15

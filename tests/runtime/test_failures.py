@@ -311,6 +311,14 @@ def test_an_error_in_one_worker_waits_for_the_others(monkeypatch: pytest.MonkeyP
     assert len(ended) == 1, "it ends what it is at, and begins nothing more"
 
 
+def test_threads_that_die_before_they_begin_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they do for want of memory: then the caller's thread does all."""
+    monkeypatch.setattr(workers, "start_new_thread", lambda *_: None)
+    done: list[int] = []
+    workers.share(lambda: range(10), lambda item, share: done.append(item), 4)
+    assert sorted(done) == list(range(10))
+
+
 def test_linear_stages_of_msmes_exist_before_and_after_its_products() -> None:
     """What the tests above rely on."""
     kinds = [type(stage) for stage in stages_of("msmes", 1, "restore")]

@@ -80,18 +80,17 @@ def test_a_handler_that_does_not_raise_loses_no_item() -> None:
 
 
 def test_threads_that_cannot_be_started_leave_the_work_to_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pool that refuses has kept the work all the same: who comes to it later must find none."""
-    kept: list[Any] = []
+    """A thread that begins when all is done must find no work."""
+    late: list[Any] = []
 
-    class Refusing:
-        def submit(self, work: Any) -> None:
-            kept.append(work)
-            raise RuntimeError("can't start new thread")
+    def refuse(work: Any, arguments: tuple[Any, ...]) -> None:
+        late.append(work)
+        raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(workers, "pool", Refusing)
+    monkeypatch.setattr(workers, "start_new_thread", refuse)
     done: list[int] = []
     workers.share(lambda: range(20), lambda item, share: done.append(item), 4)
-    kept[0]()
+    late[0]()
     assert sorted(done) == list(range(20))
 
 

@@ -52,6 +52,8 @@ def error_order(ring: str, sizes: tuple[int, int, int], u: Rows, v: Rows, w: Row
                 for c, r, z in out:
                     key = a, b, c, p + q + r
                     found[key] = found.get(key, 0) + x * y * z
+    if m * k * n > len(found):  # an equation has no product at all; sizes may say anything
+        return WRONG
     for i in range(m):
         for j in range(n):
             for p in range(k):

@@ -99,7 +99,7 @@ def _check_accepted(call: Call, theirs: Any) -> None:
         raise Finding(f"ran where NumPy raises {type(theirs).__name__}: {theirs}")
     promise = Promise.of(call, np.shape(theirs))
     is_neutral = promise.alpha in (0, 1) and promise.beta in (0, 1)  # such as 0.0 for integers
-    if not promise.factors_fit and not is_neutral:
+    if not promise.factors_fit and not is_neutral and 0 not in promise.shape:
         raise Finding("ran with a factor that the type cannot hold, which is refused elsewhere (E528)")
     must_refuse = _is_odd(call) or (not promise.is_library and bool(promise.reasons() & NEVER_RUN))
     if must_refuse:
@@ -109,7 +109,8 @@ def _check_accepted(call: Call, theirs: Any) -> None:
 def _check_operands(call: Call, promise: Promise) -> None:
     """A and B are as promised, and nothing beside any array was written."""
     writes = promise.inputs != "preserve" and promise.key is not None
-    if call.out is not None and not call.out.is_untouched_beside():
+    shares_gaps = call.out is not None and writes and any(np.may_share_memory(call.out.base, laid.base) for laid in (call.a, call.b))
+    if call.out is not None and not shares_gaps and not call.out.is_untouched_beside():
         raise Finding("something beside out was written")
     if call.workspace is not None and not call.workspace.is_untouched_beside():
         raise Finding("something beside the workspace was written")

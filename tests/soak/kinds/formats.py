@@ -104,7 +104,7 @@ def _require_right(answer: Answer, out: Path, form: str, folder: Path) -> None:
 
 
 def _reading(path: Path, scheme: Scheme, form: str) -> Scheme:
-    read = import_file(path, ring=scheme.ring if form in ("npz", "sms") else None)  # neither says the ring of coefficients that lie in Q
+    read = import_file(path, ring=scheme.ring if form in ("npz", "sms", "fast-matmul") else None)  # they name no ring
     if not isinstance(read, Imported):
         raise Finding(f"{path.name} was written from a scheme, and is read as another map")
     return read.scheme
