@@ -20,6 +20,7 @@ Polynomial = dict[tuple[tuple[str, ...], Powers], Any]
 FACTOR = r"(?:[0-9]{1,999}(?:/[0-9]{1,999})?|(?:sqrt\(-?[0-9]{1,18}\)|[a-z]{1,9})(?:\^-?[0-9]{1,3})?)"
 TERM = rf"{FACTOR}(?:\*{FACTOR})*"
 LARGEST = 10**6  # a grid with more products of blocks is refused, not looked at
+MOST_LEVELS = 20  # no schedule has more
 
 
 class RefusedError(Exception):
@@ -251,6 +252,7 @@ class Run:
 def check_schedule(entry: dict[str, Any], scheme: dict[str, Any], ring: Ring) -> None:
     """Run the stages and compare: C (up to the order of the scheme's error), and what is claimed of A and B."""
     name, claims, levels, run, stages = entry["name"], entry["claims"], entry["levels"], Run(entry, ring), []
+    require(isinstance(levels, int) and 1 <= levels <= MOST_LEVELS, f"{name} has no number of levels from 1 to {MOST_LEVELS}")
     becomes = f"{claims['result'][0]}*A*B" + f" + {claims['result'][1]}*C" * bool(run.beta)
     require(
         [entry[x] for x in "mkn"] == [scheme[x] ** levels for x in "mkn"], f"{name} is no schedule of {scheme['name']} at {levels} levels"

@@ -38,8 +38,12 @@ def main() -> None:
     if not prepare_streams():
         tell("error: standard output is closed: send it to /dev/null where nobody is to read it")
         sys.exit(FAILED)
-    code = _run()
-    sys.exit(written_out() or code)
+    try:
+        code = _run()
+        code = written_out() or code
+    except KeyboardInterrupt:  # while an error is told, or what was printed is written out
+        code = INTERRUPTED
+    sys.exit(code)
 
 
 def _run() -> int:

@@ -82,7 +82,7 @@ def _factors(options: Options, decision: Decision, a: Any, b: Any, out: Any) -> 
     target = decision.dtype if out is None else out.dtype
     alpha, beta = factor("alpha", options.alpha, decision.dtype), factor("beta", options.beta, target)
     if "O" in (decision.dtype.kind, target.kind):
-        check_object_factors(alpha, beta, a, b, out)
+        check_object_factors(alpha if decision.dtype.kind == "O" else 0, beta if target.kind == "O" else 0, a, b, out)
     return alpha, beta
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from shell import Shell
 
 ALL = ("list", "show u.bl", "verify u.bl", "plan --shape 64 --device h200 --explain", "doctor", "verify --help")
 
@@ -69,3 +70,11 @@ def test_nobody_reads_on(folder: Path, unbuffered: str) -> None:
 @pytest.mark.parametrize("after", ["2>&-", "2>/dev/full", ">&- 2>&-"])
 def test_an_error_that_cannot_be_told_is_a_status(folder: Path, after: str) -> None:
     assert ran(folder, "verify none", after).returncode == 1
+
+
+def test_an_interrupt_while_output_is_written_out(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bilinear.cli.app.written_out", interrupted)
+    assert Shell(monkeypatch, capsys)("show", "classical")[0] == 130

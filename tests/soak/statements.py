@@ -88,6 +88,7 @@ def _schedule(entry: Json, scheme: Json, draw: random.Random) -> None:
     if scheme["order"] is not None or scheme["ring"] not in ("Z", "Q", "Q[sqrt(3)]"):
         return
     claims, levels = entry["claims"], entry["levels"]
+    _require(isinstance(levels, int) and 1 <= levels <= 20, "levels")
     _require([entry[x] for x in "mkn"] == [scheme[x] ** levels for x in "mkn"], "sizes")
     scaling, alpha, beta = claims["scaling"], draw.randrange(1, PRIME), draw.randrange(1, PRIME)
 
