@@ -99,7 +99,7 @@ def _check_accepted(call: Call, theirs: Any) -> None:
         raise Finding(f"ran where NumPy raises {type(theirs).__name__}: {theirs}")
     promise = Promise.of(call, np.shape(theirs))
     is_neutral = promise.alpha in (0, 1) and promise.beta in (0, 1)  # such as 0.0 for integers
-    if not promise.factors_fit and not is_neutral and 0 not in promise.shape:
+    if not promise.factors_fit and not is_neutral and 0 not in (*promise.shape, promise.inner):
         raise Finding("ran with a factor that the type cannot hold, which is refused elsewhere (E528)")
     must_refuse = _is_odd(call) or (not promise.is_library and bool(promise.reasons() & NEVER_RUN))
     if must_refuse:
