@@ -139,7 +139,8 @@ def soak(run: Soak, place: Path, package: str, processes: int, cases: Sequence[t
             workers.append(Worker(package, place))
             _work(run, workers, iter(cases), place, package, progress)
         else:
-            workers += [Worker(package, place) for _ in range(processes)]
+            for _ in range(processes):  # an interrupt meanwhile stops those that have begun
+                workers.append(Worker(package, place))
             _work(run, workers, _turns(run, workers), place, package, progress)
     except KeyboardInterrupt:
         run.is_stopped = True

@@ -144,9 +144,12 @@ def test_an_interrupt_prints_the_table_of_what_was_done(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent}", MARK: tmp_path.name, "TMPDIR": str(tmp_path)}
     words = [sys.executable, "-m", "soak.runner", "100", "--kinds", "calls"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, env=environment, text=True)
-    time.sleep(3)
+    until = time.monotonic() + 60
+    while len([*tmp_path.rglob("printed-*")]) < 2 and time.monotonic() < until:  # a file of each worker
+        time.sleep(0.1)
+    time.sleep(2)
     process.send_signal(signal.SIGINT)
-    table, _ = process.communicate(timeout=30)
+    table, _ = process.communicate(timeout=60)
     assert process.returncode in (130, 1) and "calls" in table
     assert not marked(tmp_path.name)
 
