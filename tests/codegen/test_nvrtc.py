@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bilinear.codegen.cache import Cache
@@ -155,6 +161,41 @@ def test_every_architecture_that_is_listed_is_built(cache: Cache) -> None:
 @needs_nvrtc
 def test_the_version_is_told() -> None:
     assert nvrtc.compiler_version().startswith("NVRTC 13.0")
+
+
+LONG = 'extern "C" __global__ void busy(double *x) {' + "".join(f"x[{i}] += x[{i + 1}] * {i};" for i in range(900)) + "}"
+COMPILES = """
+import sys
+from bilinear.codegen.cache import Cache
+from bilinear.codegen.cuda import nvrtc
+from bilinear.codegen.cuda.target import CudaTarget
+nvrtc.architectures()
+print("begins", flush=True)
+try:
+    nvrtc.build(sys.argv[1], "busy", CudaTarget("sm_90"), cache=Cache(None))
+    print("built")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@needs_nvrtc
+def test_an_interrupt_at_any_moment_reaches_the_one_who_compiles() -> None:
+    for moment in np.linspace(0.01, 0.3, 16):
+        with subprocess.Popen([sys.executable, "-c", COMPILES, LONG], stdout=subprocess.PIPE, text=True, start_new_session=True) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "begins\n"
+            time.sleep(moment)
+            os.killpg(child.pid, signal.SIGINT)
+            assert (child.stdout.read(), child.wait()) == ("interrupted\n", 0)
+
+
+@needs_nvrtc
+def test_a_compiler_that_dies_is_a_diagnostic(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvrtc.architectures()
+    monkeypatch.setattr(inspect, "getsource", lambda module: "import os; os.abort()")
+    found = refusal(REVERSE, "sm_90", cache)
+    assert (found.code, found.message) == ("E602", "the compiler's process ended with exit code -6 at bad")
 
 
 @pytest.fixture

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
+import json
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from bilinear.codegen.cache import Cache, default_cache
+from bilinear.codegen.cuda import nvrtc_child
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, Diagnostic, fail
 
@@ -92,47 +97,38 @@ def _require_known(target: CudaTarget) -> None:
 
 
 def _compile(source: str, name: str, target: CudaTarget) -> tuple[str, bytes]:
-    program = _call("nvrtcCreateProgram", source.encode(), f"{name}.cu".encode(), 0, None, None)[0]
+    """The compiler's log and the image, from a process of its own, which ends when this call does, also by an exception."""
+    image = "PTX" if target.is_virtual else "CUBIN"
+    request = {"path": sys.path, "source": source, "name": name, "options": target.options, "image": image}
+    command = (sys.executable, "-I", "-c", inspect.getsource(nvrtc_child))
     try:
-        encoded = [option.encode() for option in target.options]
-        failure = _try("nvrtcCompileProgram", program, len(encoded), encoded)[0]
-        log = _text("nvrtcGetProgramLog", program)
-        if failure:
-            hint = "generated sources always compile unless a template was changed: please report this with the .bl file"
-            raise BilinearError(Diagnostic("E601", f"the compiler refuses {name}", notes=tuple(log.splitlines()[:20]), hints=(hint,)))
-        image = _bytes("nvrtcGetPTX" if target.is_virtual else "nvrtcGetCUBIN", program)
-    finally:
-        _call("nvrtcDestroyProgram", program)
-    return log, image
+        ended = subprocess.run(command, input=json.dumps(request).encode(), capture_output=True, start_new_session=True, check=False)
+    except OSError as error:
+        raise fail("E602", f"the compiler's process cannot begin: {error.strerror or error}", REMEDY) from None
+    if ended.returncode:
+        said = tuple(ended.stderr.decode(errors="replace").splitlines()[-1:])
+        hint = "this happens where memory is short; otherwise please report it with the .bl file"
+        what = f"the compiler's process ended with exit code {ended.returncode} at {name}"
+        raise BilinearError(Diagnostic("E602", what, notes=said, hints=(hint,)))
+    head, _, built = ended.stdout.partition(b"\n")
+    reply = json.loads(head)
+    if reply["refused"]:
+        hint = "generated sources always compile unless a template was changed: please report this with the .bl file"
+        raise BilinearError(Diagnostic("E601", f"the compiler refuses {name}", notes=tuple(reply["log"].splitlines()[:20]), hints=(hint,)))
+    return reply["log"], built
 
 
-def _bytes(getter: str, program: Any) -> bytes:
-    size = _call(f"{getter}Size", program)[0]
-    buffer = bytes(size)
-    _call(getter, program, buffer)
-    return buffer
-
-
-def _text(getter: str, program: Any) -> str:
-    return _bytes(getter, program).rstrip(b"\0 \n").decode(errors="replace")
-
-
-def _try(function: str, *arguments: Any) -> tuple[bool, tuple[Any, ...]]:
-    """Whether an NVRTC call failed, and what it returned; a missing library is a diagnostic (E602)."""
+def _call(function: str) -> tuple[Any, ...]:
+    """What an NVRTC call returns that compiles nothing."""
     try:
         from cuda.bindings import nvrtc
 
-        status, *results = getattr(nvrtc, function)(*arguments)
+        status, *results = getattr(nvrtc, function)()
     except (ImportError, RuntimeError) as error:
         raise fail("E602", f"NVRTC is not usable: {str(error).splitlines()[0]}", REMEDY) from None
-    return status != nvrtc.nvrtcResult.NVRTC_SUCCESS, tuple(results)
-
-
-def _call(function: str, *arguments: Any) -> tuple[Any, ...]:
-    failed, results = _try(function, *arguments)
-    if failed:
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise fail("E602", f"NVRTC failed in {function}", REMEDY)
-    return results
+    return tuple(results)
 
 
 _PROPERTIES = re.compile(

@@ -1,0 +1,51 @@
+"""The process in which NVRTC compiles one source: a request on its standard input, a reply on its standard output.
+
+A process of its own because of what NVRTC does to the one that it runs in: it puts its own handlers for SIGINT and SIGTERM in place while
+it parses, and they end the process with exit code 4; so does a compiler that finds no more memory. Nothing of this package is imported, so
+that it begins in no time.
+
+The request is one JSON object: `path` (where modules are found), `source`, `name`, `options`, `image` (`PTX` or `CUBIN`). The reply is a
+line of JSON with `refused` (whether NVRTC found an error in the source) and `log`, followed by the image.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+
+def main() -> None:
+    """Answer one request."""
+    request = json.load(sys.stdin.buffer)
+    sys.path[:] = request["path"]
+    reply, image = compiled(request)
+    sys.stdout.buffer.write(json.dumps(reply).encode() + b"\n" + image)
+    sys.stdout.buffer.flush()
+
+
+def compiled(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    """The reply to a request, and the image, which is empty without one."""
+    from cuda.bindings import nvrtc
+
+    def call(function: str, *arguments: Any) -> Any:
+        status, *results = getattr(nvrtc, function)(*arguments)
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise SystemExit(f"NVRTC failed in {function}: {status.name}")
+        return results[0] if results else None
+
+    def content(getter: str) -> bytes:
+        buffer = bytes(call(f"{getter}Size", program))
+        call(getter, program, buffer)
+        return buffer
+
+    program = call("nvrtcCreateProgram", request["source"].encode(), f"{request['name']}.cu".encode(), 0, None, None)
+    options = [option.encode() for option in request["options"]]
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    refused = status != nvrtc.nvrtcResult.NVRTC_SUCCESS
+    log = content("nvrtcGetProgramLog").rstrip(b"\0 \n").decode(errors="replace")
+    return {"refused": refused, "log": log}, b"" if refused else content(f"nvrtcGet{request['image']}")
+
+
+if __name__ == "__main__":
+    main()
