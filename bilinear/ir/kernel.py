@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from bilinear.ir.element import Element, Precision
 from bilinear.ir.evaluation import Evaluation
 from bilinear.ir.number import Coefficient
-from bilinear.ir.tile import ProductTile, precision_of
+from bilinear.ir.tile import ProductTile, ThinTile, precision_of
 
 
 @dataclass(frozen=True)
@@ -161,6 +161,73 @@ class ProductKernel:
     def threads(self) -> tuple[int, int]:
         """Threads of a block along x and y."""
         return (self.tile.threads, 1)
+
+
+def _matrix(name: str) -> tuple[Argument, Argument, Argument]:
+    return Argument("pointer", name), Argument("index", f"{name}_rs"), Argument("index", f"{name}_cs")
+
+
+@dataclass(frozen=True)
+class ThinKernel:
+    """C (m x n) = alpha * A (m x k) * B (k x n) + beta * C where an extent is short; sums may be split in `parts` of `depth` terms.
+
+    An operand lies `along` if its neighbours in memory are terms of one sum; C `by_rows` if its neighbours lie in one row. The widths are
+    the elements that one copy of an operand takes: those of 16 bytes if all its lines begin at multiples of 16 bytes, else 1.
+    """
+
+    name: str
+    element: Element
+    tile: ThinTile
+    left_along: bool
+    right_along: bool
+    by_rows: bool
+    left_width: int
+    right_width: int
+    arguments: tuple[Argument, ...] = (
+        *_matrix("A"),
+        *_matrix("B"),
+        *_matrix("C"),
+        *(Argument("index", name) for name in ("m", "k", "n", "parts", "depth", "apart")),
+        *(Argument("scalar", name) for name in ("alpha", "beta")),
+    )
+    template: str = field(default="thin.cu.j2", init=False)
+
+    @property
+    def bounds(self) -> str:
+        """The launch bounds for the compiler: threads of a block, and blocks of a multiprocessor."""
+        return f"{self.tile.threads}, {self.tile.blocks}"
+
+    @property
+    def shared_elements(self) -> int:
+        """Elements of all slices in flight; the kernel text asserts this number."""
+        return self.tile.stages * self.tile.slice_elements(self.element.lanes, self.left_along, self.right_along)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block of threads, in bytes."""
+        return self.shared_elements * self.element.bytes
+
+    @property
+    def threads(self) -> tuple[int, int]:
+        """Threads of a block along x and y."""
+        return (self.tile.threads, 1)
+
+
+@dataclass(frozen=True)
+class PartsKernel:
+    """C = alpha * (the sum of `parts` matrices P) + beta * C; P and C have `lines` lines of `line` elements."""
+
+    name: str
+    element: Element
+    threads: tuple[int, int] = (32, 32)
+    arguments: tuple[Argument, ...] = (
+        Argument("pointer", "P"),
+        Argument("pointer", "C"),
+        *(Argument("index", name) for name in ("C_line", "C_neighbour", "lines", "line", "parts")),
+        *(Argument("scalar", name) for name in ("alpha", "beta")),
+    )
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="sum_parts.cu.j2", init=False)
 
 
 @dataclass(frozen=True)

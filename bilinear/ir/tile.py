@@ -88,6 +88,44 @@ class MmaTile(Tile):
 
 ProductTile = SimtTile | MmaTile
 
+
+@dataclass(frozen=True)
+class ThinTile:
+    """An m x n tile of a result with a short extent, computed in slices of depth k by m_threads x n_threads threads.
+
+    Each of these places has `k_threads` threads, which share the depth of a slice. `stages` slices are in flight. Registers are limited so
+    that `blocks` blocks of threads fit on a multiprocessor.
+    """
+
+    m: int
+    n: int
+    k: int
+    m_threads: int
+    n_threads: int
+    k_threads: int
+    stages: int
+    blocks: int
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.m_threads * self.n_threads * self.k_threads
+
+    @property
+    def name(self) -> str:
+        """Its extents and threads: unique."""
+        return f"{self.m}x{self.n}x{self.k}_{self.m_threads}x{self.n_threads}x{self.k_threads}_{self.stages}_{self.blocks}"
+
+    def slice_elements(self, lanes: int, left_along: bool, right_along: bool) -> int:
+        """Elements of one slice of both operands in shared memory; lines are padded to avoid bank conflicts.
+
+        An operand lies `along` if its neighbours in memory are terms of one sum.
+        """
+        padded = lanes if self.m_threads * self.n_threads < 32 else 0
+        left = self.m * (self.k + lanes) if left_along else self.k * (self.m + padded * self.m_threads)
+        right = self.n * (self.k + lanes) if right_along else self.k * (self.n + padded * self.n_threads)
+        return left + right
+
 _FLOAT32 = (
     SimtTile(USUAL, USUAL, m=64, n=128, k=16, m_warps=2, n_warps=2, stages=3, blocks=3),
     SimtTile(LARGE, LARGE, m=128, n=256, k=16, m_warps=2, n_warps=4, stages=3, blocks=1),

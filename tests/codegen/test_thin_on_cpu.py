@@ -1,0 +1,80 @@
+"""The kernels for thin products, emulated: exact on integers for every layout, any extents, sums in parts, alpha and beta."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen.emulated import address, c_type
+
+from bilinear.codegen.render import render
+from bilinear.emulator import Module, compile_on_cpu, guarded, skip_reason
+from bilinear.ir.element import ELEMENTS
+from bilinear.ir.kernel import PartsKernel, ThinKernel
+from bilinear.ir.tile import ThinTile
+
+pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
+
+TILES = (
+    ThinTile(64, 8, 32, 8, 1, 4, 3, 1),
+    ThinTile(32, 8, 8, 8, 2, 1, 3, 1),
+    ThinTile(16, 16, 32, 2, 2, 4, 2, 1),
+    ThinTile(32, 32, 8, 4, 8, 1, 2, 1),
+)
+
+
+def emulated(kernel: ThinKernel | PartsKernel) -> Module:
+    return compile_on_cpu(render(kernel), {kernel.name: [c_type(argument, kernel.element) for argument in kernel.arguments]})
+
+
+def laid(x: Any, by_rows: bool, padded: int) -> Any:
+    """The matrix in memory that ends with its last line, lines `padded` elements apart."""
+    matrix = x if by_rows else x.T
+    lines = np.zeros((matrix.shape[0], matrix.shape[1] + padded), x.dtype)
+    lines[:, : matrix.shape[1]] = matrix
+    view = guarded(lines)[:, : matrix.shape[1]]
+    return view if by_rows else view.T
+
+
+def strides(x: Any) -> tuple[int, int]:
+    return tuple(stride // x.itemsize for stride in x.strides)
+
+
+@pytest.mark.parametrize("dtype", ELEMENTS)
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
+@pytest.mark.parametrize("orders", range(8))
+def test_every_layout_is_exact(tile: ThinTile, dtype: str, orders: int) -> None:
+    element, generator = ELEMENTS[dtype], np.random.default_rng(orders)
+    a_by_rows, b_by_rows, by_rows = (bool(orders >> bit & 1) for bit in range(3))
+    for is_whole in (True, False):
+        width = element.lanes if is_whole else 1
+        kernel = ThinKernel("thin", element, tile, a_by_rows, not b_by_rows, by_rows, width, width)
+        module = emulated(kernel)
+        for m, k, n, parts in ((61, 37, 7, 1), (130, 100, 19, 3), (1, 1, 1, 1), (64, 64, 32, 2)):
+            padded = [-extent % element.lanes if is_whole else 1 for extent in (k if a_by_rows else m, n if b_by_rows else k)]
+            a, b = generator.integers(-8, 9, (m, k)).astype(dtype), generator.integers(-8, 9, (k, n)).astype(dtype)
+            left, right = laid(a, a_by_rows, padded[0]), laid(b, b_by_rows, padded[1])
+            old = generator.integers(-8, 9, (m, n)).astype(dtype)
+            depth = -(-k // (parts * tile.k)) * tile.k
+            parts = -(-k // depth)
+            out = laid(old, by_rows, 3)
+            call = alpha, beta = element_of(dtype, 2), element_of(dtype, 3)
+            if parts == 1:
+                target, apart, factors = out, 0, call
+            else:
+                target = guarded(np.full((parts, m, n) if by_rows else (parts, n, m), np.nan, dtype))
+                apart, factors = m * n, (element_of(dtype, 1), element_of(dtype, 0))
+            steps = strides(out) if parts == 1 else ((n, 1) if by_rows else (1, m))
+            arguments = (left, *strides(left), right, *strides(right), target, *steps, m, k, n, parts, depth, apart, *factors)
+            module.launch("thin", (3, 1, 1), (tile.threads, 1, 1), arguments, shared_bytes=kernel.shared_bytes)
+            if parts > 1:
+                summing = PartsKernel("sum_parts", element)
+                line = (strides(out), m, n) if by_rows else (strides(out)[::-1], n, m)
+                arguments = (target, out, *line[0], line[1], line[2], parts, alpha, beta)
+                emulated(summing).launch("sum_parts", (-(-m * n // 32), 1, 1), (32, 32, 1), arguments)
+            assert (out == 2 * (a.astype(object) @ b.astype(object)) + 3 * old).all(), (m, k, n, parts, is_whole)
+
+
+def element_of(dtype: str, value: int) -> Any:
+    return np.dtype(dtype).type(value)
