@@ -20,6 +20,7 @@ find_python() {
 
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || ! "$venv/bin/python" -c '' 2>/dev/null; then
     find_python
+    if [ -L "$venv" ]; then rm "$venv"; fi # what it points to is not ours to empty
     echo "making .venv with $("$python" --version) (once; a minute or two)" >&2
     case $("$venv/bin/pip" --version 2>/dev/null) in
     *" from $venv/"*) ;; # one that was moved here would run the programs of its old place
