@@ -143,7 +143,7 @@ def run_error_bound(schedule: Schedule, inner: int, unit_roundoff: float, summed
     results = [trace.state[block] for block in schedule.space("C").blocks]
     product = max((value.error for value in results if isinstance(value, ResultValue)), default=inf)
     addend = max((value.old_error for value in results if isinstance(value, ResultValue)), default=inf)
-    return ErrorBound(max(product, classical_bound(inner, u)) * SLACK, addend * SLACK)
+    return ErrorBound(max(product, classical_bound(inner, u, summed)) * SLACK, addend * SLACK)
 
 
 def schedule_bound(scheme: Scheme, schedule: Schedule, inner: int, unit_roundoff: float) -> ErrorBound:

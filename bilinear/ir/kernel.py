@@ -15,8 +15,8 @@ class Argument:
     """A parameter of a kernel; its value is looked up by `name` when the kernel is launched.
 
     Kinds: `pointer` (first element of the space `name`), `index` (64-bit), `scalar` (of the type in which the kernel computes), `flag` (the
-    address of an int). A space X has the indices `X_rs` and `X_cs`, the distance in elements between rows and between columns; `bm`, `bk`, `bn` are
-    the extents of a block; `first` is where the launch starts in the kernel's table.
+    address of an int). A space X has the indices `X_rs` and `X_cs`, the distance in elements between rows and between columns; `bm`, `bk`,
+    `bn` are the extents of a block; `first` is where the launch starts in the kernel's table.
     """
 
     kind: str

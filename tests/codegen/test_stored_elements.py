@@ -26,7 +26,9 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.ir.element import ELEMENTS, FLOAT32, FLOAT64, IN_ARRAYS, KNOWN
 from bilinear.ir.kernel import LinearKernel, ScanKernel
+from bilinear.ir.linear import Form
 from bilinear.ir.matrix import call_of
+from bilinear.ir.number import to_float
 from bilinear.ir.schedule import LinearStage
 from bilinear.ir.tile import TILES
 from bilinear.lowering.place import place_schedule
@@ -79,6 +81,11 @@ def test_products_are_summed_in_the_wider_type_and_rounded_once() -> None:
     assert c[0, 0] == 0
 
 
+def combined(terms: Form, values: list[Any]) -> Any:
+    """A form of integers."""
+    return sum((int(to_float(c)) * values[i] for i, c in terms), np.zeros_like(values[0]))
+
+
 @needs_emulator
 def test_sums_of_blocks_are_computed_in_the_wider_type_and_rounded_once() -> None:
     """The expansion of winograd's operands, whose forms have up to four terms, beside exact sums that are rounded once."""
@@ -99,9 +106,9 @@ def test_sums_of_blocks_are_computed_in_the_wider_type_and_rounded_once() -> Non
     for block_map in stage.maps:
         exact = [spaces[x.space][x.row * size :, x.column * size :][:size, :size].astype(np.int64) for x in block_map.sources]
         for terms in block_map.map.steps:
-            exact.append(sum(int(c) * exact[i] for i, c in terms))  # type: ignore[arg-type]  # integers
+            exact.append(combined(terms, exact))
         for target, terms in zip(block_map.targets, block_map.map.outputs, strict=True):
-            wanted = np.asarray(sum(int(c) * exact[i] for i, c in terms))  # type: ignore[arg-type]
+            wanted = combined(terms, exact)
             found = spaces[target.space][target.row * size :, target.column * size :][:size, :size]
             np.testing.assert_array_equal(found, wanted.astype(np.float32))
             rounded += int((found != wanted).sum())
