@@ -183,7 +183,7 @@ def levels_for_accuracy(
             break
         bound = error_bound(scheme, levels, shape[1], u, summed).product
         if confidence is not None:
-            bound = min(bound, probable_error(scheme, levels, shape, confidence))
+            bound = min(bound, probable_error(scheme, levels, shape, confidence, fine=summed / u))
         if bound * u <= accuracy:
             kept = levels
         if scheme.m * scheme.k * scheme.n == 1:
@@ -222,7 +222,7 @@ def _accuracy_facts(
             u, summed = KNOWN[dtype].roundoffs
             drift = usual if schedule is None or u <= LARGEST_ROUNDOFF else _told_drift(drift_bound(schedule, u, summed))
             bound = error_bound(scheme, levels, inner, u, summed) if schedule is None else run_error_bound(schedule, inner, u, summed)
-            probable = probable_error(scheme, levels, (inner, inner, inner), confidence)
+            probable = probable_error(scheme, levels, (inner, inner, inner), confidence, fine=summed / u)
             moved = None if drift is None else drift * u
             facts.append(LevelAccuracy(levels, dtype, inner, growth**levels, bound.product * u, probable * u, confidence, moved))
     return tuple(facts)

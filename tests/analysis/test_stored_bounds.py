@@ -9,6 +9,7 @@ import pytest
 
 from bilinear.analysis.accuracy import classical_bound, error_bound, run_error_bound
 from bilinear.analysis.drift import drift_bound
+from bilinear.analysis.probable_error import probable_error
 from bilinear.frontend import load
 from bilinear.ir.element import FLOAT32, Element
 from bilinear.ir.linear import LinearMap
@@ -80,6 +81,8 @@ def test_the_bounds_hold(name: str, inputs: str, levels: int, positive: bool) ->
     traced = run_error_bound(schedule, size, U, SUMMED).product * U
     tables = error_bound(loaded.scheme, levels, size, U, SUMMED).product * U
     bound = tables if inputs == "preserve" else traced
+    probable = probable_error(loaded.scheme, levels, (size, size, size), 0.99, (0.87 * positive,) * 2, SUMMED / U) * U
+    assert error <= probable * np.sqrt((a**2).mean() * (b**2).mean()) / (abs(a).max() * abs(b).max())
     assert classical_bound(size, U, SUMMED) * U < bound and 0 < error <= bound and error <= traced
     assert bound < error_bound(loaded.scheme, levels, size, U).product * U, "as if every sum were rounded to 8 bits"
     for space, x in (("A", a), ("B", b)):
