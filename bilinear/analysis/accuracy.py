@@ -146,7 +146,7 @@ def run_error_bound(schedule: Schedule, inner: int, unit_roundoff: float, summed
     return ErrorBound(max(product, classical_bound(inner, u, summed)) * SLACK, addend * SLACK)
 
 
-def schedule_bound(scheme: Scheme, schedule: Schedule, inner: int, unit_roundoff: float) -> ErrorBound:
+def schedule_bound(scheme: Scheme, schedule: Schedule, inner: int, unit_roundoff: float, summed: float | None = None) -> ErrorBound:
     """The bound for one lowered schedule.
 
     It is traced as it runs if it is in place, or if the tables are complex but the schedule is real.
@@ -154,8 +154,8 @@ def schedule_bound(scheme: Scheme, schedule: Schedule, inner: int, unit_roundoff
     Raises `ValueError` if a coefficient of the schedule is not real.
     """
     if schedule.writes_operands or not is_real(scheme):
-        return run_error_bound(schedule, inner, unit_roundoff)
-    return error_bound(scheme, schedule.levels, inner, unit_roundoff)
+        return run_error_bound(schedule, inner, unit_roundoff, summed)
+    return error_bound(scheme, schedule.levels, inner, unit_roundoff, summed)
 
 
 def error_allowance(scheme: Scheme, schedule: Schedule, inner: int, unit_roundoff: float) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bilinear.analysis.accuracy import classical_bound, error_bound, run_error_bound
+from bilinear.analysis.accuracy import classical_bound, error_bound, run_error_bound, schedule_bound
 from bilinear.analysis.drift import drift_bound
 from bilinear.analysis.probable_error import probable_error
 from bilinear.frontend import load
@@ -79,8 +79,7 @@ def test_the_bounds_hold(name: str, inputs: str, levels: int, positive: bool) ->
     c = np.block([[state[Block("C", i, j)] for j in range(schedule.n)] for i in range(schedule.m)])
     error = abs(c - a.astype(np.float64) @ b).max() / (abs(a).max() * abs(b).max())
     traced = run_error_bound(schedule, size, U, SUMMED).product * U
-    tables = error_bound(loaded.scheme, levels, size, U, SUMMED).product * U
-    bound = tables if inputs == "preserve" else traced
+    bound = schedule_bound(loaded.scheme, schedule, size, U, SUMMED).product * U
     probable = probable_error(loaded.scheme, levels, (size, size, size), 0.99, (0.87 * positive,) * 2, SUMMED / U) * U
     assert error <= probable * np.sqrt((a**2).mean() * (b**2).mean()) / (abs(a).max() * abs(b).max())
     assert classical_bound(size, U, SUMMED) * U < bound and 0 < error <= bound and error <= traced

@@ -55,7 +55,8 @@ class EmulatedExecutor:
     """What the arrays hold; by default what their dtype says."""
 
     def allocate(self, elements: int, dtype: Any) -> Matrix:
-        return matrix_of(np.full(elements, np.nan, dtype))
+        size = np.dtype(dtype).itemsize
+        return matrix_of(np.full(elements * size, 0xFF, np.uint8).view(dtype))  # NaN, in every type
 
     def steps(self, plan: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Any, beta: Any) -> list[Step]:
         arrays = {name: space.memory for name, space in spaces.items()}
