@@ -72,7 +72,8 @@ def compile(
         print(json.dumps({**compiled.report.to_json(), "checks": [c.to_json() for c in checks]}, indent=1))
     else:
         print(compiled.report)
-        print("\n" + check_table(checks))
+        if checks:
+            print("\n" + check_table(checks))
         for one in dtypes:
             if one not in IN_ARRAYS:
                 print(f"NumPy has no arrays of {one}: `bilinear verify --built` tests its kernels")
