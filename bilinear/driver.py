@@ -176,7 +176,7 @@ def _check(levels: int, inputs: str, dtypes: Sequence[str] = DTYPES, floats: str
     require_levels(levels)
     if inputs not in INPUTS:
         raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
-    if isinstance(dtypes, str) or not dtypes or any(dtype not in DTYPES for dtype in dtypes):
-        raise fail("E503", f"no kernels for dtypes={dtypes!r}", f"give a list of {' and '.join(DTYPES)}, or of one of them")
+    if isinstance(dtypes, str) or not dtypes or any(dtype not in ELEMENTS for dtype in dtypes):
+        raise fail("E503", f"no kernels for dtypes={dtypes!r}", f"give a list of some of {', '.join(ELEMENTS)}")
     if floats not in tuple(FLOATS):
         raise fail("E503", f"no kernels for floats={floats!r}", f"choose one of {', '.join(FLOATS)}")

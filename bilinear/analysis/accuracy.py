@@ -1,7 +1,9 @@
 """Error bounds for fast multiplies in floating point: some hold for all data, others with a stated confidence.
 
 Errors are in units of max|A| * max|B| and of the unit roundoff u (2**-24 in float32, 2**-53 in float64), for C = alpha*A*B + beta*C with
-alpha = 1 unless stated. The bounds assume that nothing overflows or underflows.
+alpha = 1 unless stated. The bounds assume that nothing overflows or underflows. Where elements are computed in a wider type than they are
+stored in, u is that of an operation whose result is stored, and `summed` the finer one of the sums in leaf products, which are not stored
+(`Element.roundoffs`); without it they are the same.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import inf, isnan
 
-from bilinear.analysis.drift import DriftBound, drift_bound
+from bilinear.analysis.drift import LARGEST_ROUNDOFF, DriftBound, drift_bound
 from bilinear.analysis.probable_error import probable_error
 from bilinear.analysis.rounding import SLACK, gamma, magnitude, sides
 from bilinear.analysis.rounding_trace import ResultValue, Trace
@@ -101,7 +103,7 @@ def growth_factor(scheme: Scheme) -> Fraction | float:
     return max(sum((abs(_rational(c)) * weights[p] for p, c in row), Fraction(0)) for row in w)
 
 
-def error_bound(scheme: Scheme, levels: int, inner: int, unit_roundoff: float) -> ErrorBound:
+def error_bound(scheme: Scheme, levels: int, inner: int, unit_roundoff: float, summed: float | None = None) -> ErrorBound:
     """A bound for the scheme's workspace schedule at any number of levels, run nested, flat or fused; it holds for all data.
 
     Let N be the most roundings of any elementary term w*u*a*v*b on its way into C: K0 = inner / k**levels in its leaf product, the depths
@@ -115,33 +117,36 @@ def error_bound(scheme: Scheme, levels: int, inner: int, unit_roundoff: float) -
     """
     left, right, out = sides(scheme)
     u, leaf = unit_roundoff, inner // scheme.k**levels
+    fine = u if summed is None else summed
     rest = inner - leaf * scheme.k**levels
     down = out.flat_depth(levels)
-    count = leaf + left.flat_depth(levels) + right.flat_depth(levels) + down + 4
+    count = left.flat_depth(levels) + right.flat_depth(levels) + down + 4
     count += levels and max(side.scalings for side in (left, right, out))
-    count = max(count, rest + down + 4)
-    core = gamma(count, u) / u * (path_growth(scheme) ** levels * leaf + rest)
-    return ErrorBound(max(core, classical_bound(inner, u)) * SLACK, gamma(down + 3, u) / u * SLACK)
+    most = max(gamma(count, u, leaf * fine), gamma(down + 4, u, rest * fine))
+    core = most / u * (path_growth(scheme) ** levels * leaf + rest)
+    return ErrorBound(max(core, classical_bound(inner, u, summed)) * SLACK, gamma(down + 3, u) / u * SLACK)
 
 
-def classical_bound(inner: int, unit_roundoff: float) -> float:
+def classical_bound(inner: int, unit_roundoff: float, summed: float | None = None) -> float:
     """The classical multiply, summed in any order: gamma_(K+3) * K, alpha and beta included."""
-    return gamma(inner + 3, unit_roundoff) / unit_roundoff * inner
+    fine = unit_roundoff if summed is None else summed
+    return gamma(3, unit_roundoff, inner * fine) / unit_roundoff * inner
 
 
-def run_error_bound(schedule: Schedule, inner: int, unit_roundoff: float) -> ErrorBound:
+def run_error_bound(schedule: Schedule, inner: int, unit_roundoff: float, summed: float | None = None) -> ErrorBound:
     """The same bound for one schedule as it runs, in place or not; the schedule is run on bounds (see `rounding_trace`)."""
     u, leaf = unit_roundoff, inner // schedule.k
+    fine = u if summed is None else summed
     rest = inner - leaf * schedule.k
-    begun = ResultValue(rest, rest * gamma(rest + 3, u) / u, 1.0, gamma(2, u) / u)
-    trace = Trace.of(schedule, u, leaf, begun)
+    begun = ResultValue(rest, rest * gamma(3, u, rest * fine) / u, 1.0, gamma(2, u) / u)
+    trace = Trace.of(schedule, u, leaf, begun, fine)
     results = [trace.state[block] for block in schedule.space("C").blocks]
     product = max((value.error for value in results if isinstance(value, ResultValue)), default=inf)
     addend = max((value.old_error for value in results if isinstance(value, ResultValue)), default=inf)
-    return ErrorBound(max(product, classical_bound(inner, u)) * SLACK, addend * SLACK)
+    return ErrorBound(max(product, classical_bound(inner, u, summed)) * SLACK, addend * SLACK)
 
 
-def schedule_bound(scheme: Scheme, schedule: Schedule, inner: int, unit_roundoff: float) -> ErrorBound:
+def schedule_bound(scheme: Scheme, schedule: Schedule, inner: int, unit_roundoff: float, summed: float | None = None) -> ErrorBound:
     """The bound for one lowered schedule.
 
     It is traced as it runs if it is in place, or if the tables are complex but the schedule is real.
@@ -149,8 +154,8 @@ def schedule_bound(scheme: Scheme, schedule: Schedule, inner: int, unit_roundoff
     Raises `ValueError` if a coefficient of the schedule is not real.
     """
     if schedule.writes_operands or not is_real(scheme):
-        return run_error_bound(schedule, inner, unit_roundoff)
-    return error_bound(scheme, schedule.levels, inner, unit_roundoff)
+        return run_error_bound(schedule, inner, unit_roundoff, summed)
+    return error_bound(scheme, schedule.levels, inner, unit_roundoff, summed)
 
 
 def error_allowance(scheme: Scheme, schedule: Schedule, inner: int, unit_roundoff: float) -> float:
@@ -171,14 +176,14 @@ def levels_for_accuracy(
     Without a confidence, the bound for all data decides; with one, the smaller of it and the probabilistic bound for centred data. None if
     even the classical multiply (0 levels) exceeds the accuracy. Levels stop where a block would be empty.
     """
-    u = KNOWN[dtype].unit_roundoff
+    u, summed = KNOWN[dtype].roundoffs
     kept: int | None = None
     for levels in range(most_levels + 1):
         if scheme.m**levels > shape[0] or scheme.k**levels > shape[1] or scheme.n**levels > shape[2]:
             break
-        bound = error_bound(scheme, levels, shape[1], u).product
+        bound = error_bound(scheme, levels, shape[1], u, summed).product
         if confidence is not None:
-            bound = min(bound, probable_error(scheme, levels, shape, confidence))
+            bound = min(bound, probable_error(scheme, levels, shape, confidence, fine=summed / u))
         if bound * u <= accuracy:
             kept = levels
         if scheme.m * scheme.k * scheme.n == 1:
@@ -212,11 +217,12 @@ def _accuracy_facts(
     facts = []
     for levels in (0, *sorted(in_place)) if in_place else range(most_levels + 1):
         schedule = in_place.get(levels)
-        drift = None if schedule is None else _told_drift(drift_bound(schedule))
+        usual = None if schedule is None else _told_drift(drift_bound(schedule))
         for dtype in dtypes:
-            u = KNOWN[dtype].unit_roundoff
-            bound = error_bound(scheme, levels, inner, u) if schedule is None else run_error_bound(schedule, inner, u)
-            probable = probable_error(scheme, levels, (inner, inner, inner), confidence)
+            u, summed = KNOWN[dtype].roundoffs
+            drift = usual if schedule is None or u <= LARGEST_ROUNDOFF else _told_drift(drift_bound(schedule, u, summed))
+            bound = error_bound(scheme, levels, inner, u, summed) if schedule is None else run_error_bound(schedule, inner, u, summed)
+            probable = probable_error(scheme, levels, (inner, inner, inner), confidence, fine=summed / u)
             moved = None if drift is None else drift * u
             facts.append(LevelAccuracy(levels, dtype, inner, growth**levels, bound.product * u, probable * u, confidence, moved))
     return tuple(facts)

@@ -59,14 +59,15 @@ class DriftBound:
         return {drift.block: drift for drift in self.blocks}
 
 
-def drift_bound(schedule: Schedule, unit_roundoff: float = LARGEST_ROUNDOFF) -> DriftBound:
+def drift_bound(schedule: Schedule, unit_roundoff: float = LARGEST_ROUNDOFF, summed: float | None = None) -> DriftBound:
     """The drift bound of a schedule exactly as it runs (flat, fused), for types with at most this unit roundoff.
 
     The schedule runs on exact forms. Each sum of t terms adds a local error of at most gamma_t * sum |c| * |computed value|. Later steps
     propagate it linearly with exact coefficients, so errors that the schedule itself subtracts again cancel here too. A block that is never
-    written, or only copied, does not drift. Raises `ValueError` for a schedule that scales for itself.
+    written, or only copied, does not drift. `summed` is that of `rounding_trace`. Raises `ValueError` for a schedule that
+    scales for itself.
     """
-    trace = Trace.of(schedule, unit_roundoff)
+    trace = Trace.of(schedule, unit_roundoff, summed=summed)
     blocks: list[BlockDrift] = []
     lost: list[Block] = []
     for name in ("A", "B"):

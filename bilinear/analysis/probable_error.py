@@ -17,6 +17,7 @@ def probable_error(
     shape: tuple[int, int, int],
     confidence: float = 0.99,
     means: tuple[float, float] = (0.0, 0.0),
+    fine: float = 1.0,
 ) -> float:
     """A bound of max|C - A*B| over all entries, in units of u * rms(A) * rms(B), that holds with this probability in a model.
 
@@ -29,6 +30,9 @@ def probable_error(
     u**2 * (a*K**2/2 + b*K**3/3), where a and b follow from the 2-norms of the factors (with their means); the products of a C block add up
     in quadrature. For centred data the bound is proportional to K, which is sqrt(K) * u relative to an entry of C. The confidence covers
     all m * n entries together.
+
+    `fine` is the unit roundoff in a leaf's sum, in units of u. Below 1, elements are stored in another type than they are computed in, and
+    the sum is rounded once more where it is stored.
     """
     m, k, n = shape
     leaf = k // scheme.k**levels
@@ -36,10 +40,12 @@ def probable_error(
     mixed, constant = _leaf_weights(scheme, levels, means)
     left, right, out = _side_depths(scheme, levels)
     both = (means[0] * means[1]) ** 2
-    variance = mixed * (_random(leaf) + leaf * (left + right + out)) + constant * (_steady(leaf) + leaf * (left + right) + leaf**2 * out)
-    variance += (1 - both) * (_random(rest) + rest * out) + both * (_steady(rest) + rest**2 * out)
+    variance = mixed * (_random(leaf, fine) + leaf * (left + right + out)) + constant * (
+        _steady(leaf, fine) + leaf * (left + right) + leaf**2 * out
+    )
+    variance += (1 - both) * (_random(rest, fine) + rest * out) + both * (_steady(rest, fine) + rest**2 * out)
     if m % scheme.m**levels or n % scheme.n**levels:  # the strips of C are multiplied classically
-        variance = max(variance, (1 - both) * _random(k) + both * _steady(k))
+        variance = max(variance, (1 - both) * _random(k, fine) + both * _steady(k, fine))
     return deviations(m * n, confidence) * sqrt(variance)
 
 
@@ -55,14 +61,14 @@ def deviations(entries: int, confidence: float) -> float:
     return min((tail - 0.5 * log(cos(theta))) / theta for theta in thetas) * sqrt(2)
 
 
-def _random(depth: int) -> float:
-    """The sum of the second moments of the partial sums, and of the products, for centred terms."""
-    return depth * (depth + 3) / 2
+def _random(depth: int, fine: float) -> float:
+    """The sum of the second moments of the partial sums, of the products, and of what is stored, for centred terms."""
+    return depth * (depth + 3) / 2 * fine**2 + (depth if fine < 1 else 0)
 
 
-def _steady(depth: int) -> float:
+def _steady(depth: int, fine: float) -> float:
     """The same for constant terms."""
-    return depth * (depth + 1) * (2 * depth + 1) / 6 + depth
+    return (depth * (depth + 1) * (2 * depth + 1) / 6 + depth) * fine**2 + (depth**2 if fine < 1 else 0)
 
 
 def _leaf_weights(scheme: Scheme, levels: int, means: tuple[float, float]) -> tuple[float, float]:

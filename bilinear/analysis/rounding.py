@@ -64,9 +64,12 @@ def sum_roundings(terms: Form) -> int:
     return max(0, len(terms) - 1) + max((roundings(c) for _, c in terms), default=0)
 
 
-def gamma(count: float, unit_roundoff: float) -> float:
-    """n*u / (1 - n*u), Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1; infinite if n*u is at least 1."""
-    product = count * unit_roundoff
+def gamma(count: float, unit_roundoff: float, finer: float = 0.0) -> float:
+    """n*u / (1 - n*u), Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1; infinite if n*u is at least 1.
+
+    `finer` is what finer roundings add to n*u, each its own unit roundoff: the lemma holds for the sum of all.
+    """
+    product = count * unit_roundoff + finer
     return product / (1 - product) if product < 1 else float("inf")
 
 

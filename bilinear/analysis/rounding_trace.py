@@ -1,4 +1,8 @@
-"""A schedule run on bounds: every block is an exact form of the inputs, together with its accumulated local rounding errors."""
+"""A schedule run on bounds: every block is an exact form of the inputs, together with its accumulated local rounding errors.
+
+If sums in leaf products have a finer unit roundoff, `summed`, elements are stored in another type than they are computed in: u is then that
+of an operation whose result is stored, and a shared value of a map is rounded anew in every block that it is written to.
+"""
 
 from __future__ import annotations
 
@@ -72,17 +76,20 @@ class Trace:
 
     unit_roundoff: float
     depth: int = 1
+    summed: float | None = None
     state: dict[Block, Value] = field(default_factory=dict)
     growth: float = 1.0
     _locals: dict[str, _Locals] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, schedule: Schedule, unit_roundoff: float, depth: int = 1, begun: ResultValue | None = None) -> Trace:
+    def of(
+        cls, schedule: Schedule, unit_roundoff: float, depth: int = 1, begun: ResultValue | None = None, summed: float | None = None
+    ) -> Trace:
         """The state after a whole schedule whose leaf products are `depth` deep; C holds `begun` before it, by default beta * C.
 
         Raises `ValueError` if a coefficient is not real.
         """
-        trace = cls(unit_roundoff, depth)
+        trace = cls(unit_roundoff, depth, None if summed == unit_roundoff else summed)
         for name in ("A", "B"):
             blocks = schedule.space(name).blocks
             trace._locals[name] = _Locals(len(blocks))
@@ -109,7 +116,7 @@ class Trace:
             for step in block_map.map.steps:
                 values.append(self.sum(step, values))
             for target, output, kept in zip(block_map.targets, block_map.map.outputs, block_map.kept, strict=True):
-                value = self.sum(output, values)
+                value = self.sum(output, values, self._storing(output, len(block_map.sources)))
                 before = self.state.get(target)
                 if kept and isinstance(value, ResultValue) and isinstance(before, ResultValue):
                     value = value.scaled(1.0, 1, self.unit_roundoff).plus(before.scaled(1.0, 2, self.unit_roundoff))
@@ -130,6 +137,10 @@ class Trace:
                     raise ValueError(f"{target.block} holds a form of {before.space}, and a product is added to it")
                 self.state[target.block] = added.plus(before.scaled(1.0, 1 + (target.kept == BETA), u))
 
+    def _storing(self, terms: Form, read: int) -> int:
+        """The roundings by which a form is stored: none more than its own, unless it is a shared value, which was not stored itself."""
+        return int(self.summed is not None and sum_roundings(terms) == 0 and any(index >= read for index, _ in terms))
+
     def product(self, left: Value, right: Value) -> ResultValue:
         """A leaf product, summed in any order: gamma_K of the factors' computed sizes, plus the factors' own errors."""
         if not isinstance(left, OperandValue) or not isinstance(right, OperandValue):
@@ -137,22 +148,22 @@ class Trace:
         u, k = self.unit_roundoff, self.depth
         a, b = float(left.size.sum()), float(right.size.sum())
         da, db = float(left.error.sum()), float(right.error.sum())
-        computed = (a + u * da) * (b + u * db)
-        return ResultValue(k * a * b, k * (da * b + (a + u * da) * db + gamma(k, u) / u * computed))
+        computed, fine = (a + u * da) * (b + u * db), u if self.summed is None else self.summed
+        return ResultValue(k * a * b, k * (da * b + (a + u * da) * db + gamma(k, fine) / u * computed))
 
-    def sum(self, terms: Form, values: Sequence[Value]) -> Value:
-        """A linear form over values, with the roundings of its terms."""
+    def sum(self, terms: Form, values: Sequence[Value], storing: int = 0) -> Value:
+        """A linear form over values, with the roundings of its terms, and those by which it is stored."""
         used = [(c, values[index]) for index, c in terms]
         operands = [(c, value) for c, value in used if isinstance(value, OperandValue)]
         if not operands:
-            return self.sum_of_results(terms, [value for _, value in used if isinstance(value, ResultValue)])
+            return self.sum_of_results(terms, storing, [value for _, value in used if isinstance(value, ResultValue)])
         if len(operands) < len(used) or len({value.space for _, value in operands}) > 1:
             raise ValueError("a sum mixes forms of A, of B and of products")
-        return self.sum_of_operands(sum_roundings(terms), operands)
+        return self.sum_of_operands(sum_roundings(terms) + storing, operands)
 
-    def sum_of_results(self, terms: Form, values: Sequence[ResultValue]) -> ResultValue:
+    def sum_of_results(self, terms: Form, storing: int, values: Sequence[ResultValue]) -> ResultValue:
         """A sum over products."""
-        total, count = ResultValue(), sum_roundings(terms)
+        total, count = ResultValue(), sum_roundings(terms) + storing
         for (_, c), value in zip(terms, values, strict=True):
             total = total.plus(value.scaled(magnitude(c), count, self.unit_roundoff))
         return total

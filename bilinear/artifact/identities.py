@@ -28,6 +28,7 @@ from bilinear.codegen.build import Progress
 from bilinear.emulator import ORDERS, CompileError, LaunchError, Module, Order, compile_on_cpu, guarded, guarded_empty, skip_reason
 from bilinear.emulator import field as prime
 from bilinear.errors import BilinearError, Diagnostic, fail
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Space
 
 WHERE = "CPU, modulo 2^61-1"
@@ -237,7 +238,7 @@ class Emulated:
     def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Any], ...]) -> None:
         """Run one kernel; shared memory is scaled to the field's elements of 8 bytes."""
         self.launches += 1
-        shared = kernel.shared_bytes * 8 // np.dtype(self.dtype).itemsize
+        shared = kernel.shared_bytes * 8 // ELEMENTS[self.dtype].arithmetic.bytes
         values = [value for _, value in arguments]
         module = self.modules[kernel.name]
         how: dict[str, Any] = {"order": self.order, "seed": self.launches, "shared_bytes": shared, "seconds": MOST_SECONDS}

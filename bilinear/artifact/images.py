@@ -26,7 +26,7 @@ from bilinear.backends.doctor import why_no_device
 from bilinear.codegen.build import Progress
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import Diagnostic, fail
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.schedule import Space
 from bilinear.places import MOST_BYTES
 from bilinear.reading import read_bounded
@@ -69,7 +69,7 @@ def check_images(folder: BuiltFolder, program: BuiltProgram, seed: int, progress
     Images for other devices, or all without a device, are rows that say so. A diagnostic (E623, E624) follows the first wrong row and ends
     the test.
     """
-    reason = why_no_device()
+    reason = why_no_device() if program.dtype in IN_ARRAYS else f"CuPy has no arrays of {program.dtype}"
     targets = list(dict.fromkeys(target for kernel in program.kernels for target, _ in kernel.images))
     if reason is not None:
         yield BuiltRow(program.dtype, f"GPU, {', '.join(map(str, targets))}", "-", "-", 0, "", "skipped", reason)

@@ -92,7 +92,7 @@ class Bound:
         places = [argument for argument in distinct if isinstance(argument[1], Place)]
         factors = [argument for argument in distinct if isinstance(argument[1], str)]
         constants = [argument for argument in distinct if not isinstance(argument[1], Place | str)]
-        scalar = f"{element.code}{CELL - element.bytes}x"
+        scalar = f"{element.arithmetic.code}{CELL - element.arithmetic.bytes}x"
         self._pointers = [(place.base, place.offset) for _, place in places]
         self._factors = [name == "alpha" for _, name in factors]
         self._changing = struct.Struct("<" + "Q" * len(places) + scalar * len(factors))

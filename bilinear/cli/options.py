@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from signal import SIG_DFL, SIGTERM, signal
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import ELEMENTS, IN_ARRAYS, Element
 from bilinear.ir.placement import MOST_EXTENT
 from bilinear.visible import visible, visible_lines
 
@@ -35,14 +35,14 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def read_dtypes(text: str) -> tuple[str, ...]:
-    """Element types, comma-separated, each once (E503)."""
-    dtypes = tuple(dict.fromkeys(words(text)))
+def read_dtypes(text: str, known: Mapping[str, Element] = IN_ARRAYS) -> tuple[str, ...]:
+    """Some of the known element types, comma-separated, each once (E503); without others, those that arrays hold."""
+    dtypes, hint = tuple(dict.fromkeys(words(text))), f"choose one or more of {', '.join(known)}"
     for dtype in dtypes:
-        if dtype not in ELEMENTS:
-            raise fail("E503", f"no kernels for {dtype!r}", f"choose {', '.join(ELEMENTS)}, or both")
+        if dtype not in known:
+            raise fail("E503", f"no {'kernels for' if dtype not in ELEMENTS else 'arrays of'} {dtype!r}", hint)
     if not dtypes:
-        raise fail("E503", "no element type is named", "choose float64, float32, or both")
+        raise fail("E503", "no element type is named", hint)
     return dtypes
 
 

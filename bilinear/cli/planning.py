@@ -9,6 +9,7 @@ import typer
 
 from bilinear.cli.options import Algorithm, Json, device_files, progress_bar, read_seconds, read_shape, read_workspace, say
 from bilinear.errors import fail
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.scheme import Scheme
 from bilinear.places import require_files
 from bilinear.writing import write_file
@@ -107,7 +108,7 @@ def _names(text: str) -> list[str]:
 
 def plan(
     shape: Annotated[str, typer.Option(help="m,k,n, or one number for all three.")],
-    dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
+    dtype: Annotated[str, typer.Option(help=f"One of {', '.join(ELEMENTS)}.")] = "float64",
     device: Annotated[str, typer.Option(help="A shipped description (h200), or a file of `bilinear tune`; default: the GPU here.")] = "",
     inputs: Annotated[str, typer.Option(help="What may happen to A and B: preserve, restore or consume.")] = "preserve",
     workspace: Annotated[str, typer.Option(help="Most bytes beyond A, B and C: a number, none, or unlimited.")] = "unlimited",

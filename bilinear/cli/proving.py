@@ -26,6 +26,7 @@ from bilinear.cli.options import (
     words,
 )
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.places import require_files
 from bilinear.writing import write_file
 
@@ -52,7 +53,7 @@ def compile(
     from bilinear.places import require_folder
     from bilinear.reporting.report import name_of
 
-    dtypes, size = read_dtypes(dtype), read_shape(shape)
+    dtypes, size = read_dtypes(dtype, ELEMENTS), read_shape(shape)
     require_memory(size)
     check_inputs(inputs)
     loaded = load(algorithm)
@@ -62,16 +63,20 @@ def compile(
         compiled = driver.compile(
             loaded, levels=levels, dtypes=dtypes, architectures=words(arch), inputs=inputs, progress=progress, floats=floats
         )
-        checks = []
+        checks, in_arrays = [], [one for one in dtypes if one in IN_ARRAYS]
         for device in devices():
-            for number, one in enumerate(dtypes):
-                progress(f"checking on the {device}", number, len(dtypes))
+            for number, one in enumerate(in_arrays):
+                progress(f"checking on the {device}", number, len(in_arrays))
                 checks.append(check(compiled.loaded, size, one, levels, compiled.inputs, device))
     if as_json:
         print(json.dumps({**compiled.report.to_json(), "checks": [c.to_json() for c in checks]}, indent=1))
     else:
         print(compiled.report)
-        print("\n" + check_table(checks))
+        if checks:
+            print("\n" + check_table(checks))
+        for one in dtypes:
+            if one not in IN_ARRAYS:
+                print(f"NumPy has no arrays of {one}: `bilinear verify --built` tests its kernels")
     require(checks)
     compiled.write(folder)
     written = f"written to {folder}: sources, cubins, PTX, manifest.json, report.html, report.json, report.md, certificate.json"

@@ -91,8 +91,8 @@ def _linear_kernel(schedule: Schedule, parts: tuple[Part, ...], places: list[Pla
     extents = [name for name in ("bm", "bk", "bn") if any(name in (p.height, p.width) for p in parts)]
     scalars = ["beta"] if any("beta" in part.kept for part in parts) else []
     longest = max(len(place) for place in places)
-    lanes = _lanes(element, max(part.evaluation.live for part in parts))
-    most = CUDA_THREAD.bytes_read_ahead // (lanes * element.bytes)
+    lanes = _lanes(element.arithmetic, max(part.evaluation.live for part in parts))
+    most = CUDA_THREAD.bytes_read_ahead // (lanes * element.arithmetic.bytes)
     return LinearKernel(
         name,
         f"{len(parts)} map(s) of {schedule.name} at {schedule.levels} level(s), at {len(places)} place(s)",
@@ -106,7 +106,7 @@ def _linear_kernel(schedule: Schedule, parts: tuple[Part, ...], places: list[Pla
 
 
 def _lanes(element: Element, live: int) -> int:
-    """How many neighbouring elements a thread handles of each block, where so many values are live at once."""
+    """How many neighbouring elements a thread handles of each block, where so many values of a type are live at once."""
     value = CUDA_THREAD.bytes_of_a_block * (2 if live <= CUDA_THREAD.few_live else 1)
     while value > element.bytes and live * value > CUDA_THREAD.most_bytes:
         value //= 2

@@ -42,8 +42,13 @@ def environment() -> Environment:
 
 
 def render(kernel: Kernel | InputKernel) -> str:
-    """The self-contained CUDA C source of one kernel; the same kernel always gives the same text."""
-    return environment().get_template(kernel.template).render(kernel=kernel)
+    """The self-contained CUDA C source of one kernel; the same kernel always gives the same text.
+
+    `Real` is the type in which it computes, and `Lanes` are neighbours of it. What is in global memory is `stored` and `packed`: the same
+    where elements are computed in their own type.
+    """
+    stored, packed = ("Real", "Lanes") if kernel.element.wider is None else ("Stored", "StoredLanes")
+    return environment().get_template(kernel.template).render(kernel=kernel, stored=stored, packed=packed)
 
 
 def _comment(text: str) -> str:
@@ -51,13 +56,13 @@ def _comment(text: str) -> str:
     return visible(text).replace("*/", "* /").replace("??/", "?? /").rstrip("\\")
 
 
-def _parameter(argument: Argument) -> str:
-    """An argument as a C parameter."""
-    return {"pointer": "Real* ", "index": "Index ", "scalar": "Real ", "flag": "int* "}[argument.kind] + argument.name
+def _parameter(argument: Argument, stored: str) -> str:
+    """An argument as a C parameter; pointers are to the type that is stored."""
+    return {"pointer": f"{stored}* ", "index": "Index ", "scalar": "Real ", "flag": "int* "}[argument.kind] + argument.name
 
 
 def _constant(value: Coefficient, element: Element) -> str:
-    """An exact number as a constant of the element type, rounded once.
+    """An exact number as a constant of the type in which elements are computed, rounded once.
 
     Small integers are numbers of the type, and are divided in it. Of all other rationals the text has the nearest number of the type, and
     beside it the rational itself, for other types of elements.
@@ -66,7 +71,7 @@ def _constant(value: Coefficient, element: Element) -> str:
         return f"Real({to_float(value)!r})"
     fraction = Fraction(value)
     if max(abs(fraction.numerator), fraction.denominator) > HELD:
-        return f'NEAREST({nearest(fraction, element.name).hex()}, "{fraction}")'
+        return f'NEAREST({nearest(fraction, element.arithmetic.name).hex()}, "{fraction}")'
     if fraction.denominator == 1:
         return f"Real({fraction.numerator})"
     return f"(Real({fraction.numerator}) / Real({fraction.denominator}))"

@@ -12,6 +12,9 @@ class Element:
     `name` is its NumPy name, `bytes` its size, and `significand` its number of significant bits, the hidden one included. 2^`least` is the
     smallest positive number, and 2^`most` the first power of two that overflows. `cuda` is the type in kernel text, `suffix` the ending of
     kernel names, `code` its letter in NumPy and in `struct`, and `library` its `cudaDataType_t`.
+
+    A type that is only stored is computed in a `wider` one, which holds all of its numbers: kernels convert what they read, and round what
+    they write. `code` is empty for a type that NumPy lacks. `definition` is the template that defines `cuda` where C++ does not know it.
     """
 
     name: str
@@ -23,11 +26,24 @@ class Element:
     suffix: str
     code: str
     library: int
+    wider: Element | None = None
+    definition: str = ""
+
+    @property
+    def arithmetic(self) -> Element:
+        """The type in which kernels compute: coefficients, alpha, beta, sums and products are of this type."""
+        return self.wider or self
 
     @property
     def unit_roundoff(self) -> float:
-        """u: rounding changes a result by a factor of at most 1 + u."""
+        """u: rounding changes a number by a factor of at most 1 + u."""
         return 2.0**-self.significand
+
+    @property
+    def roundoffs(self) -> tuple[float, float]:
+        """The unit roundoffs of an operation whose result is stored, and of one inside of a leaf product, whose sums are not stored."""
+        computed = self.arithmetic.unit_roundoff
+        return (computed if self.wider is None else computed + self.unit_roundoff + computed * self.unit_roundoff), computed
 
     @property
     def smallest_normal(self) -> float:
@@ -61,13 +77,15 @@ KNOWN = {element.name: element for element in (FLOAT16, FLOAT32, FLOAT64)}
 """The types whose rounding is known, by name."""
 ELEMENTS = {element.name: element for element in (FLOAT64, FLOAT32)}
 """The types that kernels are generated for, by name, in the order used in results."""
+IN_ARRAYS = {name: element for name, element in ELEMENTS.items() if element.code}
+"""Those of them that NumPy's and CuPy's arrays hold, which a call multiplies."""
 
 
 @dataclass(frozen=True)
 class Precision:
     """The types of a product: operands are `stored` in one, converted to another to be `multiplied`, and sums `accumulated` in a third.
 
-    A finished sum is rounded to the fourth, `returned`; scaling by alpha and adding to the old value happen in that type.
+    A finished sum is scaled by alpha and added to the old value in the arithmetic of the fourth, `returned`, and rounded to it.
     """
 
     stored: Element

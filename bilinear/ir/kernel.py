@@ -14,9 +14,9 @@ from bilinear.ir.tile import ProductTile, ThinTile, precision_of
 class Argument:
     """A parameter of a kernel; its value is looked up by `name` when the kernel is launched.
 
-    Kinds: `pointer` (first element of the space `name`), `index` (64-bit), `scalar` (of the kernel's element type), `flag` (the address of
-    an int). A space X has the indices `X_rs` and `X_cs`, the distance in elements between rows and between columns; `bm`, `bk`, `bn` are
-    the extents of a block; `first` is where the launch starts in the kernel's table.
+    Kinds: `pointer` (first element of the space `name`), `index` (64-bit), `scalar` (of the type in which the kernel computes), `flag` (the
+    address of an int). A space X has the indices `X_rs` and `X_cs`, the distance in elements between rows and between columns; `bm`, `bk`,
+    `bn` are the extents of a block; `first` is where the launch starts in the kernel's table.
     """
 
     kind: str
@@ -127,6 +127,11 @@ class ProductKernel:
         return self.tile.template
 
     @property
+    def copies(self) -> str:
+        """The template of copies from global to shared memory, which holds elements in the type in which they are computed."""
+        return "copies_async.cu.j2" if self.element.wider is None else "copies_converting.cu.j2"
+
+    @property
     def begins(self) -> tuple[bool, ...]:
         """For each result space: True if some block in it keeps beta times its old value (then no block of that space is overwritten)."""
         with_beta = {d.space for d in self.destinations if d.kept == "beta"}
@@ -139,8 +144,8 @@ class ProductKernel:
 
     @property
     def lanes(self) -> int:
-        """Elements in 16 bytes, which a thread copies at once."""
-        return self.element.lanes
+        """Elements in 16 bytes of shared memory, which a thread copies at once."""
+        return self.element.arithmetic.lanes
 
     @property
     def precision(self) -> Precision:
@@ -155,7 +160,7 @@ class ProductKernel:
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block of threads, in bytes: all slices in flight."""
-        return self.shared_elements * self.element.bytes
+        return self.shared_elements * self.element.arithmetic.bytes
 
     @property
     def threads(self) -> tuple[int, int]:

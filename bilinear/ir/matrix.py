@@ -6,7 +6,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
-from bilinear.ir.element import ELEMENTS, Element
+from bilinear.ir.element import IN_ARRAYS, Element
 
 
 class Layout(NamedTuple):
@@ -34,7 +34,7 @@ class Layout(NamedTuple):
     @property
     def element(self) -> Element | None:
         """The element type; None where no kernels are generated for this dtype and byte order."""
-        return ELEMENTS.get(str(self.dtype))
+        return IN_ARRAYS.get(str(self.dtype))
 
     @property
     def T(self) -> Layout:  # noqa: N802  # NumPy's name

@@ -34,7 +34,7 @@ def require_elements(scheme: Scheme, coefficients: Iterable[Coefficient], dtype:
     Integer types cannot hold fractions or roots, and real types cannot hold roots of negative numbers. A floating-point type cannot hold a
     number that overflows or underflows in it. No coefficient is rounded to zero or to infinity.
     """
-    name, held = scheme.name, ELEMENTS.get(dtype, FLOAT64)
+    name, held = scheme.name, ELEMENTS.get(dtype, FLOAT64).arithmetic
     for value in dict.fromkeys(coefficients):
         imaginary = isinstance(value, Symbolic) and any((square(g) or 0) < 0 for g in value.generators)
         if kind in "iub" and isinstance(value, Fraction | Symbolic):

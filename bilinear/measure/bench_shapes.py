@@ -9,7 +9,7 @@ from math import exp, log, sqrt
 from pathlib import Path
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.measurement import Shape
 from bilinear.reading import read_input
 from bilinear.source import Source, Span
@@ -28,7 +28,7 @@ M. Roberts, The unreasonable effectiveness of quasirandom sequences (2018).
 """
 WORD = re.compile(r"\S+")
 SIZES = re.compile(r"([1-9][0-9]{0,9})(?:[x,]([1-9][0-9]{0,9})[x,]([1-9][0-9]{0,9}))?")
-DTYPES = tuple(ELEMENTS)
+DTYPES = tuple(IN_ARRAYS)
 
 
 def read_sizes(text: str) -> tuple[Shape, ...]:

@@ -106,11 +106,12 @@ def choose(task: Task, case: Case, device: Device) -> Plan:
 def bound_of(plan: Plan | None, inner: int, dtype: str) -> float:
     """The proved error bound of the chosen candidate; a plan contains it only if it was requested."""
     if plan is None or plan.is_library:
-        return classical_bound(inner, ELEMENTS[dtype].unit_roundoff) * ELEMENTS[dtype].unit_roundoff
+        u, summed = ELEMENTS[dtype].roundoffs
+        return classical_bound(inner, u, summed) * u
     chosen = plan.chosen
     if chosen.error is not None:
         return chosen.error
-    return max(way_error(Way(part.levels, part.inputs), inner, ELEMENTS[dtype].unit_roundoff) for part in chosen.parts)
+    return max(way_error(Way(part.levels, part.inputs), inner, ELEMENTS[dtype]) for part in chosen.parts)
 
 
 Built = tuple[tuple[str, ...], str, str, str]

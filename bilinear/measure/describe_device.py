@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import fail
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
 from bilinear.lowering.place import PEELED_FROM, place_schedule
@@ -79,11 +79,11 @@ def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device
     bench = _gpu_bench() if bench is None else bench
     facts, of = bench.facts(), 4
     progress("memory", 0, of)
-    rates = tuple((dtype, _start_of(dtype)) for dtype in ELEMENTS)
+    rates = tuple((dtype, _start_of(dtype)) for dtype in IN_ARRAYS)
     bandwidth = 2 * COPIED / bench.copy(COPIED) * 1e-9
     launch = bench.product((16, 16, 16), "float32") * 1e6
     device = Device(facts.name, facts.processors, facts.memory, facts.l2, bandwidth, launch, 1.0, 1.0, rates)
-    for i, dtype in enumerate(ELEMENTS):
+    for i, dtype in enumerate(IN_ARRAYS):
         progress(f"products of {dtype}", 1 + i, of)
         device = device.with_rates(dtype, _rates(bench, device, dtype))
     progress("calls", 3, of)

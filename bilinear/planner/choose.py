@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from bilinear.errors import fail
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.placement import MOST_LEVELS, Placement
 from bilinear.ir.tile import TILES
 from bilinear.lowering.place import core_of, place_schedule
@@ -115,16 +115,17 @@ def _hashes(chosen: Candidate) -> tuple[tuple[str, str], ...]:
 
 
 @lru_cache(maxsize=256)
-def way_error(way: Way, inner: int, roundoff: float) -> float:
+def way_error(way: Way, inner: int, element: Element) -> float:
     """The bound that always holds of max|C - A*B| / (max|A| max|B|).
 
     That of the tables where one scheme is expanded, which covers any fusing, else of the schedule as it runs.
     """
     from bilinear.analysis.accuracy import error_bound, run_error_bound
 
+    u, summed = element.roundoffs
     if set(strategies(way)) == {"expand"} and len(set(way.levels)) == 1:
-        return roundoff * error_bound(algorithm_named(way.levels[0]).scheme, len(way.levels), inner, roundoff).product
-    return roundoff * run_error_bound(lowered(way)[0], inner, roundoff).product
+        return u * error_bound(algorithm_named(way.levels[0]).scheme, len(way.levels), inner, u, summed).product
+    return u * run_error_bound(lowered(way)[0], inner, u, summed).product
 
 
 @dataclass(frozen=True)
@@ -156,8 +157,8 @@ class _Weighing:
             return None
         from bilinear.analysis.accuracy import classical_bound
 
-        u = ELEMENTS[self.problem.dtype].unit_roundoff
-        return classical_bound(self.problem.k, u) * u
+        u, summed = ELEMENTS[self.problem.dtype].roundoffs
+        return classical_bound(self.problem.k, u, summed) * u
 
     def least_ms(self, way: Way) -> float:
         """What the products of a way take alone, in milliseconds."""
@@ -251,7 +252,7 @@ class _Weighing:
     def error(self, way: Way) -> float | None:
         if self.problem.accuracy is None and not self.explain:
             return None
-        return way_error(way, self.problem.k, ELEMENTS[self.problem.dtype].unit_roundoff)
+        return way_error(way, self.problem.k, ELEMENTS[self.problem.dtype])
 
     def why_not(self, found: Candidate) -> str:
         """Why a candidate may not run, empty where it may."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.tile import TILES
 from bilinear.planner.policy import USUAL_POLICY, USUAL_RULES, Extents, LibraryRules, Policy
 from bilinear.reading import read_input
@@ -103,11 +103,11 @@ class Device:
         return hash((self.name, self.bandwidth, self.launch))
 
     def rates(self, dtype: str) -> ElementRates:
-        """The rates of an element type; `KeyError` where none are known."""
+        """The rates of an element type; raises `BilinearError` (E543) where none are known."""
         for name, own in self.elements:
             if name == dtype:
                 return own
-        raise KeyError(dtype)
+        raise fail("E543", f"the description of {self.name} has no rates of {dtype}", "take another element type, or add its rates")
 
     def with_rates(self, dtype: str, rates: ElementRates) -> Device:
         """The same device with other rates of an element type."""
@@ -233,7 +233,9 @@ def _tiles(names: Collection[str], reader: _Reader, value: Any, name: str) -> tu
 
 
 def _elements(reader: _Reader, value: Any, name: str) -> tuple[tuple[str, ElementRates], ...]:
-    return tuple((dtype, reader.field(value, dtype, _rates)) for dtype in ELEMENTS)
+    """The rates of every type that arrays hold, which `bilinear tune` measures, and of such others as are described."""
+    others = [dtype for dtype in ELEMENTS if dtype not in IN_ARRAYS and isinstance(value, dict) and dtype in value]
+    return tuple((dtype, reader.field(value, dtype, _rates)) for dtype in (*IN_ARRAYS, *others))
 
 
 def _rates(reader: _Reader, value: Any, name: str) -> ElementRates:

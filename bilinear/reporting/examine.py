@@ -10,7 +10,7 @@ from bilinear.codegen.build import Program
 from bilinear.errors import BilinearError
 from bilinear.explain.refused import RefusedError
 from bilinear.frontend import Loaded
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.prepare import MOST_PRODUCTS, Prepared, check_promise, is_runnable, prepare, proved, proved_schedule, require_levels
@@ -21,7 +21,8 @@ from bilinear.verify.proof_limits import TOO_LARGE
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
 
-DTYPES = tuple(ELEMENTS)
+DTYPES = tuple(IN_ARRAYS)
+"""Errors are reported for these element types, and for those of programs; programs are built for these by default."""
 INNER = 4096
 """The inner extent for which errors are reported."""
 LEVELS = 3
@@ -60,7 +61,8 @@ def report_of(loaded: Loaded, prepared: Prepared, inputs: str, programs: Sequenc
     """The report of a prepared algorithm, with its errors by level, and its kernels if there are any."""
     own = _in_place(loaded, prepared, inputs, MANY_PRODUCTS if accuracy is None else MORE_PRODUCTS)
     levels = prepared.schedule.levels
-    facts = accuracy_facts(loaded.scheme, own, INNER, DTYPES, most_levels=max(levels, LEVELS))
+    dtypes = tuple(dict.fromkeys((*DTYPES, *(program.dtype for program in programs))))
+    facts = accuracy_facts(loaded.scheme, own, INNER, dtypes, most_levels=max(levels, LEVELS))
     kept: tuple[LevelsKept, ...] = ()
     if accuracy is not None:
         most = max((n for n in range(MOST_LEVELS + 1) if loaded.scheme.rank**n <= MOST_PRODUCTS), default=0)

@@ -10,7 +10,7 @@ import numpy as np
 
 from bilinear.backends.newest import keep
 from bilinear.errors import BilinearError
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
 from bilinear.planner.plan import LIBRARY, Plan
@@ -100,7 +100,7 @@ def _why_library(options: Options, layouts: Layouts, recipe: Recipe | None, dtyp
         return "that was chosen, algorithm is auto, or levels is 0"
     if options.alpha == 0:
         return "alpha is 0, so nothing is multiplied"
-    if options.kind.on_gpu and dtype.name not in ELEMENTS:
+    if options.kind.on_gpu and dtype.name not in IN_ARRAYS:
         return f"no kernels for {dtype}"
     if dtype.kind not in "fiuO" or dtype == np.float16 or any(x.dtype.kind not in "biufcO" for x in layouts.given):
         return f"no schedule runs on {dtype}"

@@ -19,7 +19,7 @@ from bilinear.codegen.names import REMAINDER
 from bilinear.codegen.render import render
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, Diagnostic
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.prepare import natural_inputs, plain, prepare
@@ -41,7 +41,7 @@ def written(
     algorithm: str | Path,
     monkeypatch: pytest.MonkeyPatch,
     inputs: str = "",
-    dtypes: tuple[str, ...] = tuple(ELEMENTS),
+    dtypes: tuple[str, ...] = tuple(IN_ARRAYS),
     levels: int = 1,
     tile: str = USUAL,
 ) -> Path:

@@ -18,7 +18,7 @@ from bilinear.artifact import write as output
 from bilinear.artifact.check import verify_built
 from bilinear.artifact.read import read_folder
 from bilinear.errors import BilinearError
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import IN_ARRAYS
 
 Edit = Callable[[dict[str, Any]], Any]
 
@@ -194,7 +194,7 @@ def test_a_wrong_program_leaves_the_other_one_right(tmp_path: Path, monkeypatch:
     folder = written(tmp_path / "built", "strassen", monkeypatch)
     refresh(folder, "strassen_expand_l1_product_f64", replaced(r"Real\(1\) \}", "Real(2) }"))
     check = verify_built(folder)
-    verdicts = {dtype: {row.verdict for row in check.rows if row.dtype == dtype and row.trials} for dtype in ELEMENTS}
+    verdicts = {dtype: {row.verdict for row in check.rows if row.dtype == dtype and row.trials} for dtype in IN_ARRAYS}
     assert verdicts == {"float64": {"wrong"}, "float32": {"passed"}}
     assert not check.passed and [found.code for found in check.failures] == ["E623"]
     assert "of 4 blocks" in check.failures[0].message or "the only block" in check.failures[0].message

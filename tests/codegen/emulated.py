@@ -23,7 +23,6 @@ from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import Schedule, Stage
 
 Step = Callable[[], None]
-ELEMENT_OF = {"float32": "float", "float64": "double"}
 
 
 def c_types(kernel: Kernel) -> list[str]:
@@ -31,7 +30,7 @@ def c_types(kernel: Kernel) -> list[str]:
 
 
 def c_type(argument: Argument, element: Element) -> str:
-    return {"pointer": f"{element.cuda} *", "index": "long long", "scalar": element.cuda, "flag": "int *"}[argument.kind]
+    return {"pointer": f"{element.cuda} *", "index": "long long", "scalar": element.arithmetic.cuda, "flag": "int *"}[argument.kind]
 
 
 @cache
@@ -52,16 +51,19 @@ class EmulatedExecutor:
     order: Order = "ascending"
     seed: int = 0
     name: str = "emulated"
+    element: Element | None = None
+    """What the arrays hold; by default what their dtype says."""
 
     def allocate(self, elements: int, dtype: Any) -> Matrix:
-        return matrix_of(np.full(elements, np.nan, dtype))
+        size = np.dtype(dtype).itemsize
+        return matrix_of(np.full(elements * size, 0xFF, np.uint8).view(dtype))  # NaN, in every type
 
     def steps(self, plan: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Any, beta: Any) -> list[Step]:
         arrays = {name: space.memory for name, space in spaces.items()}
         dtype = arrays["C"].dtype
-        values = launch_values(plan, arrays, dtype.type(alpha), dtype.type(beta), address)
+        values = launch_values(plan, arrays, alpha, beta, address)
         schedule = plan.schedule if stages is plan.schedule.stages else replace(plan.schedule, stages=stages)
-        launches = emulated_launches(schedule, ELEMENTS[dtype.name], plan.tile)
+        launches = emulated_launches(schedule, self.element or ELEMENTS[dtype.name], plan.tile)
         return [self._launcher(launch, module, values) for launch, module in launches]
 
     def _launcher(self, launch: Launch, module: Module, values: dict[str, Any]) -> Step:

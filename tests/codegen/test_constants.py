@@ -22,7 +22,7 @@ from bilinear.codegen.render import environment
 from bilinear.emulator import compile_on_cpu, field
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.matrix import call_of
 from bilinear.ir.number import nearest
 from bilinear.lowering.place import place_schedule
@@ -43,7 +43,7 @@ def rounded(value: Fraction, dtype: str) -> float:
     return float(min(near, key=lambda x: (abs(Fraction(float(x)) - value), int(x.view(bits)) & 1)))
 
 
-@pytest.mark.parametrize("dtype", ELEMENTS)
+@pytest.mark.parametrize("dtype", IN_ARRAYS)
 def test_the_nearest_number_is_found(dtype: str) -> None:
     for value in (*VALUES, *QUOTIENTS):
         assert nearest(value, dtype) == rounded(value, dtype) == coefficient(value, np.dtype(dtype))
@@ -56,13 +56,13 @@ def test_what_overflows_is_infinite_and_what_underflows_loses_bits() -> None:
 
 
 @needs_emulator
-@pytest.mark.parametrize("dtype", ELEMENTS)
+@pytest.mark.parametrize("dtype", IN_ARRAYS)
 def test_texts_are_these_numbers_and_over_the_field_the_rationals(dtype: str) -> None:
     values = [*VALUES, *QUOTIENTS]
     texts = [environment().filters["constant"](value, ELEMENTS[dtype]) for value in values]
     assert not any(abs(int(number)) > 2**24 for text in texts for number in re.findall(r"Real\((-?[0-9]+)\)", text))
-    template = "\n".join((Path(__file__).parents[2] / "templates" / "linear.cu.j2").read_text().splitlines()[2:9])
-    head = template.replace("{{ kernel.element.cuda }}", ELEMENTS[dtype].cuda)
+    template = "\n".join((Path(__file__).parents[2] / "templates" / "linear.cu.j2").read_text().splitlines()[3:10])
+    head = template.replace("{{ kernel.element.arithmetic.cuda }}", ELEMENTS[dtype].cuda)
     body = " ".join(f"z[{i}] = {text};" for i, text in enumerate(texts))
     source = f'{head}\nextern "C" __global__ void k(Real* z)\n{{ {body} }}\n'
     z = np.zeros(len(values), dtype)
@@ -82,7 +82,7 @@ def scaled(folder: Path, value: str, inverse: str) -> Path:
 
 @needs_emulator
 @pytest.mark.parametrize("value", [-(2**24) - 1, 2**53 + 1, -(2**63) - 1, 2**64, -(2**126) + 1])
-@pytest.mark.parametrize("dtype", ELEMENTS)
+@pytest.mark.parametrize("dtype", IN_ARRAYS)
 def test_kernels_and_numpy_multiply_by_the_same_numbers(value: int, dtype: str, tmp_path: Path) -> None:
     """A scheme that scales A by c and C by 1/c, on ones: C is fl(fl(1/c) * fl(c)), the same in both, and next to 1."""
     loaded = load(scaled(tmp_path, str(value), f"{'-' if value < 0 else ''}1/{abs(value)}"))
@@ -142,7 +142,7 @@ def test_a_denominator_that_the_field_does_not_have_is_skipped(tmp_path: Path, m
     assert (row.verdict, row.reason) == ("skipped", "the denominator of a constant is a multiple of 2^61-1")
 
 
-@pytest.mark.parametrize("dtype", ELEMENTS)
+@pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize(("power", "held"), [(40, ("float64",)), (50, ("float64",)), (320, ())])
 @pytest.mark.parametrize("is_large", [True, False])
 def test_what_a_type_cannot_hold_is_refused(power: int, held: tuple[str, ...], dtype: str, is_large: bool, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
 from bilinear.emulator import ORDERS, CompileError, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 from bilinear.frontend import load
-from bilinear.ir.element import ELEMENTS, Element
+from bilinear.ir.element import ELEMENTS, IN_ARRAYS, Element
 from bilinear.ir.kernel import ProductKernel, ScanKernel
 from bilinear.ir.matrix import call_of
 from bilinear.ir.placement import Placement
@@ -38,10 +38,10 @@ ALGORITHMS = [
     ("laderman", "preserve", 1),
     ("hopcroft_kerr", "preserve", 1),
 ]
-ALL_TILES = [(dtype, tile) for dtype in TILES for tile in TILES[dtype]]
-UNITS = sorted({(dtype, tile.instruction.unit) for dtype in TILES for tile in TILES[dtype].values()})
+ALL_TILES = [(dtype, tile) for dtype in IN_ARRAYS for tile in TILES[dtype]]
+UNITS = sorted({(dtype, tile.instruction.unit) for dtype in IN_ARRAYS for tile in TILES[dtype].values()})
 IN_DOUBLES = [name for name, tile in TILES["float32"].items() if isinstance(tile, MmaTile)]
-CASES = [(*algorithm, dtype) for algorithm in ALGORITHMS for dtype in ELEMENTS if algorithm[2] < 3 or dtype == "float64"]
+CASES = [(*algorithm, dtype) for algorithm in ALGORITHMS for dtype in IN_ARRAYS if algorithm[2] < 3 or dtype == "float64"]
 
 
 def layout(array: Any, order: str) -> Any:
@@ -81,7 +81,7 @@ def test_odd_rectangles(name: str, inputs: str, levels: int, dtype: str) -> None
     multiply(name, inputs, levels, (29, 19, 23), dtype)
 
 
-@pytest.mark.parametrize("dtype", ELEMENTS)
+@pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize(("name", "inputs", "levels"), [case for case in ALGORITHMS if case[2] == 1 or case == ("winograd", "preserve", 2)])
 def test_whole_lanes(name: str, inputs: str, levels: int, dtype: str) -> None:
     """Blocks whose rows are multiples of 16 bytes take the wide accesses."""
@@ -89,7 +89,7 @@ def test_whole_lanes(name: str, inputs: str, levels: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("dtype", ELEMENTS)
+@pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize(("name", "inputs"), [("msmes", "restore"), ("winograd", "preserve")])
 def test_several_tiles_in_every_order_of_threads(name: str, inputs: str, dtype: str, order: Order) -> None:
     multiply(name, inputs, 1, (271, 45, 263), dtype, order=order)
@@ -227,7 +227,7 @@ def test_deleting_any_barrier_is_caught(dtype: str, tile: str) -> None:
         assert not all(right(mutant, order) for order in ORDERS), f"the barrier in line {line} is not needed"
 
 
-@pytest.mark.parametrize("element", ELEMENTS.values(), ids=str)
+@pytest.mark.parametrize("element", IN_ARRAYS.values(), ids=str)
 @pytest.mark.parametrize("value", [0.0, np.inf, -np.inf, np.nan])
 def test_the_scan_finds_what_is_not_finite(element: Element, value: float) -> None:
     kernel = ScanKernel(f"scan_{element.cuda}", element)

@@ -44,7 +44,7 @@ def test_a_unit_without_a_tile_is_refused(unit: str, size: str) -> None:
 @pytest.mark.parametrize(("dtype", "name"), ALL_TILES)
 def test_a_product_is_multiplied_and_added_up_in_the_types_of_the_instruction(dtype: str, name: str) -> None:
     own = ELEMENTS[dtype]
-    inner = FLOAT64 if name.startswith("doubles") else own
+    inner = FLOAT64 if name.startswith("doubles") else own.arithmetic
     assert precision_of(own, TILES[dtype][name]) == Precision(own, inner, inner, own)
 
 

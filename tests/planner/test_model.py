@@ -223,7 +223,7 @@ def with_float32(rates: Any) -> dict[str, Any]:
         ({"policy": {}}, "least_gain is missing"),
         ({"policy": {**POLICY, "least_gain": 1.5}}, "least_gain is above 1"),
         ({"policy": {**POLICY, "least_block": 0.5}}, "least_block is no whole number"),
-        ({"policy": {**POLICY, "least_plain_block": {"int8": [1, 1, 1]}}}, "least_plain_block has other types than float64, float32"),
+        ({"policy": {**POLICY, "least_plain_block": {"int8": [1, 1, 1]}}}, f"least_plain_block has other types than {', '.join(ELEMENTS)}"),
         ({"policy": {**POLICY, "least_plain_block": {"float32": [1, 1]}}}, "float32 is no list of three extents"),
         ({"library_rules": 3}, "an object is missing"),
         ({"library_rules": {"short_sum": 1}}, "medium_sum is missing"),

@@ -19,7 +19,7 @@ from bilinear.emulator import ORDERS, LaunchError, Order, compile_on_cpu, guarde
 from bilinear.errors import BilinearError
 from bilinear.frontend import Loaded, load, parse_source
 from bilinear.ir import matrix
-from bilinear.ir.element import ELEMENTS, FLOAT32, Element
+from bilinear.ir.element import FLOAT32, IN_ARRAYS, Element
 from bilinear.ir.kernel import MagnitudeKernel
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.prepare import Level, prepare, prepare_levels
@@ -373,7 +373,7 @@ def test_magnitudes_on_numpy(dtype: Any, order: Any) -> None:
 
 
 @pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
-@pytest.mark.parametrize("element", ELEMENTS.values(), ids=str)
+@pytest.mark.parametrize("element", IN_ARRAYS.values(), ids=str)
 @pytest.mark.parametrize("threads", [1, 8, 256])
 def test_the_emitted_kernel_finds_the_magnitudes(element: Element, threads: int) -> None:
     """Executed on the CPU, beside NumPy; a block with an Inf or a NaN gives what is not finite, the others their own."""
