@@ -110,10 +110,11 @@ class Bound:
             arguments = self._idle.pop()
         except IndexError:
             arguments = _Arguments(self._calls, self._cell_of, self._changing.size, self._fixed, self._idle)
+        if arguments.stream != stream:
+            arguments.launch_on(stream)
         pointers = [bases[base] + offset for base, offset in self._pointers]
         factors = [alpha if is_alpha else beta for is_alpha in self._factors]
         self._changing.pack_into(arguments.memory, 0, *pointers, *factors)
-        arguments.stream = stream
         return arguments
 
 
@@ -123,16 +124,19 @@ class _Arguments:
     def __init__(
         self, calls: Sequence[Call], cell_of: dict[tuple[str, Any], int], changing: int, fixed: bytes, idle: list[_Arguments]
     ) -> None:
-        self.stream = 0
+        self.stream: int | None = None
         self._calls = calls
         self.memory = bytearray(changing) + fixed
         self._idle = idle
         cells = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self._parameters = [(ctypes.c_void_p * len(own))(*(cells + cell_of[argument] for argument in own)) for _, own, _ in calls]
-        self._steps = [self._step(launch, ctypes.addressof(own)) for (launch, *_), own in zip(calls, self._parameters, strict=True)]
+        self._steps: list[Step] = []
 
-    def _step(self, launch: Callable[..., None], parameters: int) -> Step:
-        return lambda: launch(self.stream, parameters, 0)
+    def launch_on(self, stream: int) -> None:
+        """Make the calls anew for the stream with this handle. Most programs stay on one, and a call takes no function of ours then."""
+        launches = zip(self._calls, self._parameters, strict=True)
+        self._steps = [partial(launch, stream, ctypes.addressof(own), 0) for (launch, *_), own in launches]
+        self.stream = stream
 
     def __enter__(self) -> Sequence[Step]:
         return self._steps

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 from bilinear.backends.chain import Lines, lines_of, pieces_of
-from bilinear.backends.held_signals import HeldSignals, nothing
+from bilinear.backends.held_signals import Deliver, HeldSignals, nothing
 from bilinear.errors import StageError
 from bilinear.ir.matrix import Call, Matrix
 from bilinear.ir.placement import Placement, Strip
@@ -84,21 +84,36 @@ def run_parts(
 
     What the call is, is asked only where its stages must be undone.
     """
-    with ready as steps, HeldSignals() if placement.schedule.writes_operands else _NOT_HELD as deliver:
-        for number, (part, step) in enumerate(zip(parts, steps, strict=True)):
-            try:
-                step()
-            except Exception as error:
-                raise _Run(executor, placement, call, parts[:number], lines).recover(part, error) from error
-            except BaseException as error:
-                error.add_note(str(_Run(executor, placement, call, parts[:number], lines).recover(part, error)))
-                raise
-            try:
-                deliver()
-            except BaseException as stop:
-                if number + 1 < len(parts):
-                    _Run(executor, placement, call, parts[: number + 1], lines).go_back(stop)
-                raise
+    run = partial(_Run, executor, placement, call, lines)
+    with ready as steps:
+        if not placement.schedule.writes_operands:
+            _run_steps(run, parts, steps)
+            return
+        held = HeldSignals()
+        with held as deliver:
+            _run_steps(run, parts, steps, held.came, deliver)
+
+
+def _run_steps(
+    run: Callable[[Parts], _Run], parts: Parts, steps: Sequence[Step], came: Collection[int] = (), deliver: Deliver = nothing
+) -> None:
+    """Run the parts, and between two of them deliver the signals that came; `run` is how to go back when some have run."""
+    for number, (part, step) in enumerate(zip(parts, steps, strict=True)):
+        try:
+            step()
+        except Exception as error:
+            raise run(parts[:number]).recover(part, error) from error
+        except BaseException as error:
+            error.add_note(str(run(parts[:number]).recover(part, error)))
+            raise
+        if not came:
+            continue
+        try:
+            deliver()
+        except BaseException as stop:
+            if number + 1 < len(parts):
+                run(parts[: number + 1]).go_back(stop)
+            raise
 
 
 def allocate_workspace(executor: Executor, placement: Placement, dtype: Any) -> Matrix | None:
@@ -173,9 +188,6 @@ def place_strip(strip: Strip, dtype: Any, core: str) -> Placement:
     return place_schedule(schedule, m, k, n, dtype.itemsize, tile=tile)
 
 
-_NOT_HELD = nullcontext(nothing)
-
-
 def _are_operands(names: Iterable[str]) -> bool:
     """Whether a block of A or B is among some names of blocks."""
     return any(name[0] in "AB" for name in names)
@@ -188,8 +200,8 @@ class _Run:
     executor: Executor
     placement: Placement
     call: Callable[[], Call]
+    lines: Lines | None
     done: Parts
-    lines: Lines | None = None
 
     def go_back(self, stop: BaseException) -> None:
         """Before an interrupt leaves: bring A and B back; what cannot be brought back becomes a note of the exception."""
