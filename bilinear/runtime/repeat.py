@@ -14,9 +14,9 @@ from bilinear.backends.newest import keep
 from bilinear.ir.matrix import Call, Layout, Matrix
 from bilinear.ir.placement import Placement
 from bilinear.runtime.decide import Decision
-from bilinear.runtime.environment import DEVICE, USE_LIBRARY, uses_library, value_of
+from bilinear.runtime.environment import DEVICE, value_of
+from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import largest_scaling
-from bilinear.runtime.same import Same
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
     from bilinear.backends.cuda_executor import CudaExecutor
@@ -151,7 +151,8 @@ class PlacementRepeat:
 
 Repeat = PlacementRepeat | LibraryRepeat | CupyRepeat
 
-_repeats: dict[Key, Repeat] = {}
+_repeats: dict[Key, tuple[Repeat, Options]] = {}
+"""Each with what was asked for, which keeps alive what its key names by identity."""
 
 
 def repeated(a: Any, b: Any, out: Any, asked: tuple[Any, ...]) -> tuple[Key | None, Repeat | None]:
@@ -160,7 +161,7 @@ def repeated(a: Any, b: Any, out: Any, asked: tuple[Any, ...]) -> tuple[Key | No
     `asked` are the first fields of `Options`, up to the plan. The key is all that decides what runs and whether it may. Only CuPy's own
     arrays, and options of the plainest types, have one, so that what is equal is the same. Values and addresses play no part, and of the
     factors only whether they are 0. An algorithm is `auto` or what a name meant when the call was made. What describes the device follows
-    from its number and BILINEAR_DEVICE.
+    from its number and BILINEAR_DEVICE. Where the environment asks for the library's multiply, this is not asked.
     """
     cupy = sys.modules.get("cupy")
     alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan = asked
@@ -168,19 +169,20 @@ def repeated(a: Any, b: Any, out: Any, asked: tuple[Any, ...]) -> tuple[Key | No
         return None, None
     if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS or type(levels) not in _PLAIN or type(workspace) not in _PLAIN:
         return None, None
-    if tolerance is not None or type(inputs) is not str or (value_of(USE_LIBRARY) is not None and uses_library()):
+    if tolerance is not None or type(inputs) is not str:
         return None, None
-    named, settled = algorithm if type(algorithm) is str else Same(algorithm), None if plan is None else Same(plan)
+    named, settled = algorithm if type(algorithm) is str else id(algorithm), None if plan is None else id(plan)
     shape, strides, dtype = (None, None, None) if out is None else (out.shape, out.strides, out.dtype)
     device, described = cupy.cuda.runtime.getDevice(), value_of(DEVICE)
     own = named, levels, inputs, workspace, settled, alpha != 0, beta != 0, device, described
     key = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, shape, strides, dtype, own
-    return key, _repeats.get(key)
+    found = _repeats.get(key)
+    return key, None if found is None else found[0]
 
 
-def keep_repeat(key: Key, repeat: Repeat) -> None:
+def keep_repeat(key: Key, asked: Options, repeat: Repeat) -> None:
     """Keep a call that has run."""
-    keep(_repeats, key, repeat, MOST_REPEATS)
+    keep(_repeats, key, (repeat, asked), MOST_REPEATS)
 
 
 def is_kept(key: Key) -> bool:
