@@ -22,6 +22,7 @@ Values = dict[str, Any]
 Call = tuple[Callable[..., None], list[tuple[str, Any]], Any]
 """The driver's launch of a function but for stream and parameters, the kind and value of each argument, and the function, kept alive."""
 
+_FACTORS = (("scalar", "alpha"), ("scalar", "beta"))
 CELL = 8
 """Bytes of the largest argument."""
 MOST_BLOCKS = (2**31 - 1, 65535)
@@ -90,15 +91,13 @@ class Bound:
             self._calls.append((partial(launch_kernel, function.ptr, *_shape(launch, values)), arguments, function))
         distinct = dict.fromkeys(argument for _, arguments, _ in self._calls for argument in arguments)
         places = [argument for argument in distinct if isinstance(argument[1], Place)]
-        factors = [argument for argument in distinct if isinstance(argument[1], str)]
         constants = [argument for argument in distinct if not isinstance(argument[1], Place | str)]
         scalar = f"{element.code}{CELL - element.bytes}x"
         self._pointers = [(place.base, place.offset) for _, place in places]
-        self._factors = [name == "alpha" for _, name in factors]
-        self._changing = struct.Struct("<" + "Q" * len(places) + scalar * len(factors))
+        self._changing = struct.Struct("<" + "Q" * len(places) + scalar * len(_FACTORS))
         fixed = "".join("q" if kind == "index" else scalar for kind, _ in constants)
         self._fixed = struct.pack("<" + fixed, *(value for _, value in constants))
-        self._cell_of = {argument: CELL * number for number, argument in enumerate((*places, *factors, *constants))}
+        self._cell_of = {argument: CELL * number for number, argument in enumerate((*places, *_FACTORS, *constants))}
         self._idle: list[_Arguments] = []
 
     def ready(self, bases: Sequence[int], alpha: Any, beta: Any, stream: int) -> AbstractContextManager[Sequence[Step]]:
@@ -113,8 +112,7 @@ class Bound:
         if arguments.stream != stream:
             arguments.launch_on(stream)
         pointers = [bases[base] + offset for base, offset in self._pointers]
-        factors = [alpha if is_alpha else beta for is_alpha in self._factors]
-        self._changing.pack_into(arguments.memory, 0, *pointers, *factors)
+        self._changing.pack_into(arguments.memory, 0, *pointers, alpha, beta)
         return arguments
 
 

@@ -65,46 +65,33 @@ def execute(executor: Executor, placement: Placement, call: Call) -> None:
     pieces = pieces_of(placement, call)
     ready = [executor.ready(own, part) for own, part in pieces]
     for (own, part), steps, lines in zip(pieces, ready, lines_of(placement), strict=True):
-        run_parts(executor, own, parts_of(own), partial(_itself, part), steps, lines)
-
-
-def _itself(call: Call) -> Call:
-    return call
+        run_parts(own, parts_of(own), steps, partial(Stopped, executor, own, part, lines))
 
 
 def run_parts(
-    executor: Executor,
-    placement: Placement,
-    parts: Parts,
-    call: Callable[[], Call],
-    ready: AbstractContextManager[Sequence[Step]],
-    lines: Lines | None = None,
+    placement: Placement, parts: Parts, ready: AbstractContextManager[Sequence[Step]], stopped: Callable[[Parts], Stopped]
 ) -> None:
-    """Run the parts that an executor has made ready, as `execute` promises; `lines` are the placement's in a chain.
-
-    What the call is, is asked only where its stages must be undone.
-    """
-    run = partial(_Run, executor, placement, call, lines)
+    """Run the parts that an executor has made ready, as `execute` promises; `stopped` is asked only where stages must be undone."""
     with ready as steps:
         if not placement.schedule.writes_operands:
-            _run_steps(run, parts, steps)
+            _run_steps(parts, steps, stopped)
             return
         held = HeldSignals()
         with held as deliver:
-            _run_steps(run, parts, steps, held.came, deliver)
+            _run_steps(parts, steps, stopped, held.came, deliver)
 
 
 def _run_steps(
-    run: Callable[[Parts], _Run], parts: Parts, steps: Sequence[Step], came: Collection[int] = (), deliver: Deliver = nothing
+    parts: Parts, steps: Sequence[Step], stopped: Callable[[Parts], Stopped], came: Collection[int] = (), deliver: Deliver = nothing
 ) -> None:
-    """Run the parts, and between two of them deliver the signals that came; `run` is how to go back when some have run."""
+    """Run the parts; the signals that came are delivered behind each."""
     for number, (part, step) in enumerate(zip(parts, steps, strict=True)):
         try:
             step()
         except Exception as error:
-            raise run(parts[:number]).recover(part, error) from error
+            raise stopped(parts[:number]).recover(part, error) from error
         except BaseException as error:
-            error.add_note(str(run(parts[:number]).recover(part, error)))
+            error.add_note(str(stopped(parts[:number]).recover(part, error)))
             raise
         if not came:
             continue
@@ -112,7 +99,7 @@ def _run_steps(
             deliver()
         except BaseException as stop:
             if number + 1 < len(parts):
-                run(parts[: number + 1]).go_back(stop)
+                stopped(parts[: number + 1]).go_back(stop)
             raise
 
 
@@ -194,12 +181,12 @@ def _are_operands(names: Iterable[str]) -> bool:
 
 
 @dataclass(frozen=True)
-class _Run:
-    """A placement that was stopped: the strips and stages that have run, and how to go back."""
+class Stopped:
+    """A placement that was stopped: the strips and stages that have run, and how to go back; `lines` are its own in a chain."""
 
     executor: Executor
     placement: Placement
-    call: Callable[[], Call]
+    call: Call
     lines: Lines | None
     done: Parts
 
@@ -216,7 +203,7 @@ class _Run:
         """Run the inverses of what the linear stages that have run did to A and B, last first; all are found before the first runs."""
         found = (invert_stage(stage) for stage in reversed(self.done) if isinstance(stage, LinearStage))
         inverses = tuple(inverse for inverse in found if inverse.maps)
-        for step in self.executor.steps(self.placement, inverses, lay_out(self.placement, self.call()), 1, 0):
+        for step in self.executor.steps(self.placement, inverses, lay_out(self.placement, self.call), 1, 0):
             step()
         self.executor.wait()
 

@@ -56,6 +56,8 @@ class HeldSignals:
 
     def __exit__(self, kind: type[BaseException] | None, leaving: BaseException | None, trace: TracebackType | None) -> None:
         self._give_back()
+        if not self.came:
+            return
         try:
             self._deliver()
         except BaseException as error:

@@ -18,7 +18,7 @@ from bilinear.runtime.auto import check_plan_fits, gpu_here, plan_for
 from bilinear.runtime.layouts import Layouts, fit
 from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import Recipe, chosen_recipe, placement_for
-from bilinear.runtime.same import Same
+from bilinear.backends.same import Same
 
 log = logging.getLogger("bilinear")
 

@@ -18,7 +18,7 @@ from bilinear.ir.matrix import Matrix
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import Block
 from bilinear.runtime.safety import indices
-from bilinear.runtime.same import Same
+from bilinear.backends.same import Same
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -14,7 +14,7 @@ from bilinear.planner.plan import Plan
 from bilinear.runtime import auto
 from bilinear.runtime.arrays import NUMPY, Kind
 from bilinear.runtime.environment import uses_library
-from bilinear.runtime.same import Same
+from bilinear.backends.same import Same
 
 
 class Options(NamedTuple):

@@ -21,7 +21,7 @@ from bilinear.planner.plan import Candidate, Panel, Plan
 from bilinear.planner.plan_files import check_same
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime.layouts import Layouts
-from bilinear.runtime.same import Same
+from bilinear.backends.same import Same
 
 
 @dataclass(frozen=True)
