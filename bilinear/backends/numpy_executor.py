@@ -200,7 +200,7 @@ class _Views:
 
 
 class _OrderedPart(NamedTuple):
-    """An independent part of a linear stage, with the terms of its sums and its outputs in the order in which they are added and written."""
+    """An independent part of a linear stage: the terms of its sums in the order of the additions, and the order of its outputs."""
 
     map: BlockMap
     steps: tuple[Form, ...]

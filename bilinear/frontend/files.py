@@ -35,7 +35,7 @@ class Looks:
 
     def __init__(self) -> None:
         self._found: dict[str, Place | bytes] = {}
-        self._missing: list[bytes] = []
+        self._missing: list[str] = []
         self._shipped = algorithms_folder()
         self.can_be_kept = True
         """Whether a later check is reliable.
@@ -87,7 +87,7 @@ class Looks:
         if before != found and not (before is Place.FILE and isinstance(found, bytes)):
             self.can_be_kept = False
         if found is Place.NOTHING and str(path) not in self._found:
-            self._missing.append(os.fsencode(path))
+            self._missing.append(str(path))
         self._found[str(path)] = found
 
 

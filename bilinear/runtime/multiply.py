@@ -39,10 +39,10 @@ log = logging.getLogger("bilinear")
 
 def multiply(asked: Options, kind: Kind, key: Key | None, a: Any, b: Any, out: Any) -> Any:
     """alpha * a @ b + beta * out on arrays of one kind, as it is asked for; what ran is kept by the key, to be repeated."""
-    options = asked.settled(kind)
-    if options.is_plain:
+    if asked.is_plain(kind):
         log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
         return np.matmul(a, b, out=out)
+    options = asked.settled(kind)
     layouts = layouts_of(a, b, out)
     decision = decide(options, layouts)
     if out is None and options.kind.on_gpu and make_executor(options.kind).is_captured():
