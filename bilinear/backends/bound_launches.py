@@ -22,6 +22,7 @@ Values = dict[str, Any]
 Call = tuple[Callable[..., None], list[tuple[str, Any]], Any]
 """The driver's launch of a function but for stream and parameters, the kind and value of each argument, and the function, kept alive."""
 
+_FACTORS = (("scalar", "alpha"), ("scalar", "beta"))
 CELL = 8
 """Bytes of the largest argument."""
 MOST_BLOCKS = (2**31 - 1, 65535)
@@ -90,15 +91,13 @@ class Bound:
             self._calls.append((partial(launch_kernel, function.ptr, *_shape(launch, values)), arguments, function))
         distinct = dict.fromkeys(argument for _, arguments, _ in self._calls for argument in arguments)
         places = [argument for argument in distinct if isinstance(argument[1], Place)]
-        factors = [argument for argument in distinct if isinstance(argument[1], str)]
         constants = [argument for argument in distinct if not isinstance(argument[1], Place | str)]
         scalar = f"{element.arithmetic.code}{CELL - element.arithmetic.bytes}x"
         self._pointers = [(place.base, place.offset) for _, place in places]
-        self._factors = [name == "alpha" for _, name in factors]
-        self._changing = struct.Struct("<" + "Q" * len(places) + scalar * len(factors))
+        self._changing = struct.Struct("<" + "Q" * len(places) + scalar * len(_FACTORS))
         fixed = "".join("q" if kind == "index" else scalar for kind, _ in constants)
         self._fixed = struct.pack("<" + fixed, *(value for _, value in constants))
-        self._cell_of = {argument: CELL * number for number, argument in enumerate((*places, *factors, *constants))}
+        self._cell_of = {argument: CELL * number for number, argument in enumerate((*places, *_FACTORS, *constants))}
         self._idle: list[_Arguments] = []
 
     def ready(self, bases: Sequence[int], alpha: Any, beta: Any, stream: int) -> AbstractContextManager[Sequence[Step]]:
@@ -110,10 +109,10 @@ class Bound:
             arguments = self._idle.pop()
         except IndexError:
             arguments = _Arguments(self._calls, self._cell_of, self._changing.size, self._fixed, self._idle)
+        if arguments.stream != stream:
+            arguments.launch_on(stream)
         pointers = [bases[base] + offset for base, offset in self._pointers]
-        factors = [alpha if is_alpha else beta for is_alpha in self._factors]
-        self._changing.pack_into(arguments.memory, 0, *pointers, *factors)
-        arguments.stream = stream
+        self._changing.pack_into(arguments.memory, 0, *pointers, alpha, beta)
         return arguments
 
 
@@ -123,16 +122,19 @@ class _Arguments:
     def __init__(
         self, calls: Sequence[Call], cell_of: dict[tuple[str, Any], int], changing: int, fixed: bytes, idle: list[_Arguments]
     ) -> None:
-        self.stream = 0
+        self.stream: int | None = None
         self._calls = calls
         self.memory = bytearray(changing) + fixed
         self._idle = idle
         cells = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self._parameters = [(ctypes.c_void_p * len(own))(*(cells + cell_of[argument] for argument in own)) for _, own, _ in calls]
-        self._steps = [self._step(launch, ctypes.addressof(own)) for (launch, *_), own in zip(calls, self._parameters, strict=True)]
+        self._steps: list[Step] = []
 
-    def _step(self, launch: Callable[..., None], parameters: int) -> Step:
-        return lambda: launch(self.stream, parameters, 0)
+    def launch_on(self, stream: int) -> None:
+        """Make the calls anew for the stream with this handle. Most programs stay on one, and a call takes no function of ours then."""
+        launches = zip(self._calls, self._parameters, strict=True)
+        self._steps = [partial(launch, stream, ctypes.addressof(own), 0) for (launch, *_), own in launches]
+        self.stream = stream
 
     def __enter__(self) -> Sequence[Step]:
         return self._steps

@@ -9,7 +9,8 @@ def is_captured(stream: int | None = None) -> bool:
     """Whether a stream, by default CuPy's current one, is being captured."""
     import cupy
 
-    return bool(cupy.cuda.runtime.streamIsCapturing(cupy.cuda.get_current_stream().ptr if stream is None else stream))
+    cuda = cupy.cuda
+    return bool(cuda.runtime.streamIsCapturing(cuda.get_current_stream().ptr if stream is None else stream))
 
 
 def not_captured(why: str, hint: str) -> BilinearError:

@@ -91,13 +91,12 @@ def _bound(gemm: Gemm, dtype: Any, device: int, lt: Launch | None) -> Multiply:
         handle = _handles.of.get(device) or _new_handle(device)
         if swaps:
             a, b = b, a
-        is_aligned = (a | b | c) % ALIGNMENT == 0
-        if lt is not None and is_aligned and lt(handle, a, b, c, address, address + size, current().ptr):
+        if lt is not None and (a | b | c) % ALIGNMENT == 0 and lt(handle, a, b, c, address, address + size, current().ptr):
             return
         try:
             call(handle, first, second, m, n, k, address, a, lda, b, ldb, address + size, c, ldc)
         except NotImplementedError:
-            bare = launch_of(gemm, dtype, device, workspace=0) if is_aligned else None
+            bare = launch_of(gemm, dtype, device, workspace=0) if (a | b | c) % ALIGNMENT == 0 else None
             if bare is None or not bare(handle, a, b, c, address, address + size, current().ptr):
                 raise not_captured("CuPy calls no cuBLAS then, and cublasLt has no kernel for it", "give algorithm='classical'") from None
 

@@ -62,10 +62,11 @@ class CudaExecutor:
         import cupy
 
         device = cupy.cuda.runtime.getDevice()
-        if getattr(_thread, "device", None) != device:
+        if _thread.device != device:
             cupy.cuda.runtime.free(0)  # nothing is freed: the first call of the runtime in a thread makes the context current
             _thread.device = device
-        return int(cupy.cuda.get_current_stream().ptr)
+        stream: int = cupy.cuda.get_current_stream().ptr
+        return stream
 
     def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Any, beta: Any) -> list[Step]:
         """Each stage as a call that launches its kernel, bound anew."""
@@ -143,7 +144,13 @@ _flag_memories: list[Any] = []
 _idle_flags: list[_Flag] = []
 
 
-_thread = local()
+class _Thread(local):
+    """The device whose context a thread has."""
+
+    device: int | None = None
+
+
+_thread = _Thread()
 
 
 def _launch_kernel() -> Callable[..., None]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 from bilinear.backends.chain import Lines, lines_of, pieces_of
-from bilinear.backends.held_signals import HeldSignals, nothing
+from bilinear.backends.held_signals import Deliver, HeldSignals, nothing
 from bilinear.errors import StageError
 from bilinear.ir.matrix import Call, Matrix
 from bilinear.ir.placement import Placement, Strip
@@ -65,40 +65,42 @@ def execute(executor: Executor, placement: Placement, call: Call) -> None:
     pieces = pieces_of(placement, call)
     ready = [executor.ready(own, part) for own, part in pieces]
     for (own, part), steps, lines in zip(pieces, ready, lines_of(placement), strict=True):
-        run_parts(executor, own, parts_of(own), partial(_itself, part), steps, lines)
-
-
-def _itself(call: Call) -> Call:
-    return call
+        run_parts(own, parts_of(own), steps, partial(Stopped, executor, own, part, lines))
 
 
 def run_parts(
-    executor: Executor,
-    placement: Placement,
-    parts: Parts,
-    call: Callable[[], Call],
-    ready: AbstractContextManager[Sequence[Step]],
-    lines: Lines | None = None,
+    placement: Placement, parts: Parts, ready: AbstractContextManager[Sequence[Step]], stopped: Callable[[Parts], Stopped]
 ) -> None:
-    """Run the parts that an executor has made ready, as `execute` promises; `lines` are the placement's in a chain.
+    """Run the parts that an executor has made ready, as `execute` promises; `stopped` is asked only where stages must be undone."""
+    with ready as steps:
+        if not placement.schedule.writes_operands:
+            _run_steps(parts, steps, stopped)
+            return
+        held = HeldSignals()
+        with held as deliver:
+            _run_steps(parts, steps, stopped, held.came, deliver)
 
-    What the call is, is asked only where its stages must be undone.
-    """
-    with ready as steps, HeldSignals() if placement.schedule.writes_operands else _NOT_HELD as deliver:
-        for number, (part, step) in enumerate(zip(parts, steps, strict=True)):
-            try:
-                step()
-            except Exception as error:
-                raise _Run(executor, placement, call, parts[:number], lines).recover(part, error) from error
-            except BaseException as error:
-                error.add_note(str(_Run(executor, placement, call, parts[:number], lines).recover(part, error)))
-                raise
-            try:
-                deliver()
-            except BaseException as stop:
-                if number + 1 < len(parts):
-                    _Run(executor, placement, call, parts[: number + 1], lines).go_back(stop)
-                raise
+
+def _run_steps(
+    parts: Parts, steps: Sequence[Step], stopped: Callable[[Parts], Stopped], came: Collection[int] = (), deliver: Deliver = nothing
+) -> None:
+    """Run the parts; the signals that came are delivered behind each."""
+    for number, (part, step) in enumerate(zip(parts, steps, strict=True)):
+        try:
+            step()
+        except Exception as error:
+            raise stopped(parts[:number]).recover(part, error) from error
+        except BaseException as error:
+            error.add_note(str(stopped(parts[:number]).recover(part, error)))
+            raise
+        if not came:
+            continue
+        try:
+            deliver()
+        except BaseException as stop:
+            if number + 1 < len(parts):
+                stopped(parts[: number + 1]).go_back(stop)
+            raise
 
 
 def allocate_workspace(executor: Executor, placement: Placement, dtype: Any) -> Matrix | None:
@@ -173,23 +175,20 @@ def place_strip(strip: Strip, dtype: Any, core: str) -> Placement:
     return place_schedule(schedule, m, k, n, dtype.itemsize, tile=tile)
 
 
-_NOT_HELD = nullcontext(nothing)
-
-
 def _are_operands(names: Iterable[str]) -> bool:
     """Whether a block of A or B is among some names of blocks."""
     return any(name[0] in "AB" for name in names)
 
 
 @dataclass(frozen=True)
-class _Run:
-    """A placement that was stopped: the strips and stages that have run, and how to go back."""
+class Stopped:
+    """A placement that was stopped: the strips and stages that have run, and how to go back; `lines` are its own in a chain."""
 
     executor: Executor
     placement: Placement
-    call: Callable[[], Call]
+    call: Call
+    lines: Lines | None
     done: Parts
-    lines: Lines | None = None
 
     def go_back(self, stop: BaseException) -> None:
         """Before an interrupt leaves: bring A and B back; what cannot be brought back becomes a note of the exception."""
@@ -204,7 +203,7 @@ class _Run:
         """Run the inverses of what the linear stages that have run did to A and B, last first; all are found before the first runs."""
         found = (invert_stage(stage) for stage in reversed(self.done) if isinstance(stage, LinearStage))
         inverses = tuple(inverse for inverse in found if inverse.maps)
-        for step in self.executor.steps(self.placement, inverses, lay_out(self.placement, self.call()), 1, 0):
+        for step in self.executor.steps(self.placement, inverses, lay_out(self.placement, self.call), 1, 0):
             step()
         self.executor.wait()
 

@@ -33,18 +33,19 @@ def nothing() -> None:
 class HeldSignals:
     """Hold back, inside the block, the signals of `_NUMBERS` that Python handles.
 
-    The value calls the handlers of those that came, which may raise. What came last is delivered at the end. Where the block is left by
+    The value calls the handlers of those that `came`, which may raise. What came last is delivered at the end. Where the block is left by
     an exception, another one of its type changes nothing. Only the main thread handles signals: in others nothing is held back.
     """
 
+    def __init__(self) -> None:
+        self.came: dict[int, FrameType | None] = {}
+
     def __enter__(self) -> Deliver:
-        self._came: dict[int, FrameType | None] = {}
         self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
         if threading.current_thread() is not threading.main_thread():
             return nothing
         try:
-            for number in _NUMBERS:
-                handler = getsignal(number)
+            for number, handler in zip(_NUMBERS, map(getsignal, _NUMBERS), strict=True):
                 if callable(handler):
                     self._before[number] = handler
                     set_handler(number, self._note)
@@ -55,6 +56,8 @@ class HeldSignals:
 
     def __exit__(self, kind: type[BaseException] | None, leaving: BaseException | None, trace: TracebackType | None) -> None:
         self._give_back()
+        if not self.came:
+            return
         try:
             self._deliver()
         except BaseException as error:
@@ -62,11 +65,11 @@ class HeldSignals:
                 raise
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self._came[number] = frame
+        self.came[number] = frame
 
     def _deliver(self) -> None:
-        while self._came:
-            number, frame = self._came.popitem()
+        while self.came:
+            number, frame = self.came.popitem()
             self._before[number](number, frame)
 
     def _give_back(self) -> None:

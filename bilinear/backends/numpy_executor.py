@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from bilinear.backends import workers
 from bilinear.backends.array_sums import add, coefficient, combine
 from bilinear.backends.array_tiles import Array, Tile, is_by_column, is_readable, shaped, tile_count, tiles_along, tiles_by_row
 from bilinear.backends.executor import ready_on_views
+from bilinear.backends.same import Same
 from bilinear.ir.linear import Form
 from bilinear.ir.matrix import Call, Matrix, matrix_of
 from bilinear.ir.number import Coefficient
@@ -30,6 +31,8 @@ LINEAR_BUFFER = 1 << 22
 """Bytes that each worker holds for the values of a tile: enough for the largest tile of 32 values in double precision."""
 PRODUCT_BUFFER = 1 << 23
 """Bytes of a product that are held before they are added to their targets."""
+MOST_ORDERED = 256
+"""Stages whose sums are kept in order; the oldest goes first."""
 MOST_HELD = workers.MOST_WORKERS * LINEAR_BUFFER + 4 * PRODUCT_BUFFER
 """Bytes that a call holds at most beyond its operands and its workspace, whatever the problem: each worker's buffer, a tile of a product,
 and, for operands that BLAS cannot read where they lie, a packed tile of each and a partial product."""
@@ -94,9 +97,7 @@ class NumpyExecutor:
         return [self._held(f"worker {i}", LINEAR_BUFFER, dtype) for i in range(min(workers.worker_count(), max(1, tiles // 4)))]
 
     def _linear(self, stage: LinearStage, views: _Views, beta: Any) -> Step:
-        parts = [
-            _Part(part, views, [_kept(factor, beta) for factor in part.kept]) for block_map in stage.maps for part in components(block_map)
-        ]
+        parts = [_Part(part, views, beta) for part in _ordered_parts(Same(stage))]
         rows = max(part.rows for part in parts)
         size = max(1, min(LINEAR_TILE, LINEAR_BUFFER // views.dtype.itemsize // rows))
         held = self._worker_buffers(sum(tile_count(part.extents, size) for part in parts), views.dtype)
@@ -198,17 +199,36 @@ class _Views:
         return self._spaces[block.space][row : row + height, column : column + width]
 
 
+class _OrderedPart(NamedTuple):
+    """An independent part of a linear stage: the terms of its sums in the order of the additions, and the order of its outputs."""
+
+    map: BlockMap
+    steps: tuple[Form, ...]
+    outputs: tuple[Form, ...]
+    order: tuple[tuple[int, bool], ...]
+
+
+@lru_cache(maxsize=MOST_ORDERED)
+def _ordered_parts(stage: Same) -> tuple[_OrderedPart, ...]:
+    """The parts of a stage. For small matrices, to find them would take longer than to run them."""
+    return tuple(_ordered_part(part) for block_map in stage.what.maps for part in components(block_map))
+
+
+def _ordered_part(part: BlockMap) -> _OrderedPart:
+    place = {block: i for i, block in enumerate(part.sources)}
+    steps = tuple(_ordered(step, None) for step in part.map.steps)
+    outputs = tuple(_ordered(output, place.get(t)) for output, t in zip(part.map.outputs, part.targets, strict=True))
+    return _OrderedPart(part, steps, outputs, tuple(_write_order(part)))
+
+
 class _Part:
     """An independent part of a linear stage, ready to run: its blocks as views, and the order in which its outputs are written."""
 
-    def __init__(self, part: BlockMap, views: _Views, kept: list[Any]) -> None:
-        place = {block: i for i, block in enumerate(part.sources)}
-        self._sources = [views.block(block) for block in part.sources]
-        self._targets = [views.block(block) for block in part.targets]
-        self._kept = kept
-        self._steps = [_ordered(step, None) for step in part.map.steps]
-        self._outputs = [_ordered(output, place.get(t)) for output, t in zip(part.map.outputs, part.targets, strict=True)]
-        self._order = _write_order(part)
+    def __init__(self, part: _OrderedPart, views: _Views, beta: Any) -> None:
+        self._sources = [views.block(block) for block in part.map.sources]
+        self._targets = [views.block(block) for block in part.map.targets]
+        self._kept = [_kept(factor, beta) for factor in part.map.kept]
+        self._steps, self._outputs, self._order = part.steps, part.outputs, part.order
         self.extents: tuple[int, int] = self._targets[0].shape
         self.by_column = is_by_column(self._targets[0])
         self.rows = 2 + len(self._steps) + sum(held for _, held in self._order)

@@ -35,6 +35,7 @@ class Looks:
 
     def __init__(self) -> None:
         self._found: dict[str, Place | bytes] = {}
+        self._missing: list[str] = []
         self._shipped = algorithms_folder()
         self.can_be_kept = True
         """Whether a later check is reliable.
@@ -60,10 +61,13 @@ class Looks:
 
     def still_hold(self) -> bool:
         """True if every path, seen from the current folder, is unchanged."""
-        for path, found in self._found.items():
-            if os.access(path, os.F_OK) if found is Place.NOTHING else not _is_still(path, found):
+        for path in self._missing:  # for a shipped name these are all
+            if os.access(path, os.F_OK):
                 return False
-        return True
+        return len(self._missing) == len(self._found) or self._are_still()
+
+    def _are_still(self) -> bool:
+        return all(found is Place.NOTHING or _is_still(path, found) for path, found in self._found.items())
 
     def _look(self, path: Path) -> Place:
         try:
@@ -82,6 +86,8 @@ class Looks:
             return
         if before != found and not (before is Place.FILE and isinstance(found, bytes)):
             self.can_be_kept = False
+        if found is Place.NOTHING and str(path) not in self._found:
+            self._missing.append(str(path))
         self._found[str(path)] = found
 
 

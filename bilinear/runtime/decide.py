@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bilinear.backends.newest import keep
+from bilinear.backends.same import Same
 from bilinear.errors import BilinearError
 from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.placement import Placement
@@ -18,7 +19,6 @@ from bilinear.runtime.auto import check_plan_fits, gpu_here, plan_for
 from bilinear.runtime.layouts import Layouts, fit
 from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import Recipe, chosen_recipe, placement_for
-from bilinear.runtime.same import Same
 
 log = logging.getLogger("bilinear")
 

@@ -27,4 +27,5 @@ value_of = _reader()
 
 def uses_library() -> bool:
     """Whether BILINEAR_USE_LIBRARY asks for the library's multiply everywhere."""
-    return value_of(USE_LIBRARY) not in (None, b"", b"0")
+    value = value_of(USE_LIBRARY)
+    return value is not None and value not in (b"", b"0")

@@ -13,12 +13,12 @@ import numpy as np
 
 from bilinear.analysis.drift import BlockDrift, DriftBound, drift_bound
 from bilinear.backends.executor import Executor
+from bilinear.backends.same import Same
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.matrix import Matrix
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import Block
 from bilinear.runtime.safety import indices
-from bilinear.runtime.same import Same
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

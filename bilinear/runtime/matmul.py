@@ -9,7 +9,7 @@ from bilinear.frontend import Loaded
 from bilinear.planner.plan import Plan
 from bilinear.runtime.arrays import adopt, adopt_out, kind_of
 from bilinear.runtime.auto import budget_and_buffer, check_plan_options
-from bilinear.runtime.environment import uses_library
+from bilinear.runtime.environment import USE_LIBRARY, uses_library, value_of
 from bilinear.runtime.magnitudes import check_tolerance_option
 from bilinear.runtime.multiply import multiply
 from bilinear.runtime.named import algorithm_as_it_is
@@ -66,10 +66,11 @@ def matmul(
     Raises `ValueError` and `TypeError` where `numpy.matmul` does, `BilinearError` for what cannot run as asked, `MemoryError` where the
     workspace cannot be had, and `StageError` where a stage failed.
     """
-    if algorithm != "auto" and not isinstance(algorithm, Loaded) and not uses_library():
+    by_library = value_of(USE_LIBRARY) is not None and uses_library()
+    if algorithm != "auto" and not by_library and not isinstance(algorithm, Loaded):
         algorithm = algorithm_as_it_is(str(algorithm))
     asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan
-    key, repeat = repeated(a, b, out, asked)
+    key, repeat = (None, None) if by_library else repeated(a, b, out, asked)
     if repeat is not None:
         if stream is None:
             result = repeat.run(a, b, out, alpha, beta)
@@ -95,7 +96,7 @@ def matmul(
     given = None if out is None else adopt_out(out, kind)
     budget_and_buffer(workspace)  # which refuses what means nothing
     with stream if stream is not None and kind.on_gpu else _NO_STREAM:
-        result = multiply(options.settled(kind), key, left, right, given)
+        result = multiply(options, kind, key, left, right, given)
     return out if out is not None else kind.give_back(result)
 
 

@@ -37,11 +37,12 @@ if TYPE_CHECKING:  # imported with the first call on a GPU
 log = logging.getLogger("bilinear")
 
 
-def multiply(options: Options, key: Key | None, a: Any, b: Any, out: Any) -> Any:
-    """alpha * a @ b + beta * out on arrays of one kind, as `options` ask for it; what ran is kept by the key, to be repeated."""
-    if options.is_plain:
+def multiply(asked: Options, kind: Kind, key: Key | None, a: Any, b: Any, out: Any) -> Any:
+    """alpha * a @ b + beta * out on arrays of one kind, as it is asked for; what ran is kept by the key, to be repeated."""
+    if asked.is_plain(kind):
         log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
         return np.matmul(a, b, out=out)
+    options = asked.settled(kind)
     layouts = layouts_of(a, b, out)
     decision = decide(options, layouts)
     if out is None and options.kind.on_gpu and make_executor(options.kind).is_captured():
@@ -49,7 +50,7 @@ def multiply(options: Options, key: Key | None, a: Any, b: Any, out: Any) -> Any
     if decision.recipe is None:
         result = _by_library(options, decision, a, b, out, layouts.overlaps, decision.library)
         if not layouts.overlaps:  # else nothing but that they overlap was asked
-            _keep(options, key, decision, a, b, result)
+            _keep(asked, kind, key, decision, a, b, result)
         return result
     result = options.kind.module.empty(decision.shape, decision.dtype) if out is None else out
     try:
@@ -60,21 +61,22 @@ def multiply(options: Options, key: Key | None, a: Any, b: Any, out: Any) -> Any
         name = decision.recipe.loaded.scheme.name
         log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, name, error)
         return _by_library(options, decision, a, b, result, layouts.overlaps)
-    _keep(options, key, decision, a, b, result)
+    _keep(asked, kind, key, decision, a, b, result)
     return result
 
 
-def _keep(options: Options, key: Key | None, decision: Decision, a: Any, b: Any, out: Any) -> None:
+def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Any, b: Any, out: Any) -> None:
     """Keep what ran to be repeated: the library's multiply, or a placement on three matrices as they lie."""
     if key is None or is_kept(key):
         return
     placement, layouts = decision.placement, (layout_of(a), layout_of(b), layout_of(out))
     if decision.recipe is None:
-        direct = multiply_of(*layouts, decision.library, auto.library_rules()) if options.alpha != 0 else None
-        known = options.kind.module, decision, Reaches(*layouts)
-        keep_repeat(key, CupyRepeat(*known) if direct is None else LibraryRepeat(*known, direct))
-    elif placement is not None and a.ndim == b.ndim == out.ndim == 2 and _adds_with(options, placement):
-        keep_repeat(key, PlacementRepeat(options.kind.module, _cuda_executor(), decision, placement, decision.recipe.promise, layouts))
+        direct = multiply_of(*layouts, decision.library, auto.library_rules()) if asked.alpha != 0 else None
+        known = kind.module, decision, Reaches(*layouts)
+        keep_repeat(key, asked, CupyRepeat(*known) if direct is None else LibraryRepeat(*known, direct))
+    elif placement is not None and a.ndim == b.ndim == out.ndim == 2 and _adds_with(asked, placement):
+        repeat = PlacementRepeat(kind.module, _cuda_executor(), decision, placement, decision.recipe.promise, layouts)
+        keep_repeat(key, asked, repeat)
 
 
 def _factors(options: Options, decision: Decision, a: Any, b: Any, out: Any) -> tuple[Any, Any]:

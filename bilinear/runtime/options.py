@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bilinear.backends.same import Same
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.placement import INPUTS
@@ -14,7 +15,6 @@ from bilinear.planner.plan import Plan
 from bilinear.runtime import auto
 from bilinear.runtime.arrays import NUMPY, Kind
 from bilinear.runtime.environment import uses_library
-from bilinear.runtime.same import Same
 
 
 class Options(NamedTuple):
@@ -64,11 +64,11 @@ class Options(NamedTuple):
         """Whether what runs is left to timed plans and to the model."""
         return self.algorithm is None and self.plan is None and self.device is not None
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether this is NumPy's own multiply of arrays in the host's memory."""
-        is_library = self.algorithm is None and self.plan is None and self.device is None
-        return is_library and self.alpha == 1 and self.beta == 0 and not self.kind.on_gpu
+    def is_plain(self, kind: Kind) -> bool:
+        """Whether these options, before they are settled, come to NumPy's own multiply of arrays in the host's memory."""
+        if kind.on_gpu or self.alpha != 1 or self.beta != 0:
+            return False
+        return (self.plan is None and (self.algorithm == "auto" or self.levels == 0)) or uses_library()
 
     @property
     def most_bytes(self) -> int | None:

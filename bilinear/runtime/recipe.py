@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from bilinear.backends.same import Same
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Layout
@@ -21,7 +22,6 @@ from bilinear.planner.plan import Candidate, Panel, Plan
 from bilinear.planner.plan_files import check_same
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime.layouts import Layouts
-from bilinear.runtime.same import Same
 
 
 @dataclass(frozen=True)

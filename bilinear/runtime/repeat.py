@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from bilinear.backends.capture import is_captured
 from bilinear.backends.cublas import Multiply
-from bilinear.backends.executor import execute, parts_of, run_parts
+from bilinear.backends.executor import Parts, Stopped, execute, parts_of, run_parts
 from bilinear.backends.factor import check_scaling, factor
 from bilinear.backends.newest import keep
-from bilinear.ir.matrix import Call, Layout, Matrix
+from bilinear.ir.matrix import Call, Layout, Matrix, flat
 from bilinear.ir.placement import Placement
 from bilinear.runtime.decide import Decision
-from bilinear.runtime.environment import DEVICE, USE_LIBRARY, uses_library, value_of
+from bilinear.runtime.environment import DEVICE, value_of
+from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import largest_scaling
-from bilinear.runtime.same import Same
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
     from bilinear.backends.cuda_executor import CudaExecutor
@@ -103,7 +103,7 @@ class PlacementRepeat:
         self._empty = module.empty
         self._shape, self._dtype = decision.shape, decision.dtype
         self._one, self._zero = decision.dtype.type(1), decision.dtype.type(0)
-        self._plan = placement
+        self._placement = placement
         self._parts = parts_of(placement)
         self._elements = placement.allocated_elements
         self._layouts = layouts
@@ -120,14 +120,17 @@ class PlacementRepeat:
         That is where arrays may overlap, A or B have an Inf or a NaN that would not be given back, memory is short, or the stream is
         captured and there is no out, or the placement needs more than launches.
         """
-        executor, placement, dtype = self._executor, self._plan, self._dtype
+        executor, dtype = self._executor, self._dtype
         left, right, target = a.data.ptr, b.data.ptr, 0 if out is None else out.data.ptr
-        if self._reaches.may_overlap(left, right, target, self._writes_inputs) or ((self._needs_more or out is None) and is_captured()):
+        if self._reaches.may_overlap(left, right, target, self._writes_inputs):
+            return None
+        stream = executor.stream()
+        if (self._needs_more or out is None) and is_captured(stream):
             return None
         if self._scans and not executor.is_finite(Matrix(left, self._layouts[0]), Matrix(right, self._layouts[1])):
             return None
         try:
-            buffer = executor.allocate(self._elements, dtype) if self._elements else None
+            buffer = self._empty(self._elements, dtype) if self._elements else None
             if out is None:
                 out = self._empty(self._shape, dtype)
                 target = out.data.ptr
@@ -137,21 +140,26 @@ class PlacementRepeat:
         if self._largest > 1:
             check_scaling(factors[0], self._largest, dtype)
         if self._bound is None:
-            execute(executor, placement, self._call(left, right, target, factors, buffer))
+            execute(executor, self._placement, self._call(left, right, target, factors, buffer))
             return out
-        bases = left, right, target, 0 if buffer is None else buffer.address
-        ready = self._bound.ready(bases, *factors, executor.stream())
-        run_parts(executor, placement, self._parts, partial(self._call, left, right, target, factors, buffer), ready)
+        bases = left, right, target, 0 if buffer is None else buffer.data.ptr
+        ready = self._bound.ready(bases, *factors, stream)
+        run_parts(self._placement, self._parts, ready, partial(self._stopped, left, right, target, factors, buffer))
         return out
 
-    def _call(self, left: int, right: int, target: int, factors: tuple[Any, Any], workspace: Matrix | None) -> Call:
+    def _stopped(self, left: int, right: int, target: int, factors: tuple[Any, Any], buffer: Any, done: Parts) -> Stopped:
+        return Stopped(self._executor, self._placement, self._call(left, right, target, factors, buffer), None, done)
+
+    def _call(self, left: int, right: int, target: int, factors: tuple[Any, Any], buffer: Any) -> Call:
         a, b, c = map(Matrix, (left, right, target), self._layouts)
+        workspace = None if buffer is None else Matrix(buffer.data.ptr, flat(self._elements, self._dtype), buffer)
         return Call(a, b, c, *factors, workspace)
 
 
 Repeat = PlacementRepeat | LibraryRepeat | CupyRepeat
 
-_repeats: dict[Key, Repeat] = {}
+_repeats: dict[Key, tuple[Repeat, Options]] = {}
+"""Each with what was asked for, which keeps alive what its key names by identity."""
 
 
 def repeated(a: Any, b: Any, out: Any, asked: tuple[Any, ...]) -> tuple[Key | None, Repeat | None]:
@@ -160,7 +168,7 @@ def repeated(a: Any, b: Any, out: Any, asked: tuple[Any, ...]) -> tuple[Key | No
     `asked` are the first fields of `Options`, up to the plan. The key is all that decides what runs and whether it may. Only CuPy's own
     arrays, and options of the plainest types, have one, so that what is equal is the same. Values and addresses play no part, and of the
     factors only whether they are 0. An algorithm is `auto` or what a name meant when the call was made. What describes the device follows
-    from its number and BILINEAR_DEVICE.
+    from its number and BILINEAR_DEVICE. Where the environment asks for the library's multiply, this is not asked.
     """
     cupy = sys.modules.get("cupy")
     alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan = asked
@@ -168,19 +176,20 @@ def repeated(a: Any, b: Any, out: Any, asked: tuple[Any, ...]) -> tuple[Key | No
         return None, None
     if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS or type(levels) not in _PLAIN or type(workspace) not in _PLAIN:
         return None, None
-    if tolerance is not None or type(inputs) is not str or (value_of(USE_LIBRARY) is not None and uses_library()):
+    if tolerance is not None or type(inputs) is not str:
         return None, None
-    named, settled = algorithm if type(algorithm) is str else Same(algorithm), None if plan is None else Same(plan)
+    named, settled = algorithm if type(algorithm) is str else id(algorithm), None if plan is None else id(plan)
     shape, strides, dtype = (None, None, None) if out is None else (out.shape, out.strides, out.dtype)
     device, described = cupy.cuda.runtime.getDevice(), value_of(DEVICE)
     own = named, levels, inputs, workspace, settled, alpha != 0, beta != 0, device, described
     key = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, shape, strides, dtype, own
-    return key, _repeats.get(key)
+    found = _repeats.get(key)
+    return key, None if found is None else found[0]
 
 
-def keep_repeat(key: Key, repeat: Repeat) -> None:
+def keep_repeat(key: Key, asked: Options, repeat: Repeat) -> None:
     """Keep a call that has run."""
-    keep(_repeats, key, repeat, MOST_REPEATS)
+    keep(_repeats, key, (repeat, asked), MOST_REPEATS)
 
 
 def is_kept(key: Key) -> bool:

@@ -257,7 +257,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         monkeypatch.setattr(cuda_executor, kept, {})
     monkeypatch.setattr(repeat, "_repeats", {})
     monkeypatch.setattr(library, "_handles", library._Handles())
-    monkeypatch.setattr(cuda_executor, "_thread", threading.local())
+    monkeypatch.setattr(cuda_executor, "_thread", cuda_executor._Thread())
     monkeypatch.setattr(cuda_executor, "_idle_flags", [])
     for cached in (cuda_executor._scan, cuda_executor._looking):
         cached.cache_clear()
