@@ -62,7 +62,7 @@ def grid_blocks(grid: Grid, values: Values) -> tuple[int, int]:
     if x > MOST_BLOCKS[0] or grid.y > MOST_BLOCKS[1]:
         raise fail("E531", f"a launch of {x} x {grid.y} blocks is more than a GPU takes", "use fewer levels, or multiply in parts")
     if values.get("bk", 0) > MOST_DEPTH:
-        raise fail("E531", f"sums of {values['bk']} terms are longer than a kernel counts", "use more levels, or multiply in parts")
+        raise fail("E531", f"sums of {values['bk']} terms are longer than a kernel can count", "use more levels, or multiply in parts")
     return x, grid.y
 
 

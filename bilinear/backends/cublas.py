@@ -99,7 +99,7 @@ def _bound(gemm: Gemm, dtype: Any, device: int, lt: Launch | None) -> Multiply:
         except NotImplementedError:
             bare = launch_of(gemm, dtype, device, workspace=0) if is_aligned else None
             if bare is None or not bare(handle, a, b, c, address, address + size, current().ptr):
-                raise not_captured("CuPy calls no cuBLAS then, and cublasLt has no kernel for it", "give algorithm='classical'") from None
+                raise not_captured("CuPy calls no cuBLAS then, and cublasLt has no kernel either", "give algorithm='classical'") from None
 
     return multiply
 

@@ -100,12 +100,12 @@ class _Product:
         try:
             memory = _memory(self._needed, stream) if self._needed else None
         except MemoryError as error:
-            log.debug("cublasLt gets no %d bytes: %s", self._needed, error)
+            log.debug("no workspace of %d bytes for cublasLt: %s", self._needed, error)
             return False
         workspace = None if memory is None else memory.ptr
         status = self._multiply(handle, self._descriptor, *operands, self._algorithm, workspace, self._needed, stream)
         if status:
-            log.debug("cublasLt does not run what it proposed: status %d", status)
+            log.debug("cublasLt refuses to run the kernel that it proposed: status %d", status)
         return not status
 
 
@@ -165,5 +165,5 @@ def _library() -> Any:
             continue
         library.cublasLtMatmul.argtypes = MULTIPLY
         return library
-    log.info("cublasLt %d cannot be found: cuBLAS runs what it would have run", major)
+    log.info("cublasLt %d cannot be found: cuBLAS runs in its place", major)
     return None

@@ -33,7 +33,7 @@ def factor(name: str, value: Any, dtype: Any) -> Any:
             number = dtype.type(complex(value) if dtype.kind == "c" else value)
             if np.isfinite(number) or not _is_finite(value):
                 return number
-    raise fail("E528", f"{name}={_shown(value)} is no number that {dtype} can hold", "convert the operands, or the factor")
+    raise fail("E528", f"{name}={_shown(value)} is not a number that {dtype} can hold", "convert the operands, or the factor")
 
 
 def check_scaling(alpha: Any, largest: float, dtype: Any) -> None:
@@ -43,7 +43,7 @@ def check_scaling(alpha: Any, largest: float, dtype: Any) -> None:
     with np.errstate(all="ignore"):
         fits = np.isfinite(alpha * dtype.type(largest))
     if not fits:
-        message = f"alpha={alpha:g} times {largest:g}, a coefficient of the schedule, is no number that {dtype} can hold"
+        message = f"alpha={alpha:g} times {largest:g}, a coefficient of the schedule, is too large for {dtype}"
         raise fail("E528", message, "scale an operand, or use levels=0")
 
 
@@ -63,7 +63,7 @@ def _check_multiplies(name: str, value: Any, element: Any, addend: Any) -> None:
     try:
         addend + value * element
     except Exception as error:
-        message = f"{name}={_shown(value)} does not multiply what the arrays hold: {type(error).__name__}: {error}"
+        message = f"{name}={_shown(value)} cannot multiply the objects in the arrays: {type(error).__name__}: {error}"
         raise fail("E528", message, "give a number, or convert the arrays") from None
 
 

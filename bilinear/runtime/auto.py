@@ -53,7 +53,7 @@ def plan(
     budget = budget if buffer is None else int(buffer.nbytes)
     known = device if isinstance(device, Device) else current_device() if device is None else load_device(str(device))
     if known is None:
-        raise fail("E541", "there is no GPU here that a description is known of", "give device='h200', or a file of `bilinear tune`")
+        raise fail("E541", "there is no GPU here, or no description of it is known", "give device='h200', or a file of `bilinear tune`")
     m, k, n = (int(e) if isinstance(e, np.integer) else e for e in (m, k, n))
     problem = Problem(m, k, n, _dtype_name(dtype), inputs, budget, accuracy, accumulate=accumulate)
     if not is_aligned(k, n, problem.dtype):
@@ -189,7 +189,7 @@ def budget_and_buffer(workspace: Any) -> tuple[int | None, Any]:
     if isinstance(workspace, int | np.integer) and not isinstance(workspace, bool) and workspace >= 0:
         return int(workspace), None
     if isinstance(workspace, str | bool | int | float | np.generic):
-        raise fail("E534", f"workspace={workspace!r} means nothing", "give bytes, 'none' or 'unlimited' (in Python an array, too)")
+        raise fail("E534", f"workspace={workspace!r} is no workspace", "give bytes, 'none' or 'unlimited' (in Python an array, too)")
     return None, workspace
 
 
@@ -201,7 +201,7 @@ def over_budget(name: str, needed: int, allowed: int) -> BilinearError:
 def check_plan_options(plan: Plan, algorithm: Any, levels: Any, inputs: str) -> None:
     """Refuse (E544) options that the plan already decides."""
     if not isinstance(plan, Plan):
-        raise fail("E544", f"plan is a {type(plan).__name__}, not what bilinear.plan gives", "make one with bilinear.plan or load_plan")
+        raise fail("E544", f"plan is a {type(plan).__name__}, not a plan of bilinear.plan", "make one with bilinear.plan or load_plan")
     if algorithm != "auto" or levels != "auto" or inputs not in ("preserve", plan.chosen.promise):
         raise fail("E544", "a plan has its own algorithm, levels and promise of the inputs", "leave these options out")
 

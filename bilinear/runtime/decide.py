@@ -97,7 +97,7 @@ def _choice(options: Options, layouts: Layouts, dtype: Any) -> Plan | None:
 def _why_library(options: Options, layouts: Layouts, recipe: Recipe | None, dtype: Any) -> str | None:
     """Why the library's multiply runs instead of a schedule; None if a schedule runs."""
     if recipe is None:
-        return "that was chosen, algorithm is auto, or levels is 0"
+        return "the plan chose it, algorithm is auto, or levels is 0"
     if options.alpha == 0:
         return "alpha is 0, so nothing is multiplied"
     if options.kind.on_gpu and dtype.name not in ELEMENTS:
@@ -105,7 +105,7 @@ def _why_library(options: Options, layouts: Layouts, recipe: Recipe | None, dtyp
     if dtype.kind not in "fiuO" or dtype == np.float16 or any(x.dtype.kind not in "biufcO" for x in layouts.given):
         return f"no schedule runs on {dtype}"
     own = layouts.own_multiply
-    return None if own is None else f"no schedule runs on {own}, which multiplies in its own way"
+    return None if own is None else f"no schedule runs on {own}, which has its own multiply"
 
 
 def _placement(recipe: Recipe, layouts: Layouts, shape: tuple[int, ...], dtype: Any) -> Placement | None:

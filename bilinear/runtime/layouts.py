@@ -77,7 +77,7 @@ def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ..
     longer, shorter = (first, second) if len(first) >= len(second) else (second, first)
     filled = (1,) * (len(longer) - len(shorter)) + shorter
     if any(x != y and 1 not in (x, y) for x, y in zip(longer, filled, strict=True)):
-        raise ValueError(f"matmul: batches of shapes {first} and {second} do not go together")
+        raise ValueError(f"matmul: batches of shapes {first} and {second} cannot be broadcast")
     return tuple(y if x == 1 else x for x, y in zip(longer, filled, strict=True))
 
 

@@ -30,7 +30,7 @@ def check_tolerance_option(tolerance: Any, inputs: str) -> None:
     if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not _is_relative(tolerance):
         raise fail("E532", f"tolerance={tolerance!r} is no relative error", "give a number of at least 0, such as 1e-6, or None")
     if inputs == "consume":
-        raise fail("E532", "inputs='consume' leaves a and b undefined, within no tolerance", "use inputs='restore'")
+        raise fail("E532", "inputs='consume' leaves a and b undefined, so no tolerance can hold", "use inputs='restore'")
 
 
 def _is_relative(tolerance: Real) -> bool:
@@ -140,9 +140,9 @@ def _matrix(rows: Sequence[tuple[tuple[Block, float], ...]], blocks: Sequence[Bl
 
 def _overflow(name: str, growth: float) -> Diagnostic:
     if growth == inf:
-        message, note = f"nothing is known of how far restoring {name} moves it", "a coefficient is too large or too small for float32"
+        message, note = f"no bound is known for how far restoring {name} may move it", "a coefficient is too large or too small for float32"
         return Diagnostic("E533", message, notes=(note,), hints=("use inputs='preserve'",))
-    message = f"sums of blocks of {name} may overflow, and what has overflowed is not given back"
+    message = f"sums of blocks of {name} may overflow, and then {name} cannot be restored"
     notes = (f"a sum grows up to {growth:.3g} times as large as the largest entry",)
     return Diagnostic("E533", message, notes=notes, hints=("scale the operand down, or use inputs='preserve'",))
 
@@ -150,12 +150,12 @@ def _overflow(name: str, growth: float) -> Diagnostic:
 def _refusal(name: str, drift: BlockDrift, relative: float, sizes: dict[Block, Any], limit: float, underflows: bool) -> Diagnostic:
     """The refusal: which block may move, by how much, and which larger block causes it."""
     block, largest = drift.block, max(drift.met, key=lambda met: (sizes[met], met))
-    message = f"restoring {name} may move block {block} by {relative:.2g} times its largest entry, and tolerance={limit:g}"
+    message = f"restoring {name} may move block {block} by {relative:.2g} times its largest entry, but tolerance={limit:g}"
     if relative == inf:
-        message = f"restoring {name} may leave something else in block {block}, which is all zeros, and tolerance={limit:g}"
-    note = f"the largest entry of {block} is {sizes[block]:.3g}; {largest}, which it meets in sums, reaches {sizes[largest]:.3g}"
+        message = f"restoring {name} may leave other numbers in block {block}, which is all zeros, but tolerance={limit:g}"
+    note = f"the largest entry of {block} is {sizes[block]:.3g}; {largest}, which is in sums with it, reaches {sizes[largest]:.3g}"
     hint = "use inputs='preserve', fewer levels, or a larger tolerance"
     if underflows:
-        note = f"the largest entry of {block} is {sizes[block]:.3g}; the schedule multiplies by fractions, and what underflows is lost"
+        note = f"the largest entry of {block} is {sizes[block]:.3g}; the schedule multiplies by fractions, and products may underflow"
         hint = "use inputs='preserve', scale the operand up, or use a larger tolerance"
     return Diagnostic("E533", message, notes=(note,), hints=(hint,))

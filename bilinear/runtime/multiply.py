@@ -45,7 +45,7 @@ def multiply(options: Options, key: Key | None, a: Any, b: Any, out: Any) -> Any
     layouts = layouts_of(a, b, out)
     decision = decide(options, layouts)
     if out is None and options.kind.on_gpu and make_executor(options.kind).is_captured():
-        raise not_captured("a fresh result would have to be kept as long as the graph", "give out=, an array that is")
+        raise not_captured("a new result would have to live as long as the graph", "give out=, an array that does")
     if decision.recipe is None:
         result = _by_library(options, decision, a, b, out, layouts.overlaps, decision.library)
         if not layouts.overlaps:  # the key says nothing of overlap: without it a schedule may run
@@ -114,8 +114,8 @@ def _by_library(options: Options, decision: Decision, a: Any, b: Any, out: Any, 
     elif options.alpha == 0:
         out *= beta
     elif is_captured:
-        hint = "capture matrices of float32 or float64 by rows or by columns, or give them algorithm='classical'"
-        raise not_captured("CuPy's multiply of these operands may take memory of its pool, and calls no cuBLAS then", hint)
+        hint = "give row-major or column-major matrices of float32 or float64, or algorithm='classical'"
+        raise not_captured("CuPy's multiply of these operands may allocate from its pool, and calls no cuBLAS during capture", hint)
     elif options.alpha == 1 and options.beta == 0 and not overlaps:
         xp.matmul(a, b, out=out)
     else:
@@ -162,20 +162,19 @@ def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Any, b:
 def _check_capture(options: Options, recipe: Recipe, is_of_one_type: bool) -> None:
     """Refuse (E536), before anything is launched, what a graph cannot hold: scans of A and B, and converted operands."""
     if recipe.promise == "restore" or options.tolerance is not None:
-        hint = "choose what leaves A and B alone: inputs='preserve', without tolerance="
-        raise not_captured("A and B cannot be looked at, for Inf and NaN or for their magnitudes", hint)
+        raise not_captured("A and B cannot be scanned for Inf, NaN and magnitudes", "use inputs='preserve', without tolerance=")
     if not is_of_one_type:
-        raise not_captured("operands would be converted in memory of the pool", "give a, b and out of one dtype")
+        raise not_captured("converted operands would need memory from the pool", "give a, b and out of one dtype")
 
 
 def _check_captured_placement(options: Options, placement: Placement, aside: bool) -> None:
     """Refuse (E536) a result that is computed aside from `out`, and a workspace that is not the caller's."""
     if aside:
-        hint = "give out of the operands' dtype, apart from them, by rows, and beta=0"
-        raise not_captured("the result would be made aside, in memory of the pool", hint)
+        hint = "give a row-major out of the operands' dtype that shares no memory with them, and beta=0"
+        raise not_captured("the result would be computed aside from out, in memory from the pool", hint)
     if placement.allocated_elements and options.buffer is None:
         hint = "give workspace=, an array that lives as long as the graph"
-        raise not_captured("the workspace would be memory of the pool, which others get after this call", hint)
+        raise not_captured("the workspace would be memory from the pool, which is reused after this call", hint)
 
 
 def _adds_with(options: Options, placement: Placement) -> bool:
@@ -209,13 +208,14 @@ def _given_workspace(options: Options, placement: Placement, left: Any, right: A
     """The caller's buffer as elements of the result's type; refused (E529) if it cannot be used so."""
     buffer, needed = options.buffer, placement.allocated_elements * result.dtype.itemsize
     if not isinstance(buffer, options.kind.module.ndarray) or buffer.ndim != 1 or not buffer.flags.c_contiguous or not is_writable(buffer):
-        message = "workspace is no writable, contiguous, one-dimensional array of the operands' kind"
+        message = "workspace must be a writable, contiguous, one-dimensional array of the operands' kind"
         raise fail("E529", message, f"give one of {needed} bytes")
     if buffer.dtype != result.dtype and (buffer.dtype.hasobject or result.dtype.hasobject):
-        message = f"workspace holds {buffer.dtype}, and what it has to hold is {result.dtype}"
+        message = f"workspace holds {buffer.dtype}, but must hold {result.dtype}"
         raise fail("E529", message, f"give {placement.allocated_elements} elements of {result.dtype}")
     if buffer.nbytes < needed or any(shares_memory(buffer, x) for x in (left, right, result)):
-        raise fail("E529", f"workspace has {buffer.nbytes} bytes, {needed} are needed, apart from a, b and out", "give a larger buffer")
+        message = f"workspace has {buffer.nbytes} bytes; it must have {needed}, and share no memory with a, b and out"
+        raise fail("E529", message, "give a larger buffer, or a separate one")
     return buffer if buffer.dtype == result.dtype else buffer.view(np.uint8)[:needed].view(result.dtype)
 
 
@@ -226,7 +226,7 @@ def _check_in_place(options: Options, executor: Executor, recipe: Recipe, left: 
         message = f"inputs={writing.inputs!r} runs in the caller's arrays, so a, b and out must have one dtype, in native byte order"
         raise fail("E526", message, "convert them first, or use inputs='preserve'")
     if writing.inputs == "consume" and not left.shape[:-2] == right.shape[:-2] == target.shape[:-2]:
-        raise fail("E527", "inputs='consume' cannot use one matrix for several of a batch", "use inputs='restore'")
+        raise fail("E527", "inputs='consume' cannot use one matrix in several products of a batch", "use inputs='restore'")
     check_writable_inputs(executor, left, right, target, writing.inputs)
     if options.tolerance is None or not target.size:
         return

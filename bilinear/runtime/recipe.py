@@ -96,7 +96,7 @@ def fitted_placement(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, 
     """
     m, k, n = extents
     if not 0 <= recipe.left < (n if "C" in by_column else m):
-        raise fail("E543", f"parts of {recipe.left} and more are not those of a multiply of {m} x {k} by {k} x {n}", "plan again")
+        raise fail("E543", f"the plan's parts of C do not fit a multiply of {m} x {k} by {k} x {n}", "plan again")
     left = recipe.left
     own, later = ((m, k, n - left), (m, k, left)) if "C" in by_column else ((m - left, k, n), (left, k, n))
     same = tuple(map(Same, recipe.algorithms))

@@ -87,7 +87,7 @@ def check_writable_inputs(executor: Executor, a: Any, b: Any, out: Any, inputs: 
         matrices = {name: _matrices(array) for name, array in (("a", a), ("b", b))}
         if not executor.is_finite(*matrices["a"], *matrices["b"]):  # both at once: a GPU is waited for once
             for name in (name for name, own in matrices.items() if not executor.is_finite(*own)):
-                message = f"{name} has an Inf or a NaN, which the sums of an in-place schedule would spread and not give back"
+                message = f"{name} has an Inf or a NaN, which an in-place schedule would spread and could not restore"
                 problems.append(fail("E524", message, "use inputs='preserve'"))
     if problems:
         raise BilinearError(d for problem in problems for d in problem.diagnostics)

@@ -76,7 +76,7 @@ def adopt_tensor(torch: Any, array: Any) -> Any:
             raise BufferError("it is a view that negates its memory")
         return cupy.from_dlpack(array.detach())
     except (BufferError, RuntimeError, TypeError, ValueError) as error:  # which one depends on the versions of PyTorch and CuPy
-        hint = "give a dense tensor, of resolve_conj() and resolve_neg()"
+        hint = "give a dense tensor, after resolve_conj() and resolve_neg()"
         raise fail("E517", f"a tensor cannot be multiplied as it lies in memory: {error}", hint) from None
 
 

@@ -265,7 +265,7 @@ def test_a_captured_stream_gets_no_memory_of_the_pool_and_is_not_waited_for(is_r
     gpu.launches.clear()
     gpu.scans.clear()
     with gpu.using(is_capturing=True):
-        for options, why in ((needy, "the workspace would be memory of the pool"), (scanning, "A and B cannot be looked at")):
+        for options, why in ((needy, "the workspace would be memory from the pool"), (scanning, "A and B cannot be scanned")):
             with pytest.raises(BilinearError, match=f"E536.*{why}"):
                 bilinear.matmul(a, b, c, **options)
         assert not gpu.launches and not gpu.scans

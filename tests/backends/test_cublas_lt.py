@@ -382,7 +382,7 @@ def test_without_the_library_cublas_runs_and_a_line_says_so(monkeypatch: pytest.
         finding.cache_clear()
     assert len(gpu.by_cublas) == 3
     assert [record.message for record in caplog.records if "cublasLt" in record.message] == [
-        "cublasLt 99 cannot be found: cuBLAS runs what it would have run"
+        "cublasLt 99 cannot be found: cuBLAS runs in its place"
     ]
 
 

@@ -32,7 +32,7 @@ def test_what_names_no_architecture_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("names", ["sm_90", [], ()])
 def test_no_list_of_names_is_refused(names: Any) -> None:
-    with pytest.raises(BilinearError, match=r"E603.*names nothing to build for"):
+    with pytest.raises(BilinearError, match=r"E603.*names no architecture"):
         targets_of(names)
 
 

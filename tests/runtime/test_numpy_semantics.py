@@ -257,7 +257,7 @@ def test_arrays_of_as_many_dimensions_as_numpy_has(dimensions: int, options: dic
     restored = a.copy()
     np.testing.assert_array_equal(bilinear.matmul(restored, a.copy(), algorithm="msmes", levels=1, inputs="restore", tolerance=1), a @ a)
     np.testing.assert_array_equal(restored, a)
-    with pytest.raises(ValueError, match=r"broadcast|do not go together"):
+    with pytest.raises(ValueError, match=r"broadcast"):
         bilinear.matmul(a, np.ones((5, 4, 4)), **options)
 
 

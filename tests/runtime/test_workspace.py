@@ -68,11 +68,11 @@ def test_a_buffer_that_holds_an_operand_is_refused() -> None:
 def test_objects_lie_in_a_buffer_of_objects_and_numbers_in_no_other() -> None:
     a, b = (x.astype(int).astype(object) * Fraction(1, 3) for x in operands())
     for buffer in (np.empty(1 << 16), np.empty(1 << 19, np.uint8)):
-        with pytest.raises(BilinearError, match=r"E529.*holds (float64|uint8), and what it has to hold is object"):
+        with pytest.raises(BilinearError, match=r"E529.*holds (float64|uint8), but must hold object"):
             bilinear.matmul(a, b, algorithm="strassen", levels=1, workspace=buffer)
     buffer = np.empty(1 << 16, object)
     np.testing.assert_array_equal(bilinear.matmul(a, b, algorithm="strassen", levels=1, workspace=buffer), a @ b)
-    assert "holds object, and what it has to hold is float64" in refused(buffer)
+    assert "holds object, but must hold float64" in refused(buffer)
 
 
 def needed_beside_out(a: Any, b: Any, out: Any, allowed: int | str, **options: Any) -> int:

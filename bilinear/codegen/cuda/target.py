@@ -72,5 +72,5 @@ def target_of(capability: str | int) -> CudaTarget:
 def targets_of(names: Sequence[str]) -> tuple[CudaTarget, ...]:
     """The targets of these names, each once. Raises `BilinearError` (E603) if there is no name, or a name is of no architecture."""
     if isinstance(names, str) or not names:
-        raise fail("E603", f"architectures={names!r} names nothing to build for", "give a list such as ['sm_90', 'compute_90']")
+        raise fail("E603", f"architectures={names!r} names no architecture", "give a list such as ['sm_90', 'compute_90']")
     return tuple(CudaTarget(name) for name in dict.fromkeys(names))
