@@ -1,4 +1,4 @@
-"""Targets: what a name of a CUDA architecture says, and which names say nothing."""
+"""Targets: what the name of a CUDA architecture means, and which names are refused."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ schedule twice of doubled: in-place
 
 
 def test_alpha_times_a_coefficient_may_overflow(tmp_path: Path) -> None:
-    """It would be Inf beside products that are small enough; the limits are those of the schedule."""
+    """The product with the coefficient would be Inf although the results are small. The limit depends on the schedule."""
     path = tmp_path / "doubled.bl"
     path.write_text(DOUBLED)
     loaded = bilinear.load(path)
