@@ -73,7 +73,7 @@ def _log() -> Logger:
 
 
 def _dtype_name(dtype: Any) -> str:
-    """The name of a dtype; what NumPy does not take as one is returned as text, to be refused by that name."""
+    """The name of a dtype. Anything that NumPy refuses is returned as text, which the refusal will show."""
     if isinstance(dtype, str) and dtype in ELEMENTS:  # NumPy takes longer to name a dtype than a lookup takes to find the plan
         return dtype
     try:

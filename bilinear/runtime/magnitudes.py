@@ -99,7 +99,7 @@ class _Operand:
         wide = sizes.astype(np.longdouble)
         rounded, lost = self.moves @ wide, self.losses @ (wide > 0)
         moved = rounded + lost
-        with np.errstate(divide="ignore", invalid="ignore"):  # for a block of zeros that may move it is infinite
+        with np.errstate(divide="ignore", invalid="ignore"):  # infinite for a block of zeros that may move
             relative = np.where(moved > 0, moved / wide, 0)
         position = int(np.argmax(relative))
         if relative[position] <= self.limit:

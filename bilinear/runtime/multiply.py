@@ -178,7 +178,7 @@ def _check_captured_placement(options: Options, placement: Placement, aside: boo
 
 
 def _adds_with(options: Options, placement: Placement) -> bool:
-    """Whether a placement can do what beta asks for. Some overwrite C, so beta must be 0."""
+    """Whether a placement can add to C if beta asks for it; some overwrite C."""
     return not (placement.overwrites and options.beta != 0)
 
 
