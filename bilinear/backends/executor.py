@@ -35,7 +35,7 @@ class Executor(Protocol):
         """One call for each stage. Everything that the calls need is allocated here."""
 
     def ready(self, placement: Placement, call: Call) -> AbstractContextManager[Sequence[Step]]:
-        """One call for each of `parts_of`. Everything that the calls need is allocated here, and lives inside the block."""
+        """One call for each part in `parts_of`. Everything that the calls need is allocated here, and lives inside the block."""
 
     def wait(self) -> None:
         """Return when all steps that were called have ended."""

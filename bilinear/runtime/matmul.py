@@ -51,7 +51,7 @@ def matmul(
     `consume` leaves them undefined. The last two need an in-place schedule. `tolerance` limits how far `restore` may move an element of `a`
     or `b`, relative to the largest magnitude in its finest block. All blocks are scanned first. If the schedule's drift bound exceeds the
     tolerance for one of them, or if sums may overflow, the call is refused and nothing is written (E533). None, the default, refuses only
-    Inf and NaN (E524): elements far smaller than the blocks that theirs is added to may then come back as zeros, and sums that overflow
+    Inf and NaN (E524): elements far smaller than the blocks that are added to theirs may then come back as zeros, and sums that overflow
     leave Inf and NaN.
 
     `workspace` is the most bytes that the plan may allocate, "none", or "unlimited" (the default). It may also be a one-dimensional array
