@@ -1,1 +1,1 @@
-"""What runs a plan: NumPy, the generated CUDA kernels, cuBLAS."""
+"""The backends that run plans: NumPy, the generated CUDA kernels, cuBLAS."""

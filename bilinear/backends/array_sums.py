@@ -1,4 +1,4 @@
-"""Sums of arrays with exact coefficients, each rounded once to the arrays' type, without memory of their own."""
+"""Sums of arrays with exact coefficients, each rounded once to the arrays' type. They allocate nothing."""
 
 from __future__ import annotations
 

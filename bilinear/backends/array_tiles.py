@@ -1,4 +1,4 @@
-"""Tiles: rectangles that cover a block, small enough for a cache, along the order in which its elements lie."""
+"""Tiles: rectangles that cover a block in the order of its memory, each small enough for a cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Tile = tuple[slice, slice]
 
 
 def tile_shape(extents: tuple[int, int], elements: int) -> tuple[int, int]:
-    """Whole rows where one fits, else equal pieces of a row."""
+    """The shape of tiles of at most `elements` elements: whole rows if one fits, else equal pieces of a row."""
     height, width = extents
     pieces = -(-width // elements)
     columns = -(-width // max(1, pieces))
@@ -46,13 +46,13 @@ def is_by_column(array: Array) -> bool:
 
 
 def shaped(buffer: Array, shape: tuple[int, int], by_column: bool) -> Array:
-    """The start of a buffer as a matrix."""
+    """The start of a buffer as a matrix of this shape."""
     start = buffer[: shape[0] * shape[1]]
     return start.reshape(shape[::-1]).T if by_column else start.reshape(shape)
 
 
 def is_readable(array: Array) -> bool:
-    """Whether NumPy multiplies the array where it lies: else it makes a copy as large as the array."""
+    """Whether NumPy multiplies the array where it lies; if not, it first copies the whole array."""
     if array.dtype.char not in "fd" or array.size == 0:
         return bool(array.flags.aligned)
     row, column = array.strides if not is_by_column(array) else array.strides[::-1]

@@ -1,4 +1,4 @@
-"""Bound launches: the arguments of a placement's launches in memory, made once; a repeat changes addresses and factors, and launches."""
+"""Bound launches: a placement's launches with their arguments in memory. A repeat only writes addresses and factors, and launches."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from bilinear.ir.placement import Placement
 
 Step = Callable[[], None]
 Values = dict[str, Any]
-"""What the arguments of kernels are, by name: integers; numbers, or the names `alpha` and `beta`; addresses, or `Place`s."""
+"""The arguments of kernels by name: integers; numbers, or the names `alpha` and `beta`; addresses, or `Place`s."""
 
 Call = tuple[Callable[..., None], list[tuple[str, Any]], Any]
-"""The driver's launch of a function but for stream and parameters, the kind and value of each argument, and the function, kept alive."""
+"""A launch that still needs its stream and parameters; the kind and value of each argument; and the kernel function, kept alive."""
 
 _FACTORS = (("scalar", "alpha"), ("scalar", "beta"))
 CELL = 8
@@ -34,7 +34,7 @@ MOST_DEPTH = 2**34
 
 @dataclass(frozen=True)
 class Place:
-    """Where a matrix lies: so many bytes behind the base of this number, whose address a call knows; strides in bytes."""
+    """Where a matrix lies: `offset` bytes behind the base of number `base`, whose address a call knows. Strides are in bytes."""
 
     base: int
     offset: int
@@ -43,7 +43,7 @@ class Place:
 
 
 def launch_values(placement: Placement, spaces: dict[str, Any], alpha: Any, beta: Any, address: Callable[[Any], Any]) -> Values:
-    """What the arguments of every kernel of a placement are, by name; `address` gives the address of a space's first element."""
+    """The arguments of every kernel of a placement, by name; `address` gives the address of a space's first element."""
     bm, bk, bn = placement.block
     values: Values = {"bm": bm, "bk": bk, "bn": bn, "alpha": alpha, "beta": beta}
     for name, space in spaces.items():
@@ -53,7 +53,7 @@ def launch_values(placement: Placement, spaces: dict[str, Any], alpha: Any, beta
 
 
 def grid_blocks(grid: Grid, values: Values) -> tuple[int, int]:
-    """Blocks along x and y for these extents."""
+    """Blocks along x and y for these extents; raises `BilinearError` (E531) if there are too many."""
     x = 1
     for tiling in grid.tilings:
         blocks = 1
@@ -63,7 +63,7 @@ def grid_blocks(grid: Grid, values: Values) -> tuple[int, int]:
     if x > MOST_BLOCKS[0] or grid.y > MOST_BLOCKS[1]:
         raise fail("E531", f"a launch of {x} x {grid.y} blocks is more than a GPU takes", "use fewer levels, or multiply in parts")
     if values.get("bk", 0) > MOST_DEPTH:
-        raise fail("E531", f"sums of {values['bk']} terms are longer than a kernel counts", "use more levels, or multiply in parts")
+        raise fail("E531", f"sums of {values['bk']} terms are longer than a kernel can count", "use more levels, or multiply in parts")
     return x, grid.y
 
 
@@ -74,10 +74,10 @@ def launch_arguments(launch: Launch | ScanLaunch, values: Values) -> tuple[Any, 
 
 
 class Bound:
-    """Launches whose arguments lie in memory, made ready once.
+    """Launches whose arguments lie in memory.
 
-    Each distinct value of an argument is a cell of 64 bits. Those that a call changes, addresses and factors, come first, so that they
-    are written at once. The parameters of a launch are the addresses of its cells, which the driver reads when it launches.
+    Each distinct argument has a cell of 64 bits. The cells that a call changes, addresses and factors, come first, so that one write
+    changes them all. The parameters of a launch are the addresses of its cells, which the driver reads at the launch.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Bound:
     def ready(self, bases: Sequence[int], alpha: Any, beta: Any, stream: int) -> AbstractContextManager[Sequence[Step]]:
         """Each launch as a call, for these addresses of the bases and these factors, on the stream with this handle.
 
-        The arguments belong to one call at a time, whatever threads and signal handlers do; they are given back at its end.
+        The arguments belong to one call at a time, even among threads and signal handlers. The end of the block gives them back.
         """
         try:
             arguments = self._idle.pop()
@@ -117,7 +117,7 @@ class Bound:
 
 
 class _Arguments:
-    """The cells and the parameters of some launches, and the calls that read them."""
+    """The cells and parameters of some launches, and the calls that read them."""
 
     def __init__(
         self, calls: Sequence[Call], cell_of: dict[tuple[str, Any], int], changing: int, fixed: bytes, idle: list[_Arguments]

@@ -1,4 +1,4 @@
-"""Capture: whether a CUDA graph is being made of a stream, which can hold no memory of a pool, and in which nothing can be waited for."""
+"""Capture: whether a stream is being captured in a CUDA graph. A graph cannot hold memory from a pool, and nothing can wait for it."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def is_captured(stream: int | None = None) -> bool:
 
 
 def not_captured(why: str, hint: str) -> BilinearError:
-    """The refusal (E536) of what a graph cannot hold."""
+    """The refusal (E536) of a call that a graph cannot hold."""
     return fail("E536", f"the stream is being captured: {why}", hint)

@@ -1,4 +1,4 @@
-"""Chains: placements that compute C in parts, as the operands, the workspace and the lines of C of each."""
+"""Chains: placements that compute C in parts, each with its operands, its workspace, and its rows or columns of C."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bilinear.ir.placement import Placement
 
 
 def pieces_of(placement: Placement, call: Call) -> list[tuple[Placement, Call]]:
-    """Each placement of a chain with its own call, whose workspace is what the next ones will overwrite, the buffer for the last."""
+    """Each placement of a chain with its own call. Its workspace is the part of C that later placements write; the last uses the buffer."""
     pieces: list[tuple[Placement, Call]] = []
     c, by_column = call.c, "C" in placement.column_major
     for own, (left, right) in operands_of(placement, call.a, call.b):
@@ -26,7 +26,7 @@ def pieces_of(placement: Placement, call: Call) -> list[tuple[Placement, Call]]:
 
 
 def operands_of(placement: Placement, a: Matrix, b: Matrix) -> list[tuple[Placement, tuple[Matrix, Matrix]]]:
-    """Each placement of a chain with its rows of A, and with its columns of B; these may be batches."""
+    """Each placement of a chain with its operands: its rows of A and all of B, or all of A and its columns of B. They may be batches."""
     found: list[tuple[Placement, tuple[Matrix, Matrix]]] = []
     for own in placement.chain:
         (m, k), n = a.layout.shape[-2:], b.layout.shape[-1]
@@ -40,9 +40,9 @@ def operands_of(placement: Placement, a: Matrix, b: Matrix) -> list[tuple[Placem
 
 @dataclass(frozen=True)
 class Lines:
-    """What a placement of a chain computes: rows `start` to `stop` of C, of those of A; with `by_columns` columns of C, of those of B.
+    """The rows `start` to `stop` of C that a placement of a chain computes from the same rows of A, or columns of C and B if `by_columns`.
 
-    Its workspaces lie behind them, up to `end`.
+    Its workspaces lie in C behind them, up to `end`.
     """
 
     start: int
@@ -51,7 +51,7 @@ class Lines:
     by_columns: bool
 
     def told(self, changed: Iterable[str], undefined: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What is changed and what is undefined, by names of blocks of this placement, as what it is of the caller's matrices."""
+        """The changed and the undefined blocks of this placement, named as parts of the caller's matrices."""
         changed, undefined = list(changed), list(undefined)
         earlier = [self._range("C", 0, self.start)] if self.start else []
         behind = [self._range("C", self.start, self.end)] if self.start or any(name[0] == "C" for name in (*changed, *undefined)) else []
@@ -68,7 +68,7 @@ class Lines:
 
 
 def lines_of(placement: Placement) -> list[Lines | None]:
-    """Those of each placement of a chain; none where there is only one."""
+    """The lines of each placement of a chain; a single None if there is only one placement."""
     if placement.rest is None:
         return [None]
     by_columns = "C" in placement.column_major

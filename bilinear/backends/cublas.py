@@ -1,7 +1,7 @@
-"""The library's multiply of matrices on a GPU: `cublasSgemm`, `cublasDgemm` or cublasLt, called with what their layouts come to.
+"""The library's multiply of matrices on a GPU: direct calls of `cublasSgemm`, `cublasDgemm` or cublasLt.
 
-`cupy.matmul` copies operands with gaps, wants C by rows and without gaps, and has neither alpha nor beta. It calls `cublasGemmEx`, which is
-slower than these for some shapes, and what it finds out at every call takes longer than small products.
+`cupy.matmul` copies operands with gaps, needs a row-major C without gaps, and has neither alpha nor beta. It calls `cublasGemmEx`, which is
+slower for some shapes, and its checks at every call take longer than small products.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Multiply = Callable[[int, int, int, Any, Any], None]
 
 
 def multiply_of(a: Layout, b: Layout, c: Layout, library: str = LIBRARY, rules: LibraryRules = USUAL_RULES) -> Multiply | None:
-    """The multiply of matrices of these layouts on the current device; None for what is left to `cupy.matmul`.
+    """The multiply of matrices of these layouts on the current device; None if `cupy.matmul` is to run.
 
-    It is that of cuBLAS or of cublasLt where `library` names one (what cublasLt refuses goes to cuBLAS), else what the device's `rules`
-    choose. Left to `cupy.matmul` is what `gemm_of` leaves, by rules a row by a column of medium length that cublasLt does not take, other
-    types than float32 and float64, and float32 where the environment's CUPY_TF32 asks for TF32.
+    `library` names cuBLAS or cublasLt; otherwise the device's `rules` choose. If cublasLt refuses a product, cuBLAS computes it.
+    `cupy.matmul` is to run if `gemm_of` finds no call, for other types than float32 and float64, and for float32 if CUPY_TF32 asks for
+    TF32. If the rules choose, it also runs dot products of medium length that cublasLt refuses.
     """
     import cupy
 
@@ -46,7 +46,7 @@ def multiply_of(a: Layout, b: Layout, c: Layout, library: str = LIBRARY, rules: 
 
 
 def suits_lt(gemm: Gemm, dtype: Any, rules: LibraryRules = USUAL_RULES) -> bool:
-    """Whether cublasLt is asked first, by the rules of a device."""
+    """Whether the rules of a device try cublasLt first."""
     m, n, k = gemm.extents
     is_uneven = any(apart * dtype.itemsize % ALIGNMENT for apart in gemm.leading)
     if dtype.char == "d":
@@ -59,22 +59,22 @@ def suits_lt(gemm: Gemm, dtype: Any, rules: LibraryRules = USUAL_RULES) -> bool:
 
 
 def _is_dot(gemm: Gemm, rules: LibraryRules) -> bool:
-    """Whether it is a row by a column of medium length."""
+    """Whether the product is that of a row and a column of medium length."""
     m, n, k = gemm.extents
     return m == n == 1 and rules.dot_least <= k <= rules.dot_most
 
 
 def asks_for_tf32() -> bool:
-    """Whether the environment has CuPy multiply float32 as TF32, with 10 bits of its 23 (what is set inside CuPy is not asked)."""
+    """Whether CUPY_TF32 makes CuPy multiply float32 as TF32, with 10 of its 23 bits. Settings made in CuPy itself are not read."""
     return os.environ.get("CUPY_TF32", "0") not in ("", "0")
 
 
 def _bound(gemm: Gemm, dtype: Any, device: int, lt: Launch | None) -> Multiply:
-    """The multiply with all found once that depends on layouts. CuPy's binding takes its current stream.
+    """The multiply, with everything that depends on layouts prepared. CuPy's binding of cuBLAS uses CuPy's current stream.
 
-    The factors of a call are its own, and read before it returns: CuPy's handles take pointers of the host. What cublasLt refuses, and
-    matrices at addresses that are no multiples of 16, go to cuBLAS. CuPy refuses to call that while the stream is captured; then cublasLt
-    is asked for a kernel that needs no memory.
+    Each call has its own factors in host memory, which are read before it returns. cuBLAS computes what cublasLt refuses, and products of
+    matrices whose addresses are no multiples of 16. CuPy refuses to call cuBLAS while the stream is captured; then a kernel of cublasLt
+    that needs no workspace runs.
     """
     import cupy
     from cupy_backends.cuda.libs import cublas
@@ -98,13 +98,13 @@ def _bound(gemm: Gemm, dtype: Any, device: int, lt: Launch | None) -> Multiply:
         except NotImplementedError:
             bare = launch_of(gemm, dtype, device, workspace=0) if (a | b | c) % ALIGNMENT == 0 else None
             if bare is None or not bare(handle, a, b, c, address, address + size, current().ptr):
-                raise not_captured("CuPy calls no cuBLAS then, and cublasLt has no kernel for it", "give algorithm='classical'") from None
+                raise not_captured("CuPy calls no cuBLAS then, and cublasLt has no kernel either", "give algorithm='classical'") from None
 
     return multiply
 
 
 class _Handles(local):
-    """cuBLAS's handles of a thread by device, which CuPy makes and keeps as long as the thread lives."""
+    """A thread's cuBLAS handles by device. CuPy makes them, and keeps them as long as the thread lives."""
 
     def __init__(self) -> None:
         self.of: dict[int, int] = {}

@@ -1,7 +1,7 @@
-"""cublasLt by its C interface, which CuPy does not bind: a product of known layouts, its kernel looked up once.
+"""cublasLt by its C interface, which CuPy does not bind. The kernel for a product of known layouts is looked up once.
 
-For some problems it has kernels that `cublasSgemm` and `cublasDgemm` do not choose (`cublas.suits_lt`): it
-splits sums where they do not, or not where they do, as it seems. Numbers are those of `cublasLt.h`.
+For some problems cublasLt has faster kernels than `cublasSgemm` and `cublasDgemm` choose (`cublas.suits_lt`), apparently because it splits
+the sums differently. Constants are those of `cublasLt.h`.
 """
 
 from __future__ import annotations
@@ -23,28 +23,29 @@ log = logging.getLogger("bilinear")
 COMPUTE_TYPES = {"float32": 68, "float64": 70}
 """By element type: `CUBLAS_COMPUTE_32F`, which rounds to no narrower type, and `CUBLAS_COMPUTE_64F`."""
 WORKSPACE, MOST_WORKSPACE = 1, 2**20
-"""`CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`, and what is allowed. With so much PyTorch's cublasLt takes the same times; with 32 MiB it
-proposes what cuBLAS runs."""
+"""`CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`, and the limit. With this limit times are those of PyTorch's cublasLt; with 32 MiB cublasLt
+proposes the kernels that cuBLAS runs."""
 OPERATIONS = 3, 4
 """`CUBLASLT_MATMUL_DESC_TRANSA` and `TRANSB`."""
 ALIGNMENTS = 5, 6, 7, 8
-"""`CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES`, and those of B, C and D."""
+"""`CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES`, and the same for B, C and D."""
 ALIGNMENT = 16
-"""Bytes of which the addresses of the matrices must be multiples, so that kernels may read as much at once."""
+"""The addresses of the matrices must be multiples of so many bytes, because kernels read as much at once."""
 RESULT_BYTES, NEEDED, STATE = 96, slice(64, 72), slice(72, 76)
-"""Of a `cublasLtMatmulHeuristicResult_t`, which begins with its `cublasLtMatmulAlgo_t`, of its `workspaceSize`, and of its `state`."""
+"""The bytes of a `cublasLtMatmulHeuristicResult_t`, which begins with its `cublasLtMatmulAlgo_t`, and where `workspaceSize` and `state`
+lie in it."""
 MULTIPLY = (*(ctypes.c_void_p,) * 14, ctypes.c_size_t, ctypes.c_void_p)
-"""What `cublasLtMatmul` takes: the size is that of the workspace, and the stream comes last."""
+"""The argument types of `cublasLtMatmul`; the size is that of the workspace, and the stream comes last."""
 MOST_KEPT = 256
 
 Launch = Callable[[int, int, int, int, int, int, int], bool]
-"""(handle, first operand, second, result, address of alpha, of beta, stream) to whether it is launched; else nothing happened."""
+"""(handle, first operand, second, result, address of alpha, of beta, stream) to whether a kernel was launched. If not, nothing happened."""
 
 
 def launch_of(gemm: Gemm, dtype: Any, device: int, workspace: int = MOST_WORKSPACE) -> Launch | None:
-    """The call that multiplies float32 or float64 matrices of a layout on the current device, `device`; None where cublasLt has none.
+    """The call that multiplies float32 or float64 matrices of a layout on the current device, `device`; None if cublasLt has no kernel.
 
-    It takes at most so many bytes of `workspace` from CuPy's pool. A refusal is not kept: the next call may be luckier.
+    It takes at most `workspace` bytes from CuPy's pool. A refusal is not cached, because the next call may succeed.
     """
     library = _library()
     if library is None:
@@ -57,11 +58,11 @@ def launch_of(gemm: Gemm, dtype: Any, device: int, workspace: int = MOST_WORKSPA
 
 
 class _RefusedError(Exception):
-    """Why cublasLt does not do what it is asked."""
+    """The reason for which cublasLt refuses a request."""
 
 
 class _Product:
-    """The descriptors of one product, which live as long as it, and the kernel that cublasLt proposes."""
+    """The descriptors of one product, destroyed with it, and the kernel that cublasLt proposes."""
 
     def __init__(self, library: Any, gemm: Gemm, element: Element, handle: int, workspace: int) -> None:
         (m, n, k), kind = gemm.extents, ctypes.c_int(element.library)
@@ -90,36 +91,36 @@ class _Product:
         self._needed = int.from_bytes(self._algorithm.raw[NEEDED], sys.byteorder)
 
     def launch(self, handle: int, a: int, b: int, c: int, alpha: int, beta: int, stream: int) -> bool:
-        """The result is read and written in place; the factors are read before this returns.
+        """Launch the kernel; False if cublasLt refuses. The result is read and written in place; the factors are read before this returns.
 
-        What is split lies in memory of the stream, which others get after this only in its order.
+        The workspace is freed at once: the pool gives it only to later work on the same stream.
         """
         first, second, result = self._layouts
         operands = alpha, a, first, b, second, beta, c, result, c, result
         try:
             memory = _memory(self._needed, stream) if self._needed else None
         except MemoryError as error:
-            log.debug("cublasLt gets no %d bytes: %s", self._needed, error)
+            log.debug("no workspace of %d bytes for cublasLt: %s", self._needed, error)
             return False
         workspace = None if memory is None else memory.ptr
         status = self._multiply(handle, self._descriptor, *operands, self._algorithm, workspace, self._needed, stream)
         if status:
-            log.debug("cublasLt does not run what it proposed: status %d", status)
+            log.debug("cublasLt refuses to run the kernel that it proposed: status %d", status)
         return not status
 
 
 @lru_cache(maxsize=MOST_KEPT)
 def _product(library: Any, gemm: Gemm, element: Element, device: int, workspace: int) -> _Product:
-    """A handle of cuBLAS is one of cublasLt, too."""
+    """The product, made once. A handle of cuBLAS is also one of cublasLt."""
     import cupy
 
     return _Product(library, gemm, element, int(cupy.cuda.Device(device).cublas_handle), workspace)
 
 
 def _memory(count: int, stream: int) -> Any:
-    """So many bytes from the pool that CuPy takes memory from, which keeps those of each stream apart.
+    """So many bytes from CuPy's memory pool, which keeps the memory of each stream apart.
 
-    A stream that is captured gets none (`MemoryError`): its graph would write there when they belong to others.
+    A captured stream gets none (`MemoryError`): its graph would write the memory later, when it belongs to others.
     """
     import cupy
 
@@ -129,7 +130,7 @@ def _memory(count: int, stream: int) -> Any:
 
 
 def _made(library: Any, kind: str, made: list[tuple[Any, Any]], *arguments: Any) -> ctypes.c_void_p:
-    """A descriptor of this kind, noted among those that are to be destroyed."""
+    """A new descriptor of this kind, added to those that are to be destroyed."""
     descriptor = ctypes.c_void_p()
     _check(getattr(library, f"cublasLt{kind}Create")(ctypes.byref(descriptor), *arguments))
     made.append((getattr(library, f"cublasLt{kind}Destroy"), descriptor))
@@ -152,7 +153,7 @@ def _check(status: int) -> None:
 
 @cache
 def _library() -> Any:
-    """cublasLt of the release that CuPy's cuBLAS is of, which has loaded it; None where it cannot be found by its name."""
+    """cublasLt of the same release as CuPy's cuBLAS, which has loaded it; None if it is not found by its name."""
     import cupy
     from cupy_backends.cuda.libs import cublas
 
@@ -164,5 +165,5 @@ def _library() -> Any:
             continue
         library.cublasLtMatmul.argtypes = MULTIPLY
         return library
-    log.info("cublasLt %d cannot be found: cuBLAS runs what it would have run", major)
+    log.info("cublasLt %d cannot be found: cuBLAS runs in its place", major)
     return None

@@ -1,4 +1,4 @@
-"""Placements on a GPU: the generated kernels, built once for the device and launched through the driver."""
+"""Placements on a GPU: generated kernels, built once for a device and launched through the driver."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Strides = tuple[int, ...]
 
 SCAN_BLOCKS = 1024
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
-"""`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of the CUDA driver: more than 48 KiB must be asked for."""
+"""`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of the CUDA driver; it must be set to use more than 48 KiB."""
 MOST_BOUND = 256
-"""Placements that are kept bound to the layout of their operands; the oldest goes first."""
+"""The most placements that are kept bound to the layouts of their operands; the oldest is dropped."""
 
 
 class CudaExecutor:
@@ -41,24 +41,24 @@ class CudaExecutor:
     name = "cuda"
 
     def allocate(self, elements: int, dtype: Any) -> Matrix:
-        """One uninitialised workspace buffer, from the pool that CuPy takes memory from, to which it goes back with the last reference."""
+        """One uninitialised workspace buffer from CuPy's memory pool, to which it returns with its last reference."""
         import cupy
 
         buffer = cupy.empty(elements, dtype)
         return Matrix(buffer.data.ptr, flat(elements, dtype), buffer)
 
     def ready(self, placement: Placement, call: Call) -> AbstractContextManager[Sequence[Step]]:
-        """Each strip and each stage of the core as a call that launches its kernel; found again for operands of the same layout."""
+        """Each strip and each stage of the core as a call that launches its kernel. They are cached by the layouts of the operands."""
         a, b, c, alpha, beta, workspace = call
         bases = (a.address, b.address, c.address, 0 if workspace is None else workspace.address)
         return self.bind(placement, a.layout, b.layout, c.layout).ready(bases, alpha, beta, self.stream())
 
     def bind(self, placement: Placement, a: Layout, b: Layout, c: Layout) -> Bound:
-        """The launches of a placement for matrices of these strides; their bases are A, B, C, and the workspace."""
+        """The launches of a placement for matrices of these layouts; their bases are A, B, C and the workspace."""
         return _bound(placement, (a.strides, b.strides, c.strides), c.dtype)
 
     def stream(self) -> int:
-        """The handle of the current stream; the thread gets a context first, for the driver's launches need one."""
+        """The handle of the current stream. The thread gets a context first, because the driver's launches need one."""
         import cupy
 
         device = cupy.cuda.runtime.getDevice()
@@ -69,7 +69,7 @@ class CudaExecutor:
         return stream
 
     def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Any, beta: Any) -> list[Step]:
-        """Each stage as a call that launches its kernel, bound anew."""
+        """Each stage as a call that launches its kernel. These launches are not cached."""
         if not stages:
             return []
         schedule = placement.schedule
@@ -96,7 +96,7 @@ class CudaExecutor:
         return is_captured()
 
     def is_finite(self, *matrices: Matrix) -> bool:
-        """Whether every element is finite: one pass over each matrix, whose kernels write a flag of the host; one wait."""
+        """Whether every element is finite. A kernel reads each matrix once and sets a flag in host memory; there is one wait for all."""
         import cupy
 
         try:
@@ -114,7 +114,7 @@ class CudaExecutor:
         return is_finite
 
     def magnitudes(self, matrix: Matrix, rows: int, columns: int) -> Any:
-        """max|x| of each of rows x columns equal blocks: one pass over the matrix; not finite where an element is not."""
+        """max|x| of each of rows x columns equal blocks, in one pass over the matrix. Inf and NaN stay not finite."""
         import cupy
 
         shape, strides, dtype = matrix.layout
@@ -129,9 +129,9 @@ class CudaExecutor:
 
 
 class _Flag:
-    """An int of the host that kernels may write, zero-copy, and that is of one call alone.
+    """An int in host memory that kernels write directly (zero-copy). One call uses it at a time.
 
-    One that an interrupted call leaves behind is not used again, and its memory never freed, for a kernel may write it yet.
+    The flag of an interrupted call is not used again, and its memory is never freed, because a kernel may still write it.
     """
 
     def __init__(self, memory: Any) -> None:
@@ -167,7 +167,7 @@ _bounds: dict[tuple[Any, ...], tuple[Placement, Bound]] = {}
 def _bound(placement: Placement, strides: tuple[Strides, Strides, Strides], dtype: Any) -> Bound:
     """The launches of a placement for operands of these strides on the current device.
 
-    The key holds the placement's identity, for to hash it would cost more than the launches; the entry keeps the placement alive.
+    The key holds the placement's identity: hashing it would cost more than the launches. The entry keeps the placement alive.
     """
     import cupy
 
@@ -180,7 +180,7 @@ def _bound(placement: Placement, strides: tuple[Strides, Strides, Strides], dtyp
 
 
 def _all_launches(placement: Placement, strides: tuple[Strides, Strides, Strides], dtype: Any) -> Iterator[tuple[Launch, Any, Values]]:
-    """The launches of the strips and of the core, in the order of `parts_of`. The bases are A, B, C, and the workspace."""
+    """The launches of the strips and of the core, in the order of `parts_of`. The bases are A, B, C and the workspace."""
     element = ELEMENTS[dtype.name]
     operands = {name: Place(number, 0, own, dtype.itemsize) for number, (name, own) in enumerate(zip("ABC", strides, strict=True))}
 
@@ -263,7 +263,7 @@ def _function(kernel: Kernel | InputKernel, built: Built) -> Any:
 
 @lru_cache(maxsize=MOST_BOUND)
 def _scan(layout: Layout, device: int) -> Bound:
-    """The launch that looks for values that are not finite in matrices of a layout, on the current device; the bases are X and a flag."""
+    """The launch that finds values that are not finite in matrices of a layout, on the current device. The bases are X and a flag."""
     shape, strides, dtype = layout
     element = ELEMENTS[dtype.name]
     kernel = ScanKernel(f"scan_{element.cuda}", element)
@@ -277,7 +277,7 @@ def _scan(layout: Layout, device: int) -> Bound:
 
 @cache
 def _looking(kernel: InputKernel, device: int) -> Any:
-    """The function of a kernel that looks at operands, built and loaded once a device."""
+    """The function of a kernel that scans operands, built and loaded once for a device."""
     import cupy
 
     return _function(kernel, build_kernel(kernel, target_of(cupy.cuda.Device(device).compute_capability)))

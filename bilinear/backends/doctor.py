@@ -18,7 +18,7 @@ from bilinear.codegen.cuda import nvrtc
 
 @dataclass(frozen=True)
 class Finding:
-    """One ability: whether it is usable here, what was seen, and the command that would help."""
+    """One ability: whether it is usable here, what was found, and the command that would help."""
 
     what: str
     usable: bool
@@ -31,12 +31,12 @@ class Finding:
 
 
 def why_no_gpu() -> str | None:
-    """Why no GPU can be used, or None where one can: kernels are built for it and run."""
+    """Why kernels cannot be built for a GPU and run on it; None if they can."""
     return why_no_device() or nvrtc.available()
 
 
 def why_no_device() -> str | None:
-    """Why nothing can run on a GPU, or None where what is built can."""
+    """Why built kernels cannot run on a GPU; None if they can."""
     if find_spec("cupy") is None:
         return "CuPy is not installed"
     try:
@@ -64,7 +64,7 @@ def examine() -> list[Finding]:
 
 
 def _package(what: str, name: str, extra: str) -> Finding:
-    """Whether an optional package is there; it is not imported, for that takes longer than all the rest."""
+    """Whether an optional package is installed. It is not imported, because that takes longer than all the rest."""
     try:
         return Finding(what, True, f"{name} {version(name)}")
     except PackageNotFoundError:

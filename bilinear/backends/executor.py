@@ -1,4 +1,4 @@
-"""What a backend does for the engine, and the engine: run a placement's stages in order, and leave A and B whole whatever happens."""
+"""The engine: run a placement's stages in order on a backend, and restore A and B if the run is broken off."""
 
 from __future__ import annotations
 
@@ -32,33 +32,35 @@ class Executor(Protocol):
         """One uninitialised buffer of this many elements."""
 
     def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Any, beta: Any) -> list[Step]:
-        """One call for each stage; whatever it needs is allocated here."""
+        """One call for each stage. Everything that the calls need is allocated here."""
 
     def ready(self, placement: Placement, call: Call) -> AbstractContextManager[Sequence[Step]]:
-        """One call for each strip, then for each stage of the core; whatever they need is allocated here, and lives inside the block."""
+        """One call for each part in `parts_of`. Everything that the calls need is allocated here, and lives inside the block."""
 
     def wait(self) -> None:
-        """Return when the steps that were called have ended."""
+        """Return when all steps that were called have ended."""
 
     def is_captured(self) -> bool:
-        """Whether what is launched goes into a CUDA graph, which can hold no memory of a pool, and in which nothing can be waited for."""
+        """Whether launches go into a CUDA graph. A graph cannot hold memory from a pool, and nothing can wait for its results."""
 
     def is_finite(self, *matrices: Matrix) -> bool:
-        """Whether every element of some matrices is finite."""
+        """Whether every element of the matrices is finite."""
 
     def magnitudes(self, matrix: Matrix, rows: int, columns: int) -> Any:
-        """max|x| of each block of a matrix of floats cut into rows x columns equal blocks, as a NumPy array; not finite where x is not."""
+        """max|x| of each of rows x columns equal blocks of a matrix of floats, as a NumPy array. Inf and NaN stay not finite."""
 
 
 def execute(executor: Executor, placement: Placement, call: Call) -> None:
     """Run a placement: c = alpha * a @ b + beta * c.
 
-    Its workspace is a buffer as `allocate_workspace` gives it (allocated here by default); where the schedule overwrites C, beta is 0.
-    Everything is allocated before the first write. Strips run first (but see `parts_of`), while A and B are still the caller's.
-    Where the placement writes A and B, a signal waits for the end of a stage; if its handler raises, the inverse of the stages that have
-    run brings A and B back (to rounding) before the exception leaves. After the last stage C is complete, and an interrupt finds A and B
-    as the placement leaves them. An error inside a stage becomes a `StageError` that lists the blocks that are not what they were; an
-    exception that is no error, such as an interrupt of a placement that never writes A and B, leaves as it is, with that list as its note.
+    The call's workspace is a buffer of `allocate_workspace`, which is allocated here if the call has none. If the schedule overwrites C,
+    beta must be 0. Everything is allocated before the first write. Strips run first (but see `parts_of`), before A and B are written.
+
+    If the placement writes A and B, a signal waits for the end of the current stage. If its handler raises, the inverses of the stages that
+    ran restore A and B (to rounding) before the exception leaves. After the last stage C is complete, and nothing is undone.
+
+    An error inside a stage becomes a `StageError`, which lists the blocks that are changed or undefined. An exception that is no error,
+    such as an interrupt of a placement that never writes A and B, leaves as it is, with that list as a note.
     """
     if call.workspace is None:
         call = call._replace(workspace=allocate_workspace(executor, placement, call.c.layout.dtype))
@@ -104,9 +106,9 @@ def _run_steps(
 
 
 def allocate_workspace(executor: Executor, placement: Placement, dtype: Any) -> Matrix | None:
-    """The one buffer of all workspaces of a placement, or None where it has none; a `MemoryError` says how much was asked for.
+    """One buffer for all workspaces of a placement; None if it has none. A `MemoryError` says how many bytes were asked for.
 
-    Of a chain it is that of its last placement.
+    In a chain only the last placement has a buffer.
     """
     placement = placement.chain[-1]
     if not placement.slots:
@@ -134,7 +136,7 @@ def lay_out(placement: Placement, call: Call) -> dict[str, Matrix]:
 
 
 def ready_on_views(executor: Executor, placement: Placement, call: Call) -> AbstractContextManager[Sequence[Step]]:
-    """The strips and the stages of the core, on parts of the operands and of the workspace."""
+    """The strips and the stages of the core as calls on parts of the operands and of the workspace."""
     stages = placement.schedule.stages if placement.core[0] else ()
     late, begun = ends_with_strip(placement), call._replace(beta=1)
     beta = 1 if placement.core_is_begun and not late else call.beta
@@ -144,9 +146,9 @@ def ready_on_views(executor: Executor, placement: Placement, call: Call) -> Abst
 
 
 def ends_with_strip(placement: Placement) -> bool:
-    """Whether the core overwrites what the strip for the rest of the sum would have begun, so that this strip is added after it.
+    """Whether the strip for the rest of the sums runs after the core and adds to it, because the core overwrites C.
 
-    It reads nothing that the core may write: columns of A and rows of B beyond those of the core.
+    This strip reads nothing that the core may write: its columns of A and rows of B lie outside the core.
     """
     return placement.schedule.overwrites and placement.core_is_begun
 
@@ -166,23 +168,23 @@ def _strip(executor: Executor, placement: Placement, strip: Strip, call: Call) -
 
 
 def place_strip(strip: Strip, dtype: Any, core: str) -> Placement:
-    """A thin product that peeling left over, beside a core in this tile, as a placement of the plain schedule."""
+    """The placement, by the plain schedule, of a thin product that peeling left over; `core` is the tile of the core."""
     schedule = plain().schedule
     m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
     if k == 0:
         return Placement(schedule, m, k, n, (m, k, n), (), (), 0)
-    tile = strip.tile(dtype.name, core) if dtype.name in TILES else USUAL  # the engine for NumPy multiplies other types, without tiles
+    tile = strip.tile(dtype.name, core) if dtype.name in TILES else USUAL  # NumPy multiplies other types, too, without tiles
     return place_schedule(schedule, m, k, n, dtype.itemsize, tile=tile)
 
 
 def _are_operands(names: Iterable[str]) -> bool:
-    """Whether a block of A or B is among some names of blocks."""
+    """Whether one of the named blocks is in A or B."""
     return any(name[0] in "AB" for name in names)
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """A placement that was stopped: the strips and stages that have run, and how to go back; `lines` are its own in a chain."""
+    """A placement that was stopped, and the strips and stages that have run; `lines` are its own in a chain."""
 
     executor: Executor
     placement: Placement
@@ -191,7 +193,7 @@ class Stopped:
     done: Parts
 
     def go_back(self, stop: BaseException) -> None:
-        """Before an interrupt leaves: bring A and B back; what cannot be brought back becomes a note of the exception."""
+        """Restore A and B before an interrupt leaves. If that fails, a note of the exception lists what is changed."""
         try:
             self.undo()
         except Exception as error:
@@ -200,7 +202,7 @@ class Stopped:
             stop.add_note(f"A and B could not be restored: {error}; changed: {', '.join(told)}")
 
     def undo(self) -> None:
-        """Run the inverses of what the linear stages that have run did to A and B, last first; all are found before the first runs."""
+        """Undo what the linear stages that ran did to A and B, last first. All inverses are found before the first one runs."""
         found = (invert_stage(stage) for stage in reversed(self.done) if isinstance(stage, LinearStage))
         inverses = tuple(inverse for inverse in found if inverse.maps)
         for step in self.executor.steps(self.placement, inverses, lay_out(self.placement, self.call), 1, 0):
@@ -208,9 +210,9 @@ class Stopped:
         self.executor.wait()
 
     def recover(self, failing: Strip | Stage, error: BaseException) -> StageError:
-        """After an error inside a strip or a stage: bring A and B back where that is possible, and say what is not what it was.
+        """Restore A and B, if possible, after an error inside a strip or a stage, and say what is changed and what is undefined.
 
-        A stage that fails while it writes A or B leaves in them what no inverse takes back.
+        It is impossible if the failing stage itself writes A or B: no inverse undoes half a stage.
         """
         what = {Strip: "a strip", ProductStage: "a product stage", LinearStage: "a linear stage"}[type(failing)]
         message = f"{what} failed: {type(error).__name__}: {error}"
@@ -228,7 +230,7 @@ class Stopped:
         return StageError(message, *((remaining, undefined) if self.lines is None else self.lines.told(remaining, undefined)))
 
     def _written(self, part: Strip | Stage) -> tuple[str, ...]:
-        """The names of what a strip or a stage writes of A, B and C: blocks, or a range of C beyond its blocks."""
+        """The names of the parts of A, B and C that a strip or a stage writes: blocks, or a range of C outside the blocks."""
         lent = () if self.placement.rest is None or isinstance(part, Strip) else ("C",)
         if isinstance(part, Strip) and part.inner[0] == 0:
             return (f"C[{part.rows[0]}:{part.rows[1]}, {part.columns[0]}:{part.columns[1]}]",)

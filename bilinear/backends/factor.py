@@ -11,17 +11,17 @@ import numpy as np
 from bilinear.errors import fail
 
 MOST_PLAIN = 65504
-"""The largest number of the narrowest floats: up to it, a number is one of floats of any width."""
+"""The largest number of float16: up to it, a number is within the range of every floating-point type."""
 MOST_SHOWN = 60
-"""Characters of a factor in a message."""
+"""The most characters of a factor in a message."""
 
 
 def factor(name: str, value: Any, dtype: Any) -> Any:
-    """alpha or beta as a number of this type; what it cannot hold is refused (E528), not rounded to an integer or to Inf, nor made real.
+    """alpha or beta as a number of this type. A value that the type cannot hold is refused (E528).
 
-    Inf and NaN are numbers of the floating-point types, and multiply as such.
+    No value is rounded to an integer or to Inf, or loses its imaginary part. Inf and NaN are numbers of the floating-point types.
     """
-    if type(value) in (int, float) and dtype.kind == "f" and abs(value) <= MOST_PLAIN:  # what most calls give
+    if type(value) in (int, float) and dtype.kind == "f" and abs(value) <= MOST_PLAIN:  # the usual case
         return dtype.type(value)
     value = value.item() if getattr(value, "shape", None) == () else value
     if dtype.kind == "O":
@@ -33,25 +33,25 @@ def factor(name: str, value: Any, dtype: Any) -> Any:
             number = dtype.type(complex(value) if dtype.kind == "c" else value)
             if np.isfinite(number) or not _is_finite(value):
                 return number
-    raise fail("E528", f"{name}={_shown(value)} is no number that {dtype} can hold", "convert the operands, or the factor")
+    raise fail("E528", f"{name}={_shown(value)} is not a number that {dtype} can hold", "convert the operands, or the factor")
 
 
 def check_scaling(alpha: Any, largest: float, dtype: Any) -> None:
-    """Refuse (E528) an alpha that overflows where it meets the largest coefficient of a schedule's products."""
+    """Refuse (E528) an alpha that overflows when it is multiplied by the largest coefficient of a schedule's products."""
     if largest <= 1 or dtype.kind != "f" or not np.isfinite(alpha):
         return
     with np.errstate(all="ignore"):
         fits = np.isfinite(alpha * dtype.type(largest))
     if not fits:
-        message = f"alpha={alpha:g} times {largest:g}, a coefficient of the schedule, is no number that {dtype} can hold"
+        message = f"alpha={alpha:g} times {largest:g}, a coefficient of the schedule, is too large for {dtype}"
         raise fail("E528", message, "scale an operand, or use levels=0")
 
 
 def check_object_factors(alpha: Any, beta: Any, a: Any, b: Any, out: Any) -> None:
-    """Refuse (E528), before anything is written, factors that do not multiply what arrays of objects hold: their first elements tell."""
+    """Refuse (E528), before anything is written, factors that cannot multiply the objects in the arrays; first elements are tried."""
     product: Any = None
     if alpha != 0 and a.size and b.size:
-        with suppress(Exception):  # operands that do not multiply are no matter of a factor
+        with suppress(Exception):  # operands that cannot be multiplied are not the factor's fault
             product = _first(a) * _first(b)
     if product is not None:
         _check_multiplies("alpha", alpha, product, product)
@@ -63,7 +63,7 @@ def _check_multiplies(name: str, value: Any, element: Any, addend: Any) -> None:
     try:
         addend + value * element
     except Exception as error:
-        message = f"{name}={_shown(value)} does not multiply what the arrays hold: {type(error).__name__}: {error}"
+        message = f"{name}={_shown(value)} cannot multiply the objects in the arrays: {type(error).__name__}: {error}"
         raise fail("E528", message, "give a number, or convert the arrays") from None
 
 
@@ -73,7 +73,7 @@ def _first(array: Any) -> Any:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether a number of any type is finite: only then its difference to itself is 0."""
+    """Whether a number of any type is finite: only then x - x is 0."""
     try:
         return bool(value - value == 0)
     except ArithmeticError:
@@ -84,6 +84,6 @@ def _shown(value: Any) -> str:
     """A factor as a message shows it."""
     try:
         text = repr(value)
-    except ValueError:  # more digits than Python writes
+    except ValueError:  # more digits than Python prints
         return f"an integer of {value.bit_length()} bits"
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."

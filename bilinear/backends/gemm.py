@@ -1,4 +1,4 @@
-"""A product of matrices as BLAS is asked for it: what their layouts come to."""
+"""The layouts of matrices as the arguments of a BLAS call."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from bilinear.ir.matrix import Layout
 
 MOST = 2**31 - 1
-"""Of extents and leading distances, which are ints."""
+"""The largest extent and leading dimension: both are ints."""
 NOT_TRANSPOSED, TRANSPOSED = 0, 1
 """`CUBLAS_OP_N` and `CUBLAS_OP_T`."""
 
 
 @dataclass(frozen=True)
 class Gemm:
-    """How BLAS, which knows columns alone, is asked for a product: of m x k by k x n, each operand as it lies or transposed.
+    """The arguments of a BLAS call for a product of m x k by k x n, each operand transposed or not.
 
-    With `swaps` it is that of the transposed matrices, B before A, because the rows of C are contiguous.
+    BLAS knows only column-major matrices. If the rows of C are contiguous, the call `swaps`: it multiplies the transposed matrices, B
+    before A.
     """
 
     swaps: bool
@@ -24,13 +25,13 @@ class Gemm:
     extents: tuple[int, int, int]
     """m, n, k."""
     leading: tuple[int, int, int]
-    """How many elements the columns of the first operand, the second and the result are apart."""
+    """The leading dimensions of the first operand, the second and the result, in elements."""
 
 
 def gemm_of(a: Layout, b: Layout, c: Layout) -> Gemm | None:
-    """One call of BLAS that multiplies matrices of these layouts; None where there is none, or nothing to multiply.
+    """The BLAS call that multiplies matrices of these layouts; None if there is none, or if a matrix is empty.
 
-    Either the rows or the columns of each must be contiguous. What can be taken for both is taken for what needs no transposition.
+    Either the rows or the columns of each matrix must be contiguous. A matrix is not transposed if both are.
     """
     if not a.ndim == b.ndim == c.ndim == 2 or not all(0 < extent <= MOST for extent in (*a.shape, *b.shape)):
         return None
@@ -44,7 +45,7 @@ def gemm_of(a: Layout, b: Layout, c: Layout) -> Gemm | None:
 
 
 def _operand(x: Layout) -> tuple[int, int] | None:
-    """Whether a matrix must be transposed to have contiguous columns, and how far those are apart."""
+    """Whether a matrix must be transposed to be column-major, and then its leading dimension; None if neither is column-major."""
     for operation, matrix in ((NOT_TRANSPOSED, x), (TRANSPOSED, x.T)):
         apart = _leading(matrix)
         if apart is not None:
@@ -53,9 +54,9 @@ def _operand(x: Layout) -> tuple[int, int] | None:
 
 
 def _leading(x: Layout) -> int | None:
-    """How many elements the columns of a matrix are apart; None where they are not contiguous, or overlap.
+    """The leading dimension of a column-major matrix in elements; None if its columns are not contiguous, or overlap.
 
-    The stride of an extent of 1 says nothing.
+    The stride of a dimension of extent 1 has no meaning.
     """
     (rows, columns), (down, along) = x.shape, x.strides
     if rows > 1 and down != x.itemsize:

@@ -1,4 +1,4 @@
-"""The GPU here: its name, and the version of its driver. Both need CuPy and a device."""
+"""The name and the driver version of the current GPU. Both need CuPy and a device."""
 
 from __future__ import annotations
 

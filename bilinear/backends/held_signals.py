@@ -1,4 +1,4 @@
-"""Held: signals that wait for a moment at which nothing of the caller's is half-written, and the one who may be told then."""
+"""Hold signals back until no array of the caller's is half-written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 if sys.version_info >= (3, 13):
     from signal import getsignal
     from signal import signal as set_handler
-else:  # where `signal` looks for every handler in an enumeration, which takes longer than several launches
+else:  # here `signal` looks up every handler in an enumeration, which takes longer than several launches
     from _signal import getsignal  # type: ignore[import-not-found]
     from _signal import signal as set_handler
 
@@ -20,21 +20,22 @@ Deliver = Callable[[], None]
 
 _NAMES = ("SIGHUP", "SIGQUIT", "SIGTERM", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGCHLD", "SIGINT")
 _NUMBERS = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
-"""The signals that programs handle, Ctrl-C last: those that are given back before it are safe from what its handler raises.
+"""The signals that programs usually handle; reading the handlers of all 64 would take longer than a launch.
 
-To ask for the handlers of all 64 would take longer than a launch.
+Ctrl-C is last: its handler may raise, and then the other handlers are already given back.
 """
 
 
 def nothing() -> None:
-    """What delivers nothing, and does nothing."""
+    """Deliver nothing."""
 
 
 class HeldSignals:
-    """Hold back, inside the block, the signals of `_NUMBERS` that Python handles.
+    """Hold back the signals of `_NUMBERS` that have a Python handler, inside the block.
 
-    The value calls the handlers of those that `came`, which may raise. What came last is delivered at the end. Where the block is left by
-    an exception, another one of its type changes nothing. Only the main thread handles signals: in others nothing is held back.
+    The block gets a function that calls the handlers of the signals that `came`; they may raise. The end of the block calls the remaining
+    ones. If an exception ends the block, an exception of the same type from a handler is dropped. In other threads than the main thread
+    nothing is held back, because only the main thread handles signals.
     """
 
     def __init__(self) -> None:
@@ -73,7 +74,7 @@ class HeldSignals:
             self._before[number](number, frame)
 
     def _give_back(self) -> None:
-        """Give back every handler, also where one that is back already raises."""
+        """Give back every handler, even if one that is back already raises meanwhile."""
         try:
             for number, handler in self._before.items():
                 set_handler(number, handler)

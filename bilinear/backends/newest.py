@@ -1,4 +1,4 @@
-"""Kept: values that are found again by a key, the newest of them."""
+"""A dictionary of bounded size, which keeps the newest values."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Value = TypeVar("Value")
 
 
 def keep(kept: dict[Key, Value], key: Key, value: Value, most: int) -> None:
-    """Keep a value, and of all about `most`; the oldest goes first.
+    """Keep a value, and drop the oldest ones so that about `most` remain.
 
-    Threads and signal handlers may do the same at any moment. Each step is whole, so that no lock is needed, which a handler would wait
-    for in vain where it interrupts its holder.
+    Threads and signal handlers may call this at any moment. Each step is atomic, so it takes no lock; with one, a signal handler that
+    interrupts the holder would wait forever.
     """
     for oldest in list(kept)[: max(0, len(kept) + 1 - most)]:
         kept.pop(oldest, None)

@@ -1,4 +1,4 @@
-"""Placements on NumPy: the stages of a schedule as tiled array operations, without growing memory."""
+"""Placements on NumPy: the stages of a schedule as tiled array operations in buffers of fixed size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, Pr
 Step = Callable[[], None]
 
 LINEAR_TILE = 1 << 14
-"""Elements of one block that an addition takes at a time: small enough for the second-level cache, large enough for Python."""
+"""Elements of a block that one addition takes: few enough for the second-level cache, enough to hide the overhead of Python."""
 LINEAR_BUFFER = 1 << 22
 """Bytes that each worker holds for the values of a tile: enough for the largest tile of 32 values in double precision."""
 PRODUCT_BUFFER = 1 << 23
@@ -34,15 +34,15 @@ PRODUCT_BUFFER = 1 << 23
 MOST_ORDERED = 256
 """Stages whose sums are kept in order; the oldest goes first."""
 MOST_HELD = workers.MOST_WORKERS * LINEAR_BUFFER + 4 * PRODUCT_BUFFER
-"""Bytes that a call holds at most beyond its operands and its workspace, whatever the problem: each worker's buffer, a tile of a product,
-and, for operands that BLAS cannot read where they lie, a packed tile of each and a partial product."""
+"""The most bytes that a call holds beside its operands and its workspace, for any problem: each worker's buffer, a tile of a product, and
+for operands that BLAS cannot read where they lie, a packed tile of each and a partial product."""
 
 
 @dataclass
 class NumpyExecutor:
-    """Runs placements on matrices in the host's memory, of any strides and any number type, objects included: on NumPy's views of them.
+    """Runs placements on matrices in host memory, of any strides and any number type, objects included, as NumPy's views.
 
-    The tile buffers belong to the executor: stages share them, and the stages that undo others need no memory of their own.
+    The executor owns the tile buffers. All stages share them, so stages that undo others need no more memory.
     """
 
     name: str = "numpy"
@@ -68,7 +68,7 @@ class NumpyExecutor:
         """Everything here is synchronous."""
 
     def is_captured(self) -> bool:
-        """Nothing here is."""
+        """Never: there are no graphs on the CPU."""
         return False
 
     def is_finite(self, *matrices: Matrix) -> bool:
@@ -76,7 +76,7 @@ class NumpyExecutor:
         return all(_is_finite(matrix.memory) for matrix in matrices)
 
     def magnitudes(self, matrix: Matrix, rows: int, columns: int) -> Array:
-        """max|x| of each of rows x columns equal blocks, looked at a tile at a time."""
+        """max|x| of each of rows x columns equal blocks, read a tile at a time."""
         array: Array = matrix.memory
         height, width = array.shape[0] // rows, array.shape[1] // columns
         found = np.zeros((rows, columns), array.dtype)
@@ -87,13 +87,13 @@ class NumpyExecutor:
         return np.abs(found)  # no -0
 
     def _held(self, name: str, size: int, dtype: np.dtype[Any]) -> Array:
-        """The buffer of this name, of `size` bytes whatever the problem, so that it never has to grow; untouched pages cost nothing."""
+        """The buffer of this name, of `size` bytes for any problem, so it never has to grow. Untouched pages cost nothing."""
         if name not in self._buffers:
             self._buffers[name] = np.empty(size // dtype.itemsize, dtype)
         return self._buffers[name]
 
     def _worker_buffers(self, tiles: int, dtype: np.dtype[Any]) -> list[Array]:
-        """A buffer for each thread that shares this many tiles; a few tiles are not worth another thread."""
+        """One buffer for each thread that shares this many tiles. A few tiles are not worth another thread."""
         return [self._held(f"worker {i}", LINEAR_BUFFER, dtype) for i in range(min(workers.worker_count(), max(1, tiles // 4)))]
 
     def _linear(self, stage: LinearStage, views: _Views, beta: Any) -> Step:
@@ -123,7 +123,7 @@ class NumpyExecutor:
         return run
 
     def _product(self, product: Product, views: _Views, alpha: Any, beta: Any) -> Step:
-        """One product: stored where it is wanted if nothing is added to it, else a tile at a time."""
+        """One product: computed in its target if it is only stored there, else added to its targets a tile at a time."""
         left, right = views.block(product.left), views.block(product.right)
         outs = [(views.block(t.block), _factor(t, alpha, views.dtype), _kept(t.kept, beta)) for t in product.targets]
         readable = is_readable(left) and is_readable(right)
@@ -145,7 +145,7 @@ class NumpyExecutor:
         return run
 
     def _packed(self, dtype: np.dtype[Any]) -> Callable[[Array, Array, Array], None]:
-        """The multiply of operands that BLAS cannot read where they lie: NumPy would copy them whole, this packs a tile of each."""
+        """A multiply of operands that BLAS cannot read where they lie. It packs a tile of each; NumPy would copy them whole."""
         lefts, rights, partials = (self._held(name, PRODUCT_BUFFER, dtype) for name in ("left", "right", "partial product"))
 
         def multiply(left: Array, right: Array, out: Array) -> None:
@@ -170,16 +170,16 @@ class NumpyExecutor:
 
 
 def _is_finite(array: Array) -> bool:
-    """Whether every element is finite, looked at a tile at a time."""
+    """Whether every element is finite, read a tile at a time."""
     tiles = tiles_by_row(array.shape[0], array.shape[1], LINEAR_TILE)
-    if array.dtype.kind == "O":  # numbers of any type: only what is not finite differs from itself
+    if array.dtype.kind == "O":  # numbers of any type: x - x is 0 only if x is finite
         with np.errstate(all="ignore"):
             return all(bool(((array[tile] - array[tile]) == 0).all()) for tile in tiles)
     return array.dtype.kind not in "fc" or all(bool(np.isfinite(array[tile]).all()) for tile in tiles)
 
 
 def _kept(factor: Coefficient, beta: Any) -> Any:
-    """What an old value is multiplied by in a call with this beta."""
+    """The number by which an old value is multiplied in a call with this beta."""
     return beta if factor == BETA else factor
 
 
@@ -258,7 +258,7 @@ class _Part:
 
 
 def _write_order(part: BlockMap) -> list[tuple[int, bool]]:
-    """The outputs in an order in which few must wait: (position, whether an output after it reads the old value of its target)."""
+    """An order of the outputs in which few must wait: (position, whether a later output reads the old value of its target)."""
     place = {block: i for i, block in enumerate(part.sources)}
     own = [place.get(target) for target in part.targets]
     reads = [{index for index, _ in output} for output in part.map.outputs]
@@ -279,12 +279,12 @@ def _write_order(part: BlockMap) -> list[tuple[int, bool]]:
 
 
 def _ordered(terms: Form, own: int | None) -> Form:
-    """The terms in the order in which they are added: the target's own value first, for it is overwritten, then a coefficient of 1."""
+    """The terms in the order in which they are added: first the target's own value, which is overwritten, then one with coefficient 1."""
     return tuple(sorted(terms, key=lambda term: (term[0] != own, term[1] != 1)))
 
 
 def _factor(target: Target, alpha: Any, dtype: np.dtype[Any]) -> Any:
-    """What the product is multiplied by."""
+    """The number by which the product is multiplied for this target."""
     with np.errstate(over="ignore"):  # integers wrap around, as they do in arrays
         return alpha * coefficient(target.coefficient, dtype)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Same:
-    """An object as a key: equal to itself alone, because to hash a schedule or a plan at every call would cost more than the launches."""
+    """An object as a key that equals only itself: hashing a schedule or a plan at every call would cost more than the launches."""
 
     __slots__ = ("what",)
 

@@ -1,4 +1,4 @@
-"""Workers: threads that share what a stage does to the caller's arrays, and have all ended when the stage is left, however that is."""
+"""Workers: threads that share a stage's work on the caller's arrays. All have ended when the stage ends, even by an exception."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Item = TypeVar("Item")
 MOST_WORKERS = 8
 """Threads that share the additions of a stage; they wait for memory, so more would not help."""
 POLL = 0.02
-"""Seconds between two looks for a signal, while others work."""
+"""Seconds between two checks for signals while other threads work."""
 
 
 def share(items: Callable[[], Iterable[Item]], run: Callable[[Item, int], None], shares: int) -> None:
-    """run(item, share) for all items, every `shares`-th of them in one share, the shares at once; which thread takes a share is left open.
+    """Call run(item, share) for all items. A share is every `shares`-th item; the shares run at once, each in any thread.
 
-    All have ended when this returns or raises, for they write the caller's arrays: signals wait meanwhile, and one whose handler raises
-    ends the shares at their next item. Of several errors the first is raised.
+    All threads have ended when this returns or raises, because they write the caller's arrays. Signals wait meanwhile. If the handler of
+    one raises, every share ends at its next item. Of several errors the first is raised.
     """
     if shares == 1:
         with np.errstate(all="ignore"):
@@ -36,19 +36,19 @@ def share(items: Callable[[], Iterable[Item]], run: Callable[[Item, int], None],
         return
     crew = _Crew(items, run, shares)
     with HeldSignals() as deliver:
-        with suppress(RuntimeError):  # no thread can be started: those that there are do all
+        with suppress(RuntimeError):  # no more threads can be started: the others do all the work
             for _ in range(1, shares):
-                start_new_thread(crew.work, ())  # a `Thread` is waited for, also where it dies for want of memory before it begins
+                start_new_thread(crew.work, ())  # `Thread.start` would wait forever for a thread that runs out of memory at once
         crew.work(deliver)
         crew.join(deliver)
     if crew.errors:
         error = crew.errors[0]
-        crew.errors.clear()  # which its traceback leads to
+        crew.errors.clear()  # else error and traceback form a cycle
         raise error
 
 
 class _Crew(Generic[Item]):
-    """Threads at the shares of one call. Each share is taken once; who comes when none is left does nothing."""
+    """The threads that work on the shares of one call. Each share is taken once; a thread that finds none left does nothing."""
 
     def __init__(self, items: Callable[[], Iterable[Item]], run: Callable[[Item, int], None], shares: int) -> None:
         self._items, self._run, self._shares = items, run, shares
@@ -57,7 +57,7 @@ class _Crew(Generic[Item]):
         self.errors: list[BaseException] = []
 
     def work(self, between: Deliver = nothing) -> None:
-        """Take shares until none is left; `between` two items it is asked whether to go on, and raises where not."""
+        """Take shares until none is left. `between` is called after each item; it raises to end the work."""
         while (share := self._take()) is not None:
             try:
                 with np.errstate(all="ignore"):
@@ -72,7 +72,7 @@ class _Crew(Generic[Item]):
                 self._end()
 
     def join(self, between: Deliver) -> None:
-        """Return when nobody works, nor ever will; what is raised meanwhile waits."""
+        """Return when no thread works and no share can be taken any more. Exceptions meanwhile are added to `errors`."""
         while True:
             try:
                 with self._changed:
@@ -99,5 +99,5 @@ class _Crew(Generic[Item]):
 
 @cache
 def worker_count() -> int:
-    """How many threads share the work of a stage."""
+    """The number of threads that share the work of a stage."""
     return min(MOST_WORKERS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

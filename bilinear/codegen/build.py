@@ -1,6 +1,6 @@
-"""The one road to a kernel: a schedule is lowered to launches, their kernels are rendered, and the texts are built for targets.
+"""The one road to a kernel: lower a schedule to launches, render their kernels, and build the texts for targets.
 
-What is compiled to a folder and what a call runs come the same way. Who runs the images only loads them.
+`compile` and a call at run time both use it. The code that runs images only loads them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Program:
 
 
 def distinct_kernels(launches: Sequence[Launch]) -> tuple[Kernel, ...]:
-    """The kernels of some launches, each once, in the order in which they first run."""
+    """The kernels of these launches, each once, in the order in which they first run."""
     return tuple({launch.kernel.name: launch.kernel for launch in launches}.values())
 
 
@@ -50,7 +50,7 @@ def build_program(
     named: str = "",
     progress: Progress = no_progress,
 ) -> Program:
-    """The launches of a schedule for an element type, its products in a tile, with an image of each kernel for each target.
+    """The launches of a schedule for an element type, with its products in this tile, and an image of each kernel for each target.
 
     The names of kernels begin with `named`, by default with a stem made of the schedule's name and levels. Raises `BilinearError` (E601
     to E603).

@@ -1,4 +1,4 @@
-"""The kernel cache: what was built, by the hash of all that it was built from."""
+"""The kernel cache: built images, by the hash of everything that they were built from."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Entry = tuple[str, bytes]
 """The compiler's log, and the image."""
 
 MOST_BYTES = 64 * 2**20
-"""Size of an entry that is loaded; images have a few hundred thousand bytes."""
+"""The largest entry that is loaded; images have a few hundred thousand bytes."""
 
 _UNFINISHED = ".unfinished"
 _FILE = re.compile(rf"[0-9a-f]{{64}}|.*{re.escape(_UNFINISHED)}")
 
 
 class Cache:
-    """Entries in a folder, or in memory alone where the folder cannot be written.
+    """Entries in a folder, or only in memory if the folder cannot be written.
 
-    Entries are written to a temporary file and renamed, so that processes may work at once. Each carries a checksum of its key and all
-    that it holds: one that is damaged, or lies under another key, is built again instead of loaded.
+    Entries are written to a temporary file and renamed, so that processes may work at once. Each has a checksum of its key and its
+    content. An entry that is damaged, or lies under another key, is built again instead of loaded.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -49,7 +49,7 @@ class Cache:
         return digest.hexdigest()
 
     def get(self, key: str) -> Entry | None:
-        """The entry, or None where there is none or it is damaged."""
+        """The entry; None if there is none, or if it is damaged."""
         if key not in self._memory and self.folder is not None:
             entry = _read(self.folder / key[:2] / key, key)
             if entry is not None:
@@ -82,7 +82,7 @@ class Cache:
                 path.unlink()
 
     def _files(self) -> Iterator[Path]:
-        """Entries, and what a process that was killed has left half written."""
+        """Entries, and half-written files that a killed process has left."""
         if self.folder is None:
             return
         for path in self.folder.glob("[0-9a-f][0-9a-f]/*"):

@@ -1,4 +1,4 @@
-"""Schedule to launches: one launch a stage, of as few kernels as there are distinct ones.
+"""Schedule to launches: one launch a stage. Stages share kernels where they can.
 
 Before: a schedule of contention-free stages with marked first writes. After: launches in order, which compute what the schedule means
 on row- or column-major, strided, odd-sized blocks.
@@ -35,10 +35,10 @@ Place = tuple[int, ...]
 
 
 def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL, named: str = "") -> tuple[Launch, ...]:
-    """The launches of a schedule for an element type, in order, one a stage; `tile` names that of its products.
+    """The launches of a schedule for an element type, in order, one a stage; `tile` names the tile of its products.
 
-    All products share one kernel, and so do linear stages of the same parts: what differs is a table, and a launch runs a range of it.
-    The names of kernels begin with `named`, by default with a stem made of the schedule's name and levels.
+    All products share one kernel, and so do linear stages of equal parts. A kernel has a table of what differs, and a launch runs a range
+    of it. The names of kernels begin with `named`, by default with a stem made of the schedule's name and levels.
     """
     linear: dict[tuple[Part, ...], list[Place]] = {}
     products: list[Product] = []
@@ -63,7 +63,7 @@ def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL
 
 
 def _tilings(kernel: Kernel) -> tuple[tuple[Cover, ...], ...]:
-    """What one row of the table needs along x: the tiles of a result, or of the longer way through a block."""
+    """The tilings of one row of the table along x, of which the one with most tiles counts: a linear kernel may go by rows or columns."""
     if isinstance(kernel, ProductKernel):
         return ((Cover("bm", kernel.tile.m), Cover("bn", kernel.tile.n)),)
     columns, rows = kernel.threads
@@ -106,7 +106,7 @@ def _linear_kernel(schedule: Schedule, parts: tuple[Part, ...], places: list[Pla
 
 
 def _lanes(element: Element, live: int) -> int:
-    """How many neighbouring elements a thread handles of each block, where so many values of a type are live at once."""
+    """The number of neighbouring elements of each block that a thread handles if `live` values of a type are live at once."""
     value = CUDA_THREAD.bytes_of_a_block * (2 if live <= CUDA_THREAD.few_live else 1)
     while value > element.bytes and live * value > CUDA_THREAD.most_bytes:
         value //= 2
@@ -122,7 +122,7 @@ def _stands(piece: BlockMap) -> dict[str, tuple[int, int]]:
 
 
 def _part(piece: BlockMap, stands: dict[str, tuple[int, int]], shape: str) -> Part:
-    """The part that a piece is one place of, not yet numbered: equal parts differ only in where they stand."""
+    """The part that runs at the place of this piece, not yet numbered. Pieces with equal parts differ only in their places."""
 
     def port(block: Block) -> Port:
         row, column = stands[block.space]

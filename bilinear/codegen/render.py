@@ -1,4 +1,4 @@
-"""Kernels to CUDA C: the jinja2 engine. Templates get a kernel and print it; they decide nothing."""
+"""Kernels to CUDA C by jinja2. A template gets a kernel and prints it; it decides nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from bilinear.ir.element import Element
-from bilinear.ir.kernel import Argument, InputKernel, Kernel, Port
+from bilinear.ir.kernel import Argument, InputKernel, Kernel, PartsKernel, Port, ThinKernel
 from bilinear.ir.linear import Form
 from bilinear.ir.number import HELD, Coefficient, Symbolic, is_negative, nearest, to_float
 from bilinear.resources import templates_folder
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @cache
 def environment() -> Environment:
-    """The one jinja2 environment: templates of the package, undefined names are errors."""
+    """The one jinja2 environment: it finds the package's templates, and undefined names are errors."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -41,7 +41,7 @@ def environment() -> Environment:
     return environment
 
 
-def render(kernel: Kernel | InputKernel) -> str:
+def render(kernel: Kernel | InputKernel | ThinKernel | PartsKernel) -> str:
     """The self-contained CUDA C source of one kernel; the same kernel always gives the same text.
 
     `Real` is the type in which it computes, and `Lanes` are neighbours of it. What is in global memory is `stored` and `packed`: the same
@@ -52,7 +52,7 @@ def render(kernel: Kernel | InputKernel) -> str:
 
 
 def _comment(text: str) -> str:
-    """Text that stays in a comment of a line: no line end, none hidden by a backslash or a trigraph for one, no end of a comment."""
+    """Text that stays in a one-line comment: no line end, no end of a comment, no backslash (or trigraph of one) at the end."""
     return visible(text).replace("*/", "* /").replace("??/", "?? /").rstrip("\\")
 
 
@@ -64,8 +64,8 @@ def _parameter(argument: Argument, stored: str) -> str:
 def _constant(value: Coefficient, element: Element) -> str:
     """An exact number as a constant of the type in which elements are computed, rounded once.
 
-    Small integers are numbers of the type, and are divided in it. Of all other rationals the text has the nearest number of the type, and
-    beside it the rational itself, for other types of elements.
+    A fraction of small integers is a division in the type. For other rationals the text has the nearest number of the type, and the
+    rational itself beside it, for other element types.
     """
     if isinstance(value, Symbolic):
         return f"Real({to_float(value)!r})"
@@ -82,7 +82,7 @@ def _flag(value: bool) -> str:
 
 
 def _address(port: Port) -> str:
-    """Where a part's element of a port's block lies."""
+    """The C expression for the address of an element in a port's block."""
     x = port.space
     moves = [f"{count} * opaque({x}_{way})" for count, way in ((port.down, "down"), (port.right, "right")) if count]
     return " + ".join([f"{x}_at", *moves])

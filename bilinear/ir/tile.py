@@ -126,6 +126,7 @@ class ThinTile:
         right = self.n * (self.k + lanes) if right_along else self.k * (self.n + padded * self.n_threads)
         return left + right
 
+
 _FLOAT32 = (
     SimtTile(USUAL, USUAL, m=64, n=128, k=16, m_warps=2, n_warps=2, stages=3, blocks=3),
     SimtTile(LARGE, LARGE, m=128, n=256, k=16, m_warps=2, n_warps=4, stages=3, blocks=1),

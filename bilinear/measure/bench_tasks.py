@@ -91,7 +91,7 @@ def pinned(word: str) -> Case:
     found = tuple(names.split("+")) * int(levels or 1)
     promises = {natural_inputs(algorithm_named(name).schedule) for name in found}
     if "consume" in promises:
-        raise fail("E682", f"{word!r} leaves its inputs undefined, and is to run on them again", "choose one that restores them")
+        raise fail("E682", f"{word!r} leaves its inputs undefined, but a benchmark runs on them again", "choose one that restores them")
     return Case("restore" if "restore" in promises else "preserve", None, found, word)
 
 

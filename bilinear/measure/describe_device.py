@@ -211,7 +211,7 @@ def _streams(part: Part) -> int:
 
 def _gpu_bench() -> Bench:
     try:
-        import cupy  # noqa: F401  # asked for here, so that its absence is told at once
+        import cupy  # noqa: F401  # imported here, so that a missing CuPy is reported at once
     except ImportError:
         hint = "pip install 'bilinear[cuda13]' (or cuda12, after the driver's version)"
         raise fail("E512", "tuning measures a GPU, but CuPy is not installed", hint) from None

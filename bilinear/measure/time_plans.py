@@ -117,11 +117,11 @@ def _require_device(told: str, error: Exception) -> None:
 def require_use(dtypes: Sequence[str]) -> None:
     """Refuse (E687) to search if the result would not be used."""
     if "float32" in dtypes and asks_for_tf32():
-        raise fail("E687", "CUPY_TF32 makes the library's multiply of float32 another one, of 10 bits", "unset it, or search for float64")
+        raise fail("E687", "CUPY_TF32 makes the library multiply float32 with only 10 bits", "unset it, or search for float64")
     if uses_library():
         raise fail("E687", "BILINEAR_USE_LIBRARY makes everything the library's multiply: there is nothing to compare", "unset it")
     if os.environ.get("BILINEAR_DEVICE"):
-        raise fail("E687", "BILINEAR_DEVICE names a description, and what is found would not be run beside it", "unset it")
+        raise fail("E687", "BILINEAR_DEVICE is set, so the plans that are found would not be used", "unset it")
 
 
 def fastest(problem: Problem, device: Device, stand: Stand, ends: float) -> Plan:
@@ -141,7 +141,7 @@ def fastest(problem: Problem, device: Device, stand: Stand, ends: float) -> Plan
         try:
             final.append(replace(candidate, error=stand.bound(candidate)))
         except MemoryError:  # a check needs more than a multiply
-            log.info("%s is not weighed: there is no memory to check it", candidate.name)
+            log.info("%s is left out: there is no memory to check it", candidate.name)
     library, *best = _timed(final, stand.times(final, ROUNDS))
     best = sorted((candidate for candidate in best if _ms(candidate) < inf), key=_ms)
     is_worth_it = bool(best) and _ms(best[0]) < (1 - LEAST_GAIN) * _ms(library)
@@ -190,7 +190,7 @@ class GpuStand:
                 log.info("%s finds no memory: %s", candidate.name, error)
                 continue
             except BilinearError as error:  # for example a kernel that cannot be built; the others are worth timing
-                log.warning("%s cannot run, and is not weighed: %s", candidate.name, error)
+                log.warning("%s cannot run, and is left out: %s", candidate.name, error)
                 continue
             able[number] = call
         found = queued(able, rounds, IN_A_ROW) if self._is_short else interleaved(able, rounds, 0, settle_ms=SETTLE_MS)

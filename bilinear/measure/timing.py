@@ -30,7 +30,7 @@ MOST_SETTLING = 2000
 FIRST_HOLD, LONGEST_HOLD = 1.0, 64.0
 """Milliseconds for which the device is held while calls are queued."""
 CYCLES_PER_MS = 2_500_000
-"""Of a clock faster than any device's, so the device is held for at least the requested time."""
+"""The cycles of a clock faster than any device's, so the device is held for at least the requested time."""
 HOLD = """extern "C" __global__ void hold(long long cycles) { for (long long start = clock64(); clock64() - start < cycles; ); }"""
 
 

@@ -1,4 +1,4 @@
-"""The caller's arrays: of which kind they are, as NumPy or CuPy views, and back."""
+"""The caller's arrays as NumPy or CuPy views, and results as arrays of the caller's kind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CUDA_DEVICE = 2
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of array: the module that computes on it, and how a result goes back to the caller's own type."""
+    """A kind of array: the module that computes on it, and the function that turns a result into the caller's type."""
 
     module: Any
     on_gpu: bool
@@ -35,7 +35,7 @@ def is_on_gpu(array: Any) -> bool:
 
 
 def kind_of(*arrays: Any) -> Kind:
-    """The common kind of the operands; mixing devices is refused (E511)."""
+    """The common kind of the operands. Operands on different devices are refused (E511)."""
     known = _known_kind(arrays)
     if known is not None:
         return known
@@ -50,7 +50,7 @@ def kind_of(*arrays: Any) -> Kind:
 
 
 def _known_kind(arrays: tuple[Any, ...]) -> Kind | None:
-    """The kind of operands that are all NumPy's or all CuPy's own arrays, without a look at the protocols."""
+    """The kind of operands that are all NumPy's or all CuPy's own arrays, found by type alone; None for others."""
     kinds = {type(array) for array in arrays if array is not None}
     if kinds == {np.ndarray}:
         return NUMPY
@@ -64,7 +64,7 @@ def _cupy_kind(module: Any) -> Kind:
 
 
 def multiplies_itself(array: Any) -> bool:
-    """Whether an array is of a subclass of NumPy's that has a multiply of its own, which may ask for more than its elements: its mask."""
+    """Whether an array is of a NumPy subclass with a multiply of its own, such as a masked array."""
     kind = type(array)
     if kind is np.ndarray or not isinstance(array, np.ndarray):
         return False
@@ -72,7 +72,7 @@ def multiplies_itself(array: Any) -> bool:
 
 
 def adopt(array: Any, kind: Kind) -> Any:
-    """The array as a view of the kind's own type, without a copy where the memory allows it."""
+    """The array as one of the kind's own type, a view if the memory allows it."""
     if isinstance(array, kind.module.ndarray):
         return array
     if kind.on_gpu:
@@ -83,7 +83,7 @@ def adopt(array: Any, kind: Kind) -> Any:
 
 
 def adopt_out(array: Any, kind: Kind) -> Any:
-    """The array that takes the result, as a view; raises `TypeError` where its memory cannot be had, so that a result is never lost."""
+    """`out` as a view. Raises `TypeError` if its memory cannot be viewed: a result in a copy would be lost."""
     view = adopt(array, kind)
     if view is array or kind.on_gpu or view.size == 0:
         return view
@@ -107,7 +107,7 @@ def _is_foreign(array: Any, module: Any) -> bool:
 
 
 def _giver(foreign: Any) -> Callable[[Any], Any]:
-    """How a result becomes an array of the caller's own library, where that can import one."""
+    """The function that turns a result into an array of the caller's library, if that library can import it."""
     if foreign is None:
         return lambda result: result[()] if type(result) is np.ndarray and result.ndim == 0 else result
     library = sys.modules.get(type(foreign).__module__.split(".")[0])
@@ -120,7 +120,7 @@ def _giver(foreign: Any) -> Callable[[Any], Any]:
 
 
 def _wrapper(operands: list[Any]) -> Callable[[Any], Any]:
-    """How a result becomes an array of the operands' subclass, as NumPy chooses among them: the highest priority, then the first."""
+    """The function that turns a result into the operands' subclass, chosen as NumPy does: the highest priority, then the first."""
     plain = _giver(None)
     arrays = [x for x in operands if isinstance(x, np.ndarray)]
     if all(type(x) is np.ndarray for x in arrays):

@@ -1,4 +1,4 @@
-"""Auto: which device this is, which plan the model chooses for some arrays, and whether a given plan fits them."""
+"""Auto: describe the current GPU, choose a plan for some arrays, and check that a given plan fits them."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def plan(
 ) -> Plan:
     """The plan for C (m x n) = A (m x k) * B (k x n): what `matmul(..., plan=...)` runs, and why each alternative lost.
 
-    `device` is a shipped description's name, a file of `bilinear tune`, or a `Device`; by default that of the current GPU, on which a plan
-    that `bilinear tune --search` found for this problem comes first. `inputs` says what may happen to A and B; `workspace` is the most
-    bytes of it, "none" or "unlimited"; `accuracy` the largest max|C - A*B| / (max|A| max|B|) that the error bound may allow. With
-    `explain`, error bounds are computed for every candidate. `levels` pins shipped algorithms, the outermost level first, instead of
-    choosing: ("winograd_depth_first", "winograd"). With `accumulate` the plan is for a beta that is not 0. Raises `BilinearError` (E408,
-    E501, E513, E534, E541 to E543).
+    `device` is the name of a shipped description, a file of `bilinear tune`, or a `Device`. The default is the current GPU, for which a
+    plan that `bilinear tune --search` found for this problem comes first. `inputs` says what may happen to A and B. `workspace` is the most
+    bytes of workspace, "none" or "unlimited". `accuracy` is the largest allowed error bound, in units of max|A| * max|B|. With `explain`,
+    error bounds are computed for every candidate. `levels` pins shipped algorithms instead of choosing, the outermost level first:
+    ("winograd_depth_first", "winograd"). With `accumulate` the plan is for a beta other than 0. Raises `BilinearError` (E408, E501, E513,
+    E534, E541 to E543).
     """
     budget, buffer = budget_and_buffer(workspace)
     budget = budget if buffer is None else int(buffer.nbytes)
     known = device if isinstance(device, Device) else current_device() if device is None else load_device(str(device))
     if known is None:
-        raise fail("E541", "there is no GPU here that a description is known of", "give device='h200', or a file of `bilinear tune`")
+        raise fail("E541", "there is no GPU here, or no description of it is known", "give device='h200', or a file of `bilinear tune`")
     m, k, n = (int(e) if isinstance(e, np.integer) else e for e in (m, k, n))
     problem = Problem(m, k, n, _dtype_name(dtype), inputs, budget, accuracy, accumulate=accumulate)
     if not is_aligned(k, n, problem.dtype):
@@ -66,15 +66,15 @@ def plan(
 
 
 def _log() -> Logger:
-    """Where is told what auto finds; what `logging` imports is a tenth of a first plan, in which nothing is told."""
+    """The logger. `logging` is imported late: a first plan, which logs nothing, would take a tenth longer."""
     import logging
 
     return logging.getLogger("bilinear")
 
 
 def _dtype_name(dtype: Any) -> str:
-    """`float64` for what NumPy takes as a dtype; anything else as it is, to be refused by name."""
-    if isinstance(dtype, str) and dtype in ELEMENTS:  # NumPy takes longer to name a dtype than a plan takes to be found again
+    """The name of a dtype. Anything that NumPy refuses is returned as text, which the refusal will show."""
+    if isinstance(dtype, str) and dtype in ELEMENTS:  # NumPy takes longer to name a dtype than a lookup takes to find the plan
         return dtype
     try:
         return str(np.dtype(dtype))
@@ -83,41 +83,41 @@ def _dtype_name(dtype: Any) -> str:
 
 
 def current_device() -> Device | None:
-    """The description of the current GPU: what BILINEAR_DEVICE names, else what `bilinear tune` kept, else a shipped one, else None."""
+    """The description of the current GPU: the one in BILINEAR_DEVICE, else one that `bilinear tune` kept, else a shipped one, or None."""
     return _described(os.environ.get("BILINEAR_DEVICE", ""), _index())
 
 
 def library_rules() -> LibraryRules:
-    """By what rules the library's multiply is called on the current GPU: those of its description, and the usual ones without one.
+    """The rules by which the library's multiply is called on the current GPU: those of its description, else the usual ones.
 
-    BILINEAR_USE_LIBRARY asks for the library's multiply whatever is described, so it takes the usual ones.
+    With BILINEAR_USE_LIBRARY they are the usual ones: the library must run whatever a description says.
     """
     device = None if uses_library() else current_device()
     return USUAL_RULES if device is None else device.library_rules
 
 
 def gpu_here() -> tuple[str, int] | None:
-    """By what is kept for the current GPU: its name, and the version of its driver. None where there is none, or BILINEAR_DEVICE is set."""
-    if "cupy" not in sys.modules or os.environ.get("BILINEAR_DEVICE"):  # to look for CuPy in vain takes longer than to choose
+    """Name and driver version of the current GPU, under which plans are kept. None without a GPU, or if BILINEAR_DEVICE is set."""
+    if "cupy" not in sys.modules or os.environ.get("BILINEAR_DEVICE"):  # a vain search for CuPy takes longer than a choice
         return None
     index = _index()
     return None if index < 0 else _identity(index)
 
 
 def _index() -> int:
-    """The number of the current GPU, -1 where there is none."""
+    """The number of the current GPU, -1 if there is none."""
     try:
         import cupy
 
         return int(cupy.cuda.Device().id)
-    except Exception as error:  # no CuPy, no driver, no GPU: many kinds
+    except Exception as error:  # no CuPy, no driver and no GPU raise many kinds
         _log().debug("no GPU: %s", error)
         return -1
 
 
 @lru_cache(maxsize=64)
 def _identity(index: int) -> tuple[str, int]:
-    """Name and driver of the current GPU, which has this number."""
+    """Name and driver version of the current GPU; its number is the key of the cache."""
     from bilinear.backends.gpu import driver_version, gpu_name
 
     return gpu_name(), driver_version()
@@ -139,9 +139,9 @@ def _described(named: str, index: int) -> Device | None:
 
 
 def plan_for(layouts: Layouts, inputs: str, budget: int | None, accumulate: bool = False) -> Plan | None:
-    """What runs for arrays that lie so on the current GPU: what was found for them by timing, else what the model chooses.
+    """The plan for arrays of these layouts on the current GPU: a timed one, else the model's choice.
 
-    None (the library) where nothing is known or nothing else can run.
+    None (the library's multiply) if there is no description of the GPU, or if no plan can run.
     """
     a, b, *_ = layouts
     if layouts.overlaps or a.element is None or not layouts.are_matrices_of(a.dtype) or 0 in (*a.shape, *b.shape):
@@ -154,14 +154,14 @@ def plan_for(layouts: Layouts, inputs: str, budget: int | None, accumulate: bool
 
 
 def problem_of(layouts: Layouts, inputs: str, budget: int | None, accumulate: bool = False) -> Problem:
-    """What is asked for by matrices of one type and limits."""
+    """The planner's problem for matrices of these layouts and of one type, with these limits."""
     gaps, even = layouts.out is not None and layouts.out.has_gaps, all(x.lies_evenly for x in layouts.given)
     return Problem(*layouts.extents, str(layouts.a.dtype), inputs, budget, None, layouts.by_column, accumulate, gaps, even)
 
 
 @lru_cache(maxsize=1024)
 def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int] | None) -> Plan:
-    """What was found for a problem by timing on such a GPU, else what the model chooses."""
+    """The plan that was kept for a problem on this GPU, else the model's choice."""
     if gpu is not None:
         from bilinear.planner.kept_plans import kept_plan
 
@@ -173,7 +173,7 @@ def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int
 
 @lru_cache(maxsize=1024)
 def _logged(problem: Problem, device: Device, gpu: tuple[str, int] | None) -> Plan:
-    """The plan, told once."""
+    """The plan; the cache makes it appear in the log once."""
     plan = _chosen(problem, device, False, gpu)
     shape, chosen = f"{problem.m} x {problem.k} x {problem.n}", plan.chosen
     _log().info("auto, %s of %s on %s: %s (%s)", shape, problem.dtype, device.name, chosen.name, chosen.why)
@@ -181,7 +181,7 @@ def _logged(problem: Problem, device: Device, gpu: tuple[str, int] | None) -> Pl
 
 
 def budget_and_buffer(workspace: Any) -> tuple[int | None, Any]:
-    """What `workspace=` says: the most bytes (None: no limit), and the caller's buffer or None; anything else is refused (E534)."""
+    """`workspace=` as the most bytes (None: no limit) and the caller's buffer (or None). Other values are refused (E534)."""
     if workspace is None or (isinstance(workspace, str) and workspace == "unlimited"):
         return None, None
     if isinstance(workspace, str) and workspace == "none":
@@ -189,25 +189,25 @@ def budget_and_buffer(workspace: Any) -> tuple[int | None, Any]:
     if isinstance(workspace, int | np.integer) and not isinstance(workspace, bool) and workspace >= 0:
         return int(workspace), None
     if isinstance(workspace, str | bool | int | float | np.generic):
-        raise fail("E534", f"workspace={workspace!r} means nothing", "give bytes, 'none' or 'unlimited' (in Python an array, too)")
+        raise fail("E534", f"workspace={workspace!r} is no workspace", "give bytes, 'none' or 'unlimited' (in Python an array, too)")
     return None, workspace
 
 
 def over_budget(name: str, needed: int, allowed: int) -> BilinearError:
-    """The refusal of a plan that needs more workspace than it may have (E535)."""
+    """The refusal (E535) of a plan that needs more workspace than is allowed."""
     return fail("E535", f"{name} needs {needed} bytes of workspace, {allowed} are allowed", "use fewer levels, algorithm='auto', or msmes")
 
 
 def check_plan_options(plan: Plan, algorithm: Any, levels: Any, inputs: str) -> None:
-    """Refuse options that a plan has already settled (E544)."""
+    """Refuse (E544) options that the plan already decides."""
     if not isinstance(plan, Plan):
-        raise fail("E544", f"plan is a {type(plan).__name__}, not what bilinear.plan gives", "make one with bilinear.plan or load_plan")
+        raise fail("E544", f"plan is a {type(plan).__name__}, not a plan of bilinear.plan", "make one with bilinear.plan or load_plan")
     if algorithm != "auto" or levels != "auto" or inputs not in ("preserve", plan.chosen.promise):
         raise fail("E544", "a plan has its own algorithm, levels and promise of the inputs", "leave these options out")
 
 
 def check_plan_fits(plan: Plan, extents: tuple[int, int, int], dtype: Any) -> None:
-    """Refuse a plan for another problem (E544)."""
+    """Refuse (E544) a plan for another problem."""
     p = plan.problem
     if extents != (p.m, p.k, p.n) or str(dtype) != p.dtype:
         shapes = f"{' x '.join(map(str, (p.m, p.k, p.n)))} of {p.dtype}, these arrays are {' x '.join(map(str, extents))} of {dtype}"

@@ -1,4 +1,4 @@
-"""Decide: what runs for operands that lie in some way; for arrays on a GPU it is decided once and found again in microseconds."""
+"""Decide what runs for a call. Decisions for arrays on a GPU are cached."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from bilinear.runtime.recipe import Recipe, chosen_recipe, placement_for
 log = logging.getLogger("bilinear")
 
 MOST_DECISIONS = 1024
-"""Decisions that are kept; the oldest goes first."""
+"""The most decisions that are kept; the oldest is dropped."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What runs, a recipe or the library's multiply, and shape and dtype of the result, as `numpy.matmul` has them.
+    """What runs, a recipe or the library's multiply, and the shape and dtype of the result.
 
-    `placement` is what the recipe comes to where the operands run as they lie; None where they are converted first. `library` is one of
-    `LIBRARIES`.
+    `placement` is the recipe's placement if the operands are used where they lie, and None if they are converted first. `library` is one
+    of `LIBRARIES`.
     """
 
     shape: tuple[int, ...]
@@ -45,10 +45,10 @@ _decisions: dict[tuple[Any, ...], Decision] = {}
 
 
 def decide(options: Options, layouts: Layouts) -> Decision:
-    """What runs for operands that lie so.
+    """What runs for operands of these layouts.
 
-    Raises what `fit` raises, and `BilinearError` where what was asked for cannot run. On a GPU the answer is kept; NumPy's additions take
-    far longer than a decision.
+    Raises what `fit` raises, and `BilinearError` if the options ask for something that cannot run. Only decisions for a GPU are cached:
+    NumPy's additions take far longer than a decision.
     """
     if not options.kind.on_gpu:
         return _decide(options, layouts)
@@ -79,7 +79,7 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
 
 
 def _named(options: Options) -> Recipe | None:
-    """The recipe of an algorithm that is asked for by name."""
+    """The recipe of an algorithm that the caller names; None if there is none."""
     if options.algorithm is None or isinstance(options.algorithm, str):
         return None
     device = None if options.device is None else Same(options.device)
@@ -87,7 +87,7 @@ def _named(options: Options) -> Recipe | None:
 
 
 def _choice(options: Options, layouts: Layouts, dtype: Any) -> Plan | None:
-    """The plan that is given, or what the model chooses where that is left to it."""
+    """The caller's plan, or the plan that is found if the choice is automatic."""
     if options.plan is not None:
         check_plan_fits(options.plan, layouts.extents, dtype)
         return options.plan
@@ -95,9 +95,9 @@ def _choice(options: Options, layouts: Layouts, dtype: Any) -> Plan | None:
 
 
 def _why_library(options: Options, layouts: Layouts, recipe: Recipe | None, dtype: Any) -> str | None:
-    """Why the library's multiply runs instead of a schedule, or None."""
+    """Why the library's multiply runs instead of a schedule; None if a schedule runs."""
     if recipe is None:
-        return "that was chosen, algorithm is auto, or levels is 0"
+        return "the plan chose it, algorithm is auto, or levels is 0"
     if options.alpha == 0:
         return "alpha is 0, so nothing is multiplied"
     if options.kind.on_gpu and dtype.name not in IN_ARRAYS:
@@ -105,11 +105,14 @@ def _why_library(options: Options, layouts: Layouts, recipe: Recipe | None, dtyp
     if dtype.kind not in "fiuO" or dtype == np.float16 or any(x.dtype.kind not in "biufcO" for x in layouts.given):
         return f"no schedule runs on {dtype}"
     own = layouts.own_multiply
-    return None if own is None else f"no schedule runs on {own}, which multiplies in its own way"
+    return None if own is None else f"no schedule runs on {own}, which has its own multiply"
 
 
 def _placement(recipe: Recipe, layouts: Layouts, shape: tuple[int, ...], dtype: Any) -> Placement | None:
-    """What the recipe comes to for operands that run as they lie: apart, in an `out` that suits it, as matrices of the product's type."""
+    """The recipe's placement if the operands can be used where they lie, else None.
+
+    They can if all are matrices of the product's type, `out` suits the recipe, and `out` overlaps no operand.
+    """
     if layouts.overlaps or not recipe.suits(layouts.out) or 0 in shape or not layouts.are_matrices_of(dtype):
         return None
     writing = recipe.writing

@@ -1,4 +1,4 @@
-"""What the environment asks of a multiply. Every call looks, so that a change takes effect at once."""
+"""The environment variables of a multiply. Every call reads them, so that a change takes effect at once."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ USE_LIBRARY, DEVICE = b"BILINEAR_USE_LIBRARY", b"BILINEAR_DEVICE"
 
 
 def _reader() -> Callable[[bytes], bytes | None]:
-    """On POSIX `getenv` of the C library, to which `os.environ` writes through: `os.environ.get` takes five times as long.
+    """A function that reads a variable: on POSIX the C library's `getenv`, because `os.environ.get` takes five times as long.
 
-    It holds the GIL, as does whoever sets a variable in Python.
+    `os.environ` writes to the C library, too. Both hold the GIL, so no variable changes while it is read.
     """
     if os.name != "posix":
         return lambda name: os.fsencode(os.environ.get(name.decode(), "")) or None
@@ -22,10 +22,10 @@ def _reader() -> Callable[[bytes], bytes | None]:
 
 
 value_of = _reader()
-"""The value of a variable, as bytes; None where it is not set."""
+"""The value of a variable, as bytes; None if it is not set."""
 
 
 def uses_library() -> bool:
-    """Whether BILINEAR_USE_LIBRARY asks for the library's multiply everywhere."""
+    """Whether BILINEAR_USE_LIBRARY makes every call the library's multiply."""
     value = value_of(USE_LIBRARY)
     return value is not None and value not in (b"", b"0")

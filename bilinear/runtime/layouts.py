@@ -1,4 +1,4 @@
-"""How the operands of a call lie, found once; and the result that they make, as `numpy.matmul` has it: shape and dtype."""
+"""The layouts of a call's arrays, and the shape and dtype of the result by the rules of `numpy.matmul`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bilinear.runtime.safety import is_writable, shares_memory
 
 
 class Layouts(NamedTuple):
-    """What decides of the operands of a call, and of `out` (None: a fresh result), what runs; no values and no addresses."""
+    """The layouts of a call's arrays, without values and addresses: they decide what runs. `out` is None for a new result."""
 
     a: Layout
     b: Layout
@@ -22,11 +22,11 @@ class Layouts(NamedTuple):
     is_writable: bool = True
     """Whether `out` may be written."""
     own_multiply: str | None = None
-    """The name of an operand's type that multiplies in its own way."""
+    """The type name of an array whose class has its own multiply, or None."""
 
     @property
     def given(self) -> tuple[Layout, ...]:
-        """Those that there are."""
+        """The layouts of A, B and, if it is given, `out`."""
         return (self.a, self.b) if self.out is None else (self.a, self.b, self.out)
 
     @property
@@ -45,7 +45,7 @@ class Layouts(NamedTuple):
 
 
 def layouts_of(a: Any, b: Any, out: Any) -> Layouts:
-    """How arrays of NumPy or CuPy lie."""
+    """The layouts of NumPy or CuPy arrays."""
     own = next((type(x).__name__ for x in (a, b, out) if multiplies_itself(x)), None)
     if out is None:
         return Layouts(layout_of(a), layout_of(b), None, own_multiply=own)
@@ -73,11 +73,11 @@ def fit(layouts: Layouts) -> tuple[tuple[int, ...], Any]:
 
 
 def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of two batches together, of any number of dimensions; NumPy's own ends at 32."""
+    """The broadcast shape of two batches. NumPy's function stops at 32 dimensions; this one does not."""
     longer, shorter = (first, second) if len(first) >= len(second) else (second, first)
     filled = (1,) * (len(longer) - len(shorter)) + shorter
     if any(x != y and 1 not in (x, y) for x, y in zip(longer, filled, strict=True)):
-        raise ValueError(f"matmul: batches of shapes {first} and {second} do not go together")
+        raise ValueError(f"matmul: batches of shapes {first} and {second} cannot be broadcast")
     return tuple(y if x == 1 else x for x, y in zip(longer, filled, strict=True))
 
 

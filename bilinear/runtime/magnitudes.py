@@ -1,4 +1,4 @@
-"""What `tolerance=` promises: how far a call may move A and B, from the magnitudes of their blocks, before anything is written."""
+"""Keep the promise of `tolerance=`: bound how far a call may move A and B, from the magnitudes of their blocks, before it writes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def check_tolerance_option(tolerance: Any, inputs: str) -> None:
-    """Refuse what is no tolerance (E532)."""
+    """Refuse (E532) a value that is no tolerance."""
     if tolerance is None:
         return
     if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not _is_relative(tolerance):
         raise fail("E532", f"tolerance={tolerance!r} is no relative error", "give a number of at least 0, such as 1e-6, or None")
     if inputs == "consume":
-        raise fail("E532", "inputs='consume' leaves a and b undefined, within no tolerance", "use inputs='restore'")
+        raise fail("E532", "inputs='consume' leaves a and b undefined, so no tolerance can hold", "use inputs='restore'")
 
 
 def _is_relative(tolerance: Real) -> bool:
@@ -43,11 +43,11 @@ def _is_relative(tolerance: Real) -> bool:
 def check_tolerance(
     executor: Executor, placement: Placement, operands: tuple[Matrix, Matrix], calls: tuple[int, int], limit: float
 ) -> None:
-    """Refuse a restoring multiply (E533) that could move an element of A or B by more than `limit` times its block's largest.
+    """Refuse (E533) a restoring multiply that could move an element of A or B by more than `limit` times the largest of its block.
 
-    The bound is that of the schedule, whatever its levels are. The operands are whole batches; `calls` says in how many products of the
-    batch each matrix of A, and of B, takes part, for it drifts in each of them. Exact types do not drift, nor does what is never written.
-    It takes one pass over the blocks, and writes nothing.
+    The bound is that of the whole schedule, with all its levels. The operands are whole batches. `calls` says in how many products of the
+    batch each matrix of A, and of B, takes part, because it drifts in each of them. Exact types and operands that are never written do
+    not drift. The check reads the blocks once and writes nothing.
     """
     if not placement.core[0] or operands[0].layout.dtype.kind != "f" or not placement.schedule.writes_operands:
         return
@@ -71,9 +71,9 @@ def check_tolerance(
 
 @dataclass(frozen=True)
 class _Operand:
-    """What may happen to the blocks of A, or of B.
+    """How far the blocks of A, or of B, may move.
 
-    How far they are from what they were is bounded by `moves` times their magnitudes, and by `losses` times which of them are not zeros.
+    The bound is `moves` @ magnitudes, for rounding, plus `losses` @ (magnitudes > 0), for underflow.
     """
 
     drift: DriftBound
@@ -84,22 +84,22 @@ class _Operand:
 
     @classmethod
     def of(cls, drift: DriftBound, space: str, numbers: np.finfo[Any], calls: int, limit: float) -> _Operand:
-        """The bounds after this many calls in a type."""
+        """The bounds after this many calls in an element type."""
         moves = _moves(drift, space, float(numbers.eps) / 2, calls)
         own = [block for block in drift.blocks if block.block.space == space]
         once = _matrix([block.losses for block in own], [block.block for block in own])
-        losses = calls * (once + moves @ once) if once.any() else once  # each loss is carried on by the calls after it
+        losses = calls * (once + moves @ once) if once.any() else once  # later calls also move earlier losses
         return cls(drift, space, moves, losses * np.longdouble(numbers.smallest_subnormal), limit)
 
     def problem(self, sizes: Array, index: tuple[int, ...], largest: float) -> Diagnostic | None:
-        """What is wrong with a matrix whose blocks are of these magnitudes, in a type with this largest number."""
+        """Why a matrix with blocks of these magnitudes is refused, or None; `largest` is the largest number of its type."""
         name = self.space.lower() + (str(list(index)) if index else "")
         if not float(sizes.max()) <= largest / self.drift.growth:
             return _overflow(name, self.drift.growth)
         wide = sizes.astype(np.longdouble)
         rounded, lost = self.moves @ wide, self.losses @ (wide > 0)
         moved = rounded + lost
-        with np.errstate(divide="ignore", invalid="ignore"):  # a block of zeros that may move is infinitely far off
+        with np.errstate(divide="ignore", invalid="ignore"):  # infinite for a block of zeros that may move
             relative = np.where(moved > 0, moved / wide, 0)
         position = int(np.argmax(relative))
         if relative[position] <= self.limit:
@@ -111,7 +111,7 @@ class _Operand:
 
 @lru_cache(maxsize=64)
 def _drift(schedule: Same) -> DriftBound:
-    """The drift bound of a lowered schedule, which many placements share and which takes long to hash."""
+    """The drift bound of a lowered schedule. The key is its identity, because hashing it is slow; many placements share one."""
     return drift_bound(schedule.what)
 
 
@@ -140,22 +140,22 @@ def _matrix(rows: Sequence[tuple[tuple[Block, float], ...]], blocks: Sequence[Bl
 
 def _overflow(name: str, growth: float) -> Diagnostic:
     if growth == inf:
-        message, note = f"nothing is known of how far restoring {name} moves it", "a coefficient is too large or too small for float32"
+        message, note = f"no bound is known for how far restoring {name} may move it", "a coefficient is too large or too small for float32"
         return Diagnostic("E533", message, notes=(note,), hints=("use inputs='preserve'",))
-    message = f"sums of blocks of {name} may overflow, and what has overflowed is not given back"
+    message = f"sums of blocks of {name} may overflow, and then {name} cannot be restored"
     notes = (f"a sum grows up to {growth:.3g} times as large as the largest entry",)
     return Diagnostic("E533", message, notes=notes, hints=("scale the operand down, or use inputs='preserve'",))
 
 
 def _refusal(name: str, drift: BlockDrift, relative: float, sizes: dict[Block, Any], limit: float, underflows: bool) -> Diagnostic:
-    """Which block moves, by how much, and which larger block is to blame."""
+    """The refusal: which block may move, by how much, and which larger block causes it."""
     block, largest = drift.block, max(drift.met, key=lambda met: (sizes[met], met))
-    message = f"restoring {name} may move block {block} by {relative:.2g} times its largest entry, and tolerance={limit:g}"
+    message = f"restoring {name} may move block {block} by {relative:.2g} times its largest entry, but tolerance={limit:g}"
     if relative == inf:
-        message = f"restoring {name} may leave something else in block {block}, which is all zeros, and tolerance={limit:g}"
-    note = f"the largest entry of {block} is {sizes[block]:.3g}; {largest}, which it meets in sums, reaches {sizes[largest]:.3g}"
+        message = f"restoring {name} may leave other numbers in block {block}, which is all zeros, but tolerance={limit:g}"
+    note = f"the largest entry of {block} is {sizes[block]:.3g}; {largest}, which is in sums with it, reaches {sizes[largest]:.3g}"
     hint = "use inputs='preserve', fewer levels, or a larger tolerance"
     if underflows:
-        note = f"the largest entry of {block} is {sizes[block]:.3g}; the schedule multiplies by fractions, and what underflows is lost"
+        note = f"the largest entry of {block} is {sizes[block]:.3g}; the schedule multiplies by fractions, and products may underflow"
         hint = "use inputs='preserve', scale the operand up, or use a larger tolerance"
     return Diagnostic("E533", message, notes=(note,), hints=(hint,))

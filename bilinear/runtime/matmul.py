@@ -35,36 +35,41 @@ def matmul(
 ) -> Any:
     """alpha * a @ b + beta * out, with the shapes, dtypes and batches of `numpy.matmul`.
 
-    `a` is (..., m, k), `b` is (..., k, n), of NumPy, CuPy or any library that speaks DLPack; the result is (..., m, n) of the same kind on
-    the same device, in `out` where it is given. `algorithm` is the name or path of a scheme or schedule, looked up as `bilinear.load` does
-    and read as it is when the call is made, or `auto`: on a GPU that a description is known of, the plan that was timed for it or what the
-    performance model finds fastest (docs/planning.md), else the library's multiply. `plan` is a plan of `bilinear.plan`, which runs
-    exactly, with its own promise of the inputs. With BILINEAR_USE_LIBRARY=1 in the environment everything is the library's multiply.
-    `levels` is the number of recursion levels; 0 is the library's multiply. `inputs` promises what happens to `a` and `b`: `preserve` never
-    writes them, `restore` may write them and brings them back to rounding, `consume` leaves them undefined; the last two need an in-place
-    schedule. With alpha = 0 the operands are not read, with beta = 0 `out` is not read. alpha is a number of the product's type, beta of
-    the type of `out`; what is beyond its largest number is refused (E528), what rounds to 0 there may count as 0. Inf and NaN multiply as
-    they are: where sums of products that alpha has multiplied cancel, an infinite one leaves NaN. `workspace` is the most bytes that the
-    plan may allocate, "none" or "unlimited" (the default), or a one-dimensional array to be used in place of a fresh allocation, whose
-    memory a first touch makes slow; what does not fit is refused with the bytes that are needed. A result aside from `out`, as large as
-    `out`, counts among these bytes: it is made where `out` has another dtype than the product or overlaps an operand, where beta is not 0
-    and the schedule overwrites what it computes, and where `out` does not lie as a plan of parts was made for; it is not laid in a given
-    array. Not counted are a fresh result, copies of operands of another dtype than the product, and buffers that do not grow with the
-    problem. `stream` is a CuPy stream, or for PyTorch's tensors one of PyTorch; the default is the current one of the library whose arrays
-    these are. On another one, arrays are to be kept until it is through with them. While it is captured in a CUDA graph, nothing runs that
-    takes memory of a pool or waits for an answer (E536).
+    `a` is (..., m, k) and `b` is (..., k, n), from NumPy, CuPy or any library that speaks DLPack. The result is (..., m, n), of the same
+    kind and on the same device; if `out` is given, it is written there. alpha is a number of the product's type, beta of `out`'s. A number
+    beyond the type's range is refused (E528); one that rounds to 0 in the type may count as 0. With alpha = 0 the operands are not read,
+    with beta = 0 `out` is not read. Inf and NaN are multiplied like other numbers: with an infinite alpha, a schedule that subtracts one
+    product from another gives NaN.
 
-    `tolerance` says how far `restore` may move an element of `a` or `b`, relative to the largest magnitude of the finest block that it
-    lies in. The magnitudes of all blocks are scanned first; where the drift bound of the schedule is above the tolerance for one of
-    them, or sums may overflow, the call is refused and nothing is written (E533). None, the default, refuses only Inf and NaN (E524):
-    then elements far smaller than the blocks that theirs meets in sums may come back as zeros, and sums that overflow leave Inf and NaN.
+    `algorithm` is `auto`, or the name or path of a scheme or schedule, which is found as by `bilinear.load` and read again if its files
+    have changed. On a GPU whose description is known, `auto` runs the plan that was timed for the problem, or else the one that the
+    performance model predicts to be fastest (docs/planning.md). Elsewhere it is the library's multiply. `levels` is the number of recursion
+    levels; 0 is the library's multiply. `plan` is a plan of `bilinear.plan`, which runs exactly, with its own promise about the inputs.
+    With BILINEAR_USE_LIBRARY=1 in the environment, every call is the library's multiply.
 
-    Subclasses of NumPy's arrays come back as from `numpy.matmul`; those with a multiply of their own, such as masked arrays, go to it.
-    Signals whose handlers raise, Ctrl-C among them, leave when nothing writes `out` any more; where a plan writes `a` and `b`, after the
-    stage that runs, with `a` and `b` brought back where that is possible, and a note of what is not.
+    `inputs` says what happens to `a` and `b`: `preserve` never writes them, `restore` may write them and restores them to rounding,
+    `consume` leaves them undefined. The last two need an in-place schedule. `tolerance` limits how far `restore` may move an element of `a`
+    or `b`, relative to the largest magnitude in its finest block. All blocks are scanned first. If the schedule's drift bound exceeds the
+    tolerance for one of them, or if sums may overflow, the call is refused and nothing is written (E533). None, the default, refuses only
+    Inf and NaN (E524): elements far smaller than the blocks that are added to theirs may then come back as zeros, and sums that overflow
+    leave Inf and NaN.
 
-    Raises `ValueError` and `TypeError` where `numpy.matmul` does, `BilinearError` for what cannot run as asked, `MemoryError` where the
-    workspace cannot be had, and `StageError` where a stage failed.
+    `workspace` is the most bytes that the plan may allocate, "none", or "unlimited" (the default). It may also be a one-dimensional array
+    to use instead, because memory that was never touched is slow. A plan that needs more is refused, with the bytes that it needs. A result
+    computed aside from `out` is as large as `out` and counts, too; it is never put into a given array. It is needed if `out` has another
+    dtype than the product, overlaps an operand, or lacks the layout that a plan of parts was made for, or if beta is not 0 and the schedule
+    overwrites C. A new result, converted copies of operands, and buffers that do not grow with the problem are not counted.
+
+    `stream` is a CuPy stream, or for PyTorch's tensors also one of PyTorch. The default is the current stream of the arrays' library. On
+    another stream, keep the arrays until it has finished with them. While a stream is captured in a CUDA graph, a call that would allocate
+    from a pool or wait for the GPU is refused (E536).
+
+    Subclasses of NumPy's arrays come back as from `numpy.matmul`; those with a multiply of their own, such as masked arrays, use it. If
+    the handler of a signal (such as Ctrl-C) raises, the exception leaves when nothing writes `out` any more. If the plan writes `a` and
+    `b`, it leaves after the current stage, with `a` and `b` restored; if that is impossible, the exception has a note that says so.
+
+    Raises `ValueError` and `TypeError` as `numpy.matmul` does, `BilinearError` for options that cannot be met, `MemoryError` if the
+    workspace cannot be allocated, and `StageError` if a stage fails.
     """
     by_library = value_of(USE_LIBRARY) is not None and uses_library()
     if algorithm != "auto" and not by_library and not isinstance(algorithm, Loaded):
@@ -94,7 +99,7 @@ def matmul(
     kind = kind_of(a, b, out)
     left, right = adopt(a, kind), adopt(b, kind)
     given = None if out is None else adopt_out(out, kind)
-    budget_and_buffer(workspace)  # which refuses what means nothing
+    budget_and_buffer(workspace)  # only to refuse a wrong value
     with stream if stream is not None and kind.on_gpu else _NO_STREAM:
         result = multiply(options, kind, key, left, right, given)
     return out if out is not None else kind.give_back(result)

@@ -1,4 +1,4 @@
-"""Multiply: what was decided, carried out on the caller's arrays, by the library or by a schedule."""
+"""Multiply: carry out a decision on the caller's arrays, by the library or by a schedule."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ log = logging.getLogger("bilinear")
 
 
 def multiply(asked: Options, kind: Kind, key: Key | None, a: Any, b: Any, out: Any) -> Any:
-    """alpha * a @ b + beta * out on arrays of one kind, as it is asked for; what ran is kept by the key, to be repeated."""
+    """alpha * a @ b + beta * out on arrays of one kind, with the options asked for. What ran is kept under `key`, to be repeated."""
     if asked.is_plain(kind):
         log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
         return np.matmul(a, b, out=out)
@@ -46,16 +46,16 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Any, b: Any, out: A
     layouts = layouts_of(a, b, out)
     decision = decide(options, layouts)
     if out is None and options.kind.on_gpu and make_executor(options.kind).is_captured():
-        raise not_captured("a fresh result would have to be kept as long as the graph", "give out=, an array that is")
+        raise not_captured("a new result would have to live as long as the graph", "give out=, an array that does")
     if decision.recipe is None:
         result = _by_library(options, decision, a, b, out, layouts.overlaps, decision.library)
-        if not layouts.overlaps:  # else nothing but that they overlap was asked
+        if not layouts.overlaps:  # the key says nothing of overlap: without it a schedule may run
             _keep(asked, kind, key, decision, a, b, result)
         return result
     result = options.kind.module.empty(decision.shape, decision.dtype) if out is None else out
     try:
         by_schedule(options, decision, decision.recipe, a, b, result)
-    except (BilinearError, MemoryError) as error:  # raised before anything is written, but where A and B were consumed
+    except (BilinearError, MemoryError) as error:  # raised before anything was written, unless A and B are consumed
         if not options.is_automatic or (isinstance(error, MemoryError) and decision.recipe.promise == "consume"):
             raise
         name = decision.recipe.loaded.scheme.name
@@ -66,7 +66,7 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Any, b: Any, out: A
 
 
 def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Any, b: Any, out: Any) -> None:
-    """Keep what ran to be repeated: the library's multiply, or a placement on three matrices as they lie."""
+    """Keep what ran, to be repeated: the library's multiply, or a placement on three matrices where they lie."""
     if key is None or is_kept(key):
         return
     placement, layouts = decision.placement, (layout_of(a), layout_of(b), layout_of(out))
@@ -89,7 +89,7 @@ def _factors(options: Options, decision: Decision, a: Any, b: Any, out: Any) -> 
 
 
 def _direct(a: Any, b: Any, out: Any, library: str) -> Multiply | None:
-    """The call of cuBLAS or cublasLt that multiplies CuPy's own arrays as they lie, None where there is none."""
+    """The call of cuBLAS or cublasLt that multiplies CuPy's own arrays where they lie; None if there is none."""
     cupy = sys.modules.get("cupy")
     if cupy is None or not type(a) is type(b) is type(out) is cupy.ndarray:
         return None
@@ -101,13 +101,13 @@ def _by_library(options: Options, decision: Decision, a: Any, b: Any, out: Any, 
     if options.alpha == 1 and options.beta == 0 and not on_gpu:
         return np.matmul(a, b, out=out)
     alpha, beta = _factors(options, decision, a, b, out)
-    if out is None and options.alpha != 0 and not on_gpu:  # of the subclass that NumPy chooses, with its mask
+    if out is None and options.alpha != 0 and not on_gpu:  # keeps the subclass that NumPy chooses, and its mask
         return np.multiply(alpha, np.matmul(a, b))
     out = xp.empty(decision.shape, decision.dtype) if out is None else out
     is_direct = on_gpu and options.alpha != 0 and not overlaps
     direct = _direct(a, b, out, library) if is_direct else None
     is_captured = direct is None and on_gpu and make_executor(options.kind).is_captured()
-    if is_captured and is_direct:  # rather than CuPy's own, which may take memory
+    if is_captured and is_direct:  # CuPy's own multiply may allocate
         direct = _direct(a, b, out, CUBLAS)
     if direct is not None:
         direct(a.data.ptr, b.data.ptr, out.data.ptr, alpha, beta)
@@ -116,8 +116,8 @@ def _by_library(options: Options, decision: Decision, a: Any, b: Any, out: Any, 
     elif options.alpha == 0:
         out *= beta
     elif is_captured:
-        hint = "capture matrices of float32 or float64 by rows or by columns, or give them algorithm='classical'"
-        raise not_captured("CuPy's multiply of these operands may take memory of its pool, and calls no cuBLAS then", hint)
+        hint = "give row-major or column-major matrices of float32 or float64, or algorithm='classical'"
+        raise not_captured("CuPy's multiply of these operands may allocate from its pool, and calls no cuBLAS during capture", hint)
     elif options.alpha == 1 and options.beta == 0 and not overlaps:
         xp.matmul(a, b, out=out)
     else:
@@ -127,9 +127,10 @@ def _by_library(options: Options, decision: Decision, a: Any, b: Any, out: Any, 
 
 
 def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Any, b: Any, out: Any) -> None:
-    """Run a placement on every matrix of the batch; without one, make one for the operands as matrices of the product's type.
+    """Run the decision's placement on every matrix of the batch. Without one, convert the operands to the product's type, and make one.
 
-    Aside where `out` has another dtype or overlaps an operand, or where the schedule cannot add to it.
+    The result is computed aside from `out`, and added to it afterwards, if `out` has another dtype, overlaps an operand or does not suit
+    the recipe, or if the schedule cannot add to it.
     """
     alpha, beta = _factors(options, decision, a, b, out)
     executor = make_executor(options.kind)
@@ -161,31 +162,30 @@ def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Any, b:
 
 
 def _check_capture(options: Options, recipe: Recipe, is_of_one_type: bool) -> None:
-    """Refuse (E536) what a graph cannot hold, before anything is launched: looks at A and B, and converted operands."""
+    """Refuse (E536), before anything is launched, what a graph cannot hold: scans of A and B, and converted operands."""
     if recipe.promise == "restore" or options.tolerance is not None:
-        hint = "choose what leaves A and B alone: inputs='preserve', without tolerance="
-        raise not_captured("A and B cannot be looked at, for Inf and NaN or for their magnitudes", hint)
+        raise not_captured("A and B cannot be scanned for Inf, NaN and magnitudes", "use inputs='preserve', without tolerance=")
     if not is_of_one_type:
-        raise not_captured("operands would be converted in memory of the pool", "give a, b and out of one dtype")
+        raise not_captured("converted operands would need memory from the pool", "give a, b and out of one dtype")
 
 
 def _check_captured_placement(options: Options, placement: Placement, aside: bool) -> None:
-    """The same of a placement: a result aside from `out`, and a workspace that is not the caller's."""
+    """Refuse (E536) a result that is computed aside from `out`, and a workspace that is not the caller's."""
     if aside:
-        hint = "give out of the operands' dtype, apart from them, by rows, and beta=0"
-        raise not_captured("the result would be made aside, in memory of the pool", hint)
+        hint = "give a row-major out of the operands' dtype that shares no memory with them, and beta=0"
+        raise not_captured("the result would be computed aside from out, in memory from the pool", hint)
     if placement.allocated_elements and options.buffer is None:
         hint = "give workspace=, an array that lives as long as the graph"
-        raise not_captured("the workspace would be memory of the pool, which others get after this call", hint)
+        raise not_captured("the workspace would be memory from the pool, which is reused after this call", hint)
 
 
 def _adds_with(options: Options, placement: Placement) -> bool:
-    """Whether a placement can add to a result where that is asked for: some overwrite it."""
+    """Whether a placement can add to C if beta asks for it; some overwrite C."""
     return not (placement.overwrites and options.beta != 0)
 
 
 def _check_budget(options: Options, placement: Placement, itemsize: int, aside: int) -> None:
-    """Refuse (E535) a placement whose workspace, with so many elements of a result aside from `out`, is more than is allowed."""
+    """Refuse (E535) a placement if its workspace and a result of `aside` elements, computed aside from `out`, exceed the budget."""
     needed = (placement.allocated_elements + aside) * itemsize
     log.debug("%s: workspace of %d bytes", placement.schedule.name, needed)
     if options.budget is not None and needed > options.budget:
@@ -193,30 +193,31 @@ def _check_budget(options: Options, placement: Placement, itemsize: int, aside: 
 
 
 def _run_all(executor: Executor, placement: Placement, batch: Call) -> None:
-    """The same placement, in the same workspace, for every matrix of the batch."""
+    """Run one placement, in one workspace, for every matrix of the batch."""
     a, b, c, *rest = batch
     for index in indices(c.layout.shape[:-2]):
         execute(executor, placement, Call(a.at(index), b.at(index), c.at(index), *rest))
 
 
 def _workspace(options: Options, executor: Executor, placement: Placement, left: Any, right: Any, result: Any) -> Matrix | None:
-    """The buffer of all workspaces of a placement, the caller's where there is one; None where it needs none."""
+    """One buffer for all workspaces of a placement: the caller's, if given. None if the placement needs none."""
     if options.buffer is None or not placement.allocated_elements:
         return allocate_workspace(executor, placement, result.dtype)
     return matrix_of(_given_workspace(options, placement, left, right, result))
 
 
 def _given_workspace(options: Options, placement: Placement, left: Any, right: Any, result: Any) -> Any:
-    """The caller's buffer as elements of the result's type; refused (E529) where it cannot serve."""
+    """The caller's buffer as elements of the result's type; refused (E529) if it cannot be used so."""
     buffer, needed = options.buffer, placement.allocated_elements * result.dtype.itemsize
     if not isinstance(buffer, options.kind.module.ndarray) or buffer.ndim != 1 or not buffer.flags.c_contiguous or not is_writable(buffer):
-        message = "workspace is no writable, contiguous, one-dimensional array of the operands' kind"
+        message = "workspace must be a writable, contiguous, one-dimensional array of the operands' kind"
         raise fail("E529", message, f"give one of {needed} bytes")
     if buffer.dtype != result.dtype and (buffer.dtype.hasobject or result.dtype.hasobject):
-        message = f"workspace holds {buffer.dtype}, and what it has to hold is {result.dtype}"
+        message = f"workspace holds {buffer.dtype}, but must hold {result.dtype}"
         raise fail("E529", message, f"give {placement.allocated_elements} elements of {result.dtype}")
     if buffer.nbytes < needed or any(shares_memory(buffer, x) for x in (left, right, result)):
-        raise fail("E529", f"workspace has {buffer.nbytes} bytes, {needed} are needed, apart from a, b and out", "give a larger buffer")
+        message = f"workspace has {buffer.nbytes} bytes; it must have {needed}, and share no memory with a, b and out"
+        raise fail("E529", message, "give a larger buffer, or a separate one")
     return buffer if buffer.dtype == result.dtype else buffer.view(np.uint8)[:needed].view(result.dtype)
 
 
@@ -227,7 +228,7 @@ def _check_in_place(options: Options, executor: Executor, recipe: Recipe, left: 
         message = f"inputs={writing.inputs!r} runs in the caller's arrays, so a, b and out must have one dtype, in native byte order"
         raise fail("E526", message, "convert them first, or use inputs='preserve'")
     if writing.inputs == "consume" and not left.shape[:-2] == right.shape[:-2] == target.shape[:-2]:
-        raise fail("E527", "inputs='consume' cannot use one matrix for several of a batch", "use inputs='restore'")
+        raise fail("E527", "inputs='consume' cannot use one matrix in several products of a batch", "use inputs='restore'")
     check_writable_inputs(executor, left, right, target, writing.inputs)
     if options.tolerance is None or not target.size:
         return
@@ -238,7 +239,7 @@ def _check_in_place(options: Options, executor: Executor, recipe: Recipe, left: 
 
 
 def _fresh(xp: Any, shape: tuple[int, ...], dtype: Any, by_columns: bool) -> Any:
-    """A matrix, or a batch of them, by rows or by columns."""
+    """An uninitialised matrix, or a batch of them, by rows or by columns."""
     return xp.empty((*shape[:-2], shape[-1], shape[-2]), dtype).swapaxes(-1, -2) if by_columns else xp.empty(shape, dtype)
 
 
@@ -273,6 +274,6 @@ def _accumulate(out: Any, product: Any, beta: Any) -> None:
     if beta == 0:
         out[...] = product
         return
-    added = product.astype(out.dtype, copy=False)  # before the first write, for memory may be short
+    added = product.astype(out.dtype, copy=False)  # allocated before the first write: memory may be short
     out *= beta
     out += added

@@ -1,4 +1,4 @@
-"""Named: the algorithm that a multiply is asked for by name, path or composition, as it is when the call is made."""
+"""Load the algorithm that a multiply names, and load it again if its files have changed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from bilinear.frontend import Loaded, load
 from bilinear.frontend.files import Looks
 
 MOST_NAMED = 64
-"""Algorithms that are kept; the oldest goes first."""
+"""The most algorithms that are kept; the oldest is dropped."""
 
 _named: dict[str, tuple[Looks, Loaded]] = {}
 
 
 def algorithm_as_it_is(asked: str) -> Loaded:
-    """What `load` gives; the same object as long as every file that it was made of, and every name on the way to one, is what it was.
+    """The algorithm that `load` returns: the same object until one of its files changes, or a name leads to another file.
 
-    The files of users are read at every call and compared, byte by byte; what is shipped is read once. Raises `BilinearError`.
+    Every call reads the users' files and compares them byte by byte. Shipped files are read once. Raises `BilinearError`.
     """
     known = _named.get(asked)
     if known is not None and known[0].still_hold():

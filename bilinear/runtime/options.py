@@ -1,4 +1,4 @@
-"""Options: what a caller asks for beside the operands."""
+"""The options of a call."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from bilinear.runtime.environment import uses_library
 
 
 class Options(NamedTuple):
-    """What a caller asks for beside the operands, which are of some `kind`.
+    """The options of a call, and the `kind` of its operands.
 
-    Once they are `settled`, `algorithm` is None where no name was given or the library's multiply is asked for, and `device` describes the
-    GPU where one is needed: without an algorithm and a plan for what was timed or what the model chooses, with an algorithm for the tile
-    alone.
+    After `settled`, `algorithm` is None for `auto` and for the library's multiply. `device` describes the GPU if the decision needs it:
+    for `auto` to choose a plan, for a named algorithm to choose its tile.
     """
 
     alpha: Any
@@ -37,7 +36,7 @@ class Options(NamedTuple):
     kind: Kind = NUMPY
 
     def settled(self, kind: Kind) -> Options:
-        """The same for operands of this kind, with what the environment says, and with the description of the GPU."""
+        """These options for operands of this kind, after reading the environment and describing the GPU."""
         if uses_library():
             return self._replace(kind=kind, algorithm=None, levels=0, plan=None)
         if self.plan is not None:
@@ -51,7 +50,7 @@ class Options(NamedTuple):
 
     @property
     def budget(self) -> int | None:
-        """The most bytes of workspace; None: no limit, or that of the caller's buffer."""
+        """The most bytes of workspace; None if there is no limit, or a buffer of the caller's."""
         return auto.budget_and_buffer(self.workspace)[0]
 
     @property
@@ -61,7 +60,7 @@ class Options(NamedTuple):
 
     @property
     def is_automatic(self) -> bool:
-        """Whether what runs is left to timed plans and to the model."""
+        """Whether timed plans and the model decide what runs."""
         return self.algorithm is None and self.plan is None and self.device is not None
 
     def is_plain(self, kind: Kind) -> bool:
@@ -72,19 +71,19 @@ class Options(NamedTuple):
 
     @property
     def most_bytes(self) -> int | None:
-        """The most bytes of workspace that a chosen plan may need: those of the caller's buffer, where there is one."""
+        """The most bytes of workspace that a chosen plan may need; the size of the caller's buffer if there is one."""
         budget, buffer = auto.budget_and_buffer(self.workspace)
         return budget if buffer is None else getattr(buffer, "nbytes", 0)
 
     @property
     def question(self) -> tuple[Any, ...]:
-        """All of it that decides what runs. Algorithm, plan and device are compared by identity, for to hash them takes long."""
+        """Everything in the options that decides what runs. Algorithm, plan and device count by identity: hashing them is slow."""
         named = tuple(None if x is None else Same(x) for x in (self.algorithm, self.plan, self.device))
         return named, self.levels, self.inputs, self.most_bytes, bool(self.alpha != 0), bool(self.beta != 0)
 
 
 def check_options(options: Options, out: Any) -> None:
-    """Refuse what means nothing: E513, E514, E515, E528."""
+    """Refuse options that have no meaning: E513, E514, E515, E528."""
     alpha, beta, _, levels, inputs, *_ = options
     if inputs not in INPUTS:
         raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")

@@ -1,4 +1,4 @@
-"""Recipes: the placement of a proved algorithm for arrays of some shape, made once and found again in microseconds."""
+"""Recipes: what is to run, and its placement for a shape, which is made once and cached."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from bilinear.runtime.layouts import Layouts
 
 @dataclass(frozen=True)
 class Recipe:
-    """What shall run: the algorithm of each level, the outermost first, and the promise of what becomes of A and B.
+    """What is to run: the algorithm of each level, the outermost first, and what may happen to A and B (`inputs`).
 
-    An algorithm alone runs `levels` levels, a number or `auto`. `tile` is that of the products on a GPU, or with a `device`, a description
-    of one, what the model finds fastest on it. With a `rest` it is for all but the last `left` rows of C, or columns where C lies
-    `by_columns`, which the rest computes afterwards.
+    A single algorithm runs `levels` levels, a number or `auto`. `tile` names the tile of the products on a GPU; with a `device`, the tile
+    that the model predicts to be fastest there is used instead. With a `rest`, this recipe computes all but the last `left` rows of C
+    (columns, if C lies `by_columns`), and the rest computes those afterwards.
     """
 
     algorithms: tuple[Loaded, ...]
@@ -43,19 +43,19 @@ class Recipe:
     device: Same | None = None
 
     def suits(self, out: Layout | None) -> bool:
-        """Whether a result may be computed in `out` (None: a fresh one): parts hold temporaries in it as it was planned to lie."""
+        """Whether the result may be computed in `out` (None: a new array). Parts keep temporaries in C, so C needs the planned layout."""
         if self.rest is None:
             return True
         return not self.by_columns if out is None else not out.has_gaps and out.is_by_column == self.by_columns
 
     @property
     def promise(self) -> str:
-        """What becomes of A and B, all parts together."""
+        """What may happen to A and B over all parts."""
         return self.inputs if self.rest is None or self.inputs != "preserve" else self.rest.promise
 
     @property
     def writing(self) -> Recipe:
-        """The part that writes A and B, the last one where none does."""
+        """The part that writes A and B; the last part if none does."""
         return self if self.rest is None or self.inputs != "preserve" else self.rest.writing
 
     @property
@@ -65,7 +65,7 @@ class Recipe:
 
 
 def chosen_recipe(plan: Plan) -> Recipe | None:
-    """What a plan chose, None for the library's multiply. Raises `BilinearError` (E546) where that is not what was planned."""
+    """The recipe of a plan; None for the library's multiply. Raises `BilinearError` (E546) if it would run differently now."""
     if plan.is_library:
         return None
     check_same(plan, "this plan")
@@ -81,7 +81,7 @@ def _recipe(part: Candidate | Panel, rest: Recipe | None, left: int, by_columns:
 
 
 def placement_for(recipe: Recipe, layouts: Layouts) -> Placement:
-    """The placement of a recipe for matrices, or batches of them, of one type; what `out` does not suit is for a fresh result."""
+    """The placement of a recipe for matrices, or batches of them, of one type. If `out` does not suit it, it is for a new result."""
     by_column = frozenset(layouts.by_column)
     if recipe.rest is not None:
         by_column = by_column - {"C"} | ({"C"} if recipe.by_columns else set())
@@ -89,14 +89,14 @@ def placement_for(recipe: Recipe, layouts: Layouts) -> Placement:
 
 
 def fitted_placement(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, by_column: frozenset[str] = frozenset()) -> Placement:
-    """The placement of a recipe for an m x k by k x n multiply of a NumPy dtype, proved and fit for the dtype's numbers.
+    """The placement of a recipe for an m x k by k x n multiply of a NumPy dtype; its schedule is proved.
 
-    `by_column` names the operands whose columns are contiguous. Raises `BilinearError` where a proof fails, the dtype cannot hold a
-    coefficient, or parts are not those of this multiply (E543).
+    `by_column` names the operands whose columns are contiguous. Raises `BilinearError` if a proof fails, if the dtype cannot hold a
+    coefficient, or if the parts do not fit this multiply (E543).
     """
     m, k, n = extents
     if not 0 <= recipe.left < (n if "C" in by_column else m):
-        raise fail("E543", f"parts of {recipe.left} and more are not those of a multiply of {m} x {k} by {k} x {n}", "plan again")
+        raise fail("E543", f"the plan's parts of C do not fit a multiply of {m} x {k} by {k} x {n}", "plan again")
     left = recipe.left
     own, later = ((m, k, n - left), (m, k, left)) if "C" in by_column else ((m - left, k, n), (left, k, n))
     same = tuple(map(Same, recipe.algorithms))
@@ -105,7 +105,7 @@ def fitted_placement(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, 
 
 
 def largest_scaling(placement: Placement) -> float:
-    """The largest magnitude of a coefficient that a product of a placement is multiplied by, beside alpha."""
+    """The largest magnitude of a coefficient, apart from alpha, that multiplies a product of the placement."""
     return max(_largest_scaling(Same(own.schedule)) for own in placement.chain)
 
 

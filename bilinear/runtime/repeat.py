@@ -1,4 +1,4 @@
-"""Repeat: a multiply on a GPU that ran before, found again by its options and layouts, so that little but launches is left."""
+"""Repeat: find a multiply that ran on a GPU before by its options and layouts, and only launch its kernels again."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:  # imported with the first call on a GPU
 
 Key = tuple[Any, ...]
 Operands = tuple[Layout, Layout, Layout]
-"""How A, B and C lie."""
+"""The layouts of A, B and C."""
 
 MOST_REPEATS = 512
-"""Calls that are kept; the oldest goes first."""
+"""The most calls that are kept; the oldest is dropped."""
 _NUMBERS = (int, float)
 _PLAIN = (int, str, type(None))
 
 
 class Reaches:
-    """Between which distances of their first elements two operands and a result of known layouts may have bytes in common."""
+    """The distances between the addresses of two operands and a result of known layouts at which they may share bytes."""
 
     def __init__(self, left: Layout, right: Layout, target: Layout) -> None:
         self._left, self._right, self._operands = _near(left, target), _near(right, target), _near(left, right)
 
     def may_overlap(self, left: int, right: int, target: int, writes_inputs: bool) -> bool:
-        """Whether what is written and another array may overlap, at these addresses; no target is a fresh one."""
+        """Whether a written array may overlap another one at these addresses. A target of 0 is a new result."""
         if target and (self._left[0] < left - target < self._left[1] or self._right[0] < right - target < self._right[1]):
             return True
         return writes_inputs and self._operands[0] < left - right < self._operands[1]
@@ -50,7 +50,7 @@ def _near(x: Layout, y: Layout) -> tuple[int, int]:
 
 
 class LibraryRepeat:
-    """The library's multiply of matrices of known layouts on one device."""
+    """The library's multiply for matrices of known layouts on one device."""
 
     def __init__(self, module: Any, decision: Decision, reaches: Reaches, multiply: Multiply) -> None:
         self._empty = module.empty
@@ -59,7 +59,7 @@ class LibraryRepeat:
         self._multiply = multiply
 
     def run(self, a: Any, b: Any, out: Any, alpha: Any, beta: Any) -> Any:
-        """alpha * a @ b + beta * out; None, with nothing written, where arrays may overlap, or a stream is captured without out."""
+        """alpha * a @ b + beta * out. None, with nothing written, if arrays may overlap, or if the stream is captured without `out`."""
         left, right = a.data.ptr, b.data.ptr
         if out is None:
             if is_captured():
@@ -75,7 +75,7 @@ class LibraryRepeat:
 
 
 class CupyRepeat:
-    """`cupy.matmul` of arrays of known layouts."""
+    """`cupy.matmul` for arrays of known layouts."""
 
     def __init__(self, module: Any, decision: Decision, reaches: Reaches) -> None:
         self._module = module
@@ -83,7 +83,7 @@ class CupyRepeat:
         self._reaches = reaches
 
     def run(self, a: Any, b: Any, out: Any, alpha: Any, beta: Any) -> Any:
-        """a @ b; None, with nothing written, where factors, arrays that may overlap or a captured stream ask for more."""
+        """a @ b. None, with nothing written, if there are factors, if arrays may overlap, or if the stream is captured."""
         if alpha != 1 or beta != 0 or is_captured():
             return None
         if out is None:
@@ -94,7 +94,7 @@ class CupyRepeat:
 
 
 class PlacementRepeat:
-    """A placement for three matrices of its own type and of known layouts, on one device."""
+    """A placement for matrices of one dtype and known layouts on one device."""
 
     def __init__(
         self, module: Any, executor: CudaExecutor, decision: Decision, placement: Placement, inputs: str, layouts: Operands
@@ -107,7 +107,7 @@ class PlacementRepeat:
         self._parts = parts_of(placement)
         self._elements = placement.allocated_elements
         self._layouts = layouts
-        self._bound = executor.bind(placement, *layouts) if placement.rest is None else None  # in a chain each placement has its own
+        self._bound = executor.bind(placement, *layouts) if placement.rest is None else None  # those of a chain are bound one by one
         self._largest = largest_scaling(placement)
         self._reaches = Reaches(*layouts)
         self._writes_inputs = inputs != "preserve"
@@ -115,10 +115,10 @@ class PlacementRepeat:
         self._needs_more = bool(self._elements) or self._scans
 
     def run(self, a: Any, b: Any, out: Any, alpha: Any, beta: Any) -> Any:
-        """alpha * a @ b + beta * out; None, with nothing written, where a longer look must tell what happens.
+        """alpha * a @ b + beta * out. None, with nothing written, if `multiply` must decide anew.
 
-        That is where arrays may overlap, A or B have an Inf or a NaN that would not be given back, memory is short, or the stream is
-        captured and there is no out, or the placement needs more than launches.
+        That is so if arrays may overlap, if A or B holds an Inf or a NaN, which cannot be restored, if memory is short, or if the stream is
+        captured and there is no `out` or the placement needs more than launches.
         """
         executor, dtype = self._executor, self._dtype
         left, right, target = a.data.ptr, b.data.ptr, 0 if out is None else out.data.ptr
@@ -163,12 +163,12 @@ _repeats: dict[Key, tuple[Repeat, Options]] = {}
 
 
 def repeated(a: Any, b: Any, out: Any, asked: tuple[Any, ...]) -> tuple[Key | None, Repeat | None]:
-    """What a call is found again by, and what was kept with that key. No key for what is looked at anew each time.
+    """The key of a call, and what is kept under it. The key is None for a call that is never kept.
 
-    `asked` are the first fields of `Options`, up to the plan. The key is all that decides what runs and whether it may. Only CuPy's own
-    arrays, and options of the plainest types, have one, so that what is equal is the same. Values and addresses play no part, and of the
-    factors only whether they are 0. An algorithm is `auto` or what a name meant when the call was made. What describes the device follows
-    from its number and BILINEAR_DEVICE. Where the environment asks for the library's multiply, this is not asked.
+    `asked` are the first fields of `Options`, up to the plan. The key holds everything that decides what runs and whether it may run:
+    no values, no addresses, and of the factors only whether they are 0. Only calls with CuPy's own arrays and options of built-in types
+    have one, because their equality is reliable. An algorithm is `auto` or the one that its name meant at the call. The number of the
+    device and BILINEAR_DEVICE stand for the description of the device. Calls that the environment makes the library's multiply have none.
     """
     cupy = sys.modules.get("cupy")
     alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan = asked
@@ -193,5 +193,5 @@ def keep_repeat(key: Key, asked: Options, repeat: Repeat) -> None:
 
 
 def is_kept(key: Key) -> bool:
-    """Whether a call is kept with this key: while this one ran, another may have been."""
+    """Whether a call is kept under this key. Another one may have been kept while this one ran."""
     return key in _repeats

@@ -1,4 +1,4 @@
-"""What must hold before a plan may write A and B."""
+"""The conditions under which a plan may write A and B."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_WORK = 100_000
 
 
 def is_writable(array: Any) -> bool:
-    """Whether the caller lets us write an array (CuPy's arrays always may be)."""
+    """Whether an array may be written; CuPy's arrays always may."""
     return bool(getattr(array.flags, "writeable", True))
 
 
@@ -39,7 +39,7 @@ def shares_memory(x: Any, y: Any) -> bool:
 
 
 def _bounds(array: Any) -> tuple[int, int]:
-    """The addresses of its first byte, and behind its last."""
+    """The address of an array's first byte, and the address behind its last."""
     address, layout, _ = matrix_of(array)
     low, high = layout.reach
     return address + low, address + high
@@ -57,7 +57,7 @@ def _beside_each_other(x: Any, y: Any) -> bool:
 
 
 def indices(shape: Extents) -> Iterator[Extents]:
-    """The indices of an array of any number of dimensions, row by row; NumPy's own end at 32."""
+    """The indices of an array, row by row. NumPy's function stops at 32 dimensions; this one does not."""
     return product(*map(range, shape))
 
 
@@ -68,9 +68,9 @@ def _matrices(array: Any) -> list[Matrix]:
 
 
 def check_writable_inputs(executor: Executor, a: Any, b: Any, out: Any, inputs: str) -> None:
-    """Refuse `restore` and `consume` where writing A and B could lose data; `restore` also needs finite values (E52x).
+    """Refuse `restore` and `consume` (E521 to E524) if writing A and B could lose data; `restore` also needs finite values.
 
-    The operands are whole batches: everything is refused before anything is written.
+    The operands are whole batches, so everything is checked before anything is written.
     """
     problems: list[BilinearError] = []
     for name, array in (("a", a), ("b", b)):
@@ -85,9 +85,9 @@ def check_writable_inputs(executor: Executor, a: Any, b: Any, out: Any, inputs: 
             problems.append(fail("E523", message, "pass a copy of one of them or inputs='preserve'"))
     if not problems and inputs == "restore":
         matrices = {name: _matrices(array) for name, array in (("a", a), ("b", b))}
-        if not executor.is_finite(*matrices["a"], *matrices["b"]):  # both at once: on a GPU one answer is waited for
+        if not executor.is_finite(*matrices["a"], *matrices["b"]):  # both at once: a GPU is waited for once
             for name in (name for name, own in matrices.items() if not executor.is_finite(*own)):
-                message = f"{name} has an Inf or a NaN, which the sums of an in-place schedule would spread and not give back"
+                message = f"{name} has an Inf or a NaN, which an in-place schedule would spread and could not restore"
                 problems.append(fail("E524", message, "use inputs='preserve'"))
     if problems:
         raise BilinearError(d for problem in problems for d in problem.diagnostics)

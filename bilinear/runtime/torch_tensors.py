@@ -1,4 +1,4 @@
-"""PyTorch's tensors on a GPU: multiplied as CuPy arrays on PyTorch's stream, in memory of PyTorch's pool."""
+"""PyTorch's tensors on a GPU, multiplied as CuPy arrays on PyTorch's stream with memory from PyTorch's pool."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bilinear.errors import fail
 
 
 def torch_of(*arrays: Any) -> Any:
-    """PyTorch, where one of the operands is a tensor of its own on a GPU; else None. Nothing is imported."""
-    kind = getattr(sys.modules.get("torch"), "Tensor", None)  # a thread may be importing it
+    """The module `torch` if an operand is a PyTorch tensor on a GPU, else None. Nothing is imported."""
+    kind = getattr(sys.modules.get("torch"), "Tensor", None)  # while another thread imports torch, it has no `Tensor`
     if kind is None or not any(isinstance(x, kind) and x.is_cuda for x in arrays):
         return None
     return sys.modules["torch"]
@@ -21,9 +21,9 @@ def torch_of(*arrays: Any) -> Any:
 
 @contextmanager
 def surroundings(torch: Any, stream: Any, *tensors: Any) -> Iterator[None]:
-    """The tensors' device, PyTorch's current stream unless another is given, and PyTorch's memory for CuPy's arrays.
+    """Make CuPy use the tensors' device, PyTorch's current stream or the given one, and PyTorch's memory pool.
 
-    A stream is PyTorch's or CuPy's. Tensors of several devices are refused (E511).
+    The given stream is PyTorch's or CuPy's. Tensors of several devices are refused (E511).
     """
     import cupy
 
@@ -40,7 +40,7 @@ def surroundings(torch: Any, stream: Any, *tensors: Any) -> Iterator[None]:
 
 
 class _Stream:
-    """A stream of another library, as the CUDA stream protocol hands it on."""
+    """A stream of another library that speaks the CUDA stream protocol."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -50,7 +50,7 @@ class _Stream:
 
 
 def _as_cupys(handle: int) -> Any:
-    """A stream as CuPy's; before version 14 it took the handle itself."""
+    """A stream of this handle as CuPy's; before version 14 CuPy took the handle itself."""
     import cupy
 
     make = getattr(cupy.cuda.Stream, "from_external", None)
@@ -58,10 +58,10 @@ def _as_cupys(handle: int) -> Any:
 
 
 def adopt_tensor(torch: Any, array: Any) -> Any:
-    """A tensor as a CuPy array of the same memory; everything else as it is.
+    """A tensor as a CuPy array of the same memory; anything else unchanged.
 
-    Refused are gradients, which are not recorded (E516), and what is not what lies in memory (E517): sparse tensors, views that conjugate
-    or negate (PyTorch would export the latter without their sign), and element types that CuPy does not know.
+    Refused are tensors that ask for gradients, which are not recorded (E516), and tensors whose memory does not hold their elements (E517):
+    sparse ones, views that conjugate or negate (PyTorch would export the latter without their sign), and types that CuPy does not know.
     """
     if not isinstance(array, torch.Tensor):
         return array
@@ -75,14 +75,14 @@ def adopt_tensor(torch: Any, array: Any) -> Any:
         if array.is_neg():
             raise BufferError("it is a view that negates its memory")
         return cupy.from_dlpack(array.detach())
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # of PyTorch and of CuPy, by version
-        hint = "give a dense tensor, of resolve_conj() and resolve_neg()"
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # which one depends on the versions of PyTorch and CuPy
+        hint = "give a dense tensor, after resolve_conj() and resolve_neg()"
         raise fail("E517", f"a tensor cannot be multiplied as it lies in memory: {error}", hint) from None
 
 
 @cache
 def _pool() -> Any:
-    """CuPy's way to PyTorch's caching allocator: memory belongs to the stream that asks for it, and goes back to it."""
+    """PyTorch's caching allocator for CuPy: memory belongs to the stream that asked for it, and returns to it."""
     import cupy
     import torch
 

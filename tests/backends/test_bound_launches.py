@@ -1,4 +1,4 @@
-"""A repeated multiply on a pretended GPU: prepared launches get other addresses and factors; results are compared on integers."""
+"""Repeated multiplies on a pretended GPU: prepared launches get new addresses and factors. Results are compared on integers."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_arrays_of_another_layout_are_no_repeat(gpu: Gpu) -> None:
 
 
 def test_an_array_that_overlaps_is_no_repeat_of_one_that_does_not(gpu: Gpu) -> None:
-    (x, _, _), (a, b, c) = operands(1, (17, 17, 17))  # odd: strips write before the core has read
+    (x, _, _), (a, b, c) = operands(1, (17, 17, 17))  # odd: strips write before the core reads
     bilinear.matmul(a, b, c, algorithm="winograd", levels=1)
     wanted = x @ b.host
     bilinear.matmul(a, b, a, algorithm="winograd", levels=1)
@@ -144,7 +144,7 @@ def test_a_thread_gets_a_context_before_it_launches(gpu: Gpu) -> None:
 
 
 def test_first_calls_in_many_threads_at_once(gpu: Gpu) -> None:
-    """All bind the same plan at the same time, each with arrays and factors of its own."""
+    """All threads bind one plan at the same time, each with its own arrays and factors."""
     wrong: list[Any] = []
     start = threading.Barrier(6)
 
@@ -166,7 +166,7 @@ def test_first_calls_in_many_threads_at_once(gpu: Gpu) -> None:
 
 
 def test_a_multiply_inside_a_multiply_has_arguments_of_its_own(gpu: Gpu) -> None:
-    """As a signal handler may start one between two launches."""
+    """A signal handler may start one between two launches."""
     (x, y, _), (a, b, c) = operands(1, EVEN)
     (u, v, _), (d, e, f) = operands(2, EVEN)
     bilinear.matmul(a, b, c, algorithm="winograd", levels=1)
@@ -195,7 +195,7 @@ def test_what_is_kept_is_bounded(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("at", range(7))
 def test_a_launch_that_fails_leaves_the_operands_whole(at: int, gpu: Gpu) -> None:
-    """Whatever fails, a strip or a product stage; what a linear stage was writing is named instead."""
+    """A strip or a product stage may fail. If a linear stage fails, the error names the blocks that it was writing."""
     (x, y, _), (a, b, c) = operands(3, ODD)
     bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
     first = len(gpu.launches)
@@ -249,7 +249,7 @@ def test_a_buffer_is_used_where_it_lies(gpu: Gpu, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("is_repeated", [False, True])
 def test_a_captured_stream_gets_no_memory_of_the_pool_and_is_not_waited_for(is_repeated: bool, gpu: Gpu) -> None:
-    """A graph would go on using it; with a workspace of its own, and without any, plans can be captured where operands run as they lie."""
+    """A graph would go on using it. Plans with the caller's workspace, or without one, can be captured if no operand is converted."""
     (x, y, _), (a, b, c) = operands(7, EVEN)
     buffer = Array(np.full(4000, np.nan))
     needy: dict[str, Any] = {"algorithm": "winograd", "levels": 1}
@@ -265,7 +265,7 @@ def test_a_captured_stream_gets_no_memory_of_the_pool_and_is_not_waited_for(is_r
     gpu.launches.clear()
     gpu.scans.clear()
     with gpu.using(is_capturing=True):
-        for options, why in ((needy, "the workspace would be memory of the pool"), (scanning, "A and B cannot be looked at")):
+        for options, why in ((needy, "the workspace would be memory from the pool"), (scanning, "A and B cannot be scanned")):
             with pytest.raises(BilinearError, match=f"E536.*{why}"):
                 bilinear.matmul(a, b, c, **options)
         assert not gpu.launches and not gpu.scans
@@ -277,7 +277,7 @@ def test_a_captured_stream_gets_no_memory_of_the_pool_and_is_not_waited_for(is_r
 
 @pytest.mark.parametrize("algorithm", ["classical", "winograd", "auto"])
 def test_what_is_converted_or_made_aside_is_not_captured(algorithm: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By plans and by the library, nor is a fresh result, and before anything is launched; a result of alpha = 0 needs no memory."""
+    """Plans and the library refuse it before any launch, and so a new result. With alpha = 0 no memory is needed."""
     square, short, wide = Array(np.ones((16, 16))), Array(np.ones((16, 16), "float32")), Array(np.full((16, 16), 3.0))
     calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
         ((square, wide, square), {}),
@@ -306,7 +306,7 @@ def test_a_fresh_result_is_not_captured_first_or_repeated(options: dict[str, Any
             bilinear.matmul(Array(x.copy()), Array(y.copy()), **options)
     gpu.launches.clear()
     gpu.library = 0
-    with gpu.using(is_capturing=True), pytest.raises(BilinearError, match=r"E536.*a fresh result"):
+    with gpu.using(is_capturing=True), pytest.raises(BilinearError, match=r"E536.*a new result"):
         bilinear.matmul(a, b, **options)
     assert not gpu.launches and not gpu.library
 
@@ -336,7 +336,7 @@ def test_vectors_and_empty_results_are_captured(gpu: Gpu) -> None:
 
 
 def test_auto_is_what_can_be_captured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan that needs memory of the pool gives way to the library's multiply, here one that cannot be captured either; and runs again."""
+    """During capture the library replaces a plan that needs memory from the pool; here it is refused, too. Then the plan runs again."""
     h200, slow = replace(load_device("h200"), policy=Policy(least_block=4)), ((1.0, 1e-9),)
     monkeypatch.setattr(choose, "ways", lambda problem: (Way(("winograd",)),))
     monkeypatch.setattr(auto, "_described", lambda named, index: h200.with_rates("float64", replace(h200.rates("float64"), library=slow)))
@@ -359,7 +359,7 @@ def test_auto_is_what_can_be_captured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_plans_and_the_model_decide_as_before(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same call on another device, and beside a plan, is another decision."""
+    """The same call is decided anew for another device, or with another plan."""
     h200, slow = replace(load_device("h200"), policy=Policy(least_block=4)), ((1.0, 1e-9),)
     slow_library = h200.with_rates("float64", replace(h200.rates("float64"), library=slow))
     make_plan.cache_clear()

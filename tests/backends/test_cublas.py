@@ -1,4 +1,4 @@
-"""The library's multiply called directly: the BLAS call for each layout, on integers in host memory, and its callers on a pretended GPU."""
+"""Direct calls of the library: the BLAS call for each layout, on integers in host memory, and `matmul` on a pretended GPU."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def by_rows(rows: int, columns: int) -> Layout:
 
 
 def laid_out(x: Any, order: Any, gap: int, generator: random.Random) -> tuple[Any, Any]:
-    """The matrix in larger memory, and that memory. The strides of extents of 1 are anything."""
+    """The matrix in larger memory, and that memory. The stride of a dimension of extent 1 is arbitrary."""
     rows, columns = x.shape
     memory = np.full((rows + 3, columns + gap) if order == "C" else (rows + gap, columns + 3), OUTSIDE, x.dtype, order=order)
     view = memory[2 : rows + 2, :columns] if order == "C" else memory[:rows, 2 : columns + 2]
@@ -45,7 +45,7 @@ def laid_out(x: Any, order: Any, gap: int, generator: random.Random) -> tuple[An
 
 @pytest.mark.parametrize("c_layout", LAYOUTS)
 def test_every_layout_is_multiplied_in_one_call(c_layout: tuple[str, int]) -> None:
-    """All rows and columns, and gaps between them; nothing but C is written."""
+    """By rows or by columns, with and without gaps between them; only C is written."""
     generator, numbers = random.Random(str(c_layout)), np.random.default_rng(3)
     for extents, a_layout, b_layout in product(product((1, 2, 5), repeat=3), LAYOUTS, LAYOUTS):
         m, k, n = extents
@@ -69,7 +69,7 @@ def test_every_layout_is_multiplied_in_one_call(c_layout: tuple[str, int]) -> No
 
 
 def test_what_can_be_read_both_ways_is_not_transposed() -> None:
-    """Then matrices by rows are asked for as a benchmark's baseline asks for them, vectors too."""
+    """So row-major matrices and vectors give the same call as the baseline of a benchmark."""
     for m, k, n in product((1, 7), repeat=3):
         a, b, c = (by_rows(*shape) for shape in ((m, k), (k, n), (m, n)))
         assert gemm_of(a, b, c) == Gemm(True, (NOT_TRANSPOSED, NOT_TRANSPOSED), (n, m, k), (n, k, n))
@@ -130,7 +130,7 @@ def operands(seed: int, dtype: str = "float64", orders: Any = "CCC") -> tuple[li
 @pytest.mark.parametrize(("dtype", "kind"), [("float32", "s"), ("float64", "d")])
 @pytest.mark.parametrize("orders", ["CCC", "FCF", "CFC", "FFF"])
 def test_first_and_repeated_calls_ask_for_the_same(orders: Any, dtype: str, kind: str, gpu: Gpu) -> None:
-    """With factors too, in one call that reads C only where it is asked to."""
+    """Also with factors: one call, which reads C only if beta is not 0."""
     asked: set[tuple[Any, ...]] = set()
     addresses = {5, 6, 8, 10, 11}
     for seed, (alpha, beta) in enumerate([(1, 0), (1, 0), (2.5, 0), (1, -0.5), (-1, 2), (np.float32(2), 0), (1, 0)]):
@@ -166,7 +166,7 @@ def test_a_row_by_a_column_of_medium_length_is_left_to_cupy(gpu: Gpu) -> None:
 
 @needs_emulator
 def test_what_cupy_multiplies_as_before(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other types and mixed ones, batches, gaps both ways, a result that overlaps or has another type; and TF32 where CuPy is told so."""
+    """Other and mixed types, batches, gaps in both directions, a result that overlaps or has another type, and TF32 if CUPY_TF32 is set."""
     whole, (a, b, c) = operands(1)
     x, y = whole[:2]
     for dtype in ("float16", "int64"):
@@ -191,7 +191,7 @@ def test_what_cupy_multiplies_as_before(gpu: Gpu, monkeypatch: pytest.MonkeyPatc
 
 @needs_emulator
 def test_blocks_of_one_matrix_beside_each_other_are_multiplied_directly(gpu: Gpu) -> None:
-    """Their bytes mingle, so a repeat looks twice; and B's gaps stay what they are."""
+    """Their address ranges overlap, so a repeat must look again; the gaps stay unchanged."""
     (x, y, z), _ = operands(4)
     for _ in range(2):
         memory = np.full((5, 8), np.nan)

@@ -1,4 +1,4 @@
-"""cublasLt by its C interface: a pretended one that keeps its descriptors, on integers in ordinary memory."""
+"""cublasLt by its C interface: a pretended library that checks its descriptors, on integers in ordinary memory."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ TYPES: dict[str, tuple[Any, ...]] = {
     "MatrixLayout": (ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int64),
     "MatmulPreference": (),
 }
-"""What the library takes for each kind of descriptor."""
+"""The argument types for each kind of descriptor."""
 
 
 class PretendedLt:
-    """Descriptors by number, and products by NumPy; what a caller must not ask for fails. A function that is in `refusing` refuses."""
+    """Descriptors by number, and products by NumPy. Invalid calls fail. The function named in `refusing` returns an error."""
 
     def __init__(self) -> None:
         self.descriptors: dict[int, list[Any]] = {}
@@ -90,7 +90,7 @@ class PretendedLt:
     def _sizes(
         self, product: Any, first: Any, second: Any, layout: Any
     ) -> tuple[tuple[int, int], tuple[int, int, int], tuple[int, int, int]]:
-        """Whether each operand is transposed, m, n, k, and leading distances of what fits together."""
+        """Whether each operand is transposed, m, n, k, and the leading dimensions, after checking that they fit together."""
         compute, scale, (transa, of_a), (transb, of_b) = self.descriptors[product.value]
         assert (compute, scale) in ((68, 0), (70, 1)) and (transa, transb) == (3, 4)
         (*left, lda), (*right, ldb), (*result, ldc) = (self.descriptors[x.value] for x in (first, second, layout))
@@ -140,7 +140,7 @@ def check(whole: list[Any], arrays: list[Array], alpha: float = 1, beta: float =
 @needs_emulator
 @pytest.mark.parametrize("orders", ["CCC", "FCF", "CFC", "FFF", "CCF", "FFC"])
 def test_short_sums_of_float32_are_its_own(orders: Any, gpu: Gpu) -> None:
-    """First and repeated, with factors, on the current stream; one product is described once."""
+    """First and repeated calls, with factors, on the current stream. The descriptors of a product are made once."""
     for seed, (alpha, beta) in enumerate([(1, 0), (1, 0), (2.5, 0), (1, -0.5), (-1, 2)]):
         with gpu.using(stream=seed):
             check(*operands(seed, orders=orders), alpha, beta)
@@ -153,7 +153,7 @@ def suits(m: int, k: int, n: int, dtype: str = "float64", rules: LibraryRules = 
 
 
 def test_which_problems_suit() -> None:
-    """Of doubles those with rows that begin at odd multiples of 8 bytes, of medium sums; few columns and many rows; wide; and long dots."""
+    """Doubles: unaligned rows with medium sums; few columns and many rows; wide results; and long dot products."""
     short, medium, even, deep, wide, long, few = 256, 512, 2_000_000, 2_000, 7_000, 10_000, 4
     assert suits(9000, short, 2, "float32") and suits(1, 1, 1, "float32") and not suits(9000, short + 1, 2, "float32")
     assert suits(401, 333, 5003, "float32") and suits(401, 332, 5002, "float32") and not suits(401, 332, 5004, "float32")
@@ -169,7 +169,7 @@ def test_which_problems_suit() -> None:
 
 
 def test_the_rules_are_those_of_the_device() -> None:
-    """What suits moves with each rule of a description."""
+    """Each rule of a description changes which problems suit."""
     for shape, dtype, rules in (
         ((9000, 300, 2), "float32", replace(RULES, short_sum=300)), ((1001, 256, 2000), "float32", replace(RULES, most_even=3 * 10**6)),
         ((139, 364, 195), "float32", replace(RULES, many_results=1)), ((127, 21, 4001), "float64", replace(RULES, many=127)),
@@ -184,7 +184,7 @@ def test_the_rules_are_those_of_the_device() -> None:
 
 @needs_emulator
 def test_a_call_goes_by_the_rules_of_its_device(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Floats of 300 terms are cuBLAS's, unless the description has other rules; BILINEAR_USE_LIBRARY asks no description."""
+    """cuBLAS multiplies floats with sums of 300 terms, unless a description has other rules; BILINEAR_USE_LIBRARY reads no description."""
     here = replace(load_device("h200"), library_rules=replace(RULES, short_sum=300))
     for described, is_lt, is_set in ((None, False, False), (here, True, False), (here, False, True)):
         monkeypatch.setattr(auto, "_described", lambda named, index, found=described: found)
@@ -211,7 +211,7 @@ def test_doubles_that_suit_are_its_own(gpu: Gpu) -> None:
 
 @needs_emulator
 def test_what_is_split_lies_in_memory_of_the_pool(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As much as the proposed kernel needs, taken at each call; without it cuBLAS runs."""
+    """Each call takes as much as the proposed kernel needs. If there is no memory, cuBLAS runs."""
     gpu.lt.needs, gpu.lt.holds = 4096, gpu.holds
     for seed in range(2):
         check(*operands(seed))
@@ -231,7 +231,7 @@ def test_what_is_split_lies_in_memory_of_the_pool(gpu: Gpu, monkeypatch: pytest.
 
 @needs_emulator
 def test_while_a_stream_is_captured_all_goes_to_it_or_is_refused(gpu: Gpu) -> None:
-    """CuPy calls no cuBLAS then: first and repeated calls, of what rules leave to cuBLAS, too."""
+    """CuPy calls no cuBLAS then, so even products that the rules leave to cuBLAS go to cublasLt, in first and repeated calls."""
     with gpu.using(is_capturing=True):
         for seed in range(2):
             check(*operands(seed, "float64"), 2, -1)
@@ -239,7 +239,7 @@ def test_while_a_stream_is_captured_all_goes_to_it_or_is_refused(gpu: Gpu) -> No
         gpu.lt.finds = 0
         whole, (a, b, c) = operands(3, k=RULES.short_sum + 1)
         sparse = Array(np.zeros((10, 2 * RULES.short_sum + 2), np.float32)[::2, ::2])
-        for left in (a, sparse):  # cuBLAS's layouts, and others, which are left to `cupy.matmul`
+        for left in (a, sparse):  # a layout for cuBLAS, and one for `cupy.matmul`
             for _ in range(2):
                 with pytest.raises(BilinearError, match="E536"):
                     bilinear.matmul(left, b, c)
@@ -270,7 +270,7 @@ def test_all_else_goes_to_cublas(gpu: Gpu) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_plan_may_name_the_library(library: str, dtype: str, gpu: Gpu) -> None:
-    """First and repeated; rules take cublasLt for the floats and cuBLAS for the doubles."""
+    """First and repeated calls. Without a name the rules choose cublasLt for the floats and cuBLAS for the doubles."""
     named = Candidate((), "preserve", library, 1.0)
     plan = timed_plan(Problem(5, 3, 4, dtype, lies_evenly=False), load_device("h200"), (named, Candidate((), "preserve", LIBRARY, 2.0)))
     for seed in range(3):
@@ -284,7 +284,7 @@ def test_a_plan_may_name_the_library(library: str, dtype: str, gpu: Gpu) -> None
 @needs_emulator
 @pytest.mark.parametrize("library", ["cublas", "cublaslt"])
 def test_auto_runs_a_library_that_was_kept(library: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """First and repeated, whatever the rules take: cublasLt for the floats, cuBLAS for the doubles."""
+    """First and repeated calls, although the rules would choose cublasLt for the floats and cuBLAS for the doubles."""
     name, driver = auto._identity(0)
     here = replace(load_device("h200"), name=name)
     monkeypatch.setattr(auto, "_described", lambda named, index: here)
@@ -350,7 +350,7 @@ def test_descriptors_live_as_long_as_their_product(gpu: Gpu) -> None:
 
 @needs_emulator
 def test_every_thread_may_use_it(gpu: Gpu) -> None:
-    """The pretended library refuses the handle of another thread: that of the one that describes the product, too."""
+    """The pretended library refuses another thread's handle, even that of the thread that made the descriptors."""
     failed: list[BaseException] = []
 
     def multiply(seed: int) -> None:
@@ -382,13 +382,13 @@ def test_without_the_library_cublas_runs_and_a_line_says_so(monkeypatch: pytest.
         finding.cache_clear()
     assert len(gpu.by_cublas) == 3
     assert [record.message for record in caplog.records if "cublasLt" in record.message] == [
-        "cublasLt 99 cannot be found: cuBLAS runs what it would have run"
+        "cublasLt 99 cannot be found: cuBLAS runs in its place"
     ]
 
 
 @needs_emulator
 def test_the_library_is_told_what_its_multiply_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without types ctypes would pass addresses as ints of 32 bits."""
+    """Without argument types, ctypes would pass addresses as 32-bit ints."""
     finding = cublas_lt._library
     with undescribed(monkeypatch):
         sys.modules["cupy_backends.cuda.libs"].cublas.getVersion = lambda handle: 130100

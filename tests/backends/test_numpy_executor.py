@@ -1,4 +1,4 @@
-"""The NumPy engine's stages by themselves, beside exact evaluation of their maps: cycles, shared values, C with factors."""
+"""Single stages on NumPy, compared with exact evaluation of their maps: cycles, shared values, C with factors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GRID = 2
 
 @st.composite
 def block_maps(draw: Any) -> BlockMap:
-    """Any map between the blocks of A, B and C of a 2 x 2 grid, with steps; targets may be sources, in cycles too."""
+    """Maps between the blocks of A, B or C of a 2 x 2 grid, with steps. Targets may be sources, even in cycles."""
     blocks = [Block(space, i, j) for space in "ABC" for i in range(GRID) for j in range(GRID)]
     sources = tuple(draw(st.lists(st.sampled_from(blocks), min_size=1, max_size=6, unique=True)))
     targets = tuple(draw(st.lists(st.sampled_from(blocks), min_size=1, max_size=6, unique=True)))

@@ -1,4 +1,4 @@
-"""The engine on emulated kernels: the emitted CUDA C, executed on the CPU in place of a GPU."""
+"""The engine on emulated kernels: the emitted CUDA C runs on the CPU instead of a GPU."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def address(array: Any) -> int:
 
 @dataclass
 class EmulatedExecutor:
-    """Runs plans on NumPy arrays through the emitted kernels, threads and blocks in the given order."""
+    """Runs plans on NumPy arrays by the emitted kernels, with threads and blocks in the given order."""
 
     order: Order = "ascending"
     seed: int = 0

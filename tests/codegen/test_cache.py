@@ -1,4 +1,4 @@
-"""The kernel cache: what it keeps, what it refuses to load, and where it stays out of the way."""
+"""The kernel cache: what it keeps, what it refuses to load, and that its failures do not stop a build."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_folder_in_the_place_of_an_entry_means_memory(tmp_path: Path) -> None:
 
 
 def test_processes_at_once_never_see_half_an_entry(tmp_path: Path) -> None:
-    """Every process writes and reads the same keys over and over; what is read is nothing or right."""
+    """Every process writes and reads the same keys again and again. A read finds nothing or the right entry."""
     program = """
 import random, sys
 from pathlib import Path
@@ -152,7 +152,7 @@ def test_a_read_only_folder_means_memory(tmp_path: Path, caplog: pytest.LogCaptu
     caplog.set_level(logging.INFO, "bilinear")
     tmp_path.chmod(0o555)
     user = os.geteuid()
-    if user == 0:  # root may write anywhere; nobody may not
+    if user == 0:  # root may write anywhere, so become `nobody`
         os.seteuid(65534)
     try:
         cache = Cache(tmp_path)
@@ -231,7 +231,7 @@ def fails(name: str) -> Path:
 def test_without_a_home_it_is_in_memory(
     answer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """platformdirs fails where there is no home, and its older versions leave the tilde, which would be a folder of that name."""
+    """Without a home platformdirs fails; older versions leave the tilde, which would become a folder of that name."""
     caplog.set_level(logging.INFO, "bilinear")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("BILINEAR_CACHE_DIR", raising=False)

@@ -1,4 +1,4 @@
-"""Constants of kernels, beside exact quotients: rounded once, whatever their size, and refused where a type cannot hold them."""
+"""Constants of kernels compared with exact quotients: rounded once, at any size, and refused if the type cannot hold them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUOTIENTS = [Fraction(x, y) for x in INTEGERS for y in (3, 2**24 + 1, 2**63 - 25
 
 
 def rounded(value: Fraction, dtype: str) -> float:
-    """The nearest number, found among a candidate and its neighbours by exact comparison; of two the even one."""
+    """The nearest number, found among a candidate and its neighbours by exact comparison; the even one of two equally near."""
     kind: Any = np.dtype(dtype).type
     first = kind(float(value))
     near = [first, np.nextafter(first, kind(np.inf)), np.nextafter(first, kind(-np.inf))]
@@ -84,7 +84,7 @@ def scaled(folder: Path, value: str, inverse: str) -> Path:
 @pytest.mark.parametrize("value", [-(2**24) - 1, 2**53 + 1, -(2**63) - 1, 2**64, -(2**126) + 1])
 @pytest.mark.parametrize("dtype", IN_ARRAYS)
 def test_kernels_and_numpy_multiply_by_the_same_numbers(value: int, dtype: str, tmp_path: Path) -> None:
-    """A scheme that scales A by c and C by 1/c, on ones: C is fl(fl(1/c) * fl(c)), the same in both, and next to 1."""
+    """A scheme scales A by c and C by 1/c. On ones, C is fl(fl(1/c) * fl(c)), the same for both, and next to 1."""
     loaded = load(scaled(tmp_path, str(value), f"{'-' if value < 0 else ''}1/{abs(value)}"))
     schedule = prepare(loaded.scheme, loaded.schedule, 1, "preserve").schedule
     a, b, c = np.ones((3, 1), dtype), np.ones((1, 5), dtype), np.full((3, 5), np.nan, dtype)

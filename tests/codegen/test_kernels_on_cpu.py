@@ -1,4 +1,4 @@
-"""Every generated kernel, executed on the CPU as the CUDA C that was emitted, beside the classical product in integers."""
+"""Every generated kernel: the emitted CUDA C runs on the CPU, and is compared with the classical product in integers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def layout(array: Any, order: str) -> Any:
 
 
 def multiply(name: str, inputs: str, levels: int, shape: tuple[int, int, int], dtype: str, **how: Any) -> None:
-    """One multiply with alpha = 2, and beta = -1 or 0 onto NaN, through the engine; everything must be exact."""
+    """One multiply by the engine with alpha = 2 and beta = -1, or with beta = 0 onto NaN. Everything must be exact."""
     m, k, n = shape
     generator = np.random.default_rng(m * 10007 + k * 101 + n)
     whole = [generator.integers(-4, 5, s) for s in ((m, k), (k, n), (m, n))]
@@ -84,7 +84,7 @@ def test_odd_rectangles(name: str, inputs: str, levels: int, dtype: str) -> None
 @pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize(("name", "inputs", "levels"), [case for case in ALGORITHMS if case[2] == 1 or case == ("winograd", "preserve", 2)])
 def test_whole_lanes(name: str, inputs: str, levels: int, dtype: str) -> None:
-    """Blocks whose rows are multiples of 16 bytes take the wide accesses."""
+    """Blocks whose rows are multiples of 16 bytes use the wide accesses."""
     multiply(name, inputs, levels, (24, 48, 72), dtype, beta=0)
 
 
@@ -98,12 +98,12 @@ def test_several_tiles_in_every_order_of_threads(name: str, inputs: str, dtype: 
 @pytest.mark.parametrize("shape", [(276, 90, 528), (271, 45, 263)])
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
 def test_every_tile(dtype: str, tile: str, shape: tuple[int, int, int]) -> None:
-    """Several of each, in whole lanes and not, with strips in the small one."""
+    """Several tiles of each kind, aligned and not, with strips in the small tile."""
     multiply("strassen", "preserve", 1, shape, dtype, tile=tile)
 
 
 class Recording(EmulatedExecutor):
-    """Remembers the tiles of what runs."""
+    """An executor that records the tiles that run."""
 
     def __init__(self) -> None:
         super().__init__("ascending")
@@ -131,7 +131,7 @@ def test_strips_run_on_the_unit_of_their_core(dtype: str, tile: str) -> None:
 
 @pytest.mark.parametrize(("dtype", "unit"), UNITS)
 def test_tiles_of_all_sizes_give_the_same_bits(dtype: str, unit: str) -> None:
-    """Sums of many terms that round: their order is that of the depth, whatever the tile."""
+    """Long sums round, but every tile adds their terms in the same order."""
     generator = np.random.default_rng(11)
     a, b = generator.standard_normal((40, 300)).astype(dtype), generator.standard_normal((300, 36)).astype(dtype)
     results = []
@@ -164,7 +164,7 @@ def test_sums_of_floats_on_the_matrix_units_are_rounded_once(tile: str) -> None:
 @pytest.mark.parametrize("late", range(4))
 @pytest.mark.parametrize("tile", IN_DOUBLES)
 def test_rows_that_begin_anywhere(tile: str, late: int, at: Literal["start", "end"]) -> None:
-    """Views whose first rows begin so many elements after a multiple of 16 bytes, and others elsewhere; beside them is NaN."""
+    """The first row begins so many elements after a multiple of 16 bytes, other rows elsewhere. NaN surrounds the views."""
     (m, k, n), generator = (70, 77, 133), np.random.default_rng(late)
     whole = [generator.integers(-4, 5, shape) for shape in ((m, k), (k, n))]
     for longer in range(1, 5):
@@ -198,7 +198,7 @@ def test_small_and_empty_extents(name: str, inputs: str, shape: tuple[int, int, 
 
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
 def test_deleting_any_barrier_is_caught(dtype: str, tile: str) -> None:
-    """A product of several slices of depth, with one barrier removed, must go wrong in some order of threads."""
+    """Without any one of its barriers, a product of several slices must go wrong in some order of threads."""
     kernel = product_kernel(dtype, tile)
     generator = np.random.default_rng(3)
     a, b = generator.integers(-4, 5, (32, 120)), generator.integers(-4, 5, (120, 32))
@@ -270,7 +270,7 @@ def test_tiles_that_would_be_wrong_are_not_compiled(dtype: str, tile: ProductTil
 
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
 def test_shared_memory_is_what_the_text_asserts(dtype: str, tile: str) -> None:
-    """The text computes its slices from its own constants; no other number than the launch's is compiled."""
+    """The text computes its shared memory from its own constants, and compiles only if the launch has the same number."""
     kernel = product_kernel(dtype, tile)
     source, asserted = render(kernel), f"(SLICE_A + SLICE_B) == {kernel.shared_elements},"
     assert source.count(asserted) == 1

@@ -1,4 +1,4 @@
-"""Names of kernels and of their files: different by construction, whatever a schedule is called."""
+"""Names of kernels and of their files: different schedules have different ones, whatever they are called."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bilinear.frontend import load
 from bilinear.lowering.prepare import plain, prepare
 
 NAMES = ["plain", "remainder", "remainder_l1_product_f64", "x_l1_linear1", "Msmes", "a-b", "a" * 200, "_", "_9"]
-"""What the language can call a schedule."""
+"""The names that the language allows for a schedule."""
 STRANGE = ["", "a.b", "a b", "9", "é", "a" * 300, "a" * 299 + "b", "../..", "a\nb", "\ud800", "x/y", "CON."]
 
 

@@ -1,4 +1,4 @@
-"""The CUDA compiler: images and resources of small kernels, and what is said where it cannot build."""
+"""The CUDA compiler: images and resources of small kernels, and the diagnostics if it cannot build."""
 
 from __future__ import annotations
 

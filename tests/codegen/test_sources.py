@@ -97,7 +97,7 @@ def test_three_levels_in_one_pass_stay_in_registers(tmp_path: Path) -> None:
     assert len(linear) == 2
     for kernel in linear:
         (own,) = nvrtc.build(render(kernel), kernel.name, CudaTarget("sm_90"), cache=Cache(tmp_path)).resources
-        assert own.spill_stores <= 64  # of two thousand bytes that it writes
+        assert own.spill_stores <= 64  # it writes two thousand bytes
 
 
 @needs_nvrtc

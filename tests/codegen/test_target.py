@@ -1,4 +1,4 @@
-"""Targets: what a name of a CUDA architecture says, and which names say nothing."""
+"""Targets: what the name of a CUDA architecture means, and which names are refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_what_names_no_architecture_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("names", ["sm_90", [], ()])
 def test_no_list_of_names_is_refused(names: Any) -> None:
-    with pytest.raises(BilinearError, match=r"E603.*names nothing to build for"):
+    with pytest.raises(BilinearError, match=r"E603.*names no architecture"):
         targets_of(names)
 
 

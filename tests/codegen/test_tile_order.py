@@ -1,4 +1,4 @@
-"""The order of tiles, without the matrices: at extents that no memory has, beside Python's integers."""
+"""The order of tiles without matrices, for extents beyond any memory, compared with Python's integers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ extern "C" __global__ void probe(long long bm, long long bn, unsigned* tiles, in
 
 
 def place(tile: int, tiles_m: int, tiles_n: int) -> tuple[int, int]:
-    """Bands of eight rows of tiles, each walked column by column, of which the last may be lower."""
+    """The place of a tile: bands of eight rows of tiles, each walked column by column. The last band may be lower."""
     band, within = divmod(tile, BAND * tiles_n)
     height = min(BAND, tiles_m - band * BAND)
     return band * BAND + within % height, within // height

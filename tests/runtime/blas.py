@@ -1,4 +1,4 @@
-"""`gemm` of BLAS on ordinary memory, by NumPy's classical product; what a caller must not ask for fails."""
+"""`gemm` of BLAS on ordinary memory, by NumPy's classical product. Invalid arguments fail."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ NUMBERS = {"s": np.float32, "d": np.float64, "i": np.int64}
 def gemm(
     kind: str, transa: int, transb: int, m: int, n: int, k: int, alpha: int, a: int, lda: int, b: int, ldb: int, beta: int, c: int, ldc: int
 ) -> None:
-    """C = alpha * op(A) * op(B) + beta * C of an m x k by a k x n matrix, by columns; scalars and matrices by address.
+    """C = alpha * op(A) * op(B) + beta * C for column-major matrices, m x k by k x n. Scalars and matrices are addresses.
 
-    `kind` is the type of the elements: `s`, `d`, or `i` for integers. C is not read where beta is 0.
+    `kind` is the type of the elements: `s`, `d`, or `i` for integers. C is not read if beta is 0.
     """
     left = _columns(kind, a, (k, m) if transa else (m, k), lda)
     right = _columns(kind, b, (n, k) if transb else (k, n), ldb)

@@ -16,7 +16,7 @@ def integers(generator: np.random.Generator, shape: tuple[int, ...], dtype: Any 
 
 
 def laid_out(array: Any, layout: str) -> Any:
-    """A writable view with the values of a matrix, in this memory layout; what lies between its elements is NaN where that exists."""
+    """A writable view with the values of a matrix, in this memory layout. NaN (77 for other types) lies between its elements."""
     rows, columns = array.shape
     if layout == "C":
         return array.copy()

@@ -1,4 +1,4 @@
-"""A GPU that is pretended: a `cupy` whose arrays lie in ordinary memory, and whose launches run the emitted CUDA C on the CPU."""
+"""A pretended GPU: a `cupy` whose arrays lie in ordinary memory, and whose launches run the emitted CUDA C on the CPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ READERS: dict[str, Any] = {"double": ctypes.c_double, "float": ctypes.c_float}
 
 
 class Array:
-    """As much of a CuPy array as `matmul` uses; none of NumPy's functions takes it for an array of its own."""
+    """The parts of a CuPy array that `matmul` uses. NumPy's functions do not accept it as an array."""
 
     __array_ufunc__ = None
 
@@ -91,7 +91,7 @@ class Array:
 
 
 class PinnedMemory:
-    """Memory of the host that a kernel may write, as CuPy gives it: not zeroed."""
+    """Host memory that a kernel may write; as with CuPy, it is not zeroed."""
 
     def __init__(self, size: int) -> None:
         self.memory = ctypes.create_string_buffer(b"\xff" * size, size)
@@ -110,7 +110,7 @@ class Device(nullcontext[None]):
 
 
 class Memory:
-    """What `cupy.cuda.alloc` gives: it belongs to others once nobody keeps it."""
+    """Memory from `cupy.cuda.alloc`, which returns to the pool with its last reference."""
 
     def __init__(self, ptr: int) -> None:
         self.ptr = ptr
@@ -118,11 +118,11 @@ class Memory:
 
 @dataclass
 class Gpu:
-    """What happened on it: launches (function, stream), multiplies by the library, contexts made; each launch is announced by number.
+    """A record of what happened: launches (function, stream), the library's multiplies, contexts made. Each launch is announced by number.
 
-    The library's multiplies by cuBLAS are kept: `s` or `d`, the stream, the arguments but for the handle. Of scans for Inf and NaN the
-    streams are kept apart, of products the tiles. `allocate` is told the bytes of fresh arrays. `lt` is cublasLt, where there is one, and
-    `taken` the bytes of its workspaces, all of which begin at `WORKSPACE`.
+    `by_cublas` lists the calls of cuBLAS: `s` or `d`, the stream, the arguments without the handle. `scans` lists the streams of scans for
+    Inf and NaN, `tiles` the tiles of products. `allocate` is called with the bytes of new arrays. `lt` is cublasLt or None, and `taken`
+    lists the bytes of its workspaces, which all begin at `WORKSPACE`.
     """
 
     WORKSPACE = 0x7000
@@ -152,7 +152,7 @@ class Gpu:
             self.tiles.append(kernel.tile)
         if name.startswith("scan"):
             self.scans.append(stream)
-            grid = (2, 1, 1)  # it takes any; more would take longer here
+            grid = (2, 1, 1)  # any grid will do; a larger one takes longer here
         else:
             self.before_launch(len(self.launches))
             self.launches.append((name, stream))
@@ -161,7 +161,7 @@ class Gpu:
         module.launch(name, grid, block, values, shared_bytes=shared)
 
     def function(self, kernel: Any, built: Built) -> Any:
-        """In place of an image that is loaded."""
+        """Stands for loading an image."""
         module, types = compiled(kernel)
         handle = len(self.functions) + 1
         self.functions[handle] = module, kernel, types
@@ -181,12 +181,12 @@ class Gpu:
         return memory
 
     def holds(self) -> bool:
-        """Whether the last memory that was taken is kept."""
+        """Whether somebody still holds the memory that was taken last."""
         return self.last_taken() is not None
 
     @contextmanager
     def using(self, **values: Any) -> Iterator[None]:
-        """With other values of some fields, until the block ends."""
+        """Other values of some fields inside the block."""
         before = {name: getattr(self, name) for name in values}
         vars(self).update(values)
         try:
@@ -195,7 +195,7 @@ class Gpu:
             vars(self).update(before)
 
     def refuse_capture(self) -> None:
-        """As CuPy does before it calls cuBLAS."""
+        """Refuse while a stream is captured, as CuPy does before it calls cuBLAS."""
         if self.is_capturing:
             raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
 
@@ -223,7 +223,7 @@ def compiled(kernel: Any) -> tuple[Module, list[str]]:
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
-    """Until the test ends, arrays of the class `Array` are CuPy's, on a GPU that is not described."""
+    """Make `Array` CuPy's array until the test ends, on a GPU without a description."""
     gpu = Gpu()
     device = Device()
     free = lambda pointer: setattr(gpu, "contexts", gpu.contexts + 1)  # noqa: E731
@@ -266,7 +266,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 @contextmanager
 def undescribed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    """The same for `auto`, which is the library's multiply. What was decided elsewhere is forgotten, and so is what is decided here."""
+    """`pretend` with no cached decisions, before and after. `auto` is the library's multiply, because the GPU has no description."""
     decide._decisions.clear()
     yield pretend(monkeypatch)
     decide._decisions.clear()

@@ -1,4 +1,4 @@
-"""Arrays of other libraries: whatever speaks DLPack goes in, and the caller's kind comes back."""
+"""Arrays of other libraries: `matmul` takes arrays that speak DLPack, and returns the caller's kind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Plain:
 
 
 class Own(Plain):
-    """One that also takes arrays in."""
+    """An array whose class can also import arrays."""
 
     @classmethod
     def from_dlpack(cls, array: Any) -> Own:
@@ -63,7 +63,7 @@ def test_out_of_another_library_takes_the_result(algorithm: str) -> None:
 
 
 class Copying:
-    """An array-like whose memory cannot be had: a result written to its copy would be lost."""
+    """An array-like whose memory cannot be viewed: a result written to its copy would be lost."""
 
     def __init__(self, array: Any) -> None:
         self.array = array

@@ -1,4 +1,4 @@
-"""`auto` and `plan=` on arrays of a pretended GPU: what runs, what falls back, and what is refused."""
+"""`auto` and `plan=` on arrays of a pretended GPU: which plan runs, when the library runs instead, and what is refused."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from bilinear.runtime.arrays import Kind
 from bilinear.runtime.layouts import layouts_of
 
 H200 = replace(load_device("h200"), policy=Policy(least_block=128))
-"""Blocks of 128 are weighed here, so that the tests need no large matrices."""
+"""This description allows blocks of 128, so that the tests need no large matrices."""
 SLOW = ((1.0, 0.001),)
 SLOW_LIBRARY = replace(H200, elements=tuple((dtype, replace(rates, library=SLOW)) for dtype, rates in H200.elements))
-"""A device on which every fast scheme wins, at any size at which it is weighed."""
+"""A device on which every fast scheme wins at every size."""
 N = 256
 
 
 class Counting(NumpyExecutor):
-    """Remembers the plans that ran."""
+    """An executor that records the plans that ran."""
 
     def __init__(self, ran: list[tuple[str, int]]) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Counting(NumpyExecutor):
 
 @pytest.fixture(autouse=True)
 def _fast_schemes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing but fast schemes is weighed."""
+    """Leave the classical algorithm out of the portfolio, so that only fast schemes compete."""
     own = portfolio.portfolio()
     fast = replace(own, expand=tuple(levels for levels in own.expand if levels != ("classical",)))
     monkeypatch.setattr(portfolio, "portfolio", lambda: fast)
@@ -63,7 +63,7 @@ def _fast_schemes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """NumPy arrays that pass for arrays on a GPU where every fast scheme wins; the plans that run."""
+    """The plans that run. NumPy arrays count as arrays on a GPU where every fast scheme wins."""
     plans: list[tuple[str, int]] = []
     monkeypatch.setattr(matmul, "kind_of", lambda *arrays: Kind(np, True, lambda result: result))
     monkeypatch.setattr(multiply, "make_executor", lambda kind: Counting(plans))
@@ -90,14 +90,14 @@ def test_auto_runs_what_the_model_chooses(ran: list[tuple[str, int]], dtype: str
 
 
 def fast_in(tile: str) -> Device:
-    """A device on which this tile has ten times the speed of the others, and the library next to none."""
+    """A device on which this tile is ten times as fast as the others, and the library is very slow."""
     rates = H200.rates("float64")
     tiles = (replace(rates.tile(USUAL), name=name, share=((1.0, 10.0 if name == tile else 1.0),)) for name in TILES["float64"])
     return H200.with_rates("float64", replace(rates, tiles=tuple(tiles), library=((1.0, 1.0),)))
 
 
 def test_a_named_algorithm_runs_in_the_fastest_tile(ran: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a device that is described; elsewhere in the usual one, and so does what was planned to."""
+    """Without a description of the device it runs in the usual tile. A plan always runs in its own tile."""
     tiles: list[str] = []
 
     class Telling(Counting):
@@ -121,7 +121,7 @@ def test_a_named_algorithm_runs_in_the_fastest_tile(ran: list[tuple[str, int]], 
 
 
 def test_small_blocks_are_for_one_matrix_each_of_even_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch is one call of the library, and rows of views may begin anywhere: the library runs where one even matrix has a plan."""
+    """A plan for a matrix with aligned rows is not used for a batch, or for views whose rows begin anywhere: the library runs."""
     monkeypatch.setattr(auto, "current_device", lambda: H200)
     a, b, out = (np.zeros(shape, "float32") for shape in ((32, 4096), (4096, 4096), (32, 4096)))
     wide = np.zeros((4096, 4097), "float32")
@@ -180,7 +180,7 @@ def test_without_workspace_auto_is_the_library_or_in_place(ran: list[tuple[str, 
     np.testing.assert_array_equal(bilinear.matmul(a, b, workspace=workspace), wanted)
     assert not ran
     np.testing.assert_array_equal(bilinear.matmul(a, b, workspace=workspace, inputs="restore"), wanted)
-    assert any(name in ("strassen", "winograd") for name, _ in ran)  # of msmes, or of winograd_in_place
+    assert any(name in ("strassen", "winograd") for name, _ in ran)  # the schemes of msmes and of winograd_in_place
     np.testing.assert_array_equal(a @ b, wanted)  # restored
 
 
@@ -249,7 +249,7 @@ def test_the_choice_is_logged_once(ran: list[tuple[str, int]], caplog: pytest.Lo
 
 
 def test_a_plan_runs_exactly(ran: list[tuple[str, int]], tmp_path: Path) -> None:
-    """The third-best plan, so that neither the best one nor the library can stand in for it."""
+    """The third-best plan is given, so that the best plan or the library would be noticed."""
     choice = make_plan(Problem(512, 512, 514), SLOW_LIBRARY)
     third = next(c for c in choice.candidates[2:] if set(c.levels) == {"strassen"} and not c.why.startswith("needs"))
     pinned = replace(choice, candidates=(third,), sha256=hashes(third.levels))
@@ -339,7 +339,7 @@ def test_threads_plan_and_multiply_at_once(ran: list[tuple[str, int]]) -> None:
 
 
 def test_choosing_again_costs_microseconds() -> None:
-    """A generous limit on what takes ten microseconds; planning anew takes a hundred times as long."""
+    """The limit is generous: a cached choice takes ten microseconds, planning anew a hundred times as long."""
     a, b, _ = operands()
     device: Device = SLOW_LIBRARY
     with pytest.MonkeyPatch.context() as patch:
@@ -355,7 +355,7 @@ def test_choosing_again_costs_microseconds() -> None:
 def test_the_library_never_multiplies_what_was_consumed(
     ran: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, inputs: Any, falls_back: bool
 ) -> None:
-    """Memory may end behind the schedule, where its result is converted: then A and B are no more what they were."""
+    """Memory may run out after the schedule, when its result is converted. A and B are consumed by then."""
 
     def short(*_: Any) -> None:
         raise MemoryError("behind the schedule")

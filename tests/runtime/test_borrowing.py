@@ -1,4 +1,4 @@
-"""Parts of C whose temporaries lie in what is computed later: exact, nothing allocated, A and B as promised."""
+"""Parts of C whose temporaries lie in later parts: exact results, nothing allocated, A and B as promised."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHAPES = [SQUARE, (67, 62, 66), (66, 63, 67), (68, 24, 65)]
 
 
 def chain(shape: tuple[int, int, int], name: str, **limits: Any) -> Plan:
-    """A pinned plan with the parts of this name; so small a problem is never planned that way."""
+    """A plan with the parts of this name. The planner would not choose it for so small a problem."""
     levels, rest = CHAINS[name]
     inputs = rest[-1].inputs
     known = bilinear.plan(*shape, "float64", device="h200", levels=DEPTH_FIRST * levels)
@@ -61,7 +61,7 @@ def operands(shape: tuple[int, int, int], orders: str) -> tuple[Any, Any, Any]:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", CHAINS)
 def test_every_chain_is_exact_and_allocates_nothing(name: str, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numpy_executor.NumpyExecutor, "allocate", None)  # of a workspace there is no need
+    monkeypatch.setattr(numpy_executor.NumpyExecutor, "allocate", None)  # a call that allocates a workspace fails
     for orders in map("".join, product("CF", repeat=3)):
         a, b, c = operands(shape, orders)
         wanted, kept = 3 * (a @ b), (a.copy(), b.copy())
@@ -101,7 +101,7 @@ def test_a_batch_is_computed_matrix_by_matrix() -> None:
 @pytest.mark.parametrize("shape", [(256, 64, 32), (40, 64, 300), (64, 64, 64), (48, 64, 80)])
 @pytest.mark.parametrize("on_gpu", [False, pytest.param(True, marks=needs_emulator)])
 def test_a_result_in_the_other_order_is_computed_aside(on_gpu: bool, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was planned as rows is never taken for columns: nothing beside the result is written, whatever the extents are."""
+    """Rows of a plan are never taken for columns: for any extents, nothing outside the result is written."""
     surroundings = undescribed(monkeypatch) if on_gpu else nullcontext()
     m, _, n = shape
     known = bilinear.plan(*shape, "float64", device="h200", levels=DEPTH_FIRST)
@@ -131,7 +131,7 @@ def test_a_result_in_the_other_order_is_computed_aside(on_gpu: bool, shape: tupl
 
 @pytest.mark.parametrize("beta", [0, 2])
 def test_what_cannot_lend_is_computed_aside(beta: int) -> None:
-    """A result with gaps must not be written between its rows, and one that is added to holds what is needed."""
+    """Gaps between the rows of a result must not be written, and a result with beta holds values that are still needed."""
     shape = SQUARE
     a, b, _ = operands(shape, "CCC")
     wide = np.full((64, 70), 7.0)
@@ -162,7 +162,7 @@ def test_what_is_lent_is_told_to_be_changed(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("order", "CF")
 @pytest.mark.parametrize("name", CHAINS)
 def test_what_an_error_lists_is_what_has_changed(name: str, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At every step of every part: rows of C that are not told of are as they were, and so are A and B but for blocks that are told of."""
+    """After an error at any step of any part, everything that the error does not list is unchanged: rows of C, A, and B."""
     plan = chain(SQUARE, name, column_major=("C",) if order == "F" else ())
     steps, left = numpy_executor.NumpyExecutor.steps, [0]
 
@@ -231,7 +231,7 @@ def test_a_file_that_makes_no_sense_is_refused(change: dict[str, Any], code: str
 
 
 def test_only_the_last_part_of_a_file_writes_the_inputs(tmp_path: Path) -> None:
-    """What an earlier one consumes the later ones still need."""
+    """If an earlier part consumed the inputs, later parts would miss them."""
     plan = chain(SQUARE, "the last one in place")
     first, rest = replace(plan.chosen, inputs="restore"), plan.chosen.rest
     save_plan(replace(plan, candidates=(replace(first, rest=rest),)), tmp_path / "plan.json")

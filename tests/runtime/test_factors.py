@@ -47,7 +47,7 @@ def test_what_the_type_cannot_hold_is_refused(dtype: str, value: Any, name: str,
     a, out = np.ones((4, 4), dtype), np.ones((4, 4), dtype)
     with pytest.raises(BilinearError, match="E528") as caught:
         bilinear.matmul(a, a, out, **{name: value}, **way)
-    assert len(str(caught.value)) < 300 and f"is no number that {a.dtype} can hold" in str(caught.value)
+    assert len(str(caught.value)) < 300 and f"is not a number that {a.dtype} can hold" in str(caught.value)
     np.testing.assert_array_equal(out, np.ones((4, 4), dtype))
 
 
@@ -79,7 +79,7 @@ schedule twice of doubled: in-place
 
 
 def test_alpha_times_a_coefficient_may_overflow(tmp_path: Path) -> None:
-    """It would be Inf beside products that are small enough; the limits are those of the schedule."""
+    """The product with the coefficient would be Inf although the results are small. The limit depends on the schedule."""
     path = tmp_path / "doubled.bl"
     path.write_text(DOUBLED)
     loaded = bilinear.load(path)
@@ -98,7 +98,7 @@ def test_alpha_times_a_coefficient_may_overflow(tmp_path: Path) -> None:
 def test_objects_are_multiplied_by_what_multiplies_them(name: str, value: Any, way: dict[str, Any]) -> None:
     a = np.array([[Fraction(i, j) for i in (1, 2)] for j in (3, 4)], object)
     out = a.copy()
-    with pytest.raises(BilinearError, match=f"E528.*{name}=.* does not multiply what the arrays hold"):
+    with pytest.raises(BilinearError, match=f"E528.*{name}=.* cannot multiply the objects in the arrays"):
         bilinear.matmul(a, a, out, **{name: value}, **way)
     np.testing.assert_array_equal(out, a)
 

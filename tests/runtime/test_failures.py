@@ -1,4 +1,4 @@
-"""A failure part-way: A and B come back, the exception says what is not what it was, and an interrupt waits for the end of a stage."""
+"""Failures part-way: A and B are restored, the exception lists what has changed, and an interrupt waits for the end of a stage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bilinear.lowering.prepare import prepare
 Step = Callable[[], None]
 Change = Callable[[int, Stage, Step], Step]
 SHAPE = (19, 21, 23)
-"""Odd in every extent: three strips run before the stages."""
+"""Every extent is odd, so three strips run before the stages."""
 
 
 def stages_of(name: str, levels: int, inputs: str) -> tuple[Stage, ...]:
@@ -39,7 +39,7 @@ def operands() -> tuple[Any, Any, Any]:
 
 
 def change_steps(monkeypatch: pytest.MonkeyPatch, stages: tuple[Stage, ...], change: Change) -> None:
-    """Wrap the step of every stage of the main schedule (not of strips, nor of the stages that undo others)."""
+    """Wrap the step of every stage of the main schedule, but no strip and no stage that undoes others."""
     steps = NumpyExecutor.steps
 
     def changed(self: NumpyExecutor, plan: Any, given: Any, *rest: Any) -> list[Step]:
@@ -106,7 +106,7 @@ def test_an_error_in_any_stage(levels: int, inputs: Any, at: int, monkeypatch: p
 
 
 def changed_blocks(space: str, array: Any, old: Any, levels: int) -> set[str]:
-    """The names of the blocks that differ from the caller's values."""
+    """The names of the blocks whose values differ from the caller's."""
     grid = 2**levels
     height, width = array.shape[0] // grid, array.shape[1] // grid
     found = set()
@@ -212,7 +212,7 @@ def test_an_interrupt_during_strips_leaves_operands_alone(monkeypatch: pytest.Mo
 
 
 def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It arrives when all stages and checks are over, while our handler is still there."""
+    """It arrives after all stages and checks, before the caller's handler is given back."""
     from bilinear.backends import held_signals
 
     real = vars(held_signals)["set_handler"]
@@ -232,7 +232,7 @@ def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.Monke
 
 
 def test_a_handler_that_does_not_raise_lets_the_multiply_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with programs that note the signal and stop later."""
+    """Some programs only note the signal and stop later."""
     seen: list[int] = []
     a, b, c = operands()
     wanted = a @ b
@@ -293,7 +293,7 @@ def test_another_thread_multiplies_in_place_without_touching_signals() -> None:
 
 
 def test_an_error_in_one_worker_waits_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing writes the caller's arrays any more when the exception is there."""
+    """No thread writes the caller's arrays any more when the exception leaves."""
 
     running = threading.Event()
     ended: list[int] = []
@@ -312,7 +312,7 @@ def test_an_error_in_one_worker_waits_for_the_others(monkeypatch: pytest.MonkeyP
 
 
 def test_threads_that_die_before_they_begin_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they do for want of memory: then the caller's thread does all."""
+    """A thread may die at once if memory is short; then the caller's thread does all the work."""
     monkeypatch.setattr(workers, "start_new_thread", lambda *_: None)
     done: list[int] = []
     workers.share(lambda: range(10), lambda item, share: done.append(item), 4)
@@ -320,7 +320,7 @@ def test_threads_that_die_before_they_begin_are_not_waited_for(monkeypatch: pyte
 
 
 def test_linear_stages_of_msmes_exist_before_and_after_its_products() -> None:
-    """What the tests above rely on."""
+    """The tests above rely on this."""
     kinds = [type(stage) for stage in stages_of("msmes", 1, "restore")]
     assert kinds[0] is LinearStage and kinds[-1] is LinearStage and ProductStage in kinds
 
@@ -335,7 +335,7 @@ LOSSY = """schedule lossy of naive2x2
 
 
 def test_an_interrupt_leaves_as_itself_where_the_inputs_cannot_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stage that overwrites a block has no inverse: the interrupt says so, and does not become another error."""
+    """A stage that overwrites a block has no inverse. The interrupt gets a note that says so, and does not become another error."""
     path = tmp_path / "lossy.bl"
     path.write_text(LOSSY)
     loaded = load(path)

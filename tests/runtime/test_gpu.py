@@ -1,4 +1,4 @@
-"""The engine on a real GPU, beside the classical product in integers. Skipped without one; `--require-gpu` makes that a failure."""
+"""The engine on a real GPU, compared with the classical product in integers. Skipped without one; `--require-gpu` makes that a failure."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_every_tile_is_exact(shape: tuple[int, int, int], tile: str, dtype: str)
 
 @pytest.mark.parametrize(("dtype", "tile"), [(dtype, tile) for dtype in TILES for tile in TILES[dtype]])
 def test_rows_that_begin_anywhere_are_exact(tile: str, dtype: str) -> None:
-    """Views in NaN whose rows begin at any multiple of an element, of several tiles and slices; the result lies in one, too."""
+    """Views of several tiles and slices, surrounded by NaN, whose rows begin at any element; the result is such a view, too."""
     m, k, n = 300, 129, 261
     x, y = integers((m, k), 1), integers((k, n), 2)
     choice = bilinear.plan(m, k, n, dtype, device="h200", levels=("classical",), accumulate=True)
@@ -141,7 +141,7 @@ def test_cores_of_whole_sectors_are_exact(shape: tuple[int, int, int], dtype: st
 
 
 def test_matrices_of_more_than_2_to_the_31_elements() -> None:
-    """One after the other, for each needs tens of gigabytes."""
+    """One after the other, because each needs tens of gigabytes."""
     xp = cupy()
     cases: tuple[tuple[str, Any], ...] = (("classical", "preserve"), ("winograd", "preserve"), ("msmes", "restore"))
     for m, k, n in ((46400, 8, 46400), (46400, 46400, 8), (8, 46400, 46400)):
@@ -177,7 +177,7 @@ def test_temporaries_in_what_is_computed_later(order: str, inputs: Any, dtype: s
 
 
 def chained(m: int, k: int, n: int, dtype: str, inputs: str, order: str) -> Any:
-    """A plan whose first rows have their temporaries in those that are computed later."""
+    """A plan whose first rows of C keep their temporaries in later rows."""
     known = bilinear.plan(m, k, n, dtype, device="h200", levels=("winograd_depth_first", "winograd_depth_first"))
     last = Panel(700, ("msmes",), inputs, LARGE) if inputs == "restore" else Panel(700, ("classical",), inputs, LARGE)
     first = replace(known.chosen, workspace=0, rest=(Panel(400, ("winograd_depth_first",), "preserve", USUAL), last))
@@ -282,7 +282,7 @@ def test_memory_for_tensors_is_pytorchs_and_its_stream_is_used() -> None:
     with torch.cuda.stream(side):
         filled = torch.empty_like(a)
         for _ in range(50):
-            filled.copy_(a)  # the stream is busy: what does not wait for it multiplies zeros or garbage
+            filled.copy_(a)  # the stream is busy: a multiply that does not wait for it gets zeros or garbage
         c = bilinear.matmul(filled, b, algorithm="winograd", levels=2)
         doubled = c * 2
     side.synchronize()
@@ -302,7 +302,7 @@ def test_an_output_folder_runs_without_us(tmp_path: Path) -> None:
 
 
 def by_cublas(x: Any, dtype: str, order: str) -> Any:
-    """A device copy in row or column order, or in one of them with NaN between two rows or two columns, in the middle of other memory."""
+    """A device copy in row or column order, with or without NaN between rows or columns, in the middle of other memory."""
     if order in "CF":
         return cupy().array(x, dtype, order=order)
     rows, columns = x.shape
@@ -315,7 +315,7 @@ def by_cublas(x: Any, dtype: str, order: str) -> Any:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(256, 256, 256), (129, 250, 67), (300, 1, 200), (1, 300, 200), (300, 200, 1), (1, 300, 1), (1, 1, 1)])
 def test_the_librarys_multiply_is_exact_in_every_layout(shape: tuple[int, int, int], dtype: str) -> None:
-    """In one call, first and repeated; gaps stay NaN, and with beta = 0 C is not read."""
+    """It is one call, the first time and repeated; gaps stay NaN, and with beta = 0 C is not read."""
     m, k, n = shape
     whole = [integers(sides, number) for number, sides in enumerate(((m, k), (k, n), (m, n)))]
     for orders in product("CFcf", repeat=3):
@@ -379,7 +379,7 @@ def test_the_librarys_multiply_runs_on_the_current_stream_of_each_thread() -> No
             a, b, c = xp.zeros((1024, 1024)), xp.asarray(wanted, "float64"), xp.empty((1024, 1024))
             identity = xp.eye(1024)
             for _ in range(50):
-                xp.copyto(a, identity * 3)  # the stream is busy: what does not wait for it multiplies zeros
+                xp.copyto(a, identity * 3)  # the stream is busy: a multiply that does not wait for it gets zeros
             bilinear.matmul(a, b, c, levels=0)
             doubled = c * 2
         d = xp.empty((1024, 1024))

@@ -1,4 +1,4 @@
-"""Multiplies that are captured in a CUDA graph on a real GPU, and run again on other values. Skipped without one."""
+"""Multiplies captured in a CUDA graph on a real GPU, and run again on other values. Skipped without a GPU."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from bilinear.planner.problem import Problem
 
 pytestmark = pytest.mark.gpu
 SHAPE = 513, 200, 511
-"""Short sums of uneven rows, which cublasLt is asked for with floats and with doubles."""
+"""Short sums of unaligned rows: the rules choose cublasLt for floats and for doubles."""
 
 
 def of_library(name: str, dtype: str) -> Plan:
-    """The plan that is this library's multiply."""
+    """The plan to run this library's multiply."""
     named, ruled = (Candidate((), "preserve", library, 1.0) for library in (name, LIBRARY))
     return timed_plan(Problem(*SHAPE, dtype, lies_evenly=False), load_device("h200"), (named, ruled))
 
 
 def captured(stream: Any, call: Callable[[], Any]) -> Any:
-    """The graph of a call; the capture ends where the call fails, too."""
+    """The graph of a call. The capture ends even if the call fails."""
     stream.begin_capture()
     try:
         call()
@@ -37,7 +37,7 @@ def captured(stream: Any, call: Callable[[], Any]) -> Any:
 
 
 def check(multiply: Callable[[Any, Any, Any], Any], dtype: str) -> None:
-    """Exact when called, when captured after it, and when the graph runs on what has been written to A since."""
+    """The multiply is exact when called, when captured afterwards, and when the graph runs on new values of A."""
     xp = pytest.importorskip("cupy")
     generator = np.random.default_rng(1)
     m, k, n = SHAPE

@@ -1,4 +1,4 @@
-"""What `inputs=` promises: preserve never writes, restore gives back, consume may take; and what each refuses."""
+"""The promises of `inputs=`: preserve never writes, restore restores, consume may leave anything; and what each refuses."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ print("never written")
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs mprotect")
 def test_preserve_never_writes_an_operand_not_even_for_a_moment() -> None:
-    """The operands lie on pages that the processor does not let us write: a single store would end the process."""
+    """The operands lie on read-only pages: a single store would end the process."""
     done = subprocess.run([sys.executable, "-c", READ_ONLY_PAGES], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "never written" in done.stdout, done.stderr
 

@@ -1,4 +1,4 @@
-"""Signals: nothing writes the caller's arrays once `matmul` has raised, however often and by whatever it was interrupted."""
+"""Signals: once `matmul` has raised, nothing writes the caller's arrays, however many signals came and of whatever kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bilinear.backends.numpy_executor import NumpyExecutor
 
 
 class Stopped(Exception):
-    """What a handler raises."""
+    """The exception that a handler raises."""
 
 
 def stop(number: int, frame: Any) -> None:
@@ -30,7 +30,7 @@ def stop(number: int, frame: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """Python's own for Ctrl-C, one that raises for the other, and both are there after every call."""
+    """Python's own handler for Ctrl-C, and one that raises for the other signal. Both must be back after every call."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, stop)
@@ -43,7 +43,7 @@ def handlers() -> Iterator[None]:
 
 @pytest.mark.parametrize("presses", [1, 2, 5])
 def test_workers_have_ended_when_an_interrupt_leaves(presses: int) -> None:
-    """The presses come while the caller waits for the other thread."""
+    """Ctrl-C comes while the caller waits for the other thread."""
     running, last = threading.Event(), [0.0]
 
     def run(item: int, share: int) -> None:
@@ -80,7 +80,7 @@ def test_a_handler_that_does_not_raise_loses_no_item() -> None:
 
 
 def test_threads_that_cannot_be_started_leave_the_work_to_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that begins when all is done must find no work."""
+    """A thread that begins after the call has ended must find no work."""
     late: list[Any] = []
 
     def refuse(work: Any, arguments: tuple[Any, ...]) -> None:
@@ -212,7 +212,7 @@ print(late, changed, lost)
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")
 @pytest.mark.parametrize(("name", "inputs"), [("winograd_depth_first", "preserve"), ("msmes", "restore")])
 def test_two_signals_in_a_row(name: str, inputs: str) -> None:
-    """In a process of its own: after the exception nothing is added, `out` stays as it is, A and B are as they were, and nothing hangs."""
+    """In a process of its own: after the exception nothing writes `out`, A and B are restored, and nothing hangs."""
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM, name, inputs]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200, env=environment)

@@ -1,4 +1,4 @@
-"""Memory: in place nothing grows with the problem; by workspace one buffer of the size that the plan says."""
+"""Memory: in place, nothing grows with the problem; otherwise one buffer of the size that the plan says."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SMALL_CHANGE = 400_000
 
 
 def peak(call: Callable[[], object]) -> int:
-    """The most bytes that a call held at a time; NumPy reports its buffers to tracemalloc."""
+    """The most bytes that a call held at once; NumPy reports its buffers to tracemalloc."""
     call()
     tracemalloc.start()
     try:
@@ -133,7 +133,7 @@ def test_an_error_while_buffers_are_allocated_leaves_everything_untouched(inputs
 
 
 def test_bringing_operands_back_needs_no_buffer_of_its_own() -> None:
-    """All buffers are there before the first write: the way back must not fail for want of memory."""
+    """All buffers are allocated before the first write, so that restoring cannot run out of memory."""
     loaded = load("msmes")
     schedule = prepare(loaded.scheme, loaded.schedule, 1, "restore").schedule
     plan = place_schedule(schedule, 600, 600, 600, 8)

@@ -1,4 +1,4 @@
-"""A failure or an interrupt at every step of plans that write A and B beside workspaces and C: A and B come back."""
+"""A failure or an interrupt at every step of plans that write A, B, workspaces and C: A and B are restored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bilinear.verify.inverse import invert_stage
 
 Step = Callable[[], None]
 SHAPE = (19, 24, 23)
-"""Strips of C run too, before the stages; none for the rest of the sum, which would follow a schedule that overwrites."""
+"""Strips of C run, too, before the stages. There is no strip for the rest of the sums: it might run after the stages."""
 PLANS = [("msmes", "winograd"), ("winograd_in_place", "winograd"), ("msmes", "msmes", "winograd")]
 
 STAGED = """schedule staged of winograd: C = A*B, restores A B, temporary S1 like A, temporary T1 like B
@@ -80,13 +80,13 @@ def mixed(levels: tuple[str, ...]) -> tuple[tuple[Stage, ...], dict[str, Any]]:
 
 
 def own(text: str, scheme: str) -> tuple[tuple[Stage, ...], dict[str, Any]]:
-    """The stages of a schedule that is no shipped one, and the options that run it."""
+    """The stages of a schedule that is not shipped, and the options that run it."""
     loaded = written(text, scheme)
     return prepare(loaded.scheme, loaded.schedule, 1, "restore").schedule.stages, {"algorithm": loaded, "levels": 1, "inputs": "restore"}
 
 
 def disturbed(monkeypatch: pytest.MonkeyPatch, stages: tuple[Stage, ...], at: int, disturb: Callable[[], None]) -> None:
-    """Disturb the stage with this number when it has done its work; neither strips nor what undoes stages."""
+    """Disturb the stage with this number at its end, but no strip and no stage that undoes others."""
     steps = NumpyExecutor.steps
 
     def changed(self: NumpyExecutor, plan: Any, given: Any, *rest: Any) -> list[Step]:
@@ -112,7 +112,7 @@ def press() -> None:
 
 
 def steps_of(stages: tuple[Stage, ...]) -> list[int]:
-    """Every step of two levels; of three, which are seven times as many, every third and the last, odd and even ones among them."""
+    """Every step of two levels. Three levels have seven times as many steps: every third one, odd and even, and the last."""
     return sorted({*range(0, len(stages), 3 if len(stages) > 40 else 1), len(stages) - 1})
 
 
@@ -176,7 +176,7 @@ def test_the_operands_come_back_to_rounding(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_a_workspace_gives_back_is_said_not_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to there A11 comes back as a difference; a stage that reads it from X has no inverse, and here A and B are whole after it."""
+    """A stage that reads A11 back from X has no inverse, so an interrupt after it says so, although A and B happen to be whole here."""
     stages, options = own(KEEPING, "naive2x2")
     reads = next(i for i, stage in enumerate(stages) if i > 0 and targets(stage))
     for at in range(len(stages)):

@@ -1,4 +1,4 @@
-"""Names: a user's file is read when a call is made, what is shipped means itself inside a plan, and neither costs a second reading."""
+"""Names: every call reads a user's file, a name in a plan means the shipped algorithm, and nothing is parsed twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bilinear.runtime.named import algorithm_as_it_is
 
 BROKEN = "broken\n"
 TWICE = "scheme mine <1,1,1;1>\n  M1: 2 | 1/2 | 1\n"
-"""Proved, and told from another by its name alone."""
+"""A valid scheme; its name distinguishes it from others."""
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +99,7 @@ def test_a_file_is_read_at_every_call(asked: str, folder: Path) -> None:
     first = algorithm_as_it_is(asked)
     assert algorithm_as_it_is(asked) is first, "it is parsed once for each content"
     times = file.stat()
-    file.write_text(TWICE.replace("2 | 1/2", "3 | 1/3"))  # as long, and as old
+    file.write_text(TWICE.replace("2 | 1/2", "3 | 1/3"))  # of the same length, and below of the same time
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert algorithm_as_it_is(asked) != first
     file.write_text(BROKEN)
@@ -132,7 +132,7 @@ def test_a_composition_is_composed_once_for_what_it_refers_to(folder: Path, monk
     (folder / "mine.bl").write_text(TWICE.replace("2 | 1/2", "4 | 1/4"))
     second = algorithm_as_it_is(asked)
     assert second.scheme != first.scheme and len(composed) == 2
-    (folder / "strassen.bl").write_text(shipped_text("winograd"))  # it was looked for here, and is here now
+    (folder / "strassen.bl").write_text(shipped_text("winograd"))  # the lookup found no such file here before
     assert algorithm_as_it_is(asked).scheme.v != second.scheme.v
 
 

@@ -1,4 +1,4 @@
-"""Schedules that overwrite C: they add to nothing, so that beta is applied aside, and what peeling leaves of the sum is added last."""
+"""Schedules that overwrite C: beta is applied aside, and the strip for the rest of the sums is added last."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_rest_of_the_sum_is_the_last_part() -> None:
 
 @pytest.mark.parametrize("inputs", ["restore", "consume"])
 def test_an_error_in_the_last_strip_leaves_the_operands(inputs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where they are consumed too: the inverses of the stages that have run bring them back."""
+    """Even consumed operands are restored, by the inverses of the stages that ran."""
     strip = executor._strip
 
     def broken(backend: Any, plan: Any, part: Strip, *rest: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A multiply that is found again on a pretended GPU: it takes few calls, and whatever has changed since is seen. Beside integers."""
+"""Repeated multiplies on a pretended GPU: they take few calls, and notice every change. Results are compared on integers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def operands(seed: int, n: int = 16) -> tuple[list[Any], list[Array]]:
 
 
 def kept(gpu: Gpu, **options: Any) -> None:
-    """Run once what is to be found again, and see that it is."""
+    """Run a multiply twice, so that it is kept."""
     (x, y, _), (*_, c) = operands(9)
     for _ in range(2):
         c.host[...] = np.nan
@@ -63,14 +63,14 @@ def test_a_plan_runs_in_its_tile_and_strips_in_theirs(dtype: str, tile: str, gpu
     choice = bilinear.plan(17, 17, 16, dtype, device="h200", levels=("winograd",))
     choice = replace(choice, candidates=(replace(choice.chosen, tile=tile), *choice.candidates[1:]))
     wanted = [known[beside(dtype, tile, USUAL)], known[beside(dtype, tile, SMALL)], known[tile]]
-    for _ in range(2):  # found again the second time
+    for _ in range(2):  # the second call is a repeat
         gpu.tiles.clear()
         np.testing.assert_array_equal(bilinear.matmul(Array(x.copy()), Array(y.copy()), plan=choice).host, x @ y)
         assert gpu.tiles == wanted, "the rest of the sum, a row, the core"
 
 
 def own_calls(call: Callable[[], object]) -> int:
-    """How many functions of the package a call enters, but for those that stand for the GPU."""
+    """How many functions of the package a call enters, without the emulator's."""
     entered: list[str] = []
 
     def watch(frame: FrameType, event: str, _: object) -> None:
@@ -90,7 +90,7 @@ def own_calls(call: Callable[[], object]) -> int:
     [({}, 5), ({"levels": 0}, 5), (WINOGRAD, 14), (IN_PLACE | {"inputs": "consume"}, 19), (IN_PLACE | {"inputs": "restore"}, 33)],
 )
 def test_a_repeat_enters_few_functions(options: dict[str, Any], most: int, gpu: Gpu) -> None:
-    """Each costs some tenths of a microsecond, a launch none: time that would creep is seen here, whatever the machine."""
+    """A function costs some tenths of a microsecond, and each launch is one. The count shows growing host time on any machine."""
     kept(gpu, **options)
     _, (a, b, c) = operands(2)
     assert own_calls(lambda: bilinear.matmul(a, b, c, **options)) <= most
@@ -173,7 +173,7 @@ def test_out_that_now_overlaps_an_operand(options: dict[str, Any], gpu: Gpu) -> 
 
 
 def test_a_call_whose_arrays_overlap_decides_nothing_for_others(gpu: Gpu) -> None:
-    """With a description `auto` has plans for these layouts, but none where `out` is an operand."""
+    """On a described GPU `auto` may have a plan for these layouts, but not if `out` is an operand; so such a call is not kept."""
     (x, y, _), (a, b, c) = operands(3)
     bilinear.matmul(a, b, a)
     np.testing.assert_array_equal(a.host, x @ y)
@@ -209,7 +209,7 @@ def test_operands_may_go_on_to_be_one_where_they_are_only_read(gpu: Gpu) -> None
 
 
 def test_values_are_looked_at_each_time(gpu: Gpu) -> None:
-    """A flag that one call found raised is down for the next."""
+    """A call clears the flag that an earlier call may have set."""
     kept(gpu, **IN_PLACE, inputs="restore")
     (x, y, _), (a, b, c) = operands(1)
     for bad in (np.nan, np.inf, None, -np.inf):
@@ -266,7 +266,7 @@ def test_memory_that_is_short_is_told(gpu: Gpu) -> None:
     ],
 )
 def test_options_that_are_refused_are_refused_again(options: dict[str, Any], code: str, gpu: Gpu) -> None:
-    """Also those that are equal to others: True is not 1."""
+    """Even if they are equal to valid ones: True == 1."""
     kept(gpu, **WINOGRAD)
     _, (a, b, c) = operands(1)
     with pytest.raises(BilinearError, match=code):
@@ -330,7 +330,7 @@ def test_the_oldest_goes_and_no_other() -> None:
 
 
 def test_what_may_overlap_is_found_from_addresses() -> None:
-    """By the bytes between the first and the last of each array, also with strides below 0; a fresh result overlaps nothing."""
+    """An array reaches from its first to its last byte, also with negative strides. A new result overlaps nothing."""
     generator, memory = random.Random(2), np.zeros((9, 10))
     found = set()
     for _ in range(3000):

@@ -82,7 +82,7 @@ print(os.waitstatus_to_exitcode(status))
 
 
 def test_a_thread_that_outlives_the_main_one_still_multiplies() -> None:
-    """The interpreter starts no threads any more when its main thread has ended: the caller does all the work."""
+    """Python starts no threads after the main thread has ended, so the caller does all the work."""
     program = """
 def late():
     time.sleep(0.3)

@@ -1,4 +1,4 @@
-"""Drift of restored operands beside its bound, and what `tolerance=` refuses before anything is written."""
+"""The drift of restored operands compared with its bound, and what `tolerance=` refuses before anything is written."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def by_block(x: Any, side: int) -> Any:
 
 
 def scales_of(trial: int, side: int, draw: np.random.Generator) -> Any:
-    """Powers of ten by block, signs by block, and neither."""
+    """Scales by block: powers of ten, signs, or ones."""
     powers = [
         np.zeros((side, side)),
         draw.integers(-20, 1, (side, side)),
@@ -67,7 +67,7 @@ def scales_of(trial: int, side: int, draw: np.random.Generator) -> Any:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("levels", [1, 2, 3])
 def test_the_drift_bound_holds_on_adversarial_scaling_and_is_near(levels: int, dtype: Any) -> None:
-    """For every block: never above the bound, and within a factor of 100 of it somewhere."""
+    """The drift of every block is at most its bound, and in some case at least a hundredth of it."""
     side, draw = 2**levels, np.random.default_rng(levels)
     worst = {name: np.zeros(side * side) for name in "AB"}
     moves = {name: _moves(drift(levels), name, U[dtype], 1) for name in "AB"}
@@ -120,7 +120,7 @@ def test_drift_grows_no_faster_than_linearly_with_calls(levels: int) -> None:
 
 
 def refused(a: Any, b: Any, out: Any = None, **options: Any) -> str:
-    """The refusal of a call (E533), which wrote nothing."""
+    """The text of the refusal (E533) of a call, which must write nothing."""
     kept = [None if x is None else x.tobytes() for x in (a, b, out)]
     with pytest.raises(BilinearError) as caught:
         bilinear.matmul(a, b, out, **{"algorithm": MSMES, "levels": 1, "inputs": "restore", **options})
@@ -130,7 +130,7 @@ def refused(a: Any, b: Any, out: Any = None, **options: Any) -> str:
 
 
 def uneven(small: float, place: tuple[int, int] = (0, 0), dtype: Any = np.float64) -> Any:
-    """Blocks of ones (times noise) but one."""
+    """Blocks of ones (times noise), except for one block."""
     draw = np.random.default_rng(5)
     scales = np.ones((2, 2))
     scales[place] = small
@@ -142,8 +142,8 @@ def test_tiny_blocks_come_back_as_zeros_unless_a_tolerance_is_given() -> None:
     kept = a.copy()
     message = refused(a, b, tolerance=1e-3)
     assert message == (
-        f"error[E533]: restoring a may move block A11 by {_said(message)} times its largest entry, and tolerance=0.001\n"
-        "  note: the largest entry of A11 is 1e-20; A22, which it meets in sums, reaches 0.999\n"
+        f"error[E533]: restoring a may move block A11 by {_said(message)} times its largest entry, but tolerance=0.001\n"
+        "  note: the largest entry of A11 is 1e-20; A22, which is in sums with it, reaches 0.999\n"
         "  hint: use inputs='preserve', fewer levels, or a larger tolerance"
     )
     bilinear.matmul(a, b, algorithm=MSMES, levels=1, inputs="restore")
@@ -158,7 +158,7 @@ def _said(message: str) -> str:
 
 
 def test_the_tolerance_is_relative_to_the_blocks_own_largest_entry() -> None:
-    """A11 meets A22 with weight 3 (and itself with 2); just above the bound it runs and keeps its word, just below it is refused."""
+    """A11's bound has weight 3 for A22 and 2 for itself. With a tolerance just above it the call runs, just below it is refused."""
     a, b = uneven(1e-6), uneven(1.0)
     sizes = by_block(a, 2)
     bound = float((_moves(drift(1), "A", 2.0**-53, 1) @ sizes / sizes).max())
@@ -182,7 +182,7 @@ def test_either_operand_in_either_order_is_looked_at(which: str, layout: Any) ->
 
 def test_zeros_beside_numbers_are_refused_and_zeros_alone_are_not() -> None:
     message = refused(uneven(0.0), uneven(1.0), tolerance=1e30)
-    assert "restoring a may leave something else in block A11, which is all zeros" in message
+    assert "restoring a may leave other numbers in block A11, which is all zeros" in message
     a = np.zeros((2 * EDGE, 2 * EDGE))
     assert (bilinear.matmul(a, a.copy(), algorithm=MSMES, levels=1, inputs="restore", tolerance=0.0) == 0).all()
 
@@ -212,7 +212,7 @@ def test_inf_and_nan_are_refused_with_and_without_a_tolerance() -> None:
 
 
 def scaling(factor: str, inverse: str, operand: str = "A11") -> Loaded:
-    """A schedule of one product that scales an operand in place, and scales it back."""
+    """A schedule of one product that scales an operand in place and scales it back."""
     text = (
         "scheme one <1,1,1;1>\n  M1: 1 | 1 | 1\nschedule scaling of one: in-place, restores A B\n"
         f"  stage {{ {operand} = {factor} {operand} }}\n  stage {{ {inverse} C11 += A11 * B11 }}\n"
@@ -226,7 +226,7 @@ def scaling(factor: str, inverse: str, operand: str = "A11") -> Loaded:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("factor", "inverse"), [("1/2", "2"), ("1/1048576", "1048576"), ("1/3", "3"), ("3/2", "2/3"), ("3", "1/3")])
 def test_what_underflows_is_within_the_bound_and_refused_above_the_tolerance(factor: str, inverse: str, dtype: Any) -> None:
-    """Powers of two round nothing but what underflows; every multiple of the smallest subnormal number comes near there."""
+    """Powers of two round only numbers that underflow. All multiples of the smallest subnormal number are tried."""
     halving, tiny, one = scaling(factor, inverse), np.finfo(dtype).smallest_subnormal, np.eye(4, dtype=dtype)
     schedule = prepare(halving.scheme, halving.schedule, 1, "restore").schedule
     (bound,) = (x for x in drift_bound(schedule).blocks if x.block.space == "A")
@@ -248,7 +248,7 @@ def test_what_underflows_is_within_the_bound_and_refused_above_the_tolerance(fac
 def test_the_smallest_number_is_not_halved_and_doubled_in_silence() -> None:
     a = np.full((4, 4), 5e-324)
     message = refused(a, np.eye(4), tolerance=1e-6, algorithm=scaling("1/2", "2"))
-    assert "block A11 by 2 times its largest entry" in message and "what underflows is lost" in message
+    assert "block A11 by 2 times its largest entry" in message and "products may underflow" in message
     bilinear.matmul(a, np.eye(4), algorithm=scaling("1/2", "2"), levels=1, inputs="restore")
     assert (a == 0).all()
     bilinear.matmul(np.zeros((4, 4)), np.eye(4), algorithm=scaling("1/2", "2"), levels=1, inputs="restore", tolerance=0)
@@ -265,7 +265,7 @@ MIXED = [
 
 @pytest.mark.parametrize("levels", MIXED, ids=" ".join)
 def test_levels_that_differ_are_bounded_by_the_schedule_that_runs(levels: tuple[str, ...]) -> None:
-    """The bound of these very levels decides, block by block of their own grid, and it holds."""
+    """The bound is that of these levels, for each block of their grid, and it holds."""
     choice = bilinear.plan(72, 72, 72, device="h200", inputs="restore", levels=levels)
     schedule = prepare_levels(tuple(Level(one.scheme, one.schedule) for one in map(load, levels)), "restore")
     bound, draw = drift_bound(schedule), np.random.default_rng(len(levels[0]))
@@ -301,7 +301,7 @@ def test_each_call_of_a_batch_may_lose_as_much() -> None:
 
 
 def test_sums_lose_nothing_where_they_underflow() -> None:
-    """Blocks of multiples of the smallest subnormal number, to which every sum is exact."""
+    """Sums of multiples of the smallest subnormal number are exact."""
     draw, tiny = np.random.default_rng(0), np.finfo(float).smallest_subnormal
     a, b = (draw.integers(-100, 100, (8, 8)) * tiny for _ in "ab")
     kept = a.copy(), b.copy()
@@ -318,7 +318,7 @@ def test_scaling_up_may_overflow() -> None:
 @pytest.mark.parametrize("size", [10**50, 2**200])
 def test_coefficients_that_float32_cannot_hold_are_refused(size: int) -> None:
     for algorithm in (scaling(f"1/{size}", str(size)), scaling(str(size), f"1/{size}")):
-        assert "nothing is known" in refused(np.ones((4, 4)), np.eye(4), tolerance=1.0, algorithm=algorithm)
+        assert "no bound is known" in refused(np.ones((4, 4)), np.eye(4), tolerance=1.0, algorithm=algorithm)
 
 
 def test_a_matrix_shared_by_a_batch_drifts_in_each_product() -> None:
@@ -330,7 +330,7 @@ def test_a_matrix_shared_by_a_batch_drifts_in_each_product() -> None:
 
 
 def test_what_peeling_leaves_over_is_not_looked_at() -> None:
-    """The last row and column of an odd matrix are never written."""
+    """The last row and column of an odd matrix are never written, so their magnitudes do not matter."""
     a, b = (np.pad(uneven(1.0), (0, 1), constant_values=1e-30) for _ in "ab")
     kept = a.copy()
     bilinear.matmul(a, b, algorithm=MSMES, levels=1, inputs="restore", tolerance=1e-14)
@@ -376,7 +376,7 @@ def test_magnitudes_on_numpy(dtype: Any, order: Any) -> None:
 @pytest.mark.parametrize("element", IN_ARRAYS.values(), ids=str)
 @pytest.mark.parametrize("threads", [1, 8, 256])
 def test_the_emitted_kernel_finds_the_magnitudes(element: Element, threads: int) -> None:
-    """Executed on the CPU, beside NumPy; a block with an Inf or a NaN gives what is not finite, the others their own."""
+    """Run on the CPU and compared with NumPy. Only blocks with an Inf or a NaN give a magnitude that is not finite."""
     kernel = MagnitudeKernel(f"magnitudes_{element.cuda}", element, (threads, 1))
     pointer = f"{element.bits} *"
     module = compile_on_cpu(render(kernel), {kernel.name: [pointer, *["long long"] * 5, pointer]})
@@ -421,7 +421,7 @@ def test_the_gpu_refuses_what_numpy_refuses(dtype: Any, layout: Any) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("levels", [1, 2, 3])
 def test_the_drift_bound_holds_on_a_gpu(levels: int) -> None:
-    """Its kernels add in another order and with fused multiply-adds; the bound allows both."""
+    """The kernels add in another order and with fused multiply-adds; the bound allows both."""
     import cupy
 
     side, draw = 2**levels, np.random.default_rng(levels)
@@ -436,7 +436,7 @@ def test_the_drift_bound_holds_on_a_gpu(levels: int) -> None:
 
 @pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 def test_the_kernels_barrier_is_needed() -> None:
-    """In every order of threads the source is right; without its barrier it is not."""
+    """The kernel is right in every order of threads, but without its barrier it is not."""
     kernel = MagnitudeKernel("magnitudes_float", FLOAT32, (8, 1))
     pointer, x = f"{FLOAT32.bits} *", np.arange(64, dtype=np.float32).reshape(8, 8)
 

@@ -1,4 +1,4 @@
-"""Tensors of a pretended PyTorch on a pretended GPU: whose stream runs, whose memory is taken, and what comes back. Beside integers."""
+"""Tensors of a pretended PyTorch on a pretended GPU: on which stream and in whose memory they run, and what comes back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """As much of a tensor as is asked of one."""
+    """The parts of a tensor that `matmul` uses."""
 
     array: Array
     device: Place = field(default_factory=Place)
@@ -49,7 +49,7 @@ class Tensor:
 
 
 class Torch(ModuleType):
-    """As much of PyTorch as is asked of it, and what was asked."""
+    """The parts of PyTorch that `matmul` uses; it records its calls."""
 
     records = True
 
@@ -97,7 +97,7 @@ def operands() -> tuple[Any, Any, Any, Any]:
 
 def test_result_and_workspace_are_of_pytorchs_pool_and_stream(gpu: Gpu) -> None:
     x, y, a, b = operands()
-    for _ in range(2):  # found again the second time
+    for _ in range(2):  # the second call is a repeat
         torch().allocated.clear()
         c = bilinear.matmul(a, b, **WINOGRAD)
         assert isinstance(c, Tensor)
@@ -157,7 +157,7 @@ def test_gradients_are_refused_where_they_would_be_recorded(gpu: Gpu) -> None:
 
 
 def test_what_is_not_what_lies_in_memory_is_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch hands out the memory of a view that negates as if there were no sign."""
+    """PyTorch exports a view that negates without its sign."""
     _, _, a, b = operands()
     with pytest.raises(BilinearError, match=r"E517.*negates"):
         bilinear.matmul(replace(a, negates=True), b, **WINOGRAD)

@@ -1,4 +1,4 @@
-"""Values: integer-valued data comes out bit for bit, whatever the shape, the layout, the scheme, the levels, alpha and beta."""
+"""Values: integer data is exact for every shape, layout, scheme, number of levels, alpha and beta."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_shape_layout_scheme_and_factor_is_exact(data: st.DataObject) -> N
 @pytest.mark.parametrize("layouts", [("C", "F", "C"), ("strided", "reversed", "strided"), ("F", "F", "F"), ("unaligned",) * 3])
 @pytest.mark.parametrize(("name", "inputs"), RUNS)
 def test_several_tiles_of_every_buffer(name: str, inputs: Any, layouts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Buffers far smaller than the blocks: every loop over tiles runs many times, with a rest."""
+    """Buffers are far smaller than the blocks, so every loop over tiles runs many times, with a rest."""
     monkeypatch.setattr(numpy_executor, "LINEAR_TILE", 48)
     monkeypatch.setattr(numpy_executor, "LINEAR_BUFFER", 48 * 8 * 24)
     monkeypatch.setattr(numpy_executor, "PRODUCT_BUFFER", 96 * 8)
@@ -93,7 +93,7 @@ def test_integers_wrap_around_as_numpy_does(name: str, dtype: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint32, np.uint64, np.int8])
 def test_negative_coefficients_and_factors_of_unsigned_types_wrap_around(dtype: Any) -> None:
-    """Without a warning, which is an error here: -1 is the largest number, and alpha times it wraps around too."""
+    """They do so without a warning (which is an error here): -1 is the largest number, and alpha times it wraps around, too."""
     info, generator = np.iinfo(dtype), np.random.default_rng(1)
     a, b, c = (generator.integers(info.min, info.max, shape, dtype, endpoint=True) for shape in ((14, 16), (16, 12), (14, 12)))
     wanted = (3 * (a.astype(object) @ b.astype(object)) + 5 * c.astype(object)) % 2 ** (8 * info.dtype.itemsize)
@@ -102,7 +102,7 @@ def test_negative_coefficients_and_factors_of_unsigned_types_wrap_around(dtype: 
 
 
 def test_fractions_that_multiply_to_integers_run_on_integers() -> None:
-    """1/2 of one factor and twice the other is the product itself, whole at every level."""
+    """Half of one factor times twice the other is the product itself, an integer at every level."""
     text = "scheme halved <1,2,1;2>\n  M1: 1/2 0 | 2 0 | 1\n  M2: 0 2/3 | 0 3/2 | 1\n"
     source = Source("halved.bl", text)
     loaded = replace(load("strassen"), scheme=parse_source(source).schemes[0], schedule=None, source=source)
@@ -122,7 +122,7 @@ def test_integers_are_restored_after_wrapping_around() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble])
 @pytest.mark.parametrize(("name", "inputs"), [run for run in RUNS if run[1] != "consume"])
 def test_normal_data_stays_within_the_allowance(name: str, inputs: Any, dtype: Any) -> None:
-    """Beside exact rational arithmetic on a few rows: every float is a fraction."""
+    """Compared with exact rational arithmetic on a few rows: every float is a fraction."""
     generator = np.random.default_rng(5)
     a, b = (generator.standard_normal(shape).astype(dtype) for shape in ((48, 50), (50, 46)))
     rows = slice(20, 24)

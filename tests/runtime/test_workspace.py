@@ -1,4 +1,4 @@
-"""A workspace of the caller's own: used where it serves, refused where it does not."""
+"""A workspace of the caller's: used if it fits, else refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_callers_buffer_is_used_and_the_product_is_exact(dtype: str, kind: s
 
 
 def test_a_buffer_of_exactly_the_bytes_that_are_asked_for_serves() -> None:
-    needed = int(re.findall(r"(\d+) are needed", refused(np.zeros(8)))[0])
+    needed = int(re.findall(r"must have (\d+)", refused(np.zeros(8)))[0])
     a, b = operands()
     buffer = np.empty(needed, np.uint8)
     np.testing.assert_array_equal(bilinear.matmul(a, b, algorithm="strassen", levels=1, workspace=buffer), a @ b)
@@ -60,7 +60,7 @@ def test_what_cannot_serve_is_refused() -> None:
 def test_a_buffer_that_holds_an_operand_is_refused() -> None:
     buffer = np.ones(1 << 20)
     a, b = buffer[: 70 * 60].reshape(70, 60), np.ones((60, 50))
-    with pytest.raises(BilinearError, match="apart from a, b and out"):
+    with pytest.raises(BilinearError, match="share no memory with a, b and out"):
         bilinear.matmul(a, b, algorithm="strassen", levels=1, workspace=buffer)
     assert (buffer == 1).all()
 
@@ -68,11 +68,11 @@ def test_a_buffer_that_holds_an_operand_is_refused() -> None:
 def test_objects_lie_in_a_buffer_of_objects_and_numbers_in_no_other() -> None:
     a, b = (x.astype(int).astype(object) * Fraction(1, 3) for x in operands())
     for buffer in (np.empty(1 << 16), np.empty(1 << 19, np.uint8)):
-        with pytest.raises(BilinearError, match=r"E529.*holds (float64|uint8), and what it has to hold is object"):
+        with pytest.raises(BilinearError, match=r"E529.*holds (float64|uint8), but must hold object"):
             bilinear.matmul(a, b, algorithm="strassen", levels=1, workspace=buffer)
     buffer = np.empty(1 << 16, object)
     np.testing.assert_array_equal(bilinear.matmul(a, b, algorithm="strassen", levels=1, workspace=buffer), a @ b)
-    assert "holds object, and what it has to hold is float64" in refused(buffer)
+    assert "holds object, but must hold float64" in refused(buffer)
 
 
 def needed_beside_out(a: Any, b: Any, out: Any, allowed: int | str, **options: Any) -> int:
@@ -89,7 +89,7 @@ DEPTH_FIRST = 30 * 36 + 36 * 25
 
 
 def test_a_result_aside_from_out_counts_as_workspace() -> None:
-    """Where beta is not 0 and the schedule overwrites: the temporaries and a result as large as out, to the byte."""
+    """If beta is not 0 and the schedule overwrites C, exactly the temporaries and a result as large as `out` are needed."""
     generator = np.random.default_rng(3)
     a, b, c = integers(generator, (60, 72)), integers(generator, (72, 50)), integers(generator, (60, 50))
     wanted, aside = a @ b + 2 * c, 60 * 50 * 8
@@ -115,14 +115,14 @@ def test_a_result_of_another_dtype_or_on_an_operand_counts_too() -> None:
 
 
 class Short(np.ndarray):
-    """A product for whose conversion there is no memory."""
+    """A product that cannot be converted, because memory is short."""
 
     def astype(self, *_: Any, **__: Any) -> Any:
         raise MemoryError
 
 
 def test_memory_that_is_short_for_a_conversion_leaves_out() -> None:
-    """A library that stood in would scale it again."""
+    """If the library ran instead, it would scale `out` a second time."""
     out = np.full((3, 3), 2.0)
     with pytest.raises(MemoryError):
         multiply._accumulate(out, np.ones((3, 3), np.float32).view(Short), 3.0)

@@ -1,1 +1,1 @@
-"""CUDA: what kernels are built for, and the compiler that builds them."""
+"""CUDA: the targets of kernels, and the compiler that builds them."""

@@ -22,7 +22,7 @@ REMEDY = "pip install 'bilinear[nvrtc]'"
 
 @dataclass(frozen=True)
 class KernelResources:
-    """What one kernel takes of a multiprocessor, in bytes and registers a thread, as the assembler tells."""
+    """What one kernel needs on a multiprocessor, as the assembler reports it: registers a thread, and bytes."""
 
     name: str
     registers: int
@@ -33,7 +33,7 @@ class KernelResources:
 
 @dataclass(frozen=True)
 class Built:
-    """One image: a cubin, or PTX, which has no resources yet."""
+    """One image: a cubin, or PTX, for which no resources are known."""
 
     target: CudaTarget
     image: bytes
@@ -43,7 +43,7 @@ class Built:
 
 
 def available() -> str | None:
-    """Why nothing can be built here, or None."""
+    """Why no kernel can be built here; None if one can."""
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
         return "cuda-bindings is not installed"
     try:
@@ -73,9 +73,9 @@ def architectures() -> tuple[int, ...]:
 
 
 def build(source: str, name: str, target: CudaTarget, *, cache: Cache | None = None) -> Built:
-    """Compile one kernel's source for a target, from the cache where it was built before.
+    """Compile one kernel's source for a target, or take its image from the cache.
 
-    Raises `BilinearError`: E601 with the compiler's log, E602 where the compiler is missing, E603 where it does not know the target.
+    Raises `BilinearError`: E601 with the compiler's log, E602 if the compiler is missing, E603 if it does not know the target.
     """
     _require_known(target)
     store = cache if cache is not None else default_cache()
@@ -97,7 +97,7 @@ def _require_known(target: CudaTarget) -> None:
 
 
 def _compile(source: str, name: str, target: CudaTarget) -> tuple[str, bytes]:
-    """The compiler's log and the image, from a process of its own, which ends when this call does, also by an exception."""
+    """The compiler's log and the image, from a process of its own. The process ends with this call, even by an exception."""
     image = "PTX" if target.is_virtual else "CUBIN"
     request = {"path": sys.path, "source": source, "name": name, "options": target.options, "image": image}
     command = (sys.executable, "-I", "-c", inspect.getsource(nvrtc_child))
@@ -119,7 +119,7 @@ def _compile(source: str, name: str, target: CudaTarget) -> tuple[str, bytes]:
 
 
 def _call(function: str) -> tuple[Any, ...]:
-    """What an NVRTC call returns that compiles nothing."""
+    """The results of an NVRTC function that compiles nothing."""
     try:
         from cuda.bindings import nvrtc
 

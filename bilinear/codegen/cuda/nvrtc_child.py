@@ -1,10 +1,9 @@
 """The process in which NVRTC compiles one source: a request on its standard input, a reply on its standard output.
 
-A process of its own because of what NVRTC does to the one that it runs in: it puts its own handlers for SIGINT and SIGTERM in place while
-it parses, and they end the process with exit code 4; so does a compiler that finds no more memory. Nothing of this package is imported, so
-that it begins in no time.
+NVRTC could end the process of a caller: while it parses, it replaces the handlers of SIGINT and SIGTERM by its own, which exit with code 4.
+It also exits if memory runs out. This module imports nothing of the package, so that the process starts fast.
 
-The request is one JSON object: `path` (where modules are found), `source`, `name`, `options`, `image` (`PTX` or `CUBIN`). The reply is a
+The request is one JSON object: `path` (the search path of modules), `source`, `name`, `options`, `image` (`PTX` or `CUBIN`). The reply is a
 line of JSON with `refused` (whether NVRTC found an error in the source) and `log`, followed by the image.
 """
 
@@ -25,7 +24,7 @@ def main() -> None:
 
 
 def compiled(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-    """The reply to a request, and the image, which is empty without one."""
+    """The reply to a request, and the image, which is empty if the source was refused."""
     from cuda.bindings import nvrtc
 
     def call(function: str, *arguments: Any) -> Any:

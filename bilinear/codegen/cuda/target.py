@@ -1,4 +1,4 @@
-"""Targets: what kernels are built for, as data. Another target of the same kind needs no change in passes, lowering or runtime."""
+"""Targets: the architectures for which kernels are built, as data. Passes, lowering and runtime do not depend on them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bilinear.errors import fail
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 _NAME = re.compile(r"(sm|compute)_(\d{2,3})([af]?)", re.ASCII)
 _SUFFIX_SINCE = {"": 0, "a": 90, "f": 100}
-"""The first compute capability, times ten, that has features of one chip (a) or of a family of chips (f)."""
+"""By suffix, the first compute capability, times ten, with features of one chip (a) or of a family of chips (f)."""
 
 
 @dataclass(frozen=True)
 class CudaTarget:
-    """A CUDA architecture by its name: `sm_NN` is a chip, `compute_NN` the virtual architecture that newer chips understand, too.
+    """A CUDA architecture by its name: `sm_NN` is a chip, `compute_NN` a virtual architecture, whose images newer chips run, too.
 
-    Raises `BilinearError` (E603) where the name means none. Whether a compiler knows the architecture is the compiler's to say.
+    Raises `BilinearError` (E603) if the name is not of this form. `nvrtc.build` checks that the compiler knows the architecture.
     """
 
     name: str
@@ -34,12 +34,12 @@ class CudaTarget:
 
     @property
     def is_virtual(self) -> bool:
-        """Whether the driver translates its images for the chip, which it does for newer chips, too."""
+        """Whether the driver translates the images for its chip."""
         return self.name.startswith("compute")
 
     @property
     def kind(self) -> str:
-        """What an image is: machine code (`cubin`) or assembly of a virtual architecture (`ptx`). Its files end so."""
+        """The kind of image, also the suffix of its file: machine code (`cubin`) or assembly of a virtual architecture (`ptx`)."""
         return "ptx" if self.is_virtual else "cubin"
 
     @property
@@ -49,15 +49,15 @@ class CudaTarget:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What the compiler is told."""
+        """The options of the compiler."""
         return (f"--gpu-architecture={self.name}", *OPTIONS)
 
     def path(self, kernel: str) -> str:
-        """Where an output folder has the image of a kernel."""
+        """The place of a kernel's image in an output folder."""
         return f"{self.kind}/{self.name}/{kernel}.{self.kind}"
 
     def runs_on(self, capability: int) -> bool:
-        """Whether an image runs on a device of this compute capability, times ten: docs/manifest.md says which do."""
+        """Whether an image runs on a device of this compute capability, times ten (docs/manifest.md has the rules)."""
         own = self.capability
         if self.name[-1] in "af":
             return own == capability
@@ -70,7 +70,7 @@ def target_of(capability: str | int) -> CudaTarget:
 
 
 def targets_of(names: Sequence[str]) -> tuple[CudaTarget, ...]:
-    """The targets of some names, each once; raises `BilinearError` (E603) where there is none, or a name means none."""
+    """The targets of these names, each once. Raises `BilinearError` (E603) if there is no name, or a name is of no architecture."""
     if isinstance(names, str) or not names:
-        raise fail("E603", f"architectures={names!r} names nothing to build for", "give a list such as ['sm_90', 'compute_90']")
+        raise fail("E603", f"architectures={names!r} names no architecture", "give a list such as ['sm_90', 'compute_90']")
     return tuple(CudaTarget(name) for name in dict.fromkeys(names))
