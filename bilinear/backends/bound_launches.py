@@ -12,7 +12,7 @@ from typing import Any
 
 from bilinear.errors import fail
 from bilinear.ir.element import Element
-from bilinear.ir.kernel import Grid, Launch, ScanLaunch
+from bilinear.ir.kernel import Grid, Launch, PlainLaunch
 from bilinear.ir.placement import Placement
 
 Step = Callable[[], None]
@@ -67,7 +67,7 @@ def grid_blocks(grid: Grid, values: Values) -> tuple[int, int]:
     return x, grid.y
 
 
-def launch_arguments(launch: Launch | ScanLaunch, values: Values) -> tuple[Any, ...]:
+def launch_arguments(launch: Launch | PlainLaunch, values: Values) -> tuple[Any, ...]:
     """The values of a launch's arguments, in the order of its kernel's parameters."""
     own = {**values, "first": launch.first}
     return tuple(own[argument.name] for argument in launch.kernel.arguments)
@@ -81,7 +81,7 @@ class Bound:
     """
 
     def __init__(
-        self, element: Element, launches: Iterable[tuple[Launch | ScanLaunch, Any, Values]], launch_kernel: Callable[..., None]
+        self, element: Element, launches: Iterable[tuple[Launch | PlainLaunch, Any, Values]], launch_kernel: Callable[..., None]
     ) -> None:
         """`launches` with their functions and the values of their arguments; `launch_kernel` is the driver's launch."""
         self._calls: list[Call] = []
@@ -143,6 +143,6 @@ class _Arguments:
         self._idle.append(self)
 
 
-def _shape(launch: Launch | ScanLaunch, values: Values) -> tuple[int, ...]:
+def _shape(launch: Launch | PlainLaunch, values: Values) -> tuple[int, ...]:
     """Blocks, threads and shared bytes as the driver takes them."""
     return (*grid_blocks(launch.grid, values), 1, *launch.kernel.threads, 1, launch.kernel.shared_bytes)

@@ -20,7 +20,7 @@ from bilinear.codegen.build import build_kernel, build_program
 from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import target_of
 from bilinear.ir.element import ELEMENTS, Element
-from bilinear.ir.kernel import Cover, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, ScanKernel, ScanLaunch
+from bilinear.ir.kernel import Cover, DirectKernel, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, PlainLaunch, ScanKernel
 from bilinear.ir.matrix import Call, Layout, Matrix, flat
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import Schedule, Stage
@@ -80,7 +80,7 @@ class CudaExecutor:
         bound = Bound(
             element,
             _launches(schedule, element, placement.tile, launch_values(placement, places, "alpha", "beta", _itself)),
-            _launch_kernel(),
+            launch_kernel(),
         )
         with bound.ready([x.address for x in spaces.values()], alpha, beta, self.stream()) as steps:
             return list(steps)
@@ -119,7 +119,7 @@ class CudaExecutor:
 
         shape, strides, dtype = matrix.layout
         element = ELEMENTS[dtype.name]
-        function = _looking(MagnitudeKernel(f"magnitudes_{element.cuda}", element), cupy.cuda.Device().id)
+        function = built_function(MagnitudeKernel(f"magnitudes_{element.cuda}", element), cupy.cuda.Device().id)
         sharing = max(1, SCAN_BLOCKS // (rows * columns))
         largest = cupy.empty((rows, columns, sharing), dtype)
         apart = (np.int64(stride // dtype.itemsize) for stride in strides)
@@ -153,7 +153,7 @@ class _Thread(local):
 _thread = _Thread()
 
 
-def _launch_kernel() -> Callable[..., None]:
+def launch_kernel() -> Callable[..., None]:
     """The driver's launch: (function, 3 x blocks, 3 x threads, shared bytes, stream, addresses of the arguments, 0)."""
     from cupy.cuda import driver
 
@@ -174,7 +174,7 @@ def _bound(placement: Placement, strides: tuple[Strides, Strides, Strides], dtyp
     key = (id(placement), strides, dtype, cupy.cuda.runtime.getDevice())
     found = _bounds.get(key)
     if found is None:
-        found = placement, Bound(ELEMENTS[dtype.name], _all_launches(placement, strides, dtype), _launch_kernel())
+        found = placement, Bound(ELEMENTS[dtype.name], _all_launches(placement, strides, dtype), launch_kernel())
         keep(_bounds, key, found, MOST_BOUND)
     return found[1]
 
@@ -248,7 +248,7 @@ def _loaded(schedule: Schedule, element: Element, tile: str) -> list[tuple[Launc
         return _functions[key][1]
 
 
-def _function(kernel: Kernel | InputKernel, built: Built) -> Any:
+def _function(kernel: Kernel | InputKernel | DirectKernel, built: Built) -> Any:
     """A kernel's image, loaded on the current device."""
     from cupy.cuda import driver
     from cupy.cuda.function import Module
@@ -267,17 +267,17 @@ def _scan(layout: Layout, device: int) -> Bound:
     shape, strides, dtype = layout
     element = ELEMENTS[dtype.name]
     kernel = ScanKernel(f"scan_{element.cuda}", element)
-    function = _looking(kernel, device)
-    launch = ScanLaunch(kernel, Grid(((Cover("blocks", 1),),), 1))
+    function = built_function(kernel, device)
+    launch = PlainLaunch(kernel, Grid(((Cover("blocks", 1),),), 1))
     x, found = Place(0, 0, (strides[0], strides[1]), dtype.itemsize), Place(1, 0, (0, 0), CELL)
     values: Values = {"X": x, "X_rs": strides[0] // dtype.itemsize, "X_cs": strides[1] // dtype.itemsize, "found": found}
     values |= {"rows": shape[0], "columns": shape[1], "blocks": SCAN_BLOCKS}
-    return Bound(element, [(launch, function, values)], _launch_kernel())
+    return Bound(element, [(launch, function, values)], launch_kernel())
 
 
 @cache
-def _looking(kernel: InputKernel, device: int) -> Any:
-    """The function of a kernel that scans operands, built and loaded once for a device."""
+def built_function(kernel: InputKernel | DirectKernel, device: int) -> Any:
+    """The function of a kernel that has no table, built and loaded once for a device."""
     import cupy
 
     return _function(kernel, build_kernel(kernel, target_of(cupy.cuda.Device(device).compute_capability)))

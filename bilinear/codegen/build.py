@@ -13,7 +13,7 @@ from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
 from bilinear.ir.element import Element
-from bilinear.ir.kernel import InputKernel, Kernel, Launch
+from bilinear.ir.kernel import DirectKernel, InputKernel, Kernel, Launch
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import USUAL
 
@@ -66,6 +66,6 @@ def build_program(
     return Program(schedule, element.name, launches, kernels, sources, tuple(built))
 
 
-def build_kernel(kernel: Kernel | InputKernel, target: CudaTarget) -> Built:
+def build_kernel(kernel: Kernel | InputKernel | DirectKernel, target: CudaTarget) -> Built:
     """The image of one kernel."""
     return build(render(kernel), kernel.name, target)

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from bilinear.ir.element import Element
-from bilinear.ir.kernel import Argument, InputKernel, Kernel, PartsKernel, Port, ThinKernel
+from bilinear.ir.kernel import Argument, DirectKernel, InputKernel, Kernel, Port
 from bilinear.ir.linear import Form
 from bilinear.ir.number import HELD, Coefficient, Symbolic, is_negative, nearest, to_float
 from bilinear.resources import templates_folder
@@ -41,7 +41,7 @@ def environment() -> Environment:
     return environment
 
 
-def render(kernel: Kernel | InputKernel | ThinKernel | PartsKernel) -> str:
+def render(kernel: Kernel | InputKernel | DirectKernel) -> str:
     """The self-contained CUDA C source of one kernel; the same kernel always gives the same text.
 
     `Real` is the type in which it computes, and `Lanes` are neighbours of it. What is in global memory is `stored` and `packed`: the same

@@ -271,6 +271,8 @@ class MagnitudeKernel:
 Kernel = LinearKernel | ProductKernel
 InputKernel = ScanKernel | MagnitudeKernel
 """Kernels that inspect the inputs before a plan may write them."""
+DirectKernel = ThinKernel | PartsKernel
+"""Kernels that multiply matrices as they lie, without a schedule."""
 
 
 @dataclass(frozen=True)
@@ -283,9 +285,9 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class ScanLaunch:
-    """One launch that inspects a matrix."""
+class PlainLaunch:
+    """One launch of a kernel that has no table."""
 
-    kernel: ScanKernel
+    kernel: ScanKernel | ThinKernel | PartsKernel
     grid: Grid
     first: int = field(default=0, init=False)

@@ -1,0 +1,141 @@
+"""Thin products on a GPU: one launch that reads matrices as they lie, and a second one that adds up sums which were split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+from bilinear.backends.bound_launches import Bound, Place, Values
+from bilinear.backends.cuda_executor import CudaExecutor, built_function, launch_kernel
+from bilinear.backends.factor import factor
+from bilinear.ir.element import IN_ARRAYS, Element
+from bilinear.ir.kernel import Cover, Grid, PartsKernel, PlainLaunch, ThinKernel
+from bilinear.ir.matrix import Layout
+from bilinear.ir.tile import THIN_TILES, ThinTile
+
+ALIGNMENT = 16
+"""Bytes of a copy of several elements."""
+MOST_UNITS = 2**31 - 1
+"""Units of a launch are counted in 32 bits."""
+_GRID = Grid(((Cover("blocks", 1),),), 1)
+
+
+@dataclass(frozen=True)
+class Thin:
+    """How a thin product runs: the name of its tile, in how many parts sums are split, and whether C^T = B^T A^T is computed instead."""
+
+    tile: str
+    parts: int
+    swaps: bool
+
+
+class ThinMultiply:
+    """C = alpha * A * B + beta * C for matrices of these layouts on the current device, called with addresses like a library's multiply.
+
+    `workspace` is the number of elements that a call allocates from CuPy's pool: partial results, if sums are split.
+    """
+
+    def __init__(self, a: Layout, b: Layout, c: Layout, thin: Thin) -> None:
+        self._layouts = (b.T, a.T, c.T) if thin.swaps else (a, b, c)
+        self._swaps, self._dtype = thin.swaps, c.dtype
+        self._element: Element = IN_ARRAYS[str(c.dtype)]
+        self._tile = THIN_TILES[self._element.name][thin.tile]
+        (self._m, self._k), self._n = self._layouts[0].shape, self._layouts[1].shape[1]
+        self._depth = ceil(ceil(self._k / thin.parts) / self._tile.k) * self._tile.k
+        self._parts = ceil(self._k / self._depth)
+        self._executor = CudaExecutor()
+        self._bound: dict[bool, Bound] = {}
+        self.workspace = self._parts * self._m * self._n if self._parts > 1 else 0
+
+    @property
+    def units(self) -> int:
+        """Tiles of the result, each as often as its sums are split."""
+        return ceil(self._m / self._tile.m) * ceil(self._n / self._tile.n) * self._parts
+
+    def __call__(self, a: int, b: int, c: int, alpha: Any, beta: Any, workspace: int = 0) -> None:
+        """Launch on CuPy's current stream; `workspace` is the address of the caller's memory for partial results, if there is one."""
+        import cupy
+
+        if self._swaps:
+            a, b = b, a
+        kept = None
+        if self.workspace and not workspace:
+            kept = cupy.empty(self.workspace, self._dtype)  # freed in stream order
+            workspace = kept.data.ptr
+        is_aligned = (a | b | c | workspace) % ALIGNMENT == 0
+        bound = self._bound.get(is_aligned) or self._bind(is_aligned)
+        factors = factor("alpha", alpha, self._dtype), factor("beta", beta, self._dtype)
+        with bound.ready((a, b, c, workspace), *factors, self._executor.stream()) as steps:
+            for step in steps:
+                step()
+
+    def _bind(self, is_aligned: bool) -> Bound:
+        """The launches for operands at multiples of 16 bytes, or at any address."""
+        import cupy
+
+        device = cupy.cuda.Device()
+        a, b, c = self._layouts
+        kernel = kernel_for(self._element, self._tile, a, b, c, is_aligned)
+        slots = device.attributes["MultiProcessorCount"] * self._tile.blocks
+        size = self._dtype.itemsize
+        values: Values = {"m": self._m, "k": self._k, "n": self._n, "parts": self._parts, "depth": self._depth, "apart": 0}
+        values |= {"blocks": min(self.units, slots), "alpha": "alpha", "beta": "beta"}
+        for number, (name, x) in enumerate(zip("ABC", self._layouts, strict=True)):
+            values |= {name: Place(number, 0, x.strides, size), f"{name}_rs": x.strides[0] // size, f"{name}_cs": x.strides[1] // size}
+        if self._parts == 1:
+            launches = [(PlainLaunch(kernel, _GRID), built_function(kernel, device.id), values)]
+        else:
+            launches = [(PlainLaunch(kernel, _GRID), built_function(kernel, device.id), values | self._partial(kernel.by_rows))]
+            adds = PartsKernel(f"sum_parts_{self._element.suffix}", self._element)
+            launches.append((PlainLaunch(adds, _GRID), built_function(adds, device.id), self._added(values, kernel.by_rows, adds)))
+        bound = self._bound[is_aligned] = Bound(self._element, launches, launch_kernel())
+        return bound
+
+    def _partial(self, by_rows: bool) -> Values:
+        """The arguments by which the partial results take the place of C: one after the other in the workspace, which is base 3."""
+        rs, cs = (self._n, 1) if by_rows else (1, self._m)
+        place = Place(3, 0, (rs * self._dtype.itemsize, cs * self._dtype.itemsize), self._dtype.itemsize)
+        return {"C": place, "C_rs": rs, "C_cs": cs, "apart": self._m * self._n, "alpha": 1, "beta": 0}
+
+    def _added(self, values: Values, by_rows: bool, adds: PartsKernel) -> Values:
+        """The arguments of the launch that adds them up."""
+        line, lines = (self._n, self._m) if by_rows else (self._m, self._n)
+        apart, neighbour = ("C_rs", "C_cs") if by_rows else ("C_cs", "C_rs")
+        own: Values = {"P": Place(3, 0, (0, 0), self._dtype.itemsize), "C": values["C"], "lines": lines, "line": line}
+        own |= {"C_line": values[apart], "C_neighbour": values[neighbour], "parts": self._parts}
+        return own | {"alpha": "alpha", "beta": "beta", "blocks": ceil(self._m * self._n / adds.threads[0])}
+
+
+def thin_multiply_of(a: Layout, b: Layout, c: Layout, thin: Thin) -> ThinMultiply | None:
+    """The thin product of matrices of these layouts; None if they are not three matrices of one type that has kernels, or too large."""
+    if not a.ndim == b.ndim == c.ndim == 2 or not a.dtype == b.dtype == c.dtype or str(a.dtype) not in THIN_TILES:
+        return None
+    if 0 in (*a.shape, *b.shape) or any(stride % a.itemsize for x in (a, b, c) for stride in x.strides):
+        return None
+    found = ThinMultiply(a, b, c, thin)
+    return found if found.units <= MOST_UNITS else None
+
+
+def kernel_for(element: Element, tile: ThinTile, a: Layout, b: Layout, c: Layout, is_aligned: bool) -> ThinKernel:
+    """The kernel for matrices of these layouts, whose addresses are multiples of 16 bytes or not."""
+    left_along, right_along = is_by_rows(a), not is_by_rows(b)
+    left, right = (element.lanes if is_aligned and _in_lanes(x) else 1 for x in (a, b))
+    kernel = ThinKernel("", element, tile, left_along, right_along, is_by_rows(c), left, right)
+    orders = "".join("ca"[along] for along in (left_along, right_along)) + "cr"[kernel.by_rows]
+    tile_name = tile.name.replace("-", "_")
+    return replace(kernel, name=f"thin_{tile_name}_{orders}_{left}_{right}_{element.suffix}")
+
+
+def is_by_rows(x: Layout) -> bool:
+    """Whether neighbours in memory lie in one row; in doubt, where neither order is without gaps, the closer ones do."""
+    (rows, columns), (down, along) = x.shape, x.strides
+    if columns == 1 or rows == 1:
+        return columns > 1 or (rows == 1 and along == x.itemsize)
+    return abs(along) <= abs(down)
+
+
+def _in_lanes(x: Layout) -> bool:
+    """Whether lines begin at multiples of 16 bytes if the first does, with neighbours side by side."""
+    shape, strides = (x.shape, x.strides) if is_by_rows(x) else (x.shape[::-1], x.strides[::-1])
+    return (shape[1] == 1 or strides[1] == x.itemsize) and (shape[0] == 1 or strides[0] % ALIGNMENT == 0)

@@ -1,0 +1,122 @@
+"""Time thin products on the current GPU: the library's calls on a grid of extents, and tiles of our own kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from math import prod
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bilinear.backends.cublas import multiply_of
+from bilinear.backends.thin import Thin, thin_multiply_of
+from bilinear.ir.matrix import Layout
+from bilinear.planner.plan import CUBLAS, CUBLASLT
+
+EXTENTS = (1, 2, 4, 8, 16, 32, 64, 256, 2048, 16384, 131072, 1048576)
+"""The grid of the library's times: m, n and k are among these, and one of them at least is short."""
+SHORT = 64
+MOST_ELEMENTS = 2**27
+"""Of one matrix of the grid."""
+ORDERS = ("NN", "NT", "TN", "TT")
+"""Whether BLAS takes the operands of a column-major result as they lie, or transposed."""
+ROUNDS, LEAST_US = 3, 150.0
+
+
+class Shape(NamedTuple):
+    """The extents of a product with a column-major result."""
+
+    m: int
+    n: int
+    k: int
+
+
+def grid() -> Iterator[Shape]:
+    """The shapes of the grid."""
+    for shape in map(Shape._make, product(EXTENTS, repeat=3)):
+        m, n, k = shape
+        if min(shape) <= SHORT and max(m * k, k * n, m * n) <= MOST_ELEMENTS:
+            yield shape
+
+
+def layouts(shape: Shape, order: str, dtype: Any) -> tuple[Layout, Layout, Layout]:
+    """A, B and C without gaps."""
+    m, n, k = shape
+    return _layout((m, k), order[0] == "T", dtype), _layout((k, n), order[1] == "T", dtype), _layout((m, n), False, dtype)
+
+
+def _layout(shape: tuple[int, int], by_rows: bool, dtype: Any) -> Layout:
+    size = dtype.itemsize
+    return Layout(shape, (shape[1] * size, size) if by_rows else (size, shape[0] * size), dtype)
+
+
+class Stand:
+    """Memory for the operands of every shape of the grid, filled with random numbers, and a clock."""
+
+    def __init__(self, dtype: Any) -> None:
+        import cupy
+
+        self._cupy = cupy
+        self.dtype = np.dtype(dtype)
+        self._memory = [cupy.random.standard_normal(MOST_ELEMENTS, dtype=self.dtype) for _ in range(3)]
+        self.addresses = [x.data.ptr for x in self._memory]
+        self._events = [cupy.cuda.Event() for _ in range(2)]
+
+    def microseconds(self, call: Callable[[], None]) -> float:
+        """The median time of a call among calls in a row."""
+        call()
+        once = self._timed(call, 1)
+        count = max(1, min(20, round(LEAST_US / max(once, 1.0))))
+        return median(self._timed(call, count) for _ in range(ROUNDS))
+
+    def _timed(self, call: Callable[[], None], count: int) -> float:
+        start, end = self._events
+        start.record()
+        for _ in range(count):
+            call()
+        end.record()
+        end.synchronize()
+        return float(self._cupy.cuda.get_elapsed_time(start, end)) * 1e3 / count
+
+    def library(self, shape: Shape, order: str, name: str) -> float | None:
+        """Microseconds of cuBLAS or cublasLt; None if it cannot run."""
+        multiply = multiply_of(*layouts(shape, order, self.dtype), name)
+        if multiply is None:
+            return None
+        a, b, c = self.addresses
+        return self.microseconds(lambda: multiply(a, b, c, 1, 0))
+
+    def thin(self, shape: Shape, order: str, thin: Thin) -> float | None:
+        """Microseconds of a thin product; None if it cannot run."""
+        multiply = thin_multiply_of(*layouts(shape, order, self.dtype), thin)
+        if multiply is None:
+            return None
+        a, b, c = self.addresses
+        return self.microseconds(lambda: multiply(a, b, c, 1, 0))
+
+
+def library_times(dtype: Any, progress: Callable[[str, int, int], None]) -> dict[str, dict[str, list[float | None]]]:
+    """Microseconds of cuBLAS and of cublasLt by order, for the shapes of the grid in order."""
+    stand, shapes = Stand(dtype), list(grid())
+    found: dict[str, dict[str, list[float | None]]] = {}
+    for number, order in enumerate(ORDERS):
+        found[order] = {CUBLAS: [], CUBLASLT: []}
+        for i, shape in enumerate(shapes):
+            progress(f"the library's {stand.dtype} products", number * len(shapes) + i, len(ORDERS) * len(shapes))
+            for name, times in found[order].items():
+                us = stand.library(shape, order, name)
+                times.append(None if us is None else float(f"{us:.4g}"))
+    return found
+
+
+def elements(shape: Shape) -> int:
+    """Elements of the three matrices."""
+    m, n, k = shape
+    return m * k + k * n + m * n
+
+
+def multiplications(shape: Shape) -> int:
+    """Products of elements."""
+    return prod(shape)
