@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
 from bilinear.backends.bound_launches import Bound, Place, Values
+from bilinear.backends.cublas import Multiply
 from bilinear.backends.cuda_executor import CudaExecutor, built_function, launch_kernel
 from bilinear.backends.factor import factor
 from bilinear.ir.element import IN_ARRAYS, Element
 from bilinear.ir.kernel import Cover, Grid, PartsKernel, PlainLaunch, ThinKernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.tile import THIN_TILES, ThinTile
+from bilinear.planner.plan import Thin
 
 ALIGNMENT = 16
 """Bytes of a copy of several elements."""
 MOST_UNITS = 2**31 - 1
 """Units of a launch are counted in 32 bits."""
 _GRID = Grid(((Cover("blocks", 1),),), 1)
-
-
-@dataclass(frozen=True)
-class Thin:
-    """How a thin product runs: the name of its tile, in how many parts sums are split, and whether C^T = B^T A^T is computed instead."""
-
-    tile: str
-    parts: int
-    swaps: bool
 
 
 class ThinMultiply:
@@ -69,6 +62,10 @@ class ThinMultiply:
         with bound.ready((a, b, c, workspace), *factors, self._executor.stream()) as steps:
             for step in steps:
                 step()
+
+    def within(self, workspace: int) -> Multiply:
+        """The same, with partial results in the caller's memory at this address."""
+        return lambda a, b, c, alpha, beta: self(a, b, c, alpha, beta, workspace)
 
     def _bind(self, is_aligned: bool) -> Bound:
         """The launches for operands at multiples of 16 bytes, or at any address."""

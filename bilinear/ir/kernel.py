@@ -168,6 +168,10 @@ class ProductKernel:
         return (self.tile.threads, 1)
 
 
+MOST_SHARED_BYTES = 227 * 1024
+"""Dynamic shared memory that a block of threads can have on sm_90; sm_80 has 163 KiB, sm_86, sm_89 and sm_120 99 KiB."""
+
+
 def _matrix(name: str) -> tuple[Argument, Argument, Argument]:
     return Argument("pointer", name), Argument("index", f"{name}_rs"), Argument("index", f"{name}_cs")
 

@@ -11,17 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bilinear.backends.cublas import multiply_of
-from bilinear.backends.thin import Thin, thin_multiply_of
+from bilinear.backends.thin import thin_multiply_of
 from bilinear.ir.matrix import Layout
-from bilinear.planner.plan import CUBLAS, CUBLASLT
+from bilinear.planner.plan import CUBLAS, CUBLASLT, Thin
+from bilinear.planner.thin_rates import ORDERS, SHORT
 
 EXTENTS = (1, 2, 4, 8, 16, 32, 64, 256, 2048, 16384, 131072, 1048576)
 """The grid of the library's times: m, n and k are among these, and one of them at least is short."""
-SHORT = 64
 MOST_ELEMENTS = 2**27
 """Of one matrix of the grid."""
-ORDERS = ("NN", "NT", "TN", "TT")
-"""Whether BLAS takes the operands of a column-major result as they lie, or transposed."""
 ROUNDS, LEAST_US = 3, 150.0
 
 
@@ -33,12 +31,12 @@ class Shape(NamedTuple):
     k: int
 
 
-def grid() -> Iterator[Shape]:
-    """The shapes of the grid."""
+def grid() -> Iterator[Shape | None]:
+    """The shapes of the grid; None in place of those that are not timed: neither thin nor of a size that memory is taken for."""
     for shape in map(Shape._make, product(EXTENTS, repeat=3)):
         m, n, k = shape
-        if min(shape) <= SHORT and max(m * k, k * n, m * n) <= MOST_ELEMENTS:
-            yield shape
+        is_timed = min(shape) <= SHORT and max(m * k, k * n, m * n) <= MOST_ELEMENTS
+        yield shape if is_timed else None
 
 
 def layouts(shape: Shape, order: str, dtype: Any) -> tuple[Layout, Layout, Layout]:
@@ -106,7 +104,7 @@ def library_times(dtype: Any, progress: Callable[[str, int, int], None]) -> dict
         for i, shape in enumerate(shapes):
             progress(f"the library's {stand.dtype} products", number * len(shapes) + i, len(ORDERS) * len(shapes))
             for name, times in found[order].items():
-                us = stand.library(shape, order, name)
+                us = None if shape is None else stand.library(shape, order, name)
                 times.append(None if us is None else float(f"{us:.4g}"))
     return found
 

@@ -27,8 +27,12 @@ from bilinear.planner.policy import Policy
 from bilinear.planner.portfolio import portfolio, ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
+from bilinear.planner.thin import library_candidates, thin_candidates
 from bilinear.planner.ways import Way, algorithm_named, authored, lowered, strategies
 from bilinear.resources import implementation_sha256
+
+MOST_THIN = 8
+"""Tiles of the kernel for thin products that are timed in a search."""
 
 
 @lru_cache(maxsize=1024)
@@ -39,9 +43,11 @@ def make_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:
     an accuracy is asked for.
     """
     weighed = _Weighing(problem, device, explain)
-    library = best = weighed.library()
-    able: list[Candidate] = [library]
-    refused: list[Candidate] = []
+    libraries, thin = weighed.libraries(), weighed.thin()
+    library = best = libraries[0]
+    able: list[Candidate] = [*libraries, *(candidate for candidate in thin if not candidate.why)]
+    refused: list[Candidate] = [candidate for candidate in thin if candidate.why]
+    best = min((c for c in able if c is library or weighed.is_worth_it(c, library)), key=_by_time)
     for least, way in sorted((weighed.least_ms(way), way) for way in weighed.ways()):
         candidate = weighed.weigh(way, least, library if explain else best)
         (refused if candidate.why else able).append(candidate)
@@ -66,6 +72,7 @@ def contenders(problem: Problem, device: Device) -> tuple[Candidate, ...]:
     found = [c for way in weighed.ways() if weighed.is_worth_timing(way) for c in weighed.in_each_tile(way)]
     borrowed = weighed.borrowed()
     found += [] if borrowed is None else [borrowed]
+    found += weighed.thin()[:MOST_THIN]
     return tuple(sorted((c for c in found if not c.why), key=_by_time))
 
 
@@ -104,7 +111,7 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...]) -> Pl
         raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
     if problem.accumulate and "recurse" in outline(way).strategies:
         raise fail("E543", f"{found.name}: it overwrites C, and the product is to be added to it", "choose other levels")
-    library = weighed.library()
+    library = weighed.libraries()[0]
     first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
     return Plan(problem, device.name, (first, library), outline(way).sha256, implementation_sha256())
 
@@ -146,6 +153,17 @@ class _Weighing:
         found, own = ways(self.problem), self.policy
         is_long = (self.library().ms or 0.0) >= own.long_ms
         return (way for way in found if is_long or outline(way).products <= own.many_products)
+
+    def libraries(self) -> tuple[Candidate, ...]:
+        """The calls of the library by time, where they were timed for thin products; else the library's multiply itself."""
+        found = sorted(library_candidates(self.problem, self.device), key=_by_time) or [self.library()]
+        return tuple(replace(candidate, error=self.classical_error()) for candidate in found)
+
+    def thin(self) -> list[Candidate]:
+        """The kernel for thin products in each tile, by time: what may run first. Unless all is to be explained, the fastest alone."""
+        found = [replace(c, error=self.classical_error()) for c in thin_candidates(self.problem, self.device)]
+        found = sorted((replace(c, why=self.why_not(c)) for c in found), key=lambda c: (bool(c.why), *_by_time(c)))
+        return found if self.explain else found[:1]
 
     def library(self) -> Candidate:
         p = self.problem
@@ -227,21 +245,21 @@ class _Weighing:
         found = replace(found, error=max((error for error in errors if error is not None), default=None))
         return replace(found, why=self.why_not(found))
 
-    def least_gain(self, levels: tuple[str, ...]) -> float:
+    def least_gain(self, candidate: Candidate) -> float:
         """What levels have to gain over the library's multiply to be chosen."""
-        return self.policy.least_gain_plain if portfolio().is_plain(levels) else self.policy.least_gain
+        if candidate.is_thin:
+            return self.policy.least_gain_thin
+        return self.policy.least_gain_plain if portfolio().is_plain(candidate.levels) else self.policy.least_gain
 
     def is_worth_it(self, candidate: Candidate, library: Candidate) -> bool:
         """Whether a candidate can run, and gains enough."""
-        return not candidate.why and _gain(candidate, library) > self.least_gain(candidate.levels)
+        return not candidate.why and _gain(candidate, library) > self.least_gain(candidate)
 
     def why_lost(self, candidate: Candidate, chosen: Candidate, library: Candidate) -> str:
         """Why a candidate that can run was not chosen."""
         off = (candidate.ms or 0.0) / (chosen.ms or 1.0) - 1
         if off < 0:
-            return (
-                f"gains {_gain(candidate, library):.1%}, and less than {self.least_gain(candidate.levels):.0%} is within the model's error"
-            )
+            return f"gains {_gain(candidate, library):.1%}, and less than {self.least_gain(candidate):.0%} is within the model's error"
         return f"{off:.1%} slower"
 
     def is_accurate(self, way: Way) -> bool:

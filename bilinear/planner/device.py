@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, fields, replace
@@ -14,12 +15,14 @@ from typing import Any
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
-from bilinear.ir.tile import TILES
+from bilinear.ir.tile import THIN_TILES, TILES
+from bilinear.planner.plan import CUBLAS, CUBLASLT
 from bilinear.planner.policy import USUAL_POLICY, USUAL_RULES, Extents, LibraryRules, Policy
+from bilinear.planner.thin_rates import ORDERS, ThinRates, ThinTileRates
 from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
-FORMAT = "bilinear-device/5"
+FORMAT = "bilinear-device/6"
 MOST = 1e18
 """Of any number of a description."""
 Table = tuple[tuple[float, float], ...]
@@ -97,6 +100,8 @@ class Device:
     """By the name of the element type."""
     policy: Policy = USUAL_POLICY
     library_rules: LibraryRules = USUAL_RULES
+    thin: tuple[tuple[str, ThinRates], ...] = ()
+    """By the name of the element type; thin products of others are left to the library."""
 
     def __hash__(self) -> int:
         """By a few fields: a plan is found again in microseconds, of which a hash of all tables would take half."""
@@ -109,6 +114,10 @@ class Device:
                 return own
         raise fail("E543", f"the description of {self.name} has no rates of {dtype}", "take another element type, or add its rates")
 
+    def thin_rates(self, dtype: str) -> ThinRates | None:
+        """What is known of thin products of an element type."""
+        return dict(self.thin).get(dtype)
+
     def with_rates(self, dtype: str, rates: ElementRates) -> Device:
         """The same device with other rates of an element type."""
         return replace(self, elements=tuple((name, rates if name == dtype else own) for name, own in self.elements))
@@ -117,12 +126,25 @@ class Device:
         """The description as text, as `load_device` reads it."""
         elements = {name: _rates_json(own) for name, own in self.elements}
         policy = asdict(self.policy) | {"least_plain_block": dict(self.policy.least_plain_block)}
-        return json.dumps({"format": FORMAT, **asdict(self), "elements": elements, "policy": policy}, indent=1) + "\n"
+        facts = asdict(replace(self, elements=(), thin=()))
+        thin = {name: _thin_json(own) for name, own in self.thin}
+        text = json.dumps({"format": FORMAT, **facts, "elements": elements, "policy": policy, "thin": thin}, indent=1)
+        return _ROW.sub(lambda row: re.sub(r"\s+", " ", row[0]), text) + "\n"
+
+
+_ROW = re.compile(r"\[[^][{}]*\]")
+"""A list of numbers, which is written in one line."""
 
 
 def _rates_json(rates: ElementRates) -> dict[str, Any]:
     tiles = {own.name: {key: value for key, value in asdict(own).items() if key != "name"} for own in rates.tiles}
     return {**asdict(rates), "tiles": tiles}
+
+
+def _thin_json(rates: ThinRates) -> dict[str, Any]:
+    tiles = {own.name: {"along": own.along, "across": own.across, "arithmetic": own.arithmetic} for own in rates.tiles}
+    library = {order: {name: list(times) for name, times in calls} for order, calls in rates.library}
+    return {**asdict(replace(rates, tiles=(), library=())), "tiles": tiles, "library": library}
 
 
 def at(table: Table, key: float) -> float:
@@ -244,6 +266,46 @@ def _rates(reader: _Reader, value: Any, name: str) -> ElementRates:
     return ElementRates(**facts)
 
 
+def _thin(reader: _Reader, value: Any, name: str) -> tuple[tuple[str, ThinRates], ...]:
+    known = isinstance(value, dict) and value.keys() <= THIN_TILES.keys()
+    reader.check(known, f"{name} has other types than {', '.join(THIN_TILES)}")
+    return tuple((dtype, _thin_rates(reader, value[dtype], dtype)) for dtype in value)
+
+
+def _thin_rates(reader: _Reader, value: Any, dtype: str) -> ThinRates:
+    facts: dict[str, Any] = {key: reader.field(value, key, _positive) for key in ("pipes", "launch", "latency", "adding", "again")}
+    extents = reader.field(value, "extents", _rising)
+    tiles, library = reader.field(value, "tiles", _object), reader.field(value, "library", _object)
+    unknown = sorted(tiles.keys() - THIN_TILES[dtype].keys())
+    reader.check(not unknown, f"there is no thin tile {', '.join(map(repr, unknown))} of {dtype}")
+    reader.check(library.keys() == set(ORDERS), f"its library has other orders than {', '.join(ORDERS)}")
+    own = tuple(
+        ThinTileRates(tile, *(reader.field(tiles[tile], key, _positive) for key in ("along", "across", "arithmetic"))) for tile in tiles
+    )
+    calls = tuple((order, _calls(reader, library[order], len(extents) ** 3)) for order in ORDERS)
+    return ThinRates(**facts, tiles=own, extents=extents, library=calls)
+
+
+def _calls(reader: _Reader, value: Any, count: int) -> tuple[tuple[str, tuple[float | None, ...]], ...]:
+    known = isinstance(value, dict) and value.keys() == {CUBLAS, CUBLASLT}
+    reader.check(
+        known and all(isinstance(times, list) and len(times) == count for times in value.values()), f"it has not {count} times of each call"
+    )
+    return tuple((name, tuple(None if us is None else _positive(reader, us, name) for us in times)) for name, times in value.items())
+
+
+def _rising(reader: _Reader, value: Any, name: str) -> tuple[int, ...]:
+    reader.check(isinstance(value, list) and 1 < len(value) <= 32, f"{name} is no list of extents")
+    extents = tuple(_whole(reader, extent, name) for extent in value)
+    reader.check(all(a < b for a, b in pairwise(extents)), f"the {name} do not rise")
+    return extents
+
+
+def _object(reader: _Reader, value: Any, name: str) -> dict[str, Any]:
+    reader.check(isinstance(value, dict), f"{name} is no object")
+    return dict(value)
+
+
 def _blocks(reader: _Reader, value: Any, name: str) -> tuple[tuple[str, Extents], ...]:
     reader.check(isinstance(value, dict) and value.keys() <= ELEMENTS.keys(), f"{name} has other types than {', '.join(ELEMENTS)}")
     return tuple((dtype, reader.field(value, dtype, _extents)) for dtype in value)
@@ -308,4 +370,5 @@ _DEVICE: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "elements": _elements,
     "policy": _policy,
     "library_rules": _library_rules,
+    "thin": _thin,
 }

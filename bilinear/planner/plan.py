@@ -13,6 +13,10 @@ LIBRARIES = LIBRARY, CUBLAS, CUBLASLT = "library", "cublas", "cublaslt"
 """The names of the library's multiply: `library` picks cuBLAS or cublasLt by the rules in `backends/cublas.py`; the others fix it."""
 
 
+THIN = "thin"
+"""The name of our own kernel for thin products, which runs without a schedule."""
+
+
 @dataclass(frozen=True)
 class Panel:
     """A number of rows of C (columns if C is column-major) and what computes them; the other fields are those of a candidate."""
@@ -29,7 +33,8 @@ class Candidate:
 
     `levels` names the algorithm of each level, the outermost first (none: the library's multiply). `strategy` says how each runs: `expand`
     (all sums, all products, all results), `recurse` (one product at a time, few temporaries) or `inplace` (sums in A and B themselves).
-    With a `rest` it is `borrow` (temporaries in the part of C that is computed later). For the library's multiply it is one of `LIBRARIES`.
+    With a `rest` it is `borrow` (temporaries in the part of C that is computed later). Without levels it is one of `LIBRARIES`, or `thin`:
+    the kernel for thin products, whose sums are split in `parts_of_sums`.
 
     `ms` is the predicted or, for a timed plan, the measured time (None: not predicted); `workspace` exact bytes; `error` the proved bound
     of max|C - A*B| / (max|A| max|B|) (None: not requested); `why` the reason why it was chosen or rejected; `tile` the name of its
@@ -48,11 +53,12 @@ class Candidate:
     why: str = ""
     tile: str = USUAL
     rest: tuple[Panel, ...] = ()
+    parts_of_sums: int = 1
 
     @property
     def name(self) -> str:
         """A readable name of the candidate."""
-        return self.strategy if self.is_library else "; ".join(name_of(part.levels) for part in self.parts)
+        return "; ".join(name_of(part.levels) for part in self.parts) if self.levels else self.strategy
 
     @property
     def parts(self) -> tuple[Candidate | Panel, ...]:
@@ -72,7 +78,21 @@ class Candidate:
     @property
     def is_library(self) -> bool:
         """True for the library's multiply."""
-        return not self.levels
+        return self.strategy in LIBRARIES
+
+    @property
+    def is_thin(self) -> bool:
+        """True for the kernel for thin products."""
+        return self.strategy == THIN
+
+
+@dataclass(frozen=True)
+class Thin:
+    """How a thin product runs: the name of its tile, in how many parts sums are split, and whether C^T = B^T A^T is computed instead."""
+
+    tile: str
+    parts: int
+    swaps: bool
 
 
 @dataclass(frozen=True)
@@ -99,6 +119,14 @@ class Plan:
     def is_library(self) -> bool:
         """True if the library's multiply runs."""
         return self.chosen.is_library
+
+    @property
+    def direct(self) -> str | Thin | None:
+        """What multiplies without a schedule: one of `LIBRARIES`, or the kernel for thin products. None if a schedule runs."""
+        chosen = self.chosen
+        if chosen.is_thin:
+            return Thin(chosen.tile, chosen.parts_of_sums, self.problem.n > self.problem.m)
+        return chosen.strategy if chosen.is_library else None
 
 
 def name_of(levels: tuple[str, ...]) -> str:

@@ -14,7 +14,7 @@ from bilinear.errors import BilinearError
 from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
-from bilinear.planner.plan import LIBRARY, Plan
+from bilinear.planner.plan import LIBRARY, Plan, Thin
 from bilinear.runtime.auto import check_plan_fits, gpu_here, plan_for
 from bilinear.runtime.layouts import Layouts, fit
 from bilinear.runtime.options import Options
@@ -38,7 +38,7 @@ class Decision:
     dtype: Any
     recipe: Recipe | None
     placement: Placement | None = None
-    library: str = LIBRARY
+    library: str | Thin = LIBRARY
 
 
 _decisions: dict[tuple[Any, ...], Decision] = {}
@@ -67,8 +67,9 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
     reason = _why_library(options, layouts, recipe, dtype)
     shapes = layouts.a.shape, layouts.b.shape
     if recipe is None or reason is not None:
-        log.debug("matmul %s by %s of %s: the library's multiply (%s)", *shapes, dtype, reason)
-        return Decision(shape, dtype, None, library=plan.chosen.strategy if plan is not None and plan.is_library else LIBRARY)
+        direct = None if plan is None else plan.direct
+        log.debug("matmul %s by %s of %s: %s (%s)", *shapes, dtype, "the library's multiply" if direct is None else direct, reason)
+        return Decision(shape, dtype, None, library=LIBRARY if direct is None else direct)
     try:
         return Decision(shape, dtype, recipe, _placement(recipe, layouts, shape, dtype))
     except BilinearError as error:

@@ -19,7 +19,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.matrix import Call, Matrix, call_of, layout_of, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
-from bilinear.planner.plan import CUBLAS, LIBRARY
+from bilinear.planner.plan import CUBLAS, LIBRARY, Thin
 from bilinear.runtime import auto
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.auto import over_budget
@@ -28,13 +28,20 @@ from bilinear.runtime.layouts import layouts_of
 from bilinear.runtime.magnitudes import check_tolerance
 from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import Recipe, largest_scaling, placement_for
-from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlacementRepeat, Reaches, is_kept, keep_repeat
+from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, Operands, PlacementRepeat, Reaches, is_kept, keep_repeat
 from bilinear.runtime.safety import check_writable_inputs, indices, is_writable, shares_memory
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
     from bilinear.backends.cuda_executor import CudaExecutor
+    from bilinear.backends.thin import ThinMultiply
 
 log = logging.getLogger("bilinear")
+
+_POOLED = (
+    "the workspace would be memory from the pool, which is reused after this call",
+    "give workspace=, an array that lives as long as the graph",
+)
+"""Message and hint of a refusal during capture."""
 
 
 def multiply(asked: Options, kind: Kind, key: Key | None, a: Any, b: Any, out: Any) -> Any:
@@ -71,9 +78,11 @@ def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: An
         return
     placement, layouts = decision.placement, (layout_of(a), layout_of(b), layout_of(out))
     if decision.recipe is None:
-        direct = multiply_of(*layouts, decision.library, auto.library_rules()) if asked.alpha != 0 else None
         known = kind.module, decision, Reaches(*layouts)
-        keep_repeat(key, asked, CupyRepeat(*known) if direct is None else LibraryRepeat(*known, direct))
+        thin = _thin_of(layouts, decision.library) if asked.alpha != 0 else None
+        direct = thin or (_library_of(layouts, decision.library) if asked.alpha != 0 else None)
+        allocates = thin is not None and thin.workspace > 0
+        keep_repeat(key, asked, CupyRepeat(*known) if direct is None else LibraryRepeat(*known, direct, allocates))
     elif placement is not None and a.ndim == b.ndim == out.ndim == 2 and _adds_with(asked, placement):
         repeat = PlacementRepeat(kind.module, _cuda_executor(), decision, placement, decision.recipe.promise, layouts)
         keep_repeat(key, asked, repeat)
@@ -88,15 +97,46 @@ def _factors(options: Options, decision: Decision, a: Any, b: Any, out: Any) -> 
     return alpha, beta
 
 
-def _direct(a: Any, b: Any, out: Any, library: str) -> Multiply | None:
-    """The call of cuBLAS or cublasLt that multiplies CuPy's own arrays where they lie; None if there is none."""
+def _thin_of(layouts: Operands, library: str | Thin) -> ThinMultiply | None:
+    """The thin product for matrices of these layouts; None if another multiply was chosen, or if it does not suit them."""
+    if isinstance(library, str):
+        return None
+    from bilinear.backends.thin import thin_multiply_of
+
+    return thin_multiply_of(*layouts, library)
+
+
+def _library_of(layouts: Operands, library: str | Thin) -> Multiply | None:
+    """The library's call for matrices of these layouts; None for what is left to `cupy.matmul`."""
+    return multiply_of(*layouts, library if isinstance(library, str) else LIBRARY, auto.library_rules())
+
+
+def _direct(options: Options, a: Any, b: Any, out: Any, library: str | Thin) -> Multiply | None:
+    """What multiplies CuPy's own arrays where they lie, without a schedule; None if there is nothing.
+
+    Partial results of a thin product lie in the caller's workspace if there is one. While the stream is captured nothing is allocated:
+    cuBLAS runs instead if the choice was automatic, and else the call is refused (E536).
+    """
     cupy = sys.modules.get("cupy")
     if cupy is None or not type(a) is type(b) is type(out) is cupy.ndarray:
         return None
-    return multiply_of(layout_of(a), layout_of(b), layout_of(out), library, auto.library_rules())
+    layouts = layout_of(a), layout_of(b), layout_of(out)
+    thin = _thin_of(layouts, library)
+    if thin is None:
+        return _library_of(layouts, library)
+    if not thin.workspace:
+        return thin
+    if options.buffer is not None:
+        return thin.within(_given_workspace(options, thin.workspace, a, b, out).data.ptr)
+    if not make_executor(options.kind).is_captured():
+        return thin
+    if not options.is_automatic:
+        raise not_captured(*_POOLED)
+    log.info("matmul %s by %s: a thin product would take memory of the pool during capture; the library's multiply", a.shape, b.shape)
+    return _library_of(layouts, CUBLAS)
 
 
-def _by_library(options: Options, decision: Decision, a: Any, b: Any, out: Any, overlaps: bool, library: str = LIBRARY) -> Any:
+def _by_library(options: Options, decision: Decision, a: Any, b: Any, out: Any, overlaps: bool, library: str | Thin = LIBRARY) -> Any:
     xp, on_gpu = options.kind.module, options.kind.on_gpu
     if options.alpha == 1 and options.beta == 0 and not on_gpu:
         return np.matmul(a, b, out=out)
@@ -105,10 +145,10 @@ def _by_library(options: Options, decision: Decision, a: Any, b: Any, out: Any, 
         return np.multiply(alpha, np.matmul(a, b))
     out = xp.empty(decision.shape, decision.dtype) if out is None else out
     is_direct = on_gpu and options.alpha != 0 and not overlaps
-    direct = _direct(a, b, out, library) if is_direct else None
+    direct = _direct(options, a, b, out, library) if is_direct else None
     is_captured = direct is None and on_gpu and make_executor(options.kind).is_captured()
     if is_captured and is_direct:  # CuPy's own multiply may allocate
-        direct = _direct(a, b, out, CUBLAS)
+        direct = _direct(options, a, b, out, CUBLAS)
     if direct is not None:
         direct(a.data.ptr, b.data.ptr, out.data.ptr, alpha, beta)
     elif options.alpha == 0 and options.beta == 0:
@@ -175,8 +215,7 @@ def _check_captured_placement(options: Options, placement: Placement, aside: boo
         hint = "give a row-major out of the operands' dtype that shares no memory with them, and beta=0"
         raise not_captured("the result would be computed aside from out, in memory from the pool", hint)
     if placement.allocated_elements and options.buffer is None:
-        hint = "give workspace=, an array that lives as long as the graph"
-        raise not_captured("the workspace would be memory from the pool, which is reused after this call", hint)
+        raise not_captured(*_POOLED)
 
 
 def _adds_with(options: Options, placement: Placement) -> bool:
@@ -203,18 +242,18 @@ def _workspace(options: Options, executor: Executor, placement: Placement, left:
     """One buffer for all workspaces of a placement: the caller's, if given. None if the placement needs none."""
     if options.buffer is None or not placement.allocated_elements:
         return allocate_workspace(executor, placement, result.dtype)
-    return matrix_of(_given_workspace(options, placement, left, right, result))
+    return matrix_of(_given_workspace(options, placement.allocated_elements, left, right, result))
 
 
-def _given_workspace(options: Options, placement: Placement, left: Any, right: Any, result: Any) -> Any:
+def _given_workspace(options: Options, elements: int, left: Any, right: Any, result: Any) -> Any:
     """The caller's buffer as elements of the result's type; refused (E529) if it cannot be used so."""
-    buffer, needed = options.buffer, placement.allocated_elements * result.dtype.itemsize
+    buffer, needed = options.buffer, elements * result.dtype.itemsize
     if not isinstance(buffer, options.kind.module.ndarray) or buffer.ndim != 1 or not buffer.flags.c_contiguous or not is_writable(buffer):
         message = "workspace must be a writable, contiguous, one-dimensional array of the operands' kind"
         raise fail("E529", message, f"give one of {needed} bytes")
     if buffer.dtype != result.dtype and (buffer.dtype.hasobject or result.dtype.hasobject):
         message = f"workspace holds {buffer.dtype}, but must hold {result.dtype}"
-        raise fail("E529", message, f"give {placement.allocated_elements} elements of {result.dtype}")
+        raise fail("E529", message, f"give {elements} elements of {result.dtype}")
     if buffer.nbytes < needed or any(shares_memory(buffer, x) for x in (left, right, result)):
         message = f"workspace has {buffer.nbytes} bytes; it must have {needed}, and share no memory with a, b and out"
         raise fail("E529", message, "give a larger buffer, or a separate one")

@@ -50,20 +50,20 @@ def _near(x: Layout, y: Layout) -> tuple[int, int]:
 
 
 class LibraryRepeat:
-    """The library's multiply for matrices of known layouts on one device."""
+    """The library's multiply, or a thin product, for matrices of known layouts on one device. A call `allocates` memory or does not."""
 
-    def __init__(self, module: Any, decision: Decision, reaches: Reaches, multiply: Multiply) -> None:
+    def __init__(self, module: Any, decision: Decision, reaches: Reaches, multiply: Multiply, allocates: bool) -> None:
         self._empty = module.empty
         self._shape, self._dtype = decision.shape, decision.dtype
         self._reaches = reaches
-        self._multiply = multiply
+        self._multiply, self._allocates = multiply, allocates
 
     def run(self, a: Any, b: Any, out: Any, alpha: Any, beta: Any) -> Any:
-        """alpha * a @ b + beta * out. None, with nothing written, if arrays may overlap, or if the stream is captured without `out`."""
+        """alpha * a @ b + beta * out. None, with nothing written, if arrays may overlap, or if the stream is captured and memory is needed."""
         left, right = a.data.ptr, b.data.ptr
+        if (out is None or self._allocates) and is_captured():
+            return None
         if out is None:
-            if is_captured():
-                return None
             out = self._empty(self._shape, self._dtype)
             target = out.data.ptr
         else:

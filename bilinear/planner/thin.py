@@ -1,0 +1,132 @@
+"""Thin products: how long each tile of our own kernel takes, how the library's calls do, and which candidates that makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from bilinear.ir.element import ELEMENTS, Element
+from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
+from bilinear.ir.tile import THIN_TILES, ThinTile
+from bilinear.planner.device import Device
+from bilinear.planner.plan import THIN, Candidate
+from bilinear.planner.problem import Problem
+from bilinear.planner.thin_rates import SHORT, ThinRates, ThinTileRates
+
+WAVES = (1, 2, 4)
+"""In how many parts sums are split: so that the units fill the device so many times."""
+LONG_SUM = 64
+"""Shorter sums are not split."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A problem as the thin kernel sees it: the longer extent of C is m, and whether neighbours of A and of B are terms of one sum."""
+
+    m: int
+    k: int
+    n: int
+    left_along: bool
+    right_along: bool
+    by_rows: bool
+    swaps: bool
+    """Whether it is C^T = B^T A^T."""
+
+
+def view_of(problem: Problem) -> View:
+    """How the thin kernel computes a problem."""
+    p = problem
+    a_by_rows, b_by_rows, c_by_rows = (name not in p.column_major for name in "ABC")
+    if p.n <= p.m:
+        return View(p.m, p.k, p.n, a_by_rows, not b_by_rows, c_by_rows, False)
+    return View(p.n, p.k, p.m, not b_by_rows, a_by_rows, not c_by_rows, True)
+
+
+def is_thin(problem: Problem) -> bool:
+    """Whether one extent at least is short."""
+    return min(problem.m, problem.k, problem.n) <= SHORT
+
+
+def library_candidates(problem: Problem, device: Device) -> tuple[Candidate, ...]:
+    """The calls of the library for a thin product, with the times that the device's description has; none where it has none."""
+    rates, p = device.thin_rates(problem.dtype), problem
+    if rates is None or not is_thin(p):
+        return ()
+    a, b, c = (name in p.column_major for name in "ABC")
+    order = "".join("NT"[not by_column] for by_column in (a, b)) if c else "".join("NT"[by_column] for by_column in (b, a))
+    extents = (p.m, p.n, p.k) if c else (p.n, p.m, p.k)
+    return tuple(Candidate((), "preserve", name, us * 1e-3, 0) for name, us in rates.library_us(order, *extents).items())
+
+
+def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
+    """The thin kernel in every tile that suits a thin problem, its sums whole and split."""
+    rates = device.thin_rates(problem.dtype)
+    if rates is None or not is_thin(problem):
+        return
+    view, element = view_of(problem), ELEMENTS[problem.dtype]
+    for own in rates.tiles:
+        tile = THIN_TILES[problem.dtype][own.name]
+        if not suits(tile, view, element):
+            continue
+        for parts in _parts(tile, view, device):
+            workspace = parts * view.m * view.n * element.bytes if parts > 1 else 0
+            ms = thin_seconds(own, tile, view, parts, element, device, rates, problem.accumulate) * 1e3
+            yield Candidate((), "preserve", THIN, ms, workspace, tile=tile.name, parts_of_sums=parts)
+
+
+def suits(tile: ThinTile, view: View, element: Element) -> bool:
+    """Whether a tile can run a problem, and is not far too large or too small for it."""
+    if not tile.admits(element.lanes, view.left_along, view.right_along):
+        return False
+    if tile.n >= 8 * view.n or tile.n * 2 < min(view.n, SHORT) or tile.m >= 16 * view.m or tile.k >= 16 * view.k:
+        return False
+    kernel = ThinKernel("", element, tile, view.left_along, view.right_along, view.by_rows, 1, 1)
+    return kernel.shared_bytes <= MOST_SHARED_BYTES
+
+
+def _parts(tile: ThinTile, view: View, device: Device) -> Iterator[int]:
+    """In how many parts to split sums: as whole slices of the tile, each count once."""
+    slots, tiles = device.processors * tile.blocks, ceil(view.m / tile.m) * ceil(view.n / tile.n)
+    wanted = [1]
+    if view.k > LONG_SUM:
+        wanted += [max(1, min(ceil(view.k / tile.k), waves * slots // tiles)) for waves in WAVES]
+    for parts in dict.fromkeys(wanted):
+        depth = ceil(ceil(view.k / parts) / tile.k) * tile.k
+        if ceil(view.k / depth) == parts:
+            yield parts
+
+
+def thin_seconds(
+    own: ThinTileRates,
+    tile: ThinTile,
+    view: View,
+    parts: int,
+    element: Element,
+    device: Device,
+    rates: ThinRates,
+    accumulate: bool = False,
+) -> float:
+    """The seconds of a thin product.
+
+    The longest of three: the traffic, each operand once from memory and what is read again from the cache; the arithmetic of whole tiles in
+    whole waves; and the slices of one block, each of which waits for memory or for the pipes that the blocks of a multiprocessor share.
+    What is not the longest is only in part hidden behind it.
+    """
+    m, k, n = view.m, view.k, view.n
+    tiles_m, tiles_n, slices = ceil(m / tile.m), ceil(n / tile.n), ceil(ceil(k / parts) / tile.k)
+    units, slots = tiles_m * tiles_n * parts, device.processors * tile.blocks
+    once = (m * k + k * n + (2 if accumulate else 1) * m * n + (parts * m * n if parts > 1 else 0)) * element.bytes
+    again = (m * k * (tiles_n - 1) + k * n * (tiles_m - 1)) * element.bytes
+    share = own.along if view.left_along else own.across
+    memory = (once / share + again / rates.again) / (device.bandwidth * 1e3)
+    pipes = rates.pipes * 1e6 * own.arithmetic  # operations in a microsecond
+    waves = ceil(units / slots)
+    busy = waves * slots / units if units > slots else max(1.0, device.processors / units)
+    operations = 2 * tile.m * tile.n * tile.k
+    arithmetic = operations * slices * units / pipes * busy
+    beside = max(1, min(tile.blocks, ceil(units / device.processors)))
+    slice_us = max(operations * beside * device.processors / pipes, rates.latency / (tile.stages - 1))
+    block = waves * slices * slice_us + rates.latency * (waves if tile.k_threads > 1 else 1)
+    us = rates.launch + max(memory, arithmetic, block) + min(memory, arithmetic) / 4 + (rates.adding if parts > 1 else 0)
+    return us * 1e-6
