@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from signal import SIG_DFL, SIGTERM, signal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -109,7 +109,7 @@ def check_inputs(inputs: str | None) -> None:
         raise fail("E513", f"inputs={inputs!r} is unknown", "choose one of preserve, restore, consume")
 
 
-def devices(asked: str = "all") -> list[Any]:
+def devices(asked: str = "all") -> list[Literal["cpu", "gpu"]]:
     """The usable devices among those requested (E505, E512)."""
     from bilinear.backends.doctor import why_no_gpu
 

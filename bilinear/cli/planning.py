@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -121,13 +121,22 @@ def plan(
     """Choose how to run a problem by a device's description; on a GPU without --device, a timed plan comes first."""
     from bilinear.reporting.plan_page import plan_html
     from bilinear.reporting.plans import pareto_table, plan_json, plan_table
-    from bilinear.runtime.auto import plan as place_schedule
+    from bilinear.runtime.auto import plan as choose
 
     m, k, n = read_shape(shape)
     whole, pinned = explain or html is not None, None if levels is None else [name.strip() for name in levels.split(",")]
-    limits: dict[str, Any] = {"inputs": inputs, "workspace": read_workspace(workspace), "accuracy": accuracy, "accumulate": accumulate}
+    most = read_workspace(workspace)
     require_files(html, unread=device_files(device))
-    plan = place_schedule(m, k, n, dtype, device=device or None, explain=whole, levels=pinned, **limits)
+    plan = choose(
+        *(m, k, n, dtype),
+        device=device or None,
+        inputs=inputs,
+        workspace=most,
+        accuracy=accuracy,
+        accumulate=accumulate,
+        explain=whole,
+        levels=pinned,
+    )
     if html is not None:
         write_file(html, plan_html(plan))
     if as_json:

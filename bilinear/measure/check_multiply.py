@@ -61,7 +61,7 @@ class Check:
         keeps = self.inputs == "consume" or self.drift <= self.drift_allowance
         return self.exact is not False and self.integers_within and self.restored and keeps and self.error <= self.allowance
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The fields, and whether the check passed."""
         return {**asdict(self), "passed": self.passed}
 

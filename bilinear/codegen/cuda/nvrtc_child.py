@@ -12,7 +12,24 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import TypedDict
+
+
+class Request(TypedDict):
+    """What is to be compiled."""
+
+    path: list[str]
+    source: str
+    name: str
+    options: list[str]
+    image: str
+
+
+class Reply(TypedDict):
+    """What NVRTC said of it."""
+
+    refused: bool
+    log: str
 
 
 def main() -> None:
@@ -24,18 +41,20 @@ def main() -> None:
     sys.stdout.buffer.flush()
 
 
-def compiled(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+def compiled(request: Request) -> tuple[Reply, bytes]:
     """The reply to a request, and the image, which is empty without one."""
     from cuda.bindings import nvrtc
 
-    def call(function: str, *arguments: Any) -> Any:
+    def call(function: str, *arguments: object) -> object:
         status, *results = getattr(nvrtc, function)(*arguments)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise SystemExit(f"NVRTC failed in {function}: {status.name}")
         return results[0] if results else None
 
     def content(getter: str) -> bytes:
-        buffer = bytes(call(f"{getter}Size", program))
+        size = call(f"{getter}Size", program)
+        assert isinstance(size, int)
+        buffer = bytes(size)
         call(getter, program, buffer)
         return buffer
 
