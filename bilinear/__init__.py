@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bilinear.version import __version__
 
@@ -44,7 +44,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a public name on first use, so that `import bilinear` stays light."""
     if name not in _HOMES:
         raise AttributeError(f"module 'bilinear' has no attribute {name!r}")

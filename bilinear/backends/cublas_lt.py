@@ -17,6 +17,7 @@ from typing import Any
 from bilinear.backends.capture import is_captured
 from bilinear.backends.gemm import Gemm
 from bilinear.ir.element import ELEMENTS, Element
+from bilinear.ir.matrix import Dtype
 
 log = logging.getLogger("bilinear")
 
@@ -41,7 +42,7 @@ Launch = Callable[[int, int, int, int, int, int, int], bool]
 """(handle, first operand, second, result, address of alpha, of beta, stream) to whether it is launched; else nothing happened."""
 
 
-def launch_of(gemm: Gemm, dtype: Any, device: int, workspace: int = MOST_WORKSPACE) -> Launch | None:
+def launch_of(gemm: Gemm, dtype: Dtype, device: int, workspace: int = MOST_WORKSPACE) -> Launch | None:
     """The call that multiplies float32 or float64 matrices of a layout on the current device, `device`; None where cublasLt has none.
 
     It takes at most so many bytes of `workspace` from CuPy's pool. A refusal is not kept: the next call may be luckier.
@@ -63,7 +64,7 @@ class _RefusedError(Exception):
 class _Product:
     """The descriptors of one product, which live as long as it, and the kernel that cublasLt proposes."""
 
-    def __init__(self, library: Any, gemm: Gemm, element: Element, handle: int, workspace: int) -> None:
+    def __init__(self, library: ctypes.CDLL, gemm: Gemm, element: Element, handle: int, workspace: int) -> None:
         (m, n, k), kind = gemm.extents, ctypes.c_int(element.library)
         shapes = [(k, m) if gemm.operations[0] else (m, k), (n, k) if gemm.operations[1] else (k, n), (m, n)]
         made: list[tuple[Any, Any]] = []
@@ -109,7 +110,7 @@ class _Product:
 
 
 @lru_cache(maxsize=MOST_KEPT)
-def _product(library: Any, gemm: Gemm, element: Element, device: int, workspace: int) -> _Product:
+def _product(library: ctypes.CDLL, gemm: Gemm, element: Element, device: int, workspace: int) -> _Product:
     """A handle of cuBLAS is one of cublasLt, too."""
     import cupy
 
@@ -128,7 +129,7 @@ def _memory(count: int, stream: int) -> Any:
     return cupy.cuda.alloc(count)
 
 
-def _made(library: Any, kind: str, made: list[tuple[Any, Any]], *arguments: Any) -> ctypes.c_void_p:
+def _made(library: ctypes.CDLL, kind: str, made: list[tuple[Any, Any]], *arguments: Any) -> ctypes.c_void_p:
     """A descriptor of this kind, noted among those that are to be destroyed."""
     descriptor = ctypes.c_void_p()
     _check(getattr(library, f"cublasLt{kind}Create")(ctypes.byref(descriptor), *arguments))

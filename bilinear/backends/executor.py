@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from bilinear.backends.chain import Lines, lines_of, pieces_of
 from bilinear.backends.held_signals import HeldSignals, nothing
 from bilinear.errors import StageError
-from bilinear.ir.matrix import Call, Matrix
+from bilinear.ir.matrix import Array, Call, Dtype, Factor, Matrix
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
 from bilinear.ir.tile import TILES, USUAL
@@ -28,10 +28,10 @@ class Executor(Protocol):
 
     name: str
 
-    def allocate(self, elements: int, dtype: Any) -> Matrix:
+    def allocate(self, elements: int, dtype: Dtype) -> Matrix:
         """One uninitialised buffer of this many elements."""
 
-    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Any, beta: Any) -> list[Step]:
+    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Factor, beta: Factor) -> list[Step]:
         """One call for each stage; whatever it needs is allocated here."""
 
     def ready(self, placement: Placement, call: Call) -> AbstractContextManager[Sequence[Step]]:
@@ -46,7 +46,7 @@ class Executor(Protocol):
     def is_finite(self, *matrices: Matrix) -> bool:
         """Whether every element of some matrices is finite."""
 
-    def magnitudes(self, matrix: Matrix, rows: int, columns: int) -> Any:
+    def magnitudes(self, matrix: Matrix, rows: int, columns: int) -> Array:
         """max|x| of each block of a matrix of floats cut into rows x columns equal blocks, as a NumPy array; not finite where x is not."""
 
 
@@ -101,7 +101,7 @@ def run_parts(
                 raise
 
 
-def allocate_workspace(executor: Executor, placement: Placement, dtype: Any) -> Matrix | None:
+def allocate_workspace(executor: Executor, placement: Placement, dtype: Dtype) -> Matrix | None:
     """The one buffer of all workspaces of a placement, or None where it has none; a `MemoryError` says how much was asked for.
 
     Of a chain it is that of its last placement.
@@ -163,7 +163,7 @@ def _strip(executor: Executor, placement: Placement, strip: Strip, call: Call) -
     return step
 
 
-def place_strip(strip: Strip, dtype: Any, core: str) -> Placement:
+def place_strip(strip: Strip, dtype: Dtype, core: str) -> Placement:
     """A thin product that peeling left over, beside a core in this tile, as a placement of the plain schedule."""
     schedule = plain().schedule
     m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))

@@ -17,7 +17,7 @@ from bilinear.backends.array_sums import add, coefficient, combine
 from bilinear.backends.array_tiles import Array, Tile, is_by_column, is_readable, shaped, tile_count, tiles_along, tiles_by_row
 from bilinear.backends.executor import ready_on_views
 from bilinear.ir.linear import Form
-from bilinear.ir.matrix import Call, Matrix, matrix_of
+from bilinear.ir.matrix import Call, Dtype, Factor, Matrix, matrix_of
 from bilinear.ir.number import Coefficient
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Stage, Target
@@ -45,11 +45,11 @@ class NumpyExecutor:
     name: str = "numpy"
     _buffers: dict[str, Array] = field(default_factory=dict)
 
-    def allocate(self, elements: int, dtype: Any) -> Matrix:
+    def allocate(self, elements: int, dtype: Dtype) -> Matrix:
         """One uninitialised workspace buffer."""
         return matrix_of(np.empty(elements, dtype))
 
-    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Any, beta: Any) -> list[Step]:
+    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Factor, beta: Factor) -> list[Step]:
         """Each stage as a call that runs it; the buffers are allocated here, not in the calls."""
         views = _Views(placement, spaces)
         return [
@@ -83,17 +83,17 @@ class NumpyExecutor:
                 found[i, j] = np.maximum(found[i, j], np.maximum(block[tile].max(), -block[tile].min()))  # both keep NaN
         return np.abs(found)  # no -0
 
-    def _held(self, name: str, size: int, dtype: np.dtype[Any]) -> Array:
+    def _held(self, name: str, size: int, dtype: Dtype) -> Array:
         """The buffer of this name, of `size` bytes whatever the problem, so that it never has to grow; untouched pages cost nothing."""
         if name not in self._buffers:
             self._buffers[name] = np.empty(size // dtype.itemsize, dtype)
         return self._buffers[name]
 
-    def _worker_buffers(self, tiles: int, dtype: np.dtype[Any]) -> list[Array]:
+    def _worker_buffers(self, tiles: int, dtype: Dtype) -> list[Array]:
         """A buffer for each thread that shares this many tiles; a few tiles are not worth another thread."""
         return [self._held(f"worker {i}", LINEAR_BUFFER, dtype) for i in range(min(workers.worker_count(), max(1, tiles // 4)))]
 
-    def _linear(self, stage: LinearStage, views: _Views, beta: Any) -> Step:
+    def _linear(self, stage: LinearStage, views: _Views, beta: Factor) -> Step:
         parts = [
             _Part(part, views, [_kept(factor, beta) for factor in part.kept]) for block_map in stage.maps for part in components(block_map)
         ]
@@ -111,7 +111,7 @@ class NumpyExecutor:
 
         return lambda: workers.share(tiles, combine, len(buffers))
 
-    def _products(self, stage: ProductStage, views: _Views, alpha: Any, beta: Any) -> Step:
+    def _products(self, stage: ProductStage, views: _Views, alpha: Factor, beta: Factor) -> Step:
         runs = [self._product(product, views, alpha, beta) for product in stage.products]
 
         def run() -> None:
@@ -121,7 +121,7 @@ class NumpyExecutor:
 
         return run
 
-    def _product(self, product: Product, views: _Views, alpha: Any, beta: Any) -> Step:
+    def _product(self, product: Product, views: _Views, alpha: Factor, beta: Factor) -> Step:
         """One product: stored where it is wanted if nothing is added to it, else a tile at a time."""
         left, right = views.block(product.left), views.block(product.right)
         outs = [(views.block(t.block), _factor(t, alpha, views.dtype), _kept(t.kept, beta)) for t in product.targets]
@@ -143,7 +143,7 @@ class NumpyExecutor:
 
         return run
 
-    def _packed(self, dtype: np.dtype[Any]) -> Callable[[Array, Array, Array], None]:
+    def _packed(self, dtype: Dtype) -> Callable[[Array, Array, Array], None]:
         """The multiply of operands that BLAS cannot read where they lie: NumPy would copy them whole, this packs a tile of each."""
         lefts, rights, partials = (self._held(name, PRODUCT_BUFFER, dtype) for name in ("left", "right", "partial product"))
 
@@ -173,11 +173,11 @@ def _is_finite(array: Array) -> bool:
     tiles = tiles_by_row(array.shape[0], array.shape[1], LINEAR_TILE)
     if array.dtype.kind == "O":  # numbers of any type: only what is not finite differs from itself
         with np.errstate(all="ignore"):
-            return all(bool(((array[tile] - array[tile]) == 0).all()) for tile in tiles)
+            return all(bool((np.subtract(array[tile], array[tile]) == 0).all()) for tile in tiles)
     return array.dtype.kind not in "fc" or all(bool(np.isfinite(array[tile]).all()) for tile in tiles)
 
 
-def _kept(factor: Coefficient, beta: Any) -> Any:
+def _kept(factor: Coefficient, beta: Factor) -> Any:
     """What an old value is multiplied by in a call with this beta."""
     return beta if factor == BETA else factor
 
@@ -263,7 +263,7 @@ def _ordered(terms: Form, own: int | None) -> Form:
     return tuple(sorted(terms, key=lambda term: (term[0] != own, term[1] != 1)))
 
 
-def _factor(target: Target, alpha: Any, dtype: np.dtype[Any]) -> Any:
+def _factor(target: Target, alpha: Factor, dtype: Dtype) -> Any:
     """What the product is multiplied by."""
     with np.errstate(over="ignore"):  # integers wrap around, as they do in arrays
         return alpha * coefficient(target.coefficient, dtype)

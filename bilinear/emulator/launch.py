@@ -6,14 +6,14 @@ import ctypes
 import math
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+Array = npt.NDArray[np.generic]
 Value = Array | tuple[Array, int] | int | float | np.generic | None
 Extent = int | Sequence[int]
 Order = Literal["ascending", "descending", "random"]
@@ -253,7 +253,7 @@ class Module:
         return kind(message, kernel, block, thread, launch.line)
 
 
-def _triple(values: Any) -> tuple[int, int, int]:
+def _triple(values: Iterable[int]) -> tuple[int, int, int]:
     x, y, z = (int(value) for value in values)
     return x, y, z
 

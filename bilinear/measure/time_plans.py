@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Protocol
 
 from bilinear.backends.cublas import asks_for_tf32
 from bilinear.codegen.build import Progress, no_progress
@@ -181,7 +181,7 @@ class GpuStand:
 
     def times(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
         """Medians over shuffled rounds; each call runs in a loop after warm-ups, and short calls are timed on the device."""
-        able: dict[int, Callable[[], Any]] = {}
+        able: dict[int, Callable[[], object]] = {}
         for number, candidate in enumerate(candidates):
             call = self._call(self._choice(candidate))
             try:
@@ -215,7 +215,7 @@ class GpuStand:
 
         fill_normal(*self._operands[:2], cupy.random.default_rng(8))
 
-    def _call(self, plan: Plan) -> Callable[[], Any]:
+    def _call(self, plan: Plan) -> Callable[[], object]:
         return partial(matmul, *self._operands, plan=plan)
 
     def _choice(self, candidate: Candidate) -> Plan:

@@ -6,7 +6,8 @@ import logging
 import sys
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from bilinear.backends.cublas import Multiply, multiply_of
 from bilinear.backends.executor import Executor, allocate_workspace, execute
 from bilinear.backends.factor import check_object_factors, check_scaling, factor
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.matrix import Call, Matrix, call_of, layout_of, matrix_of
+from bilinear.ir.matrix import Array, Call, Dtype, Factor, Matrix, call_of, layout_of, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
 from bilinear.planner.plan import CUBLAS, LIBRARY
@@ -37,7 +38,7 @@ if TYPE_CHECKING:  # imported with the first call on a GPU
 log = logging.getLogger("bilinear")
 
 
-def multiply(options: Options, key: Key | None, a: Any, b: Any, out: Any) -> Any:
+def multiply(options: Options, key: Key | None, a: Array, b: Array, out: Array) -> Array:
     """alpha * a @ b + beta * out on arrays of one kind, as `options` ask for it; what ran is kept by the key, to be repeated."""
     if options.is_plain:
         log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
@@ -64,7 +65,7 @@ def multiply(options: Options, key: Key | None, a: Any, b: Any, out: Any) -> Any
     return result
 
 
-def _keep(options: Options, key: Key | None, decision: Decision, a: Any, b: Any, out: Any) -> None:
+def _keep(options: Options, key: Key | None, decision: Decision, a: Array, b: Array, out: Array) -> None:
     """Keep what ran to be repeated: the library's multiply, or a placement on three matrices as they lie."""
     if key is None or is_kept(key):
         return
@@ -77,7 +78,7 @@ def _keep(options: Options, key: Key | None, decision: Decision, a: Any, b: Any,
         keep_repeat(key, PlacementRepeat(options.kind.module, _cuda_executor(), decision, placement, decision.recipe.promise, layouts))
 
 
-def _factors(options: Options, decision: Decision, a: Any, b: Any, out: Any) -> tuple[Any, Any]:
+def _factors(options: Options, decision: Decision, a: Array, b: Array, out: Array) -> tuple[Array, Array]:
     """alpha as a number of the product's type, beta of the type of `out`."""
     target = decision.dtype if out is None else out.dtype
     alpha, beta = factor("alpha", options.alpha, decision.dtype), factor("beta", options.beta, target)
@@ -86,7 +87,7 @@ def _factors(options: Options, decision: Decision, a: Any, b: Any, out: Any) -> 
     return alpha, beta
 
 
-def _direct(a: Any, b: Any, out: Any, library: str) -> Multiply | None:
+def _direct(a: Array, b: Array, out: Array, library: str) -> Multiply | None:
     """The call of cuBLAS or cublasLt that multiplies CuPy's own arrays as they lie, None where there is none."""
     cupy = sys.modules.get("cupy")
     if cupy is None or not type(a) is type(b) is type(out) is cupy.ndarray:
@@ -94,7 +95,7 @@ def _direct(a: Any, b: Any, out: Any, library: str) -> Multiply | None:
     return multiply_of(layout_of(a), layout_of(b), layout_of(out), library, auto.library_rules())
 
 
-def _by_library(options: Options, decision: Decision, a: Any, b: Any, out: Any, overlaps: bool, library: str = LIBRARY) -> Any:
+def _by_library(options: Options, decision: Decision, a: Array, b: Array, out: Array, overlaps: bool, library: str = LIBRARY) -> Array:
     xp, on_gpu = options.kind.module, options.kind.on_gpu
     if options.alpha == 1 and options.beta == 0 and not on_gpu:
         return np.matmul(a, b, out=out)
@@ -124,7 +125,7 @@ def _by_library(options: Options, decision: Decision, a: Any, b: Any, out: Any, 
     return out
 
 
-def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Any, b: Any, out: Any) -> None:
+def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, b: Array, out: Array) -> None:
     """Run a placement on every matrix of the batch; without one, make one for the operands as matrices of the product's type.
 
     Aside where `out` has another dtype or overlaps an operand, or where the schedule cannot add to it.
@@ -192,19 +193,19 @@ def _check_budget(options: Options, placement: Placement, itemsize: int, aside: 
 
 def _run_all(executor: Executor, placement: Placement, batch: Call) -> None:
     """The same placement, in the same workspace, for every matrix of the batch."""
-    a, b, c, *rest = batch
+    a, b, c, alpha, beta, workspace = batch
     for index in indices(c.layout.shape[:-2]):
-        execute(executor, placement, Call(a.at(index), b.at(index), c.at(index), *rest))
+        execute(executor, placement, Call(a.at(index), b.at(index), c.at(index), alpha, beta, workspace))
 
 
-def _workspace(options: Options, executor: Executor, placement: Placement, left: Any, right: Any, result: Any) -> Matrix | None:
+def _workspace(options: Options, executor: Executor, placement: Placement, left: Array, right: Array, result: Array) -> Matrix | None:
     """The buffer of all workspaces of a placement, the caller's where there is one; None where it needs none."""
     if options.buffer is None or not placement.allocated_elements:
         return allocate_workspace(executor, placement, result.dtype)
     return matrix_of(_given_workspace(options, placement, left, right, result))
 
 
-def _given_workspace(options: Options, placement: Placement, left: Any, right: Any, result: Any) -> Any:
+def _given_workspace(options: Options, placement: Placement, left: Array, right: Array, result: Array) -> Array:
     """The caller's buffer as elements of the result's type; refused (E529) where it cannot serve."""
     buffer, needed = options.buffer, placement.allocated_elements * result.dtype.itemsize
     if not isinstance(buffer, options.kind.module.ndarray) or buffer.ndim != 1 or not buffer.flags.c_contiguous or not is_writable(buffer):
@@ -218,7 +219,7 @@ def _given_workspace(options: Options, placement: Placement, left: Any, right: A
     return buffer if buffer.dtype == result.dtype else buffer.view(np.uint8)[:needed].view(result.dtype)
 
 
-def _check_in_place(options: Options, executor: Executor, recipe: Recipe, left: Any, right: Any, target: Any) -> None:
+def _check_in_place(options: Options, executor: Executor, recipe: Recipe, left: Array, right: Array, target: Array) -> None:
     writing = recipe.writing
     check_promise(writing.loaded.scheme, writing.loaded.schedule, writing.inputs)
     if not left.dtype == right.dtype == target.dtype or not left.dtype.isnative:
@@ -235,12 +236,12 @@ def _check_in_place(options: Options, executor: Executor, recipe: Recipe, left: 
         check_tolerance(executor, placement, operands, calls, float(options.tolerance))
 
 
-def _fresh(xp: Any, shape: tuple[int, ...], dtype: Any, by_columns: bool) -> Any:
+def _fresh(xp: ModuleType, shape: tuple[int, ...], dtype: Dtype, by_columns: bool) -> Array:
     """A matrix, or a batch of them, by rows or by columns."""
     return xp.empty((*shape[:-2], shape[-1], shape[-2]), dtype).swapaxes(-1, -2) if by_columns else xp.empty(shape, dtype)
 
 
-def _as_matrices(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
+def _as_matrices(a: Array, b: Array, out: Array) -> tuple[Array, Array, Array]:
     """Operands and result as plain (..., rows, columns) arrays: a vector is a row on the left, a column on the right."""
     left, right, target = (np.asarray(x) if isinstance(x, np.ndarray) else x for x in (a, b, out))
     if a.ndim == 1:
@@ -266,7 +267,7 @@ def _cuda_executor() -> CudaExecutor:
     return CudaExecutor()
 
 
-def _accumulate(out: Any, product: Any, beta: Any) -> None:
+def _accumulate(out: Array, product: Array, beta: Factor) -> None:
     """out = product + beta * out, in the type of `out`; with beta = 0 `out` is not read."""
     if beta == 0:
         out[...] = product

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
+from bilinear.ir.matrix import Array, Factor
 from bilinear.ir.placement import INPUTS
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
@@ -25,12 +26,12 @@ class Options(NamedTuple):
     alone.
     """
 
-    alpha: Any
-    beta: Any
+    alpha: Factor
+    beta: Factor
     algorithm: str | Loaded | None
     levels: int | str
     inputs: str
-    workspace: Any
+    workspace: Array
     tolerance: float | None
     plan: Plan | None
     device: Device | None = None
@@ -55,7 +56,7 @@ class Options(NamedTuple):
         return auto.budget_and_buffer(self.workspace)[0]
 
     @property
-    def buffer(self) -> Any:
+    def buffer(self) -> Array:
         """The caller's own workspace, or None."""
         return auto.budget_and_buffer(self.workspace)[1]
 
@@ -77,20 +78,21 @@ class Options(NamedTuple):
         return budget if buffer is None else getattr(buffer, "nbytes", 0)
 
     @property
-    def question(self) -> tuple[Any, ...]:
+    def question(self) -> tuple[object, ...]:
         """All of it that decides what runs. Algorithm, plan and device are compared by identity, for to hash them takes long."""
         named = tuple(None if x is None else Same(x) for x in (self.algorithm, self.plan, self.device))
         return named, self.levels, self.inputs, self.most_bytes, bool(self.alpha != 0), bool(self.beta != 0)
 
 
-def check_options(options: Options, out: Any) -> None:
+def check_options(options: Options, out: Array) -> None:
     """Refuse what means nothing: E513, E514, E515, E528."""
     alpha, beta, _, levels, inputs, *_ = options
     if inputs not in INPUTS:
         raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
     if levels != "auto" and (not isinstance(levels, (int, np.integer)) or isinstance(levels, bool) or levels < 0):
         raise fail("E514", f"levels={levels!r} is not a number of levels", "give an integer of at least 0, or 'auto'")
-    for name, value in (("alpha", alpha), ("beta", beta)):
+    factors: tuple[tuple[str, Array], ...] = (("alpha", alpha), ("beta", beta))
+    for name, value in factors:
         if type(value) not in (int, float) and np.ndim(value) != 0:
             raise fail("E528", f"{name} is an array of {np.ndim(value)} dimension(s), not a number", "scale the operands by it")
     if out is None and beta != 0:

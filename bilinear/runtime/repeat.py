@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from bilinear.backends.capture import is_captured
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.executor import execute, parts_of, run_parts
 from bilinear.backends.factor import check_scaling, factor
 from bilinear.backends.newest import keep
-from bilinear.ir.matrix import Call, Layout, Matrix
+from bilinear.ir.matrix import Array, Call, Factor, Layout, Matrix
 from bilinear.ir.placement import Placement
 from bilinear.runtime.decide import Decision
 from bilinear.runtime.environment import DEVICE, USE_LIBRARY, uses_library, value_of
@@ -21,7 +22,7 @@ from bilinear.runtime.same import Same
 if TYPE_CHECKING:  # imported with the first call on a GPU
     from bilinear.backends.cuda_executor import CudaExecutor
 
-Key = tuple[Any, ...]
+Key = tuple[object, ...]
 Operands = tuple[Layout, Layout, Layout]
 """How A, B and C lie."""
 
@@ -52,13 +53,13 @@ def _near(x: Layout, y: Layout) -> tuple[int, int]:
 class LibraryRepeat:
     """The library's multiply of matrices of known layouts on one device."""
 
-    def __init__(self, module: Any, decision: Decision, reaches: Reaches, multiply: Multiply) -> None:
+    def __init__(self, module: ModuleType, decision: Decision, reaches: Reaches, multiply: Multiply) -> None:
         self._empty = module.empty
         self._shape, self._dtype = decision.shape, decision.dtype
         self._reaches = reaches
         self._multiply = multiply
 
-    def run(self, a: Any, b: Any, out: Any, alpha: Any, beta: Any) -> Any:
+    def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array:
         """alpha * a @ b + beta * out; None, with nothing written, where arrays may overlap, or a stream is captured without out."""
         left, right = a.data.ptr, b.data.ptr
         if out is None:
@@ -77,12 +78,12 @@ class LibraryRepeat:
 class CupyRepeat:
     """`cupy.matmul` of arrays of known layouts."""
 
-    def __init__(self, module: Any, decision: Decision, reaches: Reaches) -> None:
+    def __init__(self, module: ModuleType, decision: Decision, reaches: Reaches) -> None:
         self._module = module
         self._shape, self._dtype = decision.shape, decision.dtype
         self._reaches = reaches
 
-    def run(self, a: Any, b: Any, out: Any, alpha: Any, beta: Any) -> Any:
+    def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array:
         """a @ b; None, with nothing written, where factors, arrays that may overlap or a captured stream ask for more."""
         if alpha != 1 or beta != 0 or is_captured():
             return None
@@ -97,11 +98,13 @@ class PlacementRepeat:
     """A placement for three matrices of its own type and of known layouts, on one device."""
 
     def __init__(
-        self, module: Any, executor: CudaExecutor, decision: Decision, placement: Placement, inputs: str, layouts: Operands
+        self, module: ModuleType, executor: CudaExecutor, decision: Decision, placement: Placement, inputs: str, layouts: Operands
     ) -> None:
         self._executor = executor
         self._empty = module.empty
         self._shape, self._dtype = decision.shape, decision.dtype
+        self._one: Array
+        self._zero: Array
         self._one, self._zero = decision.dtype.type(1), decision.dtype.type(0)
         self._plan = placement
         self._parts = parts_of(placement)
@@ -114,7 +117,7 @@ class PlacementRepeat:
         self._scans = inputs == "restore"
         self._needs_more = bool(self._elements) or self._scans
 
-    def run(self, a: Any, b: Any, out: Any, alpha: Any, beta: Any) -> Any:
+    def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array:
         """alpha * a @ b + beta * out; None, with nothing written, where a longer look must tell what happens.
 
         That is where arrays may overlap, A or B have an Inf or a NaN that would not be given back, memory is short, or the stream is
@@ -144,7 +147,7 @@ class PlacementRepeat:
         run_parts(executor, placement, self._parts, partial(self._call, left, right, target, factors, buffer), ready)
         return out
 
-    def _call(self, left: int, right: int, target: int, factors: tuple[Any, Any], workspace: Matrix | None) -> Call:
+    def _call(self, left: int, right: int, target: int, factors: tuple[Factor, Factor], workspace: Matrix | None) -> Call:
         a, b, c = map(Matrix, (left, right, target), self._layouts)
         return Call(a, b, c, *factors, workspace)
 
@@ -154,7 +157,7 @@ Repeat = PlacementRepeat | LibraryRepeat | CupyRepeat
 _repeats: dict[Key, Repeat] = {}
 
 
-def repeated(a: Any, b: Any, out: Any, asked: tuple[Any, ...]) -> tuple[Key | None, Repeat | None]:
+def repeated(a: Array, b: Array, out: Array, asked: tuple[Array, ...]) -> tuple[Key | None, Repeat | None]:
     """What a call is found again by, and what was kept with that key. No key for what is looked at anew each time.
 
     `asked` are the first fields of `Options`, up to the plan. The key is all that decides what runs and whether it may. Only CuPy's own

@@ -6,12 +6,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from bilinear.errors import fail
+from bilinear.ir.matrix import Array
 
 
-def torch_of(*arrays: Any) -> Any:
+def torch_of(*arrays: Array) -> ModuleType | None:
     """PyTorch, where one of the operands is a tensor of its own on a GPU; else None. Nothing is imported."""
     kind = getattr(sys.modules.get("torch"), "Tensor", None)  # a thread may be importing it
     if kind is None or not any(isinstance(x, kind) and x.is_cuda for x in arrays):
@@ -20,7 +22,7 @@ def torch_of(*arrays: Any) -> Any:
 
 
 @contextmanager
-def surroundings(torch: Any, stream: Any, *tensors: Any) -> Iterator[None]:
+def surroundings(torch: ModuleType, stream: Any, *tensors: Array) -> Iterator[None]:
     """The tensors' device, PyTorch's current stream unless another is given, and PyTorch's memory for CuPy's arrays.
 
     A stream is PyTorch's or CuPy's. Tensors of several devices are refused (E511).
@@ -57,7 +59,7 @@ def _as_cupys(handle: int) -> Any:
     return cupy.cuda.ExternalStream(handle) if make is None else make(_Stream(handle))
 
 
-def adopt_tensor(torch: Any, array: Any) -> Any:
+def adopt_tensor(torch: ModuleType, array: Array) -> Array:
     """A tensor as a CuPy array of the same memory; everything else as it is.
 
     Refused are gradients, which are not recorded (E516), and what is not what lies in memory (E517): sparse tensors, views that conjugate
