@@ -72,15 +72,15 @@ def _identity(scheme: Scheme, schedule: Schedule, inputs: str) -> dict[str, obje
 
 def _kernels(program: Program, files: dict[str, bytes]) -> dict[str, object]:
     kernels: dict[str, object] = {}
-    for kernel, source, images in zip(program.kernels, program.sources, program.built, strict=True):
-        path = f"src/{kernel.name}.cu"
+    for own in program.kernels:
+        kernel, path = own.kernel, f"src/{own.kernel.name}.cu"
         kernels[kernel.name] = {
             "source": path,
-            "sha256": _put(files, path, source.encode()),
+            "sha256": _put(files, path, own.source.encode()),
             "threads": list(kernel.threads),
             "shared_bytes": kernel.shared_bytes,
             "arguments": [asdict(argument) for argument in kernel.arguments],
-            "images": {built.target.name: _image(kernel.name, built, files) for built in images},
+            "images": {built.target.name: _image(kernel.name, built, files) for built in own.images},
         }
     return kernels
 

@@ -235,8 +235,7 @@ def _loaded(schedule: Schedule, element: Element, tile: str) -> list[tuple[Launc
     with _lock:
         if key not in _functions:
             program = build_program(schedule, element, [target_of(device.compute_capability)], tile)
-            images = zip(program.kernels, program.built, strict=True)
-            functions = {kernel.name: _function(kernel, built) for kernel, (built,) in images}
+            functions = {own.kernel.name: _function(own.kernel, *own.images) for own in program.kernels}
             _functions[key] = (schedule, [(launch, functions[launch.kernel.name]) for launch in program.launches])
         return _functions[key][1]
 

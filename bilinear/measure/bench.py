@@ -220,7 +220,7 @@ class _Bench:
 
     def times(self, libraries: Mapping[str, Call], runs: Mapping[What, Call]) -> _Times:
         """Times of all calls, interleaved."""
-        calls: dict[What, Call] = {**dict(libraries), **runs}
+        calls = dict[What, Call](libraries.items()) | dict(runs)
         once = {what: milliseconds(call) for what, call in calls.items()}  # every call has run once already, in its check
         rounds = max(self.effort.least_rounds, min(self.effort.rounds, int(self.effort.problem_ms / sum(once.values()))))
         on_device = queued(calls, rounds, IN_A_ROW) if max(once.values()) < QUEUED_MS else {}

@@ -7,7 +7,7 @@ from math import inf
 
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.placement import INPUTS, MOST_EXTENT
+from bilinear.ir.placement import MOST_EXTENT
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,7 @@ class Problem:
             )
         if self.dtype not in ELEMENTS:
             raise fail("E543", f"no plans for dtype={self.dtype!r}", f"choose one of {', '.join(ELEMENTS)}")
-        if self.inputs not in INPUTS:
-            raise fail("E513", f"inputs={self.inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
+        require_inputs(self.inputs)
         if self.workspace is not None and not (isinstance(self.workspace, int) and self.workspace >= 0):
             raise fail("E543", f"workspace={self.workspace!r} is no number of bytes", "give an integer of at least 0")
         if self.accuracy is not None and not (isinstance(self.accuracy, int | float) and 0 < self.accuracy < inf):

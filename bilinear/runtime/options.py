@@ -9,7 +9,7 @@ import numpy as np
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor
-from bilinear.ir.placement import INPUTS
+from bilinear.ir.placement import require_inputs
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
 from bilinear.runtime import auto
@@ -87,8 +87,7 @@ class Options(NamedTuple):
 def check_options(options: Options, out: Array) -> None:
     """Refuse what means nothing: E513, E514, E515, E528."""
     alpha, beta, _, levels, inputs, *_ = options
-    if inputs not in INPUTS:
-        raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
+    require_inputs(inputs)
     if levels != "auto" and (not isinstance(levels, (int, np.integer)) or isinstance(levels, bool) or levels < 0):
         raise fail("E514", f"levels={levels!r} is not a number of levels", "give an integer of at least 0, or 'auto'")
     factors: tuple[tuple[str, Array], ...] = (("alpha", alpha), ("beta", beta))
