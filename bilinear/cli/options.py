@@ -14,7 +14,7 @@ import typer
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.placement import MOST_EXTENT
+from bilinear.ir.placement import MOST_EXTENT, require_inputs
 from bilinear.visible import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ def device_files(named: str = "") -> tuple[str, ...]:
 
 def check_inputs(inputs: str | None) -> None:
     """Refuse an unknown promise (E513)."""
-    if inputs not in (None, "preserve", "restore", "consume"):
-        raise fail("E513", f"inputs={inputs!r} is unknown", "choose one of preserve, restore, consume")
+    if inputs is not None:
+        require_inputs(inputs)
 
 
 def devices(asked: str = "all") -> list[Literal["cpu", "gpu"]]:

@@ -7,7 +7,7 @@ from math import inf
 
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.placement import MOST_EXTENT
+from bilinear.ir.placement import MOST_EXTENT, require_inputs
 
 
 @dataclass(frozen=True)
