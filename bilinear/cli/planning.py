@@ -30,10 +30,7 @@ def schedule(
 ) -> None:
     """Find a schedule for a scheme, and write it in the language."""
     from bilinear.frontend import load
-    from bilinear.frontend.printer import print_schedule, print_scheme
-    from bilinear.lowering.prepare import proved, proved_schedule, runnable
-    from bilinear.scheduling.in_place.find import find_in_place
-    from bilinear.scheduling.in_place.schedule import scaling_itself
+    from bilinear.lowering.prepare import proved
 
     if in_place == depth_first:
         what = "two kinds of schedule are named" if in_place else "no kind of schedule is named"
@@ -52,21 +49,8 @@ def schedule(
     proved(scheme)
     if depth_first:
         _write_found(*_depth_first(scheme, accumulate, directly, temporaries, seconds), output)
-        return
-    with progress_bar() as progress:
-        found = find_in_place(
-            scheme,
-            consume=consume,
-            keep=_names(keep),
-            temporaries=temporaries,
-            overwrite=overwrite,
-            scratch=_names(scratch or "A B"),
-            seconds=seconds,
-            progress=lambda state: progress(str(state), state.steps, state.planned),
-        )
-    proved_schedule(runnable(found), scheme)
-    text = print_scheme(scheme) + "\n" + print_schedule(scaling_itself(found) if found.workspaces or overwrite else found)
-    _write_found(text, "", output)
+    else:
+        _write_found(_in_place(scheme, consume, _names(keep), temporaries, overwrite, _names(scratch or "A B"), seconds), "", output)
 
 
 def _write_found(text: str, facts: str, output: Path | None) -> None:
@@ -77,6 +61,30 @@ def _write_found(text: str, facts: str, output: Path | None) -> None:
         return
     write_file(output, text)
     say(*filter(None, (facts, f"written to {output}; `bilinear verify {output}` proves it")))
+
+
+def _in_place(
+    scheme: Scheme, consume: bool, keep: tuple[str, ...], temporaries: int, overwrite: bool, scratch: tuple[str, ...], seconds: float
+) -> str:
+    """An in-place schedule in the language."""
+    from bilinear.frontend.printer import print_schedule, print_scheme
+    from bilinear.lowering.prepare import proved_schedule, runnable
+    from bilinear.scheduling.in_place.find import find_in_place
+    from bilinear.scheduling.in_place.schedule import scaling_itself
+
+    with progress_bar() as progress:
+        found = find_in_place(
+            scheme,
+            consume=consume,
+            keep=keep,
+            temporaries=temporaries,
+            overwrite=overwrite,
+            scratch=scratch,
+            seconds=seconds,
+            progress=lambda state: progress(str(state), state.steps, state.planned),
+        )
+    proved_schedule(runnable(found), scheme)
+    return print_scheme(scheme) + "\n" + print_schedule(scaling_itself(found) if found.workspaces or overwrite else found)
 
 
 def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: int, seconds: float) -> tuple[str, str]:

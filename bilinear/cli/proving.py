@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from bilinear.cli.checks import check_table, require
+from bilinear.cli.checks import check_table, require, run_checks
 from bilinear.cli.options import (
     Algorithm,
     Dtypes,
@@ -48,7 +48,7 @@ def compile(
     from bilinear.codegen.names import file_name
     from bilinear.frontend import load
     from bilinear.lowering.prepare import natural_inputs
-    from bilinear.measure.check_multiply import check, require_memory
+    from bilinear.measure.check_multiply import require_memory
     from bilinear.places import require_folder
     from bilinear.reporting.report import name_of
 
@@ -62,11 +62,7 @@ def compile(
         compiled = driver.compile(
             loaded, levels=levels, dtypes=dtypes, architectures=words(arch), inputs=inputs, progress=progress, floats=floats
         )
-        checks = []
-        for device in devices():
-            for number, one in enumerate(dtypes):
-                progress(f"checking on the {device}", number, len(dtypes))
-                checks.append(check(compiled.loaded, size, one, levels, compiled.inputs, device))
+        checks = run_checks(compiled.loaded, size, dtypes, levels, compiled.inputs, devices(), progress)
     if as_json:
         print(json.dumps({**compiled.report.to_json(), "checks": [c.to_json() for c in checks]}, indent=1))
     else:
@@ -95,9 +91,7 @@ def verify(
     if as_json and markdown:
         raise fail("E507", "--json and --markdown exclude each other", "choose one of them; --html writes a file beside either")
     if built is not None:
-        if markdown or html or certificate or inputs or accuracy or levels != 1:
-            raise fail("E507", "the test of a folder has no such option", "with --built there is --json only: the folder says the rest")
-        _verify_built(built, as_json)
+        _verify_built(built, as_json, other_options=bool(markdown or html or certificate or inputs or accuracy or levels != 1))
         return
     from bilinear.frontend import load
     from bilinear.lowering.prepare import natural_inputs
@@ -124,7 +118,9 @@ def verify(
         write_file(certificate, certificate_of(loaded, levels, inputs))
 
 
-def _verify_built(folder: Path, as_json: bool) -> None:
+def _verify_built(folder: Path, as_json: bool, other_options: bool) -> None:
+    if other_options:
+        raise fail("E507", "the test of a folder has no such option", "with --built there is --json only: the folder says the rest")
     from bilinear.artifact.check import verify_built
 
     with progress_bar() as progress:
