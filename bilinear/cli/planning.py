@@ -64,7 +64,7 @@ def _write_found(text: str, facts: str, output: Path | None) -> None:
 
 
 def _in_place(
-    scheme: Scheme, consume: bool, keep: tuple[str, ...], temporaries: int, overwrite: bool, scratch: tuple[str, ...], seconds: float
+    scheme: Scheme, consume: bool, keep: list[str], temporaries: int, overwrite: bool, scratch: list[str], seconds: float
 ) -> str:
     """An in-place schedule in the language."""
     from bilinear.frontend.printer import print_schedule, print_scheme
