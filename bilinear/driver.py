@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bilinear import frontend
 from bilinear.artifact.compiled import Compiled
-from bilinear.codegen.build import Progress, build_programs, no_progress, require_dtypes, require_floats
+from bilinear.codegen.build import Progress, build_programs, no_progress, require_kernels
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.frontend import Loaded
 from bilinear.ir.placement import require_inputs
@@ -54,8 +54,7 @@ def compile(
     inputs = inputs or natural_inputs(loaded.schedule)
     require_levels(levels)
     require_inputs(inputs)
-    require_dtypes(dtypes)
-    require_floats(floats)
+    require_kernels(dtypes, floats)
     targets = targets_of(architectures)
     if output is not None:
         require_folder(Path(output))

@@ -21,7 +21,7 @@ from bilinear.artifact.findings import BuiltRow
 from bilinear.artifact.read import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram
 from bilinear.artifact.run import Shape, core_of, first_difference, multiply
 from bilinear.backends.bound_launches import Function
-from bilinear.backends.cuda_executor import MAX_DYNAMIC_SHARED_SIZE_BYTES
+from bilinear.backends.cuda_executor import load_function
 from bilinear.backends.doctor import why_no_device
 from bilinear.codegen.build import Progress
 from bilinear.codegen.cuda.target import CudaTarget
@@ -150,15 +150,7 @@ def _trial(
 
 @cache
 def _function(path: Path, name: str, shared_bytes: int, device: int) -> Function:
-    from cupy.cuda import driver
-    from cupy.cuda.function import Module
-
-    module = Module()
-    module.load(read_bounded(path, MOST_BYTES))
-    function: Function = module.get_function(name)
-    if shared_bytes:
-        driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
-    return function
+    return load_function(read_bounded(path, MOST_BYTES), name, shared_bytes)
 
 
 @dataclass(frozen=True)

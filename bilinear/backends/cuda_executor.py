@@ -242,14 +242,19 @@ def _loaded(schedule: Schedule, element: Element, tile: str) -> list[tuple[Launc
 
 def _function(kernel: Kernel | InputKernel, built: Built) -> Function:
     """A kernel's image, loaded on the current device."""
+    return load_function(built.image, kernel.name, kernel.shared_bytes)
+
+
+def load_function(image: bytes, name: str, shared_bytes: int) -> Function:
+    """The function of this name in an image, loaded on the current device."""
     from cupy.cuda import driver
     from cupy.cuda.function import Module
 
     module = Module()
-    module.load(built.image)
-    function: Function = module.get_function(kernel.name)
-    if kernel.shared_bytes:
-        driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared_bytes)
+    module.load(image)
+    function: Function = module.get_function(name)
+    if shared_bytes:
+        driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
     return function
 
 

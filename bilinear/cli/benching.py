@@ -45,7 +45,6 @@ def bench(
     measuring.require_gpu()
     if png is not None:
         require_matplotlib()
-
     effort = measuring.effort(grid, rounds, seconds)
     with progress_bar() as progress:
         device = measuring.described(tasks, progress)
@@ -58,9 +57,8 @@ def bench(
     if grid:
         print(f"\n{grid_summary(result.rows)}")
     _write_pages(result, png, html)
-    written = [str(path) for path in (json_file, png, html) if path is not None]
-    if written:
-        say("", f"written to {', '.join(written)}")
+    if json_file or png or html:
+        say("", f"written to {', '.join(str(path) for path in (json_file, png, html) if path is not None)}")
     _require_checks(result)
 
 

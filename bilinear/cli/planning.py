@@ -63,9 +63,7 @@ def _write_found(text: str, facts: str, output: Path | None) -> None:
     say(*filter(None, (facts, f"written to {output}; `bilinear verify {output}` proves it")))
 
 
-def _in_place(
-    scheme: Scheme, consume: bool, keep: list[str], temporaries: int, overwrite: bool, scratch: list[str], seconds: float
-) -> str:
+def _in_place(scheme: Scheme, consume: bool, keep: list[str], temporaries: int, overwrite: bool, scratch: list[str], seconds: float) -> str:
     """An in-place schedule in the language."""
     from bilinear.frontend.printer import print_schedule, print_scheme
     from bilinear.lowering.prepare import proved_schedule, runnable

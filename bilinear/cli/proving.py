@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,6 +28,12 @@ from bilinear.cli.options import (
 from bilinear.errors import BilinearError, fail
 from bilinear.places import require_files
 from bilinear.writing import write_file
+
+if TYPE_CHECKING:
+    from bilinear.frontend import Loaded
+    from bilinear.reporting.report import Report
+
+WRITTEN = "sources, cubins, PTX, manifest.json, report.html, report.json, report.md, certificate.json"
 
 
 def compile(
@@ -70,8 +76,7 @@ def compile(
         print("\n" + check_table(checks))
     require(checks)
     compiled.write(folder)
-    written = f"written to {folder}: sources, cubins, PTX, manifest.json, report.html, report.json, report.md, certificate.json"
-    say("", written, error=as_json)
+    say("", f"written to {folder}: {WRITTEN}", error=as_json)
 
 
 def verify(
@@ -95,7 +100,7 @@ def verify(
         return
     from bilinear.frontend import load
     from bilinear.lowering.prepare import natural_inputs
-    from bilinear.reporting.examine import certificate_of, examine, refusal
+    from bilinear.reporting.examine import certificate_of
 
     check_inputs(inputs)
     if accuracy is not None and not 0 < accuracy < math.inf:
@@ -103,11 +108,7 @@ def verify(
     loaded = load(algorithm)
     require_files(html, certificate)
     inputs = inputs or natural_inputs(loaded.schedule)
-    error: BilinearError | None = None
-    try:
-        report = examine(loaded, levels, inputs, accuracy)
-    except BilinearError as refused:
-        error, report = refused, refusal(loaded, refused)
+    report, error = _examined(loaded, levels, inputs, accuracy)
     if html is not None:
         write_file(html, report.html())
     if as_json or markdown or error is None:
@@ -116,6 +117,16 @@ def verify(
         raise error
     if certificate is not None:
         write_file(certificate, certificate_of(loaded, levels, inputs))
+
+
+def _examined(loaded: Loaded, levels: int, inputs: str, accuracy: float | None) -> tuple[Report, BilinearError | None]:
+    """The report of an algorithm, and why it is refused if it is."""
+    from bilinear.reporting.examine import examine, refusal
+
+    try:
+        return examine(loaded, levels, inputs, accuracy), None
+    except BilinearError as error:
+        return refusal(loaded, error), error
 
 
 def _verify_built(folder: Path, as_json: bool, other_options: bool) -> None:

@@ -90,14 +90,10 @@ def build_programs(
     return tuple(build_program(schedule, ELEMENTS[dtype], targets, tile, named, progress) for dtype, tile in tiles.items())
 
 
-def require_dtypes(dtypes: Sequence[str]) -> None:
-    """Refuse (E503) what is no list of element types."""
+def require_kernels(dtypes: Sequence[str], floats: str) -> None:
+    """Refuse (E503) what is no list of element types, and unknown units for products of floats."""
     if isinstance(dtypes, str) or not dtypes or any(dtype not in ELEMENTS for dtype in dtypes):
         raise fail("E503", f"no kernels for dtypes={dtypes!r}", f"give a list of {' and '.join(ELEMENTS)}, or of one of them")
-
-
-def require_floats(floats: str) -> None:
-    """Refuse (E503) unknown units for products of floats."""
     if floats not in tuple(FLOATS):
         raise fail("E503", f"no kernels for floats={floats!r}", f"choose one of {', '.join(FLOATS)}")
 

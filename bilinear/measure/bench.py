@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePath
+from statistics import median
 from time import perf_counter
 
 from bilinear.backends.doctor import why_no_gpu
@@ -26,7 +27,6 @@ from bilinear.measure.timing import (
     SHORT_MS,
     Call,
     interleaved,
-    median,
     median_interval,
     milliseconds,
     queued,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from bilinear.backends.chain import pieces_of
 from bilinear.backends.executor import allocate_workspace, parts_of
 from bilinear.ir.matrix import Array, call_of
 from bilinear.ir.measurement import LaunchTime
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
-from bilinear.measure.timing import each_milliseconds, median
+from bilinear.measure.timing import each_milliseconds
 from bilinear.planner.plan import Plan
 from bilinear.runtime import multiply
 from bilinear.runtime.arrays import kind_of

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
+from statistics import median
 from time import perf_counter
 from typing import Protocol
 
@@ -18,7 +19,7 @@ from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.measurement import LeftOut, Shape
 from bilinear.measure.bench_check import fill_normal, trust_of
 from bilinear.measure.bench_tasks import Built, builder, kernels_of
-from bilinear.measure.timing import IN_A_ROW, QUEUED_MS, SHORT_MS, interleaved, median, milliseconds, queued
+from bilinear.measure.timing import IN_A_ROW, QUEUED_MS, SHORT_MS, interleaved, milliseconds, queued
 from bilinear.planner.choose import contenders, timed_plan
 from bilinear.planner.device import Device
 from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate, Plan
