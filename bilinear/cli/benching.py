@@ -53,9 +53,7 @@ def bench(
         if (html is not None or png is not None) and not grid:
             result = measuring.with_errors(result, device, progress)
             measuring.save(result, json_file)
-    print(bench_table(result))
-    if grid:
-        print(f"\n{grid_summary(result.rows)}")
+    print(bench_table(result), *([f"\n{grid_summary(result.rows)}"] if grid else []), sep="\n")
     _write_pages(result, png, html)
     if json_file or png or html:
         say("", f"written to {', '.join(str(path) for path in (json_file, png, html) if path is not None)}")

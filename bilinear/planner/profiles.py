@@ -18,14 +18,6 @@ from bilinear.resources import algorithms_folder
 TABLE = Path(__file__).with_name("profiles.json")
 
 
-class BorrowFacts(TypedDict):
-    """The ways of a C in parts, as the portfolio's file names them."""
-
-    first: list[str]
-    last: list[str]
-    last_in_place: list[str]
-
-
 class PortfolioFacts(TypedDict):
     """The portfolio's file."""
 
@@ -34,7 +26,7 @@ class PortfolioFacts(TypedDict):
     expand: list[str]
     recurse: list[str]
     in_place: list[str]
-    borrow: BorrowFacts
+    borrow: dict[str, list[str]]
 
 
 WorkEntry = dict[str, int] | list[tuple[str, int, int, int]]
