@@ -10,10 +10,10 @@ from bilinear.artifact.compiled import Compiled
 from bilinear.codegen.build import Progress, build_programs, no_progress, require_kernels
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.frontend import Loaded
-from bilinear.ir.placement import require_inputs
 from bilinear.lowering.coefficients import require_elements
 from bilinear.lowering.prepare import natural_inputs, prepare, require_levels
 from bilinear.places import require_folder
+from bilinear.planner.problem import require_inputs
 from bilinear.reporting.examine import DTYPES, examine, report_of
 from bilinear.reporting.report import Report
 

@@ -14,7 +14,8 @@ import typer
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.placement import MOST_EXTENT, require_inputs
+from bilinear.ir.placement import MOST_EXTENT
+from bilinear.planner.problem import require_inputs
 from bilinear.visible import visible, visible_lines
 
 if TYPE_CHECKING:

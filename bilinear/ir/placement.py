@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bilinear.errors import fail
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import SMALL, USUAL, beside
 
@@ -14,12 +13,6 @@ MOST_LEVELS = 20
 """The most levels of a schedule: twenty levels of two products each are already a million products."""
 INPUTS = ("preserve", "restore", "consume")
 """What a multiply may do to A and B: never write them, write and then restore them, or leave them undefined."""
-
-
-def require_inputs(inputs: str) -> None:
-    """Refuse (E513) an unknown promise."""
-    if inputs not in INPUTS:
-        raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from math import inf
 
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.placement import MOST_EXTENT, require_inputs
+from bilinear.ir.placement import INPUTS, MOST_EXTENT
 
 
 @dataclass(frozen=True)
@@ -50,3 +50,9 @@ class Problem:
             raise fail("E543", f"workspace={self.workspace!r} is no number of bytes", "give an integer of at least 0")
         if self.accuracy is not None and not (isinstance(self.accuracy, int | float) and 0 < self.accuracy < inf):
             raise fail("E543", f"accuracy={self.accuracy!r} is no positive number", "give the largest error, such as 1e-9")
+
+
+def require_inputs(inputs: str) -> None:
+    """Refuse (E513) an unknown promise."""
+    if inputs not in INPUTS:
+        raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")

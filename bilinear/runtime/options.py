@@ -9,9 +9,9 @@ import numpy as np
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor
-from bilinear.ir.placement import require_inputs
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
+from bilinear.planner.problem import require_inputs
 from bilinear.runtime import auto
 from bilinear.runtime.arrays import NUMPY, Kind
 from bilinear.runtime.environment import uses_library
