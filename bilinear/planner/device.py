@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from math import log
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
@@ -19,6 +19,7 @@ from bilinear.planner.policy import USUAL_POLICY, USUAL_RULES, Extents, LibraryR
 from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
+T = TypeVar("T")
 FORMAT = "bilinear-device/5"
 MOST = 1e18
 """Of any number of a description."""
@@ -120,7 +121,7 @@ class Device:
         return json.dumps({"format": FORMAT, **asdict(self), "elements": elements, "policy": policy}, indent=1) + "\n"
 
 
-def _rates_json(rates: ElementRates) -> dict[str, Any]:
+def _rates_json(rates: ElementRates) -> dict[str, object]:
     tiles = {own.name: {key: value for key, value in asdict(own).items() if key != "name"} for own in rates.tiles}
     return {**asdict(rates), "tiles": tiles}
 
@@ -171,8 +172,7 @@ def parse_device(content: bytes, document: str) -> Device:
         raise fail("E542", f"{document} is no device description: {error}") from None
     reader = _Reader(document)
     reader.check(isinstance(value, dict) and value.get("format") == FORMAT, f"its format is not {FORMAT!r}")
-    facts: dict[str, Any] = {name: reader.field(value, name, read) for name, read in _DEVICE.items()}
-    return Device(**facts)
+    return reader.record(Device, value, _DEVICE)
 
 
 @dataclass(frozen=True)
@@ -188,83 +188,97 @@ class _Reader:
     def wrong(self, message: str) -> BilinearError:
         return fail("E542", f"{self.document} is no device description: {message}", "write one with `bilinear tune`")
 
-    def field(self, value: Any, name: str, read: Callable[[_Reader, Any, str], Any]) -> Any:
-        self.check(isinstance(value, dict), "an object is missing")
+    def field(self, value: object, name: str, read: Callable[[_Reader, object, str], T]) -> T:
+        if not isinstance(value, dict):
+            raise self.wrong("an object is missing")
         self.check(name in value, f"{name} is missing")
         return read(self, value[name], name)
 
+    def record(self, kind: Callable[..., T], value: object, fields: Fields) -> T:
+        return kind(**{name: self.field(value, name, read) for name, read in fields.items()})
 
-def _text(reader: _Reader, value: Any, name: str) -> str:
+
+Fields = Mapping[str, Callable[[_Reader, object, str], object]]
+"""How each field of a record is read."""
+
+
+def _text(reader: _Reader, value: object, name: str) -> str:
     reader.check(isinstance(value, str) and 0 < len(value) <= 200, f"{name} is no short text")
     return str(value)
 
 
-def _positive(reader: _Reader, value: Any, name: str) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    reader.check(number and 0 < value < MOST, f"{name} is no number between 0 and {MOST:g}")
-    return float(value)
+def _number(reader: _Reader, value: object, name: str) -> int | float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < MOST:
+        raise reader.wrong(f"{name} is no number between 0 and {MOST:g}")
+    return value
 
 
-def _share(reader: _Reader, value: Any, name: str) -> float:
-    reader.check(_positive(reader, value, name) <= 1, f"{name} is above 1")
-    return float(value)
+def _positive(reader: _Reader, value: object, name: str) -> float:
+    return float(_number(reader, value, name))
 
 
-def _not_negative(reader: _Reader, value: Any, name: str) -> float:
+def _share(reader: _Reader, value: object, name: str) -> float:
+    share = _positive(reader, value, name)
+    reader.check(share <= 1, f"{name} is above 1")
+    return share
+
+
+def _not_negative(reader: _Reader, value: object, name: str) -> float:
     return 0.0 if value == 0 and not isinstance(value, bool) else _positive(reader, value, name)
 
 
-def _whole(reader: _Reader, value: Any, name: str) -> int:
-    reader.check(_positive(reader, value, name) == int(value), f"{name} is no whole number")
-    return int(value)
+def _whole(reader: _Reader, value: object, name: str) -> int:
+    number = _number(reader, value, name)
+    reader.check(float(number) == int(number), f"{name} is no whole number")
+    return int(number)
 
 
-def _table(reader: _Reader, value: Any, name: str) -> Table:
-    pairs = isinstance(value, list) and 0 < len(value) <= 1000 and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
-    reader.check(pairs, f"{name} is no list of pairs")
+def _table(reader: _Reader, value: object, name: str) -> Table:
+    if not isinstance(value, list) or not 0 < len(value) <= 1000 or any(not isinstance(pair, list) or len(pair) != 2 for pair in value):
+        raise reader.wrong(f"{name} is no list of pairs")
     table = tuple((_positive(reader, key, name), _positive(reader, number, name)) for key, number in value)
     reader.check(all(a[0] < b[0] for a, b in pairwise(table)), f"the keys of {name} do not rise")
     return table
 
 
-def _tiles(names: Collection[str], reader: _Reader, value: Any, name: str) -> tuple[TileRates, ...]:
-    reader.check(isinstance(value, dict) and value.keys() == set(names), f"{name} does not describe the tiles {', '.join(names)}")
-    return tuple(TileRates(tile, **{key: reader.field(value[tile], key, read) for key, read in _TILE.items()}) for tile in names)
+def _tiles(names: Collection[str], reader: _Reader, value: object, name: str) -> tuple[TileRates, ...]:
+    if not isinstance(value, dict) or value.keys() != set(names):
+        raise reader.wrong(f"{name} does not describe the tiles {', '.join(names)}")
+    return tuple(reader.record(partial(TileRates, tile), value[tile], _TILE) for tile in names)
 
 
-def _elements(reader: _Reader, value: Any, name: str) -> tuple[tuple[str, ElementRates], ...]:
+def _elements(reader: _Reader, value: object, name: str) -> tuple[tuple[str, ElementRates], ...]:
     """The rates of every type that arrays hold, which `bilinear tune` measures, and of such others as are described."""
     others = [dtype for dtype in ELEMENTS if dtype not in IN_ARRAYS and isinstance(value, dict) and dtype in value]
     return tuple((dtype, reader.field(value, dtype, _rates)) for dtype in (*IN_ARRAYS, *others))
 
 
-def _rates(reader: _Reader, value: Any, name: str) -> ElementRates:
-    readers: dict[str, Callable[[_Reader, Any, str], Any]] = {"tiles": partial(_tiles, TILES[name]), **_RATES}
-    facts: dict[str, Any] = {key: reader.field(value, key, read) for key, read in readers.items()}
-    return ElementRates(**facts)
+def _rates(reader: _Reader, value: object, name: str) -> ElementRates:
+    return reader.record(ElementRates, value, {"tiles": partial(_tiles, TILES[name]), **_RATES})
 
 
-def _blocks(reader: _Reader, value: Any, name: str) -> tuple[tuple[str, Extents], ...]:
-    reader.check(isinstance(value, dict) and value.keys() <= ELEMENTS.keys(), f"{name} has other types than {', '.join(ELEMENTS)}")
+def _blocks(reader: _Reader, value: object, name: str) -> tuple[tuple[str, Extents], ...]:
+    if not isinstance(value, dict) or not value.keys() <= ELEMENTS.keys():
+        raise reader.wrong(f"{name} has other types than {', '.join(ELEMENTS)}")
     return tuple((dtype, reader.field(value, dtype, _extents)) for dtype in value)
 
 
-def _extents(reader: _Reader, value: Any, name: str) -> Extents:
-    reader.check(isinstance(value, list) and len(value) == 3, f"{name} is no list of three extents")
+def _extents(reader: _Reader, value: object, name: str) -> Extents:
+    if not isinstance(value, list) or len(value) != 3:
+        raise reader.wrong(f"{name} is no list of three extents")
     m, k, n = (_whole(reader, extent, name) for extent in value)
     return m, k, n
 
 
-def _policy(reader: _Reader, value: Any, name: str) -> Policy:
-    facts: dict[str, Any] = {key: reader.field(value, key, read) for key, read in _POLICY.items()}
-    return Policy(**facts)
+def _policy(reader: _Reader, value: object, name: str) -> Policy:
+    return reader.record(Policy, value, _POLICY)
 
 
-def _library_rules(reader: _Reader, value: Any, name: str) -> LibraryRules:
-    return LibraryRules(**{own.name: reader.field(value, own.name, _whole) for own in fields(LibraryRules)})
+def _library_rules(reader: _Reader, value: object, name: str) -> LibraryRules:
+    return reader.record(LibraryRules, value, {own.name: _whole for own in fields(LibraryRules)})
 
 
-_POLICY: dict[str, Callable[[_Reader, Any, str], Any]] = {
+_POLICY: Fields = {
     "least_gain": _share,
     "least_gain_plain": _share,
     "least_block": _whole,
@@ -275,7 +289,7 @@ _POLICY: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "long_ms": _not_negative,
     "memory_share": _share,
 }
-_TILE: dict[str, Callable[[_Reader, Any, str], Any]] = {
+_TILE: Fields = {
     "rows": _whole,
     "columns": _whole,
     "blocks": _whole,
@@ -285,7 +299,7 @@ _TILE: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "unaligned": _share,
     "exposed": _share,
 }
-_RATES: dict[str, Callable[[_Reader, Any, str], Any]] = {
+_RATES: Fields = {
     "accumulating": _share,
     "epilogue": _positive,
     "scattered_epilogue": _share,
@@ -296,7 +310,7 @@ _RATES: dict[str, Callable[[_Reader, Any, str], Any]] = {
     "library": _table,
     "library_unaligned": _share,
 }
-_DEVICE: dict[str, Callable[[_Reader, Any, str], Any]] = {
+_DEVICE: Fields = {
     "name": _text,
     "processors": _whole,
     "memory": _whole,

@@ -130,8 +130,8 @@ def test_the_scan_reads_what_is_stored(value: float) -> None:
 @pytest.mark.parametrize("tile", ["usual", "doubles-usual"])
 def test_kernels_are_built(tile: str) -> None:
     schedule = prepare(load("strassen").scheme, None, 1, "preserve").schedule
-    for images in build_program(schedule, STORED, [CudaTarget("sm_80"), CudaTarget("sm_90")], tile).built:
-        assert all(built.image.startswith(b"\x7fELF") for built in images)
+    for own in build_program(schedule, STORED, [CudaTarget("sm_80"), CudaTarget("sm_90")], tile).kernels:
+        assert all(built.image.startswith(b"\x7fELF") for built in own.images)
 
 
 @needs_emulator
