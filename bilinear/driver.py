@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bilinear import frontend
 from bilinear.artifact.compiled import Compiled
-from bilinear.codegen.build import Progress, build_programs, no_progress, require_kernels
+from bilinear.codegen.build import Progress, build_programs, dtypes_of, no_progress, require_floats
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.frontend import Loaded
 from bilinear.lowering.coefficients import require_elements
@@ -54,8 +54,8 @@ def compile(
     inputs = inputs or natural_inputs(loaded.schedule)
     require_levels(levels)
     require_inputs(inputs)
-    require_kernels(dtypes, floats)
-    targets = targets_of(architectures)
+    require_floats(floats)
+    dtypes, targets = dtypes_of(dtypes), targets_of(architectures)
     if output is not None:
         require_folder(Path(output))
     prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)  # verify, schedule, verify what came out

@@ -90,10 +90,16 @@ def build_programs(
     return tuple(build_program(schedule, ELEMENTS[dtype], targets, tile, named, progress) for dtype, tile in tiles.items())
 
 
-def require_kernels(dtypes: Sequence[str], floats: str) -> None:
-    """Refuse (E503) what is no list of element types, and unknown units for products of floats."""
+def dtypes_of(names: Sequence[str]) -> tuple[str, ...]:
+    """The element types of these names, each once. Raises `BilinearError` (E503) if there is no name, or a name is of no such type."""
+    dtypes = names if isinstance(names, str) else tuple(dict.fromkeys(names))
     if isinstance(dtypes, str) or not dtypes or any(dtype not in ELEMENTS for dtype in dtypes):
         raise fail("E503", f"no kernels for dtypes={dtypes!r}", f"give a list of some of {', '.join(ELEMENTS)}")
+    return dtypes
+
+
+def require_floats(floats: str) -> None:
+    """Refuse (E503) unknown units for products of floats."""
     if floats not in tuple(FLOATS):
         raise fail("E503", f"no kernels for floats={floats!r}", f"choose one of {', '.join(FLOATS)}")
 
