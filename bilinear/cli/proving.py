@@ -32,6 +32,7 @@ from bilinear.writing import write_file
 
 if TYPE_CHECKING:
     from bilinear.frontend import Loaded
+    from bilinear.measure.check_multiply import Check
     from bilinear.reporting.report import Report
 
 WRITTEN = "sources, cubins, PTX, manifest.json, report.html, report.json, report.md, certificate.json"
@@ -74,15 +75,19 @@ def compile(
     if as_json:
         print(json.dumps({**compiled.report.to_json(), "checks": [c.to_json() for c in checks]}, indent=1))
     else:
-        print(compiled.report)
-        if checks:
-            print("\n" + check_table(checks))
-        for one in dtypes:
-            if one not in IN_ARRAYS:
-                print(f"NumPy has no arrays of {one}: `bilinear verify --built` tests its kernels")
+        _print_checked(compiled.report, checks, dtypes)
     require(checks)
     compiled.write(folder)
     say("", f"written to {folder}: {WRITTEN}", error=as_json)
+
+
+def _print_checked(report: Report, checks: list[Check], dtypes: tuple[str, ...]) -> None:
+    print(report)
+    if checks:
+        print("\n" + check_table(checks))
+    for one in dtypes:
+        if one not in IN_ARRAYS:
+            print(f"NumPy has no arrays of {one}: `bilinear verify --built` tests its kernels")
 
 
 def verify(
