@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePath
+from statistics import median
 from typing import Any
 
 import bilinear
@@ -16,7 +17,7 @@ from bilinear.ir.measurement import LeftOut, Measurement, Shape
 from bilinear.measure.bench import require_gpu
 from bilinear.measure.bench_library import library_calls
 from bilinear.measure.bench_machine import gpu_state, machine
-from bilinear.measure.timing import Call, interleaved, median, queued
+from bilinear.measure.timing import Call, interleaved, queued
 from bilinear.planner.plan import Plan
 from bilinear.reporting.bench_table import bench_row
 

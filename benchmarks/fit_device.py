@@ -21,7 +21,8 @@ from model import plan_of, profile, way_of
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Placement
 from bilinear.ir.tile import SMALL, TILES, USUAL
-from bilinear.planner.device import Device, Table, TileRates, at, load_device
+from bilinear.planner.device import Device, Table, TileRates, at
+from bilinear.planner.device_files import device_json, load_device
 from bilinear.planner.model import LinearWork, Profile, is_aligned, predict
 from bilinear.writing import write_file
 
@@ -191,7 +192,7 @@ def main() -> None:
         tiles = tuple(replace(own, share=_share_of(own, dtype)) for own in rates.tiles)
         product = tuple((key, at(rates.product, key)) for key in KEYS)
         device = device.with_rates(dtype, replace(rates, tiles=tiles, product=product))
-    write_file(options.output, fit(device, lambda d: off(d, found), is_told).json())
+    write_file(options.output, device_json(fit(device, lambda d: off(d, found), is_told)))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from fit_device import OF_TILES, Point, What, errors, fit, together
 from model import plan_of, profile
 
 from bilinear.ir.tile import MMA_FLOAT64, TILES
-from bilinear.planner.device import Device, load_device
+from bilinear.planner.device import Device
+from bilinear.planner.device_files import device_json, load_device
 from bilinear.planner.model import is_aligned
 from bilinear.planner.ways import Way
 from bilinear.writing import write_file
@@ -69,7 +70,7 @@ def main() -> None:
         off_by = sorted(errors(device, found))
         told = f"median {statistics.median(off_by):.1%}, 90 % below {off_by[int(0.9 * len(off_by))]:.1%}, worst {off_by[-1]:.1%}"
         print(f"{name}: {len(off_by)} points, |log(predicted / measured)|: {told}")
-    write_file(options.output, device.json())
+    write_file(options.output, device_json(device))
 
 
 if __name__ == "__main__":

@@ -201,7 +201,7 @@ def pretend() -> None:
     class Function:
         ptr = 1
 
-        def __call__(self, *arguments: Any) -> None:
+        def __call__(self, *arguments: Any, **more: Any) -> None:
             pass
 
     building.__dict__["build"] = lambda source, name, target: Built(target, b"", (), "", cached=False)

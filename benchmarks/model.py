@@ -33,7 +33,8 @@ from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import Level, plain, prepare_levels
 from bilinear.measure.timing import each_milliseconds
 from bilinear.planner.choose import make_plan
-from bilinear.planner.device import Device, load_device
+from bilinear.planner.device import Device
+from bilinear.planner.device_files import load_device
 from bilinear.planner.model import Profile, library_seconds, predict, profile_of, stage_seconds
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bilinear.version import __version__
 
@@ -23,7 +23,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from bilinear.driver import Algorithm, compile, from_arrays, import_table, load
+    from bilinear.algorithm import Algorithm, from_arrays, import_table, load
+    from bilinear.driver import compile
     from bilinear.errors import BilinearError, StageError
     from bilinear.planner.plan_files import load_plan, save_plan
     from bilinear.runtime.auto import plan
@@ -33,10 +34,10 @@ _HOMES = {
     "BilinearError": "bilinear.errors",
     "StageError": "bilinear.errors",
     "compile": "bilinear.driver",
-    "Algorithm": "bilinear.driver",
-    "from_arrays": "bilinear.driver",
-    "import_table": "bilinear.driver",
-    "load": "bilinear.driver",
+    "Algorithm": "bilinear.algorithm",
+    "from_arrays": "bilinear.algorithm",
+    "import_table": "bilinear.algorithm",
+    "load": "bilinear.algorithm",
     "load_plan": "bilinear.planner.plan_files",
     "matmul": "bilinear.runtime.matmul",
     "plan": "bilinear.runtime.auto",
@@ -44,7 +45,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a public name on first use, so that `import bilinear` stays light."""
     if name not in _HOMES:
         raise AttributeError(f"module 'bilinear' has no attribute {name!r}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from bilinear.source import Span
 from bilinear.visible import visible, visible_lines
@@ -33,7 +32,7 @@ class Diagnostic:
         lines += [f"  hint: {hint}" for hint in self.hints]
         return visible_lines(lines)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The diagnostic as a JSON object."""
         place = None
         if self.span is not None:

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from bilinear.errors import BilinearError, fail
 from bilinear.reading import read_bounded, was_read
@@ -139,7 +138,7 @@ def files_of(place: Path, called: Path | None = None) -> list[str]:
     return found
 
 
-def sealed(manifest: Mapping[str, Any]) -> bytes:
+def sealed(manifest: Mapping[str, object]) -> bytes:
     """The text of a manifest with a hash of itself, which reveals later changes."""
     digest = hashlib.sha256(json.dumps(manifest, indent=1).encode()).hexdigest()
     return (json.dumps({**manifest, "sha256": digest}, indent=1) + "\n").encode()

@@ -123,9 +123,9 @@ def test_markdown_stays_one_cell(hostile: Path, shell: Shell) -> None:
 
 
 def test_a_device_with_a_hostile_name(tmp_path: Path, shell: Shell) -> None:
-    from bilinear.planner.device import load_device
+    from bilinear.planner.device_files import device_json, load_device
 
-    facts = json.loads(load_device("h200").json())
+    facts = json.loads(device_json(load_device("h200")))
     facts["name"] = HOSTILE
     (tmp_path / "d.json").write_text(json.dumps(facts), encoding="utf-8")
     status, out, err = shell("plan", "--shape", "512", "--device", tmp_path / "d.json", "--explain", "--html", tmp_path / "p.html")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bilinear.algebra.maps import after, identity
+from bilinear.algebra.maps import after
+from bilinear.ir.linear import identity
 from bilinear.ir.scheme import Bases, Scheme
 
 

@@ -10,11 +10,6 @@ from collections.abc import Sequence
 from bilinear.ir.linear import Form, LinearMap, form, substitute
 
 
-def identity(size: int) -> LinearMap:
-    """The identity map on `size` values."""
-    return LinearMap(size, tuple(((i, 1),) for i in range(size)))
-
-
 def number_of_terms(linear: LinearMap) -> int:
     """The number of terms in all steps and outputs."""
     return sum(map(len, linear.steps + linear.outputs))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
 
 from bilinear.ir.linear import Form
 from bilinear.ir.schedule import AnySchedule, LinearStage, ScaledSchedule, ScaledTarget, Target
@@ -23,7 +22,7 @@ def schedule_hash(schedule: AnySchedule) -> str:
     A product that overwrites is marked. Which write of a block of C keeps beta times its old value is not hashed: it is the first one in
     the order of the stages. What a map keeps is not hashed either: it adds to C unless the schedule overwrites C.
     """
-    stages: list[Any] = []
+    stages: list[object] = []
     for stage in schedule.stages:
         if isinstance(stage, LinearStage):
             maps = [[list(map(str, m.sources)), list(map(str, m.targets)), [_row(row) for row in m.map.matrix]] for m in stage.maps]
@@ -34,26 +33,26 @@ def schedule_hash(schedule: AnySchedule) -> str:
     return _digest([[schedule.m, schedule.k, schedule.n], spaces, stages, *_scaling(schedule)])
 
 
-def target_entry(target: Target) -> list[Any]:
+def target_entry(target: Target) -> list[object]:
     """Block and coefficient; then `first` if the product overwrites, or the terms that a schedule with explicit scaling adds."""
     if isinstance(target, ScaledTarget):
         terms = [[str(block), str(coefficient)] for block, coefficient in target.terms]
-        more: list[Any] = [terms] if terms else []
+        more: list[object] = [terms] if terms else []
     else:
         more = [] if target.kept else ["first"]
     return [str(target.block), str(target.coefficient), *more]
 
 
-def _scaling(schedule: AnySchedule) -> list[Any]:
+def _scaling(schedule: AnySchedule) -> list[object]:
     """Empty, `overwriting`, or the result as written."""
     if isinstance(schedule, ScaledSchedule):
         return [[str(schedule.result.alpha), str(schedule.result.beta)]]
     return ["overwriting"] if schedule.overwrites else []
 
 
-def _row(row: Form) -> list[list[Any]]:
+def _row(row: Form) -> list[list[object]]:
     return [[index, str(coefficient)] for index, coefficient in row]
 
 
-def _digest(value: Any) -> str:
+def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, separators=(",", ":")).encode()).hexdigest()

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bilinear.analysis.rounding import gamma, is_in_range, magnitude, roundings, sum_roundings, underflow
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, Schedule
 
-Vector = np.ndarray[Any, np.dtype[np.float64]]
+Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

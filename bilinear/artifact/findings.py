@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.visible import visible, visible_lines
@@ -58,7 +58,7 @@ class BuiltCheck:
             hint = "a C++ compiler (g++ 10 or newer) tests the sources, a GPU the images"
             raise fail("E625", f"nothing in {self.folder} could be tested", hint, notes=reasons)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The tests as a JSON object."""
         found = {**asdict(self), "failures": [diagnostic.to_json() for diagnostic in self.failures]}
         return {"format": "bilinear-built/1", "passed": self.passed, **found}

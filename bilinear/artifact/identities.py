@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from bilinear.emulator import ORDERS, CompileError, LaunchError, Module, Order, 
 from bilinear.emulator import field as prime
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.element import ELEMENTS
+from bilinear.ir.matrix import Array
 from bilinear.ir.schedule import Space
 
 WHERE = "CPU, modulo 2^61-1"
@@ -189,7 +189,7 @@ def _fault(folder: BuiltFolder, program: BuiltProgram, machine: Emulated, case: 
     return (f"C is not alpha * A * B + beta * C: {blocks}", *notes)
 
 
-def _lay_out(words: prime.Words, layout: str, read_only: bool) -> tuple[Any, Any]:
+def _lay_out(words: prime.Words, layout: str, read_only: bool) -> tuple[Array, Array]:
     """A copy at the end of its memory page, by rows, by columns, or with gaps of undefined elements; the matrix and its memory."""
     if layout == "C":
         memory = guarded(words, read_only=read_only)
@@ -203,7 +203,7 @@ def _lay_out(words: prime.Words, layout: str, read_only: bool) -> tuple[Any, Any
     return memory[::2, ::3], memory
 
 
-def _gaps_are_whole(memory: Any) -> bool:
+def _gaps_are_whole(memory: prime.Words) -> bool:
     gaps = np.ones(memory.shape, bool)
     gaps[::2, ::3] = False
     return bool((memory[gaps] == prime.UNDEFINED).all())
@@ -220,11 +220,11 @@ class Emulated:
     undefined: bool
     launches: int = field(default=0)
 
-    def address(self, array: Any) -> Any:
+    def address(self, array: Array) -> Array:
         """The array itself: the emulator takes its address and names it in reports."""
         return array
 
-    def workspace(self, space: Space, rows: int, columns: int) -> Any:
+    def workspace(self, space: Space, rows: int, columns: int) -> Array:
         """A matrix beside inaccessible pages, by columns if it is undefined."""
         array = guarded_empty((rows, columns), np.uint64, "F" if self.undefined else "C")
         if not self.undefined:
@@ -235,11 +235,11 @@ class Emulated:
         """The constant 1."""
         return 1
 
-    def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Any], ...]) -> None:
+    def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Array], ...]) -> None:
         """Run one kernel; shared memory is scaled to the field's elements of 8 bytes."""
         self.launches += 1
         shared = kernel.shared_bytes * 8 // ELEMENTS[self.dtype].arithmetic.bytes
         values = [value for _, value in arguments]
         module = self.modules[kernel.name]
-        how: dict[str, Any] = {"order": self.order, "seed": self.launches, "shared_bytes": shared, "seconds": MOST_SECONDS}
-        module.launch(kernel.name, blocks, (*kernel.threads, 1), values, **how)
+        threads, order, seed = (*kernel.threads, 1), self.order, self.launches
+        module.launch(kernel.name, blocks, threads, values, order=order, seed=seed, shared_bytes=shared, seconds=MOST_SECONDS)

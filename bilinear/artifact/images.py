@@ -10,23 +10,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bilinear.artifact.findings import BuiltRow
 from bilinear.artifact.read import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram
 from bilinear.artifact.run import Shape, core_of, first_difference, multiply
-from bilinear.backends.cuda_executor import MAX_DYNAMIC_SHARED_SIZE_BYTES
+from bilinear.backends.bound_launches import Function
+from bilinear.backends.cuda_executor import load_function
 from bilinear.backends.doctor import why_no_device
 from bilinear.codegen.build import Progress
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import Diagnostic, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
+from bilinear.ir.matrix import Array
 from bilinear.ir.schedule import Space
 from bilinear.places import MOST_BYTES
 from bilinear.reading import read_bounded
@@ -148,16 +149,8 @@ def _trial(
 
 
 @cache
-def _function(path: Path, name: str, shared_bytes: int, device: int) -> Any:
-    from cupy.cuda import driver
-    from cupy.cuda.function import Module
-
-    module = Module()
-    module.load(read_bounded(path, MOST_BYTES))
-    function = module.get_function(name)
-    if shared_bytes:
-        driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
-    return function
+def _function(path: Path, name: str, shared_bytes: int, device: int) -> Function:
+    return load_function(read_bounded(path, MOST_BYTES), name, shared_bytes)
 
 
 @dataclass(frozen=True)
@@ -167,11 +160,11 @@ class OnDevice:
     dtype: str
     target: CudaTarget
 
-    def address(self, array: Any) -> Any:
+    def address(self, array: Array) -> Array:
         """The address of the first element."""
         return array.data.ptr
 
-    def workspace(self, space: Space, rows: int, columns: int) -> Any:
+    def workspace(self, space: Space, rows: int, columns: int) -> Array:
         """A matrix of NaNs."""
         import cupy
 
@@ -181,11 +174,11 @@ class OnDevice:
         """The number 1."""
         return 1
 
-    def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Any], ...]) -> None:
+    def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Array], ...]) -> None:
         """Run one kernel on the current stream."""
         import cupy
 
-        types: dict[str, Any] = {"pointer": np.uint64, "index": np.int64, "scalar": np.dtype(self.dtype).type}
+        types: dict[str, Callable[[Array], object]] = {"pointer": np.uint64, "index": np.int64, "scalar": np.dtype(self.dtype).type}
         values = tuple(types[kind](value) for kind, value in arguments)
         path = dict(kernel.images)[self.target]
         function = _function(path, kernel.name, kernel.shared_bytes, cupy.cuda.Device().id)

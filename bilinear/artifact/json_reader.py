@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bilinear.errors import BilinearError
 
@@ -17,7 +16,7 @@ Failure = Callable[[str], BilinearError]
 class Node:
     """A value of a document and its path. If an expectation fails, `failure` turns the message into the exception to raise."""
 
-    value: Any
+    value: object
     place: str
     document: str
     failure: Failure
@@ -54,15 +53,17 @@ class Node:
 
     def matching(self, pattern: re.Pattern[str]) -> str:
         """A string that the pattern matches as a whole."""
-        if not pattern.fullmatch(self.text()):
-            raise self.wrong(f"is {_short(self.value)}, which is not allowed here")
-        return self.text()
+        text = self.text()
+        if not pattern.fullmatch(text):
+            raise self.wrong(f"is {_short(text)}, which is not allowed here")
+        return text
 
     def choice(self, allowed: Sequence[str]) -> str:
         """One of these strings."""
-        if self.text() not in allowed:
-            raise self.wrong(f"is {_short(self.value)}, which is not known here")
-        return self.text()
+        text = self.text()
+        if text not in allowed:
+            raise self.wrong(f"is {_short(text)}, which is not known here")
+        return text
 
     def whole(self, least: int, most: int) -> int:
         """An integer within bounds."""
@@ -70,7 +71,7 @@ class Node:
             raise self.wrong(f"is not an integer from {least} to {most}")
         return self.value
 
-    def _inner(self, step: str, value: Any) -> Node:
+    def _inner(self, step: str, value: object) -> Node:
         return Node(value, self.place + step, self.document, self.failure)
 
 

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from bilinear.artifact.read import EXTENTS, BuiltFolder, BuiltKernel, BuiltLaunch, BuiltProgram
 from bilinear.backends.bound_launches import grid_blocks
+from bilinear.ir.matrix import Array, Factor
 from bilinear.ir.schedule import Space
 from bilinear.ir.scheme import block_name
 
-Values = dict[str, Any]
+Values = dict[str, Array]
 Shape = tuple[int, int, int]
 
 
 class Machine(Protocol):
     """Where launches run: emulated, or on a GPU."""
 
-    def address(self, array: Any) -> Any:
+    def address(self, array: Array) -> Array:
         """The value passed for a pointer to the first element of a matrix."""
 
-    def workspace(self, space: Space, rows: int, columns: int) -> Any:
+    def workspace(self, space: Space, rows: int, columns: int) -> Array:
         """An uninitialised matrix of this many elements."""
 
-    def one(self) -> Any:
+    def one(self) -> Factor:
         """The number 1, for `alpha` and `beta`."""
 
-    def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Any], ...]) -> None:
+    def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Array], ...]) -> None:
         """Run one kernel; the arguments are pairs of a kind and a value."""
 
 
@@ -37,7 +38,9 @@ def core_of(folder: BuiltFolder, shape: Shape) -> Shape:
     return (m, k, n) if m and k and n else (0, 0, 0)
 
 
-def multiply(machine: Machine, folder: BuiltFolder, program: BuiltProgram, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> None:
+def multiply(
+    machine: Machine, folder: BuiltFolder, program: BuiltProgram, a: Array, b: Array, c: Array, alpha: Factor, beta: Factor
+) -> None:
     """c = alpha * a @ b + beta * c on 2-D arrays; if the launches overwrite C, beta must be 0."""
     shape = (a.shape[0], a.shape[1], b.shape[1])
     m, k, n = core_of(folder, shape)
@@ -51,12 +54,14 @@ def multiply(machine: Machine, folder: BuiltFolder, program: BuiltProgram, a: An
         _run_strip(machine, program, *rest, alpha, machine.one())
 
 
-def _run_strip(machine: Machine, program: BuiltProgram, a: Any, b: Any, c: Any, alpha: Any, beta: Any) -> None:
+def _run_strip(machine: Machine, program: BuiltProgram, a: Array, b: Array, c: Array, alpha: Factor, beta: Factor) -> None:
     if a.size and c.size:
         _run(machine, program.remainder, {"A": a, "B": b, "C": c}, (a.shape[0], a.shape[1], b.shape[1]), alpha, beta)
 
 
-def _run_core(machine: Machine, folder: BuiltFolder, program: BuiltProgram, operands: tuple[Any, Any, Any], alpha: Any, beta: Any) -> None:
+def _run_core(
+    machine: Machine, folder: BuiltFolder, program: BuiltProgram, operands: tuple[Array, Array, Array], alpha: Factor, beta: Factor
+) -> None:
     gm, gk, gn = folder.grid
     a, b, c = operands
     bm, bk, bn = a.shape[0] // gm, a.shape[1] // gk, b.shape[1] // gn
@@ -68,7 +73,7 @@ def _run_core(machine: Machine, folder: BuiltFolder, program: BuiltProgram, oper
     _run(machine, program.launches, spaces, (bm, bk, bn), alpha, beta)
 
 
-def first_difference(folder: BuiltFolder, shape: Shape, name: str, wrong: Any) -> str:
+def first_difference(folder: BuiltFolder, shape: Shape, name: str, wrong: Array) -> str:
     """The first block that differs, and the number of such blocks."""
     rows, columns = {"A": (0, 1), "B": (1, 2), "C": (0, 2)}[name]
     core = core_of(folder, shape)
@@ -85,7 +90,7 @@ def first_difference(folder: BuiltFolder, shape: Shape, name: str, wrong: Any) -
     return f"row {i}, column {j} differs, in the strips that the grid leaves over"
 
 
-def _run(machine: Machine, launches: tuple[BuiltLaunch, ...], spaces: Values, extents: Shape, alpha: Any, beta: Any) -> None:
+def _run(machine: Machine, launches: tuple[BuiltLaunch, ...], spaces: Values, extents: Shape, alpha: Factor, beta: Factor) -> None:
     values: Values = {**dict(zip(EXTENTS, extents, strict=True)), "alpha": alpha, "beta": beta}
     for name, array in spaces.items():
         values[name] = machine.address(array)

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from types import MappingProxyType
-from typing import Any
 
 from bilinear.analysis.identity import schedule_hash, scheme_hash
 from bilinear.analysis.integer_range import integer_range
@@ -35,13 +34,14 @@ def output_files(
     their hashes, so that a folder can be recognized as ours before it is replaced.
     """
     files = dict(views)
-    described: dict[str, dict[str, Any]] = {p.dtype: {"kernels": _kernels(p, files), "launches": _launches(p)} for p in programs}
+    kernels = {program.dtype: _kernels(program, files) for program in programs}
+    described = {program.dtype: {"kernels": kernels[program.dtype], "launches": _launches(program)} for program in programs}
     for remainder in remainders:
-        kernels, more = described[remainder.dtype]["kernels"], _kernels(remainder, files)
-        assert kernels.keys().isdisjoint(more), "two kernels of one name"
-        kernels |= more
+        own, more = kernels[remainder.dtype], _kernels(remainder, files)
+        assert own.keys().isdisjoint(more), "two kernels of one name"
+        own |= more
         described[remainder.dtype]["remainder"] = _launches(remainder)
-    manifest: dict[str, Any] = {
+    manifest: dict[str, object] = {
         "format": FORMAT,
         "versions": {"bilinear": version, "compiler": compiler_version()},
         **_identity(scheme, programs[0].schedule, inputs),
@@ -52,7 +52,7 @@ def output_files(
     return files
 
 
-def _identity(scheme: Scheme, schedule: Schedule, inputs: str) -> dict[str, Any]:
+def _identity(scheme: Scheme, schedule: Schedule, inputs: str) -> dict[str, object]:
     integers = integer_range(schedule)
     return {
         "scheme": {"name": scheme.name, "format": scheme.format, "citation": scheme.citation, "sha256": scheme_hash(scheme)},
@@ -70,31 +70,31 @@ def _identity(scheme: Scheme, schedule: Schedule, inputs: str) -> dict[str, Any]
     }
 
 
-def _kernels(program: Program, files: dict[str, bytes]) -> dict[str, Any]:
-    kernels = {}
-    for kernel, source, images in zip(program.kernels, program.sources, program.built, strict=True):
-        path = f"src/{kernel.name}.cu"
+def _kernels(program: Program, files: dict[str, bytes]) -> dict[str, object]:
+    kernels: dict[str, object] = {}
+    for own in program.kernels:
+        kernel, path = own.kernel, f"src/{own.kernel.name}.cu"
         kernels[kernel.name] = {
             "source": path,
-            "sha256": _put(files, path, source.encode()),
+            "sha256": _put(files, path, own.source.encode()),
             "threads": list(kernel.threads),
             "shared_bytes": kernel.shared_bytes,
             "arguments": [asdict(argument) for argument in kernel.arguments],
-            "images": {built.target.name: _image(kernel.name, built, files) for built in images},
+            "images": {built.target.name: _image(kernel.name, built, files) for built in own.images},
         }
     return kernels
 
 
-def _launches(program: Program) -> list[dict[str, Any]]:
+def _launches(program: Program) -> list[dict[str, object]]:
     return [{"kernel": launch.kernel.name, "first": launch.first, "grid": _grid(launch.grid)} for launch in program.launches]
 
 
-def _grid(grid: Grid) -> dict[str, Any]:
+def _grid(grid: Grid) -> dict[str, object]:
     """x is the largest, over the tilings, of the product of ceil(extent / step)."""
     return {"x": [[[cover.name, cover.step] for cover in tiling] for tiling in grid.tilings], "y": grid.y}
 
 
-def _image(name: str, built: Built, files: dict[str, bytes]) -> dict[str, Any]:
+def _image(name: str, built: Built, files: dict[str, bytes]) -> dict[str, object]:
     path = built.target.path(name)
     return {"path": path, "sha256": _put(files, path, built.image), "resources": [asdict(resources) for resources in built.resources]}
 

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Protocol
 
 from bilinear.errors import fail
 from bilinear.ir.element import Element
 from bilinear.ir.kernel import Grid, Launch, PlainLaunch
+from bilinear.ir.matrix import Array, Factor
 from bilinear.ir.placement import Placement
 
+
+class Function(Protocol):
+    """A kernel's function on a device: CuPy's, with the driver's handle."""
+
+    ptr: int
+
+    def __call__(self, blocks: tuple[int, ...], threads: tuple[int, ...], arguments: tuple[object, ...], shared_bytes: int = 0) -> None:
+        """Launch it on the current stream."""
+
+
 Step = Callable[[], None]
-Values = dict[str, Any]
+Values = dict[str, Array]
 """The arguments of kernels by name: integers; numbers, or the names `alpha` and `beta`; addresses, or `Place`s."""
 
-Call = tuple[Callable[..., None], list[tuple[str, Any]], Any]
+Call = tuple[Callable[..., None], list[tuple[str, Array]], Function]
 """A launch that still needs its stream and parameters; the kind and value of each argument; and the kernel function, kept alive."""
 
 _FACTORS = (("scalar", "alpha"), ("scalar", "beta"))
@@ -42,7 +53,9 @@ class Place:
     itemsize: int
 
 
-def launch_values(placement: Placement, spaces: dict[str, Any], alpha: Any, beta: Any, address: Callable[[Any], Any]) -> Values:
+def launch_values(
+    placement: Placement, spaces: Mapping[str, Array], alpha: Factor | str, beta: Factor | str, address: Callable[[Array], object]
+) -> Values:
     """The arguments of every kernel of a placement, by name; `address` gives the address of a space's first element."""
     bm, bk, bn = placement.block
     values: Values = {"bm": bm, "bk": bk, "bn": bn, "alpha": alpha, "beta": beta}
@@ -67,7 +80,7 @@ def grid_blocks(grid: Grid, values: Values) -> tuple[int, int]:
     return x, grid.y
 
 
-def launch_arguments(launch: Launch | PlainLaunch, values: Values) -> tuple[Any, ...]:
+def launch_arguments(launch: Launch | PlainLaunch, values: Values) -> tuple[Array, ...]:
     """The values of a launch's arguments, in the order of its kernel's parameters."""
     own = {**values, "first": launch.first}
     return tuple(own[argument.name] for argument in launch.kernel.arguments)
@@ -81,7 +94,7 @@ class Bound:
     """
 
     def __init__(
-        self, element: Element, launches: Iterable[tuple[Launch | PlainLaunch, Any, Values]], launch_kernel: Callable[..., None]
+        self, element: Element, launches: Iterable[tuple[Launch | PlainLaunch, Function, Values]], launch_kernel: Callable[..., None]
     ) -> None:
         """`launches` with their functions and the values of their arguments; `launch_kernel` is the driver's launch."""
         self._calls: list[Call] = []
@@ -100,7 +113,7 @@ class Bound:
         self._cell_of = {argument: CELL * number for number, argument in enumerate((*places, *_FACTORS, *constants))}
         self._idle: list[_Arguments] = []
 
-    def ready(self, bases: Sequence[int], alpha: Any, beta: Any, stream: int) -> AbstractContextManager[Sequence[Step]]:
+    def ready(self, bases: Sequence[int], alpha: Factor, beta: Factor, stream: int) -> AbstractContextManager[Sequence[Step]]:
         """Each launch as a call, for these addresses of the bases and these factors, on the stream with this handle.
 
         The arguments belong to one call at a time, even among threads and signal handlers. The end of the block gives them back.
@@ -120,7 +133,7 @@ class _Arguments:
     """The cells and parameters of some launches, and the calls that read them."""
 
     def __init__(
-        self, calls: Sequence[Call], cell_of: dict[tuple[str, Any], int], changing: int, fixed: bytes, idle: list[_Arguments]
+        self, calls: Sequence[Call], cell_of: dict[tuple[str, Array], int], changing: int, fixed: bytes, idle: list[_Arguments]
     ) -> None:
         self.stream: int | None = None
         self._calls = calls

@@ -10,17 +10,16 @@ import ctypes
 import os
 from collections.abc import Callable
 from threading import local
-from typing import Any
 
 from bilinear.backends.capture import not_captured
 from bilinear.backends.cublas_lt import ALIGNMENT, Launch, launch_of
 from bilinear.backends.factor import factor
 from bilinear.backends.gemm import Gemm, gemm_of
-from bilinear.ir.matrix import Layout
+from bilinear.ir.matrix import Dtype, Factor, Layout
 from bilinear.planner.plan import CUBLASLT, LIBRARY
 from bilinear.planner.policy import USUAL_RULES, LibraryRules
 
-Multiply = Callable[[int, int, int, Any, Any], None]
+Multiply = Callable[[int, int, int, Factor, Factor], None]
 """C = alpha * A * B + beta * C on CuPy's current stream, by the addresses of A, B and C, and the factors. With beta = 0 C is not read."""
 
 
@@ -45,7 +44,7 @@ def multiply_of(a: Layout, b: Layout, c: Layout, library: str = LIBRARY, rules: 
     return None if is_ruled and _is_dot(gemm, rules) and lt is None else _bound(gemm, a.dtype, device, lt)
 
 
-def suits_lt(gemm: Gemm, dtype: Any, rules: LibraryRules = USUAL_RULES) -> bool:
+def suits_lt(gemm: Gemm, dtype: Dtype, rules: LibraryRules = USUAL_RULES) -> bool:
     """Whether the rules of a device try cublasLt first."""
     m, n, k = gemm.extents
     is_uneven = any(apart * dtype.itemsize % ALIGNMENT for apart in gemm.leading)
@@ -69,7 +68,7 @@ def asks_for_tf32() -> bool:
     return os.environ.get("CUPY_TF32", "0") not in ("", "0")
 
 
-def _bound(gemm: Gemm, dtype: Any, device: int, lt: Launch | None) -> Multiply:
+def _bound(gemm: Gemm, dtype: Dtype, device: int, lt: Launch | None) -> Multiply:
     """The multiply, with everything that depends on layouts prepared. CuPy's binding of cuBLAS uses CuPy's current stream.
 
     Each call has its own factors in host memory, which are read before it returns. cuBLAS computes what cublasLt refuses, and products of
@@ -85,7 +84,7 @@ def _bound(gemm: Gemm, dtype: Any, device: int, lt: Launch | None) -> Multiply:
     current = cupy.cuda.get_current_stream
     swaps, (first, second), (m, n, k), (lda, ldb, ldc) = gemm.swaps, gemm.operations, gemm.extents, gemm.leading
 
-    def multiply(a: int, b: int, c: int, alpha: Any, beta: Any) -> None:
+    def multiply(a: int, b: int, c: int, alpha: Factor, beta: Factor) -> None:
         factors = plain if alpha == 1 and beta == 0 else pair(factor("alpha", alpha, dtype), factor("beta", beta, dtype))
         address = ctypes.addressof(factors)
         handle = _handles.of.get(device) or _new_handle(device)

@@ -17,6 +17,7 @@ from typing import Any
 from bilinear.backends.capture import is_captured
 from bilinear.backends.gemm import Gemm
 from bilinear.ir.element import ELEMENTS, Element
+from bilinear.ir.matrix import Dtype
 
 log = logging.getLogger("bilinear")
 
@@ -42,7 +43,7 @@ Launch = Callable[[int, int, int, int, int, int, int], bool]
 """(handle, first operand, second, result, address of alpha, of beta, stream) to whether a kernel was launched. If not, nothing happened."""
 
 
-def launch_of(gemm: Gemm, dtype: Any, device: int, workspace: int = MOST_WORKSPACE) -> Launch | None:
+def launch_of(gemm: Gemm, dtype: Dtype, device: int, workspace: int = MOST_WORKSPACE) -> Launch | None:
     """The call that multiplies float32 or float64 matrices of a layout on the current device, `device`; None if cublasLt has no kernel.
 
     It takes at most `workspace` bytes from CuPy's pool. A refusal is not cached, because the next call may succeed.
@@ -64,7 +65,7 @@ class _RefusedError(Exception):
 class _Product:
     """The descriptors of one product, destroyed with it, and the kernel that cublasLt proposes."""
 
-    def __init__(self, library: Any, gemm: Gemm, element: Element, handle: int, workspace: int) -> None:
+    def __init__(self, library: ctypes.CDLL, gemm: Gemm, element: Element, handle: int, workspace: int) -> None:
         (m, n, k), kind = gemm.extents, ctypes.c_int(element.library)
         shapes = [(k, m) if gemm.operations[0] else (m, k), (n, k) if gemm.operations[1] else (k, n), (m, n)]
         made: list[tuple[Any, Any]] = []
@@ -110,7 +111,7 @@ class _Product:
 
 
 @lru_cache(maxsize=MOST_KEPT)
-def _product(library: Any, gemm: Gemm, element: Element, device: int, workspace: int) -> _Product:
+def _product(library: ctypes.CDLL, gemm: Gemm, element: Element, device: int, workspace: int) -> _Product:
     """The product, made once. A handle of cuBLAS is also one of cublasLt."""
     import cupy
 
@@ -129,7 +130,7 @@ def _memory(count: int, stream: int) -> Any:
     return cupy.cuda.alloc(count)
 
 
-def _made(library: Any, kind: str, made: list[tuple[Any, Any]], *arguments: Any) -> ctypes.c_void_p:
+def _made(library: ctypes.CDLL, kind: str, made: list[tuple[Any, Any]], *arguments: Any) -> ctypes.c_void_p:
     """A new descriptor of this kind, added to those that are to be destroyed."""
     descriptor = ctypes.c_void_p()
     _check(getattr(library, f"cublasLt{kind}Create")(ctypes.byref(descriptor), *arguments))

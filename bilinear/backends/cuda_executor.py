@@ -8,11 +8,10 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache, lru_cache
 from threading import RLock, local
-from typing import Any
 
 import numpy as np
 
-from bilinear.backends.bound_launches import CELL, Bound, Place, Values, launch_values
+from bilinear.backends.bound_launches import CELL, Bound, Function, Place, Values, launch_values
 from bilinear.backends.capture import is_captured
 from bilinear.backends.executor import ends_with_strip, place_strip
 from bilinear.backends.newest import keep
@@ -21,12 +20,13 @@ from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import target_of
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import Cover, DirectKernel, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, PlainLaunch, ScanKernel
-from bilinear.ir.matrix import Call, Layout, Matrix, flat
+from bilinear.ir.matrix import Array, Call, Dtype, Factor, Layout, Matrix, flat
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import Schedule, Stage
 
 Step = Callable[[], None]
 Strides = tuple[int, ...]
+Loaded = tuple[Launch, Function, Values]
 
 SCAN_BLOCKS = 1024
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
@@ -40,7 +40,7 @@ class CudaExecutor:
 
     name = "cuda"
 
-    def allocate(self, elements: int, dtype: Any) -> Matrix:
+    def allocate(self, elements: int, dtype: Dtype) -> Matrix:
         """One uninitialised workspace buffer from CuPy's memory pool, to which it returns with its last reference."""
         import cupy
 
@@ -68,7 +68,7 @@ class CudaExecutor:
         stream: int = cupy.cuda.get_current_stream().ptr
         return stream
 
-    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Any, beta: Any) -> list[Step]:
+    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Factor, beta: Factor) -> list[Step]:
         """Each stage as a call that launches its kernel. These launches are not cached."""
         if not stages:
             return []
@@ -113,7 +113,7 @@ class CudaExecutor:
         _idle_flags.append(flag)
         return is_finite
 
-    def magnitudes(self, matrix: Matrix, rows: int, columns: int) -> Any:
+    def magnitudes(self, matrix: Matrix, rows: int, columns: int) -> Array:
         """max|x| of each of rows x columns equal blocks, in one pass over the matrix. Inf and NaN stay not finite."""
         import cupy
 
@@ -134,13 +134,13 @@ class _Flag:
     The flag of an interrupted call is not used again, and its memory is never freed, because a kernel may still write it.
     """
 
-    def __init__(self, memory: Any) -> None:
+    def __init__(self, memory: Array) -> None:
         self.address = int(memory.ptr)
         self.value = ctypes.c_int.from_address(self.address)
         _flag_memories.append(memory)
 
 
-_flag_memories: list[Any] = []
+_flag_memories: list[object] = []
 _idle_flags: list[_Flag] = []
 
 
@@ -161,10 +161,10 @@ def launch_kernel() -> Callable[..., None]:
     return launch
 
 
-_bounds: dict[tuple[Any, ...], tuple[Placement, Bound]] = {}
+_bounds: dict[tuple[object, ...], tuple[Placement, Bound]] = {}
 
 
-def _bound(placement: Placement, strides: tuple[Strides, Strides, Strides], dtype: Any) -> Bound:
+def _bound(placement: Placement, strides: tuple[Strides, Strides, Strides], dtype: Dtype) -> Bound:
     """The launches of a placement for operands of these strides on the current device.
 
     The key holds the placement's identity: hashing it would cost more than the launches. The entry keeps the placement alive.
@@ -179,12 +179,12 @@ def _bound(placement: Placement, strides: tuple[Strides, Strides, Strides], dtyp
     return found[1]
 
 
-def _all_launches(placement: Placement, strides: tuple[Strides, Strides, Strides], dtype: Any) -> Iterator[tuple[Launch, Any, Values]]:
+def _all_launches(placement: Placement, strides: tuple[Strides, Strides, Strides], dtype: Dtype) -> Iterator[Loaded]:
     """The launches of the strips and of the core, in the order of `parts_of`. The bases are A, B, C and the workspace."""
     element = ELEMENTS[dtype.name]
     operands = {name: Place(number, 0, own, dtype.itemsize) for number, (name, own) in enumerate(zip("ABC", strides, strict=True))}
 
-    def thin_launches(strip: Strip, beta: Any) -> Iterator[tuple[Launch, Any, Values]]:
+    def thin_launches(strip: Strip, beta: Factor) -> Iterator[Loaded]:
         starts = {"A": (strip.rows[0], strip.inner[0]), "B": (strip.inner[0], strip.columns[0]), "C": (strip.rows[0], strip.columns[0])}
         places = {name: _moved(operands[name], *start) for name, start in starts.items()}
         thin = place_strip(strip, dtype, placement.tile)
@@ -201,7 +201,7 @@ def _all_launches(placement: Placement, strides: tuple[Strides, Strides, Strides
         yield from thin_launches(strip, 1)
 
 
-def _launches(schedule: Schedule, element: Element, tile: str, values: Values) -> Iterator[tuple[Launch, Any, Values]]:
+def _launches(schedule: Schedule, element: Element, tile: str, values: Values) -> Iterator[Loaded]:
     for launch, function in _loaded(schedule, element, tile):
         yield launch, function, values
 
@@ -225,11 +225,11 @@ def _itself(place: Place) -> Place:
     return place
 
 
-_functions: dict[tuple[int, str, str, int], tuple[Schedule, list[tuple[Launch, Any]]]] = {}
+_functions: dict[tuple[int, str, str, int], tuple[Schedule, list[tuple[Launch, Function]]]] = {}
 _lock = RLock()  # a signal handler may multiply while its thread builds
 
 
-def _loaded(schedule: Schedule, element: Element, tile: str) -> list[tuple[Launch, Any]]:
+def _loaded(schedule: Schedule, element: Element, tile: str) -> list[tuple[Launch, Function]]:
     """The launches of a schedule with their functions on the current device, built and loaded once.
 
     The key is the schedule's identity: hashing a deep schedule at every call would cost more than the launches. The entry keeps the
@@ -242,22 +242,26 @@ def _loaded(schedule: Schedule, element: Element, tile: str) -> list[tuple[Launc
     with _lock:
         if key not in _functions:
             program = build_program(schedule, element, [target_of(device.compute_capability)], tile)
-            images = zip(program.kernels, program.built, strict=True)
-            functions = {kernel.name: _function(kernel, built) for kernel, (built,) in images}
+            functions = {own.kernel.name: _function(own.kernel, *own.images) for own in program.kernels}
             _functions[key] = (schedule, [(launch, functions[launch.kernel.name]) for launch in program.launches])
         return _functions[key][1]
 
 
-def _function(kernel: Kernel | InputKernel | DirectKernel, built: Built) -> Any:
+def _function(kernel: Kernel | InputKernel | DirectKernel, built: Built) -> Function:
     """A kernel's image, loaded on the current device."""
+    return load_function(built.image, kernel.name, kernel.shared_bytes)
+
+
+def load_function(image: bytes, name: str, shared_bytes: int) -> Function:
+    """The function of this name in an image, loaded on the current device."""
     from cupy.cuda import driver
     from cupy.cuda.function import Module
 
     module = Module()
-    module.load(built.image)
-    function = module.get_function(kernel.name)
-    if kernel.shared_bytes:
-        driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared_bytes)
+    module.load(image)
+    function: Function = module.get_function(name)
+    if shared_bytes:
+        driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
     return function
 
 
@@ -276,7 +280,7 @@ def _scan(layout: Layout, device: int) -> Bound:
 
 
 @cache
-def built_function(kernel: InputKernel | DirectKernel, device: int) -> Any:
+def built_function(kernel: InputKernel | DirectKernel, device: int) -> Function:
     """The function of a kernel that has no table, built and loaded once for a device."""
     import cupy
 

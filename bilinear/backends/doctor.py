@@ -8,7 +8,6 @@ import shutil
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ class Finding:
     detail: str
     remedy: str = ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The fields."""
         return asdict(self)
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from bilinear.backends.chain import Lines, lines_of, pieces_of
 from bilinear.backends.held_signals import Deliver, HeldSignals, nothing
 from bilinear.errors import StageError
-from bilinear.ir.matrix import Call, Matrix
+from bilinear.ir.matrix import Array, Call, Dtype, Factor, Matrix
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
 from bilinear.ir.tile import TILES, USUAL
@@ -28,10 +28,10 @@ class Executor(Protocol):
 
     name: str
 
-    def allocate(self, elements: int, dtype: Any) -> Matrix:
+    def allocate(self, elements: int, dtype: Dtype) -> Matrix:
         """One uninitialised buffer of this many elements."""
 
-    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Any, beta: Any) -> list[Step]:
+    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Factor, beta: Factor) -> list[Step]:
         """One call for each stage. Everything that the calls need is allocated here."""
 
     def ready(self, placement: Placement, call: Call) -> AbstractContextManager[Sequence[Step]]:
@@ -46,7 +46,7 @@ class Executor(Protocol):
     def is_finite(self, *matrices: Matrix) -> bool:
         """Whether every element of the matrices is finite."""
 
-    def magnitudes(self, matrix: Matrix, rows: int, columns: int) -> Any:
+    def magnitudes(self, matrix: Matrix, rows: int, columns: int) -> Array:
         """max|x| of each of rows x columns equal blocks of a matrix of floats, as a NumPy array. Inf and NaN stay not finite."""
 
 
@@ -105,7 +105,7 @@ def _run_steps(
             raise
 
 
-def allocate_workspace(executor: Executor, placement: Placement, dtype: Any) -> Matrix | None:
+def allocate_workspace(executor: Executor, placement: Placement, dtype: Dtype) -> Matrix | None:
     """One buffer for all workspaces of a placement; None if it has none. A `MemoryError` says how many bytes were asked for.
 
     In a chain only the last placement has a buffer.
@@ -167,7 +167,7 @@ def _strip(executor: Executor, placement: Placement, strip: Strip, call: Call) -
     return step
 
 
-def place_strip(strip: Strip, dtype: Any, core: str) -> Placement:
+def place_strip(strip: Strip, dtype: Dtype, core: str) -> Placement:
     """The placement, by the plain schedule, of a thin product that peeling left over; `core` is the tile of the core."""
     schedule = plain().schedule
     m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numbers
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 
 from bilinear.errors import fail
+from bilinear.ir.matrix import Array, Dtype, Factor
 
 MOST_PLAIN = 65504
 """The largest number of float16: up to it, a number is within the range of every floating-point type."""
@@ -16,7 +16,7 @@ MOST_SHOWN = 60
 """The most characters of a factor in a message."""
 
 
-def factor(name: str, value: Any, dtype: Any) -> Any:
+def factor(name: str, value: Array, dtype: Dtype) -> Array:
     """alpha or beta as a number of this type. A value that the type cannot hold is refused (E528).
 
     No value is rounded to an integer or to Inf, or loses its imaginary part. Inf and NaN are numbers of the floating-point types.
@@ -36,7 +36,7 @@ def factor(name: str, value: Any, dtype: Any) -> Any:
     raise fail("E528", f"{name}={_shown(value)} is not a number that {dtype} can hold", "convert the operands, or the factor")
 
 
-def check_scaling(alpha: Any, largest: float, dtype: Any) -> None:
+def check_scaling(alpha: Array, largest: float, dtype: Dtype) -> None:
     """Refuse (E528) an alpha that overflows when it is multiplied by the largest coefficient of a schedule's products."""
     if largest <= 1 or dtype.kind != "f" or not np.isfinite(alpha):
         return
@@ -47,9 +47,9 @@ def check_scaling(alpha: Any, largest: float, dtype: Any) -> None:
         raise fail("E528", message, "scale an operand, or use levels=0")
 
 
-def check_object_factors(alpha: Any, beta: Any, a: Any, b: Any, out: Any) -> None:
+def check_object_factors(alpha: Factor, beta: Factor, a: Array, b: Array, out: Array) -> None:
     """Refuse (E528), before anything is written, factors that cannot multiply the objects in the arrays; first elements are tried."""
-    product: Any = None
+    product: Array = None
     if alpha != 0 and a.size and b.size:
         with suppress(Exception):  # operands that cannot be multiplied are not the factor's fault
             product = _first(a) * _first(b)
@@ -59,7 +59,7 @@ def check_object_factors(alpha: Any, beta: Any, a: Any, b: Any, out: Any) -> Non
         _check_multiplies("beta", beta, _first(out), 0 if product is None else product)
 
 
-def _check_multiplies(name: str, value: Any, element: Any, addend: Any) -> None:
+def _check_multiplies(name: str, value: Array, element: Array, addend: Array) -> None:
     try:
         addend + value * element
     except Exception as error:
@@ -67,12 +67,12 @@ def _check_multiplies(name: str, value: Any, element: Any, addend: Any) -> None:
         raise fail("E528", message, "give a number, or convert the arrays") from None
 
 
-def _first(array: Any) -> Any:
+def _first(array: Array) -> Array:
     """The first element, as an array of objects holds it."""
     return array[(slice(0, 1),) * array.ndim].astype(object).item() if array.ndim else array.item()
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: Array) -> bool:
     """Whether a number of any type is finite: only then x - x is 0."""
     try:
         return bool(value - value == 0)
@@ -80,7 +80,7 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Array) -> str:
     """A factor as a message shows it."""
     try:
         text = repr(value)

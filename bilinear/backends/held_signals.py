@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any
 
 if sys.version_info >= (3, 13):
     from signal import getsignal
@@ -42,7 +41,7 @@ class HeldSignals:
         self.came: dict[int, FrameType | None] = {}
 
     def __enter__(self) -> Deliver:
-        self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
+        self._before: dict[int, Callable[[int, FrameType | None], object]] = {}
         if threading.current_thread() is not threading.main_thread():
             return nothing
         try:

@@ -18,7 +18,7 @@ from bilinear.backends.array_tiles import Array, Tile, is_by_column, is_readable
 from bilinear.backends.executor import ready_on_views
 from bilinear.backends.same import Same
 from bilinear.ir.linear import Form
-from bilinear.ir.matrix import Call, Matrix, matrix_of
+from bilinear.ir.matrix import Call, Dtype, Factor, Matrix, matrix_of
 from bilinear.ir.number import Coefficient
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Stage, Target
@@ -48,11 +48,11 @@ class NumpyExecutor:
     name: str = "numpy"
     _buffers: dict[str, Array] = field(default_factory=dict)
 
-    def allocate(self, elements: int, dtype: Any) -> Matrix:
+    def allocate(self, elements: int, dtype: Dtype) -> Matrix:
         """One uninitialised workspace buffer."""
         return matrix_of(np.empty(elements, dtype))
 
-    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Any, beta: Any) -> list[Step]:
+    def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Factor, beta: Factor) -> list[Step]:
         """Each stage as a call that runs it; the buffers are allocated here, not in the calls."""
         views = _Views(placement, spaces)
         return [
@@ -86,17 +86,17 @@ class NumpyExecutor:
                 found[i, j] = np.maximum(found[i, j], np.maximum(block[tile].max(), -block[tile].min()))  # both keep NaN
         return np.abs(found)  # no -0
 
-    def _held(self, name: str, size: int, dtype: np.dtype[Any]) -> Array:
+    def _held(self, name: str, size: int, dtype: Dtype) -> Array:
         """The buffer of this name, of `size` bytes for any problem, so it never has to grow. Untouched pages cost nothing."""
         if name not in self._buffers:
             self._buffers[name] = np.empty(size // dtype.itemsize, dtype)
         return self._buffers[name]
 
-    def _worker_buffers(self, tiles: int, dtype: np.dtype[Any]) -> list[Array]:
+    def _worker_buffers(self, tiles: int, dtype: Dtype) -> list[Array]:
         """One buffer for each thread that shares this many tiles. A few tiles are not worth another thread."""
         return [self._held(f"worker {i}", LINEAR_BUFFER, dtype) for i in range(min(workers.worker_count(), max(1, tiles // 4)))]
 
-    def _linear(self, stage: LinearStage, views: _Views, beta: Any) -> Step:
+    def _linear(self, stage: LinearStage, views: _Views, beta: Factor) -> Step:
         parts = [_Part(part, views, beta) for part in _ordered_parts(Same(stage))]
         rows = max(part.rows for part in parts)
         size = max(1, min(LINEAR_TILE, LINEAR_BUFFER // views.dtype.itemsize // rows))
@@ -112,7 +112,7 @@ class NumpyExecutor:
 
         return lambda: workers.share(tiles, combine, len(buffers))
 
-    def _products(self, stage: ProductStage, views: _Views, alpha: Any, beta: Any) -> Step:
+    def _products(self, stage: ProductStage, views: _Views, alpha: Factor, beta: Factor) -> Step:
         runs = [self._product(product, views, alpha, beta) for product in stage.products]
 
         def run() -> None:
@@ -122,7 +122,7 @@ class NumpyExecutor:
 
         return run
 
-    def _product(self, product: Product, views: _Views, alpha: Any, beta: Any) -> Step:
+    def _product(self, product: Product, views: _Views, alpha: Factor, beta: Factor) -> Step:
         """One product: computed in its target if it is only stored there, else added to its targets a tile at a time."""
         left, right = views.block(product.left), views.block(product.right)
         outs = [(views.block(t.block), _factor(t, alpha, views.dtype), _kept(t.kept, beta)) for t in product.targets]
@@ -144,7 +144,7 @@ class NumpyExecutor:
 
         return run
 
-    def _packed(self, dtype: np.dtype[Any]) -> Callable[[Array, Array, Array], None]:
+    def _packed(self, dtype: Dtype) -> Callable[[Array, Array, Array], None]:
         """A multiply of operands that BLAS cannot read where they lie. It packs a tile of each; NumPy would copy them whole."""
         lefts, rights, partials = (self._held(name, PRODUCT_BUFFER, dtype) for name in ("left", "right", "partial product"))
 
@@ -174,11 +174,11 @@ def _is_finite(array: Array) -> bool:
     tiles = tiles_by_row(array.shape[0], array.shape[1], LINEAR_TILE)
     if array.dtype.kind == "O":  # numbers of any type: x - x is 0 only if x is finite
         with np.errstate(all="ignore"):
-            return all(bool(((array[tile] - array[tile]) == 0).all()) for tile in tiles)
+            return all(bool((np.subtract(array[tile], array[tile]) == 0).all()) for tile in tiles)
     return array.dtype.kind not in "fc" or all(bool(np.isfinite(array[tile]).all()) for tile in tiles)
 
 
-def _kept(factor: Coefficient, beta: Any) -> Any:
+def _kept(factor: Coefficient, beta: Factor) -> Any:
     """The number by which an old value is multiplied in a call with this beta."""
     return beta if factor == BETA else factor
 
@@ -209,7 +209,7 @@ class _OrderedPart(NamedTuple):
 
 
 @lru_cache(maxsize=MOST_ORDERED)
-def _ordered_parts(stage: Same) -> tuple[_OrderedPart, ...]:
+def _ordered_parts(stage: Same[LinearStage]) -> tuple[_OrderedPart, ...]:
     """The parts of a stage. For small matrices, to find them would take longer than to run them."""
     return tuple(_ordered_part(part) for block_map in stage.what.maps for part in components(block_map))
 
@@ -224,7 +224,7 @@ def _ordered_part(part: BlockMap) -> _OrderedPart:
 class _Part:
     """An independent part of a linear stage, ready to run: its blocks as views, and the order in which its outputs are written."""
 
-    def __init__(self, part: _OrderedPart, views: _Views, beta: Any) -> None:
+    def __init__(self, part: _OrderedPart, views: _Views, beta: Factor) -> None:
         self._sources = [views.block(block) for block in part.map.sources]
         self._targets = [views.block(block) for block in part.map.targets]
         self._kept = [_kept(factor, beta) for factor in part.map.kept]
@@ -283,7 +283,7 @@ def _ordered(terms: Form, own: int | None) -> Form:
     return tuple(sorted(terms, key=lambda term: (term[0] != own, term[1] != 1)))
 
 
-def _factor(target: Target, alpha: Any, dtype: np.dtype[Any]) -> Any:
+def _factor(target: Target, alpha: Factor, dtype: Dtype) -> Any:
     """The number by which the product is multiplied for this target."""
     with np.errstate(over="ignore"):  # integers wrap around, as they do in arrays
         return alpha * coefficient(target.coefficient, dtype)

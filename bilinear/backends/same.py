@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Generic, TypeVar
+
+Thing_co = TypeVar("Thing_co", covariant=True)
 
 
-class Same:
+class Same(Generic[Thing_co]):
     """An object as a key that equals only itself: hashing a schedule or a plan at every call would cost more than the launches."""
 
     __slots__ = ("what",)
 
-    def __init__(self, what: Any) -> None:
+    def __init__(self, what: Thing_co) -> None:
         self.what = what
 
     def __hash__(self) -> int:

@@ -74,7 +74,7 @@ class ThinMultiply:
         device = cupy.cuda.Device()
         a, b, c = self._layouts
         kernel = kernel_for(self._element, self._tile, a, b, c, is_aligned)
-        slots = device.attributes["MultiProcessorCount"] * self._tile.blocks
+        slots = device.attributes["MultiProcessorCount"] * kernel.resident
         size = self._dtype.itemsize
         values: Values = {"m": self._m, "k": self._k, "n": self._n, "parts": self._parts, "depth": self._depth, "apart": 0}
         values |= {"blocks": min(self.units, slots), "alpha": "alpha", "beta": "beta"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -68,17 +68,17 @@ def _run() -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
-        if not hasattr(error, "format_message"):  # typer's own errors about the command line
+        message = getattr(error, "format_message", None)  # of typer's own errors about the command line
+        if message is None:
             raise
-        _tell_usage(error)
+        _tell_usage(message(), getattr(error, "ctx", None))
     return FAILED
 
 
-def _tell_usage(error: Any) -> None:
+def _tell_usage(message: str, context: typer.Context | None) -> None:
     """Print typer's usage error and the command's usage; without arguments typer has already printed the help."""
-    if error.format_message():
-        usage = [error.ctx.get_usage()] if getattr(error, "ctx", None) is not None else []
-        tell(*usage, f"error: {visible(error.format_message())}")
+    if message:
+        tell(*([] if context is None else [context.get_usage()]), f"error: {visible(message)}")
 
 
 def _version(asked: bool) -> None:

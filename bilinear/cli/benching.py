@@ -34,8 +34,7 @@ def bench(
     """Measure plans beside the library on the current GPU, each checked in the same run."""
     from bilinear.measure import bench as measuring
     from bilinear.measure.bench_tasks import build_ahead, tasks_for
-    from bilinear.reporting.bench_page import bench_html
-    from bilinear.reporting.bench_plot import bench_png, require_matplotlib
+    from bilinear.reporting.bench_plot import require_matplotlib
     from bilinear.reporting.bench_table import bench_table, grid_summary
 
     if sum((sizes is not None, shapes_file is not None, grid)) > 1:
@@ -46,7 +45,6 @@ def bench(
     measuring.require_gpu()
     if png is not None:
         require_matplotlib()
-
     effort = measuring.effort(grid, rounds, seconds)
     with progress_bar() as progress:
         device = measuring.described(tasks, progress)
@@ -55,17 +53,21 @@ def bench(
         if (html is not None or png is not None) and not grid:
             result = measuring.with_errors(result, device, progress)
             measuring.save(result, json_file)
-    print(bench_table(result))
-    if grid:
-        print(f"\n{grid_summary(result.rows)}")
+    print(bench_table(result), *([f"\n{grid_summary(result.rows)}"] if grid else []), sep="\n")
+    _write_pages(result, png, html)
+    if json_file or png or html:
+        say("", f"written to {', '.join(str(path) for path in (json_file, png, html) if path is not None)}")
+    _require_checks(result)
+
+
+def _write_pages(result: Benchmark, png: Path | None, html: Path | None) -> None:
+    from bilinear.reporting.bench_page import bench_html
+    from bilinear.reporting.bench_plot import bench_png
+
     if png is not None:
         write_file(png, bench_png(result))
     if html is not None:
         write_file(html, bench_html(result))
-    written = [str(path) for path in (json_file, png, html) if path is not None]
-    if written:
-        say("", f"written to {', '.join(written)}")
-    _require_checks(result)
 
 
 def _require_checks(result: Benchmark) -> None:

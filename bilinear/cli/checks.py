@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from bilinear.errors import BilinearError, Diagnostic
 
 if TYPE_CHECKING:
-    from bilinear.measure.check_multiply import Check
+    from bilinear.frontend import Loaded
+    from bilinear.measure.check_multiply import Check, Device
+
+
+def run_checks(
+    loaded: Loaded,
+    shape: tuple[int, int, int],
+    dtypes: Sequence[str],
+    levels: int,
+    inputs: str,
+    on: Sequence[Device],
+    progress: Callable[[str, int, int], None],
+    what: str = "checking",
+    tolerance: float | None = None,
+) -> list[Check]:
+    """One check for each device and element type."""
+    from bilinear.measure.check_multiply import check
+
+    checks = []
+    for device in on:
+        for number, dtype in enumerate(dtypes):
+            progress(f"{what} on the {device}", number, len(dtypes))
+            checks.append(check(loaded, shape, dtype, levels, inputs, device, tolerance=tolerance))
+    return checks
 
 
 def check_table(checks: list[Check]) -> str:

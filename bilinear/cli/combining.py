@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -97,7 +97,7 @@ def _told(recipe: Recipe) -> str:
     return visible_lines([f"{products} in place of {volume}, {known}", "", f"  {recipe.expression}", "", *recipe.lines("  ")])
 
 
-def _facts(recipe: Recipe) -> dict[str, Any]:
+def _facts(recipe: Recipe) -> dict[str, object]:
     a, b, c = recipe.additions
     return {
         "format": [recipe.m, recipe.k, recipe.n],
@@ -109,7 +109,7 @@ def _facts(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _formats(best: dict[Triple, Recipe]) -> list[dict[str, Any]]:
+def _formats(best: dict[Triple, Recipe]) -> list[dict[str, object]]:
     return [_facts(recipe) for shape, recipe in best.items() if shape == tuple(sorted(shape))]
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -69,7 +69,7 @@ def _write(found: Found, output: Path | None) -> Path | None:
     raise AssertionError("one of the names is free")
 
 
-def _facts(found: Found, written: Path | None) -> dict[str, Any]:
+def _facts(found: Found, written: Path | None) -> dict[str, object]:
     m, k, n = found.task.format
     return {
         "format": f"<{m},{k},{n};{found.rank}>",

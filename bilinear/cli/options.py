@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from signal import SIG_DFL, SIGTERM, signal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS, Element
 from bilinear.ir.placement import MOST_EXTENT
+from bilinear.planner.problem import require_inputs
 from bilinear.visible import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -105,11 +106,11 @@ def device_files(named: str = "") -> tuple[str, ...]:
 
 def check_inputs(inputs: str | None) -> None:
     """Refuse an unknown promise (E513)."""
-    if inputs not in (None, "preserve", "restore", "consume"):
-        raise fail("E513", f"inputs={inputs!r} is unknown", "choose one of preserve, restore, consume")
+    if inputs is not None:
+        require_inputs(inputs)
 
 
-def devices(asked: str = "all") -> list[Any]:
+def devices(asked: str = "all") -> list[Literal["cpu", "gpu"]]:
     """The usable devices among those requested (E505, E512)."""
     from bilinear.backends.doctor import why_no_gpu
 

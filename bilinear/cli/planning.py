@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -31,10 +31,7 @@ def schedule(
 ) -> None:
     """Find a schedule for a scheme, and write it in the language."""
     from bilinear.frontend import load
-    from bilinear.frontend.printer import print_schedule, print_scheme
-    from bilinear.lowering.prepare import proved, proved_schedule, runnable
-    from bilinear.scheduling.in_place.find import find_in_place
-    from bilinear.scheduling.in_place.schedule import scaling_itself
+    from bilinear.lowering.prepare import proved
 
     if in_place == depth_first:
         what = "two kinds of schedule are named" if in_place else "no kind of schedule is named"
@@ -53,21 +50,8 @@ def schedule(
     proved(scheme)
     if depth_first:
         _write_found(*_depth_first(scheme, accumulate, directly, temporaries, seconds), output)
-        return
-    with progress_bar() as progress:
-        found = find_in_place(
-            scheme,
-            consume=consume,
-            keep=_names(keep),
-            temporaries=temporaries,
-            overwrite=overwrite,
-            scratch=_names(scratch or "A B"),
-            seconds=seconds,
-            progress=lambda state: progress(str(state), state.steps, state.planned),
-        )
-    proved_schedule(runnable(found), scheme)
-    text = print_scheme(scheme) + "\n" + print_schedule(scaling_itself(found) if found.workspaces or overwrite else found)
-    _write_found(text, "", output)
+    else:
+        _write_found(_in_place(scheme, consume, _names(keep), temporaries, overwrite, _names(scratch or "A B"), seconds), "", output)
 
 
 def _write_found(text: str, facts: str, output: Path | None) -> None:
@@ -78,6 +62,28 @@ def _write_found(text: str, facts: str, output: Path | None) -> None:
         return
     write_file(output, text)
     say(*filter(None, (facts, f"written to {output}; `bilinear verify {output}` proves it")))
+
+
+def _in_place(scheme: Scheme, consume: bool, keep: list[str], temporaries: int, overwrite: bool, scratch: list[str], seconds: float) -> str:
+    """An in-place schedule in the language."""
+    from bilinear.frontend.printer import print_schedule, print_scheme
+    from bilinear.lowering.prepare import proved_schedule, runnable
+    from bilinear.scheduling.in_place.find import find_in_place
+    from bilinear.scheduling.in_place.schedule import scaling_itself
+
+    with progress_bar() as progress:
+        found = find_in_place(
+            scheme,
+            consume=consume,
+            keep=keep,
+            temporaries=temporaries,
+            overwrite=overwrite,
+            scratch=scratch,
+            seconds=seconds,
+            progress=lambda state: progress(str(state), state.steps, state.planned),
+        )
+    proved_schedule(runnable(found), scheme)
+    return print_scheme(scheme) + "\n" + print_schedule(scaling_itself(found) if found.workspaces or overwrite else found)
 
 
 def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: int, seconds: float) -> tuple[str, str]:
@@ -122,13 +128,22 @@ def plan(
     """Choose how to run a problem by a device's description; on a GPU without --device, a timed plan comes first."""
     from bilinear.reporting.plan_page import plan_html
     from bilinear.reporting.plans import pareto_table, plan_json, plan_table
-    from bilinear.runtime.auto import plan as place_schedule
+    from bilinear.runtime.auto import plan as choose
 
     m, k, n = read_shape(shape)
     whole, pinned = explain or html is not None, None if levels is None else [name.strip() for name in levels.split(",")]
-    limits: dict[str, Any] = {"inputs": inputs, "workspace": read_workspace(workspace), "accuracy": accuracy, "accumulate": accumulate}
+    most = read_workspace(workspace)
     require_files(html, unread=device_files(device))
-    plan = place_schedule(m, k, n, dtype, device=device or None, explain=whole, levels=pinned, **limits)
+    plan = choose(
+        *(m, k, n, dtype),
+        device=device or None,
+        inputs=inputs,
+        workspace=most,
+        accuracy=accuracy,
+        accumulate=accumulate,
+        explain=whole,
+        levels=pinned,
+    )
     if html is not None:
         write_file(html, plan_html(plan))
     if as_json:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.checks import check_table, require
+from bilinear.cli.checks import check_table, require, run_checks
 from bilinear.cli.options import (
     Algorithm,
     Dtypes,
@@ -30,6 +30,13 @@ from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.places import require_files
 from bilinear.writing import write_file
 
+if TYPE_CHECKING:
+    from bilinear.frontend import Loaded
+    from bilinear.measure.check_multiply import Check
+    from bilinear.reporting.report import Report
+
+WRITTEN = "sources, cubins, PTX, manifest.json, report.html, report.json, report.md, certificate.json"
+
 
 def compile(
     algorithm: Algorithm,
@@ -49,7 +56,7 @@ def compile(
     from bilinear.codegen.names import file_name
     from bilinear.frontend import load
     from bilinear.lowering.prepare import natural_inputs
-    from bilinear.measure.check_multiply import check, require_memory
+    from bilinear.measure.check_multiply import require_memory
     from bilinear.places import require_folder
     from bilinear.reporting.report import name_of
 
@@ -63,24 +70,24 @@ def compile(
         compiled = driver.compile(
             loaded, levels=levels, dtypes=dtypes, architectures=words(arch), inputs=inputs, progress=progress, floats=floats
         )
-        checks, in_arrays = [], [one for one in dtypes if one in IN_ARRAYS]
-        for device in devices():
-            for number, one in enumerate(in_arrays):
-                progress(f"checking on the {device}", number, len(in_arrays))
-                checks.append(check(compiled.loaded, size, one, levels, compiled.inputs, device))
+        in_arrays = [one for one in dtypes if one in IN_ARRAYS]
+        checks = run_checks(compiled.loaded, size, in_arrays, levels, compiled.inputs, devices(), progress)
     if as_json:
         print(json.dumps({**compiled.report.to_json(), "checks": [c.to_json() for c in checks]}, indent=1))
     else:
-        print(compiled.report)
-        if checks:
-            print("\n" + check_table(checks))
-        for one in dtypes:
-            if one not in IN_ARRAYS:
-                print(f"NumPy has no arrays of {one}: `bilinear verify --built` tests its kernels")
+        _print_checked(compiled.report, checks, dtypes)
     require(checks)
     compiled.write(folder)
-    written = f"written to {folder}: sources, cubins, PTX, manifest.json, report.html, report.json, report.md, certificate.json"
-    say("", written, error=as_json)
+    say("", f"written to {folder}: {WRITTEN}", error=as_json)
+
+
+def _print_checked(report: Report, checks: list[Check], dtypes: tuple[str, ...]) -> None:
+    print(report)
+    if checks:
+        print("\n" + check_table(checks))
+    for one in dtypes:
+        if one not in IN_ARRAYS:
+            print(f"NumPy has no arrays of {one}: `bilinear verify --built` tests its kernels")
 
 
 def verify(
@@ -100,13 +107,11 @@ def verify(
     if as_json and markdown:
         raise fail("E507", "--json and --markdown exclude each other", "choose one of them; --html writes a file beside either")
     if built is not None:
-        if markdown or html or certificate or inputs or accuracy or levels != 1:
-            raise fail("E507", "the test of a folder has no such option", "with --built there is --json only: the folder says the rest")
-        _verify_built(built, as_json)
+        _verify_built(built, as_json, other_options=bool(markdown or html or certificate or inputs or accuracy or levels != 1))
         return
     from bilinear.frontend import load
     from bilinear.lowering.prepare import natural_inputs
-    from bilinear.reporting.examine import certificate_of, examine, refusal
+    from bilinear.reporting.examine import certificate_of
 
     check_inputs(inputs)
     if accuracy is not None and not 0 < accuracy < math.inf:
@@ -114,11 +119,7 @@ def verify(
     loaded = load(algorithm)
     require_files(html, certificate)
     inputs = inputs or natural_inputs(loaded.schedule)
-    error: BilinearError | None = None
-    try:
-        report = examine(loaded, levels, inputs, accuracy)
-    except BilinearError as refused:
-        error, report = refused, refusal(loaded, refused)
+    report, error = _examined(loaded, levels, inputs, accuracy)
     if html is not None:
         write_file(html, report.html())
     if as_json or markdown or error is None:
@@ -129,7 +130,19 @@ def verify(
         write_file(certificate, certificate_of(loaded, levels, inputs))
 
 
-def _verify_built(folder: Path, as_json: bool) -> None:
+def _examined(loaded: Loaded, levels: int, inputs: str, accuracy: float | None) -> tuple[Report, BilinearError | None]:
+    """The report of an algorithm, and why it is refused if it is."""
+    from bilinear.reporting.examine import examine, refusal
+
+    try:
+        return examine(loaded, levels, inputs, accuracy), None
+    except BilinearError as error:
+        return refusal(loaded, error), error
+
+
+def _verify_built(folder: Path, as_json: bool, other_options: bool) -> None:
+    if other_options:
+        raise fail("E507", "the test of a folder has no such option", "with --built there is --json only: the folder says the rest")
     from bilinear.artifact.check import verify_built
 
     with progress_bar() as progress:

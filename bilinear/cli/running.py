@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from bilinear.cli.checks import check_table, require
+from bilinear.cli.checks import check_table, require, run_checks
 from bilinear.cli.options import (
     Algorithm,
     Dtypes,
@@ -23,9 +23,6 @@ from bilinear.cli.options import (
 )
 from bilinear.errors import fail
 
-if TYPE_CHECKING:
-    from bilinear.measure.check_multiply import Check
-
 
 def run(
     algorithm: Algorithm,
@@ -40,19 +37,15 @@ def run(
     """Run the multiply on real input, check it against the classical one, and time both once."""
     from bilinear.frontend import load
     from bilinear.lowering.prepare import natural_inputs
-    from bilinear.measure.check_multiply import check
 
     check_inputs(inputs)
     size, dtypes = read_shape(shape), read_dtypes(dtype)
     loaded = load(algorithm)
-    if tolerance is not None and (inputs or natural_inputs(loaded.schedule)) != "restore":
+    promised = inputs or natural_inputs(loaded.schedule)
+    if tolerance is not None and promised != "restore":
         raise fail("E532", "a tolerance is for inputs that are restored, and here none are", "use a schedule that restores, such as msmes")
     with progress_bar() as progress:
-        checks: list[Check] = []
-        for one in devices(device):
-            for number, each in enumerate(dtypes):
-                progress(f"running on the {one}", number, len(dtypes))
-                checks.append(check(loaded, size, each, levels, inputs or natural_inputs(loaded.schedule), one, tolerance=tolerance))
+        checks = run_checks(loaded, size, dtypes, levels, promised, devices(device), progress, "running", tolerance)
     print(json.dumps([c.to_json() for c in checks], indent=1) if as_json else check_table(checks))
     require(checks)
 

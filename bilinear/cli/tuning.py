@@ -21,6 +21,7 @@ from bilinear.cli.options import (
 )
 from bilinear.errors import fail
 from bilinear.places import require_files
+from bilinear.planner.device_files import device_json
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
@@ -63,10 +64,10 @@ def tune(
     require_files(output)
     device = _describe(keep)
     if output is not None:
-        write_file(output, device.json())
+        write_file(output, device_json(device))
         say(f"written to {output}; BILINEAR_DEVICE={output} makes `auto` use it")
     elif not keep:
-        print(device.json(), end="")
+        print(device_json(device), end="")
 
 
 def _shapes(sizes: str | None, file: Path | None) -> Sequence[Shape] | None:

@@ -12,10 +12,14 @@ from bilinear.codegen.cuda.nvrtc import Built, build
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
-from bilinear.ir.element import Element
+from bilinear.errors import fail
+from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import DirectKernel, InputKernel, Kernel, Launch
 from bilinear.ir.schedule import Schedule
-from bilinear.ir.tile import USUAL
+from bilinear.ir.tile import MMA_FLOAT64, USUAL, tile_on
+
+FLOATS = {"own": USUAL, "doubles": tile_on("float32", MMA_FLOAT64.unit)}
+"""The units that products of floats run on, and the usual tile there."""
 
 Progress = Callable[[str, int, int], None]
 """Called with (what, done, of) while long work goes on."""
@@ -26,15 +30,22 @@ def no_progress(what: str, done: int, of: int) -> None:
 
 
 @dataclass(frozen=True)
+class ProgramKernel:
+    """A kernel of a program: its source, and its image for each target."""
+
+    kernel: Kernel
+    source: str
+    images: tuple[Built, ...]
+
+
+@dataclass(frozen=True)
 class Program:
-    """A schedule for one element type: its launches in order, its distinct kernels, their sources, and their images by target."""
+    """A schedule for one element type: its launches in order, and their distinct kernels."""
 
     schedule: Schedule
     dtype: str
     launches: tuple[Launch, ...]
-    kernels: tuple[Kernel, ...]
-    sources: tuple[str, ...]
-    built: tuple[tuple[Built, ...], ...]
+    kernels: tuple[ProgramKernel, ...]
 
 
 def distinct_kernels(launches: Sequence[Launch]) -> tuple[Kernel, ...]:
@@ -56,14 +67,41 @@ def build_program(
     to E603).
     """
     launches = schedule_to_launches(schedule, element, tile, named)
-    kernels = distinct_kernels(launches)
-    sources = tuple(render(kernel) for kernel in kernels)
-    built = []
-    for i, (kernel, source) in enumerate(zip(kernels, sources, strict=True)):
-        progress(f"{element} kernels", i, len(kernels))
-        built.append(tuple(build(source, kernel.name, target) for target in targets))
-    progress(f"{element} kernels", len(kernels), len(kernels))
-    return Program(schedule, element.name, launches, kernels, sources, tuple(built))
+    distinct = distinct_kernels(launches)
+    kernels = []
+    for i, kernel in enumerate(distinct):
+        progress(f"{element} kernels", i, len(distinct))
+        source = render(kernel)
+        kernels.append(ProgramKernel(kernel, source, tuple(build(source, kernel.name, target) for target in targets)))
+    progress(f"{element} kernels", len(distinct), len(distinct))
+    return Program(schedule, element.name, launches, tuple(kernels))
+
+
+def build_programs(
+    schedule: Schedule,
+    dtypes: Sequence[str],
+    targets: Sequence[CudaTarget],
+    floats: str = "own",
+    named: str = "",
+    progress: Progress = no_progress,
+) -> tuple[Program, ...]:
+    """A schedule as a program for each element type, whose products of floats run on these units."""
+    tiles = {dtype: FLOATS[floats] if dtype == "float32" else USUAL for dtype in dtypes}
+    return tuple(build_program(schedule, ELEMENTS[dtype], targets, tile, named, progress) for dtype, tile in tiles.items())
+
+
+def dtypes_of(names: Sequence[str]) -> tuple[str, ...]:
+    """The element types of these names, each once. Raises `BilinearError` (E503) if there is no name, or a name is of no such type."""
+    dtypes = names if isinstance(names, str) else tuple(dict.fromkeys(names))
+    if isinstance(dtypes, str) or not dtypes or any(dtype not in ELEMENTS for dtype in dtypes):
+        raise fail("E503", f"no kernels for dtypes={dtypes!r}", f"give a list of some of {', '.join(ELEMENTS)}")
+    return dtypes
+
+
+def require_floats(floats: str) -> None:
+    """Refuse (E503) unknown units for products of floats."""
+    if floats not in tuple(FLOATS):
+        raise fail("E503", f"no kernels for floats={floats!r}", f"choose one of {', '.join(FLOATS)}")
 
 
 def build_kernel(kernel: Kernel | InputKernel | DirectKernel, target: CudaTarget) -> Built:

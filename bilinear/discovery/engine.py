@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from bilinear.errors import fail
 
@@ -13,7 +13,7 @@ SOURCES = ("kernels.py", "walker.py")
 """The files whose changes invalidate the compiled code; numba itself would check only the first."""
 
 
-def kernels(folder: Path | None) -> Any:
+def kernels(folder: Path | None) -> ModuleType:
     """The module of compiled moves. The first call in a process decides whether machine code is kept in `folder` or only in memory.
 
     If numba's own `NUMBA_CACHE_DIR` names a folder, it is used instead. Raises `BilinearError` (E662) without numba.

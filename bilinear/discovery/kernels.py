@@ -10,7 +10,7 @@ Only `discovery.engine` imports this module, after it has set the folder for com
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numba import config, njit
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bilinear.discovery.walker import BEST, BEST_AT, LEAST_PATIENCE, MOST_PATIENCE, PATIENCE, RANK, RETURN, ROOM, STEPS, Walker
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 Factors = NDArray[np.uint64]
 
 TRIES = 1000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +57,7 @@ def classical_walker(m: int, k: int, n: int, seed: int, number: int) -> Walker:
     return Walker(factors, factors.copy(), pairs, np.zeros(3, np.int64), random, tally)
 
 
-def to_scheme(m: int, k: int, n: int, factors: NDArray[Any], rank: int, name: str, citation: str) -> Scheme:
+def to_scheme(m: int, k: int, n: int, factors: NDArray[np.integer], rank: int, name: str, citation: str) -> Scheme:
     """The scheme of the first `rank` products, with the first coefficient of each factor over A and B made positive."""
     rows = [tuple(_form(*map(int, factors[mode, :, p])) for p in range(rank)) for mode in range(3)]
     u, v, of_c = (LinearMap(size, forms) for size, forms in zip((m * k, k * n, m * n), rows, strict=True))

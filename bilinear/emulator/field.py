@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +42,7 @@ def add(x: Words, y: Words) -> Words:
     return _reduced(x + y)
 
 
-def multiply(x: Any, y: Any) -> Words:
+def multiply(x: npt.ArrayLike, y: npt.ArrayLike) -> Words:
     """The product of residues, element by element."""
     total = np.zeros(np.broadcast_shapes(np.shape(x), np.shape(y)), np.uint64)
     for i, left in enumerate(_limbs(np.asarray(x, np.uint64))):

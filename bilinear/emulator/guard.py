@@ -6,12 +6,12 @@ import ctypes
 import math
 import mmap
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+Array = npt.NDArray[np.generic]
 
 _PAGE = 65536  # a multiple of every page size in use
 _libc = ctypes.CDLL(None, use_errno=True)

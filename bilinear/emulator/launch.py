@@ -6,14 +6,14 @@ import ctypes
 import math
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+Array = npt.NDArray[np.generic]
 Value = Array | tuple[Array, int] | int | float | np.generic | None
 Extent = int | Sequence[int]
 Order = Literal["ascending", "descending", "random"]
@@ -192,17 +192,11 @@ class Module:
         Raises a LaunchError if the kernel does what CUDA leaves undefined; ValueError, TypeError or OverflowError if CUDA would refuse the
         launch or change an argument's value.
         """
-        types = self.kernels[kernel]
-        if len(args) != len(types):
-            raise TypeError(f"{kernel} has {len(types)} parameters, not {len(args)}")
         grids = _extent("grid", grid, (2**31 - 1, 65535, 65535))
         blocks = _extent("block", block, (1024, 1024, 64))
-        if math.prod(blocks) > self._most_threads(kernel):
-            raise ValueError(f"{kernel} takes at most {self._most_threads(kernel)} threads a block, not {math.prod(blocks)}")
-        if not 0 <= shared_bytes <= MOST_SHARED_BYTES:
-            raise ValueError(f"{shared_bytes} bytes of shared memory are not within 0 and {MOST_SHARED_BYTES}")
+        self._check(kernel, len(args), math.prod(blocks), shared_bytes)
         workers = max(1, min(threads, math.prod(grids), MOST_WORKERS))
-        values = [_marshal(ctype, value) for ctype, value in zip(types, args, strict=True)]
+        values = [_marshal(ctype, value) for ctype, value in zip(self.kernels[kernel], args, strict=True)]
         arguments = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
         with _lock:
             arenas = (ctypes.c_void_p * workers)(*self._take_arenas(workers))
@@ -220,6 +214,14 @@ class Module:
             self._library[f"cuda_on_cpu_launch_{kernel}"](ctypes.byref(launch))
         if launch.failure:
             raise self._error(kernel, launch, args)
+
+    def _check(self, kernel: str, arguments: int, threads: int, shared_bytes: int) -> None:
+        if arguments != len(self.kernels[kernel]):
+            raise TypeError(f"{kernel} has {len(self.kernels[kernel])} parameters, not {arguments}")
+        if threads > self._most_threads(kernel):
+            raise ValueError(f"{kernel} takes at most {self._most_threads(kernel)} threads a block, not {threads}")
+        if not 0 <= shared_bytes <= MOST_SHARED_BYTES:
+            raise ValueError(f"{shared_bytes} bytes of shared memory are not within 0 and {MOST_SHARED_BYTES}")
 
     def _take_arenas(self, count: int) -> list[int]:
         arenas = _arenas.setdefault(self._library.cuda_on_cpu_arena_size(), [])
@@ -253,7 +255,7 @@ class Module:
         return kind(message, kernel, block, thread, launch.line)
 
 
-def _triple(values: Any) -> tuple[int, int, int]:
+def _triple(values: Iterable[int]) -> tuple[int, int, int]:
     x, y, z = (int(value) for value in values)
     return x, y, z
 

@@ -9,7 +9,7 @@ from bilinear.frontend.headers import Format
 from bilinear.frontend.names import Names
 from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.syntax import Basis, Plain, Statement, Update, Word
-from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.linear import Form, LinearMap, identity
 from bilinear.ir.number import Coefficient
 from bilinear.ir.scheme import Bases
 
@@ -17,7 +17,7 @@ from bilinear.ir.scheme import Bases
 def read_bases(body: Sequence[Statement], names: Names) -> Bases | None:
     """The changes of basis of a scheme; None if there are none or an error was reported."""
     written = [s for s in body if isinstance(s, Basis)]
-    maps = {space: _identity(rows * columns) for space, (rows, columns) in names.blocks.items()}
+    maps = {space: identity(rows * columns) for space, (rows, columns) in names.blocks.items()}
     first: dict[str, Basis] = {}
     for basis in written:
         operand = basis.operand
@@ -29,10 +29,6 @@ def read_bases(body: Sequence[Statement], names: Names) -> Bases | None:
             continue
         maps[operand.text] = _Reader(operand.text, names).map(basis)
     return Bases(maps["A"], maps["B"], maps["C"]) if written else None
-
-
-def _identity(size: int) -> LinearMap:
-    return LinearMap(size, tuple(((i, 1),) for i in range(size)))
 
 
 class _Reader:

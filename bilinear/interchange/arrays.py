@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bilinear.errors import BilinearError, fail
 from bilinear.interchange.reading import MOST_NONZEROS, MOST_PRODUCTS, Dims, Maps, assemble, dims_of
@@ -15,12 +15,13 @@ from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
 
+Table = NDArray[np.generic]
 MOST_BITS = 128
 """The most bits of a numerator or denominator; no published scheme has more."""
 
 
 def scheme_from_arrays(
-    u: Any, v: Any, w: Any, dims: Dims | None = None, ring: Ring | None = None, transposed: bool = False, name: str = "arrays"
+    u: object, v: object, w: object, dims: Dims | None = None, ring: Ring | None = None, transposed: bool = False, name: str = "arrays"
 ) -> Scheme:
     """The scheme of three tables that have a column a product: U (mk x r), V (kn x r), W (mn x r), or a row a product, all three alike.
 
@@ -47,7 +48,7 @@ def scheme_from_arrays(
     return assemble(Maps(Source(name, ""), name, left, right, last, over), dims)
 
 
-def _table(table: Any, name: str) -> Any:
+def _table(table: object, name: str) -> Table:
     try:
         array = np.asarray(table) if isinstance(table, np.ndarray) else np.array(table, dtype=object)
     except ValueError:
@@ -61,7 +62,7 @@ def _table(table: Any, name: str) -> Any:
     return array
 
 
-def _by_columns(shapes: list[tuple[int, int]], dims: Dims | None) -> bool:
+def _by_columns(shapes: list[tuple[int, ...]], dims: Dims | None) -> bool:
     """True if a column is a product: the common size is the rank, the others are numbers of blocks."""
 
     def fits(blocks: list[int], ranks: list[int]) -> bool:
@@ -72,7 +73,7 @@ def _by_columns(shapes: list[tuple[int, int]], dims: Dims | None) -> bool:
     return fits(rows, columns) or not fits(columns, rows)
 
 
-def _forms(table: Any, name: str) -> list[Form]:
+def _forms(table: Table, name: str) -> list[Form]:
     """The rows of a table without zeros; each distinct number of a numeric type is read once."""
     if table.dtype.kind == "O":
         return [tuple((int(i), exact_number(row[i], name)) for i in np.nonzero(row)[0]) for row in table]
@@ -80,7 +81,7 @@ def _forms(table: Any, name: str) -> list[Form]:
     return [tuple((int(i), known[row[i]]) for i in np.nonzero(row)[0]) for row in table]
 
 
-def exact_number(value: Any, name: str) -> Coefficient:
+def exact_number(value: object, name: str) -> Coefficient:
     """The exact number that is meant: for a float, the simplest fraction that rounds to it. Raises `BilinearError` (E357)."""
     if isinstance(value, (bool, np.bool_, int, np.integer)):
         number = Fraction(int(value))
@@ -101,7 +102,7 @@ def exact_number(value: Any, name: str) -> Coefficient:
     return exact(number)
 
 
-def _simplest(value: Any) -> Fraction:
+def _simplest(value: float | np.floating) -> Fraction:
     """The fraction of small denominator that rounds to a float, such as 1/3 for 0.333...; the float itself if there is none.
 
     A denominator has at most two fifths of a float's bits (2^20 for 64 bits), so few floats are near such a fraction by chance.
@@ -112,6 +113,6 @@ def _simplest(value: Any) -> Fraction:
     return near if type(value)(near.numerator / near.denominator) == value else whole
 
 
-def _no_number(value: Any, name: str) -> BilinearError:
+def _no_number(value: object, name: str) -> BilinearError:
     hint = "coefficients are integers, finite floats, fractions, and complex numbers of these"
     return fail("E357", f"{name} holds {str(value)[:40]!r}, which is no coefficient", hint)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.interchange.reading import (
@@ -73,7 +72,7 @@ class _File:
         where = "" if span is not None else f"{self.source.name}: "
         return BilinearError(Diagnostic(code, where + what, span, label="of this key" if span else "", hints=(hint,) if hint else ()))
 
-    def rows_under(self, key: str) -> list[Any]:
+    def rows_under(self, key: str) -> list[object]:
         """The list under a key."""
         if key not in self.data:
             raise self.wrong(key, f"the key {key!r} is missing", "E254", "a scheme has n, m, u, v and w")
@@ -85,11 +84,12 @@ class _File:
     def dims(self) -> Dims:
         """m, k and n."""
         sizes = self.rows_under("n")
-        if len(sizes) != 3 or not all(isinstance(size, int) and 1 <= size <= MOST_BLOCKS for size in sizes):
+        known = [size for size in sizes if isinstance(size, int) and 1 <= size <= MOST_BLOCKS]
+        if len(sizes) != 3 or len(known) != 3:
             raise self.wrong(
                 "n", "n is not a list of three positive integers", "E253", f"at most {MOST_BLOCKS}: rows of A, rows of B, columns of B"
             )
-        m, k, n = sizes
+        m, k, n = known
         if max(m * k, k * n, m * n) > MOST_BLOCKS:
             raise self.wrong(
                 "n", f"the format is too large: {m * k}, {k * n} and {m * n} blocks", "E253", f"at most {MOST_BLOCKS} blocks a matrix"
@@ -114,10 +114,11 @@ class _File:
 
     def dense_map(self, key: str, inputs: int, rank: int) -> LinearMap:
         """A table of `rank` rows of `inputs` numbers."""
-        rows = self.rows(key, rank)
-        for number, row in enumerate(rows):
+        rows: list[list[object]] = []
+        for number, row in enumerate(self.rows(key, rank)):
             if not isinstance(row, list) or len(row) != inputs:
                 raise self.wrong(key, f"row {number + 1} of {key} is no list of {inputs} numbers", "E253")
+            rows.append(row)
         numbers = [[(i, self.number(f"{key}[{p}][{i}]", key, value)) for i, value in enumerate(row)] for p, row in enumerate(rows)]
         return self.require_small(key, LinearMap(inputs, tuple(tuple((i, c) for i, c in row if c) for row in numbers)))
 
@@ -129,7 +130,7 @@ class _File:
         forms = tuple(self.sparse(key, i, row, inputs + len(steps)) for i, row in enumerate(rows))
         return self.require_small(key, LinearMap(inputs, forms, steps, tuple(f"{prefix}{i + 1}" for i in range(len(steps)))))
 
-    def rows(self, key: str, count: int | None = None) -> list[Any]:
+    def rows(self, key: str, count: int | None = None) -> list[object]:
         """The rows under a key, exactly `count` of them."""
         rows = self.rows_under(key)
         if count is not None and len(rows) != count:
@@ -138,7 +139,7 @@ class _File:
             raise self.wrong(key, f"{key} has more than {MOST_PRODUCTS} rows")
         return rows
 
-    def sparse(self, key: str, number: int, row: Any, most: int) -> Form:
+    def sparse(self, key: str, number: int, row: object, most: int) -> Form:
         """A row of {index, value} over `most` values."""
         if not isinstance(row, list) or not all(isinstance(term, dict) and term.keys() == {"index", "value"} for term in row):
             raise self.wrong(key, f"row {number + 1} of {key} is no list of index and value")
@@ -153,7 +154,7 @@ class _File:
             raise self.wrong(key, f"{key} has more than {MOST_NONZEROS} coefficients other than 0")
         return linear
 
-    def number(self, place: str, key: str, value: Any) -> Coefficient:
+    def number(self, place: str, key: str, value: object) -> Coefficient:
         """A number: a JSON integer, or a fraction or decimal in a string."""
         if isinstance(value, int) and not isinstance(value, bool):
             return value
@@ -163,7 +164,7 @@ class _File:
         return exact(found)
 
 
-def _parsed(source: Source) -> dict[str, Any]:
+def _parsed(source: Source) -> dict[str, object]:
     """The object of a JSON file; decimals stay as text, so that they are read exactly."""
     try:
         data = json.loads(source.text, parse_int=_integer, parse_float=str, parse_constant=str)

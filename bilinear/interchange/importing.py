@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.explain.confusions import find_confusions
@@ -72,7 +71,9 @@ def import_scheme(
     return result
 
 
-def import_arrays(u: Any, v: Any, w: Any, *, ring: str | None = None, transposed: bool | None = None, name: str = "arrays") -> Imported:
+def import_arrays(
+    u: object, v: object, w: object, *, ring: str | None = None, transposed: bool | None = None, name: str = "arrays"
+) -> Imported:
     """The scheme of three arrays in memory (see `scheme_from_arrays`), proved; what is not given is tried."""
     over = known_ring(ring)
     scheme = scheme_from_arrays(u, v, w, None, over, bool(transposed), name)

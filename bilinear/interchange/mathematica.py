@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from bilinear.errors import BilinearError, fail
 from bilinear.interchange.reading import (
@@ -35,6 +35,7 @@ _TOKEN = re.compile(r"\s*(?:([{},])|((?:[+-]\s*)?[0-9]+(?:/[0-9]+|\.[0-9]*)?))",
 _ASSIGNED = re.compile(r"\A\s*[A-Za-z$][A-Za-z0-9$]*\s*=")
 
 Matrix = list[list[Coefficient]]
+Nested: TypeAlias = "Coefficient | list[Nested]"
 
 
 def read_mathematica(path: str | Path, transposed: bool | None = None) -> tuple[Scheme, bool]:
@@ -48,9 +49,10 @@ def read_mathematica(path: str | Path, transposed: bool | None = None) -> tuple[
     products = _Lists(source).read()
     if not products:
         raise fail("E254", f"{where} holds no product", "a product is {{{1}}, {{1}}, {{1}}}")
-    sizes = [_matrix_size(where, number, product) for number, product in enumerate(products)]
-    if len(set(sizes)) != 1:
-        odd = next(i for i, size in enumerate(sizes) if size != sizes[0])
+    matrices = [_matrices(where, number, product) for number, product in enumerate(products)]
+    sizes = [[(len(matrix), len(matrix[0])) for matrix in three] for three in matrices]
+    odd = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
+    if odd is not None:
         raise fail("E253", f"{where}: product {odd + 1} has matrices of other sizes than product 1", "every product has the same three")
     (m, k), (k2, n), c_size = sizes[0]
     flipped = transposed if transposed is not None else c_size != (m, n) or m == n
@@ -58,7 +60,7 @@ def read_mathematica(path: str | Path, transposed: bool | None = None) -> tuple[
         told = f"A is {m} x {k}, B {k2} x {n}, C {c_size[0]} x {c_size[1]}"
         wanted = f"C is {n} x {m} where it is transposed, {m} x {n} where it is not; at most {MOST_BLOCKS} blocks a matrix"
         raise fail("E253", f"{where} is no multiplication of matrices: {told}", wanted)
-    u, v, w = ([_flat(product[part]) for product in products] for part in range(3))
+    u, v, w = ([_flat(three[part]) for three in matrices] for part in range(3))
     outputs: list[list[tuple[int, Coefficient]]] = [[] for _ in range(m * n)]
     for number, column in enumerate(w):
         for place, c in column:
@@ -68,16 +70,17 @@ def read_mathematica(path: str | Path, transposed: bool | None = None) -> tuple[
     return assemble(Maps(source, where.stem, *maps, said_ring(source) or Ring()), (m, k, n)), flipped
 
 
-def _matrix_size(where: Path, number: int, product: Any) -> tuple[tuple[int, int], ...]:
-    sizes = []
+def _matrices(where: Path, number: int, product: Nested) -> list[Matrix]:
+    """The three matrices of a product, each of rows of one length."""
+    found: list[Matrix] = []
     for matrix in product if isinstance(product, list) else []:
-        rows = matrix if isinstance(matrix, list) else []
-        lengths = {len(row) if isinstance(row, list) else 0 for row in rows}
-        if len(lengths) == 1 and 0 not in lengths and not any(isinstance(x, list) for row in rows for x in row):
-            sizes.append((len(rows), lengths.pop()))
-    if len(sizes) != 3 or len(product) != 3:
+        rows = [row for row in matrix if isinstance(row, list)] if isinstance(matrix, list) else []
+        numbers = [[x for x in row if not isinstance(x, list)] for row in rows]
+        if numbers == matrix and len({len(row) for row in numbers}) == 1 and numbers[0]:
+            found.append(numbers)
+    if not isinstance(product, list) or not len(product) == len(found) == 3:
         raise fail("E252", f"{where}: product {number + 1} is no list of three matrices", "{{{1, 0}, {0, 1}}, {{...}}, {{...}}}")
-    return tuple(sizes)
+    return found
 
 
 def _flat(matrix: Matrix) -> Form:
@@ -106,9 +109,9 @@ class _Lists:
         self.at = self.begin = 0
         self.numbers = self.nonzeros = 0
 
-    def read(self) -> list[Any]:
+    def read(self) -> list[Nested]:
         """The outermost list."""
-        open_lists: list[list[Any]] = []
+        open_lists: list[list[Nested]] = []
         fresh = True
         while True:
             token = self._next()
@@ -128,7 +131,7 @@ class _Lists:
                 open_lists[-1].append(token)
                 fresh = False
 
-    def _next(self) -> Any:
+    def _next(self) -> Coefficient | str:
         match = _TOKEN.match(self.text, self.at)
         rest = len(self.text[self.at :]) - len(self.text[self.at :].lstrip()) if match is None else 0
         self.begin = self.at + rest if match is None else match.start(match.lastindex or 0)

@@ -9,7 +9,6 @@ import zipfile
 import zlib
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,7 @@ MOST_MEMBER = 32 * 2**20
 MOST_MEMBERS = 4096
 MOST_HEADER = 4096
 
-Array = NDArray[Any]
+Array = NDArray[np.generic]
 
 
 class Archive:
@@ -108,7 +107,7 @@ def _header(data: bytes, name: str) -> tuple[str, str, bool, tuple[int, ...], by
     return descr.lstrip("<>=|"), descr[:1], bool(fortran), tuple(shape), data[start + size :]
 
 
-def _plain(item: Any, name: str) -> Array:
+def _plain(item: object, name: str) -> Array:
     """An array of numbers."""
     if not isinstance(item, PickledArray):
         raise _malformed(name, "it should hold an array of arrays")

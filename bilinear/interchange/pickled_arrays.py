@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from math import prod
-from typing import Any
 
 from bilinear.errors import BilinearError, fail
 
@@ -51,7 +50,7 @@ class PickledArray:
     code: str = ""
     order: str = "<"
     fortran: bool = False
-    data: bytes | list[Any] = field(default=b"")
+    data: bytes | list[object] = field(default=b"")
 
 
 def pickled_array(data: bytes, name: str) -> PickledArray:
@@ -72,7 +71,7 @@ def pickled_array(data: bytes, name: str) -> PickledArray:
     return machine.stack[0]
 
 
-def _opcodes(file: BytesIO, machine: _Machine) -> Iterator[tuple[str, Any]]:
+def _opcodes(file: BytesIO, machine: _Machine) -> Iterator[tuple[str, object]]:
     """The opcodes and arguments up to STOP; an opcode that arrays do not need is refused before its argument is read."""
     opcode = ""
     while opcode != "STOP":
@@ -96,14 +95,14 @@ class _Machine:
         self.name = name
         self.encodable = size
         """Characters that may still be encoded as bytes: at most as many as the pickle has, however often it refers to them."""
-        self.stack: list[Any] = []
-        self.memo: dict[int, Any] = {}
+        self.stack: list[object] = []
+        self.memo: dict[object, object] = {}
 
     def refused(self, what: str, note: str = "") -> BilinearError:
         hint = "only arrays of numbers are read; nothing of the file was executed"
         return fail("E353", f"{self.name}: {what}", hint, notes=(note,) if note else ())
 
-    def run(self, opcode: str, argument: Any) -> None:
+    def run(self, opcode: str, argument: object) -> None:
         """Execute one opcode, if it is known."""
         if opcode in _CONSTANTS:
             self.stack.append(_CONSTANTS[opcode])
@@ -112,7 +111,7 @@ class _Machine:
         elif opcode in _IGNORED:
             return
         elif opcode == "GLOBAL":
-            self.stack.append(_Name(argument))
+            self.stack.append(_Name(str(argument)))
         elif opcode == "STACK_GLOBAL":
             attribute, module = self.stack.pop(), self.stack.pop()
             self.stack.append(_Name(f"{self._short(module)} {self._short(attribute)}"))
@@ -127,9 +126,9 @@ class _Machine:
             items = self._since_mark() if opcode == "APPENDS" else [self.stack.pop()]
             self._append(items)
         elif opcode in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            self.memo[len(self.memo) if opcode == "MEMOIZE" else int(argument)] = self.stack[-1]
+            self.memo[len(self.memo) if opcode == "MEMOIZE" else argument] = self.stack[-1]
         elif opcode in ("BINGET", "LONG_BINGET"):
-            self.stack.append(self.memo[int(argument)])
+            self.stack.append(self.memo[argument])
         elif opcode == "REDUCE":
             arguments, called = self.stack.pop(), self.stack.pop()
             self.stack.append(self._made(called, arguments))
@@ -137,25 +136,25 @@ class _Machine:
             state = self.stack.pop()
             self._fill(self.stack[-1], state)
 
-    def _short(self, text: Any) -> str:
+    def _short(self, text: object) -> str:
         """A name or type code; long ones are refused, because they would be copied at every reference."""
         if not isinstance(text, str) or len(text) > MOST_NAME:
             raise self.refused("its pickle names what is no name")
         return text
 
-    def _since_mark(self) -> list[Any]:
+    def _since_mark(self) -> list[object]:
         items = []
         while (item := self.stack.pop()) is not _MARK:
             items.append(item)
         return items[::-1]
 
-    def _append(self, items: list[Any]) -> None:
+    def _append(self, items: list[object]) -> None:
         target = self.stack[-1]
         if not isinstance(target, list):
             raise self.refused("its pickle appends to what is no list")
         target.extend(items)
 
-    def _made(self, called: Any, arguments: Any) -> Any:
+    def _made(self, called: object, arguments: object) -> object:
         """The result of NumPy's own calls: an array filled later, an element type, or bytes written as text."""
         if isinstance(called, _Name) and isinstance(arguments, tuple):
             if called.text in _RECONSTRUCT and arguments[:1] == (_Name("numpy ndarray"),):
@@ -173,7 +172,7 @@ class _Machine:
             raise self.refused("its pickle writes the same bytes again and again")
         return text.encode("latin1")
 
-    def _fill(self, target: Any, state: Any) -> None:
+    def _fill(self, target: object, state: object) -> None:
         """Set the state of an element type, or of an array: version, shape, type, order, elements."""
         if isinstance(target, _Type) and isinstance(state, tuple) and len(state) >= 2 and isinstance(state[1], str):
             target.order = state[1]
@@ -183,15 +182,17 @@ class _Machine:
         else:
             raise self.refused("its pickle sets the state of what is no array")
 
-    def _fill_array(self, target: PickledArray, shape: Any, kind: Any, fortran: Any, data: Any) -> None:
-        sizes = isinstance(shape, tuple) and all(type(size) is int and 0 <= size <= MOST_ITEMS for size in shape)
-        if not sizes or len(shape) > MOST_DIMENSIONS:
+    def _fill_array(self, target: PickledArray, shape: object, kind: object, fortran: object, data: object) -> None:
+        if not isinstance(shape, tuple) or not all(type(size) is int and 0 <= size <= MOST_ITEMS for size in shape):
+            raise self.refused("an array has no shape")
+        if len(shape) > MOST_DIMENSIONS:
             raise self.refused("an array has no shape")
         if not isinstance(kind, _Type) or kind.code not in KINDS | {"O8", "O"}:
             raise self.refused("an array is of a type that is not read", "integers, floats, and complex numbers are")
         count = prod(shape)
-        needed = count if kind.code.startswith("O") else count * int(kind.code[1:])
-        if count > MOST_ITEMS or not isinstance(data, list if kind.code.startswith("O") else bytes) or len(data) != needed:
+        holds_objects = kind.code.startswith("O")
+        needed = count if holds_objects else count * int(kind.code[1:])
+        if count > MOST_ITEMS or not isinstance(data, list | bytes) or isinstance(data, list) != holds_objects or len(data) != needed:
             raise self.refused("an array has not as many elements as its shape says")
         target.shape, target.code, target.order, target.fortran, target.data = shape, kind.code, kind.order, bool(fortran), data
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from bilinear.algebra.maps import table_of
 from bilinear.analysis.brent import common_denominator, products_of_coefficients, residual
 from bilinear.errors import fail
 from bilinear.interchange.placeholder import PLACEHOLDER, Part, named_ring
 from bilinear.interchange.reading import Maps, assemble, require_one_rank, said_ring
 from bilinear.interchange.slp import read_program
 from bilinear.interchange.sms import read_matrix
-from bilinear.ir.linear import LinearMap
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Bases, Scheme
 
@@ -144,13 +144,8 @@ def _placed(name: str, parts: tuple[Part, ...], changes: tuple[Part, ...], certa
 
 def _maps(name: str, parts: tuple[Part, ...], changes: tuple[Part, ...], ring: Ring) -> Maps:
     u, v, w = (part.linear(ring) for part in parts)
-    bases = Bases(*(_plain(part.linear(ring)) for part in changes)) if changes else None
+    bases = Bases(*(table_of(part.linear(ring)) for part in changes)) if changes else None
     return Maps(parts[0].source, name, u, v, w, ring, bases)
-
-
-def _plain(change: LinearMap) -> LinearMap:
-    """A change of basis without steps, as the language writes it."""
-    return LinearMap(change.inputs, change.matrix)
 
 
 def _require_shapes(parts: tuple[Part, ...], changes: tuple[Part, ...]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from bilinear.algebra.fold_bases import fold_bases
 from bilinear.interchange.writing import cannot_write, transposed_rows
@@ -19,7 +18,7 @@ def json_files(scheme: Scheme) -> dict[str, bytes]:
     """
     scheme = fold_bases(scheme)
     u, v, w = scheme.u, scheme.v, scheme.w
-    data: dict[str, Any] = {"n": [scheme.m, scheme.k, scheme.n], "m": scheme.rank, "z2": scheme.ring.modulus == 2}
+    data: dict[str, object] = {"n": [scheme.m, scheme.k, scheme.n], "m": scheme.rank, "z2": scheme.ring.modulus == 2}
     if str(scheme.ring) not in ("Q", "Z/2"):
         data["ring"] = str(scheme.ring)
     outputs = tuple(w.outputs[i * scheme.n + j] for j in range(scheme.n) for i in range(scheme.m))
@@ -37,7 +36,7 @@ def json_files(scheme: Scheme) -> dict[str, bytes]:
     return {name: f"{{\n{lines}\n}}\n".encode()}
 
 
-def _rows(value: Any) -> str:
+def _rows(value: object) -> str:
     """A value on one line, or a row a line."""
     if not isinstance(value, list) or not value or not isinstance(value[0], list):
         return json.dumps(value)

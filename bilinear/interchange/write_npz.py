@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 from io import BytesIO
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bilinear.interchange.arrays import exact_number
 from bilinear.interchange.writing import cannot_write, transposed_rows
@@ -26,7 +26,7 @@ def npz_files(scheme: Scheme) -> dict[str, bytes]:
     columns = [transposed_rows(u, m * k), transposed_rows(v, k * n), [list(w[i * n + j]) for j in range(n) for i in range(m)]]
     whole = all(isinstance(c, int) for table in scheme.tables for row in table for _, c in row)
     tables = [_array(scheme, rows, whole) for rows in columns]
-    held: Any = np.stack(tables) if len({table.shape for table in tables}) == 1 else np.empty(3, dtype=object)
+    held: NDArray[np.generic] = np.stack(tables) if len({table.shape for table in tables}) == 1 else np.empty(3, dtype=object)
     if held.dtype == object:
         held[:] = tables
     file = BytesIO()
@@ -34,7 +34,7 @@ def npz_files(scheme: Scheme) -> dict[str, bytes]:
     return {f"{scheme.name}.npz": file.getvalue()}
 
 
-def _array(scheme: Scheme, rows: list[list[tuple[int, Coefficient]]] | list[Form], whole: bool) -> Any:
+def _array(scheme: Scheme, rows: list[list[tuple[int, Coefficient]]] | list[Form], whole: bool) -> NDArray[np.number]:
     table = np.zeros((len(rows), scheme.rank), dtype=np.int64 if whole else np.float64)
     for number, row in enumerate(rows):
         for place, value in row:

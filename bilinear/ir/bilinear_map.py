@@ -8,7 +8,7 @@ from functools import cached_property
 
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.ring import RATIONALS, Ring
-from bilinear.ir.scheme import block_name
+from bilinear.ir.scheme import block_name, block_names
 
 Terms = dict[tuple[int, int], int]
 """One output of a bilinear map: the coefficient of each pair (index of the left value, index of the right value)."""
@@ -61,7 +61,7 @@ def product_with_transpose(m: int, k: int, upper: bool, first: int = 0) -> Bilin
 
     The right factors are sums of the same blocks, transposed.
     """
-    blocks = _grid("A", m, k)
+    blocks = block_names("A", m, k)
     names = blocks[first:] + blocks[:first]
     place = {name: i for i, name in enumerate(names)}
     places = [(i, j) for i in range(m) for j in (range(i, m) if upper else range(i + 1))]
@@ -98,10 +98,6 @@ def _written(polynomial: Sequence[int]) -> str:
     powers = ("", "x", *(f"x^{i}" for i in range(2, len(polynomial))))
     terms = [f"{c if c != 1 or not x else ''}{'*' if c != 1 and x else ''}{x}" for c, x in zip(polynomial, powers, strict=False) if c]
     return " + ".join(reversed(terms))
-
-
-def _grid(matrix: str, rows: int, columns: int) -> tuple[str, ...]:
-    return tuple(block_name(matrix, i, j) for i in range(rows) for j in range(columns))
 
 
 def _numbered(letter: str, degree: int) -> tuple[str, ...]:

@@ -169,7 +169,9 @@ class ProductKernel:
 
 
 MOST_SHARED_BYTES = 227 * 1024
-"""Dynamic shared memory that a block of threads can have on sm_90; sm_80 has 163 KiB, sm_86, sm_89 and sm_120 99 KiB."""
+"""Dynamic shared memory that a block of threads can have on sm_90; the blocks of a multiprocessor share 1 KiB more."""
+SHARED_BESIDE = 1024
+"""Bytes of shared memory that the driver takes for each block."""
 
 
 def _matrix(name: str) -> tuple[Argument, Argument, Argument]:
@@ -215,6 +217,11 @@ class ThinKernel:
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block of threads, in bytes."""
         return self.shared_elements * self.element.bytes
+
+    @property
+    def resident(self) -> int:
+        """Blocks of threads that a multiprocessor holds at once."""
+        return min(self.tile.blocks, (MOST_SHARED_BYTES + SHARED_BESIDE) // (self.shared_bytes + SHARED_BESIDE))
 
     @property
     def threads(self) -> tuple[int, int]:

@@ -58,3 +58,8 @@ class LinearMap:
     def scalings(self) -> int:
         """Multiplications of a block by a coefficient other than 1 and -1, counted as written."""
         return sum(1 for f in self.steps + self.outputs for _, c in f if c not in (1, -1))
+
+
+def identity(size: int) -> LinearMap:
+    """The identity map on `size` values."""
+    return LinearMap(size, tuple(((i, 1),) for i in range(size)))

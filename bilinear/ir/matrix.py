@@ -4,9 +4,24 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from bilinear.ir.element import IN_ARRAYS, Element
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Array: TypeAlias = Any
+"""An array of somebody else, of NumPy, CuPy or any library that speaks DLPack, or an element of one: its type is known to its owner."""
+Dtype: TypeAlias = "np.dtype[np.generic]"
+"""The element type of an array, by NumPy; CuPy's arrays have the same."""
+
+
+class Factor(Protocol):
+    """alpha or beta: a number of Python or NumPy, or an object that multiplies what an array of objects holds."""
+
+    def __mul__(self, other: Array, /) -> Array:
+        """Elements times the factor."""
 
 
 class Layout(NamedTuple):
@@ -14,7 +29,7 @@ class Layout(NamedTuple):
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    dtype: Any
+    dtype: Dtype
 
     @property
     def ndim(self) -> int:
@@ -91,7 +106,7 @@ class Matrix(NamedTuple):
 
     address: int
     layout: Layout
-    memory: Any = None
+    memory: Array = None
 
     @property
     def T(self) -> Matrix:  # noqa: N802  # NumPy's name
@@ -138,29 +153,29 @@ class Call(NamedTuple):
     a: Matrix
     b: Matrix
     c: Matrix
-    alpha: Any
-    beta: Any
+    alpha: Factor
+    beta: Factor
     workspace: Matrix | None = None
 
 
 @lru_cache(maxsize=1024)
-def flat(elements: int, dtype: Any) -> Layout:
+def flat(elements: int, dtype: Dtype) -> Layout:
     """The layout of so many elements one behind the other: of a workspace."""
     return Layout((elements,), (dtype.itemsize,), dtype)
 
 
-def layout_of(array: Any) -> Layout:
+def layout_of(array: Array) -> Layout:
     """The layout of an array of NumPy or CuPy."""
     return Layout(array.shape, array.strides, array.dtype)
 
 
-def matrix_of(array: Any) -> Matrix:
+def matrix_of(array: Array) -> Matrix:
     """An array of NumPy or CuPy as a matrix; on a GPU the caller keeps the array."""
     host = getattr(array, "__array_interface__", None)
     return Matrix(int(array.data.ptr), layout_of(array)) if host is None else Matrix(host["data"][0], layout_of(array), array)
 
 
-def call_of(a: Any, b: Any, c: Any, alpha: Any = 1, beta: Any = 0, workspace: Matrix | None = None) -> Call:
+def call_of(a: Array, b: Array, c: Array, alpha: Factor = 1, beta: Factor = 0, workspace: Matrix | None = None) -> Call:
     """A call on arrays of NumPy or CuPy."""
     return Call(matrix_of(a), matrix_of(b), matrix_of(c), alpha, beta, workspace)
 

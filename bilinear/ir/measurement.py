@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
 
 Shape = tuple[int, int, int]
 
@@ -98,7 +97,7 @@ class Measurement:
     load: Load = Load()
     launches: tuple[LaunchTime, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """One row of a results file, flat except for the launches; `n` is the number of columns of C."""
         fields = asdict(self)
         for name in ("trust", "load"):
@@ -133,7 +132,7 @@ class Benchmark:
     """A whole run: the machine, the command and all results."""
 
     name: str
-    machine: dict[str, Any]
+    machine: dict[str, object]
     command: tuple[str, ...]
     rows: tuple[Measurement, ...] = ()
     errors: tuple[ErrorPoint, ...] = ()

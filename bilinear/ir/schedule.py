@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import TypeVar
 
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, generator, is_negative
 from bilinear.ir.ring import Ring
 from bilinear.source import Span
 
+Kind = TypeVar("Kind")
 RATIONALS = Ring()
 
 ALPHA, BETA = generator("alpha"), generator("beta")
@@ -245,9 +246,9 @@ class _Stages:
         """The space of this name."""
         return next(s for s in self.spaces if s.name == name)
 
-    def _with(self, stages: tuple[Stage, ...], workspaces: tuple[Space, ...]) -> dict[str, Any]:
-        """The fields common to both kinds of schedule, with these stages and workspaces."""
-        return {f.name: getattr(self, f.name) for f in fields(_Stages)} | {"stages": stages, "workspaces": workspaces}
+    def _like(self, kind: Callable[..., Kind], **changed: object) -> Kind:
+        """A schedule of this kind, with the fields common to both kinds but for those that change."""
+        return kind(**{f.name: getattr(self, f.name) for f in fields(_Stages)} | changed)
 
 
 @dataclass(frozen=True)
@@ -267,7 +268,7 @@ class Schedule(_Stages):
 
     def scaled(self, stages: tuple[Stage, ...], workspaces: tuple[Space, ...], result: Result) -> ScaledSchedule:
         """This schedule with these stages, as one that scales for itself."""
-        return ScaledSchedule(**self._with(stages, workspaces), result=result)
+        return self._like(ScaledSchedule, stages=stages, workspaces=workspaces, result=result)
 
 
 @dataclass(frozen=True)
@@ -282,7 +283,7 @@ class ScaledSchedule(_Stages):
 
     def implied(self, stages: tuple[Stage, ...], workspaces: tuple[Space, ...]) -> Schedule:
         """This schedule with these stages, as one with implied scaling."""
-        return Schedule(**self._with(stages, workspaces))
+        return self._like(Schedule, stages=stages, workspaces=workspaces)
 
 
 AnySchedule = Schedule | ScaledSchedule

@@ -128,3 +128,8 @@ def block_name(matrix: str, row: int, column: int) -> str:
     if row < 9 and column < 9:
         return f"{matrix}{row + 1}{column + 1}"
     return f"{matrix}[{row + 1},{column + 1}]"
+
+
+def block_names(matrix: str, rows: int, columns: int) -> tuple[str, ...]:
+    """The names of all blocks of a matrix, row by row."""
+    return tuple(block_name(matrix, i, j) for i in range(rows) for j in range(columns))

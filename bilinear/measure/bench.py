@@ -7,12 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePath
+from statistics import median
 from time import perf_counter
-from typing import Any
 
 from bilinear.backends.doctor import why_no_gpu
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.matrix import Array
 from bilinear.ir.measurement import Benchmark, ErrorPoint, LaunchTime, LeftOut, Load, Measurement, Shape, Trust
 from bilinear.measure.bench_check import check, fill_normal, trust_of, wrong_libraries
 from bilinear.measure.bench_launches import launch_times
@@ -26,7 +27,6 @@ from bilinear.measure.timing import (
     SHORT_MS,
     Call,
     interleaved,
-    median,
     median_interval,
     milliseconds,
     queued,
@@ -38,6 +38,8 @@ from bilinear.runtime.environment import uses_library
 from bilinear.runtime.matmul import matmul
 from bilinear.writing import write_file
 
+What = str | tuple[object, ...]
+"""What is timed: a call of the library by its name, or what a plan runs."""
 SAVE_EVERY = 5.0
 """Results are saved after this many seconds, because a run can be cut short."""
 ERROR_SIZE = 2048
@@ -197,8 +199,8 @@ class _Bench:
         if not libraries:
             return
         distinct = {_what(case, plan): (case, plan) for case, plan in plans.items()}
-        runs: dict[Any, Call] = {}
-        trusts: dict[Any, Trust] = {}
+        runs: dict[What, Call] = {}
+        trusts: dict[What, Trust] = {}
         for what, (case, plan) in distinct.items():
             call = partial(matmul, *arrays) if case.by_auto else partial(matmul, *arrays, plan=plan)
             try:
@@ -209,16 +211,16 @@ class _Bench:
                 runs[what] = call
         fill_normal(*arrays[:2], _generator(8))
         times = self.times(libraries, runs)
-        loads: dict[Any, Load] = {what: self.watch(call) for what, call in runs.items()}
+        loads: dict[What, Load] = {what: self.watch(call) for what, call in runs.items()}
         launches = {what: self.launches(distinct[what][1], *arrays) for what in runs}
         for case, plan in plans.items():
             what = _what(case, plan)
             if what in runs:
                 yield _row(task, case, plan, times, what, trusts[what], loads[what], launches[what])
 
-    def times(self, libraries: Mapping[str, Call], runs: Mapping[Any, Call]) -> _Times:
+    def times(self, libraries: Mapping[str, Call], runs: Mapping[What, Call]) -> _Times:
         """Times of all calls, interleaved."""
-        calls: dict[Any, Call] = {**libraries, **runs}
+        calls = dict[What, Call](libraries.items()) | dict(runs)
         once = {what: milliseconds(call) for what, call in calls.items()}  # every call has run once already, in its check
         rounds = max(self.effort.least_rounds, min(self.effort.rounds, int(self.effort.problem_ms / sum(once.values()))))
         on_device = queued(calls, rounds, IN_A_ROW) if max(once.values()) < QUEUED_MS else {}
@@ -226,7 +228,7 @@ class _Bench:
             return _Times(tuple(libraries), "device", on_device, on_device)
         return _Times(tuple(libraries), "event", interleaved(calls, rounds, 0, once, self.effort.settle_ms), on_device)
 
-    def launches(self, plan: Plan, a: Any, b: Any, c: Any) -> tuple[LaunchTime, ...]:
+    def launches(self, plan: Plan, a: Array, b: Array, c: Array) -> tuple[LaunchTime, ...]:
         """The launches of a plan, if requested; empty if memory runs out, because the times are already known."""
         with suppress(MemoryError):
             return launch_times(plan, a, b, c) if self.effort.launches else ()
@@ -239,15 +241,15 @@ class _Times:
 
     libraries: tuple[str, ...]
     timing: str
-    of: dict[Any, list[float]]
-    on_device: dict[Any, list[float]]
+    of: dict[What, list[float]]
+    on_device: dict[What, list[float]]
 
     @property
     def library(self) -> str:
         """The fastest of the libraries."""
         return min(self.libraries, key=lambda name: median(self.of[name]))
 
-    def device_ratio(self, what: Any) -> float | None:
+    def device_ratio(self, what: What) -> float | None:
         """The ratio to the library call that is fastest on the device."""
         if not self.on_device:
             return None
@@ -255,7 +257,7 @@ class _Times:
 
 
 def _row(
-    task: Task, case: Case, plan: Plan, times: _Times, what: Any, trust: Trust, load: Load, launches: tuple[LaunchTime, ...]
+    task: Task, case: Case, plan: Plan, times: _Times, what: What, trust: Trust, load: Load, launches: tuple[LaunchTime, ...]
 ) -> Measurement:
     chosen, own, theirs = plan.chosen, times.of[what], times.of[times.library]
     return Measurement(
@@ -285,12 +287,12 @@ def _row(
     )
 
 
-def _what(case: Case, plan: Plan) -> tuple[Any, ...]:
+def _what(case: Case, plan: Plan) -> What:
     """What runs: equal for cases that run the same thing."""
     return plan.chosen.levels, plan.chosen.inputs, plan.chosen.tile, plan.chosen.rest, case.by_auto
 
 
-def _operands(shape: Shape, dtype: str) -> tuple[Any, Any, Any]:
+def _operands(shape: Shape, dtype: str) -> tuple[Array, Array, Array]:
     import cupy
 
     cupy.get_default_memory_pool().free_all_blocks()
@@ -298,7 +300,7 @@ def _operands(shape: Shape, dtype: str) -> tuple[Any, Any, Any]:
     return cupy.empty((m, k), dtype), cupy.empty((k, n), dtype), cupy.empty((m, n), dtype)
 
 
-def _generator(seed: int) -> Any:
+def _generator(seed: int) -> Array:
     import cupy
 
     return cupy.random.default_rng(seed)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from bilinear.analysis.integer_range import integer_range
+from bilinear.ir.matrix import Array
 from bilinear.ir.measurement import Trust
 from bilinear.measure.bench_tasks import bound_of
 from bilinear.measure.timing import Call
@@ -21,7 +21,7 @@ SAMPLE = 64
 """Rows of C whose error is measured against float64, or that decide whether a library multiplies correctly."""
 
 
-def check(call: Call, a: Any, b: Any, c: Any, inputs: str, bound: float, is_integral: bool) -> Trust:
+def check(call: Call, a: Array, b: Array, c: Array, inputs: str, bound: float, is_integral: bool) -> Trust:
     """Run c = a @ b on integers and then on normal data, each time into NaN; leaves normal data in `a` and `b`.
 
     The error is that of a sample of rows against a multiply in float64, in units of max|A| * max|B|.
@@ -46,7 +46,7 @@ def check(call: Call, a: Any, b: Any, c: Any, inputs: str, bound: float, is_inte
     return Trust(exact, restored, error, bound, is_integral)
 
 
-def trust_of(call: Call, plan: Plan, a: Any, b: Any, c: Any) -> Trust:
+def trust_of(call: Call, plan: Plan, a: Array, b: Array, c: Array) -> Trust:
     """The checks of a plan, with its error bound for these operands."""
     recipe = chosen_recipe(plan)
     is_integral = recipe is None or all(integer_range(own.schedule) is not None for own in placement_for(recipe, layouts_of(a, b, c)).chain)
@@ -54,7 +54,7 @@ def trust_of(call: Call, plan: Plan, a: Any, b: Any, c: Any) -> Trust:
     return check(call, a, b, c, plan.chosen.promise, bound, is_integral)
 
 
-def wrong_libraries(calls: Mapping[str, Call], a: Any, b: Any, c: Any) -> dict[str, str]:
+def wrong_libraries(calls: Mapping[str, Call], a: Array, b: Array, c: Array) -> dict[str, str]:
     """Library calls that fail or are not exact on integers, judged by a sample of rows, with reasons; leaves integers in `a` and `b`."""
     import cupy
 
@@ -74,14 +74,14 @@ def wrong_libraries(calls: Mapping[str, Call], a: Any, b: Any, c: Any) -> dict[s
     return found
 
 
-def fill_integers(a: Any, b: Any, generator: Any) -> list[Any]:
+def fill_integers(a: Array, b: Array, generator: Array) -> list[Array]:
     """Fill both with random integers; returns the integers themselves, stored in an eighth or a quarter of the memory."""
     kept = [generator.integers(-LARGEST, LARGEST + 1, x.shape, dtype="int8") for x in (a, b)]
     a[...], b[...] = kept
     return kept
 
 
-def fill_normal(a: Any, b: Any, generator: Any) -> None:
+def fill_normal(a: Array, b: Array, generator: Array) -> None:
     """Fill both with normal data."""
     for x in (a, b):
         x[...] = generator.standard_normal(x.shape, dtype=x.dtype)
@@ -92,5 +92,5 @@ def bands(rows: int) -> Iterator[slice]:
     return (slice(start, start + BAND) for start in range(0, rows, BAND))
 
 
-def _equal(x: Any, y: Any) -> bool:
+def _equal(x: Array, y: Array) -> bool:
     return all(bool((x[rows] == y[rows]).all()) for rows in bands(x.shape[0]))

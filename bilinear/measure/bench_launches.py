@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from statistics import median
 
 from bilinear.backends.chain import pieces_of
 from bilinear.backends.executor import allocate_workspace, parts_of
-from bilinear.ir.matrix import call_of
+from bilinear.ir.matrix import Array, call_of
 from bilinear.ir.measurement import LaunchTime
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
-from bilinear.measure.timing import each_milliseconds, median
+from bilinear.measure.timing import each_milliseconds
 from bilinear.planner.plan import Plan
 from bilinear.runtime import multiply
 from bilinear.runtime.arrays import kind_of
@@ -20,7 +20,7 @@ from bilinear.runtime.recipe import chosen_recipe, placement_for
 REPEATS = 3
 
 
-def launch_times(plan: Plan, a: Any, b: Any, c: Any) -> tuple[LaunchTime, ...]:
+def launch_times(plan: Plan, a: Array, b: Array, c: Array) -> tuple[LaunchTime, ...]:
     """Medians of a few runs after a warm-up; empty for the library, whose launches are its own."""
     recipe = chosen_recipe(plan)
     if recipe is None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
+from bilinear.ir.matrix import Array
 from bilinear.measure.timing import Call
 
 NOT_TRANSPOSED = 0
 """`CUBLAS_OP_N`."""
 
 
-def library_calls(a: Any, b: Any, c: Any) -> dict[str, Call]:
+def library_calls(a: Array, b: Array, c: Array) -> dict[str, Call]:
     """c = a @ b by every installed library: CuPy, cuBLAS called directly, PyTorch, and cublasLt through PyTorch.
 
     A library that fails does so when called. CuPy computes FP64 in a mode that can be slower than `cublasDgemm`, so both are included. CuPy
@@ -34,7 +34,7 @@ def _fail(error: Exception) -> None:
     raise error
 
 
-def _cublas(a: Any, b: Any, c: Any) -> Call:
+def _cublas(a: Array, b: Array, c: Array) -> Call:
     """cublasDgemm or cublasSgemm for row-major arrays, called on the transposed, column-major matrices."""
     import cupy
     import numpy as np
@@ -45,14 +45,14 @@ def _cublas(a: Any, b: Any, c: Any) -> Call:
     factors = np.array([1, 0], a.dtype)
     one, zero = (factors[i:].ctypes.data for i in range(2))
 
-    def call(_: Any = factors) -> None:  # keeps them alive
+    def call(_: object = factors) -> None:  # keeps them alive
         left, right = (b.data.ptr, n), (a.data.ptr, k)
         multiply(handle, NOT_TRANSPOSED, NOT_TRANSPOSED, n, m, k, one, *left, *right, zero, c.data.ptr, n)
 
     return call
 
 
-def _torch(a: Any, b: Any, c: Any) -> Call:
+def _torch(a: Array, b: Array, c: Array) -> Call:
     """`torch.mm` without TF32. All libraries use the default stream, so that CuPy's events cover PyTorch's launches."""
     import torch
 
@@ -61,7 +61,7 @@ def _torch(a: Any, b: Any, c: Any) -> Call:
     return lambda: torch.mm(x, y, out=z)
 
 
-def _cublaslt(a: Any, b: Any, c: Any) -> Call:
+def _cublaslt(a: Array, b: Array, c: Array) -> Call:
     """`torch.mm` with cublasLt preferred; the process's own preference is restored afterwards."""
     import torch
 

@@ -8,7 +8,6 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from bilinear.ir.measurement import Load
 from bilinear.measure.timing import Call
@@ -33,11 +32,11 @@ def commit() -> str:
     return "unknown"
 
 
-def machine() -> dict[str, Any]:
+def machine() -> dict[str, object]:
     """Versions, and the GPU's name, versions, clock and limits if there is one."""
     import numpy
 
-    facts: dict[str, Any] = {"python": platform.python_version(), "numpy": numpy.__version__}
+    facts: dict[str, object] = {"python": platform.python_version(), "numpy": numpy.__version__}
     facts |= {"bilinear": __version__, "commit": commit()}
     try:
         import cupy

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
+from importlib import import_module
 from math import inf
+from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +19,7 @@ from bilinear.analysis.drift import drift_bound
 from bilinear.analysis.integer_range import integer_range
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
+from bilinear.ir.matrix import Array, Dtype
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import Prepared, prepare
@@ -61,7 +65,7 @@ class Check:
         keeps = self.inputs == "consume" or self.drift <= self.drift_allowance
         return self.exact is not False and self.integers_within and self.restored and keeps and self.error <= self.allowance
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The fields, and whether the check passed."""
         return {**asdict(self), "passed": self.passed}
 
@@ -132,7 +136,7 @@ def _memory() -> int:
 
 
 def _integers(
-    prepared: Prepared, whole: list[Any], computed: list[Any], inputs: str, drift_allowance: float
+    prepared: Prepared, whole: list[Array], computed: list[Array], inputs: str, drift_allowance: float
 ) -> tuple[bool | None, bool, bool]:
     """Whether C is exact (None if it need not be), whether A and B are unchanged, and whether C is within the allowance.
 
@@ -150,34 +154,30 @@ def _integers(
     return None, restored, _distance(computed[2], wanted) <= allowed
 
 
-def _is_exact(schedule: Schedule, dtype: Any, k: int) -> bool:
+def _is_exact(schedule: Schedule, dtype: Dtype, k: int) -> bool:
     """True if every value that the schedule forms from the integers is exact in a floating-point type."""
     found = integer_range(schedule)
     if found is None:
         return False
     depth = k // schedule.k
-    return found.size(np.finfo(dtype).nmant + 1, depth, k - depth * schedule.k, ALPHA, BETA) >= LARGEST
+    return found.size(np.finfo(str(dtype)).nmant + 1, depth, k - depth * schedule.k, ALPHA, BETA) >= LARGEST
 
 
-def _distance(computed: Any, wanted: Any) -> float:
+def _distance(computed: Array, wanted: Array) -> float:
     """The largest difference, in double precision; infinite if a value is not finite."""
     worst = float(abs(computed.astype(np.float64) - wanted).max()) if wanted.size else 0.0
     return worst if worst < inf else inf
 
 
-def _module(device: Device) -> Any:
-    if device == "cpu":
-        return np
-    import cupy
-
-    return cupy
+def _module(device: Device) -> ModuleType:
+    return np if device == "cpu" else import_module("cupy")
 
 
-def _host(array: Any) -> Any:
+def _host(array: Array) -> Array:
     return array if isinstance(array, np.ndarray) else array.get()
 
 
-def _timed(device: Device, call: Any) -> float:
+def _timed(device: Device, call: Callable[[], object]) -> float:
     _wait(device)
     start = time.perf_counter()
     call()
@@ -192,12 +192,12 @@ def _wait(device: Device) -> None:
         cupy.cuda.get_current_stream().synchronize()
 
 
-def _exact(a: Any, b: Any) -> Any:
+def _exact(a: Array, b: Array) -> Array:
     """The exact integer product: the sums stay far below 2**53, so float64 holds them all."""
     return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
 
 
-def _reference(a: Any, b: Any) -> Any:
+def _reference(a: Array, b: Array) -> Array:
     """The classical product in higher precision: in float64 for float32, from split operands for float64."""
     if a.dtype == np.float32:
         return a.astype(np.float64) @ b.astype(np.float64)
@@ -206,7 +206,7 @@ def _reference(a: Any, b: Any) -> Any:
     return (high @ high_b) + (high @ low_b + low @ high_b + low @ low_b)
 
 
-def _split(x: Any) -> tuple[Any, Any]:
+def _split(x: Array) -> tuple[Array, Array]:
     """x = high + low, with few enough bits in `high` that sums of products of highs are nearly exact in float64."""
     factor = float(2**32 + 1)
     scaled = x * factor

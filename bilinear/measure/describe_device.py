@@ -6,11 +6,12 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import isqrt
-from typing import Any, Protocol
+from typing import Protocol
 
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
+from bilinear.ir.matrix import Array
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
 from bilinear.lowering.place import PEELED_FROM, place_schedule
@@ -260,13 +261,13 @@ class GpuBench:
         a, b, c = _operands((64, 64, 64), "float32")
         return self._seconds(lambda: matmul(a, b, c, algorithm="strassen", levels=1), 1)
 
-    def _seconds(self, call: Callable[[], Any], times: int) -> float:
+    def _seconds(self, call: Callable[[], object], times: int) -> float:
         """Seconds of one of `times` calls in a row."""
         call()
         return 1e-3 * statistics.median(milliseconds(call, times) for _ in range(self.repeats))
 
 
-def _operands(extents: Extents, dtype: str) -> tuple[Any, Any, Any]:
+def _operands(extents: Extents, dtype: str) -> tuple[Array, Array, Array]:
     import cupy
 
     m, k, n = extents
@@ -275,7 +276,7 @@ def _operands(extents: Extents, dtype: str) -> tuple[Any, Any, Any]:
     return generator.standard_normal((m, k), dtype=dtype), generator.standard_normal((k, n), dtype=dtype), cupy.zeros((m, n), dtype)
 
 
-def _steps(schedule: Schedule, a: Any, b: Any, c: Any, tile: str = USUAL) -> list[Callable[[], None]]:
+def _steps(schedule: Schedule, a: Array, b: Array, c: Array, tile: str = USUAL) -> list[Callable[[], None]]:
     """The launches of a schedule on these arrays."""
     from bilinear.backends.cuda_executor import CudaExecutor
     from bilinear.backends.executor import allocate_workspace, lay_out

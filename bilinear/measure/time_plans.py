@@ -9,8 +9,9 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
+from statistics import median
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Protocol
 
 from bilinear.backends.cublas import asks_for_tf32
 from bilinear.codegen.build import Progress, no_progress
@@ -18,7 +19,7 @@ from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.measurement import LeftOut, Shape
 from bilinear.measure.bench_check import fill_normal, trust_of
 from bilinear.measure.bench_tasks import Built, builder, kernels_of
-from bilinear.measure.timing import IN_A_ROW, QUEUED_MS, SHORT_MS, interleaved, median, milliseconds, queued
+from bilinear.measure.timing import IN_A_ROW, QUEUED_MS, SHORT_MS, interleaved, milliseconds, queued
 from bilinear.planner.choose import contenders, timed_plan
 from bilinear.planner.device import Device
 from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate, Plan
@@ -181,7 +182,7 @@ class GpuStand:
 
     def times(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
         """Medians over shuffled rounds; each call runs in a loop after warm-ups, and short calls are timed on the device."""
-        able: dict[int, Callable[[], Any]] = {}
+        able: dict[int, Callable[[], object]] = {}
         for number, candidate in enumerate(candidates):
             call = self._call(self._choice(candidate))
             try:
@@ -215,7 +216,7 @@ class GpuStand:
 
         fill_normal(*self._operands[:2], cupy.random.default_rng(8))
 
-    def _call(self, plan: Plan) -> Callable[[], Any]:
+    def _call(self, plan: Plan) -> Callable[[], object]:
         return partial(matmul, *self._operands, plan=plan)
 
     def _choice(self, candidate: Candidate) -> Plan:

@@ -14,13 +14,11 @@ from bilinear.backends.cublas import multiply_of
 from bilinear.backends.thin import thin_multiply_of
 from bilinear.ir.matrix import Layout
 from bilinear.planner.plan import CUBLAS, CUBLASLT, Thin
-from bilinear.planner.thin_rates import ORDERS, SHORT
+from bilinear.planner.thin_rates import EXTENTS, ORDERS, SHORT
 
-EXTENTS = (1, 2, 4, 8, 16, 32, 64, 256, 2048, 16384, 131072, 1048576)
-"""The grid of the library's times: m, n and k are among these, and one of them at least is short."""
-MOST_ELEMENTS = 2**27
-"""Of one matrix of the grid."""
-ROUNDS, LEAST_US = 3, 150.0
+MOST_ELEMENTS = 2**29
+"""Of one matrix of the grid, where the device has the memory for three."""
+ROUNDS, LEAST_US = 3, 120.0
 
 
 class Shape(NamedTuple):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from math import ceil, comb
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bilinear.ir.measurement import Interval
 
@@ -141,15 +140,11 @@ def _queued(call: Call, in_a_row: int, hold: float) -> tuple[float, float]:
 
 
 @cache
-def _holder() -> Any:
+def _holder() -> Callable[..., None]:
     import cupy
 
-    return cupy.RawKernel(HOLD, "hold")
-
-
-def median(values: Sequence[float]) -> float:
-    """The median."""
-    return statistics.median(values)
+    hold: Callable[..., None] = cupy.RawKernel(HOLD, "hold")
+    return hold
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval:

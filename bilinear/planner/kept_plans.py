@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 
 from bilinear.errors import BilinearError, fail
-from bilinear.planner.device import Device, parse_device
+from bilinear.planner.device import Device
+from bilinear.planner.device_files import device_json, parse_device
 from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import load_plan, save_plan
 from bilinear.planner.problem import Problem
@@ -39,7 +40,7 @@ def keep_description(device: Device, driver: int) -> Path:
     if path is None:
         raise fail("E612", "there is no home folder to keep a description in", ELSEWHERE)
     _make_folder(path.parent, ELSEWHERE)
-    write_file(path, device.json())
+    write_file(path, device_json(device))
     return path
 
 

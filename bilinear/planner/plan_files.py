@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, fields
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.placement import MOST_LEVELS
@@ -20,6 +20,10 @@ from bilinear.resources import implementation_sha256
 from bilinear.version import __version__
 from bilinear.writing import write_file
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Record = TypeVar("Record", bound="DataclassInstance")
 MOST_COUNT = 2**80
 """More than the bytes of any workspace, even for the largest extents."""
 FORMAT = "bilinear-plan/6"
@@ -56,7 +60,7 @@ def plan_from_json(text: str, document: str) -> Plan:
         problem = value.pop("problem")
         problem["column_major"] = tuple(problem["column_major"])
         value["sha256"] = tuple((str(scheme), str(schedule)) for scheme, schedule in value["sha256"])
-        plan: Plan = _record(Plan, {**value, "problem": _record(Problem, problem), "candidates": candidates})
+        plan = _record(Plan, {**value, "problem": _record(Problem, problem), "candidates": candidates})
         _check(plan)
     except BilinearError:
         raise
@@ -66,18 +70,26 @@ def plan_from_json(text: str, document: str) -> Plan:
     return plan
 
 
-def _candidate(value: dict[str, Any]) -> Candidate:
+class _Part(TypedDict):
+    levels: list[str]
+
+
+class _Whole(_Part):
+    rest: list[_Part]
+
+
+def _candidate(value: _Whole) -> Candidate:
     rest = tuple(_record(Panel, {**part, "levels": tuple(part["levels"])}) for part in value["rest"])
-    candidate: Candidate = _record(Candidate, {**value, "levels": tuple(value["levels"]), "rest": rest})
-    return candidate
+    return _record(Candidate, {**value, "levels": tuple(value["levels"]), "rest": rest})
 
 
-def _record(kind: Any, value: dict[str, Any]) -> Any:
+def _record(kind: type[Record], value: Mapping[str, object]) -> Record:
     """A frozen record of this kind; the JSON object must have exactly its fields."""
     missing = {field.name for field in fields(kind)} - set(value)
     if missing:
         raise ValueError(f"{', '.join(sorted(missing))} is missing")
-    return kind(**value)
+    make: Callable[..., Record] = kind
+    return make(**value)
 
 
 def _check(plan: Plan) -> None:

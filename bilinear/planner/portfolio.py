@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from bilinear.planner.problem import Problem
-from bilinear.planner.profiles import outline, shipped_portfolio
+from bilinear.planner.profiles import PortfolioFacts, outline, shipped_portfolio
 from bilinear.planner.ways import Way
 
 FILE = Path(__file__).with_name("portfolio.toml")
@@ -45,22 +45,22 @@ def portfolio() -> Portfolio:
     """The portfolio of the shipped file; from the table of profiles, where it holds this file's content."""
     text = FILE.read_bytes()
     facts = shipped_portfolio(hashlib.sha256(text).hexdigest()) or parsed(text)
-    levels = {name: tuple(map(levels_of, facts[name])) for name in ("expand", "recurse", "in_place")}
-    borrow = {name: tuple(map(levels_of, facts["borrow"][name])) for name in ("first", "last", "last_in_place")}
-    return Portfolio(facts["most_products"], frozenset(facts["plain"]), **levels, **borrow)
+    borrow = facts["borrow"]
+    named = facts["expand"], facts["recurse"], facts["in_place"], borrow["first"], borrow["last"], borrow["last_in_place"]
+    return Portfolio(facts["most_products"], frozenset(facts["plain"]), *(tuple(map(levels_of, texts)) for texts in named))
 
 
-def table_entry() -> dict[str, Any]:
+def table_entry() -> dict[str, object]:
     """What the table of profiles holds of the file."""
     text = FILE.read_bytes()
     return {"sha256": hashlib.sha256(text).hexdigest(), "facts": parsed(text)}
 
 
-def parsed(text: bytes) -> dict[str, Any]:
+def parsed(text: bytes) -> PortfolioFacts:
     """The facts of a portfolio file."""
     import tomllib  # to import it takes as long as a quarter of a first plan
 
-    return tomllib.loads(text.decode())
+    return cast("PortfolioFacts", tomllib.loads(text.decode()))
 
 
 def levels_of(text: str) -> Levels:

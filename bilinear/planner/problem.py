@@ -45,9 +45,14 @@ class Problem:
             )
         if self.dtype not in ELEMENTS:
             raise fail("E543", f"no plans for dtype={self.dtype!r}", f"choose one of {', '.join(ELEMENTS)}")
-        if self.inputs not in INPUTS:
-            raise fail("E513", f"inputs={self.inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
+        require_inputs(self.inputs)
         if self.workspace is not None and not (isinstance(self.workspace, int) and self.workspace >= 0):
             raise fail("E543", f"workspace={self.workspace!r} is no number of bytes", "give an integer of at least 0")
         if self.accuracy is not None and not (isinstance(self.accuracy, int | float) and 0 < self.accuracy < inf):
             raise fail("E543", f"accuracy={self.accuracy!r} is no positive number", "give the largest error, such as 1e-9")
+
+
+def require_inputs(inputs: str) -> None:
+    """Refuse (E513) an unknown promise."""
+    if inputs not in INPUTS:
+        raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")

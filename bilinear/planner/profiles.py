@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from bilinear.ir.schedule import Schedule, Space
 from bilinear.planner.model import LinearWork, Part, ProductWork, Profile, Work
@@ -16,6 +16,32 @@ from bilinear.planner.ways import Way, hashes, lowered, strategies
 from bilinear.resources import algorithms_folder
 
 TABLE = Path(__file__).with_name("profiles.json")
+
+
+class PortfolioFacts(TypedDict):
+    """The portfolio's file."""
+
+    most_products: int
+    plain: list[str]
+    expand: list[str]
+    recurse: list[str]
+    in_place: list[str]
+    borrow: dict[str, list[str]]
+
+
+WorkEntry = dict[str, int] | list[tuple[str, int, int, int]]
+"""The JSON form of a stage's work: a list of parts for a linear stage, a record for a product stage."""
+
+
+class OutlineEntry(TypedDict):
+    """The JSON form of an outline."""
+
+    strategies: Sequence[str]
+    sha256: Sequence[tuple[str, str]]
+    grid: tuple[int, int, int]
+    scans: bool
+    works: list[WorkEntry]
+    workspaces: list[tuple[str, str, int, int, int]]
 
 
 @dataclass(frozen=True)
@@ -64,14 +90,14 @@ def outline_of(way: Way) -> Outline:
     return Outline(strategies(way), hashes(way.levels), profile, schedule.workspaces, bits)
 
 
-def table_text(ways: Iterable[Way], portfolio: Any = None) -> str:
+def table_text(ways: Iterable[Way], portfolio: Mapping[str, object] | None = None) -> str:
     """The table of some ways as it is shipped, with the facts of the portfolio and the hash of its file."""
     rows = ",\n".join(f"{json.dumps(_key(way))}: {json.dumps(_entry(outline_of(way)))}" for way in ways)
     head = f'"algorithms_sha256": "{algorithms_sha256()}",\n"portfolio": {json.dumps(portfolio or {})}'
     return f'{{{head},\n"outlines": {{\n{rows}\n}}}}\n'
 
 
-def shipped_portfolio(sha256: str) -> dict[str, Any] | None:
+def shipped_portfolio(sha256: str) -> PortfolioFacts | None:
     """The facts of the portfolio file that has this hash, from the table; None where the table holds those of another one."""
     held = _table().get("portfolio")
     return held["facts"] if isinstance(held, dict) and held.get("sha256") == sha256 else None
@@ -87,7 +113,7 @@ def algorithms_sha256() -> str:
 
 
 @cache
-def _table() -> dict[str, Any]:
+def _table() -> dict[str, object]:
     """The shipped table; empty where it is damaged."""
     try:
         table = json.loads(TABLE.read_text(encoding="utf-8"))
@@ -97,7 +123,7 @@ def _table() -> dict[str, Any]:
 
 
 @cache
-def _outlines() -> dict[str, Any]:
+def _outlines() -> dict[str, OutlineEntry]:
     """The outlines of the shipped table by way; none where it belongs to other algorithms."""
     found = _table().get("outlines") if _table().get("algorithms_sha256") == algorithms_sha256() else {}
     return found if isinstance(found, dict) else {}
@@ -107,7 +133,7 @@ def _key(way: Way) -> str:
     return " ".join((*way.levels, way.inputs))
 
 
-def _entry(x: Outline) -> dict[str, Any]:
+def _entry(x: Outline) -> OutlineEntry:
     p = x.profile
     return {
         "strategies": x.strategies,
@@ -119,14 +145,13 @@ def _entry(x: Outline) -> dict[str, Any]:
     }
 
 
-def _work_entry(work: Work) -> Any:
-    """The JSON form of a stage's work: a list of parts for a linear stage, a record for a product stage."""
+def _work_entry(work: Work) -> WorkEntry:
     if isinstance(work, ProductWork):
         return {"products": work.products, "read": work.read, "written": work.written}
     return [(part.shape, part.sources, part.targets, part.places) for part in work.parts]
 
 
-def _outline(entry: dict[str, Any]) -> Outline:
+def _outline(entry: OutlineEntry) -> Outline:
     m, k, n = entry["grid"]
     works = tuple(ProductWork(**w) if isinstance(w, dict) else LinearWork(tuple(Part(*part) for part in w)) for w in entry["works"])
     spaces = entry["workspaces"]
@@ -134,6 +159,6 @@ def _outline(entry: dict[str, Any]) -> Outline:
         tuple(entry["strategies"]),
         tuple((scheme, schedule) for scheme, schedule in entry["sha256"]),
         Profile(m, k, n, works, entry["scans"]),
-        tuple(Space(*space[:4]) for space in spaces),
-        tuple(space[4] for space in spaces),
+        tuple(Space(name, shape, rows, columns) for name, shape, rows, columns, _ in spaces),
+        tuple(alive for *_, alive in spaces),
     )

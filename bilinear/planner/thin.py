@@ -33,6 +33,12 @@ class View:
     swaps: bool
     """Whether it is C^T = B^T A^T."""
 
+    def copies(self, tile: ThinTile, element: Element) -> int:
+        """Copies of one slice of both operands: of 16 bytes, or of single elements if lines do not begin at multiples of that."""
+        left = element.lanes if (self.k if self.left_along else self.m) % element.lanes == 0 else 1
+        right = element.lanes if (self.k if self.right_along else self.n) % element.lanes == 0 else 1
+        return tile.m * tile.k // left + tile.n * tile.k // right
+
 
 def view_of(problem: Problem) -> View:
     """How the thin kernel computes a problem."""
@@ -56,7 +62,13 @@ def library_candidates(problem: Problem, device: Device) -> tuple[Candidate, ...
     a, b, c = (name in p.column_major for name in "ABC")
     order = "".join("NT"[not by_column] for by_column in (a, b)) if c else "".join("NT"[by_column] for by_column in (b, a))
     extents = (p.m, p.n, p.k) if c else (p.n, p.m, p.k)
-    return tuple(Candidate((), "preserve", name, us * 1e-3, 0) for name, us in rates.library_us(order, *extents).items())
+
+    def least_us(shape: tuple[int, int, int]) -> float:
+        m, n, k = shape
+        return rates.launch + (m * k + k * n + m * n) * ELEMENTS[p.dtype].bytes / (device.bandwidth * 1e3)
+
+    found = rates.library_us(order, extents, least_us)
+    return tuple(Candidate((), "preserve", name, us * 1e-3, 0) for name, us in found.items())
 
 
 def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
@@ -69,7 +81,7 @@ def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
         tile = THIN_TILES[problem.dtype][own.name]
         if not suits(tile, view, element):
             continue
-        for parts in _parts(tile, view, device):
+        for parts in _parts(tile, view, device.processors * _kernel(tile, view, element).resident):
             workspace = parts * view.m * view.n * element.bytes if parts > 1 else 0
             ms = thin_seconds(own, tile, view, parts, element, device, rates, problem.accumulate) * 1e3
             yield Candidate((), "preserve", THIN, ms, workspace, tile=tile.name, parts_of_sums=parts)
@@ -81,13 +93,17 @@ def suits(tile: ThinTile, view: View, element: Element) -> bool:
         return False
     if tile.n >= 8 * view.n or tile.n * 2 < min(view.n, SHORT) or tile.m >= 16 * view.m or tile.k >= 16 * view.k:
         return False
-    kernel = ThinKernel("", element, tile, view.left_along, view.right_along, view.by_rows, 1, 1)
-    return kernel.shared_bytes <= MOST_SHARED_BYTES
+    return _kernel(tile, view, element).shared_bytes <= MOST_SHARED_BYTES
 
 
-def _parts(tile: ThinTile, view: View, device: Device) -> Iterator[int]:
-    """In how many parts to split sums: as whole slices of the tile, each count once."""
-    slots, tiles = device.processors * tile.blocks, ceil(view.m / tile.m) * ceil(view.n / tile.n)
+def _kernel(tile: ThinTile, view: View, element: Element) -> ThinKernel:
+    """The kernel for matrices at any addresses."""
+    return ThinKernel("", element, tile, view.left_along, view.right_along, view.by_rows, 1, 1)
+
+
+def _parts(tile: ThinTile, view: View, slots: int) -> Iterator[int]:
+    """In how many parts to split sums, each of whole slices of the tile, for a device that holds so many blocks of threads."""
+    tiles = ceil(view.m / tile.m) * ceil(view.n / tile.n)
     wanted = [1]
     if view.k > LONG_SUM:
         wanted += [max(1, min(ceil(view.k / tile.k), waves * slots // tiles)) for waves in WAVES]
@@ -109,24 +125,26 @@ def thin_seconds(
 ) -> float:
     """The seconds of a thin product.
 
-    The longest of three: the traffic, each operand once from memory and what is read again from the cache; the arithmetic of whole tiles in
-    whole waves; and the slices of one block, each of which waits for memory or for the pipes that the blocks of a multiprocessor share.
-    What is not the longest is only in part hidden behind it.
+    The longest of three: the traffic, each operand once from memory and what is read again from the cache; the copies and the arithmetic of
+    whole tiles in whole waves; and the slices of one block, each of which waits for memory or for the multiprocessor that its neighbours
+    share. What is not the longest is only in part hidden behind it.
     """
     m, k, n = view.m, view.k, view.n
     tiles_m, tiles_n, slices = ceil(m / tile.m), ceil(n / tile.n), ceil(ceil(k / parts) / tile.k)
-    units, slots = tiles_m * tiles_n * parts, device.processors * tile.blocks
+    units, resident = tiles_m * tiles_n * parts, _kernel(tile, view, element).resident
+    slots = device.processors * resident
     once = (m * k + k * n + (2 if accumulate else 1) * m * n + (parts * m * n if parts > 1 else 0)) * element.bytes
     again = (m * k * (tiles_n - 1) + k * n * (tiles_m - 1)) * element.bytes
     share = own.along if view.left_along else own.across
     memory = (once / share + again / rates.again) / (device.bandwidth * 1e3)
-    pipes = rates.pipes * 1e6 * own.arithmetic  # operations in a microsecond
+    pipes = rates.pipes * 1e6 * own.arithmetic / device.processors  # operations of a multiprocessor in a microsecond
+    slice_us = 2 * tile.m * tile.n * tile.k / pipes + view.copies(tile, element) / rates.copies
     waves = ceil(units / slots)
     busy = waves * slots / units if units > slots else max(1.0, device.processors / units)
-    operations = 2 * tile.m * tile.n * tile.k
-    arithmetic = operations * slices * units / pipes * busy
-    beside = max(1, min(tile.blocks, ceil(units / device.processors)))
-    slice_us = max(operations * beside * device.processors / pipes, rates.latency / (tile.stages - 1))
-    block = waves * slices * slice_us + rates.latency * (waves if tile.k_threads > 1 else 1)
+    arithmetic = slice_us * slices * units / device.processors * busy
+    beside = max(1, min(resident, ceil(units / device.processors)))
+    block = waves * slices * max(slice_us * beside, rates.latency / (tile.stages - 1)) + rates.latency * (
+        waves if tile.k_threads > 1 else 1
+    )
     us = rates.launch + max(memory, arithmetic, block) + min(memory, arithmetic) / 4 + (rates.adding if parts > 1 else 0)
     return us * 1e-6

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 from math import exp, log
 
 ORDERS = ("NN", "NT", "TN", "TT")
 """Whether BLAS takes the operands of a result by columns as they lie, or transposed."""
+EXTENTS = (1, 2, 4, 8, 16, 32, 64, 256, 1024, 4096, 16384, 65536, 1048576)
+"""The grid of the library's times: m, n and k are among these."""
+Times = tuple[float | None, ...]
+"""Microseconds for every shape (m, n, k) of the grid, k fastest; None where it was not timed."""
+Shape = tuple[int, int, int]
+"""m, n and k of a product with a result by columns."""
+LEAST_WEIGHT = 0.3
+"""Of the points around a shape, whose weights add up to 1, those that were timed have more than this."""
 SHORT = 64
 """A product is thin if one of its extents is at most this."""
 
@@ -33,10 +42,9 @@ class ThinRates:
 
     `pipes` is the speed of the multiply-add pipes in TFLOP/s, `launch` what a call costs, `latency` the time until a slice that was asked
     for has arrived, `adding` the cost of adding up sums that were split; `again` is the rate of what is read once more, from the cache,
-    relative to the device's bandwidth.
+    relative to the device's bandwidth, and `copies` are those to shared memory that a multiprocessor starts in a microsecond.
 
-    `library` has, for each of the orders NN, NT, TN and TT (whether BLAS takes A and B as they lie or transposed, with C by columns) and
-    each call of the library, the time of every shape (m, n, k) of the grid of `extents`, None where it is not known, k fastest.
+    `library` has the times of each call of the library for each of the `ORDERS`.
     """
 
     pipes: float
@@ -44,36 +52,38 @@ class ThinRates:
     latency: float
     adding: float
     again: float
+    copies: float
     tiles: tuple[ThinTileRates, ...]
-    extents: tuple[int, ...]
-    library: tuple[tuple[str, tuple[tuple[str, tuple[float | None, ...]], ...]], ...]
+    library: tuple[tuple[str, tuple[tuple[str, Times], ...]], ...]
 
     def __hash__(self) -> int:
         """By a few fields, as of `Device`."""
         return hash((self.pipes, self.launch, self.tiles))
 
-    def library_us(self, order: str, m: int, n: int, k: int) -> dict[str, float]:
-        """The time of each call of the library, between the points of the grid by the logarithms of times and extents."""
-        corners = self._corners((m, n, k))
+    def library_us(self, order: str, shape: Shape, least_us: Callable[[Shape], float]) -> dict[str, float]:
+        """The time of each call of the library, without those of which no time near the shape is known.
+
+        Between the points of the grid, how many times as long as `least_us` a call takes is interpolated by logarithms.
+        """
+        corners = _corners(shape)
         found = {}
         for name, times in dict(self.library)[order]:
-            known = [(weight, times[at]) for at, weight in corners]
-            total = sum(weight for weight, us in known if us is not None)
-            if total > 0.5:
-                found[name] = exp(sum(weight * log(us) for weight, us in known if us is not None) / total)
+            known = [(weight, point, us) for weight, point, us in ((weight, point, times[at]) for weight, point, at in corners) if us]
+            total = sum(weight for weight, *_ in known)
+            if total > LEAST_WEIGHT:
+                found[name] = least_us(shape) * exp(sum(weight * log(us / least_us(point)) for weight, point, us in known) / total)
         return found
 
-    def _corners(self, shape: tuple[int, int, int]) -> list[tuple[int, float]]:
-        """The indices of the grid's points around a shape, with their weights. Beyond the grid its last points are extended."""
-        axes = []
-        for extent in shape:
-            low = min(max(bisect_right(self.extents, extent) - 1, 0), len(self.extents) - 2)
-            axes.append((low, log(extent / self.extents[low]) / log(self.extents[low + 1] / self.extents[low])))
-        corners = []
-        for steps in product((0, 1), repeat=3):
-            at, weight = 0, 1.0
-            for (low, share), step in zip(axes, steps, strict=True):
-                at, weight = at * len(self.extents) + low + step, weight * (share if step else 1 - share)
-            if weight:
-                corners.append((at, weight))
-        return corners
+
+def _corners(shape: Shape) -> list[tuple[float, Shape, int]]:
+    """The points of the grid around a shape, with their weights and indices. Beyond the grid its last points count."""
+    axes = []
+    for extent in shape:
+        low = min(bisect_right(EXTENTS, extent), len(EXTENTS) - 1) - 1
+        share = min(1.0, log(extent / EXTENTS[low]) / log(EXTENTS[low + 1] / EXTENTS[low]))
+        axes.append(((low, 1 - share), (low + 1, share)))
+    corners = []
+    for (i, p), (j, q), (k, r) in product(*axes):
+        if p * q * r:
+            corners.append((p * q * r, (EXTENTS[i], EXTENTS[j], EXTENTS[k]), (i * len(EXTENTS) + j) * len(EXTENTS) + k))
+    return corners

@@ -6,11 +6,14 @@ import io
 import math
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bilinear.errors import fail
 from bilinear.ir.measurement import Benchmark, ErrorPoint, Measurement
 from bilinear.reporting.bench_table import asked_name, is_square, machine_line, plans_with_launches, shape_name, size_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COLOURS = ("#1f5fa8", "#b0441e", "#2c6e49", "#ad841a", "#5d636b", "#1c1e21")
 KINDS = {"sums": "#a9caec", "products": "#f1e2b4", "strip": "#f0b79c"}
@@ -50,7 +53,7 @@ def bench_png(result: Benchmark) -> bytes:
     return file.getvalue()
 
 
-def _ratios(axes: Any, dtype: str, rows: Sequence[Measurement]) -> None:
+def _ratios(axes: Axes, dtype: str, rows: Sequence[Measurement]) -> None:
     axes.set_title(f"{dtype}: time of the library over the plan's", fontsize=10)
     axes.axhline(1.0, color="#5d636b", linestyle="--", linewidth=1)
     for number, name in enumerate(dict.fromkeys(map(asked_name, rows))):
@@ -72,7 +75,7 @@ def _ratios(axes: Any, dtype: str, rows: Sequence[Measurement]) -> None:
         axes.legend(fontsize=8)
 
 
-def _launches(axes: Any, rows: Sequence[Measurement]) -> None:
+def _launches(axes: Axes, rows: Sequence[Measurement]) -> None:
     axes.set_title(f"time by launch, N = {shape_name(rows[0].shape)}" if rows else "time by launch", fontsize=10)
     for number, row in enumerate(rows):
         start = 0.0
@@ -84,7 +87,7 @@ def _launches(axes: Any, rows: Sequence[Measurement]) -> None:
     axes.set_xlabel("ms: sums blue, products yellow, strips red")
 
 
-def _errors(axes: Any, points: Sequence[ErrorPoint]) -> None:
+def _errors(axes: Axes, points: Sequence[ErrorPoint]) -> None:
     axes.set_title("error by level, in units of max|A| max|B|" + (f", N = {points[0].size}" if points else ""), fontsize=10)
     for number, name in enumerate(dict.fromkeys(point.algorithm for point in points)):
         own = sorted((point for point in points if point.algorithm == name), key=lambda point: point.levels)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from bilinear.analysis.identity import schedule_hash, scheme_hash, target_entry
 from bilinear.ir.linear import Form
@@ -18,14 +17,14 @@ LINE = 140
 """The most characters in a line of JSON."""
 
 
-def certificate(scheme: Scheme, schedules: Iterable[AnySchedule] = (), order: int | None = None) -> dict[str, Any]:
+def certificate(scheme: Scheme, schedules: Iterable[AnySchedule] = (), order: int | None = None) -> dict[str, object]:
     """The certificate of a proved scheme, and of proved schedules of it; docs/certificate.md says what each entry means.
 
     `order` is the order of the error in lambda of an approximate scheme. Coefficients are exact text; blocks are given by name. Schedules
     that compute the same in the same stages appear once.
     """
     distinct = {schedule_hash(schedule): schedule for schedule in schedules}
-    body: dict[str, Any] = {
+    body: dict[str, object] = {
         "format": FORMAT,
         "scheme": _scheme(scheme, order),
         "schedules": [_schedule(schedule, sha256) for sha256, schedule in distinct.items()],
@@ -39,12 +38,12 @@ def certificate_text(scheme: Scheme, schedules: Iterable[AnySchedule] = (), orde
     return _lines(found, 0) + "\n"
 
 
-def digest(body: Any) -> str:
+def digest(body: object) -> str:
     """SHA-256 of the JSON text with sorted keys, no spaces, and only ASCII characters."""
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _scheme(scheme: Scheme, order: int | None) -> dict[str, Any]:
+def _scheme(scheme: Scheme, order: int | None) -> dict[str, object]:
     u, v, w = scheme.tables
     return {
         "name": scheme.name,
@@ -63,13 +62,13 @@ def _scheme(scheme: Scheme, order: int | None) -> dict[str, Any]:
     }
 
 
-def _bases(scheme: Scheme, bases: Bases) -> dict[str, Any]:
+def _bases(scheme: Scheme, bases: Bases) -> dict[str, object]:
     """The changes of basis a, b, c and the tables u, v, w between them: U = u*a, V = v*b, W = c*w."""
     maps = {"a": bases.a, "b": bases.b, "c": bases.c, "u": scheme.u, "v": scheme.v, "w": scheme.w}
     return {name: _matrix(linear.matrix) for name, linear in maps.items()}
 
 
-def _schedule(schedule: AnySchedule, sha256: str) -> dict[str, Any]:
+def _schedule(schedule: AnySchedule, sha256: str) -> dict[str, object]:
     return {
         "name": schedule.name,
         "levels": schedule.levels,
@@ -88,7 +87,7 @@ def _schedule(schedule: AnySchedule, sha256: str) -> dict[str, Any]:
     }
 
 
-def _scaling(schedule: AnySchedule) -> dict[str, Any]:
+def _scaling(schedule: AnySchedule) -> dict[str, object]:
     """What C becomes, and whether alpha and beta, only alpha, or neither is implied."""
     if isinstance(schedule, ScaledSchedule):
         return {"result": [str(schedule.result.alpha), str(schedule.result.beta)], "scaling": "written"}
@@ -101,7 +100,7 @@ def _recurses_in_place(schedule: AnySchedule) -> bool:
     return schedule.in_place and {"A", "B"} <= set(schedule.restores) and not why_not_recursive(schedule, schedule.restores)
 
 
-def _stage(stage: Stage) -> dict[str, Any]:
+def _stage(stage: Stage) -> dict[str, object]:
     if isinstance(stage, LinearStage):
         return {
             "maps": [
@@ -126,12 +125,12 @@ def _never_written(schedule: AnySchedule) -> list[str]:
     return [name for name in ("A", "B") if name not in written]
 
 
-def _matrix(rows: Sequence[Form]) -> list[list[list[Any]]]:
+def _matrix(rows: Sequence[Form]) -> list[list[list[object]]]:
     """Sparse rows: [column from 0, coefficient] for every nonzero entry."""
     return [[[index, str(coefficient)] for index, coefficient in row] for row in rows]
 
 
-def _lines(value: Any, depth: int) -> str:
+def _lines(value: object, depth: int) -> str:
     """Readable JSON: what fits on a line stays on one."""
     line = json.dumps(value)
     if len(line) + depth <= LINE or not isinstance(value, dict | list):

@@ -105,8 +105,9 @@ def _finding(diagnostic: Diagnostic) -> Finding:
 
 def _kernel_lines(program: Program) -> list[KernelLine]:
     lines = []
-    for kernel, images in zip(program.kernels, program.built, strict=True):
-        for built in images:
+    for own_kernel in program.kernels:
+        kernel = own_kernel.kernel
+        for built in own_kernel.images:
             own = built.resources[0] if built.resources else None
             lines.append(
                 KernelLine(

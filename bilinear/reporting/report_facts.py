@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from bilinear.analysis.accuracy import LevelAccuracy, LevelsKept
 from bilinear.reporting.schedule_facts import LoweredFacts, ScheduleFacts
@@ -62,6 +61,6 @@ class ReportFacts:
         """True if nothing was refused."""
         return self.verdict == PROVED
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The report as a JSON object."""
         return {"format": FORMAT, "proved": self.proved, **asdict(self)}

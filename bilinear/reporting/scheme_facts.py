@@ -9,7 +9,7 @@ from bilinear.analysis.accuracy import growth_factor
 from bilinear.analysis.identity import scheme_hash
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, is_negative
-from bilinear.ir.scheme import Scheme, block_name, exponent_of
+from bilinear.ir.scheme import Scheme, block_names, exponent_of
 from bilinear.verify.scheme import SchemeProof
 from bilinear.verify.shortened import told
 
@@ -138,12 +138,8 @@ def _growth(scheme: Scheme) -> str:
 
 def _tables(scheme: Scheme) -> Tables:
     u, v, w = (tuple(tuple((i, str(c)) for i, c in row) for row in table) for table in scheme.tables)
-    a, b, c = _names("A", scheme.m, scheme.k), _names("B", scheme.k, scheme.n), _names("C", scheme.m, scheme.n)
+    a, b, c = block_names("A", scheme.m, scheme.k), block_names("B", scheme.k, scheme.n), block_names("C", scheme.m, scheme.n)
     return Tables(a, b, c, scheme.products, u, v, w)
-
-
-def _names(matrix: str, rows: int, columns: int) -> tuple[str, ...]:
-    return tuple(block_name(matrix, i, j) for i in range(rows) for j in range(columns))
 
 
 def _product_lines(scheme: Scheme, tables: Tables) -> tuple[ProductLine, ...]:

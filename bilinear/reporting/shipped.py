@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import permutations, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import exponent_of
@@ -102,7 +102,7 @@ class LibraryRow:
         """True if all its coefficients are fractions whose denominators divide a power of a number."""
         return not Ring(self.ring).generator and set(factors(self.denominator)) <= set(factors(number))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The row as a JSON object."""
         return {**asdict(self), "format": self.format, "least_ring": self.least_ring, "strategies": self.strategies}
 
@@ -112,7 +112,7 @@ def library_rows() -> tuple[LibraryRow, ...]:
     try:
         index = json.loads(INDEX.read_text(encoding="utf-8"))
         if index["algorithms_sha256"] == algorithms_sha256():
-            return tuple(map(_row_of_json, index["schemes"]))
+            return tuple(LibraryRow(**row | {"schedules": _schedules(row["schedules"])}) for row in index["schemes"])
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return found_rows()
@@ -162,8 +162,8 @@ def _row(loaded: Loaded, schedules: tuple[ShippedSchedule, ...]) -> LibraryRow:
     )
 
 
-def _row_of_json(entry: dict[str, Any]) -> LibraryRow:
-    return LibraryRow(**entry | {"schedules": tuple(ShippedSchedule(**schedule) for schedule in entry["schedules"])})
+def _schedules(entries: list[dict[str, str]]) -> tuple[ShippedSchedule, ...]:
+    return tuple(ShippedSchedule(**entry) for entry in entries)
 
 
 def _strategy(loaded: Loaded) -> str:

@@ -6,11 +6,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from importlib import import_module
+from types import ModuleType
 
 import numpy as np
 
 from bilinear.errors import fail
+from bilinear.ir.matrix import Array
 
 CUDA_DEVICE = 2
 """`kDLCUDA` of the DLPack specification."""
@@ -20,12 +22,12 @@ CUDA_DEVICE = 2
 class Kind:
     """A kind of array: the module that computes on it, and the function that turns a result into the caller's type."""
 
-    module: Any
+    module: ModuleType
     on_gpu: bool
-    give_back: Callable[[Any], Any]
+    give_back: Callable[[Array], Array]
 
 
-def is_on_gpu(array: Any) -> bool:
+def is_on_gpu(array: Array) -> bool:
     """Whether an array lives on a CUDA device."""
     if isinstance(array, np.ndarray | np.generic) or np.isscalar(array):
         return False
@@ -34,7 +36,7 @@ def is_on_gpu(array: Any) -> bool:
     return hasattr(array, "__cuda_array_interface__")
 
 
-def kind_of(*arrays: Any) -> Kind:
+def kind_of(*arrays: Array) -> Kind:
     """The common kind of the operands. Operands on different devices are refused (E511)."""
     known = _known_kind(arrays)
     if known is not None:
@@ -49,7 +51,7 @@ def kind_of(*arrays: Any) -> Kind:
     return Kind(module, on_gpu, _giver(foreign) if foreign is not None or on_gpu else _wrapper(given))
 
 
-def _known_kind(arrays: tuple[Any, ...]) -> Kind | None:
+def _known_kind(arrays: tuple[Array, ...]) -> Kind | None:
     """The kind of operands that are all NumPy's or all CuPy's own arrays, found by type alone; None for others."""
     kinds = {type(array) for array in arrays if array is not None}
     if kinds == {np.ndarray}:
@@ -59,11 +61,11 @@ def _known_kind(arrays: tuple[Any, ...]) -> Kind | None:
 
 
 @cache
-def _cupy_kind(module: Any) -> Kind:
+def _cupy_kind(module: ModuleType) -> Kind:
     return Kind(module, True, _giver(None))
 
 
-def multiplies_itself(array: Any) -> bool:
+def multiplies_itself(array: Array) -> bool:
     """Whether an array is of a NumPy subclass with a multiply of its own, such as a masked array."""
     kind = type(array)
     if kind is np.ndarray or not isinstance(array, np.ndarray):
@@ -71,7 +73,7 @@ def multiplies_itself(array: Any) -> bool:
     return isinstance(array, np.ma.MaskedArray) or kind.__array_ufunc__ is not np.ndarray.__array_ufunc__
 
 
-def adopt(array: Any, kind: Kind) -> Any:
+def adopt(array: Array, kind: Kind) -> Array:
     """The array as one of the kind's own type, a view if the memory allows it."""
     if isinstance(array, kind.module.ndarray):
         return array
@@ -82,7 +84,7 @@ def adopt(array: Any, kind: Kind) -> Any:
     return np.asarray(array)
 
 
-def adopt_out(array: Any, kind: Kind) -> Any:
+def adopt_out(array: Array, kind: Kind) -> Array:
     """`out` as a view. Raises `TypeError` if its memory cannot be viewed: a result in a copy would be lost."""
     view = adopt(array, kind)
     if view is array or kind.on_gpu or view.size == 0:
@@ -92,21 +94,20 @@ def adopt_out(array: Any, kind: Kind) -> Any:
     return view
 
 
-def _cupy() -> Any:
+def _cupy() -> ModuleType:
     try:
-        import cupy
+        return import_module("cupy")
     except ImportError:
         hint = "pip install 'bilinear[cuda13]' (or cuda12, after the driver's version)"
         raise fail("E512", "these arrays live on a GPU, but CuPy is not installed", hint) from None
-    return cupy
 
 
-def _is_foreign(array: Any, module: Any) -> bool:
+def _is_foreign(array: Array, module: ModuleType) -> bool:
     """Whether an array belongs to another library that speaks DLPack."""
     return hasattr(array, "__dlpack__") and not isinstance(array, module.ndarray | np.generic)
 
 
-def _giver(foreign: Any) -> Callable[[Any], Any]:
+def _giver(foreign: Array) -> Callable[[Array], Array]:
     """The function that turns a result into an array of the caller's library, if that library can import it."""
     if foreign is None:
         return lambda result: result[()] if type(result) is np.ndarray and result.ndim == 0 else result
@@ -119,7 +120,7 @@ def _giver(foreign: Any) -> Callable[[Any], Any]:
     return lambda result: importers[0](np.asarray(result) if isinstance(result, np.generic) else result)
 
 
-def _wrapper(operands: list[Any]) -> Callable[[Any], Any]:
+def _wrapper(operands: list[Array]) -> Callable[[Array], Array]:
     """The function that turns a result into the operands' subclass, chosen as NumPy does: the highest priority, then the first."""
     plain = _giver(None)
     arrays = [x for x in operands if isinstance(x, np.ndarray)]

@@ -7,14 +7,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
+from bilinear.ir.matrix import Array, Dtype
 from bilinear.planner.choose import make_plan, pinned_plan
-from bilinear.planner.device import Device, device_named, load_device
+from bilinear.planner.device import Device
+from bilinear.planner.device_files import device_named, load_device
 from bilinear.planner.model import is_aligned
 from bilinear.planner.plan import Plan
 from bilinear.planner.policy import USUAL_RULES, LibraryRules
@@ -25,12 +27,14 @@ from bilinear.runtime.layouts import Layouts
 if TYPE_CHECKING:
     from logging import Logger
 
+    from numpy.typing import DTypeLike
+
 
 def plan(
     m: int,
     k: int,
     n: int,
-    dtype: Any = "float64",
+    dtype: DTypeLike = "float64",
     *,
     device: str | Device | None = None,
     inputs: str = "preserve",
@@ -72,7 +76,7 @@ def _log() -> Logger:
     return logging.getLogger("bilinear")
 
 
-def _dtype_name(dtype: Any) -> str:
+def _dtype_name(dtype: DTypeLike) -> str:
     """The name of a dtype. Anything that NumPy refuses is returned as text, which the refusal will show."""
     if isinstance(dtype, str) and dtype in ELEMENTS:  # NumPy takes longer to name a dtype than a lookup takes to find the plan
         return dtype
@@ -180,7 +184,7 @@ def _logged(problem: Problem, device: Device, gpu: tuple[str, int] | None) -> Pl
     return plan
 
 
-def budget_and_buffer(workspace: Any) -> tuple[int | None, Any]:
+def budget_and_buffer(workspace: Array) -> tuple[int | None, Array]:
     """`workspace=` as the most bytes (None: no limit) and the caller's buffer (or None). Other values are refused (E534)."""
     if workspace is None or (isinstance(workspace, str) and workspace == "unlimited"):
         return None, None
@@ -198,7 +202,7 @@ def over_budget(name: str, needed: int, allowed: int) -> BilinearError:
     return fail("E535", f"{name} needs {needed} bytes of workspace, {allowed} are allowed", "use fewer levels, algorithm='auto', or msmes")
 
 
-def check_plan_options(plan: Plan, algorithm: Any, levels: Any, inputs: str) -> None:
+def check_plan_options(plan: Plan, algorithm: object, levels: object, inputs: str) -> None:
     """Refuse (E544) options that the plan already decides."""
     if not isinstance(plan, Plan):
         raise fail("E544", f"plan is a {type(plan).__name__}, not a plan of bilinear.plan", "make one with bilinear.plan or load_plan")
@@ -206,7 +210,7 @@ def check_plan_options(plan: Plan, algorithm: Any, levels: Any, inputs: str) -> 
         raise fail("E544", "a plan has its own algorithm, levels and promise of the inputs", "leave these options out")
 
 
-def check_plan_fits(plan: Plan, extents: tuple[int, int, int], dtype: Any) -> None:
+def check_plan_fits(plan: Plan, extents: tuple[int, int, int], dtype: Dtype) -> None:
     """Refuse (E544) a plan for another problem."""
     p = plan.problem
     if extents != (p.m, p.k, p.n) or str(dtype) != p.dtype:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from bilinear.backends.newest import keep
 from bilinear.backends.same import Same
 from bilinear.errors import BilinearError
 from bilinear.ir.element import IN_ARRAYS
+from bilinear.ir.matrix import Dtype
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
 from bilinear.planner.plan import LIBRARY, Plan, Thin
@@ -35,13 +35,13 @@ class Decision:
     """
 
     shape: tuple[int, ...]
-    dtype: Any
+    dtype: Dtype
     recipe: Recipe | None
     placement: Placement | None = None
     library: str | Thin = LIBRARY
 
 
-_decisions: dict[tuple[Any, ...], Decision] = {}
+_decisions: dict[tuple[object, ...], Decision] = {}
 
 
 def decide(options: Options, layouts: Layouts) -> Decision:
@@ -87,7 +87,7 @@ def _named(options: Options) -> Recipe | None:
     return Recipe((options.algorithm,), options.levels, options.inputs, device=device)
 
 
-def _choice(options: Options, layouts: Layouts, dtype: Any) -> Plan | None:
+def _choice(options: Options, layouts: Layouts, dtype: Dtype) -> Plan | None:
     """The caller's plan, or the plan that is found if the choice is automatic."""
     if options.plan is not None:
         check_plan_fits(options.plan, layouts.extents, dtype)
@@ -95,7 +95,7 @@ def _choice(options: Options, layouts: Layouts, dtype: Any) -> Plan | None:
     return plan_for(layouts, options.inputs, options.most_bytes, bool(options.beta != 0)) if options.is_automatic else None
 
 
-def _why_library(options: Options, layouts: Layouts, recipe: Recipe | None, dtype: Any) -> str | None:
+def _why_library(options: Options, layouts: Layouts, recipe: Recipe | None, dtype: Dtype) -> str | None:
     """Why the library's multiply runs instead of a schedule; None if a schedule runs."""
     if recipe is None:
         return "the plan chose it, algorithm is auto, or levels is 0"
@@ -109,7 +109,7 @@ def _why_library(options: Options, layouts: Layouts, recipe: Recipe | None, dtyp
     return None if own is None else f"no schedule runs on {own}, which has its own multiply"
 
 
-def _placement(recipe: Recipe, layouts: Layouts, shape: tuple[int, ...], dtype: Any) -> Placement | None:
+def _placement(recipe: Recipe, layouts: Layouts, shape: tuple[int, ...], dtype: Dtype) -> Placement | None:
     """The recipe's placement if the operands can be used where they lie, else None.
 
     They can if all are matrices of the product's type, `out` suits the recipe, and `out` overlaps no operand.

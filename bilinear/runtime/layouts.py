@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from bilinear.ir.matrix import Layout, layout_of
+from bilinear.ir.matrix import Array, Dtype, Layout, layout_of
 from bilinear.runtime.arrays import multiplies_itself
 from bilinear.runtime.safety import is_writable, shares_memory
 
@@ -39,12 +39,12 @@ class Layouts(NamedTuple):
         """Which of matrices A, B and C have contiguous columns."""
         return tuple(name for name, x in zip("ABC", self.given, strict=False) if x.is_by_column)
 
-    def are_matrices_of(self, dtype: Any) -> bool:
+    def are_matrices_of(self, dtype: Dtype) -> bool:
         """Whether all are matrices, or batches of them, of this dtype."""
         return all(x.ndim > 1 and x.dtype == dtype for x in self.given)
 
 
-def layouts_of(a: Any, b: Any, out: Any) -> Layouts:
+def layouts_of(a: Array, b: Array, out: Array) -> Layouts:
     """The layouts of NumPy or CuPy arrays."""
     own = next((type(x).__name__ for x in (a, b, out) if multiplies_itself(x)), None)
     if out is None:
@@ -53,7 +53,7 @@ def layouts_of(a: Any, b: Any, out: Any) -> Layouts:
     return Layouts(layout_of(a), layout_of(b), layout_of(out), overlaps, is_writable(out), own)
 
 
-def fit(layouts: Layouts) -> tuple[tuple[int, ...], Any]:
+def fit(layouts: Layouts) -> tuple[tuple[int, ...], Dtype]:
     """Shape and dtype of the result; raises `ValueError` and `TypeError` where `numpy.matmul` does."""
     a, b, out = layouts.a, layouts.b, layouts.out
     if a.ndim == 0 or b.ndim == 0:
@@ -81,7 +81,7 @@ def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ..
     return tuple(y if x == 1 else x for x, y in zip(longer, filled, strict=True))
 
 
-def _check_out(out: Layout, batch: tuple[int, ...], core: tuple[int, ...], dtype: Any) -> None:
+def _check_out(out: Layout, batch: tuple[int, ...], core: tuple[int, ...], dtype: Dtype) -> None:
     leading = out.shape[: max(0, out.ndim - len(core))]
     if leading + core != out.shape or _broadcast(batch, leading) != leading:
         raise ValueError(f"matmul: out has shape {out.shape}, the result {batch + core}")

@@ -17,13 +17,13 @@ from bilinear.backends.same import Same
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.matrix import Matrix
 from bilinear.ir.placement import Placement
-from bilinear.ir.schedule import Block
+from bilinear.ir.schedule import Block, Schedule
 from bilinear.runtime.safety import indices
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def check_tolerance_option(tolerance: Any, inputs: str) -> None:
+def check_tolerance_option(tolerance: object, inputs: str) -> None:
     """Refuse (E532) a value that is no tolerance."""
     if tolerance is None:
         return
@@ -56,7 +56,7 @@ def check_tolerance(
     problems = []
     for space, operand, (rows, columns), count in zip("AB", operands, ((m, k), (k, n)), calls, strict=True):
         grid = placement.schedule.space(space)
-        numbers = np.finfo(operand.layout.dtype)
+        numbers = np.finfo(str(operand.layout.dtype))
         own = _Operand.of(drift, space, numbers, count, limit)
         core = operand.part((0, rows), (0, columns))
         for index in indices(operand.layout.shape[:-2]):
@@ -110,7 +110,7 @@ class _Operand:
 
 
 @lru_cache(maxsize=64)
-def _drift(schedule: Same) -> DriftBound:
+def _drift(schedule: Same[Schedule]) -> DriftBound:
     """The drift bound of a lowered schedule. The key is its identity, because hashing it is slow; many placements share one."""
     return drift_bound(schedule.what)
 
@@ -147,7 +147,7 @@ def _overflow(name: str, growth: float) -> Diagnostic:
     return Diagnostic("E533", message, notes=notes, hints=("scale the operand down, or use inputs='preserve'",))
 
 
-def _refusal(name: str, drift: BlockDrift, relative: float, sizes: dict[Block, Any], limit: float, underflows: bool) -> Diagnostic:
+def _refusal(name: str, drift: BlockDrift, relative: float, sizes: dict[Block, float], limit: float, underflows: bool) -> Diagnostic:
     """The refusal: which block may move, by how much, and which larger block causes it."""
     block, largest = drift.block, max(drift.met, key=lambda met: (sizes[met], met))
     message = f"restoring {name} may move block {block} by {relative:.2g} times its largest entry, but tolerance={limit:g}"

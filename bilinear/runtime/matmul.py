@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 from bilinear.frontend import Loaded
+from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.plan import Plan
 from bilinear.runtime.arrays import adopt, adopt_out, kind_of
 from bilinear.runtime.auto import budget_and_buffer, check_plan_options
@@ -19,20 +20,20 @@ from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
 
 
 def matmul(
-    a: Any,
-    b: Any,
-    out: Any = None,
+    a: Array,
+    b: Array,
+    out: Array = None,
     *,
-    alpha: Any = 1,
-    beta: Any = 0,
+    alpha: Factor = 1,
+    beta: Factor = 0,
     algorithm: str | Loaded = "auto",
     levels: int | Literal["auto"] = "auto",
     inputs: Literal["preserve", "restore", "consume"] = "preserve",
-    workspace: Any = None,
+    workspace: Array = None,
     tolerance: float | None = None,
     plan: Plan | None = None,
-    stream: Any = None,
-) -> Any:
+    stream: AbstractContextManager[object] | None = None,
+) -> Array:
     """alpha * a @ b + beta * out, with the shapes, dtypes and batches of `numpy.matmul`.
 
     `a` is (..., m, k) and `b` is (..., k, n), from NumPy, CuPy or any library that speaks DLPack. The result is (..., m, n), of the same

@@ -6,7 +6,8 @@ import logging
 import sys
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from bilinear.backends.cublas import Multiply, multiply_of
 from bilinear.backends.executor import Executor, allocate_workspace, execute
 from bilinear.backends.factor import check_object_factors, check_scaling, factor
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.matrix import Call, Matrix, call_of, layout_of, matrix_of
+from bilinear.ir.matrix import Array, Call, Dtype, Factor, Matrix, call_of, layout_of, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
 from bilinear.planner.plan import CUBLAS, LIBRARY, Thin
@@ -44,7 +45,7 @@ _POOLED = (
 """Message and hint of a refusal during capture."""
 
 
-def multiply(asked: Options, kind: Kind, key: Key | None, a: Any, b: Any, out: Any) -> Any:
+def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, out: Array) -> Array:
     """alpha * a @ b + beta * out on arrays of one kind, with the options asked for. What ran is kept under `key`, to be repeated."""
     if asked.is_plain(kind):
         log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
@@ -72,7 +73,7 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Any, b: Any, out: A
     return result
 
 
-def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Any, b: Any, out: Any) -> None:
+def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Array, b: Array, out: Array) -> None:
     """Keep what ran, to be repeated: the library's multiply, or a placement on three matrices where they lie."""
     if key is None or is_kept(key):
         return
@@ -88,7 +89,7 @@ def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: An
         keep_repeat(key, asked, repeat)
 
 
-def _factors(options: Options, decision: Decision, a: Any, b: Any, out: Any) -> tuple[Any, Any]:
+def _factors(options: Options, decision: Decision, a: Array, b: Array, out: Array) -> tuple[Array, Array]:
     """alpha as a number of the product's type, beta of the type of `out`."""
     target = decision.dtype if out is None else out.dtype
     alpha, beta = factor("alpha", options.alpha, decision.dtype), factor("beta", options.beta, target)
@@ -111,7 +112,7 @@ def _library_of(layouts: Operands, library: str | Thin) -> Multiply | None:
     return multiply_of(*layouts, library if isinstance(library, str) else LIBRARY, auto.library_rules())
 
 
-def _direct(options: Options, a: Any, b: Any, out: Any, library: str | Thin) -> Multiply | None:
+def _direct(options: Options, a: Array, b: Array, out: Array, library: str | Thin) -> Multiply | None:
     """What multiplies CuPy's own arrays where they lie, without a schedule; None if there is nothing.
 
     Partial results of a thin product lie in the caller's workspace if there is one. While the stream is captured nothing is allocated:
@@ -136,7 +137,9 @@ def _direct(options: Options, a: Any, b: Any, out: Any, library: str | Thin) -> 
     return _library_of(layouts, CUBLAS)
 
 
-def _by_library(options: Options, decision: Decision, a: Any, b: Any, out: Any, overlaps: bool, library: str | Thin = LIBRARY) -> Any:
+def _by_library(
+    options: Options, decision: Decision, a: Array, b: Array, out: Array, overlaps: bool, library: str | Thin = LIBRARY
+) -> Array:
     xp, on_gpu = options.kind.module, options.kind.on_gpu
     if options.alpha == 1 and options.beta == 0 and not on_gpu:
         return np.matmul(a, b, out=out)
@@ -166,7 +169,7 @@ def _by_library(options: Options, decision: Decision, a: Any, b: Any, out: Any, 
     return out
 
 
-def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Any, b: Any, out: Any) -> None:
+def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, b: Array, out: Array) -> None:
     """Run the decision's placement on every matrix of the batch. Without one, convert the operands to the product's type, and make one.
 
     The result is computed aside from `out`, and added to it afterwards, if `out` has another dtype, overlaps an operand or does not suit
@@ -233,19 +236,19 @@ def _check_budget(options: Options, placement: Placement, itemsize: int, aside: 
 
 def _run_all(executor: Executor, placement: Placement, batch: Call) -> None:
     """Run one placement, in one workspace, for every matrix of the batch."""
-    a, b, c, *rest = batch
+    a, b, c, alpha, beta, workspace = batch
     for index in indices(c.layout.shape[:-2]):
-        execute(executor, placement, Call(a.at(index), b.at(index), c.at(index), *rest))
+        execute(executor, placement, Call(a.at(index), b.at(index), c.at(index), alpha, beta, workspace))
 
 
-def _workspace(options: Options, executor: Executor, placement: Placement, left: Any, right: Any, result: Any) -> Matrix | None:
+def _workspace(options: Options, executor: Executor, placement: Placement, left: Array, right: Array, result: Array) -> Matrix | None:
     """One buffer for all workspaces of a placement: the caller's, if given. None if the placement needs none."""
     if options.buffer is None or not placement.allocated_elements:
         return allocate_workspace(executor, placement, result.dtype)
     return matrix_of(_given_workspace(options, placement.allocated_elements, left, right, result))
 
 
-def _given_workspace(options: Options, elements: int, left: Any, right: Any, result: Any) -> Any:
+def _given_workspace(options: Options, elements: int, left: Array, right: Array, result: Array) -> Array:
     """The caller's buffer as elements of the result's type; refused (E529) if it cannot be used so."""
     buffer, needed = options.buffer, elements * result.dtype.itemsize
     if not isinstance(buffer, options.kind.module.ndarray) or buffer.ndim != 1 or not buffer.flags.c_contiguous or not is_writable(buffer):
@@ -260,7 +263,7 @@ def _given_workspace(options: Options, elements: int, left: Any, right: Any, res
     return buffer if buffer.dtype == result.dtype else buffer.view(np.uint8)[:needed].view(result.dtype)
 
 
-def _check_in_place(options: Options, executor: Executor, recipe: Recipe, left: Any, right: Any, target: Any) -> None:
+def _check_in_place(options: Options, executor: Executor, recipe: Recipe, left: Array, right: Array, target: Array) -> None:
     writing = recipe.writing
     check_promise(writing.loaded.scheme, writing.loaded.schedule, writing.inputs)
     if not left.dtype == right.dtype == target.dtype or not left.dtype.isnative:
@@ -277,12 +280,12 @@ def _check_in_place(options: Options, executor: Executor, recipe: Recipe, left: 
         check_tolerance(executor, placement, operands, calls, float(options.tolerance))
 
 
-def _fresh(xp: Any, shape: tuple[int, ...], dtype: Any, by_columns: bool) -> Any:
+def _fresh(xp: ModuleType, shape: tuple[int, ...], dtype: Dtype, by_columns: bool) -> Array:
     """An uninitialised matrix, or a batch of them, by rows or by columns."""
     return xp.empty((*shape[:-2], shape[-1], shape[-2]), dtype).swapaxes(-1, -2) if by_columns else xp.empty(shape, dtype)
 
 
-def _as_matrices(a: Any, b: Any, out: Any) -> tuple[Any, Any, Any]:
+def _as_matrices(a: Array, b: Array, out: Array) -> tuple[Array, Array, Array]:
     """Operands and result as plain (..., rows, columns) arrays: a vector is a row on the left, a column on the right."""
     left, right, target = (np.asarray(x) if isinstance(x, np.ndarray) else x for x in (a, b, out))
     if a.ndim == 1:
@@ -308,7 +311,7 @@ def _cuda_executor() -> CudaExecutor:
     return CudaExecutor()
 
 
-def _accumulate(out: Any, product: Any, beta: Any) -> None:
+def _accumulate(out: Array, product: Array, beta: Factor) -> None:
     """out = product + beta * out, in the type of `out`; with beta = 0 `out` is not read."""
     if beta == 0:
         out[...] = product

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from bilinear.backends.same import Same
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
-from bilinear.ir.placement import INPUTS
+from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
+from bilinear.planner.problem import require_inputs
 from bilinear.runtime import auto
 from bilinear.runtime.arrays import NUMPY, Kind
 from bilinear.runtime.environment import uses_library
@@ -24,12 +25,12 @@ class Options(NamedTuple):
     for `auto` to choose a plan, for a named algorithm to choose its tile.
     """
 
-    alpha: Any
-    beta: Any
+    alpha: Factor
+    beta: Factor
     algorithm: str | Loaded | None
     levels: int | str
     inputs: str
-    workspace: Any
+    workspace: Array
     tolerance: float | None
     plan: Plan | None
     device: Device | None = None
@@ -54,7 +55,7 @@ class Options(NamedTuple):
         return auto.budget_and_buffer(self.workspace)[0]
 
     @property
-    def buffer(self) -> Any:
+    def buffer(self) -> Array:
         """The caller's own workspace, or None."""
         return auto.budget_and_buffer(self.workspace)[1]
 
@@ -76,20 +77,20 @@ class Options(NamedTuple):
         return budget if buffer is None else getattr(buffer, "nbytes", 0)
 
     @property
-    def question(self) -> tuple[Any, ...]:
+    def question(self) -> tuple[object, ...]:
         """Everything in the options that decides what runs. Algorithm, plan and device count by identity: hashing them is slow."""
         named = tuple(None if x is None else Same(x) for x in (self.algorithm, self.plan, self.device))
         return named, self.levels, self.inputs, self.most_bytes, bool(self.alpha != 0), bool(self.beta != 0)
 
 
-def check_options(options: Options, out: Any) -> None:
+def check_options(options: Options, out: Array) -> None:
     """Refuse options that have no meaning: E513, E514, E515, E528."""
     alpha, beta, _, levels, inputs, *_ = options
-    if inputs not in INPUTS:
-        raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
+    require_inputs(inputs)
     if levels != "auto" and (not isinstance(levels, (int, np.integer)) or isinstance(levels, bool) or levels < 0):
         raise fail("E514", f"levels={levels!r} is not a number of levels", "give an integer of at least 0, or 'auto'")
-    for name, value in (("alpha", alpha), ("beta", beta)):
+    factors: tuple[tuple[str, Array], ...] = (("alpha", alpha), ("beta", beta))
+    for name, value in factors:
         if type(value) not in (int, float) and np.ndim(value) != 0:
             raise fail("E528", f"{name} is an array of {np.ndim(value)} dimension(s), not a number", "scale the operands by it")
     if out is None and beta != 0:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 from bilinear.backends.same import Same
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
-from bilinear.ir.matrix import Layout
+from bilinear.ir.matrix import Dtype, Layout
 from bilinear.ir.number import to_float
 from bilinear.ir.placement import Placement
-from bilinear.ir.schedule import ProductStage
+from bilinear.ir.schedule import ProductStage, Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.coefficients import require_elements
 from bilinear.lowering.place import borrowing, choose_levels, place_schedule
 from bilinear.lowering.prepare import Level, prepare, prepare_levels
+from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile, profile_of
 from bilinear.planner.plan import Candidate, Panel, Plan
 from bilinear.planner.plan_files import check_same
@@ -40,7 +40,7 @@ class Recipe:
     rest: Recipe | None = None
     left: int = 0
     by_columns: bool = False
-    device: Same | None = None
+    device: Same[Device] | None = None
 
     def suits(self, out: Layout | None) -> bool:
         """Whether the result may be computed in `out` (None: a new array). Parts keep temporaries in C, so C needs the planned layout."""
@@ -88,7 +88,7 @@ def placement_for(recipe: Recipe, layouts: Layouts) -> Placement:
     return fitted_placement(recipe, layouts.extents, layouts.a.dtype, by_column)
 
 
-def fitted_placement(recipe: Recipe, extents: tuple[int, int, int], dtype: Any, by_column: frozenset[str] = frozenset()) -> Placement:
+def fitted_placement(recipe: Recipe, extents: tuple[int, int, int], dtype: Dtype, by_column: frozenset[str] = frozenset()) -> Placement:
     """The placement of a recipe for an m x k by k x n multiply of a NumPy dtype; its schedule is proved.
 
     `by_column` names the operands whose columns are contiguous. Raises `BilinearError` if a proof fails, if the dtype cannot hold a
@@ -110,26 +110,26 @@ def largest_scaling(placement: Placement) -> float:
 
 
 @lru_cache(maxsize=256)
-def _largest_scaling(schedule: Same) -> float:
+def _largest_scaling(schedule: Same[Schedule]) -> float:
     stages = (stage for stage in schedule.what.stages if isinstance(stage, ProductStage))
     return max((abs(to_float(t.coefficient)) for stage in stages for x in stage.products for t in x.targets), default=0.0)
 
 
 @lru_cache(maxsize=256)
-def _joined(first: Same, rest: Same) -> Placement:
+def _joined(first: Same[Placement], rest: Same[Placement]) -> Placement:
     return borrowing(first.what, rest.what)
 
 
 @lru_cache(maxsize=256)
 def _fitted(
-    algorithms: tuple[Same, ...],
+    algorithms: tuple[Same[Loaded], ...],
     levels: int | str,
     inputs: str,
     extents: tuple[int, int, int],
-    dtype: Any,
+    dtype: Dtype,
     by_column: frozenset[str],
     tile: str,
-    device: Same | None,
+    device: Same[Device] | None,
 ) -> Placement:
     each = tuple(Level(same.what.scheme, same.what.schedule) for same in algorithms)
     scheme, own = each[0].scheme, each[0].schedule

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from bilinear.backends.capture import is_captured
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.executor import Parts, Stopped, execute, parts_of, run_parts
 from bilinear.backends.factor import check_scaling, factor
 from bilinear.backends.newest import keep
-from bilinear.ir.matrix import Call, Layout, Matrix, flat
+from bilinear.ir.matrix import Array, Call, Factor, Layout, Matrix, flat
 from bilinear.ir.placement import Placement
 from bilinear.runtime.decide import Decision
 from bilinear.runtime.environment import DEVICE, value_of
@@ -21,7 +22,7 @@ from bilinear.runtime.recipe import largest_scaling
 if TYPE_CHECKING:  # imported with the first call on a GPU
     from bilinear.backends.cuda_executor import CudaExecutor
 
-Key = tuple[Any, ...]
+Key = tuple[object, ...]
 Operands = tuple[Layout, Layout, Layout]
 """The layouts of A, B and C."""
 
@@ -52,14 +53,14 @@ def _near(x: Layout, y: Layout) -> tuple[int, int]:
 class LibraryRepeat:
     """The library's multiply, or a thin product, for matrices of known layouts on one device. A call `allocates` memory or does not."""
 
-    def __init__(self, module: Any, decision: Decision, reaches: Reaches, multiply: Multiply, allocates: bool) -> None:
+    def __init__(self, module: ModuleType, decision: Decision, reaches: Reaches, multiply: Multiply, allocates: bool) -> None:
         self._empty = module.empty
         self._shape, self._dtype = decision.shape, decision.dtype
         self._reaches = reaches
         self._multiply, self._allocates = multiply, allocates
 
-    def run(self, a: Any, b: Any, out: Any, alpha: Any, beta: Any) -> Any:
-        """alpha * a @ b + beta * out. None, with nothing written, if arrays may overlap, or if the stream is captured and memory is needed."""
+    def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array:
+        """alpha * a @ b + beta * out. None, with nothing written, if arrays may overlap, or if memory is needed during capture."""
         left, right = a.data.ptr, b.data.ptr
         if (out is None or self._allocates) and is_captured():
             return None
@@ -77,12 +78,12 @@ class LibraryRepeat:
 class CupyRepeat:
     """`cupy.matmul` for arrays of known layouts."""
 
-    def __init__(self, module: Any, decision: Decision, reaches: Reaches) -> None:
+    def __init__(self, module: ModuleType, decision: Decision, reaches: Reaches) -> None:
         self._module = module
         self._shape, self._dtype = decision.shape, decision.dtype
         self._reaches = reaches
 
-    def run(self, a: Any, b: Any, out: Any, alpha: Any, beta: Any) -> Any:
+    def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array:
         """a @ b. None, with nothing written, if there are factors, if arrays may overlap, or if the stream is captured."""
         if alpha != 1 or beta != 0 or is_captured():
             return None
@@ -97,11 +98,13 @@ class PlacementRepeat:
     """A placement for matrices of one dtype and known layouts on one device."""
 
     def __init__(
-        self, module: Any, executor: CudaExecutor, decision: Decision, placement: Placement, inputs: str, layouts: Operands
+        self, module: ModuleType, executor: CudaExecutor, decision: Decision, placement: Placement, inputs: str, layouts: Operands
     ) -> None:
         self._executor = executor
         self._empty = module.empty
         self._shape, self._dtype = decision.shape, decision.dtype
+        self._one: Array
+        self._zero: Array
         self._one, self._zero = decision.dtype.type(1), decision.dtype.type(0)
         self._placement = placement
         self._parts = parts_of(placement)
@@ -114,7 +117,7 @@ class PlacementRepeat:
         self._scans = inputs == "restore"
         self._needs_more = bool(self._elements) or self._scans
 
-    def run(self, a: Any, b: Any, out: Any, alpha: Any, beta: Any) -> Any:
+    def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array:
         """alpha * a @ b + beta * out. None, with nothing written, if `multiply` must decide anew.
 
         That is so if arrays may overlap, if A or B holds an Inf or a NaN, which cannot be restored, if memory is short, or if the stream is
@@ -147,10 +150,10 @@ class PlacementRepeat:
         run_parts(self._placement, self._parts, ready, partial(self._stopped, left, right, target, factors, buffer))
         return out
 
-    def _stopped(self, left: int, right: int, target: int, factors: tuple[Any, Any], buffer: Any, done: Parts) -> Stopped:
+    def _stopped(self, left: int, right: int, target: int, factors: tuple[Factor, Factor], buffer: Array, done: Parts) -> Stopped:
         return Stopped(self._executor, self._placement, self._call(left, right, target, factors, buffer), None, done)
 
-    def _call(self, left: int, right: int, target: int, factors: tuple[Any, Any], buffer: Any) -> Call:
+    def _call(self, left: int, right: int, target: int, factors: tuple[Factor, Factor], buffer: Array) -> Call:
         a, b, c = map(Matrix, (left, right, target), self._layouts)
         workspace = None if buffer is None else Matrix(buffer.data.ptr, flat(self._elements, self._dtype), buffer)
         return Call(a, b, c, *factors, workspace)
@@ -162,7 +165,7 @@ _repeats: dict[Key, tuple[Repeat, Options]] = {}
 """Each with what was asked for, which keeps alive what its key names by identity."""
 
 
-def repeated(a: Any, b: Any, out: Any, asked: tuple[Any, ...]) -> tuple[Key | None, Repeat | None]:
+def repeated(a: Array, b: Array, out: Array, asked: tuple[Array, ...]) -> tuple[Key | None, Repeat | None]:
     """The key of a call, and what is kept under it. The key is None for a call that is never kept.
 
     `asked` are the first fields of `Options`, up to the plan. The key holds everything that decides what runs and whether it may run:

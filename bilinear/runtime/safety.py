@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.matrix import Matrix, layout_of, matrix_of
+from bilinear.ir.matrix import Array, Matrix, layout_of, matrix_of
 
 if TYPE_CHECKING:  # `bilinear.plan` needs none of what an executor imports
     from bilinear.backends.executor import Executor
@@ -20,12 +20,12 @@ MOST_WORK = 100_000
 """Steps that NumPy may take to decide whether two views share memory."""
 
 
-def is_writable(array: Any) -> bool:
+def is_writable(array: Array) -> bool:
     """Whether an array may be written; CuPy's arrays always may."""
     return bool(getattr(array.flags, "writeable", True))
 
 
-def shares_memory(x: Any, y: Any) -> bool:
+def shares_memory(x: Array, y: Array) -> bool:
     """Whether two arrays may have an element in common; undecided counts as yes."""
     if isinstance(x, np.ndarray):
         if x.size == 0 or y.size == 0:
@@ -38,14 +38,14 @@ def shares_memory(x: Any, y: Any) -> bool:
     return x_low < y_high and y_low < x_high and x.size > 0 and y.size > 0 and not _beside_each_other(x, y)
 
 
-def _bounds(array: Any) -> tuple[int, int]:
+def _bounds(array: Array) -> tuple[int, int]:
     """The address of an array's first byte, and the address behind its last."""
     address, layout, _ = matrix_of(array)
     low, high = layout.reach
     return address + low, address + high
 
 
-def _beside_each_other(x: Any, y: Any) -> bool:
+def _beside_each_other(x: Array, y: Array) -> bool:
     """Whether two matrices are disjoint column (or row) ranges of one larger matrix."""
     if x.ndim != 2 or x.strides != y.strides or min(x.strides) <= 0:
         return False
@@ -61,13 +61,13 @@ def indices(shape: Extents) -> Iterator[Extents]:
     return product(*map(range, shape))
 
 
-def _matrices(array: Any) -> list[Matrix]:
+def _matrices(array: Array) -> list[Matrix]:
     """The matrices of a batch."""
     whole = matrix_of(array)
     return [whole.at(index) for index in indices(array.shape[:-2])]
 
 
-def check_writable_inputs(executor: Executor, a: Any, b: Any, out: Any, inputs: str) -> None:
+def check_writable_inputs(executor: Executor, a: Array, b: Array, out: Array, inputs: str) -> None:
     """Refuse `restore` and `consume` (E521 to E524) if writing A and B could lose data; `restore` also needs finite values.
 
     The operands are whole batches, so everything is checked before anything is written.

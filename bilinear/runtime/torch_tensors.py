@@ -6,12 +6,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from bilinear.errors import fail
+from bilinear.ir.matrix import Array
 
 
-def torch_of(*arrays: Any) -> Any:
+def torch_of(*arrays: Array) -> ModuleType | None:
     """The module `torch` if an operand is a PyTorch tensor on a GPU, else None. Nothing is imported."""
     kind = getattr(sys.modules.get("torch"), "Tensor", None)  # while another thread imports torch, it has no `Tensor`
     if kind is None or not any(isinstance(x, kind) and x.is_cuda for x in arrays):
@@ -20,7 +22,7 @@ def torch_of(*arrays: Any) -> Any:
 
 
 @contextmanager
-def surroundings(torch: Any, stream: Any, *tensors: Any) -> Iterator[None]:
+def surroundings(torch: ModuleType, stream: Any, *tensors: Array) -> Iterator[None]:
     """Make CuPy use the tensors' device, PyTorch's current stream or the given one, and PyTorch's memory pool.
 
     The given stream is PyTorch's or CuPy's. Tensors of several devices are refused (E511).
@@ -57,7 +59,7 @@ def _as_cupys(handle: int) -> Any:
     return cupy.cuda.ExternalStream(handle) if make is None else make(_Stream(handle))
 
 
-def adopt_tensor(torch: Any, array: Any) -> Any:
+def adopt_tensor(torch: ModuleType, array: Array) -> Array:
     """A tensor as a CuPy array of the same memory; anything else unchanged.
 
     Refused are tensors that ask for gradients, which are not recorded (E516), and tensors whose memory does not hold their elements (E517):

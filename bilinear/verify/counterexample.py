@@ -12,10 +12,10 @@ import random
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from bilinear.ir.number import Symbolic
 from bilinear.ir.schedule import AnySchedule, Block
+from bilinear.verify.elements import Number
 from bilinear.verify.elimination import Row, kernel
 from bilinear.verify.execution import Execution, State
 from bilinear.verify.small import Small, constant
@@ -87,7 +87,7 @@ class Search:
                         return first
         return None
 
-    def from_zero(self, side: str, change: Mapping[Block, Any]) -> Counterexample | None:
+    def from_zero(self, side: str, change: Mapping[Block, Number]) -> Counterexample | None:
         """A change that leaves no trace at any input, applied to the zero input."""
         nothing = dict.fromkeys(self.inputs, self.zero)
         changed = nothing | {block: constant(c, self.size) for block, c in change.items()}
@@ -102,11 +102,11 @@ class Search:
                 partners |= pair - set(changing) if one_side else pair
         return [block for block in self.inputs if block in partners]
 
-    def _scales(self) -> Iterator[tuple[Any, Any]]:
+    def _scales(self) -> Iterator[tuple[Number, Number]]:
         for alpha, beta in SCALES if self.scaled else SCALES[:1]:
             yield self.number(alpha), self.number(beta)
 
-    def _points(self, changing: list[Block], alpha: Any, beta: Any) -> Iterator[State]:
+    def _points(self, changing: list[Block], alpha: Number, beta: Number) -> Iterator[State]:
         """Points of small integers; zero everywhere comes last, where other points work as well."""
         fixed = self._fixed(changing)
         for trial in range(min(TRIALS, MOST_WORK // len(self._entries(changing)) ** 3) if fixed else 0):
@@ -118,7 +118,7 @@ class Search:
             yield {block: Small(tuple(tuple(map(self.number, row)) for row in table)) for block, table in tables.items()}
         yield dict.fromkeys(fixed, self.zero)
 
-    def _special_points(self, changing: list[Block], alpha: Any, beta: Any) -> Iterator[State]:
+    def _special_points(self, changing: list[Block], alpha: Number, beta: Number) -> Iterator[State]:
         """Points where the rows lose rank, unlike at nearby points: roots of det(M^T M), a polynomial, along lines."""
         if not self.number.is_QQ or self.size > 1 or len(changing) > MOST_SPECIAL:
             return
@@ -126,10 +126,10 @@ class Search:
             for block in self._fixed(changing):
                 moved = {**start, block: start.get(block, self.zero) + constant(self.number.one, 1)}
                 roots = self._roots(start, moved, changing, alpha, beta)
-                for root in (root for root in roots if root.is_Integer or self.schedule.ring.name != "Z"):
-                    yield {**start, block: start.get(block, self.zero) + constant(self.number.from_sympy(root), 1)}
+                for root in (root for root in roots if root.denominator == 1 or self.schedule.ring.name != "Z"):
+                    yield {**start, block: start.get(block, self.zero) + constant(root, 1)}
 
-    def _roots(self, first: State, second: State, changing: list[Block], alpha: Any, beta: Any) -> list[Any]:
+    def _roots(self, first: State, second: State, changing: list[Block], alpha: Number, beta: Number) -> list[Number]:
         """Where det(M^T M) is zero on the line through two points, with t = 0 at the first and t = 1 at the second."""
         from bilinear.verify.engine import DomainMatrix, Poly, Symbol
 
@@ -144,12 +144,12 @@ class Search:
         ]
         matrix = DomainMatrix(rows, (len(rows), len(columns)), domain)
         determinant = Poly(domain.to_sympy((matrix.transpose() * matrix).charpoly()[-1]), Symbol("t"))
-        return list(determinant.ground_roots()) if determinant.degree() > 0 else []
+        return [self.number.from_sympy(root) for root in determinant.ground_roots()] if determinant.degree() > 0 else []
 
     def _entries(self, blocks: list[Block]) -> list[Entry]:
         return [(block, i, j) for block in blocks for i in range(self.size) for j in range(self.size)]
 
-    def _at(self, point: State, changing: list[Block], side: str, alpha: Any, beta: Any) -> Counterexample | None:
+    def _at(self, point: State, changing: list[Block], side: str, alpha: Number, beta: Number) -> Counterexample | None:
         """The counterexample around a point (blocks not given are 0) if some change of the blocks `changing` leaves no trace there."""
         basis = kernel(self._rows(point, set(changing), alpha, beta), self._entries(changing), self.number.one)
         telling = [vector for vector in basis if any(block.space == side for block, _, _ in vector)]
@@ -161,19 +161,19 @@ class Search:
         second = {block: point.get(block, self.zero) + change.get(block, self.zero).scaled(back) for block in self.inputs}
         return self._confirmed(side, first, second, alpha, beta)
 
-    def _rows(self, point: State, changing: set[Block], alpha: Any, beta: Any) -> Iterator[Row]:
+    def _rows(self, point: State, changing: set[Block], alpha: Number, beta: Number) -> Iterator[Row[Entry]]:
         """How each number of the contents changes with the numbers of the changing blocks."""
         for value in self.contents.values():
             scaled = [(word, c * alpha ** word[0] * beta ** word[1]) for word, c in value.items()]
             for _, i, j in self._entries([next(iter(self.contents))]):
-                entries: dict[Entry, Any] = {}
+                entries: dict[Entry, Number] = {}
                 for word, coefficient in scaled:
                     for entry, factor in self._changes(word, point, i, j):
                         if entry[0] in changing:
                             entries[entry] = entries.get(entry, self.number.zero) + coefficient * factor
                 yield Row({entry: c for entry, c in entries.items() if c})
 
-    def _changes(self, word: Word, point: State, i: int, j: int) -> Iterator[tuple[Entry, Any]]:
+    def _changes(self, word: Word, point: State, i: int, j: int) -> Iterator[tuple[Entry, Number]]:
         """How the number (i, j) of a word changes with its blocks at a point."""
         blocks = [self.block_of[_letter(place, e)] for place, e in enumerate(word[2:], 2) if e]
         if len(blocks) == 1:
@@ -184,12 +184,12 @@ class Search:
             yield (left, i, t), point.get(right, self.zero).rows[t][j]
             yield (right, t, j), point.get(left, self.zero).rows[i][t]
 
-    def _blocks(self, vector: Mapping[Entry, Any]) -> State:
+    def _blocks(self, vector: Mapping[Entry, Number]) -> State:
         zero, places = self.number.zero, range(self.size)
         blocks = dict.fromkeys(block for block, _, _ in vector)
         return {block: Small(tuple(tuple(vector.get((block, i, j), zero) for j in places) for i in places)) for block in blocks}
 
-    def _confirmed(self, side: str, first: State, second: State, alpha: Any, beta: Any) -> Counterexample | None:
+    def _confirmed(self, side: str, first: State, second: State, alpha: Number, beta: Number) -> Counterexample | None:
         """The counterexample if exact execution confirms it, else None."""
         execution = Execution(self.schedule, self.symbols, alpha, beta, self.zero)
         ends = [execution.run(state) for state in (first, second)]
@@ -201,7 +201,7 @@ class Search:
         shown = [{b: v.text(self.number) for b, v in s.items() if b.space != "C" or has_c} for s in (first, second, final)]
         return Counterexample(side, shown[0], shown[1], shown[2], self._names(alpha, beta))
 
-    def _names(self, alpha: Any, beta: Any) -> tuple[str, ...]:
+    def _names(self, alpha: Number, beta: Number) -> tuple[str, ...]:
         result = self.schedule.result
         pairs = zip(("alpha", "beta"), (alpha, beta), (result.alpha, result.beta), strict=True)
         return tuple(f"{name} = {value}" for name, value, parameter in pairs if isinstance(parameter, Symbolic) and self.scaled)

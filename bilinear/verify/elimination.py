@@ -4,30 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from bilinear.verify.elements import Number
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsRichComparison
+
+Column = TypeVar("Column")
+Key = TypeVar("Key")
 
 
 @dataclass
-class Row:
+class Row(Generic[Column]):
     """A vector as column to coefficient, and the combination of the given rows (`made_of`) that produced it."""
 
-    entries: dict[Any, Any]
-    made_of: dict[Any, Any] = field(default_factory=dict)
+    entries: dict[Column, Number]
+    made_of: dict[str, Number] = field(default_factory=dict)
 
-    def minus(self, factor: Any, other: Row) -> None:
+    def minus(self, factor: Number, other: Row[Column]) -> None:
         """Subtract a multiple of another row."""
-        for mine, theirs in ((self.entries, other.entries), (self.made_of, other.made_of)):
-            for column, value in theirs.items():
-                left = mine.get(column, 0) - factor * value
-                if left:
-                    mine[column] = left
-                else:
-                    mine.pop(column, None)
+        _subtract(self.entries, factor, other.entries)
+        _subtract(self.made_of, factor, other.made_of)
 
 
-def reduced(rows: Iterable[Row], order: Callable[[Any], Any]) -> dict[Any, Row]:
+def _subtract(mine: dict[Key, Number], factor: Number, theirs: dict[Key, Number]) -> None:
+    for key, value in theirs.items():
+        left = mine[key] - factor * value if key in mine else -(factor * value)
+        if left:
+            mine[key] = left
+        else:
+            mine.pop(key, None)
+
+
+def reduced(rows: Iterable[Row[Column]], order: Callable[[Column], SupportsRichComparison]) -> dict[Column, Row[Column]]:
     """The reduced echelon form, by pivot; a row's pivot is its first column in this order."""
-    pivots: dict[Any, Row] = {}
+    pivots: dict[Column, Row[Column]] = {}
     for given in rows:
         row = Row(dict(given.entries), dict(given.made_of))
         for column in [column for column in row.entries if column in pivots]:
@@ -44,7 +56,7 @@ def reduced(rows: Iterable[Row], order: Callable[[Any], Any]) -> dict[Any, Row]:
     return pivots
 
 
-def kernel(rows: Iterable[Row], columns: Sequence[Any], one: Any) -> list[dict[Any, Any]]:
+def kernel(rows: Iterable[Row[Column]], columns: Sequence[Column], one: Number) -> list[dict[Column, Number]]:
     """A basis of the kernel of these rows, one vector for each free column, in order."""
     place = {column: i for i, column in enumerate(columns)}
     pivots = reduced(rows, lambda column: place[column])

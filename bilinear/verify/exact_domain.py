@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic, exact, generator
+from bilinear.verify.elements import Number
 
 if TYPE_CHECKING:
-    from bilinear.verify.engine import DomainMatrix
+    from bilinear.verify.engine import Domain, DomainMatrix
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class ExactDomain:
     """A sympy domain for Q, or for Q with a root, by the name of its generator."""
 
     generator: str
-    domain: Any
+    domain: Domain
 
     @staticmethod
     def of(name: str) -> ExactDomain:
@@ -37,16 +38,17 @@ class ExactDomain:
         entries = {i: {j: self.element(value) for j, value in row} for i, row in enumerate(rows) if row}
         return DomainMatrix(entries, (len(rows), columns), self.domain)
 
-    def element(self, value: Coefficient) -> Any:
+    def element(self, value: Coefficient) -> Number:
         """A coefficient as an element of the domain."""
         from bilinear.verify.engine import QQ
 
         terms = {e: QQ(c.numerator, c.denominator) for e, c in _by_power(value)}
+        whole: Number = terms.get(0, QQ(0))
         if self.generator:
-            return self.domain([terms.get(1, QQ(0)), terms.get(0, QQ(0))])
-        return terms.get(0, QQ(0))
+            whole = self.domain([terms.get(1, QQ(0)), whole])
+        return whole
 
-    def number(self, value: Any) -> Coefficient:
+    def number(self, value: Number) -> Coefficient:
         """An element of the domain as a coefficient."""
         powers = list(reversed(value.to_list())) if self.generator else [value]
         whole, *root = (Fraction(int(c.numerator), int(c.denominator)) for c in powers)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from bilinear.ir.number import Coefficient
 from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, ProductStage, ScaledSchedule
+from bilinear.verify.elements import Number
 from bilinear.verify.small import Small
 from bilinear.verify.symbols import Symbols
 
@@ -16,7 +16,7 @@ State = dict[Block, Small]
 class Execution:
     """A schedule with given alpha and beta, elements of the domain; a block that is read before it has a value counts as 0."""
 
-    def __init__(self, schedule: AnySchedule, symbols: Symbols, alpha: Any, beta: Any, zero: Small) -> None:
+    def __init__(self, schedule: AnySchedule, symbols: Symbols, alpha: Number, beta: Number, zero: Small) -> None:
         self.schedule = schedule
         self.symbols = symbols
         self.alpha, self.beta = alpha, beta
@@ -35,12 +35,11 @@ class Execution:
                 self._products(stage, before, now)
         return now
 
-    def _scalar(self, value: Coefficient) -> Any:
+    def _scalar(self, value: Coefficient) -> Number:
         scalar = self.symbols.scalar(value)
-        if not hasattr(scalar, "ring"):
-            return scalar
-        zero = self.symbols.domain.zero
-        return sum((c * self.alpha ** word[0] * self.beta ** word[1] for word, c in scalar.items()), zero)
+        number: Number = self.symbols.domain.zero if hasattr(scalar, "ring") else scalar
+        terms = scalar.items() if hasattr(scalar, "ring") else ()
+        return sum((c * self.alpha ** word[0] * self.beta ** word[1] for word, c in terms), number)
 
     def _sum(self, terms: Iterable[tuple[Block, Coefficient]], state: State) -> Small:
         return sum((state.get(block, self.zero).scaled(self._scalar(c)) for block, c in terms), self.zero)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from bilinear.errors import Diagnostic
 from bilinear.ir.linear import Form
 from bilinear.ir.schedule import Product
 from bilinear.ir.scheme import Scheme
+from bilinear.verify.elements import Number
 from bilinear.verify.hazards import name_of
 from bilinear.verify.symbols import LETTERS, Symbols, Value
 
-Signature = tuple[tuple[int, Any], ...]
+Signature = tuple[tuple[int, Number | str | int], ...]
 """A form up to a factor: block numbers from 0, and coefficients starting with 1."""
 
 

@@ -9,11 +9,11 @@ lost if two inputs have the same final state; such inputs are searched for, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from bilinear.ir.schedule import AnySchedule, Block
 from bilinear.verify.counterexample import Search
 from bilinear.verify.divisors import needed_divisor
+from bilinear.verify.elements import Number
 from bilinear.verify.elimination import Row, reduced
 from bilinear.verify.facts import LINEAR, LOST, RECOMPUTE, RESTORED, UNDECIDED, OperandFate
 from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
@@ -38,9 +38,9 @@ class _Recovery:
         self.blocks = {space.name: space.blocks for space in schedule.spaces[:2]}
         self.state = {block: state[block] for blocks in self.blocks.values() for block in blocks}
         self.contents = [Row(dict(value), {str(block): symbols.domain.one}) for block, value in self.state.items()]
-        self.rounds: list[dict[str, dict[Any, Row]]] = []
+        self.rounds: list[dict[str, dict[Word, Row[Word]]]] = []
         """The known forms of A and B after each round, as reduced rows by pivot; the first round uses linear combinations alone."""
-        self.inside: dict[str, list[Any]] = {}
+        self.inside: dict[str, list[Number]] = {}
         """For each factor of a recomputed product, by name: all coefficients of the combination of contents that gives it."""
 
     def fate(self, side: str) -> OperandFate:
@@ -67,7 +67,7 @@ class _Recovery:
         confused = tuple(as_updates(change, self.symbols) for change in changes)
         return OperandFate(side, LOST, (), "", len(changes), confused, found.told())
 
-    def _known_by_round(self, side: str) -> Iterable[dict[Any, Row]]:
+    def _known_by_round(self, side: str) -> Iterable[dict[Word, Row[Word]]]:
         if not self.rounds:
             self.rounds.append(self._forms(self.contents))
         yield self.rounds[0][side]
@@ -93,7 +93,7 @@ class _Recovery:
         self.rounds.append(new)
         return True
 
-    def _forms(self, rows: Sequence[Row]) -> dict[str, dict[Any, Row]]:
+    def _forms(self, rows: Sequence[Row[Word]]) -> dict[str, dict[Word, Row[Word]]]:
         """The forms over A, and those over B, in the span of the rows."""
         known = {}
         for side in self.blocks:
@@ -101,7 +101,7 @@ class _Recovery:
             known[side] = {word: row for word, row in pivots.items() if _is_plain(word, side)}
         return known
 
-    def _derived(self, known: Mapping[str, Mapping[Any, Row]]) -> Iterable[Row]:
+    def _derived(self, known: Mapping[str, Mapping[Word, Row[Word]]]) -> Iterable[Row[Word]]:
         """Products of known forms, and multiples of known values by alpha and beta, each with its name.
 
         Only those that can reduce the contents. The pivot of a reduced form occurs in no other form, so the product of two pivots occurs in
@@ -133,7 +133,7 @@ class _Recovery:
 
     def _restoring(self, side: str) -> tuple[tuple[str, ...], str]:
         """The steps that restore an operand, each block in the first round in which it is known; and the divisor in them."""
-        rows: dict[Block, Row] = {}
+        rows: dict[Block, Row[Word]] = {}
         for known in self.rounds:
             for block in self.blocks[side]:
                 (word,) = self.symbols.original[block]
@@ -144,20 +144,20 @@ class _Recovery:
         steps = (self._step(block, row) for block, row in rows.items())
         return tuple(filter(None, steps)), needed_divisor(self.schedule.ring, numbers)
 
-    def _whole(self, row: Row) -> Row:
+    def _whole(self, row: Row[Word]) -> Row[Word]:
         """A multiple without fractions, over Q."""
         entries = self.symbols.whole(row.entries)
         word = next(iter(entries))
         scale = entries[word] / row.entries[word]
         return Row(entries, {name: c * scale for name, c in row.made_of.items()})
 
-    def _numbers(self, row: Row) -> Iterator[Any]:
+    def _numbers(self, row: Row[Word]) -> Iterator[Number]:
         """The coefficients of the combination of contents that forms a row."""
         for name, number in row.made_of.items():
             yield number
             yield from self.inside.get(name, ())
 
-    def _step(self, block: Block, row: Row) -> str:
+    def _step(self, block: Block, row: Row[Word]) -> str:
         """`A12 = A12 - A22`, or `+=` if the block keeps its content; empty if nothing changes."""
         made_of = dict(row.made_of)
         operator = "="

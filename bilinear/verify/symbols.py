@@ -10,23 +10,27 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from math import lcm
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import AnySchedule, Block
+from bilinear.verify.elements import Number
 from bilinear.verify.shortened import shortened
+
+if TYPE_CHECKING:
+    from bilinear.verify.engine import Domain, PolyElement
 
 Key = TypeVar("Key")
 
 LETTERS = {"A": 2, "B": 3, "C": 4}
 """The positions of the spaces' exponents in a word (alpha, beta, a, b, c)."""
 Word = tuple[int, ...]
-Value = Any
-"""An element of the ring; sympy has no types for it."""
+Value: TypeAlias = "PolyElement"
+"""An element of the ring."""
 
 
-def domain_of(ring: Ring) -> Any:
+def domain_of(ring: Ring) -> Domain:
     """sympy's domain of a ring's coefficients, always a field: Z is looked at in Q."""
     from bilinear.verify.engine import GF, QQ, I, Symbol, sqrt
 
@@ -40,7 +44,7 @@ def domain_of(ring: Ring) -> Any:
     return QQ
 
 
-def _domain(schedule: AnySchedule) -> Any:
+def _domain(schedule: AnySchedule) -> Domain:
     """The integers, for several levels with integer coefficients: nothing is divided there, and arithmetic dominates the time.
 
     A schedule of several levels does not scale for itself, so all its coefficients are in its forms and products.
@@ -112,23 +116,23 @@ class Symbols:
             text += f" {sign} {body}" if text else f"{sign if sign == '-' else ''}{body}"
         return (text or "0") + (f" + ... ({len(value)} terms)" if len(value) > limit else "")
 
-    def signed(self, coefficient: Any) -> tuple[str, str]:
+    def signed(self, coefficient: Number) -> tuple[str, str]:
         """A coefficient as a sign and the text after it."""
         shown = self.bracketed(coefficient)
         return ("-", shown[1:]) if shown.startswith("-") else ("+", shown)
 
-    def whole(self, vector: Mapping[Key, Any]) -> dict[Key, Any]:
+    def whole(self, vector: Mapping[Key, Number]) -> dict[Key, Number]:
         """Over Q a multiple of the vector without fractions; over other rings the vector itself."""
         if not self.domain.is_QQ:
             return dict(vector)
         scale = lcm(*(int(value.denominator) for value in vector.values()))
-        return {key: value * scale for key, value in vector.items()}
+        return {key: value * self.domain(scale) for key, value in vector.items()}
 
-    def key(self, coefficient: Any) -> Any:
+    def key(self, coefficient: Number) -> Number | str:
         """A hashable form of a coefficient that is equal for equal coefficients; sympy's algebraic numbers do not hash that way."""
         return coefficient if self.domain.is_QQ or self.domain.is_ZZ or self.domain.is_FiniteField else self.bracketed(coefficient)
 
-    def length(self, coefficient: Any) -> int:
+    def length(self, coefficient: Number) -> int:
         """The bits of all numbers in a coefficient."""
         if self.domain.is_QQ:
             return int(coefficient.numerator.bit_length() + coefficient.denominator.bit_length())
@@ -138,7 +142,7 @@ class Symbols:
         numbers = coefficient.to_list() if ratio is None else [*ratio[0].values(), *ratio[1].values()]
         return sum(int(c.numerator).bit_length() + int(c.denominator).bit_length() for c in numbers)
 
-    def bracketed(self, coefficient: Any) -> str:
+    def bracketed(self, coefficient: Number) -> str:
         """A number as the language writes it, in brackets if it is not rational."""
         if self.domain.is_QQ or self.domain.is_ZZ:
             return str(coefficient)
@@ -154,13 +158,13 @@ def is_product(word: Word) -> bool:
     return bool(word[2] and word[3])
 
 
-def _reading_order(term: tuple[Word, Any]) -> tuple[tuple[int, int], tuple[int, ...]]:
+def _reading_order(term: tuple[Word, Number]) -> tuple[tuple[int, int], tuple[int, ...]]:
     """The sort key of terms: highest powers of alpha and beta first, then letters a, b, c, each by its block number."""
     word = term[0]
     return (-word[0], -word[1]), tuple(e if e else 10**9 for e in word[2:])
 
 
-def _laurent(coefficient: Any) -> str:
+def _laurent(coefficient: Number) -> str:
     """A rational function of lambda whose denominator is a power of lambda, as the language writes it: `lambda^2-1/2*lambda^-1`."""
     (((down,), scale),) = coefficient.denom.terms()
     text = ""
@@ -172,6 +176,6 @@ def _laurent(coefficient: Any) -> str:
     return text or "0"
 
 
-def _order(coefficient: Any) -> int:
+def _order(coefficient: Number) -> int:
     """The lowest power of lambda in a rational function of it."""
     return int(min(m[0] for m in coefficient.numer.monoms()) - min(m[0] for m in coefficient.denom.monoms()))

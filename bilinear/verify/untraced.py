@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 from bilinear.ir.schedule import AnySchedule, Block
+from bilinear.verify.elements import Number
 from bilinear.verify.elimination import Row, kernel, reduced
 from bilinear.verify.execution import Execution, State
 from bilinear.verify.small import Small
 from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
 
-Change = dict[Block, Any]
+Change = dict[Block, Number]
 """The change of each block, as a multiple of one matrix X."""
 TRIALS = 2
 """The number of random inputs at which the kernel's answer is executed."""
@@ -34,7 +34,7 @@ def untraced_changes(side: str, schedule: AnySchedule, symbols: Symbols, content
     inputs = list(symbols.original)
     own = [block for block in inputs if block.space == side]
     found: list[Change] = []
-    parts: list[Row] = []
+    parts: list[Row[Block]] = []
     for blocks in (own, inputs):
         for change in kernel(_rows(contents, symbols, set(blocks)), blocks, symbols.domain.one):
             part = Row({block: c for block, c in change.items() if block.space == side})
@@ -60,11 +60,11 @@ def _readable(change: Change, symbols: Symbols) -> Change:
     return {block: -value if flip else value for block, value in whole.items()}
 
 
-def _rows(contents: Mapping[Block, Value], symbols: Symbols, changing: Collection[Block]) -> Iterator[Row]:
+def _rows(contents: Mapping[Block, Value], symbols: Symbols, changing: Collection[Block]) -> Iterator[Row[Block]]:
     """What a change of some blocks adds to the contents: one row for each word with one block removed."""
     block_of = {next(iter(value)): block for block, value in symbols.original.items()}
     for value in contents.values():
-        rows: dict[Word, dict[Block, Any]] = {}
+        rows: dict[Word, dict[Block, Number]] = {}
         for word, coefficient in value.items():
             for place in (place for place in LETTERS.values() if word[place]):
                 block = block_of[tuple(word[place] if i == place else 0 for i in range(len(word)))]

@@ -13,7 +13,7 @@ import pytest
 from bilinear import frontend
 from bilinear.artifact import write as output
 from bilinear.artifact.check import verify_built
-from bilinear.codegen.build import Program, distinct_kernels
+from bilinear.codegen.build import Program, ProgramKernel, distinct_kernels
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.names import REMAINDER
 from bilinear.codegen.render import render
@@ -32,8 +32,7 @@ FIRST = "msmes_l1_linear1_f64"
 def program(schedule: Schedule, dtype: str, tile: str = USUAL, named: str = "") -> Program:
     """A program without images, which needs no CUDA compiler."""
     launches = schedule_to_launches(schedule, ELEMENTS[dtype], tile, named)
-    kernels = distinct_kernels(launches)
-    return Program(schedule, dtype, launches, kernels, tuple(map(render, kernels)), tuple(() for _ in kernels))
+    return Program(schedule, dtype, launches, tuple(ProgramKernel(kernel, render(kernel), ()) for kernel in distinct_kernels(launches)))
 
 
 def written(

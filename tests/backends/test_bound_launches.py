@@ -18,7 +18,7 @@ from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError
 from bilinear.planner import choose
 from bilinear.planner.choose import make_plan
-from bilinear.planner.device import load_device
+from bilinear.planner.device_files import load_device
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
@@ -35,7 +35,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     decide._decisions.clear()
     yield pretend(monkeypatch)
     decide._decisions.clear()
-    for cached in (cuda_executor._scan, cuda_executor._looking):
+    for cached in (cuda_executor._scan, cuda_executor.built_function):
         cached.cache_clear()
 
 

@@ -133,7 +133,8 @@ def test_first_and_repeated_calls_ask_for_the_same(orders: Any, dtype: str, kind
     """Also with factors: one call, which reads C only if beta is not 0."""
     asked: set[tuple[Any, ...]] = set()
     addresses = {5, 6, 8, 10, 11}
-    for seed, (alpha, beta) in enumerate([(1, 0), (1, 0), (2.5, 0), (1, -0.5), (-1, 2), (np.float32(2), 0), (1, 0)]):
+    factors: list[tuple[float | np.float32, float]] = [(1, 0), (1, 0), (2.5, 0), (1, -0.5), (-1, 2), (np.float32(2), 0), (1, 0)]
+    for seed, (alpha, beta) in enumerate(factors):
         (x, y, z), (a, b, c) = operands(seed, dtype, orders)
         if beta == 0:
             c.host[...] = np.nan

@@ -24,7 +24,7 @@ from bilinear.backends.cublas import suits_lt
 from bilinear.backends.gemm import Gemm
 from bilinear.errors import BilinearError
 from bilinear.planner.choose import timed_plan
-from bilinear.planner.device import load_device
+from bilinear.planner.device_files import load_device
 from bilinear.planner.kept_plans import keep_plan
 from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate
 from bilinear.planner.policy import LibraryRules

@@ -12,7 +12,7 @@ import bilinear
 from bilinear.codegen.cuda import nvrtc
 from bilinear.errors import BilinearError
 from bilinear.interchange.exporting import export_files
-from bilinear.planner.device import shipped_devices
+from bilinear.planner.device_files import shipped_devices
 from bilinear.resources import algorithms_folder
 from bilinear.writing import write_folder
 
@@ -160,7 +160,7 @@ def test_a_folder_with_any_manifest_is_left_alone(shell: Shell, monkeypatch: pyt
         Path(folder, "manifest.json").write_text(manifest)
         Path(folder, "notes.txt").write_text("mine")
     before = contents()
-    monkeypatch.setattr("bilinear.driver.build_program", lambda *_, **__: pytest.fail("compiled"))
+    monkeypatch.setattr("bilinear.driver.build_programs", lambda *_, **__: pytest.fail("compiled"))
     for words in (("-o", "p"), ()):
         status, out, err = shell("compile", "s.bl", *words)
         assert (status, out) == (1, "") and "error[E611]" in err and contents() == before

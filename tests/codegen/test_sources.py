@@ -73,12 +73,12 @@ def test_every_kernel_is_built_for_every_architecture(name: str, inputs: str, le
     schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
     for dtype in ELEMENTS:
         program = build_program(schedule, ELEMENTS[dtype], targets_of(ARCHITECTURES))
-        for images in program.built:
-            assert [built.target.kind for built in images] == ["cubin" if a.startswith("sm") else "ptx" for a in ARCHITECTURES]
-            for built in images:
+        for own in program.kernels:
+            assert [built.target.kind for built in own.images] == ["cubin" if a.startswith("sm") else "ptx" for a in ARCHITECTURES]
+            for built in own.images:
                 assert built.image.startswith(b"\x7fELF" if built.target.kind == "cubin" else b"//")
-                for own in built.resources:
-                    assert own.spill_stores + own.spill_loads <= 512, f"{own.name} spills"  # a destination's addresses, after the loop
+                for used in built.resources:
+                    assert used.spill_stores + used.spill_loads <= 512, f"{used.name} spills"  # a destination's addresses, after the loop
 
 
 @needs_nvrtc
@@ -86,8 +86,8 @@ def test_every_kernel_is_built_for_every_architecture(name: str, inputs: str, le
 def test_every_tile_stays_in_registers(dtype: str, tile: str) -> None:
     loaded = load("strassen")
     schedule = prepare(loaded.scheme, loaded.schedule, 1, "preserve").schedule
-    for images in build_program(schedule, ELEMENTS[dtype], [CudaTarget("sm_90")], tile).built:
-        assert all(own.spill_stores + own.spill_loads <= 512 for built in images for own in built.resources)
+    for kernel in build_program(schedule, ELEMENTS[dtype], [CudaTarget("sm_90")], tile).kernels:
+        assert all(own.spill_stores + own.spill_loads <= 512 for built in kernel.images for own in built.resources)
 
 
 @needs_nvrtc

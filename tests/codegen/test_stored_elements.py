@@ -33,7 +33,7 @@ from bilinear.ir.schedule import LinearStage
 from bilinear.ir.tile import TILES
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import plain, prepare
-from bilinear.planner.device import load_device, parse_device
+from bilinear.planner.device_files import device_json, load_device, parse_device
 from bilinear.runtime.auto import plan
 
 STORED = replace(FLOAT32, wider=FLOAT64)
@@ -130,8 +130,8 @@ def test_the_scan_reads_what_is_stored(value: float) -> None:
 @pytest.mark.parametrize("tile", ["usual", "doubles-usual"])
 def test_kernels_are_built(tile: str) -> None:
     schedule = prepare(load("strassen").scheme, None, 1, "preserve").schedule
-    for images in build_program(schedule, STORED, [CudaTarget("sm_80"), CudaTarget("sm_90")], tile).built:
-        assert all(built.image.startswith(b"\x7fELF") for built in images)
+    for own in build_program(schedule, STORED, [CudaTarget("sm_80"), CudaTarget("sm_90")], tile).kernels:
+        assert all(built.image.startswith(b"\x7fELF") for built in own.images)
 
 
 @needs_emulator
@@ -149,7 +149,7 @@ def test_an_added_type_is_planned_where_its_rates_are_described(known: str) -> N
     with pytest.raises(BilinearError, match=rf"error\[E543\]: the description of NVIDIA H200 has no rates of {known}"):
         plan(4096, 4096, 4096, known, device=device)
     described = replace(device, elements=(*device.elements, (known, device.rates("float32"))))
-    assert parse_device(described.json().encode(), "added.json") == described
+    assert parse_device(device_json(described).encode(), "added.json") == described
     candidates = plan(4096, 4096, 4096, known, device=described, explain=True).candidates
     finer = plan(4096, 4096, 4096, "float32", device=described, explain=True).candidates
     errors = {own.levels: own.error for own in finer}

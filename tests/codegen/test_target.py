@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from bilinear.codegen.build import dtypes_of
 from bilinear.codegen.cuda.target import CudaTarget, target_of, targets_of
 from bilinear.errors import BilinearError
+from bilinear.ir.element import ELEMENTS
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,7 @@ def test_what_names_no_architecture_is_refused(name: str) -> None:
     assert caught.value.diagnostics[0].hints == ("name a chip, such as sm_80 or sm_90, for a cubin, or compute_NN for PTX",)
 
 
-@pytest.mark.parametrize("names", ["sm_90", [], ()])
+@pytest.mark.parametrize("names", ["sm_90", [], (), iter(())])
 def test_no_list_of_names_is_refused(names: Any) -> None:
     with pytest.raises(BilinearError, match=r"E603.*names no architecture"):
         targets_of(names)
@@ -38,6 +40,17 @@ def test_no_list_of_names_is_refused(names: Any) -> None:
 
 def test_a_name_that_is_said_twice_is_one_target() -> None:
     assert targets_of(["sm_90", "compute_90", "sm_90"]) == (CudaTarget("sm_90"), CudaTarget("compute_90"))
+
+
+@pytest.mark.parametrize("names", ["float32", [], (), iter(()), ["float32", "int8"]])
+def test_no_list_of_element_types_is_refused(names: Any) -> None:
+    with pytest.raises(BilinearError, match=r"E503.*no kernels for dtypes=") as caught:
+        dtypes_of(names)
+    assert caught.value.diagnostics[0].hints == (f"give a list of some of {', '.join(ELEMENTS)}",)
+
+
+def test_an_element_type_that_is_said_twice_is_one() -> None:
+    assert dtypes_of(["float32", "float64", "float32"]) == ("float32", "float64")
 
 
 def test_a_device_has_the_target_of_its_capability() -> None:

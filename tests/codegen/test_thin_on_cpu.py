@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen.emulated import address, c_type
+from codegen.emulated import c_type
 
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu, guarded, skip_reason
@@ -37,7 +37,7 @@ def laid(x: Any, by_rows: bool, padded: int) -> Any:
     return view if by_rows else view.T
 
 
-def strides(x: Any) -> tuple[int, int]:
+def strides(x: Any) -> tuple[int, ...]:
     return tuple(stride // x.itemsize for stride in x.strides)
 
 
@@ -51,12 +51,12 @@ def test_every_layout_is_exact(tile: ThinTile, dtype: str, orders: int) -> None:
         width = element.lanes if is_whole else 1
         kernel = ThinKernel("thin", element, tile, a_by_rows, not b_by_rows, by_rows, width, width)
         module = emulated(kernel)
-        for m, k, n, parts in ((61, 37, 7, 1), (130, 100, 19, 3), (1, 1, 1, 1), (64, 64, 32, 2)):
+        for m, k, n, wanted in ((61, 37, 7, 1), (130, 100, 19, 3), (1, 1, 1, 1), (64, 64, 32, 2)):
             padded = [-extent % element.lanes if is_whole else 1 for extent in (k if a_by_rows else m, n if b_by_rows else k)]
             a, b = generator.integers(-8, 9, (m, k)).astype(dtype), generator.integers(-8, 9, (k, n)).astype(dtype)
             left, right = laid(a, a_by_rows, padded[0]), laid(b, b_by_rows, padded[1])
             old = generator.integers(-8, 9, (m, n)).astype(dtype)
-            depth = -(-k // (parts * tile.k)) * tile.k
+            depth = -(-k // (wanted * tile.k)) * tile.k
             parts = -(-k // depth)
             out = laid(old, by_rows, 3)
             call = alpha, beta = element_of(dtype, 2), element_of(dtype, 3)
@@ -71,8 +71,8 @@ def test_every_layout_is_exact(tile: ThinTile, dtype: str, orders: int) -> None:
             if parts > 1:
                 summing = PartsKernel("sum_parts", element)
                 line = (strides(out), m, n) if by_rows else (strides(out)[::-1], n, m)
-                arguments = (target, out, *line[0], line[1], line[2], parts, alpha, beta)
-                emulated(summing).launch("sum_parts", (-(-m * n // 32), 1, 1), (32, 32, 1), arguments)
+                added = (target, out, *line[0], line[1], line[2], parts, alpha, beta)
+                emulated(summing).launch("sum_parts", (-(-m * n // 32), 1, 1), (32, 32, 1), added)
             assert (out == 2 * (a.astype(object) @ b.astype(object)) + 3 * old).all(), (m, k, n, parts, is_whole)
 
 

@@ -16,7 +16,7 @@ from bilinear.measure import bench, bench_machine, bench_tasks
 from bilinear.measure import timing as bench_timing
 from bilinear.planner import choose
 from bilinear.planner.choose import make_plan
-from bilinear.planner.device import load_device
+from bilinear.planner.device_files import load_device
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way

@@ -13,7 +13,8 @@ from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.measure.describe_device import Facts, GpuBench, tune
-from bilinear.planner.device import TileRates, at, load_device, parse_device
+from bilinear.planner.device import TileRates, at
+from bilinear.planner.device_files import device_json, load_device, parse_device
 from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, library_seconds, product_seconds, profile_of, stage_seconds
 from bilinear.planner.policy import Extents
 
@@ -85,4 +86,4 @@ def test_tuning_finds_the_description_that_the_times_follow() -> None:
         for size in (2048, 4096, 8192, 16384):
             assert at(measured.product, size) == pytest.approx(at(known.product, size), rel=0.05)
             assert at(measured.library, size) == pytest.approx(at(known.library, size), rel=0.05)
-    assert parse_device(found.json().encode(), "found") == found
+    assert parse_device(device_json(found).encode(), "found") == found

@@ -25,7 +25,8 @@ from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
 from bilinear.measure import bench, bench_check, describe_device, time_plans
 from bilinear.measure.time_plans import AT_ONCE, FEW, FINALISTS, LIBRARY_ITSELF, MOST, NEAR, ROUNDS, GpuStand, fastest
 from bilinear.planner import choose, kept_plans
-from bilinear.planner.device import Device, load_device
+from bilinear.planner.device import Device
+from bilinear.planner.device_files import load_device
 from bilinear.planner.kept_plans import keep_plan, kept_at, kept_description
 from bilinear.planner.plan import LIBRARIES, Candidate, Panel, Plan
 from bilinear.planner.plan_files import FORMAT, load_plan, plan_from_json, plan_json

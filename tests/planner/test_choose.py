@@ -17,7 +17,7 @@ from bilinear.ir.tile import MMA_FLOAT64, TILES
 from bilinear.lowering.place import place_schedule
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.choose import _Weighing, contenders, make_plan, timed_plan
-from bilinear.planner.device import load_device
+from bilinear.planner.device_files import load_device
 from bilinear.planner.model import predict
 from bilinear.planner.plan import LIBRARY, Candidate, pareto_front
 from bilinear.planner.plan_files import plan_from_json, plan_json

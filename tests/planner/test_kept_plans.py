@@ -20,7 +20,7 @@ from bilinear.errors import BilinearError
 from bilinear.ir.tile import SMALL
 from bilinear.measure import describe_device
 from bilinear.planner.choose import make_plan, timed_plan
-from bilinear.planner.device import load_device
+from bilinear.planner.device_files import device_json, load_device
 from bilinear.planner.kept_plans import keep_description, keep_plan, kept_at, kept_description, kept_plan, kept_plan_at
 from bilinear.planner.plan import LIBRARY, Candidate, Plan
 from bilinear.planner.plan_files import load_plan
@@ -240,7 +240,7 @@ def test_the_command_keeps_and_prints(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(describe_device, "tune", lambda progress: MINE)
     gpu(monkeypatch, MINE.name, 13000)
     status, out, _ = shell("tune")
-    assert (status, out) == (0, MINE.json()) and kept_description(MINE.name, 13000) is None
+    assert (status, out) == (0, device_json(MINE)) and kept_description(MINE.name, 13000) is None
     status, out, _ = shell("tune", "--keep", "-o", tmp_path / "mine.json")
     assert status == 0 and "kept in" in out and load_device(str(tmp_path / "mine.json")) == MINE
     assert kept_description(MINE.name, 13000) == MINE

@@ -19,7 +19,8 @@ from bilinear.ir.placement import Strip
 from bilinear.ir.tile import SMALL, TILES, USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
-from bilinear.planner.device import at, device_named, load_device, parse_device, shipped_devices
+from bilinear.planner.device import at
+from bilinear.planner.device_files import device_json, device_named, load_device, parse_device, shipped_devices
 from bilinear.planner.model import (
     LinearWork,
     ProductWork,
@@ -37,9 +38,9 @@ from bilinear.planner.model import (
 )
 
 H200 = load_device("h200")
-ELEMENT_RATES = json.loads(H200.json())["elements"]
+ELEMENT_RATES = json.loads(device_json(H200))["elements"]
 RATES = ELEMENT_RATES["float32"]
-POLICY = json.loads(H200.json())["policy"]
+POLICY = json.loads(device_json(H200))["policy"]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_tables_interpolate_between_their_keys_and_end_flat() -> None:
 def test_devices_are_found_by_short_name_file_and_full_name(tmp_path: Path) -> None:
     assert "h200" in shipped_devices()
     file = tmp_path / "mine.json"
-    file.write_text(H200.json())
+    file.write_text(device_json(H200))
     assert load_device(str(file)) == H200 == device_named("NVIDIA H200") == load_device("H200")
     assert device_named("another") is None
     with pytest.raises(BilinearError, match=r"E541.*'no such'"):
@@ -231,7 +232,7 @@ def with_float32(rates: Any) -> dict[str, Any]:
 )
 def test_a_malformed_description_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(BilinearError) as caught:
-        parse_device(json.dumps({**json.loads(H200.json()), **change}).encode(), "mine.json")
+        parse_device(json.dumps({**json.loads(device_json(H200)), **change}).encode(), "mine.json")
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.code == "E542" and diagnostic.message == f"mine.json is no device description: {message}"
 
@@ -243,7 +244,7 @@ def test_what_is_no_description_at_all_is_refused(content: bytes) -> None:
 
 
 def test_missing_fields_are_named() -> None:
-    whole = json.loads(H200.json())
+    whole = json.loads(device_json(H200))
     for name in set(whole) - {"format"}:
         with pytest.raises(BilinearError, match=f"{name} is missing"):
             parse_device(json.dumps({key: value for key, value in whole.items() if key != name}).encode(), "mine.json")

@@ -12,7 +12,7 @@ from bilinear.frontend.algorithms import shipped
 from bilinear.planner import portfolio as portfolio_module
 from bilinear.planner import profiles
 from bilinear.planner.choose import contenders, make_plan
-from bilinear.planner.device import load_device
+from bilinear.planner.device_files import load_device
 from bilinear.planner.portfolio import FILE, levels_of, parsed, portfolio, table_entry, ways
 from bilinear.planner.problem import Problem
 

@@ -83,7 +83,7 @@ def test_the_checker_imports_nothing_of_ours() -> None:
 def test_hashes_are_those_of_the_package() -> None:
     loaded = load("msmes")
     assert loaded.schedule is not None
-    found = certificate(loaded.scheme, [loaded.schedule])
+    found: Certificate = certificate(loaded.scheme, [loaded.schedule])
     assert found["scheme"]["sha256"] == scheme_hash(loaded.scheme)
     assert found["schedules"][0]["sha256"] == schedule_hash(loaded.schedule)
     assert rehashed(copy.deepcopy(found)) == found
@@ -99,7 +99,8 @@ def test_the_text_holds_the_same_in_lines_for_readers() -> None:
 def test_schedules_that_are_one_appear_once() -> None:
     loaded = load("msmes")
     assert loaded.schedule is not None
-    assert len(certificate(loaded.scheme, [loaded.schedule, loaded.schedule])["schedules"]) == 1
+    found: Certificate = certificate(loaded.scheme, [loaded.schedule, loaded.schedule])
+    assert len(found["schedules"]) == 1
 
 
 KEYS = {
@@ -146,7 +147,7 @@ def test_another_ring_is_refused_where_the_equations_fail_in_it(tmp_path: Path) 
 
 
 def test_changes_of_basis_must_give_the_tables(tmp_path: Path) -> None:
-    found = certificate(with_bases())
+    found: Certificate = certificate(with_bases())
     wrong = []
     for name in "abcuvw":
         one = copy.deepcopy(found)
@@ -394,7 +395,7 @@ def overwriting(*products: tuple[int, int, int]) -> Certificate:
         for p, coefficient, kept in products
     )
     schedule = Schedule("row", "row", 1, 2, 1, tuple(stages), in_place=True, restores=("A", "B"))
-    found = certificate(scheme, [schedule])
+    found: Certificate = certificate(scheme, [schedule])
     found["schedules"][0]["claims"] |= {"scaling": "overwriting", "result": ["alpha", "0"]}  # also where every product adds
     return rehashed(found)
 
@@ -451,7 +452,7 @@ def test_recursion_in_place_is_claimed_where_every_product_overwrites(tmp_path: 
     a, b, c = Block("A", 0, 0), Block("B", 0, 0), Block("C", 0, 0)
     stage = ProductStage((Product(a, b, (Target(c, 1, kept=0),)),))
     plain = Schedule("p", "plain", 1, 1, 1, (stage,), in_place=True, restores=("A", "B"))
-    safe = certificate(scheme, [plain])
+    safe: Certificate = certificate(scheme, [plain])
     assert safe["schedules"][0]["claims"]["recurses_in_place"]
     assert check([found, safe], tmp_path) == ["accepted", "accepted"]
 

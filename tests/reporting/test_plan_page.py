@@ -15,7 +15,7 @@ import pytest
 
 from bilinear import cli
 from bilinear.planner.choose import make_plan, timed_plan
-from bilinear.planner.device import load_device
+from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import LIBRARY, Candidate, Plan, pareto_front
 from bilinear.planner.problem import Problem
 from bilinear.reporting.plan_chart import SLOWEST, PlanChart, plan_chart

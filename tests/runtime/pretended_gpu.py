@@ -259,7 +259,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(library, "_handles", library._Handles())
     monkeypatch.setattr(cuda_executor, "_thread", cuda_executor._Thread())
     monkeypatch.setattr(cuda_executor, "_idle_flags", [])
-    for cached in (cuda_executor._scan, cuda_executor._looking):
+    for cached in (cuda_executor._scan, cuda_executor.built_function):
         cached.cache_clear()
     return gpu
 

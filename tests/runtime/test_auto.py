@@ -19,7 +19,8 @@ from bilinear.errors import BilinearError
 from bilinear.ir.tile import LARGE, TILES, USUAL
 from bilinear.planner import portfolio
 from bilinear.planner.choose import make_plan
-from bilinear.planner.device import Device, load_device
+from bilinear.planner.device import Device
+from bilinear.planner.device_files import device_json, load_device
 from bilinear.planner.plan import Plan
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
@@ -307,7 +308,7 @@ def test_a_name_that_is_no_text_is_no_dtype() -> None:
 
 def test_plans_need_no_gpu_but_a_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
-    file.write_text(SLOW_LIBRARY.json())
+    file.write_text(device_json(SLOW_LIBRARY))
     choice = bilinear.plan(N, N, N, "float32", device=str(file), workspace="none", inputs="restore")
     assert choice.chosen.inputs == "restore" and choice.problem.workspace == 0
     assert bilinear.plan(N, N, N, np.float64, device=SLOW_LIBRARY).problem.dtype == "float64"

@@ -11,7 +11,7 @@ import pytest
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.planner.choose import timed_plan
-from bilinear.planner.device import load_device
+from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate, Plan
 from bilinear.planner.problem import Problem
 

@@ -11,39 +11,39 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 
 def main() -> None:
     """Answer one request."""
     request = json.load(sys.stdin.buffer)
-    sys.path[:] = request["path"]
-    reply, image = compiled(request)
-    sys.stdout.buffer.write(json.dumps(reply).encode() + b"\n" + image)
+    sys.path[:] = request.pop("path")
+    refused, log, image = compiled(**request)
+    sys.stdout.buffer.write(json.dumps({"refused": refused, "log": log}).encode() + b"\n" + image)
     sys.stdout.buffer.flush()
 
 
-def compiled(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+def compiled(source: str, name: str, options: list[str], image: str) -> tuple[bool, str, bytes]:
     """The reply to a request, and the image, which is empty if the source was refused."""
     from cuda.bindings import nvrtc
 
-    def call(function: str, *arguments: Any) -> Any:
+    def call(function: str, *arguments: object) -> object:
         status, *results = getattr(nvrtc, function)(*arguments)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             raise SystemExit(f"NVRTC failed in {function}: {status.name}")
         return results[0] if results else None
 
     def content(getter: str) -> bytes:
-        buffer = bytes(call(f"{getter}Size", program))
+        size = call(f"{getter}Size", program)
+        assert isinstance(size, int)
+        buffer = bytes(size)
         call(getter, program, buffer)
         return buffer
 
-    program = call("nvrtcCreateProgram", request["source"].encode(), f"{request['name']}.cu".encode(), 0, None, None)
-    options = [option.encode() for option in request["options"]]
-    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    program = call("nvrtcCreateProgram", source.encode(), f"{name}.cu".encode(), 0, None, None)
+    (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
     refused = status != nvrtc.nvrtcResult.NVRTC_SUCCESS
     log = content("nvrtcGetProgramLog").rstrip(b"\0 \n").decode(errors="replace")
-    return {"refused": refused, "log": log}, b"" if refused else content(f"nvrtcGet{request['image']}")
+    return refused, log, b"" if refused else content(f"nvrtcGet{image}")
 
 
 if __name__ == "__main__":

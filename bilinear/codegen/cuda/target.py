@@ -71,6 +71,7 @@ def target_of(capability: str | int) -> CudaTarget:
 
 def targets_of(names: Sequence[str]) -> tuple[CudaTarget, ...]:
     """The targets of these names, each once. Raises `BilinearError` (E603) if there is no name, or a name is of no architecture."""
-    if isinstance(names, str) or not names:
-        raise fail("E603", f"architectures={names!r} names no architecture", "give a list such as ['sm_90', 'compute_90']")
-    return tuple(CudaTarget(name) for name in dict.fromkeys(names))
+    distinct = names if isinstance(names, str) else tuple(dict.fromkeys(names))
+    if isinstance(distinct, str) or not distinct:
+        raise fail("E603", f"architectures={distinct!r} names no architecture", "give a list such as ['sm_90', 'compute_90']")
+    return tuple(map(CudaTarget, distinct))

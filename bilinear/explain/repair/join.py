@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bilinear.ir.number import Coefficient, Symbolic
 
 PRIME = 2**24 - 3
 """Small enough that 32 products of two residues sum exactly in float64. The proof refuses the few wrong combinations that pass."""
 
-Array = Any
+Array = NDArray[np.int64]
 
 
 def residue(value: Coefficient, modulus: int = PRIME) -> int:
@@ -41,9 +41,9 @@ class Side:
     written: Array
 
     @property
-    def touched(self) -> Array:
+    def touched(self) -> NDArray[np.bool_]:
         """Which combinations change which product: a boolean array of (sets, products)."""
-        return self.values != self.written
+        return np.not_equal(self.values, self.written)
 
 
 class Join:

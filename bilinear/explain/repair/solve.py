@@ -7,11 +7,11 @@ third. The system is solved for the correction, so undetermined entries stay as 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from bilinear.ir.linear import Form, form
 from bilinear.ir.number import Coefficient, Symbolic, exact, rational
 from bilinear.ir.scheme import Scheme
+from bilinear.verify.elements import Number
 
 MOST_EQUATIONS = 700
 """The most equations of one system, for each of its right-hand sides."""
@@ -90,7 +90,7 @@ def _solve(scheme: Scheme, wrong: dict[Cell, Coefficient], axis: int) -> Solutio
     factors = factors_by_product(scheme)
     first, second = (i for i in range(3) if i != axis)
     sizes = (scheme.m * scheme.k, scheme.k * scheme.n, scheme.m * scheme.n)
-    entries: dict[int, dict[int, Any]] = {}
+    entries: dict[int, dict[int, Number]] = {}
 
     def put(row: int, column: int, value: Coefficient) -> None:
         number = rational(value)
@@ -107,7 +107,7 @@ def _solve(scheme: Scheme, wrong: dict[Cell, Coefficient], axis: int) -> Solutio
     return _read(scheme, axis, factors[axis], reduced.to_sdm(), [p for p in pivots if p < scheme.rank])
 
 
-def _read(scheme: Scheme, axis: int, written: tuple[Form, ...], reduced: Any, pivots: list[int]) -> Solution:
+def _read(scheme: Scheme, axis: int, written: tuple[Form, ...], reduced: dict[int, dict[int, Number]], pivots: list[int]) -> Solution:
     """The solution in an echelon form; undetermined unknowns are not corrected."""
     from fractions import Fraction
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bilinear.explain.repair.edits import Edit, Slot
 from bilinear.explain.repair.join import Array, residue
@@ -60,9 +61,10 @@ class Pool:
         every = np.concatenate([np.zeros((0, 3), dtype=np.int64), *triples])
         return every[~(self._clash(every[:, 0], every[:, 2]) | self._clash(every[:, 1], every[:, 2]))]
 
-    def _clash(self, left: Array, right: Array) -> Array:
+    def _clash(self, left: Array, right: Array) -> NDArray[np.bool_]:
         x, y = self.slots[left][:, :, None], self.slots[right][:, None, :]
-        return ((x == y) & (x >= 0)).any(axis=(1, 2))
+        clashing: NDArray[np.bool_] = ((x == y) & (x >= 0)).any(axis=(1, 2))
+        return clashing
 
     def changes(self, sets: Array, row: int) -> Iterator[tuple[Array, Array, Array]]:
         """What the sets change in a row: which sets, at which index, by how much."""
@@ -88,8 +90,8 @@ def outputs_of(pool: Pool, inputs: Sequence[int], sets: Array) -> Array:
         total = np.zeros(len(sets), dtype=np.int64)
         for index, coefficient in f:
             total = (total + residue(coefficient, modulus) * values[:, index]) % modulus
-        for which, index, delta in pool.changes(sets, row):
-            total[which] = (total[which] + delta * values[which, index]) % modulus
+        for which, places, delta in pool.changes(sets, row):
+            total[which] = (total[which] + delta * values[which, places]) % modulus
         values[:, linear.inputs + row] = total
     return values[:, linear.inputs + count :]
 
@@ -102,8 +104,8 @@ def weights_of(pool: Pool, weights: Sequence[int], sets: Array) -> Array:
     rows = [*linear.steps, *linear.outputs]
     for row in range(len(rows) - 1, -1, -1):
         own = values[:, linear.inputs + row]
-        for which, index, delta in pool.changes(sets, row):
-            values[which, index] = (values[which, index] + delta * own[which]) % modulus
+        for which, places, delta in pool.changes(sets, row):
+            values[which, places] = (values[which, places] + delta * own[which]) % modulus
         for index, coefficient in rows[row]:
             values[:, index] = (values[:, index] + residue(coefficient, modulus) * own) % modulus
     return values[:, : linear.inputs]

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bilinear.scheduling.in_place.stages import PRIME, Row, Side, is_sum, monic
 
-Matrix = Any
+Matrix = NDArray[np.int64]
 """An integer array of residues: wanted forms by blocks."""
 Spill = tuple[int, Row]
 """The number of a temporary, from 0, and the form that it is filled with."""

@@ -14,8 +14,8 @@ from codegen.emulated import EmulatedExecutor
 from soak.case import PASSED, REFUSED, Case, Finding
 from soak.command import drawn
 
+from bilinear.algorithm import Algorithm
 from bilinear.backends.executor import execute
-from bilinear.driver import Algorithm
 from bilinear.emulator import ORDERS, LaunchError, guarded, guarded_empty, skip_reason
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source

@@ -1,0 +1,59 @@
+"""Algorithms as the public API gives them: where they come from, and what can be done with one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bilinear import driver, frontend
+from bilinear.algebra.fold_bases import on_blocks
+from bilinear.frontend import Loaded
+from bilinear.frontend.printer import print_scheme
+from bilinear.interchange.importing import Imported, import_arrays, import_scheme
+from bilinear.ir.matrix import Array
+from bilinear.runtime.matmul import matmul
+from bilinear.source import Source
+
+
+@dataclass(frozen=True)
+class Algorithm(Loaded):
+    """A scheme, with its in-place schedule if it has one: what `bilinear.load` gives, and what can be done with it."""
+
+    verify = driver.verify
+    compile = driver.compile
+
+    def matmul(self, a: Array, b: Array, out: Array = None, **options: Any) -> Array:
+        """Multiply with this algorithm; the options are those of `bilinear.matmul`, `tolerance` for restored operands among them."""
+        return matmul(a, b, out, algorithm=self, **options)
+
+
+def load(name_or_path: str | Path) -> Algorithm:
+    """The algorithm of a `.bl` file, or of a name among the shipped ones. Raises `BilinearError`."""
+    loaded = frontend.load(name_or_path)
+    return Algorithm(loaded.scheme, loaded.schedule, loaded.source, loaded.path)
+
+
+def from_arrays(
+    u: object, v: object, w: object, *, ring: str | None = None, transposed: bool | None = None, name: str = "arrays"
+) -> Algorithm:
+    """The algorithm of three tables of numbers, proved: U over the blocks of A, V over those of B, W over those of C.
+
+    They are NumPy arrays or nested lists of integers, floats, fractions or complex numbers, a product a row or a column. The ring, and
+    whether C is `transposed` (its blocks numbered column by column), are found out where they are not said. Raises `BilinearError`.
+    """
+    return _in_the_language(import_arrays(u, v, w, ring=ring, transposed=transposed, name=name))
+
+
+def import_table(
+    path: str | Path, *, format: str = "", ring: str | None = None, transposed: bool | None = None, entry: str = ""
+) -> Algorithm:
+    """The algorithm in a published table, proved; what is not said is found out, as `bilinear import` does. Raises `BilinearError`."""
+    return _in_the_language(import_scheme(path, format=format, ring=ring, transposed=transposed, entry=entry))
+
+
+def _in_the_language(imported: Imported) -> Algorithm:
+    """An algorithm that was read from elsewhere, with the text that the language has for it."""
+    scheme = on_blocks(imported.scheme)  # the language writes changes of basis from blocks to as many values
+    file = f"{scheme.name}.bl"
+    return Algorithm(scheme, None, Source(file, print_scheme(scheme)), Path(file))

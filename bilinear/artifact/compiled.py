@@ -1,0 +1,43 @@
+"""A compiled algorithm: its proofs, its kernels and its report, and the folder that they are written to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bilinear.artifact.write import output_files
+from bilinear.codegen.build import Program, build_programs
+from bilinear.codegen.cuda.target import CudaTarget
+from bilinear.codegen.names import REMAINDER
+from bilinear.frontend import Loaded
+from bilinear.lowering.prepare import Prepared, plain
+from bilinear.places import require_folder
+from bilinear.reporting.examine import certificate_for
+from bilinear.reporting.report import Report
+from bilinear.version import __version__
+from bilinear.writing import write_folder
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """All that compiling an algorithm gives: the proofs, and the kernels of its schedule, one program a dtype."""
+
+    loaded: Loaded
+    prepared: Prepared
+    inputs: str
+    programs: tuple[Program, ...]
+    targets: tuple[CudaTarget, ...]
+    report: Report
+    floats: str = "own"
+
+    def write(self, folder: str | Path) -> None:
+        """Write a folder that stands alone: sources, images, manifest and report; all of it, or nothing where that fails (E611).
+
+        It may replace an earlier output, in which nothing was added or changed since, and no other folder.
+        """
+        require_folder(Path(folder))
+        remainders = build_programs(plain().schedule, [own.dtype for own in self.programs], self.targets, self.floats, named=REMAINDER)
+        views = {"report.json": self.report.json(), "report.md": self.report.markdown(), "report.html": self.report.html()}
+        views["certificate.json"] = certificate_for(self.prepared)
+        encoded = {name: text.encode() for name, text in views.items()}
+        write_folder(Path(folder), output_files(self.loaded.scheme, self.inputs, self.programs, remainders, __version__, encoded))
