@@ -27,7 +27,7 @@ from bilinear.planner.policy import Policy
 from bilinear.planner.portfolio import portfolio, ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
-from bilinear.planner.thin import library_candidates, thin_candidates
+from bilinear.planner.thin import thin_candidates, thin_library
 from bilinear.planner.ways import Way, algorithm_named, authored, lowered, strategies
 from bilinear.resources import implementation_sha256
 
@@ -43,9 +43,8 @@ def make_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:
     an accuracy is asked for.
     """
     weighed = _Weighing(problem, device, explain)
-    libraries, thin = weighed.libraries(), weighed.thin()
-    library = best = libraries[0]
-    able: list[Candidate] = [*libraries, *(candidate for candidate in thin if not candidate.why)]
+    library, thin = weighed.library(), weighed.thin()
+    able: list[Candidate] = [library, *(candidate for candidate in thin if not candidate.why)]
     refused: list[Candidate] = [candidate for candidate in thin if candidate.why]
     best = min((c for c in able if c is library or weighed.is_worth_it(c, library)), key=_by_time)
     for least, way in sorted((weighed.least_ms(way), way) for way in weighed.ways()):
@@ -111,7 +110,7 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...]) -> Pl
         raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
     if problem.accumulate and "recurse" in outline(way).strategies:
         raise fail("E543", f"{found.name}: it overwrites C, and the product is to be added to it", "choose other levels")
-    library = weighed.libraries()[0]
+    library = weighed.library()
     first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
     return Plan(problem, device.name, (first, library), outline(way).sha256, implementation_sha256())
 
@@ -154,11 +153,6 @@ class _Weighing:
         is_long = (self.library().ms or 0.0) >= own.long_ms
         return (way for way in found if is_long or outline(way).products <= own.many_products)
 
-    def libraries(self) -> tuple[Candidate, ...]:
-        """The calls of the library by time, where they were timed for thin products; else the library's multiply itself."""
-        found = sorted(library_candidates(self.problem, self.device), key=_by_time) or [self.library()]
-        return tuple(replace(candidate, error=self.classical_error()) for candidate in found)
-
     def thin(self) -> list[Candidate]:
         """The kernel for thin products in each tile, by time: what may run first. Unless all is to be explained, the fastest alone."""
         found = [replace(c, error=self.classical_error()) for c in thin_candidates(self.problem, self.device)]
@@ -166,9 +160,11 @@ class _Weighing:
         return found if self.explain else found[:1]
 
     def library(self) -> Candidate:
-        p = self.problem
-        ms = library_seconds((p.m, p.k, p.n), p.dtype, self.device) * 1e3
-        return Candidate((), "preserve", LIBRARY, ms, 0, self.classical_error())
+        """The library's multiply: by times of thin products if they are known, else by its rate."""
+        p, found = self.problem, thin_library(self.problem, self.device)
+        if found is None:
+            found = Candidate((), "preserve", LIBRARY, library_seconds((p.m, p.k, p.n), p.dtype, self.device) * 1e3, 0)
+        return replace(found, error=self.classical_error())
 
     def classical_error(self) -> float | None:
         if self.problem.accuracy is None and not self.explain:

@@ -266,6 +266,7 @@ _THIN: Fields = {
     "adding": _positive,
     "again": _positive,
     "copies": _positive,
+    "torn": _positive,
     "library": _library,
 }
 _DEVICE: Fields = {

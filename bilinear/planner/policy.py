@@ -26,7 +26,7 @@ class Policy:
 
     least_gain: float = 0.04
     least_gain_plain: float = 0.08
-    least_gain_thin: float = 0.12
+    least_gain_thin: float = 0.15
     least_block: int = 512
     least_plain_block: tuple[tuple[str, Extents], ...] = (("float32", (17, 64, 17)),)
     least_timed_block: int = 128

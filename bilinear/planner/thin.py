@@ -10,7 +10,7 @@ from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
 from bilinear.ir.tile import THIN_TILES, ThinTile
 from bilinear.planner.device import Device
-from bilinear.planner.plan import THIN, Candidate
+from bilinear.planner.plan import LIBRARY, THIN, Candidate
 from bilinear.planner.problem import Problem
 from bilinear.planner.thin_rates import SHORT, ThinRates, ThinTileRates
 
@@ -18,6 +18,8 @@ WAVES = (1, 2, 4)
 """In how many parts sums are split: so that the units fill the device so many times."""
 LONG_SUM = 64
 """Shorter sums are not split."""
+CLEAR = 1.15
+"""How many times as long as the other a call of the library takes, by times between those of the grid, if it is surely the slower one."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,11 @@ class View:
         right = element.lanes if (self.k if self.right_along else self.n) % element.lanes == 0 else 1
         return tile.m * tile.k // left + tile.n * tile.k // right
 
+    def tears(self, element: Element) -> bool:
+        """Whether a thread writes neighbours of C one by one, because lines of C do not begin at multiples of 16 bytes."""
+        is_vector = not self.right_along if self.by_rows else not self.left_along
+        return is_vector and (self.n if self.by_rows else self.m) % element.lanes != 0
+
 
 def view_of(problem: Problem) -> View:
     """How the thin kernel computes a problem."""
@@ -54,11 +61,14 @@ def is_thin(problem: Problem) -> bool:
     return min(problem.m, problem.k, problem.n) <= SHORT
 
 
-def library_candidates(problem: Problem, device: Device) -> tuple[Candidate, ...]:
-    """The calls of the library for a thin product, with the times that the device's description has; none where it has none."""
+def thin_library(problem: Problem, device: Device) -> Candidate | None:
+    """The library's multiply for a thin product by the times in the device's description; None if it has none.
+
+    A call of the library is named if it is clearly faster than the other; else the library's rules choose.
+    """
     rates, p = device.thin_rates(problem.dtype), problem
     if rates is None or not is_thin(p):
-        return ()
+        return None
     a, b, c = (name in p.column_major for name in "ABC")
     order = "".join("NT"[not by_column] for by_column in (a, b)) if c else "".join("NT"[by_column] for by_column in (b, a))
     extents = (p.m, p.n, p.k) if c else (p.n, p.m, p.k)
@@ -68,7 +78,11 @@ def library_candidates(problem: Problem, device: Device) -> tuple[Candidate, ...
         return rates.launch + (m * k + k * n + m * n) * ELEMENTS[p.dtype].bytes / (device.bandwidth * 1e3)
 
     found = rates.library_us(order, extents, least_us)
-    return tuple(Candidate((), "preserve", name, us * 1e-3, 0) for name, us in found.items())
+    if not found:
+        return None
+    fastest = min(found, key=lambda name: found[name])
+    is_clear = max(found.values()) > CLEAR * found[fastest]
+    return Candidate((), "preserve", fastest if is_clear else LIBRARY, found[fastest] * 1e-3, 0)
 
 
 def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
@@ -133,7 +147,8 @@ def thin_seconds(
     tiles_m, tiles_n, slices = ceil(m / tile.m), ceil(n / tile.n), ceil(ceil(k / parts) / tile.k)
     units, resident = tiles_m * tiles_n * parts, _kernel(tile, view, element).resident
     slots = device.processors * resident
-    once = (m * k + k * n + (2 if accumulate else 1) * m * n + (parts * m * n if parts > 1 else 0)) * element.bytes
+    results = m * n * (rates.torn if view.tears(element) else 1) * (2 if accumulate else 1) + (parts * m * n if parts > 1 else 0)
+    once = (m * k + k * n + results) * element.bytes
     again = (m * k * (tiles_n - 1) + k * n * (tiles_m - 1)) * element.bytes
     share = own.along if view.left_along else own.across
     memory = (once / share + again / rates.again) / (device.bandwidth * 1e3)

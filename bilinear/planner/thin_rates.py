@@ -42,7 +42,8 @@ class ThinRates:
 
     `pipes` is the speed of the multiply-add pipes in TFLOP/s, `launch` what a call costs, `latency` the time until a slice that was asked
     for has arrived, `adding` the cost of adding up sums that were split; `again` is the rate of what is read once more, from the cache,
-    relative to the device's bandwidth, and `copies` are those to shared memory that a multiprocessor starts in a microsecond.
+    relative to the device's bandwidth, and `copies` are those to shared memory that a multiprocessor starts in a microsecond. What is
+    written element by element takes `torn` times as long.
 
     `library` has the times of each call of the library for each of the `ORDERS`.
     """
@@ -53,6 +54,7 @@ class ThinRates:
     adding: float
     again: float
     copies: float
+    torn: float
     tiles: tuple[ThinTileRates, ...]
     library: tuple[tuple[str, tuple[tuple[str, Times], ...]], ...]
 
