@@ -105,7 +105,7 @@ def choose(task: Task, case: Case, device: Device) -> Plan:
 
 def bound_of(plan: Plan | None, inner: int, dtype: str) -> float:
     """The proved error bound of the chosen candidate; a plan contains it only if it was requested."""
-    if plan is None or plan.is_library:
+    if plan is None or plan.direct is not None:
         u, summed = ELEMENTS[dtype].roundoffs
         return classical_bound(inner, u, summed) * u
     chosen = plan.chosen

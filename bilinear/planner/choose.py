@@ -43,7 +43,7 @@ def make_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:
     an accuracy is asked for.
     """
     weighed = _Weighing(problem, device, explain)
-    library, thin = weighed.library(), weighed.thin()
+    library, thin = weighed.library(), weighed.thin()[: None if explain else 1]
     able: list[Candidate] = [library, *(candidate for candidate in thin if not candidate.why)]
     refused: list[Candidate] = [candidate for candidate in thin if candidate.why]
     best = min((c for c in able if c is library or weighed.is_worth_it(c, library)), key=_by_time)
@@ -154,16 +154,15 @@ class _Weighing:
         return (way for way in found if is_long or outline(way).products <= own.many_products)
 
     def thin(self) -> list[Candidate]:
-        """The kernel for thin products in each tile, by time: what may run first. Unless all is to be explained, the fastest alone."""
+        """The kernel for thin products in each tile: first what may run, by time."""
         found = [replace(c, error=self.classical_error()) for c in thin_candidates(self.problem, self.device)]
-        found = sorted((replace(c, why=self.why_not(c)) for c in found), key=lambda c: (bool(c.why), *_by_time(c)))
-        return found if self.explain else found[:1]
+        return sorted((replace(c, why=self.why_not(c)) for c in found), key=lambda c: (bool(c.why), *_by_time(c)))
 
     def library(self) -> Candidate:
         """The library's multiply: by times of thin products if they are known, else by its rate."""
-        p, found = self.problem, thin_library(self.problem, self.device)
+        found = thin_library(self.problem, self.device)
         if found is None:
-            found = Candidate((), "preserve", LIBRARY, library_seconds((p.m, p.k, p.n), p.dtype, self.device) * 1e3, 0)
+            found = Candidate((), "preserve", LIBRARY, self.modelled_ms, 0)
         return replace(found, error=self.classical_error())
 
     def classical_error(self) -> float | None:
@@ -249,13 +248,27 @@ class _Weighing:
 
     def is_worth_it(self, candidate: Candidate, library: Candidate) -> bool:
         """Whether a candidate can run, and gains enough."""
-        return not candidate.why and _gain(candidate, library) > self.least_gain(candidate)
+        return not candidate.why and self.gain(candidate, library) > self.least_gain(candidate)
+
+    def gain(self, candidate: Candidate, library: Candidate) -> float:
+        """The part of the library's time that a candidate saves.
+
+        Times of thin products hold what a call costs the host, times of schedules do not: those are compared with the library's modelled
+        time if that is shorter.
+        """
+        ms = library.ms or 0.0
+        return 1 - (candidate.ms or 0.0) / ((ms if candidate.is_thin else min(ms, self.modelled_ms)) or 1.0)
+
+    @property
+    def modelled_ms(self) -> float:
+        """The time of the library's multiply by its rate."""
+        return library_seconds((self.problem.m, self.problem.k, self.problem.n), self.problem.dtype, self.device) * 1e3
 
     def why_lost(self, candidate: Candidate, chosen: Candidate, library: Candidate) -> str:
         """Why a candidate that can run was not chosen."""
         off = (candidate.ms or 0.0) / (chosen.ms or 1.0) - 1
         if off < 0:
-            return f"gains {_gain(candidate, library):.1%}, and less than {self.least_gain(candidate):.0%} is within the model's error"
+            return f"gains {self.gain(candidate, library):.1%}, and less than {self.least_gain(candidate):.0%} is within the model's error"
         return f"{off:.1%} slower"
 
     def is_accurate(self, way: Way) -> bool:
@@ -300,10 +313,6 @@ def _candidate(way: Way) -> Candidate:
 
 def _by_time(candidate: Candidate) -> tuple[float, str]:
     return candidate.ms or 0.0, candidate.name
-
-
-def _gain(candidate: Candidate, library: Candidate) -> float:
-    return 1 - (candidate.ms or 0.0) / (library.ms or 1.0)
 
 
 def _why_chosen(chosen: Candidate, library: Candidate, best: Candidate) -> str:

@@ -229,6 +229,7 @@ def _library_rules(reader: _Reader, value: object, name: str) -> LibraryRules:
 _POLICY: Fields = {
     "least_gain": _share,
     "least_gain_plain": _share,
+    "least_gain_thin": _share,
     "least_block": _whole,
     "least_plain_block": _blocks,
     "least_timed_block": _whole,

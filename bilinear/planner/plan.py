@@ -58,7 +58,9 @@ class Candidate:
     @property
     def name(self) -> str:
         """A readable name of the candidate."""
-        return "; ".join(name_of(part.levels) for part in self.parts) if self.levels else self.strategy
+        if self.levels:
+            return "; ".join(name_of(part.levels) for part in self.parts)
+        return self.strategy if self.parts_of_sums == 1 else f"{self.strategy}, sums in {self.parts_of_sums} parts"
 
     @property
     def parts(self) -> tuple[Candidate | Panel, ...]:

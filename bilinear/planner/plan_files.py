@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.ir.tile import TILES
-from bilinear.planner.plan import LIBRARIES, Candidate, Panel, Plan
+from bilinear.ir.tile import THIN_TILES, TILES
+from bilinear.planner.plan import LIBRARIES, THIN, Candidate, Panel, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import hashes
 from bilinear.reading import read_bounded
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Record = TypeVar("Record", bound="DataclassInstance")
 MOST_COUNT = 2**80
 """More than the bytes of any workspace, even for the largest extents."""
-FORMAT = "bilinear-plan/6"
+FORMAT = "bilinear-plan/7"
 
 
 def plan_json(plan: Plan) -> str:
@@ -96,7 +96,7 @@ def _check(plan: Plan) -> None:
     """Check the values on which running and printing the plan rely."""
     chosen, p = plan.chosen, plan.problem
     for candidate in plan.candidates:
-        _check_fields(candidate, TILES[p.dtype])
+        _check_fields(candidate, THIN_TILES[p.dtype] if candidate.is_thin else TILES[p.dtype])
     if chosen.ms is None:
         raise ValueError("its first candidate has no time")
     if not all(isinstance(text, str) for text in (plan.version, plan.implementation_sha256, plan.device)):
@@ -106,7 +106,7 @@ def _check(plan: Plan) -> None:
             raise ValueError("its promise of the inputs is not the problem's")
         if part is not chosen.parts[-1] and part.inputs != "preserve":
             raise ValueError("a part that is not the last one writes the inputs")
-        if part is chosen and not part.levels and chosen.strategy not in LIBRARIES:
+        if part is chosen and not part.levels and chosen.strategy not in (*LIBRARIES, THIN):
             raise ValueError(f"there is no library {chosen.strategy!r}")
         if len(part.levels) > MOST_LEVELS or (chosen.rest and not part.levels):
             raise ValueError("its first candidate makes no sense")
@@ -122,6 +122,8 @@ def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
     counts = 0 if c.workspace is None else c.workspace, *(part.extent for part in c.rest)
     if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and 0 <= count < MOST_COUNT for count in counts):
         raise ValueError("a field of a candidate has the wrong type")
+    if type(c.parts_of_sums) is not int or not 0 < c.parts_of_sums < MOST_COUNT or (c.is_thin and c.levels):
+        raise ValueError("its parts of sums make no sense")
     if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error)) or c.ms == 0:
         raise ValueError("a time or an error is no such number")
     for tile in (part.tile for part in c.parts):
@@ -139,5 +141,5 @@ def check_same(plan: Plan, document: str) -> None:
     for name, then, now in zip(plan.chosen.all_levels, plan.sha256, hashes(plan.chosen.all_levels), strict=True):
         if now != then:
             raise fail("E546", f"{name} is not what it was when {document} was planned", again)
-    if plan.chosen.levels and plan.implementation_sha256 != implementation_sha256():
+    if not plan.is_library and plan.implementation_sha256 != implementation_sha256():
         raise fail("E546", f"the kernels are not what they were when {document} was planned", again)

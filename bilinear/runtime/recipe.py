@@ -65,10 +65,12 @@ class Recipe:
 
 
 def chosen_recipe(plan: Plan) -> Recipe | None:
-    """The recipe of a plan; None for the library's multiply. Raises `BilinearError` (E546) if it would run differently now."""
+    """The recipe of a plan; None if no schedule runs. Raises `BilinearError` (E546) if the plan would run differently now."""
     if plan.is_library:
         return None
     check_same(plan, "this plan")
+    if plan.direct is not None:
+        return None
     recipe, left, by_columns = None, 0, "C" in plan.problem.column_major
     for part in reversed(plan.chosen.rest):
         recipe, left = _recipe(part, recipe, left, by_columns), left + part.extent

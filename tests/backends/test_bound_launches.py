@@ -337,7 +337,7 @@ def test_vectors_and_empty_results_are_captured(gpu: Gpu) -> None:
 
 def test_auto_is_what_can_be_captured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """During capture the library replaces a plan that needs memory from the pool; here it is refused, too. Then the plan runs again."""
-    h200, slow = replace(load_device("h200"), policy=Policy(least_block=4)), ((1.0, 1e-9),)
+    h200, slow = replace(load_device("h200"), thin=(), policy=Policy(least_block=4)), ((1.0, 1e-9),)
     monkeypatch.setattr(choose, "ways", lambda problem: (Way(("winograd",)),))
     monkeypatch.setattr(auto, "_described", lambda named, index: h200.with_rates("float64", replace(h200.rates("float64"), library=slow)))
     for cached in (make_plan, auto._chosen, auto._logged):
@@ -360,7 +360,7 @@ def test_auto_is_what_can_be_captured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch)
 
 def test_plans_and_the_model_decide_as_before(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same call is decided anew for another device, or with another plan."""
-    h200, slow = replace(load_device("h200"), policy=Policy(least_block=4)), ((1.0, 1e-9),)
+    h200, slow = replace(load_device("h200"), thin=(), policy=Policy(least_block=4)), ((1.0, 1e-9),)
     slow_library = h200.with_rates("float64", replace(h200.rates("float64"), library=slow))
     make_plan.cache_clear()
     try:

@@ -16,10 +16,10 @@ from bilinear.errors import BilinearError
 from bilinear.ir.tile import MMA_FLOAT64, TILES
 from bilinear.lowering.place import place_schedule
 from bilinear.planner.borrow import Borrowing
-from bilinear.planner.choose import _Weighing, contenders, make_plan, timed_plan
+from bilinear.planner.choose import MOST_THIN, _Weighing, contenders, make_plan, timed_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.model import predict
-from bilinear.planner.plan import LIBRARY, Candidate, pareto_front
+from bilinear.planner.plan import LIBRARY, Candidate, Thin, pareto_front
 from bilinear.planner.plan_files import plan_from_json, plan_json
 from bilinear.planner.portfolio import portfolio, ways
 from bilinear.planner.problem import Problem
@@ -38,9 +38,29 @@ def test_a_large_problem_gets_a_fast_scheme_and_a_small_one_the_library() -> Non
     assert any(c.why == "blocks of 64x64x64 are too small" for c in small.candidates)
 
 
-@pytest.mark.parametrize("shape", [(20000, 20000, 8), (8, 20000, 20000), (10**7, 16, 16), (1, 1, 1), (100_000, 3, 70)])
-def test_thin_problems_stay_with_the_library(shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("shape", [(20000, 20000, 8), (8, 20000, 20000), (1, 1, 1), (100_000, 3, 70)])
+def test_thin_problems_that_gain_nothing_stay_with_the_library(shape: tuple[int, int, int]) -> None:
     assert make_plan(Problem(*shape), H200).is_library
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((10**7, 16, 16), "float64"), ((10**7, 8, 8), "float32"), ((8, 10**7, 8), "float32"), ((256, 12288, 8), "float32")]
+)
+def test_thin_problems_on_which_the_library_is_slow_take_the_thin_kernel(shape: tuple[int, int, int], dtype: str) -> None:
+    plan = make_plan(Problem(*shape, dtype), H200)
+    assert plan.chosen.is_thin
+    assert plan.direct == Thin(plan.chosen.tile, plan.chosen.parts_of_sums, shape[2] > shape[0])
+
+
+def test_sums_are_not_split_without_a_workspace() -> None:
+    split, whole = (make_plan(Problem(256, 12288, 8, "float32", workspace=bytes_), H200).chosen for bytes_ in (None, 0))
+    assert split.parts_of_sums > 1
+    assert split.workspace == split.parts_of_sums * 256 * 8 * 4
+    assert (whole.parts_of_sums, whole.workspace) == (1, 0)
+
+
+def test_a_device_without_rates_of_thin_products_leaves_them_to_the_library() -> None:
+    assert make_plan(Problem(10**7, 8, 8, "float32"), replace(H200, thin=())).is_library
 
 
 @pytest.mark.parametrize("problem", [LARGE, Problem(8192, 8192, 8192, "float32", "restore"), Problem(1024, 1024, 1024)])
@@ -84,7 +104,7 @@ def test_a_plain_product_of_small_blocks_is_weighed_where_its_rows_are_even() ->
     assert make_plan(problem, H200).chosen.levels == ("classical",)
     others = [replace(problem, k=255), replace(problem, n=4095), replace(problem, column_major=("A",)), replace(problem, m=16)]
     others += [replace(problem, lies_evenly=False), replace(problem, dtype="float64")]
-    assert all(make_plan(other, H200).is_library for other in others)
+    assert not any(make_plan(other, H200).chosen.levels for other in others)
     explained = make_plan(problem, H200, explain=True)
     assert all("too small" in c.why for c in explained.candidates if c.levels and not portfolio().is_plain(c.levels))
 
@@ -420,9 +440,10 @@ def test_contenders_have_smaller_blocks_than_are_trusted() -> None:
     assert ("winograd",) * 2 in levels and ("winograd",) * 3 not in levels
     weighed = make_plan(Problem(size, size, size), H200, explain=True).candidates
     assert next(c for c in weighed if c.levels == ("winograd",) * 2).why.endswith("are too small")
-    thin = {c.levels for c in contenders(Problem(3, 8 * POLICY.least_timed_inner, 5), H200)}
-    assert thin == {("classical",), *(("split_k",) * most for most in (1, 2, 3))}
-    assert not contenders(Problem(64, POLICY.least_timed_inner - 1, 64), H200)
+    found = contenders(Problem(3, 8 * POLICY.least_timed_inner, 5), H200)
+    assert {c.levels for c in found if c.levels} == {("classical",), *(("split_k",) * most for most in (1, 2, 3))}
+    assert 1 < sum(c.is_thin for c in found) <= MOST_THIN
+    assert not any(c.levels for c in contenders(Problem(64, POLICY.least_timed_inner - 1, 64), H200))
 
 
 def test_a_timed_choice_names_what_runs_and_comes_back_from_files() -> None:

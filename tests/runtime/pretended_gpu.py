@@ -103,6 +103,7 @@ class Device(nullcontext[None]):
 
     id = 0
     compute_capability = "90"
+    attributes = {"MultiProcessorCount": 2}  # noqa: RUF012  # as CuPy has it
 
     @property
     def cublas_handle(self) -> int:

@@ -1,0 +1,121 @@
+"""Thin products through `matmul`, on a pretended GPU that runs the emitted kernels: exact, and in memory as promised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from runtime.pretended_gpu import Array, Gpu, undescribed
+
+import bilinear
+from bilinear.emulator import skip_reason
+from bilinear.errors import BilinearError
+from bilinear.planner.choose import make_plan
+from bilinear.planner.device_files import load_device
+from bilinear.planner.plan import Plan
+from bilinear.planner.plan_files import load_plan, save_plan
+from bilinear.planner.problem import Problem
+from bilinear.runtime import auto
+
+pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
+H200 = load_device("h200")
+SHAPES = ((700, 8, 8), (8, 900, 8), (300, 200, 3), (3, 200, 300), (70, 5, 90), (17, 1030, 9))
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    """A pretended GPU that is described as an H200."""
+    with (pretended := undescribed(monkeypatch)) as found:
+        monkeypatch.setattr(auto, "_described", lambda named, index: H200)
+        assert pretended is not None
+        yield found
+
+
+def integers(shape: tuple[int, int], dtype: str, by_columns: bool = False) -> Any:
+    x = np.random.default_rng(sum(shape)).integers(-8, 9, shape).astype(dtype)
+    return np.asfortranarray(x) if by_columns else x
+
+
+def thin_plan(shape: tuple[int, int, int], dtype: str, split: bool, **options: Any) -> Plan:
+    """A plan whose first thin candidate has its sums split, or whole."""
+    plan = make_plan(Problem(*shape, dtype, **options), H200, explain=True)
+    thin = [c for c in plan.candidates if c.is_thin and (c.parts_of_sums > 1) == split]
+    return plan.__class__(plan.problem, plan.device, (thin[0],), (), plan.implementation_sha256, plan.version)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("by_columns", [(), ("A",), ("B", "C"), ("A", "B", "C")])
+def test_every_order_is_exact_with_factors(gpu: Gpu, dtype: str, by_columns: tuple[str, ...]) -> None:
+    for m, k, n in SHAPES:
+        a, b = integers((m, k), dtype, "A" in by_columns), integers((k, n), dtype, "B" in by_columns)
+        old = integers((m, n), dtype, "C" in by_columns)
+        plan, out = thin_plan((m, k, n), dtype, False, column_major=by_columns), Array(old.copy(order="K"))
+        for _ in range(2):  # decided, then found again
+            out.host[...] = old
+            assert bilinear.matmul(Array(a), Array(b), out, plan=plan, alpha=3, beta=-2) is out
+            np.testing.assert_array_equal(out.host, 3 * (a @ b) - 2 * old)
+    assert gpu.library == 0
+
+
+def test_split_sums_take_memory_of_the_pool_or_of_the_caller(gpu: Gpu) -> None:
+    a, b = integers((17, 1030), "float32"), integers((1030, 9), "float32")
+    plan, out = thin_plan((17, 1030, 9), "float32", True), Array(np.full((17, 9), np.nan, "float32"))
+    needed = plan.chosen.workspace
+    assert needed == plan.chosen.parts_of_sums * 17 * 9 * 4
+    bilinear.matmul(Array(a), Array(b), out, plan=plan)
+    np.testing.assert_array_equal(out.host, a @ b)
+    assert [launch[0].split("_")[0] for launch in gpu.launches[-2:]] == ["thin", "sum"]
+    buffer = Array(np.full(needed, 255, np.uint8))
+    out.host[...] = np.nan
+    bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=buffer)
+    np.testing.assert_array_equal(out.host, a @ b)
+    assert not (buffer.host == 255).all()
+    with pytest.raises(BilinearError, match="E529"):
+        bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=Array(np.zeros(needed - 4, np.uint8)))
+
+
+def test_nothing_is_allocated_while_a_graph_is_captured(gpu: Gpu) -> None:
+    a, b = integers((17, 1030), "float32"), integers((1030, 9), "float32")
+    plan, out = thin_plan((17, 1030, 9), "float32", True), Array(np.full((17, 9), np.nan, "float32"))
+    for _ in range(2):  # decided, then found again
+        with gpu.using(is_capturing=True), pytest.raises(BilinearError, match=r"E536.*memory from the pool"):
+            bilinear.matmul(Array(a), Array(b), out, plan=plan)
+        bilinear.matmul(Array(a), Array(b), out, plan=plan)
+    buffer = Array(np.empty(plan.chosen.workspace, np.uint8))
+    out.host[...] = np.nan
+    with gpu.using(is_capturing=True):
+        bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=buffer)
+    np.testing.assert_array_equal(out.host, a @ b)
+
+
+def test_auto_takes_the_thin_kernel_for_matrices_and_the_library_for_stacks(gpu: Gpu) -> None:
+    a, b = integers((100_000, 8), "float32"), integers((8, 8), "float32")
+    assert make_plan(Problem(100_000, 8, 8, "float32"), H200).chosen.is_thin
+    np.testing.assert_array_equal(bilinear.matmul(Array(a), Array(b)).host, a @ b)
+    assert gpu.launches[-1][0].startswith("thin_") and gpu.library == 0
+    stack = np.stack([a, a])
+    np.testing.assert_array_equal(bilinear.matmul(Array(stack), Array(b)).host, stack @ b)
+    assert gpu.library == 1
+
+
+def test_infinities_and_nan_spread_as_in_the_classical_multiply(gpu: Gpu) -> None:
+    a, b = integers((300, 200), "float64"), integers((200, 3), "float64")
+    a[5, 7], a[9, 199], b[0, 1] = np.inf, np.nan, -np.inf
+    for split in (False, True):
+        out = Array(np.full((300, 3), np.nan))
+        bilinear.matmul(Array(a), Array(b), out, plan=thin_plan((300, 200, 3), "float64", split))
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(out.host, a @ b)
+
+
+def test_a_plan_comes_back_from_its_file(gpu: Gpu, tmp_path: Any) -> None:
+    plan = thin_plan((17, 1030, 9), "float32", True)
+    save_plan(plan, tmp_path / "thin.json")
+    assert load_plan(tmp_path / "thin.json") == plan
+
+
+def test_numpy_multiplies_by_a_plan_for_the_thin_kernel() -> None:
+    a, b = integers((700, 8), "float32"), integers((8, 8), "float32")
+    np.testing.assert_array_equal(bilinear.matmul(a, b, plan=thin_plan((700, 8, 8), "float32", False)), a @ b)
