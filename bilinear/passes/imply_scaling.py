@@ -57,7 +57,7 @@ def why_not_implied(schedule: AnySchedule) -> str:
 
 
 def _check_sizes(schedule: Schedule) -> None:
-    """Refuse a map whose blocks have several sizes, and a product of blocks that are not as large as those of A and B, or into others than C's.
+    """Refuse a map whose blocks have several sizes, and a product whose operands and targets have not the sizes of blocks of A, B and C.
 
     A proof ignores what such a step writes where nothing reads it, and is right for problems with the extents that `shapes` names.
     """
