@@ -170,11 +170,10 @@ def _by_library(
     return out
 
 
-def _scaled(alpha: Factor, product: Array) -> Array:
+def _scaled(alpha: Array, product: Array) -> Array:
     """alpha * product; NumPy would convert an object, which is what two vectors of objects give, to a type of limited range."""
-    if isinstance(product, np.ndarray | np.generic):
-        return np.multiply(alpha, product)
-    return alpha * product
+    is_object = not isinstance(product, np.ndarray | np.generic)
+    return alpha * product if is_object else np.multiply(alpha, product)
 
 
 def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, b: Array, out: Array) -> None:
