@@ -36,14 +36,15 @@ def share(items: Callable[[], Iterable[Item]], run: Callable[[Item, int], None],
         return
     crew = _Crew(items, run, shares)
     with HeldSignals() as deliver:
-        with suppress(RuntimeError):  # no more threads can be started: the others do all the work
-            for _ in range(1, shares):
-                start_new_thread(crew.work, ())  # `Thread.start` would wait forever for a thread that runs out of memory at once
-        crew.work(deliver)
-        crew.join(deliver)
-    if crew.errors:
-        error = crew.errors[0]
-        crew.errors.clear()  # else error and traceback form a cycle
+        try:
+            with suppress(RuntimeError, MemoryError):  # no more threads can be started: the others do all the work
+                for _ in range(1, shares):
+                    start_new_thread(crew.work, ())  # `Thread.start` would wait forever for a thread that runs out of memory at once
+            crew.work(deliver)
+        finally:
+            crew.join(deliver)
+    if crew.error is not None:
+        error, crew.error = crew.error, None  # else error and traceback form a cycle
         raise error
 
 
@@ -54,7 +55,7 @@ class _Crew(Generic[Item]):
         self._items, self._run, self._shares = items, run, shares
         self._next = self._working = 0
         self._changed = threading.Condition()
-        self.errors: list[BaseException] = []
+        self.error: BaseException | None = None  # no list of them: to append takes memory, which may be short
 
     def work(self, between: Deliver = nothing) -> None:
         """Take shares until none is left. `between` is called after each item; it raises to end the work."""
@@ -62,17 +63,17 @@ class _Crew(Generic[Item]):
             try:
                 with np.errstate(all="ignore"):
                     for item in islice(self._items(), share, None, self._shares):
-                        if self.errors:
+                        if self.error is not None:
                             break
                         self._run(item, share)
                         between()
             except BaseException as error:
-                self.errors.append(error)
+                self.error = self.error or error
             finally:
                 self._end()
 
     def join(self, between: Deliver) -> None:
-        """Return when no thread works and no share can be taken any more. Exceptions meanwhile are added to `errors`."""
+        """Return when no thread works and no share can be taken any more. The first exception is kept."""
         while True:
             try:
                 with self._changed:
@@ -81,11 +82,11 @@ class _Crew(Generic[Item]):
                         return
                 between()
             except BaseException as error:
-                self.errors.append(error)
+                self.error = self.error or error
 
     def _take(self) -> int | None:
         with self._changed:
-            if self.errors or self._next == self._shares:
+            if self.error is not None or self._next == self._shares:
                 return None
             self._next += 1
             self._working += 1

@@ -34,10 +34,14 @@ class _UnfitError(Exception):
 
 
 def imply_scaling(schedule: AnySchedule) -> Schedule:
-    """The schedule with implied scaling; one that has it already is returned unchanged. Raises `ValueError` with the obstacle."""
-    if isinstance(schedule, Schedule):
-        return schedule
+    """The schedule with implied scaling; one that has it already is returned unchanged. Raises `ValueError` with the obstacle.
+
+    An obstacle to both kinds is a step whose blocks have not the sizes that it needs.
+    """
     try:
+        if isinstance(schedule, Schedule):
+            _check_sizes(schedule)
+            return schedule
         return _Writer(schedule).write()
     except _UnfitError as why:
         raise ValueError(str(why)) from None
@@ -50,6 +54,37 @@ def why_not_implied(schedule: AnySchedule) -> str:
     except ValueError as why:
         return str(why)
     return ""
+
+
+def _check_sizes(schedule: Schedule) -> None:
+    """Refuse a map whose blocks have several sizes, and a product whose operands and targets have not the sizes of blocks of A, B and C.
+
+    A proof ignores what such a step writes where nothing reads it, and is right for problems with the extents that `shapes` names.
+    """
+    shape = {space.name: space.shape for space in schedule.spaces}
+    for stage in schedule.stages:
+        for piece in stage.maps if isinstance(stage, LinearStage) else ():
+            if len({shape[block.space] for block in (*piece.sources, *piece.targets)}) > 1:
+                raise _takes_up_others(piece.targets[0])
+        for product in stage.products if isinstance(stage, ProductStage) else ():
+            for block, side in ((product.left, "A"), (product.right, "B")):
+                if shape[block.space] != side:
+                    raise _is_no_operand(block, side)
+            for target in product.targets:
+                if shape[target.block.space] != "C":
+                    raise _holds_no_product(target.block)
+
+
+def _takes_up_others(block: Block) -> _UnfitError:
+    return _UnfitError(f"{block} takes up blocks of another size")
+
+
+def _is_no_operand(block: Block, side: str) -> _UnfitError:
+    return _UnfitError(f"the operand {block} does not hold a block of the size of {side}'s")
+
+
+def _holds_no_product(block: Block) -> _UnfitError:
+    return _UnfitError(f"a product goes into {block}, which has not the size of blocks of C")
 
 
 @dataclass
@@ -83,7 +118,7 @@ class _Writer:
         shapes = {self.shape(block) for block in piece.sources} or {self.shapes.get(piece.targets[0], "C")}
         fixed = {self.shapes[t] for t in piece.targets if not self.is_temporary(t)}
         if len(shapes | fixed) != 1:
-            raise _UnfitError(f"{piece.targets[0]} takes up blocks of another size")
+            raise _takes_up_others(piece.targets[0])
         rows = tuple(self.row(piece, t, row) for t, row in zip(piece.targets, piece.map.matrix, strict=True))
         kept = tuple(map(self.kept, piece.targets))
         return replace(piece, map=LinearMap(len(piece.sources), rows), kept=kept), shapes.pop()
@@ -127,7 +162,7 @@ class _Writer:
         if target.kept not in ((self.kept(block),) if self.kept(block) else (0, 1)):
             raise _UnfitError(f"{block} is not added to" if self.kept(block) else f"a product is added to beta times {block}")
         if block.space in ("A", "B") or (self.shapes.get(block, "C") != "C" and not self.is_temporary(block)):
-            raise _UnfitError(f"a product goes into {block}, which has not the size of blocks of C")
+            raise _holds_no_product(block)
         if target.accumulates and self.shapes.get(block, "C") != "C":
             raise _UnfitError(f"a product is added to {block}, which holds a block of another size")
         self.begun.add(block)
@@ -136,7 +171,7 @@ class _Writer:
 
     def operand(self, block: Block, side: str) -> Block:
         if self.shape(block) != side:
-            raise _UnfitError(f"the operand {block} does not hold a block of the size of {side}'s")
+            raise _is_no_operand(block, side)
         return self.typed(block, side)
 
     def shape(self, block: Block) -> str:

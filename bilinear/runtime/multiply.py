@@ -145,7 +145,7 @@ def _by_library(
         return np.matmul(a, b, out=out)
     alpha, beta = _factors(options, decision, a, b, out)
     if out is None and options.alpha != 0 and not on_gpu:  # keeps the subclass that NumPy chooses, and its mask
-        return np.multiply(alpha, np.matmul(a, b))
+        return _scaled(alpha, np.matmul(a, b))
     out = xp.empty(decision.shape, decision.dtype) if out is None else out
     is_direct = on_gpu and options.alpha != 0 and not overlaps
     direct = _direct(options, a, b, out, library) if is_direct else None
@@ -164,9 +164,16 @@ def _by_library(
     elif options.alpha == 1 and options.beta == 0 and not overlaps:
         xp.matmul(a, b, out=out)
     else:
-        product = xp.asarray(xp.matmul(a, b))
-        _accumulate(out, product if options.alpha == 1 else alpha * product, beta)
+        product = xp.matmul(a, b)
+        product = product if options.alpha == 1 else _scaled(alpha, product)
+        _accumulate(out, xp.asarray(product, decision.dtype), beta)
     return out
+
+
+def _scaled(alpha: Array, product: Array) -> Array:
+    """alpha * product; NumPy would convert an object, which is what two vectors of objects give, to a type of limited range."""
+    is_object = not isinstance(product, np.ndarray | np.generic)
+    return alpha * product if is_object else np.multiply(alpha, product)
 
 
 def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, b: Array, out: Array) -> None:

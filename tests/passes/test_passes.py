@@ -10,7 +10,8 @@ from oracle import computes
 from bilinear.algebra.fold_bases import fold_bases
 from bilinear.analysis.block_maps import components
 from bilinear.frontend import load, parse_source
-from bilinear.ir.schedule import ALPHA, BETA, Block, LinearStage, Product, ProductStage, Result, Schedule, Target
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.schedule import ALPHA, BETA, Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Stage, Target
 from bilinear.lowering.prepare import prepare, runnable
 from bilinear.passes.colour_products import colours
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
@@ -19,6 +20,8 @@ from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels
 from bilinear.source import Source
 from bilinear.verify.schedule import prove_schedule
+
+A11, B11, B21, C11 = Block("A", 0, 0), Block("B", 0, 0), Block("B", 1, 0), Block("C", 0, 0)
 
 SCHEMES = ("naive2x2", "strassen", "winograd", "laderman", "hopcroft_kerr", "karstadt_schwartz", "winograd_223")
 
@@ -140,6 +143,22 @@ def test_what_does_not_keep_c_as_a_lowered_schedule_does_is_proved_and_not_lower
     (schedule,) = module.schedules
     assert prove_schedule(schedule, module.schemes[0]).holds
     assert why_not_implied(schedule) == why
+
+
+@pytest.mark.parametrize(
+    ("stage", "why"),
+    [
+        (LinearStage((BlockMap((C11,), (B21,), LinearMap(1, (((0, 1),),))),)), "B21 takes up blocks of another size"),
+        (ProductStage((Product(A11, B11, (Target(B21, kept=0),)),)), "a product goes into B21, which has not the size of blocks of C"),
+        (ProductStage((Product(B11, B21, (Target(C11, 0, 1),)),)), "the operand B11 does not hold a block of the size of A's"),
+    ],
+)
+def test_a_step_between_blocks_of_several_sizes_is_not_lowered(stage: Stage, why: str) -> None:
+    """The first two write what nothing reads, so that the schedule is right for the problems where the sizes agree."""
+    products = [ProductStage((Product(Block("A", 0, p), Block("B", p, 0), (Target(C11, kept=p if p else BETA),)),)) for p in (0, 1)]
+    right = Schedule("two", "two", 1, 2, 1, tuple(products))
+    assert why_not_implied(right) == ""
+    assert why_not_implied(replace(right, stages=(*products, stage))) == why
 
 
 def test_what_c_becomes_is_read_off_the_steps() -> None:

@@ -126,3 +126,15 @@ def test_numpy_factors_multiply_large_integers_of_objects(way: dict[str, Any]) -
 def test_a_result_of_no_dimensions_takes_factors() -> None:
     a, out = np.array([10**30, 1], dtype=object), np.array(7, dtype=object)
     assert bilinear.matmul(a, a, out, beta=2)[()] == 10**60 + 15
+
+
+@pytest.mark.parametrize("alpha", [2, -0.5, 2**62, 2**70, Fraction(1, 3), np.array(-0.5)])
+def test_the_inner_product_of_objects_keeps_their_arithmetic(alpha: Any) -> None:
+    """It is an object and no array, which NumPy's functions would convert to int64 or float64."""
+    x = np.array([3, 4, 5], object)
+    plain = alpha.item() if isinstance(alpha, np.ndarray) else alpha
+    wanted = 50 * plain
+    found = bilinear.matmul(x, x, alpha=alpha)
+    assert found == wanted and type(found) is type(wanted)
+    out = np.array(7, object)
+    assert bilinear.matmul(x, x, out, alpha=alpha, beta=2) is out and out.item() == wanted + 14

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import signal
 import threading
 import time
@@ -350,3 +351,27 @@ def test_an_interrupt_leaves_as_itself_where_the_inputs_cannot_come_back(tmp_pat
     (note,) = caught.value.__notes__
     assert "A and B could not be restored" in note
     assert "A11, A12" in note
+
+
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError])
+def test_threads_that_run_have_ended_when_another_cannot_be_started(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python raises either where memory is short. The second thread fails to start while the first one works."""
+    started: list[int] = []
+    begun = threading.Event()
+    done: list[int] = []
+
+    def start(work: Callable[[], None], arguments: tuple[()]) -> int:
+        if started:
+            begun.wait()
+            raise error("can't start new thread")
+        started.append(_thread.start_new_thread(work, arguments))
+        return started[0]
+
+    def run(item: int, share: int) -> None:
+        begun.set()
+        time.sleep(0.02)
+        done.append(item)
+
+    monkeypatch.setattr(workers, "start_new_thread", start)
+    workers.share(lambda: range(9), run, 3)
+    assert sorted(done) == list(range(9))

@@ -95,9 +95,16 @@ def _run(work: Callable[[], None], printed: Path) -> int:
     except BaseException:
         traceback.print_exc()
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _interrupt_no_more()
         sys.stdout.flush()
     return code
+
+
+def _interrupt_no_more() -> None:
+    """What has come is dropped, and what comes calls a handler that does nothing: Python complains of a signal that finds SIG_IGN."""
+    with suppress(KeyboardInterrupt):
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    signal.signal(signal.SIGINT, lambda *_: None)
 
 
 @cache

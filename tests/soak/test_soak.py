@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from soak.case import PASSED, REFUSED, Case, Finding
+from soak.children import begin
 from soak.crew import TESTS
 from soak.kinds import calls
 from soak.processes import MARK, marked
@@ -208,3 +210,18 @@ def test_a_lost_nan_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(numpy_executor, "_multiply", cleaning)
     assert any("is lost" in text for text in findings(range(400), tmp_path))
+
+
+def test_a_child_that_has_ended_is_not_interrupted(tmp_path: Path) -> None:
+    """Where a signal on its way found SIG_IGN, Python would print a traceback, which looks like one of the product's."""
+
+    class Last(io.StringIO):
+        def flush(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            (tmp_path / "handled").write_text(str(callable(signal.getsignal(signal.SIGINT))))
+
+    def work() -> None:
+        sys.stdout = Last()
+
+    child = begin(work, tmp_path / "printed")
+    assert (child.wait(), child.text, (tmp_path / "handled").read_text()) == (0, "", "True")

@@ -10,7 +10,7 @@ from soak.case import PASSED, REFUSED, Case, Finding
 from soak.drawn_calls import ODD_OPTIONS, Call, draw_call
 from soak.layouts import Array, Laid
 from soak.odd_calls import run_odd
-from soak.promised import WIDE, Promise, is_finite, products_of
+from soak.promised import WIDE, Promise, is_finite, number_of, products_of
 
 import bilinear
 from bilinear.errors import BilinearError
@@ -62,9 +62,11 @@ def judge(call: Call) -> str:
 
 
 def _theirs(call: Call) -> Any:
-    """What NumPy gives without factors, or what it raises."""
+    """What NumPy gives, or what it raises; without factors, but an object times alpha may be of another type."""
     try:
         product = np.matmul(call.a.again(), call.b.again())
+        if not isinstance(product, np.ndarray | np.generic):
+            product = number_of(call.options.get("alpha", 1)) * product
         return product if call.out is None else np.matmul(call.a.again(), call.b.again(), out=call.out.again())
     except (TypeError, ValueError) as error:
         return error
