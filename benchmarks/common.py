@@ -32,6 +32,7 @@ __all__ = [
     "need_gpu",
     "on_device",
     "pinned",
+    "queued",
     "save",
     "tell",
     "tell_row",

@@ -27,7 +27,8 @@ NAMED: tuple[tuple[str, Any, int], ...] = (
     ("hopcroft_kerr", "preserve", 1),
 )
 TILED: tuple[tuple[tuple[str, ...], str], ...] = ((("classical",), "preserve"), (("winograd",), "preserve"), (("msmes",), "restore"))
-SHAPES = ((64, 48, 80), (131, 257, 143))
+THIN = (131, 1027, 13)
+SHAPES = ((64, 48, 80), (131, 257, 143), THIN)
 Shape = tuple[int, int, int]
 
 
@@ -40,6 +41,13 @@ def cases(shape: Shape, dtype: str, quick: bool) -> Iterator[tuple[str, str, Cal
             plan, workspace = replace(choice, candidates=candidates), choice.chosen.workspace or 0
             buffer = cupy.full(workspace // np.dtype(dtype).itemsize, cupy.nan, dtype) if workspace else None
             yield f"{levels[0]}, tile {tile}", inputs, partial(bilinear.matmul, plan=plan, workspace=buffer)
+    thin = bilinear.plan(*THIN, dtype, device="h200", explain=True)
+    for candidate in thin.candidates if shape == THIN else ():
+        if candidate.is_thin and not candidate.why.startswith("needs"):
+            plan = replace(thin, candidates=(candidate,))
+            yield f"{candidate.name} {candidate.tile}", "preserve", partial(bilinear.matmul, plan=plan)
+    if shape == THIN:
+        return
     for name, inputs, count in () if quick else NAMED:
         yield f"{name}, {count} level(s)", inputs, partial(bilinear.matmul, algorithm=name, levels=count, inputs=inputs)
 
@@ -64,7 +72,7 @@ def main() -> None:
         m, k, n = shape
         for dtype in ("float64", "float32"):
             for name, inputs, multiply in cases(shape, dtype, quick):
-                for order in ("C", "F"):
+                for order in ("C",) if name.startswith("thin") else ("C", "F"):  # a thin plan is for operands that lie as it says
                     generator = np.random.default_rng(1)
                     whole = [generator.integers(-4, 5, sides) for sides in ((m, k), (k, n), (m, n))]
                     a, b, c = (operand(x, dtype, order) for x in whole)

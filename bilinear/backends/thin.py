@@ -105,10 +105,17 @@ class ThinMultiply:
 
 
 def thin_multiply_of(a: Layout, b: Layout, c: Layout, thin: Thin) -> ThinMultiply | None:
-    """The thin product of matrices of these layouts; None if they are not three matrices of one type that has kernels, or too large."""
+    """The thin product of matrices of these layouts.
+
+    None if they are not three matrices of one type that has kernels, if they lie as the tile cannot read them, or if they are too large.
+    """
     if not a.ndim == b.ndim == c.ndim == 2 or not a.dtype == b.dtype == c.dtype or str(a.dtype) not in THIN_TILES:
         return None
     if 0 in (*a.shape, *b.shape) or any(stride % a.itemsize for x in (a, b, c) for stride in x.strides):
+        return None
+    element = IN_ARRAYS[str(a.dtype)]
+    tile, (left, right) = THIN_TILES[element.name][thin.tile], (b.T, a.T) if thin.swaps else (a, b)
+    if not tile.admits(element.lanes, is_by_rows(left), not is_by_rows(right)):
         return None
     found = ThinMultiply(a, b, c, thin)
     return found if found.units <= MOST_UNITS else None

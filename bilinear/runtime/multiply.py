@@ -123,6 +123,8 @@ def _direct(options: Options, a: Array, b: Array, out: Array, library: str | Thi
         return None
     layouts = layout_of(a), layout_of(b), layout_of(out)
     thin = _thin_of(layouts, library)
+    if thin is None and isinstance(library, Thin) and not options.is_automatic:
+        raise fail("E544", "the plan's kernel for thin products cannot read arrays that lie so", "plan for the order of these arrays")
     if thin is None:
         return _library_of(layouts, library)
     if not thin.workspace:

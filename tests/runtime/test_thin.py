@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from runtime.pretended_gpu import Array, Gpu, undescribed
 import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
+from bilinear.ir.element import ELEMENTS
+from bilinear.ir.tile import THIN_TILES
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
@@ -42,7 +45,7 @@ def thin_plan(shape: tuple[int, int, int], dtype: str, split: bool, **options: A
     """A plan whose first thin candidate has its sums split, or whole."""
     plan = make_plan(Problem(*shape, dtype, **options), H200, explain=True)
     thin = [c for c in plan.candidates if c.is_thin and (c.parts_of_sums > 1) == split]
-    return plan.__class__(plan.problem, plan.device, (thin[0],), (), plan.implementation_sha256, plan.version)
+    return replace(plan, candidates=(thin[0],))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -108,6 +111,19 @@ def test_infinities_and_nan_spread_as_in_the_classical_multiply(gpu: Gpu) -> Non
         bilinear.matmul(Array(a), Array(b), out, plan=thin_plan((300, 200, 3), "float64", split))
         with np.errstate(invalid="ignore"):
             np.testing.assert_array_equal(out.host, a @ b)
+
+
+def test_a_plan_runs_on_operands_in_another_order_and_not_on_stacks(gpu: Gpu) -> None:
+    plan = thin_plan((70, 300, 7), "float32", False)
+    a, b = integers((70, 300), "float32", by_columns=True), integers((300, 7), "float32", by_columns=True)
+    np.testing.assert_array_equal(bilinear.matmul(Array(a), Array(b), plan=plan).host, a @ b)
+    assert gpu.launches and gpu.library == 0
+    with pytest.raises(BilinearError, match="E544"):
+        bilinear.matmul(Array(np.stack([a, a])), Array(b), plan=plan)
+
+
+def test_every_tile_reads_every_order() -> None:
+    assert all(tile.admits(ELEMENTS[dtype].lanes, False, False) for dtype, tiles in THIN_TILES.items() for tile in tiles.values())
 
 
 def test_a_plan_comes_back_from_its_file(gpu: Gpu, tmp_path: Any) -> None:

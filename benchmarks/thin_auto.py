@@ -1,0 +1,147 @@
+"""`auto` on thin products beside the fastest of cuBLAS, cublasLt, CuPy and PyTorch, on the device alone: fresh shapes, and named ones.
+
+A fresh shape has a side of at most 64 and others of up to 20,000, or up to 10 million where two are short; orders and types are drawn, too.
+Each row is checked on integers first. Bandwidth counts each operand once, as a share of a device copy's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterator
+from math import exp, log, prod
+from pathlib import Path
+from statistics import median
+from time import monotonic
+from typing import Any
+
+import cupy
+from common import Call, classical, need_gpu, queued, save
+
+import bilinear
+from bilinear.ir.measurement import Shape
+from bilinear.planner.choose import make_plan
+from bilinear.planner.device_files import load_device
+from bilinear.planner.problem import Problem
+
+ROUNDS, IN_A_ROW = 7, 10
+MOST_ELEMENTS = 2**28
+LEAST_US = 20.0
+"""Below this a product is as long as its launch, and not counted in the summary."""
+NAMED: tuple[tuple[str, Shape], ...] = (
+    *((f"TSM2L, k = n = {n}", (m, n, n)) for m in (10**7, 10**6) for n in (8, 16)),
+    *((f"TSM2R, n = {n}", (20480, 20480, n)) for n in (2, 4, 8, 16)),
+    *((f"A^T B, {n} columns", (n, 10**7, n)) for n in (8, 16)),
+)
+Row = dict[str, Any]
+
+
+def drawn(seed: int, count: int) -> Iterator[tuple[Shape, str, str]]:
+    """Shapes (m, k, n), orders of A, B and C, and types."""
+    draw = random.Random(seed)
+
+    def side(least: float, most: float) -> int:
+        return round(exp(draw.uniform(log(least), log(most))))
+
+    while count:
+        sides = [draw.randint(1, 64), side(64, 20_000), side(64, 20_000)]
+        if draw.random() < 0.4:
+            sides = [draw.randint(1, 64), draw.randint(1, 64), side(20_000, 1e7)]
+        draw.shuffle(sides)
+        m, k, n = sides
+        orders = "".join(draw.choice("CF") for _ in range(3))
+        if max(m * k, k * n, m * n) <= MOST_ELEMENTS:
+            count -= 1
+            yield (m, k, n), orders, draw.choice(("float32", "float64"))
+
+
+def matrix(shape: tuple[int, int], dtype: str, order: str, seed: int) -> Any:
+    """Small integers."""
+    values = cupy.random.default_rng(seed).integers(-2, 3, shape if order == "C" else shape[::-1]).astype(dtype)
+    return values if order == "C" else values.T
+
+
+def measure(shape: Shape, orders: str, dtype: str, copy: float) -> Row:
+    """Times on normal data of what is exact on integers."""
+    m, k, n = shape
+    a, b = matrix((m, k), dtype, orders[0], 1), matrix((k, n), dtype, orders[1], 2)
+    c = cupy.empty((m, n), dtype, order=orders[2])
+    wanted = cupy.matmul(a.astype("float64"), b.astype("float64"))
+    calls: dict[str, Call] = {**classical(a, b, c), "auto": lambda: bilinear.matmul(a, b, c)}
+    exact = True
+    for call in calls.values():
+        c[...] = cupy.nan
+        call()
+        exact &= bool((c == wanted).all())
+    del wanted
+    generator = cupy.random.default_rng(3)
+    for x in (a, b):
+        x[...] = generator.standard_normal(x.shape, dtype=dtype)
+    us = {name: round(1e3 * median(values), 2) for name, values in queued(calls, ROUNDS, IN_A_ROW).items()}
+    by_column = tuple(name for name, order in zip("ABC", orders, strict=True) if order == "F")
+    chosen = make_plan(Problem(m, k, n, dtype, column_major=by_column), load_device("h200")).chosen
+    library = min(value for name, value in us.items() if name != "auto")
+    moved = (m * k + k * n + m * n) * a.itemsize / 1e3  # kB
+    return {
+        "shape": shape,
+        "orders": orders,
+        "dtype": dtype,
+        "us": us,
+        "exact": exact,
+        "auto": f"{chosen.name} {chosen.tile}" if chosen.is_thin else chosen.name,
+        "ratio": round(library / us["auto"], 3),
+        "bandwidth": round(moved / us["auto"] / copy, 3),
+        "library_bandwidth": round(moved / library / copy, 3),
+    }
+
+
+def copy_rate() -> float:
+    """What a device copy moves, in kB a microsecond."""
+    x = cupy.zeros(2**28, "float32")
+    y = cupy.empty_like(x)
+    (times,) = queued({"copy": lambda: cupy.copyto(y, x)}, ROUNDS, IN_A_ROW).values()
+    return float(2 * x.nbytes / 1e3 / (1e3 * median(times)))
+
+
+def tell(row: Row) -> None:
+    shape, library = "x".join(map(str, row["shape"])), row["library_bandwidth"]
+    line = f"{row['ratio']:5.2f} {row['bandwidth']:6.1%} (library {library:6.1%}) {row['dtype']} {shape} {row['orders']} {row['auto']}"
+    print(line, "" if row["exact"] else "WRONG", row["us"], flush=True)
+
+
+def summary(rows: list[Row]) -> None:
+    """Of the rows of at least `LEAST_US`: how much faster, and how many are slower."""
+    counted = [row for row in rows if min(us for name, us in row["us"].items() if name != "auto") >= LEAST_US]
+    if not counted:
+        return
+    ratios = sorted(row["ratio"] for row in counted)
+    mean = prod(ratios) ** (1 / len(ratios))
+    behind = sum(ratio < 0.98 for ratio in ratios)
+    print(f"{len(ratios)} rows: geometric mean {mean:.3f}, median {median(ratios):.3f}, least {ratios[0]:.3f}, below 0.98: {behind}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--shapes", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin with no further shape after so long")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    need_gpu()
+    begun, copy, rows = monotonic(), copy_rate(), []
+    print(f"copy: {copy / 1e6:.2f} TB/s")
+    named = [(shape, orders, dtype) for _, shape in NAMED for orders in ("CCC", "FFF") for dtype in ("float32", "float64")]
+    for shape, orders, dtype in (*named, *drawn(options.seed, options.shapes)):
+        if monotonic() - begun > options.seconds:
+            print("stopped", flush=True)
+            break
+        rows.append(measure(shape, orders, dtype, copy))
+        tell(rows[-1])
+        cupy.get_default_memory_pool().free_all_blocks()
+    summary(rows[: len(named)])
+    summary(rows[len(named) :])
+    save("thin_auto", rows, options.json)
+
+
+if __name__ == "__main__":
+    main()
