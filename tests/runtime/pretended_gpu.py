@@ -242,7 +242,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cuda.PythonFunctionAllocator = lambda allocate, free: SimpleNamespace(malloc=lambda size: allocate(size, 0))
     cupy.empty = gpu.empty
     cupy.from_dlpack = lambda tensor: tensor.array
-    cupy.asarray = lambda array: array
+    cupy.asarray = lambda array, dtype=None: array
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
     cublas = SimpleNamespace(sgemm=partial(gpu.gemm, "s"), dgemm=partial(gpu.gemm, "d"))
