@@ -268,6 +268,8 @@ _THIN: Fields = {
     "again": _positive,
     "copies": _positive,
     "torn": _positive,
+    "gathering": _positive,
+    "tail": _share,
     "library": _library,
 }
 _DEVICE: Fields = {

@@ -42,9 +42,9 @@ class View:
         return tile.m * tile.k // left + tile.n * tile.k // right
 
     def tears(self, element: Element) -> bool:
-        """Whether a thread writes neighbours of C one by one, because lines of C do not begin at multiples of 16 bytes."""
+        """Whether a thread writes C element by element: it has no neighbours of C, or lines of C do not begin at multiples of 16 bytes."""
         is_vector = not self.right_along if self.by_rows else not self.left_along
-        return is_vector and (self.n if self.by_rows else self.m) % element.lanes != 0
+        return not is_vector or (self.n if self.by_rows else self.m) % element.lanes != 0
 
 
 def view_of(problem: Problem) -> View:
@@ -151,15 +151,16 @@ def thin_seconds(
     once = (m * k + k * n + results) * element.bytes
     again = (m * k * (tiles_n - 1) + k * n * (tiles_m - 1)) * element.bytes
     share = own.along if view.left_along else own.across
-    memory = (once / share + again / rates.again) / (device.bandwidth * 1e3)
+    beside = ceil(units / device.processors)
+    idle = max(0.0, beside * device.processors / units - 1) if units >= device.processors else 0.0
+    memory = (once / share + again / rates.again) / (device.bandwidth * 1e3) * (1 + rates.tail * idle)
     pipes = rates.pipes * 1e6 * own.arithmetic / device.processors  # operations of a multiprocessor in a microsecond
     slice_us = 2 * tile.m * tile.n * tile.k / pipes + view.copies(tile, element) / rates.copies
     waves = ceil(units / slots)
     busy = waves * slots / units if units > slots else max(1.0, device.processors / units)
     arithmetic = slice_us * slices * units / device.processors * busy
-    beside = max(1, min(resident, ceil(units / device.processors)))
-    block = waves * slices * max(slice_us * beside, rates.latency / (tile.stages - 1)) + rates.latency * (
-        waves if tile.k_threads > 1 else 1
-    )
+    begins = waves if tile.k_threads > 1 else 1  # threads that share sums gather them before they begin the next unit
+    slowest = max(slice_us * min(resident, beside), rates.latency / (tile.stages - 1))
+    block = waves * slices * slowest + (rates.latency + rates.gathering) * begins
     us = rates.launch + max(memory, arithmetic, block) + min(memory, arithmetic) / 4 + (rates.adding if parts > 1 else 0)
     return us * 1e-6

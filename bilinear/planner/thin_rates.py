@@ -41,9 +41,10 @@ class ThinRates:
     """What a device does with thin products of one element type. Times are in microseconds.
 
     `pipes` is the speed of the multiply-add pipes in TFLOP/s, `launch` what a call costs, `latency` the time until a slice that was asked
-    for has arrived, `adding` the cost of adding up sums that were split; `again` is the rate of what is read once more, from the cache,
-    relative to the device's bandwidth, and `copies` are those to shared memory that a multiprocessor starts in a microsecond. What is
-    written element by element takes `torn` times as long.
+    for has arrived, `gathering` and `adding` what it costs to add up sums that the threads of a block, and several blocks, have shared.
+    `again` is the rate of what is read once more, from the cache, relative to the device's bandwidth; `copies` are those to shared memory
+    that a multiprocessor starts in a microsecond; what is written element by element takes `torn` times as long; of the time that
+    multiprocessors with fewer blocks would idle, `tail` is the part that is lost.
 
     `library` has the times of each call of the library for each of the `ORDERS`.
     """
@@ -55,6 +56,8 @@ class ThinRates:
     again: float
     copies: float
     torn: float
+    gathering: float
+    tail: float
     tiles: tuple[ThinTileRates, ...]
     library: tuple[tuple[str, tuple[tuple[str, Times], ...]], ...]
 
