@@ -81,7 +81,7 @@ def measure(shape: Shape, orders: str, dtype: str, copy: float) -> Row:
     a, b = matrix((m, k), dtype, orders[0], 1), matrix((k, n), dtype, orders[1], 2)
     c = cupy.empty((m, n), dtype, order=orders[2])
     wanted = cupy.matmul(a.astype("float64"), b.astype("float64"))
-    calls = {**libraries(a, b, c), "auto": lambda: bilinear.matmul(a, b, c)}
+    calls: dict[str, Call] = {**libraries(a, b, c), "auto": partial(bilinear.matmul, a, b, c)}
     exact = {}
     for name, call in calls.items():
         c[...] = cupy.nan
