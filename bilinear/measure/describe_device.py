@@ -18,6 +18,7 @@ from bilinear.lowering.place import PEELED_FROM, place_schedule
 from bilinear.lowering.prepare import plain
 from bilinear.measure.timing import milliseconds
 from bilinear.planner.device import Device, ElementRates, TileRates, at
+from bilinear.planner.device_files import device_named
 from bilinear.planner.model import LinearWork, Part, ProductWork, geometric_mean, linear_seconds, product_seconds
 from bilinear.planner.policy import Extents
 from bilinear.planner.ways import Way, lowered
@@ -83,7 +84,9 @@ def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device
     rates = tuple((dtype, _start_of(dtype)) for dtype in IN_ARRAYS)
     bandwidth = 2 * COPIED / bench.copy(COPIED) * 1e-9
     launch = bench.product((16, 16, 16), "float32") * 1e6
-    device = Device(facts.name, facts.processors, facts.memory, facts.l2, bandwidth, launch, 1.0, 1.0, rates)
+    shipped = device_named(facts.name)
+    thin = () if shipped is None else shipped.thin  # not measured: what is shipped for a GPU of this name stays
+    device = Device(facts.name, facts.processors, facts.memory, facts.l2, bandwidth, launch, 1.0, 1.0, rates, thin=thin)
     for i, dtype in enumerate(IN_ARRAYS):
         progress(f"products of {dtype}", 1 + i, of)
         device = device.with_rates(dtype, _rates(bench, device, dtype))
