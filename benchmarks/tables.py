@@ -18,6 +18,7 @@ COLUMNS = (
     (("preserve", 0.0), "nothing allocated, inputs untouched"),
 )
 LEAST_RATIO = 0.98
+LEAST_US = 20.0
 BYTES = {"float32": 4, "float64": 8}
 
 
@@ -78,6 +79,34 @@ def shapes(result: dict[str, Any], kind: str = "") -> str:
     return "\n".join(lines)
 
 
+def thin(result: dict[str, Any]) -> str:
+    """Thin products: named ones by the share of a copy's bandwidth, and how the ratio is spread over fresh ones."""
+    named, fresh = [r for r in result["rows"] if r["name"]], [r for r in result["rows"] if not r["name"] and least_us(r) >= LEAST_US]
+    ratios = sorted(row["ratio"] for row in fresh)
+    slower = [row for row in fresh if row["ratio"] < LEAST_RATIO]
+    lines = [
+        f"Thin products ([docs/thin.md](docs/thin.md)) by `auto`, {_source(result)}, on the device alone: the share of a device copy's bandwidth, "
+        f"each operand counted once, of the fastest of cuBLAS, cublasLt, CuPy and PyTorch, and of `auto`. On {len(fresh)} fresh thin shapes of "
+        f"more than {LEAST_US:g} microseconds the geometric mean of the ratio is {math.prod(ratios) ** (1 / len(ratios)):.2f}, the median "
+        f"{statistics.median(ratios):.2f}; {len(slower)} are below {LEAST_RATIO:g}"
+        f"{', the lowest ' + format(ratios[0], '.2f') if slower else ''}.",
+        "",
+        "| product | m x k x n | dtype | order | library | `auto` | ratio | what runs | exact |",
+        "|---|---|---|---|--:|--:|--:|---|---|",
+    ]
+    for row in named:
+        shape, order = "x".join(map(str, row["shape"])), "rows" if row["orders"] == "CCC" else "columns"
+        rates = f"{row['library_bandwidth']:.0%} | {row['bandwidth']:.0%} | {row['ratio']:.2f}"
+        start = f"| {row['name']} | {shape} | {row['dtype']} | {order} | {rates}"
+        lines.append(f"{start} | {row['auto']} | {'yes' if row['exact'] else 'NO'} |")
+    return "\n".join(lines)
+
+
+def least_us(row: dict[str, Any]) -> float:
+    """Microseconds of the fastest library."""
+    return float(min(us for name, us in row["us"].items() if name != "auto"))
+
+
 def searched(results: list[dict[str, Any]], grids: list[dict[str, Any]]) -> str:
     """`auto` where `bilinear tune` had timed plans, beside what it was without in a run of a grid."""
     before = {(tuple(row["shape"]), row["dtype"]): f"{row['ratio']:.2f}" for grid in grids for row in grid["rows"]}
@@ -114,9 +143,17 @@ def written(readme: str) -> str:
     """The README with its speed section drawn anew."""
     head, rest = readme.split(BEGIN)
     tail = rest.split(END)[1]
-    names = "best", "best-32768", "grid", "grid-fresh", "searched-float32", "searched-float64"
-    found, largest, many, fresh, *timed = (json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in names)
-    tables = best(found), best(largest), shapes(many), shapes(fresh, "other "), searched(timed, [many, fresh]), pareto(found)
+    names = "best", "best-32768", "grid", "grid-fresh", "thin-auto", "searched-float32", "searched-float64"
+    found, largest, many, fresh, narrow, *timed = (json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in names)
+    tables = [
+        best(found),
+        best(largest),
+        shapes(many),
+        shapes(fresh, "other "),
+        searched(timed, [many, fresh]),
+        thin(narrow),
+        pareto(found),
+    ]
     body = "\n\n".join(tables)
     return f"{head}{BEGIN}\n{body}\n{END}{tail}"
 

@@ -144,17 +144,17 @@ def main() -> None:
     options = parser.parse_args()
     need_gpu()
     begun, copy, rows = monotonic(), copy_rate(), []
-    print(f"copy: {copy / 1e6:.2f} TB/s")
-    named = [(shape, orders, dtype) for _, shape in NAMED for orders in ("CCC", "FFF") for dtype in ("float32", "float64")]
-    for shape, orders, dtype in (*named, *drawn(options.seed, options.shapes)):
+    print(f"copy: {copy / 1e3:.2f} TB/s")
+    named = [(name, shape, orders, dtype) for name, shape in NAMED for orders in ("CCC", "FFF") for dtype in ("float32", "float64")]
+    for name, shape, orders, dtype in (*named, *(("", *case) for case in drawn(options.seed, options.shapes))):
         if monotonic() - begun > options.seconds:
             print("stopped", flush=True)
             break
-        rows.append(measure(shape, orders, dtype, copy))
+        rows.append({"name": name, **measure(shape, orders, dtype, copy)})
         tell(rows[-1])
         cupy.get_default_memory_pool().free_all_blocks()
-    summary(rows[: len(named)])
-    summary(rows[len(named) :])
+    summary([row for row in rows if row["name"]])
+    summary([row for row in rows if not row["name"]])
     save("thin_auto", rows, options.json)
 
 
