@@ -1,6 +1,6 @@
 """Small multiplies on the GPU through every template variant, to be run under `compute-sanitizer`, a tool at a time:
 
-compute-sanitizer --tool memcheck|racecheck|synccheck|initcheck python benchmarks/sanitize.py [--quick]
+compute-sanitizer --tool memcheck|racecheck|synccheck|initcheck python benchmarks/sanitize.py [--quick] [--thin]
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ Shape = tuple[int, int, int]
 
 def cases(shape: Shape, dtype: str, quick: bool) -> Iterator[tuple[str, str, Callable[..., Any]]]:
     """A name, what may happen to the inputs, and the multiply: by named algorithms, and by plans in each of the tiles."""
+    if shape == THIN:
+        yield from thin_cases(dtype)
+        return
     for levels, inputs in TILED:
         choice = bilinear.plan(*shape, dtype, device="h200", inputs=inputs, levels=levels, accumulate=True)
         for tile in TILES[dtype]:
@@ -41,15 +44,16 @@ def cases(shape: Shape, dtype: str, quick: bool) -> Iterator[tuple[str, str, Cal
             plan, workspace = replace(choice, candidates=candidates), choice.chosen.workspace or 0
             buffer = cupy.full(workspace // np.dtype(dtype).itemsize, cupy.nan, dtype) if workspace else None
             yield f"{levels[0]}, tile {tile}", inputs, partial(bilinear.matmul, plan=plan, workspace=buffer)
-    thin = bilinear.plan(*THIN, dtype, device="h200", explain=True)
-    for candidate in thin.candidates if shape == THIN else ():
-        if candidate.is_thin and not candidate.why.startswith("needs"):
-            plan = replace(thin, candidates=(candidate,))
-            yield f"{candidate.name} {candidate.tile}", "preserve", partial(bilinear.matmul, plan=plan)
-    if shape == THIN:
-        return
     for name, inputs, count in () if quick else NAMED:
         yield f"{name}, {count} level(s)", inputs, partial(bilinear.matmul, algorithm=name, levels=count, inputs=inputs)
+
+
+def thin_cases(dtype: str) -> Iterator[tuple[str, str, Callable[..., Any]]]:
+    """The kernel for thin products in every tile that suits, with whole sums or split ones."""
+    choice = bilinear.plan(*THIN, dtype, device="h200", explain=True)
+    for candidate in {candidate.tile: candidate for candidate in choice.candidates if candidate.is_thin}.values():
+        plan = replace(choice, candidates=(candidate,))
+        yield f"thin {candidate.tile} {candidate.parts_of_sums}", "preserve", partial(bilinear.matmul, plan=plan)
 
 
 def operand(values: np.ndarray, dtype: str, order: str) -> cupy.ndarray:
@@ -68,7 +72,7 @@ def operand(values: np.ndarray, dtype: str, order: str) -> cupy.ndarray:
 def main() -> None:
     quick = "--quick" in sys.argv
     wrong = 0
-    for shape in SHAPES:
+    for shape in (THIN,) if "--thin" in sys.argv else SHAPES:
         m, k, n = shape
         for dtype in ("float64", "float32"):
             for name, inputs, multiply in cases(shape, dtype, quick):
