@@ -85,9 +85,10 @@ def thin(result: dict[str, Any]) -> str:
     ratios = sorted(row["ratio"] for row in fresh)
     slower = [row for row in fresh if row["ratio"] < LEAST_RATIO]
     lines = [
-        f"Thin products ([docs/thin.md](docs/thin.md)) by `auto`, {_source(result)}, on the device alone: the share of a device copy's bandwidth, "
-        f"each operand counted once, of the fastest of cuBLAS, cublasLt, CuPy and PyTorch, and of `auto`. On {len(fresh)} fresh thin shapes of "
-        f"more than {LEAST_US:g} microseconds the geometric mean of the ratio is {math.prod(ratios) ** (1 / len(ratios)):.2f}, the median "
+        f"Thin products ([docs/thin.md](docs/thin.md)) by `auto`, {_source(result)}, on the device alone: the share of a device copy's "
+        "bandwidth, each operand counted once, of the fastest of cuBLAS, cublasLt, CuPy and PyTorch, and of `auto`. On "
+        f"{len(fresh)} fresh thin shapes of more than {LEAST_US:g} microseconds the geometric mean of the ratio is "
+        f"{math.prod(ratios) ** (1 / len(ratios)):.2f}, the median "
         f"{statistics.median(ratios):.2f}; {len(slower)} are below {LEAST_RATIO:g}"
         f"{', the lowest ' + format(ratios[0], '.2f') if slower else ''}.",
         "",
@@ -145,15 +146,8 @@ def written(readme: str) -> str:
     tail = rest.split(END)[1]
     names = "best", "best-32768", "grid", "grid-fresh", "thin-auto", "searched-float32", "searched-float64"
     found, largest, many, fresh, narrow, *timed = (json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in names)
-    tables = [
-        best(found),
-        best(largest),
-        shapes(many),
-        shapes(fresh, "other "),
-        searched(timed, [many, fresh]),
-        thin(narrow),
-        pareto(found),
-    ]
+    grids = shapes(many), shapes(fresh, "other "), searched(timed, [many, fresh])
+    tables = best(found), best(largest), *grids, thin(narrow), pareto(found)
     body = "\n\n".join(tables)
     return f"{head}{BEGIN}\n{body}\n{END}{tail}"
 
