@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
-from bilinear.codegen.cuda.nvrtc import Built, build
+from bilinear.codegen.cuda.nvrtc import Built, build, build_all
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
@@ -68,12 +69,11 @@ def build_program(
     """
     launches = schedule_to_launches(schedule, element, tile, named)
     distinct = distinct_kernels(launches)
-    kernels = []
-    for i, kernel in enumerate(distinct):
-        progress(f"{element} kernels", i, len(distinct))
-        source = render(kernel)
-        kernels.append(ProgramKernel(kernel, source, tuple(build(source, kernel.name, target) for target in targets)))
-    progress(f"{element} kernels", len(distinct), len(distinct))
+    sources = [render(kernel) for kernel in distinct]
+    requests = [(source, kernel.name, target) for kernel, source in zip(distinct, sources, strict=True) for target in targets]
+    images = iter(build_all(requests, done=lambda done: progress(f"{element} kernels", done, len(requests))))
+    progress(f"{element} kernels", len(requests), len(requests))
+    kernels = (ProgramKernel(kernel, source, tuple(islice(images, len(targets)))) for kernel, source in zip(distinct, sources, strict=True))
     return Program(schedule, element.name, launches, tuple(kernels))
 
 

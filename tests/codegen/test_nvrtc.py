@@ -108,7 +108,7 @@ def test_what_was_built_before_is_not_built_again(architecture: str, tmp_path: P
     first = nvrtc.build(REVERSE, "reverse", CudaTarget(architecture), cache=Cache(tmp_path))
     again = nvrtc.build(REVERSE, "reverse", CudaTarget(architecture), cache=Cache(None))
     assert first.image == again.image
-    monkeypatch.setattr(nvrtc, "_compile", None)
+    monkeypatch.setattr(nvrtc, "_Compiler", None)
     kept = nvrtc.build(REVERSE, "reverse", CudaTarget(architecture), cache=Cache(tmp_path))
     assert (first.cached, again.cached, kept.cached) == (False, False, True)
     assert (kept.image, kept.resources, kept.log) == (first.image, first.resources, first.log)
@@ -191,6 +191,28 @@ def test_an_interrupt_at_any_moment_reaches_the_one_who_compiles() -> None:
             said.append(child.stdout.read())
             assert child.wait() == 0
     assert "interrupted\n" in said and set(said) <= {"interrupted\n", "built\n"}
+
+
+@needs_nvrtc
+def test_many_are_built_at_once_in_their_order(tmp_path: Path) -> None:
+    targets = [CudaTarget(name) for name in ("sm_80", "sm_90", "compute_90")]
+    requests = [(source, name, target) for source, name in ((REVERSE, "reverse"), (ARITHMETIC, "f")) for target in targets]
+    done: list[int] = []
+    found = nvrtc.build_all(requests, cache=Cache(tmp_path), done=done.append)
+    assert [(built.target, built.cached) for built in found] == [(target, False) for _, _, target in requests]
+    alone = [nvrtc.build(*request, cache=Cache(None)) for request in requests]
+    assert [(built.image, built.resources) for built in found] == [(built.image, built.resources) for built in alone]
+    assert done == sorted(done)
+    assert done[0] == 0
+    assert all(built.cached for built in nvrtc.build_all(requests, cache=Cache(tmp_path)))
+
+
+@needs_nvrtc
+def test_a_refused_source_among_many_stops_the_others(tmp_path: Path) -> None:
+    requests = [(REVERSE, "reverse", CudaTarget("sm_90")), ("no CUDA", "bad", CudaTarget("sm_90")), (LONG, "busy", CudaTarget("sm_80"))]
+    with pytest.raises(BilinearError) as caught:
+        nvrtc.build_all(requests, cache=Cache(tmp_path))
+    assert caught.value.diagnostics[0].code == "E601"
 
 
 @needs_nvrtc

@@ -22,6 +22,7 @@ from bilinear.backends import cublas as library
 from bilinear.backends import cublas_lt, cuda_executor
 from bilinear.codegen import build as building
 from bilinear.codegen.cuda.nvrtc import Built
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu
 from bilinear.ir.kernel import ProductKernel
@@ -223,6 +224,11 @@ def compiled(kernel: Any) -> tuple[Module, list[str]]:
     return compile_on_cpu(render(kernel), {kernel.name: types}), types
 
 
+def built(source: str, name: str, target: CudaTarget) -> Built:
+    """No image: `Gpu.function` compiles the text for the CPU."""
+    return Built(target, b"", (), "", cached=False)
+
+
 def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """Make `Array` CuPy's array until the test ends, on a GPU without a description."""
     gpu = Gpu()
@@ -252,7 +258,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(auto, "_described", lambda named, index: None)
     monkeypatch.setattr(auto, "_identity", lambda index: ("a pretended GPU", 13000))
     monkeypatch.delenv("CUPY_TF32", raising=False)
-    monkeypatch.setattr(building, "build", lambda source, name, target: Built(target, b"", (), "", cached=False))
+    monkeypatch.setattr(building, "build", built)
+    monkeypatch.setattr(building, "build_all", lambda requests, done: tuple(built(*request) for request in requests))
     monkeypatch.setattr(cuda_executor, "_function", gpu.function)
     for kept in ("_functions", "_bounds"):
         monkeypatch.setattr(cuda_executor, kept, {})

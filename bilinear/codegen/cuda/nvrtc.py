@@ -5,14 +5,18 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from bilinear.codegen.cache import Cache, default_cache
+from bilinear.codegen.cache import Cache, Entry, default_cache
 from bilinear.codegen.cuda import nvrtc_child
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, Diagnostic, fail
@@ -72,21 +76,49 @@ def architectures() -> tuple[int, ...]:
     return tuple(_call("nvrtcGetSupportedArchs")[0])
 
 
-def build(source: str, name: str, target: CudaTarget, *, cache: Cache | None = None) -> Built:
-    """Compile one kernel's source for a target, or take its image from the cache.
+def _nothing(done: int) -> None:
+    """Show no progress."""
 
-    Raises `BilinearError`: E601 with the compiler's log, E602 if the compiler is missing, E603 if it does not know the target.
+
+Request = tuple[str, str, CudaTarget]
+"""What to build: a kernel's source, its name, and the target."""
+
+
+def build(source: str, name: str, target: CudaTarget, *, cache: Cache | None = None) -> Built:
+    """Compile one kernel's source for a target, or take its image from the cache; raises as `build_all`."""
+    (built,) = build_all([(source, name, target)], cache=cache)
+    return built
+
+
+def build_all(requests: Sequence[Request], *, cache: Cache | None = None, done: Callable[[int], None] = _nothing) -> tuple[Built, ...]:
+    """Compile sources for targets, as many at once as there are cores, or take their images from the cache.
+
+    `done` is called with the number of images that are there. Raises `BilinearError`: E601 with the compiler's log, E602 if the compiler is
+    missing, E603 if it does not know a target. Compilers that still run end with the call, even by an exception.
     """
-    _require_known(target)
+    for _, _, target in requests:
+        _require_known(target)
     store = cache if cache is not None else default_cache()
-    key = store.key(source, *target.options, compiler_version())
-    known = store.get(key)
-    if known is not None:
-        log, image = known
-        return Built(target, image, _resources(log), log, cached=True)
-    log, image = _compile(source, name, target)
-    store.put(key, log, image)
-    return Built(target, image, _resources(log), log, cached=False)
+    keys = [store.key(source, *target.options, compiler_version()) for source, _, target in requests]
+    entries = [store.get(key) for key in keys]
+    missing = [number for number, entry in enumerate(entries) if entry is None]
+    waiting, running = deque(missing), deque[tuple[int, _Compiler]]()
+    try:
+        while waiting or running:
+            done(len(requests) - len(waiting) - len(running))
+            while waiting and len(running) < (os.cpu_count() or 1):
+                running.append((waiting[0], _Compiler(*requests[waiting.popleft()])))
+            number, compiler = running[0]
+            entries[number] = entry = compiler.result()
+            store.put(keys[number], *entry)
+            running.popleft()
+    finally:
+        for _, compiler in running:
+            compiler.stop()
+    found = ((request[2], entry) for request, entry in zip(requests, entries, strict=True) if entry is not None)
+    return tuple(
+        Built(target, image, _resources(log), log, cached=number not in missing) for number, (target, (log, image)) in enumerate(found)
+    )
 
 
 def _require_known(target: CudaTarget) -> None:
@@ -96,26 +128,46 @@ def _require_known(target: CudaTarget) -> None:
         raise fail("E603", f"{compiler_version()} cannot build for {target.name!r}", f"choose among {known}, or compute_NN for PTX")
 
 
-def _compile(source: str, name: str, target: CudaTarget) -> tuple[str, bytes]:
-    """The compiler's log and the image, from a process of its own. The process ends with this call, even by an exception."""
-    image = "PTX" if target.is_virtual else "CUBIN"
-    request = {"path": sys.path, "source": source, "name": name, "options": target.options, "image": image}
-    command = (sys.executable, "-I", "-c", inspect.getsource(nvrtc_child))
-    try:
-        ended = subprocess.run(command, input=json.dumps(request).encode(), capture_output=True, start_new_session=True, check=False)
-    except OSError as error:
-        raise fail("E602", f"the compiler's process cannot begin: {error.strerror or error}", REMEDY) from None
-    if ended.returncode:
-        said = tuple(ended.stderr.decode(errors="replace").splitlines()[-1:])
-        hint = "this happens where memory is short; otherwise please report it with the .bl file"
-        what = f"the compiler's process ended with exit code {ended.returncode} at {name}"
-        raise BilinearError(Diagnostic("E602", what, notes=said, hints=(hint,)))
-    head, _, built = ended.stdout.partition(b"\n")
-    reply = json.loads(head)
-    if reply["refused"]:
-        hint = "generated sources always compile unless a template was changed: please report this with the .bl file"
-        raise BilinearError(Diagnostic("E601", f"the compiler refuses {name}", notes=tuple(reply["log"].splitlines()[:20]), hints=(hint,)))
-    return reply["log"], built
+class _Compiler:
+    """A process that compiles one source. Request and reply are files without a name, so that nobody waits for a pipe."""
+
+    def __init__(self, source: str, name: str, target: CudaTarget) -> None:
+        self._name = name
+        request = {"path": sys.path, "source": source, "name": name, "options": target.options}
+        request["image"] = "PTX" if target.is_virtual else "CUBIN"
+        command = (sys.executable, "-I", "-c", inspect.getsource(nvrtc_child))
+        try:
+            self._reply, self._errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115  # closed with the result
+            with tempfile.TemporaryFile() as asked:
+                asked.write(json.dumps(request).encode())
+                asked.seek(0)
+                self._process = subprocess.Popen(command, stdin=asked, stdout=self._reply, stderr=self._errors, start_new_session=True)
+        except OSError as error:
+            raise fail("E602", f"the compiler's process cannot begin: {error.strerror or error}", REMEDY) from None
+
+    def stop(self) -> None:
+        """End the process."""
+        with self._reply, self._errors:
+            self._process.kill()
+            self._process.wait()
+
+    def result(self) -> Entry:
+        """The compiler's log and the image, when it has ended."""
+        code = self._process.wait()
+        with self._reply as reply, self._errors as errors:
+            reply.seek(0), errors.seek(0)
+            head, said = reply.readline(), errors.read().decode(errors="replace").splitlines()[-1:]
+            image = reply.read()
+        if code:
+            hint = "this happens where memory is short; otherwise please report it with the .bl file"
+            what = f"the compiler's process ended with exit code {code} at {self._name}"
+            raise BilinearError(Diagnostic("E602", what, notes=tuple(said), hints=(hint,)))
+        found = json.loads(head)
+        if found["refused"]:
+            what, notes = f"the compiler refuses {self._name}", tuple(found["log"].splitlines()[:20])
+            hint = "generated sources always compile unless a template was changed: please report this with the .bl file"
+            raise BilinearError(Diagnostic("E601", what, notes=notes, hints=(hint,)))
+        return found["log"], image
 
 
 def _call(function: str) -> tuple[Any, ...]:
