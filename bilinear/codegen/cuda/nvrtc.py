@@ -147,9 +147,10 @@ class _Compiler:
 
     def stop(self) -> None:
         """End the process."""
-        with self._reply, self._errors:
-            self._process.kill()
-            self._process.wait()
+        self._process.kill()
+        self._process.wait()
+        self._reply.close()
+        self._errors.close()
 
     def result(self) -> Entry:
         """The compiler's log and the image, when it has ended."""
