@@ -13,7 +13,7 @@ import pytest
 from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
-from bilinear.backends import cuda_executor
+from bilinear.backends import cuda_executor, thin
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
@@ -47,8 +47,8 @@ def integers(shape: tuple[int, int], dtype: str, by_columns: bool = False) -> An
 def thin_plan(shape: tuple[int, int, int], dtype: str, split: bool, **options: Any) -> Plan:
     """A plan whose first thin candidate has its sums split, or whole."""
     plan = make_plan(Problem(*shape, dtype, **options), H200, explain=True)
-    thin = [c for c in plan.candidates if c.is_thin and (c.parts_of_sums > 1) == split]
-    return replace(plan, candidates=(thin[0],))
+    found = [c for c in plan.candidates if c.is_thin and (c.parts_of_sums > 1) == split]
+    return replace(plan, candidates=(found[0],))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -80,6 +80,25 @@ def test_split_sums_take_memory_of_the_pool_or_of_the_caller(gpu: Gpu) -> None:
     assert not (buffer.host == 255).all()
     with pytest.raises(BilinearError, match="E529"):
         bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=Array(np.zeros(needed - 4, np.uint8)))
+
+
+def test_calls_with_the_callers_workspace_bind_their_launches_once(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = []
+
+    class Counted(thin.Bound):
+        def __init__(self, *arguments: Any) -> None:
+            bound.append(arguments)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(thin, "Bound", Counted)
+    a, b = integers((17, 1030), "float32"), integers((1030, 9), "float32")
+    plan, out = thin_plan((17, 1030, 9), "float32", True), Array(np.zeros((17, 9), "float32"))
+    buffer = Array(np.empty(plan.chosen.workspace, np.uint8))
+    for _ in range(3):
+        out.host[...] = np.nan
+        bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=buffer)
+        np.testing.assert_array_equal(out.host, a @ b)
+    assert len(bound) == 1
 
 
 def test_nothing_is_allocated_while_a_graph_is_captured(gpu: Gpu) -> None:
@@ -219,13 +238,13 @@ def test_more_memory_than_is_allowed_is_refused(gpu: Gpu) -> None:
 
 def test_a_workspace_between_elements_is_refused(gpu: Gpu) -> None:
     a, b = integers((17, 1030), "float32"), integers((1030, 9), "float32")
-    thin = thin_plan((17, 1030, 9), "float32", True)
-    for plan in (thin, bilinear.plan(17, 1030, 9, "float32", device="h200", levels=("winograd",))):
+    split = thin_plan((17, 1030, 9), "float32", True)
+    for plan in (split, bilinear.plan(17, 1030, 9, "float32", device="h200", levels=("winograd",))):
         buffer = np.zeros(1 << 20, np.uint8)[1:]
         with pytest.raises(BilinearError, match=r"E529.*no multiple of 4"):
             bilinear.matmul(Array(a), Array(b), plan=plan, workspace=Array(buffer))
     out = Array(np.full((17, 9), np.nan, "float32"))
-    bilinear.matmul(Array(a), Array(b), out, plan=thin, workspace=Array(np.zeros(1 << 20, np.uint8)[4:]))
+    bilinear.matmul(Array(a), Array(b), out, plan=split, workspace=Array(np.zeros(1 << 20, np.uint8)[4:]))
     np.testing.assert_array_equal(out.host, a @ b)
 
 
