@@ -279,7 +279,7 @@ def _given_workspace(options: Options, elements: int, left: Array, right: Array,
     if buffer.dtype != result.dtype and (buffer.dtype.hasobject or result.dtype.hasobject):
         message = f"workspace holds {buffer.dtype}, but must hold {result.dtype}"
         raise fail("E529", message, f"give {elements} elements of {result.dtype}")
-    if options.kind.on_gpu and buffer.data.ptr % result.dtype.itemsize:
+    if options.kind.on_gpu and matrix_of(buffer).address % result.dtype.itemsize:
         message = f"workspace begins at an address that is no multiple of {result.dtype.itemsize}, the bytes of {result.dtype}"
         raise fail("E529", message, f"give {elements} elements of {result.dtype}")
     if buffer.nbytes < needed or any(shares_memory(buffer, x) for x in (left, right, result)):

@@ -13,7 +13,7 @@ import pytest
 from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
-from bilinear.backends import cuda_executor, thin
+from bilinear.backends import bound_launches, cuda_executor, thin
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
@@ -24,6 +24,7 @@ from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import load_plan, save_plan
 from bilinear.planner.problem import Problem
 from bilinear.runtime import auto
+from bilinear.runtime.layouts import layouts_of
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 H200 = load_device("h200")
@@ -85,7 +86,7 @@ def test_split_sums_take_memory_of_the_pool_or_of_the_caller(gpu: Gpu) -> None:
 def test_calls_with_the_callers_workspace_bind_their_launches_once(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     bound = []
 
-    class Counted(thin.Bound):
+    class Counted(bound_launches.Bound):
         def __init__(self, *arguments: Any) -> None:
             bound.append(arguments)
             super().__init__(*arguments)
@@ -123,6 +124,12 @@ def test_auto_takes_the_thin_kernel_for_matrices_and_the_library_for_stacks(gpu:
     stack = np.stack([a, a])
     np.testing.assert_array_equal(bilinear.matmul(Array(stack), Array(b)).host, stack @ b)
     assert gpu.library == 1
+
+
+def test_auto_leaves_extents_beyond_those_of_plans_to_the_library(gpu: Gpu) -> None:
+    tall, b = np.broadcast_to(np.float32(1), (2**31, 4)), np.ones((4, 4), np.float32)
+    assert auto.plan_for(layouts_of(Array(tall), Array(b), None), "preserve", None) is None
+    assert auto.plan_for(layouts_of(Array(tall[:-1]), Array(b), None), "preserve", None) is not None
 
 
 def test_infinities_and_nan_spread_as_in_the_classical_multiply(gpu: Gpu) -> None:
