@@ -18,6 +18,7 @@ from bilinear.backends.newest import keep
 from bilinear.codegen.build import build_kernel, build_program
 from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import target_of
+from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import Cover, DirectKernel, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, PlainLaunch, ScanKernel
 from bilinear.ir.matrix import Array, Call, Dtype, Factor, Layout, Matrix, flat
@@ -253,7 +254,7 @@ def _function(kernel: Kernel | InputKernel | DirectKernel, built: Built) -> Func
 
 
 def load_function(image: bytes, name: str, shared_bytes: int) -> Function:
-    """The function of this name in an image, loaded on the current device."""
+    """The function of this name in an image, loaded on the current device; raises `BilinearError` (E531) if it needs too much there."""
     from cupy.cuda import driver
     from cupy.cuda.function import Module
 
@@ -261,7 +262,11 @@ def load_function(image: bytes, name: str, shared_bytes: int) -> Function:
     module.load(image)
     function: Function = module.get_function(name)
     if shared_bytes:
-        driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
+        try:
+            driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
+        except driver.CUDADriverError as error:
+            message = f"{name} needs {shared_bytes} bytes of shared memory for a block, which this GPU refuses: {error}"
+            raise fail("E531", message, "plan with a description of this GPU") from None
     return function
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from math import ceil
 from typing import Any
 
@@ -18,6 +19,8 @@ from bilinear.planner.plan import Thin
 
 ALIGNMENT = 16
 """Bytes of a copy of several elements."""
+MOST_KEPT = 256
+"""The most products that are kept with their launches; the one that was not used for longest is dropped."""
 MOST_UNITS = 2**31 - 1
 """Units of a launch are counted in 32 bits."""
 _GRID = Grid(((Cover("blocks", 1),),), 1)
@@ -105,7 +108,7 @@ class ThinMultiply:
 
 
 def thin_multiply_of(a: Layout, b: Layout, c: Layout, thin: Thin) -> ThinMultiply | None:
-    """The thin product of matrices of these layouts.
+    """The thin product of matrices of these layouts on the current device.
 
     None if they are not three matrices of one type that has kernels, if they lie as the tile cannot read them, or if they are too large.
     """
@@ -117,8 +120,16 @@ def thin_multiply_of(a: Layout, b: Layout, c: Layout, thin: Thin) -> ThinMultipl
     tile, (left, right) = THIN_TILES[element.name][thin.tile], (b.T, a.T) if thin.swaps else (a, b)
     if not tile.admits(element.lanes, is_by_rows(left), not is_by_rows(right)):
         return None
-    found = ThinMultiply(a, b, c, thin)
+    import cupy
+
+    found = _kept(a, b, c, thin, cupy.cuda.runtime.getDevice())
     return found if found.units <= MOST_UNITS else None
+
+
+@lru_cache(MOST_KEPT)
+def _kept(a: Layout, b: Layout, c: Layout, thin: Thin, device: int) -> ThinMultiply:
+    """The thin product, with the launches that it has bound on a device: to bind them takes longer than many products."""
+    return ThinMultiply(a, b, c, thin)
 
 
 def kernel_for(element: Element, tile: ThinTile, a: Layout, b: Layout, c: Layout, is_aligned: bool) -> ThinKernel:

@@ -122,7 +122,7 @@ def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
     counts = 0 if c.workspace is None else c.workspace, *(part.extent for part in c.rest)
     if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and 0 <= count < MOST_COUNT for count in counts):
         raise ValueError("a field of a candidate has the wrong type")
-    if type(c.parts_of_sums) is not int or not 0 < c.parts_of_sums < MOST_COUNT or (c.is_thin and c.levels):
+    if type(c.parts_of_sums) is not int or not 0 < c.parts_of_sums < MOST_COUNT or (c.levels if c.is_thin else c.parts_of_sums > 1):
         raise ValueError("its parts of sums make no sense")
     if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error)) or c.ms == 0:
         raise ValueError("a time or an error is no such number")

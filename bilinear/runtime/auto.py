@@ -14,6 +14,7 @@ import numpy as np
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.matrix import Array, Dtype
+from bilinear.ir.placement import MOST_EXTENT
 from bilinear.planner.choose import make_plan, pinned_plan
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import device_named, load_device
@@ -148,6 +149,8 @@ def plan_for(layouts: Layouts, inputs: str, budget: int | None, accumulate: bool
     None (the library's multiply) if there is no description of the GPU, or if no plan can run.
     """
     a, b, *_ = layouts
+    if max(layouts.extents) > MOST_EXTENT:
+        return None
     if layouts.overlaps or a.element is None or not layouts.are_matrices_of(a.dtype) or 0 in (*a.shape, *b.shape):
         return None
     device = current_device()

@@ -56,7 +56,13 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
     if out is None and options.kind.on_gpu and make_executor(options.kind).is_captured():
         raise not_captured("a new result would have to live as long as the graph", "give out=, an array that does")
     if decision.recipe is None:
-        result = _by_library(options, decision, a, b, out, layouts.overlaps, decision.library)
+        try:
+            result = _by_library(options, decision, a, b, out, layouts.overlaps, decision.library)
+        except (BilinearError, MemoryError) as error:  # a thin product raises them before anything is written
+            if not options.is_automatic or isinstance(decision.library, str):
+                raise
+            log.info("matmul %s by %s: the kernel for thin products cannot run (%s); the library's multiply", a.shape, b.shape, error)
+            return _by_library(options, decision, a, b, out, layouts.overlaps)
         if not layouts.overlaps:  # the key says nothing of overlap: without it a schedule may run
             _keep(asked, kind, key, decision, a, b, result)
         return result
@@ -116,7 +122,7 @@ def _direct(options: Options, a: Array, b: Array, out: Array, library: str | Thi
     """What multiplies CuPy's own arrays where they lie, without a schedule; None if there is nothing.
 
     Partial results of a thin product lie in the caller's workspace if there is one. While the stream is captured nothing is allocated:
-    cuBLAS runs instead if the choice was automatic, and else the call is refused (E536).
+    cuBLAS runs instead if the choice was automatic, and else the call is refused (E536); so is more memory than is allowed (E535).
     """
     cupy = sys.modules.get("cupy")
     if cupy is None or not type(a) is type(b) is type(out) is cupy.ndarray:
@@ -124,13 +130,15 @@ def _direct(options: Options, a: Array, b: Array, out: Array, library: str | Thi
     layouts = layout_of(a), layout_of(b), layout_of(out)
     thin = _thin_of(layouts, library)
     if thin is None and isinstance(library, Thin) and not options.is_automatic:
-        raise fail("E544", "the plan's kernel for thin products cannot read arrays that lie so", "plan for the order of these arrays")
+        message = "the plan's kernel for thin products multiplies two matrices of one type, and needs an out of that type"
+        raise fail("E544", message, "give such arrays, or leave plan= out")
     if thin is None:
         return _library_of(layouts, library)
     if not thin.workspace:
         return thin
     if options.buffer is not None:
         return thin.within(_given_workspace(options, thin.workspace, a, b, out).data.ptr)
+    _check_bytes(options, "the kernel for thin products, with its sums in parts,", thin.workspace * out.dtype.itemsize)
     if not make_executor(options.kind).is_captured():
         return thin
     if not options.is_automatic:
@@ -239,8 +247,13 @@ def _check_budget(options: Options, placement: Placement, itemsize: int, aside: 
     """Refuse (E535) a placement if its workspace and a result of `aside` elements, computed aside from `out`, exceed the budget."""
     needed = (placement.allocated_elements + aside) * itemsize
     log.debug("%s: workspace of %d bytes", placement.schedule.name, needed)
+    _check_bytes(options, placement.schedule.name + (", with a result aside from out," if aside else ""), needed)
+
+
+def _check_bytes(options: Options, name: str, needed: int) -> None:
+    """Refuse (E535) what needs more bytes of workspace than the caller allows."""
     if options.budget is not None and needed > options.budget:
-        raise over_budget(placement.schedule.name + (", with a result aside from out," if aside else ""), needed, options.budget)
+        raise over_budget(name, needed, options.budget)
 
 
 def _run_all(executor: Executor, placement: Placement, batch: Call) -> None:
@@ -265,6 +278,9 @@ def _given_workspace(options: Options, elements: int, left: Array, right: Array,
         raise fail("E529", message, f"give one of {needed} bytes")
     if buffer.dtype != result.dtype and (buffer.dtype.hasobject or result.dtype.hasobject):
         message = f"workspace holds {buffer.dtype}, but must hold {result.dtype}"
+        raise fail("E529", message, f"give {elements} elements of {result.dtype}")
+    if options.kind.on_gpu and matrix_of(buffer).address % result.dtype.itemsize:
+        message = f"workspace begins at an address that is no multiple of {result.dtype.itemsize}, the bytes of {result.dtype}"
         raise fail("E529", message, f"give {elements} elements of {result.dtype}")
     if buffer.nbytes < needed or any(shares_memory(buffer, x) for x in (left, right, result)):
         message = f"workspace has {buffer.nbytes} bytes; it must have {needed}, and share no memory with a, b and out"

@@ -12,6 +12,7 @@ from bilinear.backends.cublas import Multiply
 from bilinear.backends.executor import Parts, Stopped, execute, parts_of, run_parts
 from bilinear.backends.factor import check_scaling, factor
 from bilinear.backends.newest import keep
+from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array, Call, Factor, Layout, Matrix, flat
 from bilinear.ir.placement import Placement
 from bilinear.runtime.decide import Decision
@@ -60,7 +61,10 @@ class LibraryRepeat:
         self._multiply, self._allocates = multiply, allocates
 
     def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array:
-        """alpha * a @ b + beta * out. None, with nothing written, if arrays may overlap, or if memory is needed during capture."""
+        """alpha * a @ b + beta * out. None, with nothing written, if `multiply` must decide anew.
+
+        That is so if arrays may overlap, if memory is short or needed during capture, or if a kernel cannot be built for these addresses.
+        """
         left, right = a.data.ptr, b.data.ptr
         if (out is None or self._allocates) and is_captured():
             return None
@@ -71,7 +75,10 @@ class LibraryRepeat:
             target = out.data.ptr
             if self._reaches.may_overlap(left, right, target, False):
                 return None
-        self._multiply(left, right, target, alpha, beta)
+        try:
+            self._multiply(left, right, target, alpha, beta)
+        except (BilinearError, MemoryError):
+            return None
         return out
 
 

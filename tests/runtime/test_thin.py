@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,9 @@ import pytest
 from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
+from bilinear.backends import bound_launches, cuda_executor, thin
 from bilinear.emulator import skip_reason
-from bilinear.errors import BilinearError
+from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.tile import THIN_TILES
 from bilinear.planner.choose import make_plan
@@ -21,6 +24,7 @@ from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import load_plan, save_plan
 from bilinear.planner.problem import Problem
 from bilinear.runtime import auto
+from bilinear.runtime.layouts import layouts_of
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 H200 = load_device("h200")
@@ -44,8 +48,8 @@ def integers(shape: tuple[int, int], dtype: str, by_columns: bool = False) -> An
 def thin_plan(shape: tuple[int, int, int], dtype: str, split: bool, **options: Any) -> Plan:
     """A plan whose first thin candidate has its sums split, or whole."""
     plan = make_plan(Problem(*shape, dtype, **options), H200, explain=True)
-    thin = [c for c in plan.candidates if c.is_thin and (c.parts_of_sums > 1) == split]
-    return replace(plan, candidates=(thin[0],))
+    found = [c for c in plan.candidates if c.is_thin and (c.parts_of_sums > 1) == split]
+    return replace(plan, candidates=(found[0],))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -79,6 +83,25 @@ def test_split_sums_take_memory_of_the_pool_or_of_the_caller(gpu: Gpu) -> None:
         bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=Array(np.zeros(needed - 4, np.uint8)))
 
 
+def test_calls_with_the_callers_workspace_bind_their_launches_once(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = []
+
+    class Counted(bound_launches.Bound):
+        def __init__(self, *arguments: Any) -> None:
+            bound.append(arguments)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(thin, "Bound", Counted)
+    a, b = integers((17, 1030), "float32"), integers((1030, 9), "float32")
+    plan, out = thin_plan((17, 1030, 9), "float32", True), Array(np.zeros((17, 9), "float32"))
+    buffer = Array(np.empty(plan.chosen.workspace, np.uint8))
+    for _ in range(3):
+        out.host[...] = np.nan
+        bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=buffer)
+        np.testing.assert_array_equal(out.host, a @ b)
+    assert len(bound) == 1
+
+
 def test_nothing_is_allocated_while_a_graph_is_captured(gpu: Gpu) -> None:
     a, b = integers((17, 1030), "float32"), integers((1030, 9), "float32")
     plan, out = thin_plan((17, 1030, 9), "float32", True), Array(np.full((17, 9), np.nan, "float32"))
@@ -101,6 +124,12 @@ def test_auto_takes_the_thin_kernel_for_matrices_and_the_library_for_stacks(gpu:
     stack = np.stack([a, a])
     np.testing.assert_array_equal(bilinear.matmul(Array(stack), Array(b)).host, stack @ b)
     assert gpu.library == 1
+
+
+def test_auto_leaves_extents_beyond_those_of_plans_to_the_library(gpu: Gpu) -> None:
+    tall, b = np.broadcast_to(np.float32(1), (2**31, 4)), np.ones((4, 4), np.float32)
+    assert auto.plan_for(layouts_of(Array(tall), Array(b), None), "preserve", None) is None
+    assert auto.plan_for(layouts_of(Array(tall[:-1]), Array(b), None), "preserve", None) is not None
 
 
 def test_infinities_and_nan_spread_as_in_the_classical_multiply(gpu: Gpu) -> None:
@@ -135,3 +164,116 @@ def test_a_plan_comes_back_from_its_file(gpu: Gpu, tmp_path: Any) -> None:
 def test_numpy_multiplies_by_a_plan_for_the_thin_kernel() -> None:
     a, b = integers((700, 8), "float32"), integers((8, 8), "float32")
     np.testing.assert_array_equal(bilinear.matmul(a, b, plan=thin_plan((700, 8, 8), "float32", False)), a @ b)
+
+
+def split_by_auto() -> tuple[Any, Any]:
+    """Operands for which `auto` splits the sums of the thin kernel."""
+    a, b = integers((8, 20_000), "float32"), integers((20_000, 8), "float32")
+    assert make_plan(Problem(8, 20_000, 8, "float32"), H200).chosen.parts_of_sums > 1
+    return a, b
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_auto_takes_the_library_where_memory_for_partial_results_is_short(gpu: Gpu, is_known: bool) -> None:
+    a, b = split_by_auto()
+    out = Array(np.full((8, 8), np.nan, "float32"))
+    if is_known:
+        bilinear.matmul(Array(a), Array(b), out)
+        assert gpu.library == 0
+        out.host[...] = np.nan
+
+    def refuse(count: int) -> None:
+        raise MemoryError(f"no {count} bytes")
+
+    with gpu.using(allocate=refuse):
+        bilinear.matmul(Array(a), Array(b), out)
+        assert gpu.library == 1
+        np.testing.assert_array_equal(out.host, a @ b)
+        with pytest.raises(MemoryError):
+            bilinear.matmul(Array(a), Array(b), out, plan=thin_plan((8, 20_000, 8), "float32", True))
+
+
+def test_auto_takes_the_library_where_the_kernel_cannot_be_built(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(kernel: Any, built: Any) -> Any:
+        raise fail("E531", "too much")
+
+    monkeypatch.setattr(cuda_executor, "_function", refuse)
+    a, b = split_by_auto()
+    for number in (1, 2):
+        np.testing.assert_array_equal(bilinear.matmul(Array(a), Array(b)).host, a @ b)
+        assert gpu.library == number
+    with pytest.raises(BilinearError, match="E531"):
+        bilinear.matmul(Array(a), Array(b), plan=thin_plan((8, 20_000, 8), "float32", True))
+
+
+def test_a_repeat_decides_anew_where_the_kernel_for_other_addresses_cannot_be_built(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(kernel: Any, built: Any) -> Any:
+        raise fail("E531", "too much")
+
+    a, b = split_by_auto()
+    memory = aligned(a.size + 4)
+    even, odd = (memory[first : first + a.size].reshape(a.shape) for first in (0, 1))
+    even[...], right = a, aligned(b.size).reshape(b.shape)
+    right[...] = b
+    out = aligned(64).reshape(8, 8)
+    bilinear.matmul(Array(even), Array(right), Array(out))
+    monkeypatch.setattr(cuda_executor, "_function", refuse)
+    odd[...], out[...] = a, np.nan
+    bilinear.matmul(Array(odd), Array(right), Array(out))
+    np.testing.assert_array_equal(out, a @ b)
+    assert gpu.library == 1
+
+
+def aligned(elements: int) -> Any:
+    """Memory for floats at a multiple of 16 bytes."""
+    memory = np.zeros(elements + 4, np.float32)
+    first = -memory.ctypes.data % 16 // 4
+    return memory[first : first + elements]
+
+
+def test_more_memory_than_is_allowed_is_refused(gpu: Gpu) -> None:
+    a, b = integers((17, 1030), "float32"), integers((1030, 9), "float32")
+    plan, out = thin_plan((17, 1030, 9), "float32", True), Array(np.full((17, 9), np.nan, "float32"))
+    needed = plan.chosen.workspace
+    assert needed
+    with pytest.raises(BilinearError, match=rf"E535.*needs {needed} bytes of workspace, {needed - 1} are allowed"):
+        bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=needed - 1)
+    assert not gpu.launches and np.isnan(out.host).all()
+    bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=needed)
+    np.testing.assert_array_equal(out.host, a @ b)
+
+
+def test_a_workspace_between_elements_is_refused(gpu: Gpu) -> None:
+    a, b = integers((17, 1030), "float32"), integers((1030, 9), "float32")
+    split = thin_plan((17, 1030, 9), "float32", True)
+    for plan in (split, bilinear.plan(17, 1030, 9, "float32", device="h200", levels=("winograd",))):
+        buffer = np.zeros(1 << 20, np.uint8)[1:]
+        with pytest.raises(BilinearError, match=r"E529.*no multiple of 4"):
+            bilinear.matmul(Array(a), Array(b), plan=plan, workspace=Array(buffer))
+    out = Array(np.full((17, 9), np.nan, "float32"))
+    bilinear.matmul(Array(a), Array(b), out, plan=split, workspace=Array(np.zeros(1 << 20, np.uint8)[4:]))
+    np.testing.assert_array_equal(out.host, a @ b)
+
+
+def test_only_thin_candidates_have_sums_in_parts(tmp_path: Any) -> None:
+    plan = make_plan(Problem(500, 500, 500, "float32"), H200)
+    save_plan(replace(plan, candidates=(replace(plan.chosen, parts_of_sums=7),)), tmp_path / "plan.json")
+    with pytest.raises(BilinearError, match=r"E545.*its parts of sums make no sense"):
+        load_plan(tmp_path / "plan.json")
+
+
+def test_a_kernel_with_more_shared_memory_than_the_gpu_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusal(RuntimeError):
+        pass
+
+    def refuse(*_: int) -> None:
+        raise Refusal("CUDA_ERROR_INVALID_VALUE")
+
+    cuda, loading = ModuleType("cupy.cuda"), ModuleType("cupy.cuda.function")
+    module = SimpleNamespace(load=lambda image: None, get_function=lambda name: SimpleNamespace(ptr=1))
+    vars(cuda)["driver"] = SimpleNamespace(funcSetAttribute=refuse, CUDADriverError=Refusal)
+    vars(loading)["Module"] = lambda: module
+    for found in (ModuleType("cupy"), cuda, loading):
+        monkeypatch.setitem(sys.modules, found.__name__, found)
+    with pytest.raises(BilinearError, match=r"E531.*thin needs 172032 bytes of shared memory"):
+        cuda_executor.load_function(b"", "thin", 172_032)
