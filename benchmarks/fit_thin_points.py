@@ -25,7 +25,7 @@ from bilinear.writing import write_file
 
 STEPS = (1.3, 1.3, 1.15, 1.1, 1.07, 1.04)
 SHARED = ("launch", "latency", "adding", "again", "copies", "torn", "gathering")
-OWN = ("along", "across", "arithmetic")
+OWN = ("along", "across", "arithmetic", "short_along", "short_across")
 MOST_SHARE = 1.2
 
 

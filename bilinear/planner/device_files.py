@@ -259,7 +259,7 @@ _RATES: Fields = {
     "library": _table,
     "library_unaligned": _share,
 }
-_THIN_TILE: Fields = {"along": _positive, "across": _positive, "arithmetic": _positive}
+_THIN_TILE: Fields = dict.fromkeys(("along", "across", "arithmetic", "short_along", "short_across"), _positive)
 _THIN: Fields = {
     "pipes": _positive,
     "launch": _positive,

@@ -12,12 +12,10 @@ from bilinear.ir.tile import THIN_TILES, ThinTile
 from bilinear.planner.device import Device
 from bilinear.planner.plan import LIBRARY, THIN, Candidate
 from bilinear.planner.problem import Problem
-from bilinear.planner.thin_rates import SHORT, ThinRates, ThinTileRates
+from bilinear.planner.thin_rates import LONG_SUM, SHORT, ThinRates, ThinTileRates
 
 WAVES = (1, 2, 4)
 """In how many parts sums are split: so that the units fill the device so many times."""
-LONG_SUM = 64
-"""Shorter sums are not split."""
 CLEAR = 1.15
 """How many times as long as the other a call of the library takes, by times between those of the grid, if it is surely the slower one."""
 
@@ -150,7 +148,8 @@ def thin_seconds(
     results = m * n * (rates.torn if view.tears(element) else 1) * (2 if accumulate else 1) + (parts * m * n if parts > 1 else 0)
     once = (m * k + k * n + results) * element.bytes
     again = (m * k * (tiles_n - 1) + k * n * (tiles_m - 1)) * element.bytes
-    share = own.along if view.left_along else own.across
+    along, across = (own.along, own.across) if k > LONG_SUM else (own.short_along, own.short_across)
+    share = along if view.left_along else across
     beside = ceil(units / device.processors)
     idle = max(0.0, beside * device.processors / units - 1) if units >= device.processors else 0.0
     memory = (once / share + again / rates.again) / (device.bandwidth * 1e3) * (1 + rates.tail * idle)

@@ -18,6 +18,8 @@ Shape = tuple[int, int, int]
 """m, n and k of a product with a result by columns."""
 LEAST_WEIGHT = 0.3
 """Of the points around a shape, whose weights add up to 1, those that were timed have more than this."""
+LONG_SUM = 64
+"""Shorter sums are not split; a slice of a tile may hold them whole."""
 SHORT = 64
 """A product is thin if one of its extents is at most this."""
 
@@ -26,14 +28,17 @@ SHORT = 64
 class ThinTileRates:
     """One tile of the thin kernel, known by its name.
 
-    `along` and `across` are the shares of the device's bandwidth at which it reads an A whose neighbours in memory are terms of one sum, or
-    are not; `arithmetic` is the share of the multiply-add pipes' speed that it reaches.
+    `along` and `across` are the shares of the device's bandwidth at which it reads an A whose neighbours in memory are terms of one
+    sum, or are not; with sums of at most `LONG_SUM` terms these are `short_along` and `short_across`. `arithmetic` is the share of the
+    multiply-add pipes' speed that it reaches.
     """
 
     name: str
     along: float
     across: float
     arithmetic: float
+    short_along: float
+    short_across: float
 
 
 @dataclass(frozen=True)
