@@ -165,7 +165,8 @@ def test_the_version_is_told() -> None:
 
 LONG = 'extern "C" __global__ void busy(double *x) {' + "".join(f"x[{i}] += x[{i + 1}] * {i};" for i in range(900)) + "}"
 COMPILES = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is started with it ignored
 from bilinear.codegen.cache import Cache
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget

@@ -145,7 +145,9 @@ def test_what_means_nothing_is_refused(words: list[str], soak: Soak) -> None:
 def test_an_interrupt_prints_the_table_of_what_was_done(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent}", MARK: tmp_path.name, "TMPDIR": str(tmp_path)}
     words = [sys.executable, "-m", "soak.runner", "100", "--kinds", "calls"]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is started with it ignored
     process = subprocess.Popen(words, stdout=subprocess.PIPE, env=environment, text=True)
+    signal.signal(signal.SIGINT, before)
     until = time.monotonic() + 60
     while len([*tmp_path.rglob("printed-*")]) < 2 and time.monotonic() < until:  # a file of each worker
         time.sleep(0.1)
