@@ -294,7 +294,8 @@ def _check_in_place(options: Options, executor: Executor, recipe: Recipe, left: 
     if not left.dtype == right.dtype == target.dtype or not left.dtype.isnative:
         message = f"inputs={writing.inputs!r} runs in the caller's arrays, so a, b and out must have one dtype, in native byte order"
         raise fail("E526", message, "convert them first, or use inputs='preserve'")
-    if writing.inputs == "consume" and not left.shape[:-2] == right.shape[:-2] == target.shape[:-2]:
+    shares = not left.shape[:-2] == right.shape[:-2] == target.shape[:-2] and prod(target.shape[:-2]) > 1
+    if writing.inputs == "consume" and shares:
         raise fail("E527", "inputs='consume' cannot use one matrix in several products of a batch", "use inputs='restore'")
     check_writable_inputs(executor, left, right, target, writing.inputs)
     if options.tolerance is None or not target.size:

@@ -105,6 +105,14 @@ def test_a_batch_is_refused_before_its_first_matrix_is_written() -> None:
     refuse("E527", a[0], b, out, inputs="consume")
 
 
+def test_a_batch_of_one_product_may_be_consumed() -> None:
+    """NumPy broadcasts the result (1,) of a row by a vector to an out of (1, 1): a batch, but no matrix is in two products."""
+    a, b = operands((1, 32), (32, 1))
+    out, wanted = np.full((1, 1), 5.0), 3 * (a @ b) + 5
+    bilinear.matmul(a, b[:, 0], out, algorithm="msmes", levels=2, inputs="consume", alpha=3, beta=1)
+    np.testing.assert_array_equal(out, wanted)
+
+
 def test_matrices_beside_each_other_in_one_array_do_not_overlap() -> None:
     wide = np.zeros((8, 24))
     a, b, out = wide[:, :8], wide[:, 8:16], wide[:, 16:]
