@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from common import need_gpu, save
+from thin_stand import MOST_ELEMENTS, Shape, Stand, layouts, library_times
 
 from bilinear.backends.thin import kernel_for
 from bilinear.codegen.build import build_kernel
@@ -24,7 +25,6 @@ from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.tile import THIN_TILES
-from bilinear.measure.time_thin import MOST_ELEMENTS, Shape, Stand, layouts, library_times
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import CUBLAS, CUBLASLT, Candidate, Thin
 from bilinear.planner.problem import Problem

@@ -20,7 +20,7 @@ from bilinear.planner.plan import Thin
 ALIGNMENT = 16
 """Bytes of a copy of several elements."""
 MOST_KEPT = 256
-"""The most products that are kept with their launches; the one that was not used for longest is dropped."""
+"""The most products that are kept with their launches; the least recently used one is dropped."""
 MOST_UNITS = 2**31 - 1
 """Units of a launch are counted in 32 bits."""
 _GRID = Grid(((Cover("blocks", 1),),), 1)
@@ -143,7 +143,7 @@ def kernel_for(element: Element, tile: ThinTile, a: Layout, b: Layout, c: Layout
 
 
 def is_by_rows(x: Layout) -> bool:
-    """Whether neighbours in memory lie in one row; in doubt, where neither order is without gaps, the closer ones do."""
+    """Whether neighbours in memory lie in one row. If neither rows nor columns are contiguous, the smaller stride decides."""
     (rows, columns), (down, along) = x.shape, x.strides
     if columns == 1 or rows == 1:
         return columns > 1 or (rows == 1 and along == x.itemsize)

@@ -15,9 +15,9 @@ from bilinear.planner.problem import Problem
 from bilinear.planner.thin_rates import LONG_SUM, SHORT, ThinRates, ThinTileRates
 
 WAVES = (1, 2, 4)
-"""In how many parts sums are split: so that the units fill the device so many times."""
+"""Sums are split so that the units, each a tile and a part, fill the device this many times."""
 CLEAR = 1.15
-"""How many times as long as the other a call of the library takes, by times between those of the grid, if it is surely the slower one."""
+"""A call of the library counts as the slower one only if its interpolated time is this many times that of the other."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def thin_seconds(
 
     The longest of three: the traffic, each operand once from memory and what is read again from the cache; the copies and the arithmetic of
     whole tiles in whole waves; and the slices of one block, each of which waits for memory or for the multiprocessor that its neighbours
-    share. What is not the longest is only in part hidden behind it.
+    share. The shorter ones of traffic and work overlap only in part with the longest, so a quarter of the shorter one is added.
     """
     m, k, n = view.m, view.k, view.n
     tiles_m, tiles_n, slices = ceil(m / tile.m), ceil(n / tile.n), ceil(ceil(k / parts) / tile.k)

@@ -41,6 +41,8 @@ H200 = load_device("h200")
 ELEMENT_RATES = json.loads(device_json(H200))["elements"]
 RATES = ELEMENT_RATES["float32"]
 POLICY = json.loads(device_json(H200))["policy"]
+THIN = json.loads(device_json(H200))["thin"]["float32"]
+LIBRARY = THIN["library"]
 
 
 @pytest.mark.parametrize(
@@ -228,6 +230,15 @@ def with_float32(rates: Any) -> dict[str, Any]:
         ({"policy": {**POLICY, "least_plain_block": {"float32": [1, 1]}}}, "float32 is no list of three extents"),
         ({"library_rules": 3}, "an object is missing"),
         ({"library_rules": {"short_sum": 1}}, "medium_sum is missing"),
+        ({"thin": 3}, "thin has other types than float32, float64"),
+        ({"thin": {"int8": THIN}}, "thin has other types than float32, float64"),
+        ({"thin": {"float32": {}}}, "pipes is missing"),
+        ({"thin": {"float32": {**THIN, "tail": 2}}}, "tail is above 1"),
+        ({"thin": {"float32": {**THIN, "tiles": {"9x9": {}}}}}, "tiles has other tiles than those for thin products of float32"),
+        ({"thin": {"float32": {**THIN, "tiles": {"64x4x64-16x1x16": {}}}}}, "along is missing"),
+        ({"thin": {"float32": {**THIN, "library": {}}}}, "library has other orders than NN, NT, TN, TT"),
+        ({"thin": {"float32": {**THIN, "library": {**LIBRARY, "NT": {}}}}}, "NT has other calls than cublas and cublaslt"),
+        ({"thin": {"float32": {**THIN, "library": {**LIBRARY, "TT": {"cublas": [], "cublaslt": []}}}}}, "cublas has not 2197 times"),
     ],
 )
 def test_a_malformed_description_is_refused(change: dict[str, Any], message: str) -> None:

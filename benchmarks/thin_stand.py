@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import product
-from math import prod
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -13,12 +12,14 @@ import numpy as np
 from bilinear.backends.cublas import multiply_of
 from bilinear.backends.thin import thin_multiply_of
 from bilinear.ir.matrix import Layout
+from bilinear.measure.timing import milliseconds
 from bilinear.planner.plan import CUBLAS, CUBLASLT, Thin
 from bilinear.planner.thin_rates import EXTENTS, ORDERS, SHORT
 
 MOST_ELEMENTS = 2**29
-"""Of one matrix of the grid, where the device has the memory for three."""
+"""The largest matrix of the grid; memory for three of them is taken."""
 ROUNDS, LEAST_US = 3, 120.0
+"""The median of so many rounds counts; each takes at least so many microseconds, or 20 calls."""
 
 
 class Shape(NamedTuple):
@@ -30,7 +31,7 @@ class Shape(NamedTuple):
 
 
 def grid() -> Iterator[Shape | None]:
-    """The shapes of the grid; None in place of those that are not timed: neither thin nor of a size that memory is taken for."""
+    """The shapes of the grid; None in place of those that are not timed, because they are not thin, or a matrix is too large."""
     for shape in map(Shape._make, product(EXTENTS, repeat=3)):
         m, n, k = shape
         is_timed = min(shape) <= SHORT and max(m * k, k * n, m * n) <= MOST_ELEMENTS
@@ -54,27 +55,15 @@ class Stand:
     def __init__(self, dtype: Any) -> None:
         import cupy
 
-        self._cupy = cupy
         self.dtype = np.dtype(dtype)
         self._memory = [cupy.random.standard_normal(MOST_ELEMENTS, dtype=self.dtype) for _ in range(3)]
         self.addresses = [x.data.ptr for x in self._memory]
-        self._events = [cupy.cuda.Event() for _ in range(2)]
 
     def microseconds(self, call: Callable[[], None]) -> float:
         """The median time of a call among calls in a row."""
         call()
-        once = self._timed(call, 1)
-        count = max(1, min(20, round(LEAST_US / max(once, 1.0))))
-        return median(self._timed(call, count) for _ in range(ROUNDS))
-
-    def _timed(self, call: Callable[[], None], count: int) -> float:
-        start, end = self._events
-        start.record()
-        for _ in range(count):
-            call()
-        end.record()
-        end.synchronize()
-        return float(self._cupy.cuda.get_elapsed_time(start, end)) * 1e3 / count
+        in_a_row = max(1, min(20, round(LEAST_US / max(1e3 * milliseconds(call), 1.0))))
+        return median(1e3 * milliseconds(call, in_a_row) for _ in range(ROUNDS))
 
     def library(self, shape: Shape, order: str, name: str) -> float | None:
         """Microseconds of cuBLAS or cublasLt; None if it cannot run."""
@@ -105,14 +94,3 @@ def library_times(dtype: Any, progress: Callable[[str, int, int], None]) -> dict
                 us = None if shape is None else stand.library(shape, order, name)
                 times.append(None if us is None else float(f"{us:.4g}"))
     return found
-
-
-def elements(shape: Shape) -> int:
-    """Elements of the three matrices."""
-    m, n, k = shape
-    return m * k + k * n + m * n
-
-
-def multiplications(shape: Shape) -> int:
-    """Products of elements."""
-    return prod(shape)
