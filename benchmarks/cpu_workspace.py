@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
 
 Configuration = tuple[str, int]
+Clock = Callable[[], float]
 
 
 def workspace(size: int, dtype: str, configuration: Configuration) -> int:
@@ -35,18 +37,20 @@ def workspace(size: int, dtype: str, configuration: Configuration) -> int:
     return plan.workspace_elements * itemsize
 
 
-def interleaved(calls: dict[str, Call], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each call, one after the other in every round, after one round that is not counted."""
+def interleaved(calls: dict[str, Call], repeats: int, clock: Clock = time.perf_counter) -> dict[str, list[float]]:
+    """Seconds of each call by a clock, one after the other in every round, after one round that is not counted."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats + 1):
         for name, call in calls.items():
-            start = time.perf_counter()
+            start = clock()
             call()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(clock() - start)
     return {name: seconds[1:] for name, seconds in times.items()}
 
 
-def measure(size: int, dtype: str, configurations: list[Configuration], repeats: int, fresh: bool) -> list[dict[str, Any]]:
+def measure(
+    size: int, dtype: str, configurations: list[Configuration], repeats: int, fresh: bool, clock: Clock = time.perf_counter
+) -> list[dict[str, Any]]:
     """One row a configuration: exactness, times, ratio."""
     generator = np.random.default_rng(7)
     a, b = (generator.integers(-4, 5, (size, size)).astype(dtype) for _ in range(2))
@@ -62,7 +66,7 @@ def measure(size: int, dtype: str, configurations: list[Configuration], repeats:
     calls: dict[str, Call] = {"numpy": partial(np.matmul, a, b, out=c)}
     for name, levels in configurations:
         calls[f"{name} {levels}"] = partial(bilinear.matmul, a, b, c, algorithm=name, levels=levels, workspace=buffer)
-    times = interleaved(calls, repeats)
+    times = interleaved(calls, repeats, clock)
     library = median(times["numpy"])
     return [
         {

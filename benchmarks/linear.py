@@ -22,7 +22,7 @@ from bilinear.codegen.cuda.target import target_of
 from bilinear.codegen.render import render
 from bilinear.frontend import load
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.kernel import Launch
+from bilinear.ir.launch import Launch
 from bilinear.ir.number import to_float
 from bilinear.ir.schedule import Block, LinearStage, Schedule
 from bilinear.lowering.prepare import natural_inputs, prepare

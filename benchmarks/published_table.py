@@ -2,7 +2,7 @@
 
     python benchmarks/published_table.py [--folder FOLDER] [--json FILE] [--files]
 
-The sums by format are printed; with --files the line of every file too.
+The sums by folder and format are printed; with --files the line of every file too.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from common import save
 from published import FOLDER
 
-from bilinear.interchange.survey import PROVED, by_format, survey
+from bilinear.interchange.survey import PASSED_OVER, PROVED, by_folder, survey
 from bilinear.reporting.table import aligned
+
+COLUMNS = ("folder", "format", "files", "proved", "lacking", "refused", "seconds")
 
 
 def main() -> None:
@@ -26,12 +28,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--files", action="store_true")
     arguments = parser.parse_args()
-    rows = list(survey(arguments.folder))
+    rows = [row for row in survey(arguments.folder) if row.verdict != PASSED_OVER]
     shown = rows if arguments.files else [row for row in rows if row.verdict != PROVED]
     print("\n".join(aligned([(row.file, row.format, row.verdict, row.what) for row in shown], ("file", "format", "verdict", "what"))))
-    print("\n" + "\n".join(aligned(by_format(rows), ("format", "files", "proved", "lacking", "refused", "seconds"))))
+    print("\n" + "\n".join(aligned(by_folder(rows), COLUMNS)))
     if arguments.json is not None:
-        sums = [dict(zip(("format", "files", "proved", "lacking", "refused", "seconds"), line, strict=True)) for line in by_format(rows)]
+        sums = [dict(zip(COLUMNS, line, strict=True)) for line in by_folder(rows)]
         files = [{**vars(row), "found": list(row.found), "seconds": round(row.seconds, 4)} for row in rows]
         save("published", [*sums, *files], arguments.json)
 

@@ -1,4 +1,4 @@
-"""Write the README's speed tables from the committed results: python benchmarks/tables.py [--check]"""
+"""Write the speed tables of the README and of docs/results.md from the committed results: python benchmarks/tables.py [--check]"""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-BEGIN, END = "<!-- speed:begin -->", "<!-- speed:end -->"
 RESULTS = ROOT / "benchmarks" / "results"
+RUNS = "best", "best-32768"
+SHORT_SIZES = 4096, 8192, 16384, 32768
 COLUMNS = (
     (("preserve", None), "memory unlimited"),
     (("restore", 0.0), "nothing allocated, inputs restored"),
@@ -36,6 +37,35 @@ def best(result: dict[str, Any]) -> str:
         shown = " | ".join(f"{row['ratio']:.2f} ({row['plan']})" for row in found)
         lines.append(f"| {dtype} | {n} | {found[0]['library_ms']:.2f} ms | {shown} | {_held(found)} |")
     return "\n".join(lines)
+
+
+def short(results: list[dict[str, Any]]) -> str:
+    """The README's table: the ratios alone, from where plans gain on the library."""
+    rows = {(row["dtype"], row["n"], row["inputs"], row["budget"]): row for result in results for row in result["rows"]}
+    lines = [
+        f"| dtype | N | fastest library | {' | '.join(title for _, title in COLUMNS)} |",
+        "|---|--:|--:|" + "--:|" * len(COLUMNS),
+    ]
+    for dtype, n in ((dtype, n) for dtype in ("float64", "float32") for n in SHORT_SIZES):
+        found = [rows[dtype, n, *case] for case, _ in COLUMNS]
+        ratios = " | ".join(f"{row['ratio']:.2f}" for row in found)
+        lines.append(f"| {dtype} | {n} | {found[0]['library_ms']:.2f} ms | {ratios} |")
+    return "\n".join(lines)
+
+
+def headline(results: list[dict[str, Any]]) -> str:
+    """The highest ratios of each element type, with and without memory beyond A, B and C."""
+    rows = [row for result in results for row in result["rows"]]
+
+    def highest(inputs: str, budget: float | None) -> list[str]:
+        cases = ((dtype, inputs, budget) for dtype in ("float64", "float32"))
+        return [f"{max(row['ratio'] for row in rows if (row['dtype'], row['inputs'], row['budget']) == case):.2f}" for case in cases]
+
+    most, least = highest("preserve", None), highest("restore", 0.0)
+    return (
+        f"On an H200 it is up to **{most[0]} times (float64) and {most[1]} times (float32)** as fast as the fastest library,\n"
+        f"and up to {least[0]} and {least[1]} times with **no memory beyond A, B and C**."
+    )
 
 
 def pareto(result: dict[str, Any]) -> str:
@@ -66,7 +96,7 @@ def shapes(result: dict[str, Any], kind: str = "") -> str:
     told = ", ".join(f"{'x'.join(map(str, row['shape']))} {row['dtype']} ({row['ratio']:.3f})" for row in failed)
     lines = [
         f"`matmul` with `auto` on {len(rows)} {kind}shapes of all kinds{cut}, 1 to 20000 a side, both types, {_source(result)}: "
-        f"at {len(failed)} of them the whole [interval](docs/benchmarking.md#the-grid) of its speed is below "
+        f"at {len(failed)} of them the whole [interval](benchmarking.md#the-grid) of its speed is below "
         f"{LEAST_RATIO:g} of the fastest of {_libraries(result)}{': ' + told if failed else ''}.",
         "",
         "| chosen | shapes | lowest ratio | median | highest | exact, restored, within the bound |",
@@ -85,7 +115,7 @@ def thin(result: dict[str, Any]) -> str:
     ratios = sorted(row["ratio"] for row in fresh)
     slower = [row for row in fresh if row["ratio"] < LEAST_RATIO]
     lines = [
-        f"Thin products ([docs/thin.md](docs/thin.md)) by `auto`, {_source(result)}, on the device alone: the share of a device copy's "
+        f"Thin products ([thin.md](thin.md)) by `auto`, {_source(result)}, on the device alone: the share of a device copy's "
         "bandwidth, each operand counted once, of the fastest of cuBLAS, cublasLt, CuPy and PyTorch, and of `auto`. On "
         f"{len(fresh)} fresh thin shapes of more than {LEAST_US:g} microseconds the geometric mean of the ratio is "
         f"{math.prod(ratios) ** (1 / len(ratios)):.2f}, the median "
@@ -140,24 +170,30 @@ def _held(rows: list[dict[str, Any]]) -> str:
     return "yes" if all(row["exact"] and row["restored"] and row["error"] <= row["bound"] for row in rows) else "NO"
 
 
-def written(readme: str) -> str:
-    """The README with its speed section drawn anew."""
-    head, rest = readme.split(BEGIN)
-    tail = rest.split(END)[1]
-    names = "best", "best-32768", "grid", "grid-fresh", "thin-auto", "searched-float32", "searched-float64"
-    found, largest, many, fresh, narrow, *timed = (json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in names)
-    grids = shapes(many), shapes(fresh, "other "), searched(timed, [many, fresh])
-    tables = best(found), best(largest), *grids, thin(narrow), pareto(found)
-    body = "\n\n".join(tables)
-    return f"{head}{BEGIN}\n{body}\n{END}{tail}"
+def written(text: str, **drawn: str) -> str:
+    """The text with what stands between the marks of each name drawn anew."""
+    for name, body in drawn.items():
+        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+        head, rest = text.split(begin)
+        text = f"{head}{begin}\n{body}\n{end}{rest.split(end)[1]}"
+    return text
 
 
 def main() -> None:
-    path = ROOT / "README.md"
-    text = path.read_text()
+    names = *RUNS, "grid", "grid-fresh", "thin-auto", "searched-float32", "searched-float64"
+    found, largest, many, fresh, narrow, *timed = (json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in names)
+    grids = shapes(many), shapes(fresh, "other "), searched(timed, [many, fresh])
+    readme, page = ROOT / "README.md", ROOT / "docs" / "results.md"
+    tables = "\n\n".join((best(found), best(largest), *grids, thin(narrow), pareto(found)))
+    texts = {
+        readme: written(readme.read_text(), headline=headline([found, largest]), speed=short([found, largest])),
+        page: written(page.read_text(), speed=tables),
+    }
     if "--check" in sys.argv:
-        sys.exit(0 if written(text) == text else "README.md: the speed tables are not those of benchmarks/results")
-    path.write_text(written(text))
+        other = [path.name for path, text in texts.items() if path.read_text() != text]
+        sys.exit(f"not those of benchmarks/results: the figures of {', '.join(other)}" if other else 0)
+    for path, text in texts.items():
+        path.write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,22 @@
-"""Write the figures of docs/msmes.md from the points of the performance model: python benchmarks/thesis.py [--check]
+"""Write the figures of docs/msmes.md from committed results: python benchmarks/thesis.py [--check]
 
-Where the time of MSMES goes by stage, beside table 3.2 of Krishnan (2021), and what its levels gain, as in figures 3.7 and 3.8.
+From the points of the performance model: where the time of MSMES goes by stage, beside table 3.2 of Krishnan (2021), and what its levels
+gain, as in figures 3.7 and 3.8. From `msmes_single.py`: from which size on a level is ahead, and what unified memory costs.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "msmes.md"
 RESULTS = ROOT / "benchmarks" / "results" / "model-all-h200.json"
-BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
+SINGLE = ROOT / "benchmarks" / "results" / "msmes-single-h200.json"
+LIBRARIES = ("cublas", "cublaslt", "cupy", "torch")
 STAGES = ("sums before", "4 products", "sums between", "3 products", "sums after")
 LAUNCHES = (slice(0, 1), slice(1, 3), slice(3, 4), slice(4, 6), slice(6, 7))
 """The launches of one level: a map, two colours of products, a map, two colours, a map."""
@@ -62,14 +64,72 @@ def gains(times: Times) -> Iterator[str]:
                 yield f"| {dtype} | {n} | {' | '.join(shown)} |"
 
 
+CROSSOVERS = (
+    ("one level before the library", 0, 1, "1152 (V100), 896 (GTX 1660 Ti)"),
+    ("two levels before the library", 0, 2, ""),
+    ("three levels before the library", 0, 3, ""),
+    ("two levels before one", 1, 2, "2048 or less (V100)"),
+    ("three levels before two", 2, 3, ""),
+)
+"""Which levels are compared (the library at none), and what the thesis says, in float64."""
+
+
+def single(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """From which size on a level is ahead, and how far."""
+    found: dict[str, dict[int, list[float]]] = {"float64": {}, "float32": {}}
+    for row in rows:
+        if row["part"] == "levels":
+            ms = row["ms"]
+            found[row["dtype"]][row["n"]] = [min(ms[name] for name in LIBRARIES), *(ms[f"msmes {level}"] for level in LEVELS)]
+    yield "| ahead from N on | float64 | float32 | thesis, float64 |"
+    yield "|---|--:|--:|---|"
+    for what, slower, faster, thesis in CROSSOVERS:
+        yield f"| {what} | {' | '.join(ahead_from(found[dtype], slower, faster) for dtype in found)} | {thesis} |"
+    yield from ("", "| library over levels, N | float64: 1 | 2 | 3 | float32: 1 | 2 | 3 |", "|--:|" + "--:|" * 6)
+    for n in sorted(found["float64"]):
+        yield f"| {n} | {' | '.join(f'{times[n][0] / times[n][level]:.2f}' for times in found.values() for level in LEVELS)} |"
+
+
+def ahead_from(times: dict[int, list[float]], slower: int, faster: int) -> str:
+    """The first size from which on one is faster than the other at all larger ones."""
+    sizes = sorted(times)
+    behind = [i for i, n in enumerate(sizes) if times[n][faster] >= times[n][slower]]
+    first = behind[-1] + 1 if behind else 0
+    return str(sizes[first]) if first < len(sizes) else f"above {sizes[-1]}"
+
+
+def memory(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Milliseconds by where the operands lie; of two calls the faster one."""
+    places = {"device": "on the device", "resident": "unified, used on the device before"}
+    places |= {"on the host": "unified, written on the host before", "moved ahead": "the same, moved ahead", "crowded": "unified, 60 % fit"}
+    yield "| operands, float64 | N | CuPy | msmes, 1 level | 2 levels |"
+    yield "|---|--:|--:|--:|--:|"
+    for where, told in places.items():
+        own = {r["what"]: r for r in rows if r.get("where", r["part"]) == where and r.get("dtype") == "float64" and r["part"] != "levels"}
+        if own:
+            ms = (f"{min(own[name]['ms']):.1f}" if name in own else "" for name in ("cupy", "msmes 1", "msmes 2"))
+            yield f"| {told} | {own['cupy']['n']} | {' | '.join(ms)} |"
+
+
 def drawn(page: str) -> str:
     """The page with its figures drawn anew."""
-    result = json.loads(RESULTS.read_text())
-    times, machine = fastest(result["rows"]), result["machine"]
-    head, rest = page.split(BEGIN)
-    source = f"{machine['gpu']}, commit {machine['commit']}, {RESULTS.relative_to(ROOT)}"
-    shown = "\n".join(("Percent of the time of one level:", "", *shares(times), "", "Ratios of times, by levels:", "", *gains(times)))
-    return f"{head}{BEGIN}\n{source}\n\n{shown}\n{END}{rest.split(END)[1]}"
+    points, one = json.loads(RESULTS.read_text()), json.loads(SINGLE.read_text())
+    times = fastest(points["rows"])
+    shown = "Percent of the time of one level:", "", *shares(times), "", "Ratios of times, by levels:", "", *gains(times)
+    page = filled(page, "figures", (source(points, RESULTS), "", *shown))
+    page = filled(page, "single", (source(one, SINGLE), "", *single(one["rows"])))
+    return filled(page, "memory", memory(one["rows"]))
+
+
+def source(result: dict[str, Any], path: Path) -> str:
+    return f"{result['machine']['gpu']}, commit {result['machine']['commit']}, {path.relative_to(ROOT)}"
+
+
+def filled(page: str, name: str, lines: Iterable[str]) -> str:
+    """The page with these lines in the place of this name."""
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    head, rest = page.split(begin)
+    return "\n".join((f"{head}{begin}", *lines, f"{end}{rest.split(end)[1]}"))
 
 
 def main() -> None:

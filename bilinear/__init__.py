@@ -18,7 +18,9 @@ __all__ = [
     "load",
     "load_plan",
     "matmul",
+    "multi_dot",
     "plan",
+    "plan_chain",
     "save_plan",
 ]
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from bilinear.planner.plan_files import load_plan, save_plan
     from bilinear.runtime.auto import plan
     from bilinear.runtime.matmul import matmul
+    from bilinear.runtime.multi_dot import multi_dot, plan_chain
 
 _HOMES = {
     "BilinearError": "bilinear.errors",
@@ -40,9 +43,16 @@ _HOMES = {
     "load": "bilinear.algorithm",
     "load_plan": "bilinear.planner.plan_files",
     "matmul": "bilinear.runtime.matmul",
+    "multi_dot": "bilinear.runtime.multi_dot",
     "plan": "bilinear.runtime.auto",
+    "plan_chain": "bilinear.runtime.multi_dot",
     "save_plan": "bilinear.planner.plan_files",
 }
+
+
+def __dir__() -> list[str]:
+    """Exactly the public names, whatever was imported before."""
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> object:

@@ -9,7 +9,7 @@ from typing import Any
 from bilinear import driver, frontend
 from bilinear.algebra.fold_bases import on_blocks
 from bilinear.frontend import Loaded
-from bilinear.frontend.printer import print_scheme
+from bilinear.frontend.printer import print_schedule, print_scheme
 from bilinear.interchange.importing import Imported, import_arrays, import_scheme
 from bilinear.ir.matrix import Array
 from bilinear.runtime.matmul import matmul
@@ -19,6 +19,16 @@ from bilinear.source import Source
 @dataclass(frozen=True)
 class Algorithm(Loaded):
     """A scheme, with its in-place schedule if it has one: what `bilinear.load` gives, and what can be done with it."""
+
+    def __repr__(self) -> str:
+        scheme = self.scheme
+        what = f"{scheme.name} <{scheme.m},{scheme.k},{scheme.n};{scheme.rank}> over {scheme.ring}"
+        return f"<Algorithm {what}{f', scheduled by {self.schedule.name}' if self.schedule is not None else ''}>"
+
+    def __str__(self) -> str:
+        """The algorithm in the language, as `bilinear show` prints it."""
+        schedule = "" if self.schedule is None else f"\n{print_schedule(self.schedule)}"
+        return f"{print_scheme(self.scheme)}{schedule}".rstrip("\n")
 
     verify = driver.verify
     compile = driver.compile

@@ -84,6 +84,11 @@ def fail(code: str, message: str, *hints: str, span: Span | None = None, notes: 
     return BilinearError(Diagnostic(code, message, span, notes=notes, hints=hints))
 
 
+def install(extra: str) -> str:
+    """What installs an optional part of the package; there is no published one, so it is installed from a checkout."""
+    return f"pip install '.[{extra}]' in the folder of the checkout"
+
+
 class StageError(RuntimeError):
     """A stage failed while running, so some blocks have changed.
 

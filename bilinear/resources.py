@@ -17,6 +17,22 @@ def algorithms_folder() -> Path:
     return _folder("algorithms")
 
 
+def diagnostics_page() -> Path:
+    """The page that explains every code of an error."""
+    return _folder("docs") / "diagnostics.md"
+
+
+def own_folder() -> Path | None:
+    """The folder of the algorithms that the user has added, which need not exist; None if there is no home folder."""
+    from platformdirs import user_data_path
+
+    try:
+        folder = user_data_path("bilinear") / "algorithms"
+    except RuntimeError:
+        return None
+    return folder if folder.is_absolute() else None
+
+
 def devices_folder() -> Path:
     """The folder of the shipped device descriptions; it is part of the package."""
     return Path(__file__).resolve().parent / "devices"
@@ -24,7 +40,7 @@ def devices_folder() -> Path:
 
 KERNEL_MAKERS = (
     *("ir", "passes", "lowering", "codegen"),
-    *("analysis/block_maps.py", "analysis/evaluation_order.py", "algebra/fold_bases.py", "algebra/maps.py"),
+    *("analysis/block_maps.py", "analysis/evaluation_order.py", "analysis/headroom.py", "algebra/fold_bases.py", "algebra/maps.py"),
 )
 """Folders and modules of the package that decide the text of kernels, and how it is compiled."""
 

@@ -52,6 +52,14 @@ def write_files(contents: Mapping[Path, str | bytes]) -> None:
             left.unlink(missing_ok=True)
 
 
+def make_folder(folder: Path, hint: str) -> None:
+    """Make a folder and those above it, where they are missing. Raises `BilinearError` (E612) with this hint if that fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise fail("E612", f"cannot make {folder}: {error.strerror or error}", hint) from None
+
+
 def _write_straight(path: Path, data: bytes) -> None:
     """Write to a pipe or a device; to standard output or error after what was printed there."""
     stream = standard_stream(path)

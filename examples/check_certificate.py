@@ -20,6 +20,7 @@ Polynomial = dict[tuple[tuple[str, ...], Powers], Any]
 FACTOR = r"(?:[0-9]{1,999}(?:/[0-9]{1,999})?|(?:sqrt\(-?[0-9]{1,18}\)|[a-z]{1,9})(?:\^-?[0-9]{1,3})?)"
 TERM = rf"{FACTOR}(?:\*{FACTOR})*"
 LARGEST = 10**6  # a grid with more products of blocks is refused, not looked at
+MOST_BLOCKS = 10**5  # of one grid of a schedule
 MOST_LEVELS = 20  # no schedule has more
 
 
@@ -177,7 +178,7 @@ class Run:
         m, k, n = sizes(entry)
         self.ring, self.space, self.shape = ring, {}, {}  # type: Ring, dict[str, str], dict[str, str]
         for name, shape, rows, columns in [["A", "A", m, k], ["B", "B", k, n], ["C", "C", m, n], *entry["workspaces"]]:
-            require(name not in self.space.values() and 0 <= rows * columns <= LARGEST, f"{name} is no new grid of blocks")
+            require(name not in self.space.values() and 0 <= rows * columns <= MOST_BLOCKS, f"{name} is no new grid of blocks")
             for block in grid(name, rows, columns):
                 require(block not in self.space, f"{block} is the name of two blocks")
                 self.space[block], self.shape[block] = name, shape

@@ -73,6 +73,8 @@ def test_compile_as_json_holds_the_report_and_the_checks(shell: Shell) -> None:
         (("msmes", "--inputs", "borrow"), "E513"),
         (("strassen", "--inputs", "restore"), "E525"),
         (("laderman", "--levels", "9"), "E501"),
+        (("laderman", "--levels", "0"), "E514"),
+        (("laderman", "--levels", "auto"), "E514"),
     ],
 )
 def test_what_the_user_can_mend_is_told_by_code_and_writes_nothing(shell: Shell, tmp_path: Path, words: tuple[str, ...], code: str) -> None:
@@ -164,6 +166,8 @@ def test_nothing_is_written_where_the_check_fails(shell: Shell, tmp_path: Path, 
         ({"dtypes": []}, "E503"),
         ({"floats": "half"}, "E503"),
         ({"floats": ["doubles"]}, "E503"),
+        ({"mode": "S-T-T"}, "E503"),
+        ({"mode": "S-M-T", "floats": "doubles"}, "E557"),
         ({"levels": 0}, "E502"),
         ({"levels": True}, "E502"),
         ({"inputs": "borrow"}, "E513"),
@@ -200,6 +204,19 @@ def test_products_of_floats_run_on_the_units_that_are_asked_for(floats: str, she
 
 
 @needs_nvrtc
+def test_a_mode_is_an_option_of_compile(shell: Shell, tmp_path: Path) -> None:
+    options = ("--arch", "sm_90", "--dtype", "float32", "--shape", "33", "--mode")
+    status, out, _ = shell("compile", "strassen", "-o", tmp_path / "out", *options, "S-M-T")
+    assert status == 0, out
+    (program,) = json.loads((tmp_path / "out" / "manifest.json").read_text())["programs"].values()
+    assert program["kernels"]["strassen_expand_l1_product_f32"]["threads"] == [32, 7]
+    assert "1 level: 4 launches" in out
+    status, _, err = shell("compile", "msmes", "-o", tmp_path / "other", *options, "S-M-T")
+    assert status == 1 and "error[E557]: --mode S-M-T has no meaning for msmes" in err
+    assert not (tmp_path / "other").exists()
+
+
+@needs_nvrtc
 def test_a_folder_that_holds_something_else_is_left_alone(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     status, _, err = shell("compile", "strassen", "-o", tmp_path, "--arch", "sm_90", "--dtype", "float32")
@@ -209,7 +226,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(shell: Shell, tmp_path
 
 
 def test_a_command_line_that_is_not_understood_leaves_with_1(shell: Shell) -> None:
-    for words in (("compile",), ("compile", "msmes", "--levels", "0"), ("unknown",), ("verify", "msmes", "--nothing")):
+    for words in (("compile",), ("unknown",), ("verify", "msmes", "--nothing")):
         status, out, err = shell(*words)
         assert (status, out) == (1, "")
         assert "Usage" in err
@@ -234,7 +251,9 @@ def test_list_names_every_shipped_algorithm(shell: Shell) -> None:
     assert set(rows) >= {"naive2x2", "strassen", "winograd", "laderman", "hopcroft_kerr"}
     assert rows["winograd"]["shared"] == 15
     assert rows["laderman"]["format"] == "<3,3,3;23>"
-    assert rows["strassen"]["schedules"] == [{"name": "msmes", "strategy": "in place"}]
+    assert [(x["name"], x["strategy"]) for x in rows["strassen"]["schedules"]] == [
+        *[("r_s_mm", "depth first"), ("s_mm", "depth first"), ("msmes", "in place")]
+    ]
     assert "hopcroft_kerr" in shell("list")[1]
 
 
@@ -357,6 +376,42 @@ def test_a_shape_is_written_either_way(shell: Shell) -> None:
     assert wanted[0] == 0 and shell("plan", "--shape", "4096x1024x512", "--device", "h200") == wanted
     for wrong in ("4096x1024", "x", "4096xx4"):
         assert "error[E504]" in shell("plan", "--shape", wrong, "--device", "h200")[2]
+
+
+def test_a_chain_is_planned(shell: Shell) -> None:
+    status, out, _ = shell("plan", "--chain", "1000x20x3000x50", "--device", "h200")
+    lines = out.splitlines()
+    assert status == 0 and lines[0] == "1000x20 20x3000 3000x50, float64 (NVIDIA H200, predicted)"
+    assert [line.split("  ")[0] for line in lines[4:7]] == ["chosen", "left to right", "fewest multiplications"]
+    assert lines[4].split("  ")[-1] == "1.00x" and "(A1 A2) A3" in lines[5]
+    assert [line.split("  ")[0] for line in lines[10:]] == ["A2 A3", "A1 A2..A3"]
+    found = shell.json("plan", "--chain", "1000,20,3000,50", "--device", "h200", "--workspace", "800000")
+    assert (found["format"], found["by"], found["workspace"]) == ("bilinear-chain/1", "seconds", 800000)
+    assert found["chosen"]["text"] == "A1 (A2 A3)" and found["chosen"]["peak"] <= 800000
+    assert [step["left"] for step in found["chosen"]["steps"]] == [[1, 1], [0, 0]]
+    assert sum(step["seconds"] for step in found["chosen"]["steps"]) == pytest.approx(found["chosen"]["seconds"])
+
+
+def test_a_chain_without_times_says_so(shell: Shell) -> None:
+    status, out, _ = shell("plan", "--chain", "10x20x30x4", "--dtype", "complex64", "--device", "h200")
+    assert status == 0 and out.splitlines()[0].endswith("complex64 (multiplications counted: the planner has no times here)")
+    assert "52.50x" not in out and " -  " in out
+
+
+def test_what_is_no_chain_is_refused(shell: Shell) -> None:
+    for words, message in (
+        (("--chain", "10x20"), "E504]: '10x20' is no chain"),
+        (("--chain", "10xax20"), "E504]: '10xax20' is no chain"),
+        (("--chain", "10x0x20"), "E504]: '10x0x20' is no chain"),
+        (("--chain", "x".join(["2"] * 60)), "E550]: a chain of 59 matrices"),
+        (("--chain", "10x20x30", "--shape", "4"), "E557]: --shape has no meaning with --chain"),
+        (("--chain", "10x20x30", "--explain"), "E557]: --explain has no meaning with --chain"),
+        (("--chain", "10x20x30x40", "--workspace", "none"), "E535]: the intermediates of the chain need 2400 bytes"),
+        (("--chain", "10x20x30", "--dtype", "float65"), "E543]: no plans for --dtype float65"),
+        ((), "E504]: there is no shape"),
+    ):
+        status, out, err = shell("plan", *words)
+        assert (status, out) == (1, "") and f"error[{message}" in err
 
 
 def test_an_option_without_a_meaning_is_named(shell: Shell) -> None:

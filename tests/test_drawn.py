@@ -1,4 +1,4 @@
-"""What is drawn from committed results is what they say: the README's tables, and the page on MSMES."""
+"""What is drawn from committed results is what they say: tables and pictures of the README, results, MSMES, thin products, modes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.mark.parametrize("script", ["tables.py", "thesis.py"])
+@pytest.mark.parametrize("script", ["tables.py", "picture.py", "thesis.py", "tsm2_tables.py", "modes.py"])
 def test_figures_are_those_of_the_results(script: str) -> None:
     done = subprocess.run([sys.executable, ROOT / "benchmarks" / script, "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -62,6 +62,13 @@ def test_own_scheme(tmp_path: Path) -> None:
     assert "writing -M5 for +M5 in C21 (line 11, column 17) makes the scheme correct" in printed
 
 
+def test_chain(tmp_path: Path) -> None:
+    printed = _run(_example("chain.py"), tmp_path)
+    assert "(A1 A2) (A3 A4) by multiplications; left to right, ((A1 A2) A3) A4: 3.40 times as many" in printed
+    assert "integers exact: True" in printed
+    assert "on an H200: (((A1 A2) A3) A4) A5 by seconds" in printed
+
+
 def test_run_without_bilinear(tmp_path: Path) -> None:
     """It reads a folder without the package; without a GPU it stops after saying what the folder holds."""
     output = tmp_path / "msmes"

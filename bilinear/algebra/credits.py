@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bilinear.ir.digits import DigitScheme
 from bilinear.ir.scheme import Scheme
+
+AnyScheme = Scheme | DigitScheme
 
 MOST_LETTERS = 100
 
 
-def joined_name(first: Scheme, word: str, second: Scheme) -> str:
+def joined_name(first: AnyScheme, word: str, second: AnyScheme) -> str:
     """Both names with a word between them."""
     return shortened(f"{first.name}_{word}_{second.name}")
 
@@ -17,7 +20,7 @@ def shortened(name: str) -> str:
     return name if len(name) <= MOST_LETTERS else "composed"
 
 
-def joined_citations(first: Scheme, second: Scheme) -> str:
+def joined_citations(first: AnyScheme, second: AnyScheme) -> str:
     """Both citations; one is left out if the other contains it."""
     one, other = first.citation, second.citation
     if other in one or one in other:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from operator import itemgetter
 
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient
@@ -58,9 +60,8 @@ class _Program:
         outputs = tuple(_renamed(self.steps[v - first], numbers) if v in inlined else ((numbers[v], 1),) for v in results)
         named = tuple(self.names[i] for i in kept)
         straight = LinearMap(first, outputs, steps, named)
-        matrix = LinearMap(first, straight.matrix)
         factors = tuple(self.kept[target] for target in targets)
-        return _pruned(BlockMap(self.sources, targets, matrix if matrix.additions <= straight.additions else straight, factors))
+        return _pruned(BlockMap(self.sources, targets, straight.plain, factors))
 
 
 def is_plain(terms: Form) -> bool:
@@ -69,7 +70,9 @@ def is_plain(terms: Form) -> bool:
 
 
 def _renamed(terms: Form, numbers: list[int]) -> Form:
-    return form((numbers[index], coefficient) for index, coefficient in terms)
+    moved = sorted([(numbers[index], coefficient) for index, coefficient in terms], key=itemgetter(0))
+    together = any(first[0] == second[0] for first, second in pairwise(moved))
+    return form(moved) if together else tuple(moved)
 
 
 def _pruned(block_map: BlockMap) -> BlockMap:

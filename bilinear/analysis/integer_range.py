@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, rational
@@ -12,9 +14,6 @@ from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
 
 MOST = 2**62
 """Beyond this, no element type is exact on integers."""
-Symbol = Block | int
-Content = dict[Symbol, Fraction]
-"""The content of a block, as a form over the original blocks of A and B and the products, which are numbered."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,10 @@ class IntegerRange:
         return low
 
 
+@lru_cache(maxsize=8)
 def integer_range(schedule: Schedule) -> IntegerRange | None:
     """The bounds of a runnable schedule; None if one exceeds `MOST`, for irrational coefficients, and for products of products."""
-    run = _Run({block: {block: Fraction(1)} for space in schedule.spaces[:2] for block in space.blocks})
+    run = _Run(schedule)
     try:
         for stage in schedule.stages:
             if isinstance(stage, LinearStage):
@@ -61,65 +61,104 @@ def integer_range(schedule: Schedule) -> IntegerRange | None:
                     run.multiply(product)
     except ValueError:
         return None
-    left, right, result = (math.ceil(run.largest[space]) for space in "ABC")
+    left, right, result = map(math.ceil, run.largest)
     return IntegerRange(left, right, result, run.denominator) if max(left, right, result, run.denominator) <= MOST else None
 
 
-@dataclass
-class _Run:
-    held: dict[Block, Content]
-    products: list[tuple[Fraction, int]] = field(default_factory=list)
-    """For each product: its size in units of the depth of a block and the largest elements of A and B, and its denominator."""
-    denominator: int = 1
-    largest: dict[str, Fraction] = field(default_factory=lambda: dict.fromkeys("ABC", Fraction(1)))
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """The content of a block: a form over the blocks of A, those of B, and the products, numbered in this order, over a denominator."""
 
-    def mapped(self, block_map: BlockMap) -> list[tuple[Block, Content]]:
+    terms: dict[int, int]
+    denominator: int = 1
+
+
+class _Run:
+    def __init__(self, schedule: Schedule) -> None:
+        a, b = (space.blocks for space in schedule.spaces[:2])
+        self.held = {block: _Content({i: 1}) for i, block in enumerate((*a, *b))}
+        self.ends = len(a), len(a) + len(b)
+        self.sizes: list[int] = [1] * self.ends[1]
+        """The size of each block (1) and product, in units of the depth of a block and the largest elements of A and B, times `unit`."""
+        self.unit = 1
+        self.parts: list[int] = [1] * self.ends[1]
+        """The denominator of each block (1) and product."""
+        self.denominator = 1
+        self.largest = [Fraction(1)] * 3
+
+    def mapped(self, block_map: BlockMap) -> list[tuple[Block, _Content]]:
         values = [self.held[source] for source in block_map.sources]
         for step in block_map.map.steps:
             values.append(self._sum(step, values))
         written = []
         for target, output, kept in zip(block_map.targets, block_map.map.outputs, block_map.kept, strict=True):
-            before = self.held.get(target, {}) if kept else {}
-            written.append((target, self._plus(before, self._sum(output, values), 1)))
+            written.append((target, self._plus(self._before(target, kept), self._sum(output, values), 1)))
         return written
 
     def multiply(self, product: Product) -> None:
         left, right = self.held[product.left], self.held[product.right]
-        if any(isinstance(symbol, int) for symbol in (*left, *right)):
+        if any(symbol >= self.ends[1] for symbol in (*left.terms, *right.terms)):
             raise ValueError("a product of products")
-        value: Content = {len(self.products): Fraction(1)}
-        self.products.append((self._norm(left) * self._norm(right), self._parts(left) * self._parts(right)))
+        size = self._norm(left.terms, left.denominator) * self._norm(right.terms, right.denominator)
+        scale = size.denominator // math.gcd(size.denominator, self.unit)
+        if scale > 1:
+            self.sizes, self.unit = [scale * old for old in self.sizes], scale * self.unit
+        value = _Content({len(self.sizes): 1})
+        self.sizes.append(int(size * self.unit))
+        self.parts.append(self._part(left) * self._part(right))
         self._look(value)
         for target in product.targets:
-            before = self.held.get(target.block, {}) if target.kept else {}
-            self.held[target.block] = self._plus(before, value, target.coefficient)
+            self.held[target.block] = self._plus(self._before(target.block, target.kept), value, target.coefficient)
 
-    def _sum(self, form: Form, values: list[Content]) -> Content:
-        total: Content = {}
+    def _before(self, block: Block, kept: Coefficient) -> _Content:
+        return self.held.get(block, NOTHING) if kept else NOTHING
+
+    def _sum(self, form: Form, values: list[_Content]) -> _Content:
+        total = NOTHING
         for index, coefficient in form:
             total = self._plus(total, values[index], coefficient)
         return total
 
-    def _plus(self, x: Content, y: Content, coefficient: Coefficient) -> Content:
-        """x + coefficient * y as a kernel forms it: first the term, then the sum."""
+    def _plus(self, x: _Content, y: _Content, coefficient: Coefficient) -> _Content:
+        """x + coefficient * y as a kernel forms it: first the term, then the sum. What is formed anew is looked at."""
         factor = rational(coefficient)
-        term = {symbol: factor * c for symbol, c in y.items()}
-        total = dict(x)
-        for symbol, c in term.items():
-            total[symbol] = total.get(symbol, Fraction(0)) + c
-        self._look(term)
-        self._look(total)
-        return {symbol: c for symbol, c in total.items() if c}
+        term = y if factor == 1 else _Content({s: c * factor.numerator for s, c in y.terms.items()}, y.denominator * factor.denominator)
+        if abs(factor) != 1:
+            self._look(term)
+        if not x.terms:
+            return term
+        common = math.lcm(x.denominator, term.denominator)
+        first, second = common // x.denominator, common // term.denominator
+        total = {symbol: first * c for symbol, c in x.terms.items()} if first > 1 else dict(x.terms)
+        for symbol, c in term.terms.items():
+            total[symbol] = total.get(symbol, 0) + second * c
+        found = _Content({symbol: c for symbol, c in total.items() if c}, common)
+        self._look(found)
+        return found
 
-    def _look(self, content: Content) -> None:
+    def _look(self, content: _Content) -> None:
         """Update the bounds with a value that was formed."""
-        self.denominator = math.lcm(self.denominator, self._parts(content))
-        for space in ("A", "B", "C"):
-            part = {s: c for s, c in content.items() if (s.space if isinstance(s, Block) else "C") == space}
-            self.largest[space] = max(self.largest[space], self._norm(part))
+        if not content.terms:
+            return
+        self.denominator = math.lcm(self.denominator, self._part(content))
+        a, b = self.ends
+        if min(content.terms) >= b:
+            parts: list[dict[int, int]] = [{}, {}, content.terms]
+        else:
+            parts = [{s: c for s, c in content.terms.items() if low <= s < high} for low, high in ((0, a), (a, b), (b, math.inf))]
+        for space, part in enumerate(parts):
+            if part:
+                self.largest[space] = max(self.largest[space], self._norm(part, content.denominator))
 
-    def _norm(self, content: Content) -> Fraction:
-        return sum((abs(c) * (1 if isinstance(s, Block) else self.products[s][0]) for s, c in content.items()), Fraction(0))
+    def _norm(self, terms: Mapping[int, int], denominator: int) -> Fraction:
+        sizes = self.sizes
+        return Fraction(sum([abs(c) * sizes[s] for s, c in terms.items()]), denominator * self.unit)
 
-    def _parts(self, content: Content) -> int:
-        return math.lcm(*(c.denominator * (1 if isinstance(s, Block) else self.products[s][1]) for s, c in content.items()))
+    def _part(self, content: _Content) -> int:
+        """The common denominator of a content's values."""
+        if content.denominator == 1:
+            return math.lcm(*{self.parts[s] for s in content.terms})
+        return math.lcm(*{self.parts[s] * (content.denominator // math.gcd(content.denominator, c)) for s, c in content.terms.items()})
+
+
+NOTHING = _Content({})

@@ -30,6 +30,10 @@ class Compiled:
     report: Report
     floats: str = "own"
 
+    def __repr__(self) -> str:
+        dtypes, targets = ", ".join(str(own.dtype) for own in self.programs), ", ".join(map(str, self.targets))
+        return f"<Compiled {self.report.algorithm}: {dtypes} for {targets}; write(folder) keeps it>"
+
     def write(self, folder: str | Path) -> None:
         """Write a folder that stands alone: sources, images, manifest and report; all of it, or nothing where that fails (E611).
 

@@ -86,7 +86,11 @@ def _kernels(program: Program, files: dict[str, bytes]) -> dict[str, object]:
 
 
 def _launches(program: Program) -> list[dict[str, object]]:
-    return [{"kernel": launch.kernel.name, "first": launch.first, "grid": _grid(launch.grid)} for launch in program.launches]
+    return [
+        {"kernel": launch.kernel.name, "first": launch.first, "grid": _grid(launch.grid)}
+        | ({} if launch.stage is None else {"stage": launch.stage})
+        for launch in program.launches
+    ]
 
 
 def _grid(grid: Grid) -> dict[str, object]:

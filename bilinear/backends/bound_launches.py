@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from bilinear.errors import fail
+from bilinear.backends.side_streams import MOST_STREAMS, SideStreams
+from bilinear.errors import StageError, fail
 from bilinear.ir.element import Element
-from bilinear.ir.kernel import Grid, Launch, PlainLaunch
+from bilinear.ir.kernel import Grid
+from bilinear.ir.launch import Launch, PlainLaunch
 from bilinear.ir.matrix import Array, Factor
 from bilinear.ir.placement import Placement
 
@@ -86,6 +88,15 @@ def launch_arguments(launch: Launch | PlainLaunch, values: Values) -> tuple[Arra
     return tuple(own[argument.name] for argument in launch.kernel.arguments)
 
 
+class Stage(NamedTuple):
+    """The launches `begin` to `end`, `end` excluded, which one step runs; `number` is that of the schedule's stage if its mode cuts it."""
+
+    number: int | None
+    begin: int
+    end: int
+    at_once: bool
+
+
 class Bound:
     """Launches whose arguments lie in memory.
 
@@ -98,7 +109,11 @@ class Bound:
     ) -> None:
         """`launches` with their functions and the values of their arguments; `launch_kernel` is the driver's launch."""
         self._calls: list[Call] = []
+        self._stages: list[Stage] = []
         for launch, function, values in launches:
+            again = launch.stage is not None and bool(self._stages) and self._stages[-1].number == launch.stage
+            begin = self._stages.pop().begin if again else len(self._calls)
+            self._stages.append(Stage(launch.stage, begin, len(self._calls) + 1, launch.at_once))
             kinds = (argument.kind for argument in launch.kernel.arguments)
             arguments = list(zip(kinds, launch_arguments(launch, values), strict=True))
             self._calls.append((partial(launch_kernel, function.ptr, *_shape(launch, values)), arguments, function))
@@ -114,14 +129,14 @@ class Bound:
         self._idle: list[_Arguments] = []
 
     def ready(self, bases: Sequence[int], alpha: Factor, beta: Factor, stream: int) -> AbstractContextManager[Sequence[Step]]:
-        """Each launch as a call, for these addresses of the bases and these factors, on the stream with this handle.
+        """Each stage as a call of its launches, for these addresses of the bases and these factors, on the stream with this handle.
 
         The arguments belong to one call at a time, even among threads and signal handlers. The end of the block gives them back.
         """
         try:
             arguments = self._idle.pop()
         except IndexError:
-            arguments = _Arguments(self._calls, self._cell_of, self._changing.size, self._fixed, self._idle)
+            arguments = _Arguments(self._calls, self._stages, self._cell_of, self._changing.size, self._fixed, self._idle)
         if arguments.stream != stream:
             arguments.launch_on(stream)
         pointers = [bases[base] + offset for base, offset in self._pointers]
@@ -129,31 +144,66 @@ class Bound:
         return arguments
 
 
+def run_launches(steps: Sequence[Step], what: str, writing: int) -> None:
+    """Run launches, of which the last `writing` write C. Raises `StageError` if the driver refuses one."""
+    for number, step in enumerate(steps):
+        try:
+            step()
+        except Exception as error:  # of the driver
+            undefined = ("C",) if number >= len(steps) - writing else ()
+            raise StageError(f"{what} failed: {type(error).__name__}: {error}", (), undefined) from error
+
+
 class _Arguments:
     """The cells and parameters of some launches, and the calls that read them."""
 
     def __init__(
-        self, calls: Sequence[Call], cell_of: dict[tuple[str, Array], int], changing: int, fixed: bytes, idle: list[_Arguments]
+        self,
+        calls: Sequence[Call],
+        stages: Sequence[Stage],
+        cell_of: dict[tuple[str, Array], int],
+        changing: int,
+        fixed: bytes,
+        idle: list[_Arguments],
     ) -> None:
         self.stream: int | None = None
-        self._calls = calls
+        self._calls, self._stages = calls, stages
         self.memory = bytearray(changing) + fixed
         self._idle = idle
         cells = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self._parameters = [(ctypes.c_void_p * len(own))(*(cells + cell_of[argument] for argument in own)) for _, own, _ in calls]
         self._steps: list[Step] = []
+        self._beside: SideStreams | None = None
 
     def launch_on(self, stream: int) -> None:
         """Make the calls anew for the stream with this handle. Most programs stay on one, and a call takes no function of ours then."""
-        launches = zip(self._calls, self._parameters, strict=True)
-        self._steps = [partial(launch, stream, ctypes.addressof(own), 0) for (launch, *_), own in launches]
+        self._steps = [self._step(stage, stream) for stage in self._stages]
         self.stream = stream
+
+    def _step(self, stage: Stage, stream: int) -> Step:
+        """One call for a stage: its launch, or all of them, one after the other or at once."""
+        own = [(self._calls[number][0], ctypes.addressof(self._parameters[number])) for number in range(stage.begin, stage.end)]
+        if stage.at_once and len(own) > 1:
+            if self._beside is None:
+                self._beside = SideStreams(MOST_STREAMS)
+            return self._beside.step([partial(_launch_on, *pair) for pair in own], stream)
+        steps = [partial(launch, stream, parameters, 0) for launch, parameters in own]
+        return steps[0] if len(steps) == 1 else partial(_one_by_one, steps)
 
     def __enter__(self) -> Sequence[Step]:
         return self._steps
 
     def __exit__(self, *_: object) -> None:
         self._idle.append(self)
+
+
+def _one_by_one(steps: Sequence[Step]) -> None:
+    for step in steps:
+        step()
+
+
+def _launch_on(launch: Callable[..., None], parameters: int, stream: int) -> None:
+    launch(stream, parameters, 0)
 
 
 def _shape(launch: Launch | PlainLaunch, values: Values) -> tuple[int, ...]:

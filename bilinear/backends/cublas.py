@@ -9,24 +9,35 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from threading import local
 
 from bilinear.backends.capture import not_captured
-from bilinear.backends.cublas_lt import ALIGNMENT, Launch, launch_of
+from bilinear.backends.cublas_lt import ALIGNMENT, MOST_KEPT, Launch, launch_of, proposed
 from bilinear.backends.factor import factor
 from bilinear.backends.gemm import Gemm, gemm_of
 from bilinear.ir.matrix import Dtype, Factor, Layout
+from bilinear.planner.library_points import Kernels, LibraryPoints, Shape
 from bilinear.planner.plan import CUBLASLT, LIBRARY
 from bilinear.planner.policy import USUAL_RULES, LibraryRules
+from bilinear.planner.thin_rates import SHORT
 
 Multiply = Callable[[int, int, int, Factor, Factor], None]
 """C = alpha * A * B + beta * C on CuPy's current stream, by the addresses of A, B and C, and the factors. With beta = 0 C is not read."""
 
 
-def multiply_of(a: Layout, b: Layout, c: Layout, library: str = LIBRARY, rules: LibraryRules = USUAL_RULES) -> Multiply | None:
+def multiply_of(
+    a: Layout,
+    b: Layout,
+    c: Layout,
+    library: str = LIBRARY,
+    rules: LibraryRules = USUAL_RULES,
+    points: LibraryPoints | None = None,
+) -> Multiply | None:
     """The multiply of matrices of these layouts on the current device; None if `cupy.matmul` is to run.
 
-    `library` names cuBLAS or cublasLt; otherwise the device's `rules` choose. If cublasLt refuses a product, cuBLAS computes it.
+    `library` names cuBLAS or cublasLt; otherwise the `points` that were measured on the device choose for a thin product that they know,
+    and for others the device's `rules`. If cublasLt refuses a product, cuBLAS computes it.
     `cupy.matmul` is to run if `gemm_of` finds no call, for other types than float32 and float64, and for float32 if CUPY_TF32 asks for
     TF32. If the rules choose, it also runs dot products of medium length that cublasLt refuses.
     """
@@ -39,6 +50,8 @@ def multiply_of(a: Layout, b: Layout, c: Layout, library: str = LIBRARY, rules: 
     gemm, device = gemm_of(a, b, c), cupy.cuda.runtime.getDevice()
     if gemm is None:
         return None
+    if library == LIBRARY and points is not None:
+        library = _by_points(gemm, a.dtype, device, points) or LIBRARY
     is_ruled = library == LIBRARY
     lt = launch_of(gemm, a.dtype, device) if (suits_lt(gemm, a.dtype, rules) if is_ruled else library == CUBLASLT) else None
     return None if is_ruled and _is_dot(gemm, rules) and lt is None else _bound(gemm, a.dtype, device, lt)
@@ -55,6 +68,18 @@ def suits_lt(gemm: Gemm, dtype: Dtype, rules: LibraryRules = USUAL_RULES) -> boo
     if k <= rules.short_sum:
         return is_uneven or m * n <= rules.most_even
     return is_uneven and k <= rules.medium_sum and m * n >= rules.many_results
+
+
+def _by_points(gemm: Gemm, dtype: Dtype, device: int, points: LibraryPoints) -> str | None:
+    """The call that is faster by measured points; None for products that are not thin, and where cublasLt proposes nothing."""
+    kernels = proposed(gemm, dtype, device) if min(gemm.extents) <= SHORT else None
+    order = "".join("NT"[operation] for operation in gemm.operations)
+    return None if kernels is None else _faster(points, order, gemm.extents, ALIGNMENT // dtype.itemsize, kernels)
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _faster(points: LibraryPoints, order: str, extents: Shape, lanes: int, kernels: Kernels) -> str | None:
+    return points.faster(order, extents, lanes, kernels)
 
 
 def _is_dot(gemm: Gemm, rules: LibraryRules) -> bool:

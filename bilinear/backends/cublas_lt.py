@@ -11,25 +11,30 @@ import logging
 import sys
 import weakref
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from bilinear.backends.capture import is_captured
 from bilinear.backends.gemm import Gemm
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.matrix import Dtype
+from bilinear.planner.library_points import Kernels
 
 log = logging.getLogger("bilinear")
 
 COMPUTE_TYPES = {"float32": 68, "float64": 70}
 """By element type: `CUBLAS_COMPUTE_32F`, which rounds to no narrower type, and `CUBLAS_COMPUTE_64F`."""
 WORKSPACE, MOST_WORKSPACE = 1, 2**20
-"""`CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`, and the limit. With this limit times are those of PyTorch's cublasLt; with 32 MiB cublasLt
-proposes the kernels that cuBLAS runs."""
+"""`CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`, and the limit. With this limit times are those of PyTorch's cublasLt."""
+LARGE_WORKSPACE = 2**25
+"""The limit with which cublasLt proposes the kernels that cuBLAS mostly runs."""
 OPERATIONS = 3, 4
 """`CUBLASLT_MATMUL_DESC_TRANSA` and `TRANSB`."""
 ALIGNMENTS = 5, 6, 7, 8
 """`CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES`, and the same for B, C and D."""
+KERNEL = 0, 1, 6
+"""`CUBLASLT_ALGO_CONFIG_ID`, `TILE_ID` and `STAGES_ID`, which tell kernels apart."""
+UNKNOWN_KERNEL = "0.0.0"
 ALIGNMENT = 16
 """The addresses of the matrices must be multiples of so many bytes, because kernels read as much at once."""
 RESULT_BYTES, NEEDED, STATE = 96, slice(64, 72), slice(72, 76)
@@ -58,6 +63,21 @@ def launch_of(gemm: Gemm, dtype: Dtype, device: int, workspace: int = MOST_WORKS
         return None
 
 
+def proposed(gemm: Gemm, dtype: Dtype, device: int) -> Kernels | None:
+    """The kernels that cublasLt proposes with a small and with a large workspace; None if it has none for `launch_of`."""
+    library = _library()
+    if library is None:
+        return None
+    names = []
+    for workspace in (MOST_WORKSPACE, LARGE_WORKSPACE):
+        try:
+            names.append(_product(library, gemm, ELEMENTS[dtype.name], device, workspace).kernel)
+        except _RefusedError:
+            names.append(UNKNOWN_KERNEL)
+    small, large = names
+    return None if small == UNKNOWN_KERNEL else (small, large)
+
+
 class _RefusedError(Exception):
     """The reason for which cublasLt refuses a request."""
 
@@ -70,7 +90,7 @@ class _Product:
         shapes = [(k, m) if gemm.operations[0] else (m, k), (n, k) if gemm.operations[1] else (k, n), (m, n)]
         made: list[tuple[Any, Any]] = []
         weakref.finalize(self, _destroy, made).atexit = False
-        self._multiply = library.cublasLtMatmul
+        self._library, self._multiply = library, library.cublasLtMatmul
         self._descriptor = _made(library, "MatmulDesc", made, ctypes.c_int(COMPUTE_TYPES[element.name]), kind)
         for attribute, operation in zip(OPERATIONS, gemm.operations, strict=True):
             _set(library.cublasLtMatmulDescSetAttribute, self._descriptor, attribute, ctypes.c_int(operation))
@@ -90,6 +110,17 @@ class _Product:
             raise _RefusedError("none found")
         _check(int.from_bytes(self._algorithm.raw[STATE], sys.byteorder))
         self._needed = int.from_bytes(self._algorithm.raw[NEEDED], sys.byteorder)
+
+    @cached_property
+    def kernel(self) -> str:
+        """What tells the kernel apart from others."""
+        value, written = ctypes.c_uint32(), ctypes.c_size_t()
+        numbers = []
+        for attribute in KERNEL:
+            asked = attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value)), ctypes.byref(written)
+            _check(self._library.cublasLtMatmulAlgoConfigGetAttribute(self._algorithm, *asked))
+            numbers.append(str(value.value))
+        return ".".join(numbers)
 
     def launch(self, handle: int, a: int, b: int, c: int, alpha: int, beta: int, stream: int) -> bool:
         """Launch the kernel; False if cublasLt refuses. The result is read and written in place; the factors are read before this returns.

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from threading import RLock, local
 
 import numpy as np
@@ -20,7 +20,8 @@ from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import target_of
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS, Element
-from bilinear.ir.kernel import Cover, DirectKernel, Grid, InputKernel, Kernel, Launch, MagnitudeKernel, PlainLaunch, ScanKernel
+from bilinear.ir.kernel import Cover, Grid, MagnitudeKernel, ScanKernel
+from bilinear.ir.launch import DirectKernel, InputKernel, Kernel, Launch, PlainLaunch
 from bilinear.ir.matrix import Array, Call, Dtype, Factor, Layout, Matrix, flat
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import Schedule, Stage
@@ -80,11 +81,11 @@ class CudaExecutor:
         element = ELEMENTS[spaces["C"].layout.dtype.name]
         bound = Bound(
             element,
-            _launches(schedule, element, placement.tile, launch_values(placement, places, "alpha", "beta", _itself)),
+            _launches(replace(placement, schedule=schedule), element, launch_values(placement, places, "alpha", "beta", _itself)),
             launch_kernel(),
         )
         with bound.ready([x.address for x in spaces.values()], alpha, beta, self.stream()) as steps:
-            return list(steps)
+            return [partial(_run, step, bound) for step in steps]
 
     def wait(self) -> None:
         """Wait for the current stream."""
@@ -189,7 +190,7 @@ def _all_launches(placement: Placement, strides: tuple[Strides, Strides, Strides
         starts = {"A": (strip.rows[0], strip.inner[0]), "B": (strip.inner[0], strip.columns[0]), "C": (strip.rows[0], strip.columns[0])}
         places = {name: _moved(operands[name], *start) for name, start in starts.items()}
         thin = place_strip(strip, dtype, placement.tile)
-        yield from _launches(thin.schedule, element, thin.tile, launch_values(thin, places, "alpha", beta, _itself))
+        yield from _launches(thin, element, launch_values(thin, places, "alpha", beta, _itself))
 
     late = ends_with_strip(placement)
     for strip in placement.strips[late:]:
@@ -197,14 +198,19 @@ def _all_launches(placement: Placement, strides: tuple[Strides, Strides, Strides
     if placement.core[0]:
         places = operands | _workspaces(placement, dtype.itemsize)
         beta = 1 if placement.core_is_begun and not late else "beta"
-        yield from _launches(placement.schedule, element, placement.tile, launch_values(placement, places, "alpha", beta, _itself))
+        yield from _launches(placement, element, launch_values(placement, places, "alpha", beta, _itself))
     for strip in placement.strips[:late]:
         yield from thin_launches(strip, 1)
 
 
-def _launches(schedule: Schedule, element: Element, tile: str, values: Values) -> Iterator[Loaded]:
-    for launch, function in _loaded(schedule, element, tile):
+def _launches(placement: Placement, element: Element, values: Values) -> Iterator[Loaded]:
+    for launch, function in _loaded(placement.schedule, element, placement.tile, placement.mode):
         yield launch, function, values
+
+
+def _run(step: Step, _: Bound) -> None:
+    """Run a step of launches that are bound for it alone: without them, the memory that it reads its arguments from would be freed."""
+    step()
 
 
 def _moved(place: Place, row: int, column: int) -> Place:
@@ -226,11 +232,11 @@ def _itself(place: Place) -> Place:
     return place
 
 
-_functions: dict[tuple[int, str, str, int], tuple[Schedule, list[tuple[Launch, Function]]]] = {}
+_functions: dict[tuple[int, str, str, str, int], tuple[Schedule, list[tuple[Launch, Function]]]] = {}
 _lock = RLock()  # a signal handler may multiply while its thread builds
 
 
-def _loaded(schedule: Schedule, element: Element, tile: str) -> list[tuple[Launch, Function]]:
+def _loaded(schedule: Schedule, element: Element, tile: str, mode: str) -> list[tuple[Launch, Function]]:
     """The launches of a schedule with their functions on the current device, built and loaded once.
 
     The key is the schedule's identity: hashing a deep schedule at every call would cost more than the launches. The entry keeps the
@@ -239,10 +245,10 @@ def _loaded(schedule: Schedule, element: Element, tile: str) -> list[tuple[Launc
     import cupy
 
     device = cupy.cuda.Device()
-    key = (id(schedule), element.name, tile, device.id)
+    key = (id(schedule), element.name, tile, mode, device.id)
     with _lock:
         if key not in _functions:
-            program = build_program(schedule, element, [target_of(device.compute_capability)], tile)
+            program = build_program(schedule, element, [target_of(device.compute_capability)], tile, mode=mode)
             functions = {own.kernel.name: _function(own.kernel, *own.images) for own in program.kernels}
             _functions[key] = (schedule, [(launch, functions[launch.kernel.name]) for launch in program.launches])
         return _functions[key][1]
@@ -285,7 +291,7 @@ def _scan(layout: Layout, device: int) -> Bound:
 
 
 @cache
-def built_function(kernel: InputKernel | DirectKernel, device: int) -> Function:
+def built_function(kernel: Kernel | InputKernel | DirectKernel, device: int) -> Function:
     """The function of a kernel that has no table, built and loaded once for a device."""
     import cupy
 

@@ -11,8 +11,12 @@ from importlib.util import find_spec
 
 import numpy as np
 
+from bilinear.backends.gpu import description, driver_version, gpu_name
 from bilinear.codegen.cache import default_cache
 from bilinear.codegen.cuda import nvrtc
+from bilinear.errors import fail, install
+
+TUNE = "bilinear tune --keep"
 
 
 @dataclass(frozen=True)
@@ -49,12 +53,23 @@ def why_no_device() -> str | None:
     return None
 
 
+def native_architecture() -> str:
+    """The architecture of the current GPU, such as `sm_90`. Raises `BilinearError` (E512) if none is usable."""
+    reason = why_no_gpu()
+    if reason is not None:
+        raise fail("E512", f"there is no native architecture: {reason}", "name one, such as hopper or sm_90, or run `bilinear doctor`")
+    import cupy
+
+    return f"sm_{cupy.cuda.Device().compute_capability}"
+
+
 def examine() -> list[Finding]:
     """Everything that `bilinear doctor` reports, in the order in which a user needs it."""
     return [
         Finding("run on the CPU", True, f"NumPy {np.__version__}, {os.cpu_count()} core(s), Python {platform.python_version()}"),
         _build(),
         _gpu(),
+        *_description(),
         _emulator(),
         _cache(),
         _package("look for schemes", "numba", "discover"),
@@ -67,25 +82,36 @@ def _package(what: str, name: str, extra: str) -> Finding:
     try:
         return Finding(what, True, f"{name} {version(name)}")
     except PackageNotFoundError:
-        return Finding(what, False, f"{name} is not installed", f"pip install 'bilinear[{extra}]'")
+        return Finding(what, False, f"{name} is not installed", install(extra))
 
 
 def _build() -> Finding:
     reason = nvrtc.available()
     if reason is None:
         return Finding("build kernels", True, nvrtc.compiler_version())
-    return Finding("build kernels", False, reason, "pip install 'bilinear[nvrtc]'")
+    return Finding("build kernels", False, reason, install("nvrtc"))
 
 
 def _gpu() -> Finding:
     reason = why_no_gpu()
     if reason is not None:
-        return Finding("run on a GPU", False, reason, "pip install 'bilinear[cuda13,nvrtc]' on a machine with an NVIDIA GPU and driver")
+        return Finding("run on a GPU", False, reason, f"{install('cuda13,nvrtc')}, on a machine with an NVIDIA GPU and driver")
     import cupy
 
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
     name, memory = properties["name"].decode(), properties["totalGlobalMem"] / 2**30
     return Finding("run on a GPU", True, f"{name}, {memory:.0f} GiB, sm_{cupy.cuda.Device().compute_capability}, CuPy {cupy.__version__}")
+
+
+def _description() -> list[Finding]:
+    """By what plans are made on the GPU; nothing without one."""
+    if why_no_gpu() is not None:
+        return []
+    device, what = description(gpu_name(), driver_version()), "plan for the GPU"
+    if device is None:
+        return [Finding(what, False, "no description: `auto` is the library's multiply", TUNE)]
+    told = f"an estimate ({device.estimate}); `{TUNE}` measures it" if device.estimate else f"a measured description of {device.name}"
+    return [Finding(what, True, told)]
 
 
 def _emulator() -> Finding:

@@ -7,12 +7,13 @@ from functools import lru_cache
 from math import ceil
 from typing import Any
 
-from bilinear.backends.bound_launches import Bound, Place, Values
+from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.cuda_executor import CudaExecutor, built_function, launch_kernel
 from bilinear.backends.factor import factor
 from bilinear.ir.element import IN_ARRAYS, Element
-from bilinear.ir.kernel import Cover, Grid, PartsKernel, PlainLaunch, ThinKernel
+from bilinear.ir.kernel import Cover, Grid, PartsKernel, ThinKernel
+from bilinear.ir.launch import PlainLaunch
 from bilinear.ir.matrix import Layout
 from bilinear.ir.tile import THIN_TILES, ThinTile
 from bilinear.planner.plan import Thin
@@ -29,8 +30,11 @@ _GRID = Grid(((Cover("blocks", 1),),), 1)
 class ThinMultiply:
     """C = alpha * A * B + beta * C for matrices of these layouts on the current device, called with addresses like a library's multiply.
 
-    `workspace` is the number of elements that a call allocates from CuPy's pool: partial results, if sums are split.
+    `workspace` is the number of elements that a call allocates from CuPy's pool: partial results, if sums are split. The caller's memory,
+    in its place, may begin at any element.
     """
+
+    alignment = 1
 
     def __init__(self, a: Layout, b: Layout, c: Layout, thin: Thin) -> None:
         self._layouts = (b.T, a.T, c.T) if thin.swaps else (a, b, c)
@@ -50,7 +54,10 @@ class ThinMultiply:
         return ceil(self._m / self._tile.m) * ceil(self._n / self._tile.n) * self._parts
 
     def __call__(self, a: int, b: int, c: int, alpha: Any, beta: Any, workspace: int = 0) -> None:
-        """Launch on CuPy's current stream; `workspace` is the address of the caller's memory for partial results, if there is one."""
+        """Launch on CuPy's current stream; `workspace` is the address of the caller's memory for partial results, if there is one.
+
+        Raises `StageError` if a launch fails, and before that whatever says that there is no kernel or no memory.
+        """
         import cupy
 
         if self._swaps:
@@ -63,8 +70,7 @@ class ThinMultiply:
         bound = self._bound.get(is_aligned) or self._bind(is_aligned)
         factors = factor("alpha", alpha, self._dtype), factor("beta", beta, self._dtype)
         with bound.ready((a, b, c, workspace), *factors, self._executor.stream()) as steps:
-            for step in steps:
-                step()
+            run_launches(steps, "a thin product", 1)
 
     def within(self, workspace: int) -> Multiply:
         """The same, with partial results in the caller's memory at this address."""
@@ -75,9 +81,9 @@ class ThinMultiply:
         import cupy
 
         device = cupy.cuda.Device()
-        a, b, c = self._layouts
-        kernel = kernel_for(self._element, self._tile, a, b, c, is_aligned)
-        slots = device.attributes["MultiProcessorCount"] * kernel.resident
+        kernel = kernel_for(self._element, self._tile, *self._layouts, is_aligned)
+        shared = device.attributes["MaxSharedMemoryPerBlockOptin"]
+        slots = device.attributes["MultiProcessorCount"] * kernel.resident_in(shared)
         size = self._dtype.itemsize
         values: Values = {"m": self._m, "k": self._k, "n": self._n, "parts": self._parts, "depth": self._depth, "apart": 0}
         values |= {"blocks": min(self.units, slots), "alpha": "alpha", "beta": "beta"}
@@ -87,7 +93,7 @@ class ThinMultiply:
             launches = [(PlainLaunch(kernel, _GRID), built_function(kernel, device.id), values)]
         else:
             launches = [(PlainLaunch(kernel, _GRID), built_function(kernel, device.id), values | self._partial(kernel.by_rows))]
-            adds = PartsKernel(f"sum_parts_{self._element.suffix}", self._element)
+            adds = parts_kernel(self._element)
             launches.append((PlainLaunch(adds, _GRID), built_function(adds, device.id), self._added(values, kernel.by_rows, adds)))
         bound = self._bound[is_aligned] = Bound(self._element, launches, launch_kernel())
         return bound
@@ -132,10 +138,23 @@ def _kept(a: Layout, b: Layout, c: Layout, thin: Thin, device: int) -> ThinMulti
     return ThinMultiply(a, b, c, thin)
 
 
+def kernels_of(a: Layout, b: Layout, c: Layout, thin: Thin) -> tuple[ThinKernel | PartsKernel, ...]:
+    """The kernels of a thin product of matrices of these layouts whose addresses are multiples of 16 bytes."""
+    element = IN_ARRAYS[str(c.dtype)]
+    layouts = (b.T, a.T, c.T) if thin.swaps else (a, b, c)
+    kernel = kernel_for(element, THIN_TILES[element.name][thin.tile], *layouts, is_aligned=True)
+    return (kernel,) if thin.parts == 1 else (kernel, parts_kernel(element))
+
+
+def parts_kernel(element: Element) -> PartsKernel:
+    """The kernel that adds up partial results."""
+    return PartsKernel(f"sum_parts_{element.suffix}", element)
+
+
 def kernel_for(element: Element, tile: ThinTile, a: Layout, b: Layout, c: Layout, is_aligned: bool) -> ThinKernel:
     """The kernel for matrices of these layouts, whose addresses are multiples of 16 bytes or not."""
     left_along, right_along = is_by_rows(a), not is_by_rows(b)
-    left, right = (element.lanes if is_aligned and _in_lanes(x) else 1 for x in (a, b))
+    left, right = (element.lanes if is_aligned and is_in_lanes(x) else 1 for x in (a, b))
     kernel = ThinKernel("", element, tile, left_along, right_along, is_by_rows(c), left, right)
     orders = "".join("ca"[along] for along in (left_along, right_along)) + "cr"[kernel.by_rows]
     tile_name = tile.name.replace("-", "_")
@@ -150,7 +169,7 @@ def is_by_rows(x: Layout) -> bool:
     return abs(along) <= abs(down)
 
 
-def _in_lanes(x: Layout) -> bool:
+def is_in_lanes(x: Layout) -> bool:
     """Whether lines begin at multiples of 16 bytes if the first does, with neighbours side by side."""
     shape, strides = (x.shape, x.strides) if is_by_rows(x) else (x.shape[::-1], x.strides[::-1])
     return (shape[1] == 1 or strides[1] == x.itemsize) and (shape[0] == 1 or strides[0] % ALIGNMENT == 0)

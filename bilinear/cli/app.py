@@ -3,38 +3,67 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from signal import SIGINT, pthread_kill
+from threading import Timer, main_thread
 from typing import Annotated
 
 import typer
 
-from bilinear.cli import benching, combining, discovering, exchanging, listing, planning, proving, running, sharing, starting, tuning
+from bilinear.cli import (
+    benching,
+    combining,
+    discovering,
+    exchanging,
+    explaining,
+    listing,
+    planning,
+    proving,
+    running,
+    sharing,
+    starting,
+    tuning,
+)
+from bilinear.cli.spelling import plainly, with_options
 from bilinear.cli.streams import FAILED, INTERRUPTED, UNREAD, prepare_streams, tell, written_out
 from bilinear.errors import BilinearError, StageError
 from bilinear.reading import command
 from bilinear.version import __version__
 from bilinear.visible import visible
 
+SOON = 0.01
+"""Seconds."""
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Fast matrix multiplication, proved.")
-app.command()(proving.compile)
-app.command()(proving.verify)
-app.command()(running.run)
-app.command("list")(listing.list_algorithms)
-app.command()(starting.new)
-app.command()(running.show)
-app.command()(combining.combine)
-app.command()(planning.schedule)
-app.command()(planning.plan)
-app.command()(tuning.tune)
-app.command()(benching.bench)
-app.command("import")(exchanging.import_)
-app.command()(exchanging.export)
-app.command()(discovering.discover)
-app.command()(sharing.share)
-app.command()(running.doctor)
+PROVE, MULTIPLY, FIND, EXCHANGE = "Write and prove", "Compile and multiply", "Find algorithms", "Exchange"
+COMMANDS: tuple[tuple[str, Callable[..., None], str, str], ...] = (
+    ("verify", proving.verify, PROVE, "verify msmes --levels 2 --html msmes.html"),
+    ("show", running.show, PROVE, "show winograd"),
+    ("new", starting.new, PROVE, "new mine 2,2,2 --rank 7"),
+    ("list", listing.list_algorithms, PROVE, "list --format '2,3,*' --ring Z"),
+    ("add", listing.add, PROVE, "add mine.bl"),
+    ("remove", listing.remove, PROVE, "remove mine"),
+    ("explain", explaining.explain, PROVE, "explain E301"),
+    ("compile", proving.compile, MULTIPLY, "compile msmes --arch hopper,compute_90 --dtype float64"),
+    ("run", running.run, MULTIPLY, "run strassen --shape 1000,700,900 --levels auto"),
+    ("plan", planning.plan, MULTIPLY, "plan --shape 8192 --device h200 --workspace 2GiB --explain"),
+    ("tune", tuning.tune, MULTIPLY, "tune --search 4096,8192x1024x8192"),
+    ("bench", benching.bench, MULTIPLY, "bench --sizes 4096,8192 --html bench.html"),
+    ("doctor", running.doctor, MULTIPLY, "doctor"),
+    ("schedule", planning.schedule, FIND, "schedule laderman --in-place -o found.bl"),
+    ("discover", discovering.discover, FIND, "discover 3,3,3 --rank 23 -o found.bl"),
+    ("combine", combining.combine, FIND, "combine 4,5,6 -o found.bl"),
+    ("share", sharing.share, FIND, "share smirnov_333 -o found.bl"),
+    ("import", exchanging.import_, EXCHANGE, "import table.json -o mine.bl"),
+    ("export", exchanging.export, EXCHANGE, "export laderman --to npz"),
+)
+"""Every command with its place in the help, and a line to begin with."""
+for _name, _command, _panel, _example in COMMANDS:
+    app.command(_name, rich_help_panel=_panel, epilog=f"Example: bilinear {_example}")(_command)
 
 
 def main() -> None:
     """Run the command line. Exit codes: 0 success, 1 user error, 130 after Ctrl-C, 141 if the output pipe is closed."""
+    sys.unraisablehook = _not_lost
     if not prepare_streams():
         tell("error: standard output is closed: send it to /dev/null where nobody is to read it")
         sys.exit(FAILED)
@@ -46,6 +75,17 @@ def main() -> None:
     sys.exit(code)
 
 
+def _not_lost(found: sys.UnraisableHookArgs) -> None:
+    """Raise a Ctrl-C again that came where nothing can be raised, such as while compiled code calls back, instead of printing it.
+
+    A moment later, because nothing can be raised out of this function either.
+    """
+    if issubclass(found.exc_type, KeyboardInterrupt):
+        Timer(SOON, pthread_kill, (main_thread().ident, SIGINT)).start()
+    else:
+        sys.__unraisablehook__(found)
+
+
 def _run() -> int:
     """Run a command; returns its exit code."""
     try:
@@ -55,7 +95,7 @@ def _run() -> int:
             return UNREAD
         return stop.code if isinstance(stop.code, int) else FAILED * bool(stop.code)
     except BilinearError as error:
-        tell(*map(str, error.diagnostics))
+        tell(*(str(with_options(diagnostic)) for diagnostic in error.diagnostics))
     except StageError as error:
         tell(f"error: {visible(str(error))}")
     except BrokenPipeError:
@@ -78,7 +118,7 @@ def _run() -> int:
 def _tell_usage(message: str, context: typer.Context | None) -> None:
     """Print typer's usage error and the command's usage; without arguments typer has already printed the help."""
     if message:
-        tell(*([] if context is None else [context.get_usage()]), f"error: {visible(message)}")
+        tell(*([] if context is None else [context.get_usage()]), f"error: {visible(plainly(message))}")
 
 
 def _version(asked: bool) -> None:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def import_(
     file: Annotated[Path, typer.Argument(help="A published table, any file of a set of three, or a folder of them.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the scheme to a .bl file.")] = None,
-    format: Annotated[str, typer.Option(help="fast-matmul, json, sms, slp, npz, exp or m (default: detect it).")] = "",
+    format: Annotated[str, typer.Option(help="json, npz, exp, maple or another of docs/formats.md (default: detect it).")] = "",
     ring: Annotated[str, typer.Option(help=r"The ring of the coefficients: Q, Z/2, Q\[sqrt(3)] (default: detect it).")] = "",
     c: Annotated[str, typer.Option("--c", help="How the file numbers the blocks of C: rows or columns (default: detect it).")] = "",
-    entry: Annotated[str, typer.Option(help="Which scheme of an archive: 4,5,5.")] = "",
+    entry: Annotated[str, typer.Option(help="Which scheme of an archive or a notebook: 4,5,5.")] = "",
     as_json: Json = False,
 ) -> None:
     """Read a published scheme, prove it, and write it in the language; of a folder, prove every file."""
@@ -142,17 +142,23 @@ def _other(file: Path, result: Identified, output: Path | None, as_json: bool) -
 
 
 def _folder(folder: Path, as_json: bool) -> None:
-    """The table of every file of a folder, and its sums."""
-    from bilinear.interchange.survey import REFUSED, by_format, survey
+    """The table of every file of a folder that could hold a scheme, and its sums."""
+    from bilinear.interchange.survey import PASSED_OVER, REFUSED, by_folder, survey
     from bilinear.reporting.table import aligned
 
     with progress_bar() as progress:
-        rows = list(survey(folder, progress))
+        found = list(survey(folder, progress))
+    rows = [row for row in found if row.verdict != PASSED_OVER]
+    passed_over = [row.file for row in found if row.verdict == PASSED_OVER]
     if as_json:
-        print(json.dumps([vars(row) for row in rows], indent=1))
+        print(json.dumps([vars(row) for row in found], indent=1))
     else:
         print("\n".join(aligned([(row.file, row.format, row.verdict, row.what) for row in rows], ("file", "format", "verdict", "what"))))
-        print("\n" + "\n".join(aligned(by_format(rows), ("format", "files", "proved", "lacking", "refused", "seconds"))))
+        columns = ("folder", "format", "files", "proved", "lacking", "refused", "seconds")
+        print("\n" + "\n".join(aligned(by_folder(rows), columns)))
+    if passed_over and not as_json:
+        some = f"{', '.join(passed_over[:5])}{f' and {len(passed_over) - 5} more' if passed_over[5:] else ''}"
+        say(f"passed over, because they hold no scheme that is read: {some}")
     refused = [row for row in rows if row.verdict == REFUSED]
     if refused:
         raise fail(

@@ -1,15 +1,15 @@
-"""list: the shipped algorithms."""
+"""list, add and remove: the shipped algorithms, and the user's own."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Json, words
+from bilinear.cli.options import Json, say, words
 from bilinear.errors import fail
 
 if TYPE_CHECKING:
@@ -23,11 +23,16 @@ def list_algorithms(
     format: Annotated[str, typer.Option(help="Only schemes of these sizes, in any order: 3,4,5, or '2,3,*' with * for any.")] = "",
     ring: Annotated[str, typer.Option(help=r"Only schemes with coefficients in this ring: Z, Z/2, Z\[1/2], Q, Q\[sqrt(3)].")] = "",
     max_rank: Annotated[int | None, typer.Option(min=1, help="Only schemes with at most this many products.")] = None,
+    own: Annotated[bool, typer.Option("--own", help="Only what `bilinear add` has kept, with the hashes of the schemes.")] = False,
     as_json: Json = False,
 ) -> None:
     """List the shipped schemes: what they cost, and how they run."""
     from bilinear.reporting.shipped import library_rows
     from bilinear.reporting.table import aligned
+
+    if own:
+        _list_own(as_json)
+        return
 
     sizes, over = _read_format(format), _read_ring(ring)
     rows = [row for row in library_rows() if row.has_sizes(sizes) and row.rank <= (max_rank or row.rank)]
@@ -39,12 +44,63 @@ def list_algorithms(
         print("no shipped scheme is of that kind; `bilinear list` without options lists all")
         return
     header = ("name", "format", "exponent", "ring", "naive", "shared", "growth", "runs")
-    cells = [
-        (r.name, r.format, f"{r.exponent:.3f}", r.least_ring, r.naive, r.shared, "-" if r.growth is None else f"{r.growth:.4g}", r.runs)
-        for r in rows
-    ]
-    print("\n".join(aligned(cells, header)))
+    print("\n".join(aligned([cells for row in rows for cells in _cells(row)], header)))
     print("\nnaive, shared: block additions of the tables, and with shared sums, as the file writes them; growth: of the error, a level")
+
+
+def _cells(r: LibraryRow) -> Iterator[tuple[object, ...]]:
+    """A scheme, and below it its schedules by the names that load them."""
+    from bilinear.reporting.shipped import EXPAND
+
+    growth = "-" if r.growth is None else f"{r.growth:.4g}"
+    what = r.format, f"{r.exponent:.3f}", r.least_ring
+    ways = [EXPAND] * r.expands + [schedule.strategy for schedule in r.schedules if schedule.name == r.name]
+    yield r.name, *what, r.naive, r.shared, growth, ", ".join(ways) or "proved only"
+    for schedule in r.schedules:
+        if schedule.name != r.name:
+            yield schedule.name, *what, "-", "-", "-", f"{schedule.strategy}, a schedule of {r.name}"
+
+
+def add(file: Annotated[str, typer.Argument(help="A .bl file, or FILE.bl:NAME.")]) -> None:
+    """Add an algorithm of your own, proved: `auto`, `plan --levels`, `tune --search` and `combine` use it like a shipped one."""
+    from bilinear.planner.own import add
+
+    name, place = add(file)
+    say(f"{name} is added, and kept as {place}")
+
+
+def remove(name: Annotated[str, typer.Argument(help="A name that `bilinear list --own` shows.")]) -> None:
+    """Remove an algorithm of your own."""
+    from bilinear.planner.own import remove
+
+    say(f"{name} is removed: {remove(name)}")
+
+
+def _list_own(as_json: bool) -> None:
+    from bilinear.frontend.files import own
+    from bilinear.planner.profiles import own_records
+    from bilinear.planner.ways import algorithm_named, hashes
+    from bilinear.reporting.table import aligned
+
+    rows = [
+        {
+            "name": name,
+            "format": algorithm_named(name).scheme.format,
+            "scheme_sha256": hashes((name,))[0][0],
+            "schedule_sha256": hashes((name,))[0][1],
+            "ways": list(own_records()[name]["outlines"]) if name in own_records() else [],
+        }
+        for name in own()
+    ]
+    if as_json:
+        print(json.dumps(rows, indent=1))
+    elif not rows:
+        print("there are none; `bilinear add FILE.bl` adds one")
+    else:
+        cells = [
+            (r["name"], r["format"], str(r["scheme_sha256"])[:16], str(r["schedule_sha256"])[:16] or "-", len(r["ways"])) for r in rows
+        ]
+        print("\n".join(aligned(cells, ("name", "format", "scheme", "schedule", "ways"))))
 
 
 def _read_format(text: str) -> tuple[int | None, int | None, int | None]:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from signal import SIG_DFL, SIGTERM, signal
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Algorithm = Annotated[
     str, typer.Argument(help="A .bl file, a shipped algorithm (see `bilinear list`), or a composition: 'laderman (x) strassen'.")
 ]
-Levels = Annotated[int, typer.Option(min=1, help="Levels of recursion.")]
+Levels = Annotated[str, typer.Option(help="Levels of recursion, from 1.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Inputs = Annotated[str | None, typer.Option(help="preserve, restore or consume the inputs (default: by the algorithm).")]
 Shape = Annotated[str, typer.Option(help="Size of the check: m,k,n, or one number for all three.")]
@@ -61,9 +62,37 @@ def read_shape(text: str) -> tuple[int, int, int]:
     return sizes[0], sizes[1], sizes[2]
 
 
+def read_chain(text: str) -> list[tuple[int, int]]:
+    """The shapes of matrices that share extents, written once each (E504)."""
+    try:
+        extents = [int(word) for word in words(text.replace("x", ","))]
+    except ValueError:
+        extents = []
+    if len(extents) < 3 or min(extents) < 1 or max(extents) > MOST_EXTENT:
+        hint = f"give the extents of two matrices or more, each from 1 to {MOST_EXTENT}: 1000x20x3000 are 1000x20 and 20x3000"
+        raise fail("E504", f"{text[:60]!r} is no chain", hint)
+    return list(pairwise(extents))
+
+
+def read_levels(text: str) -> int:
+    """A number of levels (E514)."""
+    if not re.fullmatch("[1-9][0-9]{0,3}", text):
+        hint = "give a number from 1; `bilinear run` also takes auto, because it knows the sizes"
+        raise fail("E514", f"--levels {text[:40]} is not a number of levels", hint)
+    return int(text)
+
+
 def read_workspace(text: str) -> int | str:
     """A number of bytes, or the word itself, which is interpreted where it is used."""
     return int(text) if re.fullmatch("[0-9]{1,18}", text) else text
+
+
+def read_accuracy(text: str) -> float | str | None:
+    """An error bound, or the name of a class of accuracy, which planning checks; None if there is none."""
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return text
 
 
 def read_seconds(text: str) -> float:
@@ -101,7 +130,7 @@ def ends_on_sigterm() -> Iterator[None]:
 def device_files(named: str = "") -> tuple[str, ...]:
     """The device description file named here or in BILINEAR_DEVICE, if any."""
     file = named or os.environ.get("BILINEAR_DEVICE", "")
-    return (file,) if file else ()
+    return (file,) if file and file != "cpu" else ()
 
 
 def check_inputs(inputs: str | None) -> None:

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, device_files, progress_bar, read_seconds, read_shape, read_workspace, say
+from bilinear.cli.options import (
+    Algorithm,
+    Json,
+    device_files,
+    progress_bar,
+    read_accuracy,
+    read_chain,
+    read_seconds,
+    read_shape,
+    read_workspace,
+    say,
+)
+from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.scheme import Scheme
 from bilinear.places import require_files
 from bilinear.writing import write_file
+
+if TYPE_CHECKING:
+    from bilinear.planner.plan import Plan
 
 
 def schedule(
@@ -113,23 +129,40 @@ def _names(text: str) -> list[str]:
 
 
 def plan(
-    shape: Annotated[str, typer.Option(help="m,k,n, or one number for all three.")],
+    shape: Annotated[str, typer.Option(help="m,k,n, or one number for all three.")] = "",
+    chain: Annotated[str, typer.Option(help="Choose the order of a product of several matrices: 1000x20x3000x50 are three.")] = "",
     dtype: Annotated[str, typer.Option(help=f"One of {', '.join(ELEMENTS)}.")] = "float64",
-    device: Annotated[str, typer.Option(help="A shipped description (h200), or a file of `bilinear tune`; default: the GPU here.")] = "",
+    device: Annotated[
+        str, typer.Option(help="A shipped description (h200, a100, ...), a file of `bilinear tune`, or cpu (default: the GPU here).")
+    ] = "",
     inputs: Annotated[str, typer.Option(help="What may happen to A and B: preserve, restore or consume.")] = "preserve",
-    workspace: Annotated[str, typer.Option(help="Most bytes beyond A, B and C: a number, none, or unlimited.")] = "unlimited",
-    accuracy: Annotated[float | None, typer.Option(help="The largest error, relative to max|A| * max|B|.")] = None,
+    workspace: Annotated[
+        str, typer.Option(help="Most memory beyond A, B and C: bytes, 2GiB (as 2G; 2GB is 2*10^9), none, or unlimited.")
+    ] = "unlimited",
+    accuracy: Annotated[str, typer.Option(help="The largest error bound, relative to max|A| * max|B|; or classical, or twice.")] = "",
     levels: Annotated[str | None, typer.Option(help="Pin these algorithms, comma-separated, the outermost level first.")] = None,
+    products: Annotated[str | None, typer.Option(help="Pin what multiplies below the levels: pairs (of float16 digits).")] = None,
     accumulate: Annotated[bool, typer.Option("--accumulate", help="Plan C += A*B; plans that overwrite C are excluded.")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Say why every alternative lost, and what more workspace buys.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say why every alternative lost, what more workspace buys, and what bounds the plan.")
+    ] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Also write a page with a picture of time and workspace.")] = None,
     as_json: Json = False,
 ) -> None:
     """Choose how to run a problem by a device's description; on a GPU without --device, a timed plan comes first."""
     from bilinear.reporting.plan_page import plan_html
-    from bilinear.reporting.plans import pareto_table, plan_json, plan_table
     from bilinear.runtime.auto import plan as choose
 
+    if chain:
+        others: dict[str, object] = {"shape": shape, "accuracy": accuracy, "levels": levels, "products": products}
+        others |= {"accumulate": accumulate, "explain": explain, "html": html}
+        _plan_chain(chain, dtype, device, inputs, workspace, as_json, [f"--{name}" for name, value in others.items() if value])
+        return
+    if not shape:
+        raise fail("E504", "there is no shape", "give --shape m,k,n for a product of two matrices, or --chain for one of several")
+    if levels is not None and re.fullmatch(r"[0-9, ]+|auto", levels):
+        hint = "name one for each level, the outermost first: --levels winograd,winograd"
+        raise fail("E514", f"--levels {levels[:40]} names no algorithms", hint)
     m, k, n = read_shape(shape)
     whole, pinned = explain or html is not None, None if levels is None else [name.strip() for name in levels.split(",")]
     most = read_workspace(workspace)
@@ -139,16 +172,41 @@ def plan(
         device=device or None,
         inputs=inputs,
         workspace=most,
-        accuracy=accuracy,
+        accuracy=read_accuracy(accuracy),
         accumulate=accumulate,
         explain=whole,
         levels=pinned,
+        products=products,
     )
     if html is not None:
         write_file(html, plan_html(plan))
+    _print_plan(plan, device, explain, as_json)
+
+
+def _print_plan(plan: Plan, device: str, explain: bool, as_json: bool) -> None:
+    """Print a plan; explained, with what bounds it on its device."""
+    from bilinear.planner.roofline import roofline
+    from bilinear.reporting.plans import pareto_table, plan_json, plan_table
+    from bilinear.reporting.roofline import explained_json, roofline_table
+    from bilinear.runtime.auto import device_of
+
+    known = device_of(device or None) if explain else None
+    bounds = None if known is None else roofline(plan, known)
     if as_json:
-        print(plan_json(plan), end="")
+        print(plan_json(plan) if bounds is None else explained_json(plan, bounds), end="")
         return
-    print(plan_table(plan, explain))
-    if explain:
-        print("\n" + pareto_table(plan))
+    print(as_options(plan_table(plan, explain)))
+    if bounds is not None:
+        print(f"\n{pareto_table(plan)}\n\n{roofline_table(bounds)}")
+
+
+def _plan_chain(chain: str, dtype: str, device: str, inputs: str, workspace: str, as_json: bool, others: list[str]) -> None:
+    """Choose and print the order of a chain; the other options that were given have no meaning."""
+    from bilinear.reporting.chains import chain_json, chain_table
+    from bilinear.runtime.multi_dot import plan_chain
+
+    if others:
+        raise fail("E557", f"{others[0]} has no meaning with --chain", "leave it out")
+    shapes, most = read_chain(chain), read_workspace(workspace)
+    found = plan_chain(shapes, dtype, device=device or None, inputs=inputs, workspace=most)
+    print(chain_json(found) if as_json else chain_table(found), end="" if as_json else "\n")

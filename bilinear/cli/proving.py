@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +23,7 @@ from bilinear.cli.options import (
     devices,
     progress_bar,
     read_dtypes,
+    read_levels,
     read_shape,
     say,
     words,
@@ -31,7 +34,7 @@ from bilinear.places import require_files
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
-    from bilinear.frontend import Loaded
+    from bilinear.frontend import Loaded, LoadedDigits
     from bilinear.measure.check_multiply import Check
     from bilinear.reporting.report import Report
 
@@ -43,16 +46,20 @@ def compile(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for sources, images, manifest and report (default: build/NAME).")
     ] = None,
-    levels: Levels = 1,
+    levels: Levels = "1",
     dtype: Dtypes = "float64,float32",
-    arch: Annotated[str, typer.Option(help="Architectures: sm_NN (cubin) or compute_NN (PTX).")] = "sm_80,sm_90,compute_90",
+    arch: Annotated[
+        str, typer.Option(help="Architectures: sm_NN (cubin), compute_NN (PTX), a family such as hopper, or native.")
+    ] = "sm_80,sm_90,compute_90",
     inputs: Inputs = None,
     shape: Shape = "515,387,259",
     floats: Annotated[str, typer.Option(help="Units for products of floats: own, or doubles (matrix units; faster on an H200).")] = "own",
+    mode: Annotated[str, typer.Option(help="How stages are launched: stage, S-M-T, S-T-M, S-M-M or M-M-M (docs/modes.md).")] = "stage",
     as_json: Json = False,
 ) -> None:
     """Prove an algorithm, compile it to CUDA kernels, and check the multiply on real input."""
     from bilinear import driver
+    from bilinear.backends.doctor import native_architecture
     from bilinear.codegen.names import file_name
     from bilinear.frontend import load
     from bilinear.lowering.prepare import natural_inputs
@@ -60,18 +67,19 @@ def compile(
     from bilinear.places import require_folder
     from bilinear.reporting.report import name_of
 
-    dtypes, size = read_dtypes(dtype, ELEMENTS), read_shape(shape)
+    dtypes, size, depth = read_dtypes(dtype, ELEMENTS), read_shape(shape), read_levels(levels)
     require_memory(size)
     check_inputs(inputs)
     loaded = load(algorithm)
+    targets = [native_architecture() if name == "native" else name for name in words(arch)]
     folder = output or Path("build") / file_name(name_of(loaded, inputs or natural_inputs(loaded.schedule)))
     require_folder(folder)
     with progress_bar() as progress:
         compiled = driver.compile(
-            loaded, levels=levels, dtypes=dtypes, architectures=words(arch), inputs=inputs, progress=progress, floats=floats
+            loaded, levels=depth, dtypes=dtypes, architectures=targets, inputs=inputs, progress=progress, floats=floats, mode=mode
         )
         in_arrays = [one for one in dtypes if one in IN_ARRAYS]
-        checks = run_checks(compiled.loaded, size, in_arrays, levels, compiled.inputs, devices(), progress)
+        checks = run_checks(compiled.loaded, size, in_arrays, depth, compiled.inputs, devices(), progress)
     if as_json:
         print(json.dumps({**compiled.report.to_json(), "checks": [c.to_json() for c in checks]}, indent=1))
     else:
@@ -92,34 +100,48 @@ def _print_checked(report: Report, checks: list[Check], dtypes: tuple[str, ...])
 
 def verify(
     algorithm: Algorithm = "",
-    levels: Levels = 1,
+    levels: Levels = "1",
     inputs: Inputs = None,
     as_json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Also write the report as an HTML page.")] = None,
     certificate: Annotated[Path | None, typer.Option("--certificate", help="Write a certificate for independent checking.")] = None,
+    rocq: Annotated[Path | None, typer.Option("--rocq", help="Write theorems for the proof assistant Rocq (Coq).")] = None,
+    check: Annotated[bool, typer.Option("--check", help="With --rocq: run coqc on them, and report that it accepts them.")] = False,
     accuracy: Annotated[float | None, typer.Option(help="Report how many levels keep this error, relative to max|A| * max|B|.")] = None,
     built: Annotated[Path | None, typer.Option("--built", help="Test the kernels of an output folder instead of an algorithm.")] = None,
 ) -> None:
     """Prove a scheme and its schedule, and print the report; or test the kernels of an output folder."""
+    depth = read_levels(levels)
     if (built is None) == (not algorithm):
         raise fail("E507", "name one thing to verify", "bilinear verify ALGORITHM, or bilinear verify --built FOLDER")
     if as_json and markdown:
         raise fail("E507", "--json and --markdown exclude each other", "choose one of them; --html writes a file beside either")
+    if check and rocq is None:
+        raise fail("E507", "--check runs coqc on theorems, and --rocq writes them", "give --rocq FILE --check")
     if built is not None:
-        _verify_built(built, as_json, other_options=bool(markdown or html or certificate or inputs or accuracy or levels != 1))
+        _verify_built(built, as_json, other_options=bool(markdown or html or certificate or rocq or inputs or accuracy or depth != 1))
         return
-    from bilinear.frontend import load
+    from bilinear.frontend import LoadedDigits, load_any
     from bilinear.lowering.prepare import natural_inputs
     from bilinear.reporting.examine import certificate_of
 
     check_inputs(inputs)
     if accuracy is not None and not 0 < accuracy < math.inf:
         raise fail("E507", f"{accuracy} is no accuracy", "give the largest error, such as 1e-6")
-    loaded = load(algorithm)
-    require_files(html, certificate)
+    try:
+        loaded = load_any(algorithm)
+    except BilinearError as unread:
+        raise _if_published(algorithm, unread) from None
+    if isinstance(loaded, LoadedDigits):
+        _verify_digits(loaded, depth, as_json, markdown, html, other_options=bool(certificate or rocq or inputs or accuracy))
+        return
+    require_files(html, certificate, rocq)
     inputs = inputs or natural_inputs(loaded.schedule)
-    report, error = _examined(loaded, levels, inputs, accuracy)
+    report, error = _examined(loaded, depth, inputs, accuracy)
+    theorems = ""
+    if rocq is not None and error is None:
+        report, theorems = _with_theorems(report, loaded, depth, inputs, check)
     if html is not None:
         write_file(html, report.html())
     if as_json or markdown or error is None:
@@ -127,7 +149,55 @@ def verify(
     if error is not None:
         raise error
     if certificate is not None:
-        write_file(certificate, certificate_of(loaded, levels, inputs))
+        write_file(certificate, certificate_of(loaded, depth, inputs))
+    if rocq is not None:
+        write_file(rocq, theorems)
+
+
+def _with_theorems(report: Report, loaded: Loaded, levels: int, inputs: str, check: bool) -> tuple[Report, str]:
+    """The theorems about a proved algorithm, and its report, which says who accepted them if they are to be checked."""
+    from bilinear.reporting.examine import rocq_of
+    from bilinear.reporting.rocq_kernel import accepted_by
+
+    theorems = rocq_of(loaded, levels, inputs)
+    return replace(report, accepted_by=accepted_by(theorems)) if check else report, theorems
+
+
+def _if_published(algorithm: str, error: BilinearError) -> BilinearError:
+    """The error about a file that is no text of the language; if it is in a published format, one that says so (E654)."""
+    from bilinear.frontend.files import SUFFIX
+    from bilinear.interchange.formats import format_of
+
+    path = Path(algorithm)
+    if not error.diagnostics[0].code.startswith(("E1", "E2")) or path.suffix == SUFFIX or not os.path.isfile(path):
+        return error
+    try:
+        form, _ = format_of(path)
+    except BilinearError:
+        return error
+    read = f"`bilinear import {algorithm}` reads and proves it"
+    return fail(
+        "E654", f"{algorithm} is not in the language, but in a published format: {form.title}", f"{read}; with -o it writes a .bl file"
+    )
+
+
+def _verify_digits(loaded: LoadedDigits, levels: int, as_json: bool, markdown: bool, html: Path | None, other_options: bool) -> None:
+    """Prove a scheme that multiplies digits, and print its report."""
+    from bilinear.lowering.prepare import require_levels
+    from bilinear.reporting.digit_report import digit_report
+
+    if other_options or (levels != 1 and loaded.scheme.above is None):
+        hint = "there are --json, --markdown and --html, and --levels of a block scheme above the digits"
+        raise fail("E507", f"{loaded.scheme.name} multiplies digits, and its proof has no such option", hint)
+    require_levels(levels)
+    require_files(html)
+    report, error = digit_report(loaded.scheme, levels)
+    if html is not None:
+        write_file(html, report.html())
+    if as_json or markdown or error is None:
+        print(report.json() if as_json else report.markdown() if markdown else report, end="" if as_json or markdown else "\n")
+    if error is not None:
+        raise error
 
 
 def _examined(loaded: Loaded, levels: int, inputs: str, accuracy: float | None) -> tuple[Report, BilinearError | None]:

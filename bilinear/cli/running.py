@@ -13,12 +13,12 @@ from bilinear.cli.options import (
     Dtypes,
     Inputs,
     Json,
-    Levels,
     Shape,
     check_inputs,
     devices,
     progress_bar,
     read_dtypes,
+    read_levels,
     read_shape,
 )
 from bilinear.errors import fail
@@ -28,7 +28,7 @@ def run(
     algorithm: Algorithm,
     shape: Shape = "1024",
     dtype: Dtypes = "float64",
-    levels: Levels = 1,
+    levels: Annotated[str, typer.Option(help="Levels of recursion, from 1, or auto: as many as keep blocks at least 1024 wide.")] = "1",
     inputs: Inputs = None,
     device: Annotated[str, typer.Option(help="cpu, gpu, or all usable ones.")] = "all",
     tolerance: Annotated[float | None, typer.Option(help="How far restored inputs may drift, relative to a block.")] = None,
@@ -36,29 +36,33 @@ def run(
 ) -> None:
     """Run the multiply on real input, check it against the classical one, and time both once."""
     from bilinear.frontend import load
+    from bilinear.lowering.place import choose_levels
     from bilinear.lowering.prepare import natural_inputs
 
     check_inputs(inputs)
     size, dtypes = read_shape(shape), read_dtypes(dtype)
     loaded = load(algorithm)
+    depth = max(1, choose_levels(loaded.scheme, *size)) if levels == "auto" else read_levels(levels)
     promised = inputs or natural_inputs(loaded.schedule)
     if tolerance is not None and promised != "restore":
         raise fail("E532", "a tolerance is for inputs that are restored, and here none are", "use a schedule that restores, such as msmes")
     with progress_bar() as progress:
-        checks = run_checks(loaded, size, dtypes, levels, promised, devices(device), progress, "running", tolerance)
+        checks = run_checks(loaded, size, dtypes, depth, promised, devices(device), progress, "running", tolerance)
     print(json.dumps([c.to_json() for c in checks], indent=1) if as_json else check_table(checks))
     require(checks)
 
 
 def show(algorithm: Algorithm) -> None:
     """Print an algorithm in the language as it was read: its tables, or its equations and stages."""
-    from bilinear.frontend import load
-    from bilinear.frontend.printer import print_schedule, print_scheme
+    from bilinear.algorithm import load
+    from bilinear.frontend.algorithms import LoadedDigits, load_any
+    from bilinear.frontend.printer import print_digits
 
-    loaded = load(algorithm)
-    print(print_scheme(loaded.scheme), end="")
-    if loaded.schedule is not None:
-        print("\n" + print_schedule(loaded.schedule), end="")
+    found = load_any(algorithm)
+    if isinstance(found, LoadedDigits):
+        print(print_digits(found.scheme), end="")
+        return
+    print(load(algorithm))
 
 
 def doctor(as_json: Json = False) -> None:

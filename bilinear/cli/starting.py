@@ -60,9 +60,9 @@ def starting_text(name: str, m: int, k: int, n: int, rank: int | None) -> str:
     from bilinear.frontend.printer import print_scheme
     from bilinear.ir.ring import RATIONALS
 
+    _check_rank(m, k, n, rank)
     if (m * k * n if rank is None else rank) * (m * k + k * n + m * n) > MOST_CELLS:
         raise fail("E673", "the table is too large to be edited", f"give smaller sizes: at most {MOST_CELLS} coefficients are written")
-    _check_rank(m, k, n, rank)
     scheme = replace(classical(m, k, n), name=name, ring=RATIONALS) if rank is None else blank(name, m, k, n, rank)
     return HELP.format(name=name) + print_scheme(scheme)
 
@@ -80,8 +80,9 @@ def blank(name: str, m: int, k: int, n: int, rank: int) -> Scheme:
 def _check_rank(m: int, k: int, n: int, rank: int | None) -> None:
     """Refuse a rank above the classical one, or below the number of blocks of a matrix (E671).
 
-    The products span the blocks of A, of B and of C, so there are at least as many as blocks in each of them.
+    The products span the blocks of A, of B and of C, so there are at least as many as blocks in each of them; for 2 x 2 by 2 x 2 there are
+    at least seven (S. Winograd, On multiplication of 2 x 2 matrices, Linear Algebra Appl. 4 (1971), 381-388).
     """
-    least, most = max(m * k, k * n, m * n), m * k * n
+    least, most = 7 if m == k == n == 2 else max(m * k, k * n, m * n), m * k * n
     if rank is not None and not least <= rank <= most:
         raise fail("E671", f"no scheme <{m},{k},{n}> of {rank} products is worth writing", f"between {least} and {most} are possible")

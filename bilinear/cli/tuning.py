@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +22,7 @@ from bilinear.cli.options import (
 )
 from bilinear.errors import fail
 from bilinear.places import require_files
-from bilinear.planner.device_files import device_json
+from bilinear.planner.device_files import cpu_json, device_json
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from bilinear.planner.plan import Plan
 
 DTYPES, TIME = "float64,float32", "5m"
+BUSY = 0.5
+"""The load average from which a description of processors is worth little."""
 _DTYPES = f"With --search, element types, comma-separated (default: {DTYPES})."
 _INPUTS = "With --search, what may happen to A and B: preserve (default) or restore."
 _WORKSPACE = "With --search, most bytes beyond A, B and C: a number, none, or unlimited (default)."
@@ -47,10 +50,13 @@ def tune(
     inputs: Annotated[str | None, typer.Option(help=_INPUTS)] = None,
     workspace: Annotated[str | None, typer.Option(help=_WORKSPACE)] = None,
     time: Annotated[str | None, typer.Option(help=_TIME)] = None,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Describe the processors and NumPy's library here, not the GPU.")] = False,
     as_json: Json = False,
 ) -> None:
     """Measure the current GPU and describe it for the planner (default: print it), or time plans for problems and keep the fastest."""
     shapes = _shapes(search, shapes_file)
+    if shapes is not None and cpu:
+        raise fail("E557", "--cpu describes processors, and a search times plans on a GPU", "leave one of them out")
     if shapes is not None:
         if output is not None:
             raise fail("E557", "-o names a file for a description, and a search keeps plans", "leave one of them out, or give --keep")
@@ -62,6 +68,9 @@ def tune(
     if lost:
         raise fail("E557", f"{lost[0]} has no meaning without --search", "leave it out, or name problems")
     require_files(output)
+    if cpu:
+        _describe_cpu(output, keep)
+        return
     device = _describe(keep)
     if output is not None:
         write_file(output, device_json(device))
@@ -96,6 +105,25 @@ def _describe(keep: bool, is_told: bool = True) -> Device:
     return device
 
 
+def _describe_cpu(output: Path | None, keep: bool) -> None:
+    """Measure, and print, write or keep, the description of the processors here."""
+    from bilinear.measure.describe_cpu import tune_cpu
+    from bilinear.planner.kept_plans import keep_cpu
+
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    with progress_bar() as progress:
+        cpu = tune_cpu(progress)
+    if load > BUSY and (keep or output is not None):
+        say(f"the load average before was {load:.1f}: other programs took part of the time; measure again on an idle machine")
+    if output is not None:
+        write_file(output, cpu_json(cpu))
+        say(f"written to {output}; --keep makes `auto` use it")
+    if keep:
+        say(f"kept in {keep_cpu(cpu)}: `auto` uses it on {cpu.name}, with {cpu.library}")
+    elif output is None:
+        print(cpu_json(cpu), end="")
+
+
 def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, workspace: int | str, describe: bool, as_json: bool) -> None:
     """Time, keep and show the fastest plans; plans kept before an error are shown, too."""
     from bilinear.backends.gpu import driver_version, gpu_name
@@ -113,7 +141,8 @@ def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, worksp
     require_use([dtype for _, dtype in problems])
     folder = folder_of_plans(gpu_name(), driver_version())
     device = None if describe else current_device()
-    device = device or _describe(keep=True, is_told=not as_json)
+    if device is None or device.estimate:
+        device = _describe(keep=True, is_told=not as_json)
     plans: list[Plan] = []
     left_out: list[LeftOut] = []
     try:

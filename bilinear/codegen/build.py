@@ -14,8 +14,10 @@ from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
 from bilinear.errors import fail
+from bilinear.ir.digit_kernel import DigitProductKernel
 from bilinear.ir.element import ELEMENTS, Element
-from bilinear.ir.kernel import DirectKernel, InputKernel, Kernel, Launch
+from bilinear.ir.launch import DirectKernel, InputKernel, Kernel, Launch
+from bilinear.ir.placement import STAGE
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import MMA_FLOAT64, USUAL, tile_on
 
@@ -61,13 +63,14 @@ def build_program(
     tile: str = USUAL,
     named: str = "",
     progress: Progress = no_progress,
+    mode: str = STAGE,
 ) -> Program:
     """The launches of a schedule for an element type, with its products in this tile, and an image of each kernel for each target.
 
     The names of kernels begin with `named`, by default with a stem made of the schedule's name and levels. Raises `BilinearError` (E601
-    to E603).
+    to E603; E557 if the schedule cannot be launched in this mode).
     """
-    launches = schedule_to_launches(schedule, element, tile, named)
+    launches = schedule_to_launches(schedule, element, tile, named, mode)
     distinct = distinct_kernels(launches)
     sources = [render(kernel) for kernel in distinct]
     requests = [(source, kernel.name, target) for kernel, source in zip(distinct, sources, strict=True) for target in targets]
@@ -84,10 +87,11 @@ def build_programs(
     floats: str = "own",
     named: str = "",
     progress: Progress = no_progress,
+    mode: str = STAGE,
 ) -> tuple[Program, ...]:
     """A schedule as a program for each element type, whose products of floats run on these units."""
     tiles = {dtype: FLOATS[floats] if dtype == "float32" else USUAL for dtype in dtypes}
-    return tuple(build_program(schedule, ELEMENTS[dtype], targets, tile, named, progress) for dtype, tile in tiles.items())
+    return tuple(build_program(schedule, ELEMENTS[dtype], targets, tile, named, progress, mode) for dtype, tile in tiles.items())
 
 
 def dtypes_of(names: Sequence[str]) -> tuple[str, ...]:
@@ -105,5 +109,6 @@ def require_floats(floats: str) -> None:
 
 
 def build_kernel(kernel: Kernel | InputKernel | DirectKernel, target: CudaTarget) -> Built:
-    """The image of one kernel."""
-    return build(render(kernel), kernel.name, target)
+    """The image of one kernel; one with the features of a chip is built for that chip alone."""
+    own = CudaTarget(f"{target.name}{kernel.features}") if isinstance(kernel, DigitProductKernel) else target
+    return build(render(kernel), kernel.name, own)

@@ -1,4 +1,4 @@
-"""Schedule to launches: one launch a stage. Stages share kernels where they can.
+"""Schedule to launches: one launch a stage, or as many as its mode needs. Stages share kernels where they can.
 
 Before: a schedule of contention-free stages with marked first writes. After: launches in order, which compute what the schedule means
 on row- or column-major, strided, odd-sized blocks.
@@ -6,87 +6,105 @@ on row- or column-major, strided, odd-sized blocks.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
-from bilinear.analysis.block_maps import components
 from bilinear.analysis.evaluation_order import evaluate, own_inputs, read_ahead
+from bilinear.codegen.modes import linear_groups, product_groups, require_tasks
 from bilinear.codegen.names import stem
 from bilinear.ir.element import Element
-from bilinear.ir.kernel import (
-    Argument,
-    Cover,
-    Destination,
-    Grid,
-    Kernel,
-    Launch,
-    LinearKernel,
-    Multiplication,
-    Part,
-    Port,
-    ProductKernel,
-)
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
+from bilinear.ir.kernel import Argument, Cover, Destination, Grid, LinearKernel, Multiplication, Part, Port, ProductKernel
+from bilinear.ir.launch import Kernel, Launch
+from bilinear.ir.placement import KERNELS, STAGE
+from bilinear.ir.schedule import Block, BlockMap, Product, ProductStage, Schedule, Stage
 from bilinear.ir.thread import CUDA_THREAD
-from bilinear.ir.tile import TILES, USUAL, ProductTile
+from bilinear.ir.tile import TILES, USUAL, WARP_TILES, ProductTile
 
 EXTENTS = {"A": ("bm", "bk"), "B": ("bk", "bn"), "C": ("bm", "bn")}
 LINEAR_THREADS = (32, 8)
 Place = tuple[int, ...]
 
 
-def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL, named: str = "") -> tuple[Launch, ...]:
-    """The launches of a schedule for an element type, in order, one a stage; `tile` names the tile of its products.
+def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL, named: str = "", mode: str = STAGE) -> tuple[Launch, ...]:
+    """The launches of a schedule for an element type, in order; `tile` names the tile of its products.
 
-    All products share one kernel, and so do linear stages of equal parts. A kernel has a table of what differs, and a launch runs a range
-    of it. The names of kernels begin with `named`, by default with a stem made of the schedule's name and levels.
+    In the default mode they are one a stage; in others, `codegen/modes.py` says what they are. All products share one kernel, and so do
+    linear stages of equal parts. A kernel has a table of what differs, and a launch runs a range of it. The names of kernels begin with
+    `named`, by default with a stem made of the schedule's name and levels. Raises `BilinearError` (E557) if the schedule has no such mode.
     """
-    linear: dict[tuple[Part, ...], list[Place]] = {}
-    products: list[Product] = []
-    ranges: list[tuple[tuple[Part, ...] | None, int, int]] = []
-    for stage in schedule.stages:
-        if isinstance(stage, LinearStage):
-            parts, places = _parts(schedule, stage)
-            table = linear.setdefault(parts, [])
-            ranges.append((parts, len(table), len(places)))
-            table += places
-        else:
-            ranges.append((None, len(products), len(stage.products)))
-            products += stage.products
+    require_tasks(schedule, mode)
+    tables: dict[Key, list[Any]] = {}
+    ranges: list[tuple[Key, int, int, int]] = []
+    for number, stage in enumerate(schedule.stages):
+        for key, rows in _rows(schedule, number, stage, mode):
+            table = tables.setdefault(key, [])
+            ranges.append((key, len(table), len(rows), number))
+            table += rows
     begin = named or stem(schedule.name, schedule.levels)
-    kernels: dict[tuple[Part, ...] | None, Kernel] = {
-        parts: _linear_kernel(schedule, parts, table, f"{begin}_linear{number}_{element.suffix}", element)
-        for number, (parts, table) in enumerate(linear.items(), 1)
-    }
-    if products:
-        kernels[None] = _product_kernel(schedule, products, f"{begin}_product_{element.suffix}", element, TILES[element.name][tile])
-    return tuple(Launch(kernels[key], first, Grid(_tilings(kernels[key]), count)) for key, first, count in ranges)
+    kernels: dict[Key, Kernel] = {}
+    for number, (key, table) in enumerate(((key, table) for key, table in tables.items() if key.parts), 1):
+        kernels[key] = _linear_kernel(schedule, key, table, f"{begin}_linear{number}_{element.suffix}", element)
+    for number, (key, table) in enumerate(((key, table) for key, table in tables.items() if not key.parts), 1):
+        own = TILES[element.name][tile] if key.beside == 1 else WARP_TILES[element.name]
+        name = f"{begin}_product{number if number > 1 else ''}_{element.suffix}"
+        kernels[key] = _product_kernel(schedule, key, table, name, element, own)
+
+    def launch(key: Key, first: int, rows: int, stage: int) -> Launch:
+        kernel = kernels[key]
+        grid = Grid(_tilings(kernel), rows // kernel.rows)
+        return Launch(kernel, first, grid) if mode == STAGE else Launch(kernel, first, grid, stage, mode == KERNELS)
+
+    return tuple(launch(*found) for found in ranges)
+
+
+class Key(NamedTuple):
+    """What tells kernels apart: the parts of a linear one (none: products), and how a block of threads runs several rows."""
+
+    parts: tuple[Part, ...] = ()
+    turns: int = 1
+    beside: int = 1
+
+
+def _rows(schedule: Schedule, number: int, stage: Stage, mode: str) -> Iterator[tuple[Key, Sequence[Any]]]:
+    """For each launch of a stage, the kernel's key and the rows of the kernel's table."""
+    if isinstance(stage, ProductStage):
+        following = schedule.stages[number + 1] if number + 1 < len(schedule.stages) else None
+        for products in product_groups(stage, following, mode):
+            yield Key((), products.turns, products.beside), products.rows
+        return
+    shape_of = {space.name: space.shape for space in schedule.spaces}
+    for pieces in linear_groups(stage, mode, lambda piece: _part(piece, _stands(piece), shape_of[piece.targets[0].space])):
+        parts, places = _parts(shape_of, pieces.rows)
+        yield Key(parts, 1, pieces.beside), places
 
 
 def _tilings(kernel: Kernel) -> tuple[tuple[Cover, ...], ...]:
     """The tilings of one row of the table along x, of which the one with most tiles counts: a linear kernel may go by rows or columns."""
     if isinstance(kernel, ProductKernel):
         return ((Cover("bm", kernel.tile.m), Cover("bn", kernel.tile.n)),)
-    columns, rows = kernel.threads
     extents = sorted({(part.height, part.width) for part in kernel.parts})
     orders = [order for height, width in extents for order in ((height, width), (width, height))]
-    return tuple((Cover(slow, rows), Cover(fast, columns * kernel.lanes)) for slow, fast in orders)
+    return tuple((Cover(slow, kernel.height), Cover(fast, kernel.threads[0] * kernel.lanes)) for slow, fast in orders)
 
 
-def _parts(schedule: Schedule, stage: LinearStage) -> tuple[tuple[Part, ...], list[Place]]:
-    """The distinct parts of a stage, and every place where one of them runs."""
-    shape_of = {space.name: space.shape for space in schedule.spaces}
+def _parts(shape_of: dict[str, str], pieces: Sequence[BlockMap | None]) -> tuple[tuple[Part, ...], list[Place]]:
+    """The distinct parts of some maps, and for each map its part and the place where it runs; for None, a place where nothing runs."""
     parts: dict[Part, Part] = {}
     places: list[Place] = []
-    for block_map in stage.maps:
-        for piece in components(block_map):
-            stands = _stands(piece)
-            part = _part(piece, stands, shape_of[piece.targets[0].space])
-            part = parts.setdefault(part, replace(part, number=len(parts)))
-            places.append((part.number, *(value for place in stands.values() for value in place)))
+    for piece in pieces:
+        if piece is None:
+            places.append((-1,))
+            continue
+        stands = _stands(piece)
+        part = _part(piece, stands, shape_of[piece.targets[0].space])
+        part = parts.setdefault(part, replace(part, number=len(parts)))
+        places.append((part.number, *(value for place in stands.values() for value in place)))
     return tuple(parts.values()), places
 
 
-def _linear_kernel(schedule: Schedule, parts: tuple[Part, ...], places: list[Place], name: str, element: Element) -> LinearKernel:
+def _linear_kernel(schedule: Schedule, key: Key, places: list[Place], name: str, element: Element) -> LinearKernel:
+    parts = key.parts
     used = [space.name for space in schedule.spaces if any(space.name in part.spaces for part in parts)]
     extents = [name for name in ("bm", "bk", "bn") if any(name in (p.height, p.width) for p in parts)]
     scalars = ["beta"] if any("beta" in part.kept for part in parts) else []
@@ -95,13 +113,14 @@ def _linear_kernel(schedule: Schedule, parts: tuple[Part, ...], places: list[Pla
     most = CUDA_THREAD.bytes_read_ahead // (lanes * element.arithmetic.bytes)
     return LinearKernel(
         name,
-        f"{len(parts)} map(s) of {schedule.name} at {schedule.levels} level(s), at {len(places)} place(s)",
+        f"{len(parts)} map(s) of {schedule.name} at {schedule.levels} level(s), at {sum(place[0] >= 0 for place in places)} place(s)",
         element,
         _arguments(used, extents, scalars),
-        LINEAR_THREADS,
+        LINEAR_THREADS if key.beside == 1 else (LINEAR_THREADS[0], key.beside),
         lanes,
         tuple(replace(part, evaluation=read_ahead(part.evaluation, most)) for part in parts),
         tuple(place + (0,) * (longest - len(place)) for place in places),
+        key.beside,
     )
 
 
@@ -150,13 +169,19 @@ def _arguments(spaces: list[str], extents: list[str], scalars: list[str]) -> tup
     return (*arguments, *(Argument("scalar", scalar) for scalar in scalars))
 
 
-def _product_kernel(schedule: Schedule, stage: list[Product], name: str, element: Element, tile: ProductTile) -> ProductKernel:
+def _product_kernel(
+    schedule: Schedule, key: Key, rows: list[Product | None], name: str, element: Element, tile: ProductTile
+) -> ProductKernel:
+    stage = [product for product in rows if product is not None]
     lefts = tuple(dict.fromkeys(p.left.space for p in stage))
     rights = tuple(dict.fromkeys(p.right.space for p in stage))
     results = tuple(dict.fromkeys(t.block.space for p in stage for t in p.targets))
     products: list[Multiplication] = []
     destinations: list[Destination] = []
-    for product in stage:
+    for product in rows:
+        if product is None:  # the threads multiply the first blocks, and write nothing
+            products.append(Multiplication((0, 0, 0), (0, 0, 0), 0, 0))
+            continue
         left = (lefts.index(product.left.space), product.left.row, product.left.column)
         right = (rights.index(product.right.space), product.right.row, product.right.column)
         products.append(Multiplication(left, right, len(destinations), len(product.targets)))
@@ -165,7 +190,7 @@ def _product_kernel(schedule: Schedule, stage: list[Product], name: str, element
     spaces = list(dict.fromkeys((*lefts, *rights, *results)))
     return ProductKernel(
         name,
-        f"{len(products)} product(s) of {schedule.name} at {schedule.levels} level(s), {len(destinations)} destination(s)",
+        f"{len(stage)} product(s) of {schedule.name} at {schedule.levels} level(s), {len(destinations)} destination(s)",
         element,
         _arguments(spaces, ["bm", "bk", "bn"], ["alpha", "beta"]),
         tile,
@@ -174,4 +199,6 @@ def _product_kernel(schedule: Schedule, stage: list[Product], name: str, element
         results,
         tuple(products),
         tuple(destinations),
+        key.turns,
+        key.beside,
     )

@@ -8,7 +8,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from bilinear.ir.element import Element
-from bilinear.ir.kernel import Argument, DirectKernel, InputKernel, Kernel, Port
+from bilinear.ir.kernel import Argument, Port
+from bilinear.ir.launch import DirectKernel, InputKernel, Kernel
 from bilinear.ir.linear import Form
 from bilinear.ir.number import HELD, Coefficient, Symbolic, is_negative, nearest, to_float
 from bilinear.resources import templates_folder
@@ -58,7 +59,15 @@ def _comment(text: str) -> str:
 
 def _parameter(argument: Argument, stored: str) -> str:
     """An argument as a C parameter; pointers are to the type that is stored."""
-    return {"pointer": f"{stored}* ", "index": "Index ", "scalar": "Real ", "flag": "int* "}[argument.kind] + argument.name
+    types = {
+        "pointer": f"{stored}* ",
+        "index": "Index ",
+        "scalar": "Real ",
+        "flag": "int* ",
+        "words": "unsigned* ",
+        "digits": "unsigned short* ",
+    }
+    return types[argument.kind] + argument.name
 
 
 def _constant(value: Coefficient, element: Element) -> str:

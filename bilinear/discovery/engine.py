@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from bilinear.errors import fail
+from bilinear.errors import fail, install
 
 SOURCES = ("kernels.py", "walker.py")
 """The files whose changes invalidate the compiled code; numba itself would check only the first."""
@@ -21,9 +21,7 @@ def kernels(folder: Path | None) -> ModuleType:
     try:
         from numba import config
     except ImportError as error:
-        raise fail(
-            "E662", f"the walk is compiled by numba, which cannot be imported: {error}", "pip install 'bilinear[discover]'"
-        ) from None
+        raise fail("E662", f"the walk is compiled by numba, which cannot be imported: {error}", install("discover")) from None
     of_others = config.CACHE_DIR
     named = Path(of_others) if of_others else folder
     config.CACHE_DIR = "" if named is None else str(named / _version())

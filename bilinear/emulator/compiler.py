@@ -20,6 +20,8 @@ from pathlib import Path
 from bilinear.emulator.launch import Module
 
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
+HOPPER = tuple(HEADER.with_name(name) for name in ("hopper_on_cpu.h", "warpgroup_on_cpu.h"))
+USES_HOPPER = re.compile(r"\b(?:CLUSTER|Barrier|half_bits|half_value|group_multiply)\b")
 CHECKS = "-fsanitize=alignment,bounds,signed-integer-overflow,integer-divide-by-zero,shift"
 STRICTER = {"g++": ",bounds-strict"}  # also checks the bounds of an array at the end of a structure
 FLAGS = (
@@ -95,7 +97,10 @@ def _default_cache() -> Path:
 ALIGNMENT = r"(?:(?:alignas|__align__)\s*\([^()]*\)\s*)?"
 DYNAMIC = re.compile(rf"extern\s+__shared__\s+{ALIGNMENT}(\w[\w:\s]*?)\s+{ALIGNMENT}(\w+)\s*\[\s*\]\s*;")
 CONSTANT = re.compile(r"(?:\bstatic\s+)?\b__constant__\b(?:\s+const\b)?")
-BOUNDS = re.compile(r"__launch_bounds__\s*\(((?:[^()]|\([^()]*\))*)\)\s*(\w+)\s*\(")
+ALIGNED = re.compile(r"(?:alignas|__align__)\s*\(\s*(\d+)\s*\)")
+ARGUMENTS = r"\s*\(((?:[^()]|\([^()]*\))*)\)\s*"
+BOUNDS = re.compile(rf"__launch_bounds__{ARGUMENTS}(\w+)\s*\(")
+CLUSTER = re.compile(rf"\bCLUSTER{ARGUMENTS}(?:__global__\s+|void\s+|__launch_bounds__{ARGUMENTS})*(\w+)\s*\(")
 BARRIER = re.compile(r"__syncthreads\s*\(\s*\)\s*;")
 
 
@@ -109,6 +114,9 @@ def _prepare(source: str, kernels: Mapping[str, Sequence[str]]) -> str:
     for bounds, name in BOUNDS.findall(source):
         if name in kernels:
             lines.append(f"CUDA_ON_CPU_LAUNCH_BOUNDS({name}, {bounds})")
+    for blocks, _, name in CLUSTER.findall(source):
+        if name in kernels:
+            lines.append(f"CUDA_ON_CPU_CLUSTER({name}, {blocks})")
     return "\n".join(lines) + "\n"
 
 
@@ -121,6 +129,12 @@ def _dynamic_shared(declaration: re.Match[str]) -> str:
         return f"{element}* const {name} = {pointer};"
     line = declaration.string.count("\n", 0, declaration.end()) + 1
     return f"\n#define {name} ({pointer})\n#line {line}\n"
+
+
+def _shared_alignment(source: str) -> int:
+    """What the text asks for its dynamic shared memory, in bytes; 16 at least."""
+    declared = (number for match in DYNAMIC.finditer(source) for number in ALIGNED.findall(match[0]))
+    return max(16, *map(int, declared), 0)
 
 
 def without_barrier(source: str) -> Iterator[tuple[int, str]]:
@@ -144,7 +158,7 @@ def compile_on_cpu(
 ) -> Module:
     """Compile emitted CUDA C; `kernels` gives the C types of the parameters of each kernel to be launched.
 
-    `include` are further headers that stand before the text.
+    `include` are further headers that stand before the text; those of Hopper's instructions stand there where the text uses them.
 
     A text is compiled only once, across processes, while `cache` (by default a folder below the system's temporary one) exists. Raises
     CompileError with the compiler's message, also if a kernel's parameters differ from the declared types.
@@ -154,7 +168,7 @@ def compile_on_cpu(
         raise CompileError(skip_reason() or "no compiler")
     text = _prepare(source, kernels)
     command, checks = [compiler[0], *FLAGS, *flags], compiler[2]
-    headers = (HEADER, *include)
+    headers = (HEADER, *(HOPPER if USES_HOPPER.search(source) else ()), *include)
     parts = (text, source, *(header.read_text(encoding="utf-8") for header in headers), compiler[1], *command, checks)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     if key not in _modules:
@@ -162,7 +176,7 @@ def compile_on_cpu(
         library = folder / f"{key}.so"
         if not library.is_file():
             _build(command, checks, text, library, headers)
-        _modules[key] = Module(library, source, kernels)
+        _modules[key] = Module(library, source, kernels, _shared_alignment(source))
     return _modules[key]
 
 

@@ -1,4 +1,5 @@
-// Runs CUDA C on a CPU: one fiber per CUDA thread, one operating-system thread per running block. Included before the emitted text.
+// Runs CUDA C on a CPU: one fiber per CUDA thread, one operating-system thread per running cluster of blocks (mostly one block). Included
+// before the emitted text.
 //
 // The harness appends one line per kernel (CUDA_ON_CPU_KERNEL) and calls the function that it defines. What CUDA leaves undefined is
 // made visible: shared memory is all ones (NaN) when a block starts, dynamic shared memory and stacks end at inaccessible pages, and
@@ -55,18 +56,21 @@ constexpr size_t PAGE = 65536;                 // a multiple of every page size 
 constexpr size_t STACK = 2 * PAGE;
 constexpr size_t DYNAMIC_SHARED = 4 * PAGE;    // more than the 227 KiB of any current device
 constexpr size_t SIGNAL_STACK = 2 * PAGE;
+constexpr size_t PARKED = PAGE;                // static shared memory of a block while another of its cluster runs
+constexpr size_t EXTENSION = 64 * PAGE;        // what a further header keeps for a block
+constexpr unsigned MOST_BLOCKS = 8;            // in a cluster
 
 enum Order : int { ASCENDING, DESCENDING, RANDOM };
-enum Failure : int { NONE, BARRIER, ACCESS, ALIGNMENT, UNDEFINED, TRAP, TIME };
-enum Status : uint8_t { READY, AT_BARRIER, AT_WARP_BARRIER, EXITED };
+enum Failure : int { NONE, BARRIER, ACCESS, ALIGNMENT, UNDEFINED, TRAP, TIME, ASYNCHRONOUS };
+enum Status : uint8_t { READY, AT_BARRIER, AT_WARP_BARRIER, POLLING, EXITED };
 
 // Mirrored by the harness, field by field.
 struct Launch {
     uint32_t grid[3], block[3];
     int32_t order;
-    uint32_t workers;
+    uint32_t workers, cluster, shared_alignment;
     uint64_t seed, shared_bytes, milliseconds;  // the last: what it may take, where it is not 0
-    void** arenas;                             // one a worker, from cuda_on_cpu_arena
+    void** arenas;                             // one for each block of each worker's cluster, from cuda_on_cpu_arena
     void** arguments;                          // where the value of each parameter stands
     int32_t failure;
     uint32_t failed_block[3], failed_thread[3];
@@ -87,10 +91,19 @@ struct Fiber {
     uint32_t line;                             // of the barrier where it waits
     uint32_t mask;                             // of lanes, at a warp barrier
     Status status;
+    const char* place;                         // where it waits, in words
+    bool (*may_go_on)(const Fiber&);           // while it polls, for what the next two say
+    uint64_t subject, round;
 };
 
-// All that a worker needs; it lives in an arena that outlasts the launch, so nothing is allocated for a block.
+// All that a running block needs; it lives in an arena that outlasts the launch, so nothing is allocated for a block.
 struct Worker {
+    Worker* leader;                            // of the first block of the cluster
+    Worker* cluster[MOST_BLOCKS];              // the leader knows all
+    unsigned rank;                             // in the cluster
+    unsigned count, exited;                    // threads
+    uint64_t phase, mixed_seed;
+    uint32_t line;                             // of what goes on outside all threads, where something does
     Context scheduler;
     uint3 thread, block;
     dim3 block_extent, grid_extent;
@@ -99,6 +112,8 @@ struct Worker {
     unsigned current;
     bool in_kernel;
     unsigned char* dynamic_shared;
+    unsigned char* parked;
+    unsigned char* extension;
     unsigned char* shared;                     // this thread's copy of the module's static shared memory
     size_t shared_size;
     sigjmp_buf out;
@@ -106,8 +121,11 @@ struct Worker {
     Fiber fibers[MOST_THREADS];
 };
 
-// Of the arena: the worker, the signal stack, dynamic shared memory, the stacks; an inaccessible page after each, and before the stacks.
-constexpr size_t WORKER_SIZE = (sizeof(Worker) + PAGE - 1) / PAGE * PAGE;
+// Of the arena: the worker, with what is parked and the extension; the signal stack, dynamic shared memory, the stacks; an inaccessible
+// page after each, and before the stacks.
+constexpr size_t PARKED_AT = (sizeof(Worker) + PAGE - 1) / PAGE * PAGE;
+constexpr size_t EXTENSION_AT = PARKED_AT + PARKED;
+constexpr size_t WORKER_SIZE = EXTENSION_AT + EXTENSION;
 constexpr size_t SIGNAL_STACK_AT = WORKER_SIZE + PAGE;
 constexpr size_t DYNAMIC_SHARED_AT = SIGNAL_STACK_AT + SIGNAL_STACK + PAGE;
 constexpr size_t STACKS_AT = DYNAMIC_SHARED_AT + DYNAMIC_SHARED + 2 * PAGE;
@@ -156,7 +174,7 @@ inline void locate_failure(const Worker& w)
         w.launch->address = address;
         snprintf(w.launch->message, sizeof w.launch->message, "%s", message);
     }
-    siglongjmp(w.out, 1);
+    siglongjmp(w.leader->out, 1);
 }
 
 constexpr int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGXCPU};
@@ -167,10 +185,11 @@ inline void on_signal(int signal, siginfo_t* info, void* context)
 {
     if (signal == SIGXCPU) {
         // From `watch`. A worker that is between two blocks sees the failure by itself; all ones is poison_shared at work.
-        if (worker != nullptr && ~reinterpret_cast<uintptr_t>(worker) != 0 && worker->in_kernel) siglongjmp(worker->out, 1);
+        if (worker != nullptr && ~reinterpret_cast<uintptr_t>(worker) != 0 && worker->leader->in_kernel)
+            siglongjmp(worker->leader->out, 1);
         return;
     }
-    if (worker == nullptr || !worker->in_kernel) {
+    if (worker == nullptr || !worker->leader->in_kernel) {
         // Not ours: the instruction is run again under the handler of before.
         for (int i = 0; i < SIGNAL_COUNT; ++i)
             if (SIGNALS[i] == signal) sigaction(signal, &previous_actions[i], nullptr);
@@ -190,7 +209,7 @@ inline void on_signal(int signal, siginfo_t* info, void* context)
 #else
     (void)context;
 #endif
-    fail(ACCESS, 0, address, message);
+    fail(ACCESS, worker->line, address, message);
 }
 
 // What the compiler's checks call (-fsanitize=...); every record begins with its place in the source.
@@ -309,14 +328,24 @@ inline void prepare_fiber(Worker& w, unsigned index)
 #endif
 }
 
-inline void wait(Status status, unsigned mask, unsigned line)
+inline void wait(Status status, unsigned mask, unsigned line, const char* place)
 {
     Worker& w = *worker;
     Fiber& fiber = w.fibers[w.current];
     fiber.status = status;
     fiber.mask = mask;
     fiber.line = line;
+    fiber.place = place;
     switch_context(fiber.context, w.scheduler);
+}
+
+inline void wait_until(bool (*may_go_on)(const Fiber&), uint64_t subject, uint64_t round, unsigned line, const char* place)
+{
+    Fiber& fiber = worker->fibers[worker->current];
+    fiber.may_go_on = may_go_on;
+    fiber.subject = subject;
+    fiber.round = round;
+    wait(POLLING, 0, line, place);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------- scheduler
@@ -360,7 +389,21 @@ inline void poison_shared(Worker& w)
 {
     memset(w.shared, 0xff, w.shared_size);
     worker = &w;
-    memset(w.dynamic_shared, 0xff, w.launch->shared_bytes);
+    unsigned char* const end = reinterpret_cast<unsigned char*>(&w) + DYNAMIC_SHARED_AT + DYNAMIC_SHARED;
+    memset(w.dynamic_shared, 0xff, static_cast<size_t>(end - w.dynamic_shared));
+}
+
+// Goes over to another block of the cluster: static shared memory has one place on a thread, our own pointer among it.
+inline void enter(Worker& w)
+{
+    Worker& left = *worker;
+    if (&left == &w) return;
+    const size_t at = static_cast<size_t>(reinterpret_cast<unsigned char*>(&worker) - w.shared), after = at + sizeof worker;
+    memcpy(left.parked, w.shared, at);
+    memcpy(left.parked + after, w.shared + after, w.shared_size - after);
+    worker = &w;
+    memcpy(w.shared, w.parked, at);
+    memcpy(w.shared + after, w.parked + after, w.shared_size - after);
 }
 
 inline void shuffle(Worker& w, unsigned count, uint64_t seed)
@@ -400,76 +443,126 @@ inline bool release_warps(Worker& w, unsigned count)
 }
 
 // Nobody can go on: says who waits where.
-inline void report_barrier(Worker& w, unsigned count, unsigned exited)
+inline void report_barrier(Worker& leader)
 {
-    if (!claim_failure(*w.launch, BARRIER)) return;
-    locate_failure(w);
-    char* at = w.launch->message;
-    char* const end = at + sizeof w.launch->message;
+    const unsigned blocks = leader.launch->cluster;
+    Launch& launch = *leader.launch;
+    if (!claim_failure(launch, BARRIER)) return;
+    locate_failure(leader);
+    char* at = launch.message;
+    char* const end = at + sizeof launch.message;
     auto say = [&](const char* format, auto... values) {
         if (at < end) at += snprintf(at, static_cast<size_t>(end - at), format, values...);
     };
-    say("of %u threads, %u have exited", count, exited);
-    for (unsigned i = 0; i < count; ++i) {
-        const Fiber& fiber = w.fibers[i];
-        auto same = [&](const Fiber& other) { return other.status == fiber.status && other.line == fiber.line; };
-        bool seen = fiber.status == EXITED;
-        for (unsigned j = 0; j < i && !seen; ++j) seen = same(w.fibers[j]);
-        if (seen) continue;
-        unsigned waiting = 0;
-        for (unsigned j = i; j < count; ++j) waiting += same(w.fibers[j]);
-        say(", %u wait%s at the %s of line %u", waiting, waiting == 1 ? "s" : "", fiber.status == AT_BARRIER ? "barrier" : "warp barrier",
-            fiber.line);
-        if (w.launch->line == 0) w.launch->line = fiber.line;
+    for (unsigned rank = 0; rank < blocks; ++rank) {
+        const Worker& w = *leader.cluster[rank];
+        if (rank != 0) say("; block %u of the cluster: ", rank);
+        say("of %u threads, %u have exited", w.count, w.exited);
+        for (unsigned i = 0; i < w.count; ++i) {
+            const Fiber& fiber = w.fibers[i];
+            auto same = [&](const Fiber& other) { return other.status == fiber.status && other.line == fiber.line; };
+            bool seen = fiber.status == EXITED;
+            for (unsigned j = 0; j < i && !seen; ++j) seen = same(w.fibers[j]);
+            if (seen) continue;
+            unsigned waiting = 0;
+            for (unsigned j = i; j < w.count; ++j) waiting += same(w.fibers[j]);
+            say(", %u wait%s at the %s of line %u", waiting, waiting == 1 ? "s" : "", fiber.place, fiber.line);
+            if (launch.line == 0) launch.line = fiber.line;
+        }
     }
 }
 
-// Runs all threads up to where they wait or end, and lets them go on together, until none is left; false when the launch has failed.
-inline bool run_block(Worker& w, uint64_t block)
+// What a further header adds to the scheduler.
+struct Extension {
+    void (*begin)(Worker&) = nullptr;          // before a block begins
+    void (*end)(Worker&) = nullptr;            // all its threads have exited
+    bool (*advance)(Worker&) = nullptr;        // no thread of a cluster can go on: whether something happened that lets one
+};
+static Extension extension;
+
+inline void begin_block(Worker& w, uint64_t block)
 {
-    const unsigned count = w.block_extent.x * w.block_extent.y * w.block_extent.z;
-    const Order order = static_cast<Order>(w.launch->order);
+    const uint64_t x = w.grid_extent.x, y = w.grid_extent.y;
+    enter(w);
+    w.block = {unsigned(block % x), unsigned(block / x % y), unsigned(block / x / y)};
+    w.mixed_seed = mix(mix(w.launch->seed) ^ block);
+    w.exited = 0;
+    w.phase = 0;
     poison_shared(w);
-    for (unsigned i = 0; i < count; ++i) {
+    for (unsigned i = 0; i < w.count; ++i) {
         prepare_fiber(w, i);
-        w.order[i] = static_cast<uint16_t>(order == DESCENDING ? count - 1 - i : i);
+        w.order[i] = static_cast<uint16_t>(w.launch->order == DESCENDING ? w.count - 1 - i : i);
     }
-    unsigned exited = 0;
-    for (uint64_t phase = 0;; ++phase) {
-        if (order == RANDOM) shuffle(w, count, mix(mix(w.launch->seed) ^ block) ^ phase);
+    if (extension.begin != nullptr) extension.begin(w);
+}
+
+// Runs all threads of a block up to where they wait or end, and lets them go on together, until none can; whether any thread ran.
+inline bool run_block(Worker& w)
+{
+    const unsigned count = w.count;
+    for (bool ran_once = false;; ++w.phase) {
+        if (w.launch->order == RANDOM) shuffle(w, count, w.mixed_seed ^ w.phase);
         unsigned at_barrier = 0, line = 0;
-        bool same_line = true;
+        bool same_line = true, ran = false;
         for (unsigned i = 0; i < count; ++i) {
             const unsigned index = w.order[i];
             Fiber& fiber = w.fibers[index];
-            if (fiber.status == READY) {
+            if (fiber.status == READY || (fiber.status == POLLING && fiber.may_go_on(fiber))) {
+                fiber.status = READY;
                 w.current = index;
                 w.thread = fiber.thread;
+                ran = true;
                 switch_context(w.scheduler, fiber.context);
-                exited += fiber.status == EXITED;
+                w.exited += fiber.status == EXITED;
             }
             if (fiber.status != AT_BARRIER) continue;
             same_line = same_line && (at_barrier == 0 || fiber.line == line);
             line = fiber.line;
             ++at_barrier;
         }
-        if (exited == count) return true;
+        ran_once = ran_once || ran;
+        if (w.exited == count) return ran_once;
         if (at_barrier == count && same_line) {
             for (unsigned i = 0; i < count; ++i) w.fibers[i].status = READY;
             continue;
         }
-        if (at_barrier + exited < count && release_warps(w, count)) continue;
-        report_barrier(w, count, exited);
+        if (at_barrier + w.exited < count && release_warps(w, count)) continue;
+        if (!ran) return ran_once;
+    }
+}
+
+// Runs the blocks of a cluster by turns, each as far as it comes, until none is left; false when the launch has failed.
+inline bool run_cluster(Worker& leader, uint64_t number)
+{
+    const unsigned blocks = leader.launch->cluster;
+    for (unsigned rank = 0; rank < blocks; ++rank) begin_block(*leader.cluster[rank], number * blocks + rank);
+    for (uint64_t turn = 0;; ++turn) {
+        unsigned ended = 0;
+        bool ran = false;
+        uint64_t first = leader.launch->order == DESCENDING ? blocks - 1 : 0;
+        if (leader.launch->order == RANDOM) first = mix(leader.mixed_seed ^ turn) % blocks;
+        for (unsigned i = 0; i < blocks; ++i) {
+            Worker& w = *leader.cluster[(first + i) % blocks];
+            enter(w);
+            ran = run_block(w) || ran;
+            if (w.exited != w.count) continue;
+            ++ended;
+            if (extension.end != nullptr) extension.end(w);
+        }
+        if (ended == blocks) return true;
+        if (ran && blocks > 1) continue;
+        if (extension.advance != nullptr && extension.advance(leader)) continue;
+        report_barrier(leader);
         return false;
     }
 }
 
-// The blocks of one launch in their order: an affine bijection of 0 ... total - 1 when it is random.
-struct Blocks {
+// The clusters of one launch in their order: an affine bijection of 0 ... total - 1 when it is random.
+struct Clusters {
     uint64_t total, factor, offset, next;
 
-    explicit Blocks(const Launch& launch)
-        : total(uint64_t(launch.grid[0]) * launch.grid[1] * launch.grid[2]), factor(1), offset(0), next(0)
+    explicit Clusters(const Launch& launch)
+        : total(uint64_t(launch.grid[0]) * launch.grid[1] * launch.grid[2] / launch.cluster), factor(1), offset(0), next(0)
     {
         if (launch.order == DESCENDING) { factor = total - 1; offset = total - 1; }
         if (launch.order != RANDOM) return;
@@ -485,7 +578,7 @@ constexpr unsigned MOST_WORKERS = 64;
 
 struct Team {
     Launch* launch;
-    Blocks blocks;
+    Clusters clusters;
     void (*body)(void**);
     unsigned joined = 0;
     // What `watch` and the workers share.
@@ -526,21 +619,40 @@ inline void* watch(void* data)
     return nullptr;
 }
 
+inline void prepare_worker(Worker& w, Worker& leader, unsigned rank, const Team& team)
+{
+    Launch& launch = *team.launch;
+    unsigned char* const arena = reinterpret_cast<unsigned char*>(&w);
+    w.leader = &leader;
+    leader.cluster[rank] = &w;
+    w.rank = rank;
+    w.line = 0;
+    w.launch = &launch;
+    w.body = team.body;
+    w.grid_extent = dim3(launch.grid[0], launch.grid[1], launch.grid[2]);
+    w.block_extent = dim3(launch.block[0], launch.block[1], launch.block[2]);
+    w.count = launch.block[0] * launch.block[1] * launch.block[2];
+    // It ends at the inaccessible page, as far as its alignment lets it.
+    const size_t alignment = launch.shared_alignment;
+    w.dynamic_shared = arena + DYNAMIC_SHARED_AT + DYNAMIC_SHARED - (launch.shared_bytes + alignment - 1) / alignment * alignment;
+    // A swizzle repeats every 1024 bytes: no kernel shall have that alignment by luck.
+    if (extension.begin != nullptr && alignment < 1024 && launch.shared_bytes % 1024 == 0) w.dynamic_shared -= alignment;
+    w.parked = arena + PARKED_AT;
+    w.extension = arena + EXTENSION_AT;
+    find_shared(w);
+}
+
 inline void* run_worker(void* data)
 {
     Team& team = *static_cast<Team*>(data);
     Launch& launch = *team.launch;
     const unsigned number = __atomic_fetch_add(&team.joined, 1u, __ATOMIC_RELAXED);
-    unsigned char* const arena = static_cast<unsigned char*>(launch.arenas[number]);
+    void** const arenas = launch.arenas + number * launch.cluster;
+    unsigned char* const arena = static_cast<unsigned char*>(arenas[0]);
     Worker& w = *reinterpret_cast<Worker*>(arena);
-    worker = &w;
-    w.launch = &launch;
-    w.body = team.body;
-    w.grid_extent = dim3(launch.grid[0], launch.grid[1], launch.grid[2]);
-    w.block_extent = dim3(launch.block[0], launch.block[1], launch.block[2]);
-    // It ends at the inaccessible page, as far as an alignment of 16 bytes lets it.
-    w.dynamic_shared = arena + DYNAMIC_SHARED_AT + DYNAMIC_SHARED - (launch.shared_bytes + 15) / 16 * 16;
-    find_shared(w);
+    w.leader = &w;
+    worker = &w;                               // before find_shared: the first access makes static shared memory
+    for (unsigned rank = 0; rank < launch.cluster; ++rank) prepare_worker(*static_cast<Worker*>(arenas[rank]), w, rank, team);
 
     stack_t signal_stack = {}, previous_stack = {};
     signal_stack.ss_sp = arena + SIGNAL_STACK_AT;
@@ -550,12 +662,12 @@ inline void* run_worker(void* data)
     // A failure comes back here, whatever stack it happened on.
     if (sigsetjmp(w.out, 1) == 0) {
         w.in_kernel = true;
+        if (w.shared_size > PARKED) fail(ACCESS, 0, 0, "more than 64 KiB of static shared memory");
         while (__atomic_load_n(&launch.failure, __ATOMIC_ACQUIRE) == NONE) {
-            const uint64_t i = __atomic_fetch_add(&team.blocks.next, uint64_t(1), __ATOMIC_RELAXED);
-            if (i >= team.blocks.total) break;
-            const uint64_t block = team.blocks.at(i), x = launch.grid[0], y = launch.grid[1];
-            w.block = {unsigned(block % x), unsigned(block / x % y), unsigned(block / x / y)};
-            if (!run_block(w, block)) break;
+            const uint64_t i = __atomic_fetch_add(&team.clusters.next, uint64_t(1), __ATOMIC_RELAXED);
+            if (i >= team.clusters.total) break;
+            enter(w);
+            if (!run_cluster(w, team.clusters.at(i))) break;
         }
     }
     w.in_kernel = false;
@@ -568,7 +680,7 @@ inline void* run_worker(void* data)
 // One launch at a time in a process: the harness holds a lock, because signal handlers belong to the process.
 inline void run(Launch& launch, void (*body)(void**))
 {
-    Team team = {&launch, Blocks(launch), body};
+    Team team = {&launch, Clusters(launch), body};
     struct sigaction action = {};
     action.sa_sigaction = on_signal;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
@@ -632,6 +744,8 @@ extern "C" inline __attribute__((used, visibility("default"))) size_t cuda_on_cp
     }
 #define CUDA_ON_CPU_LAUNCH_BOUNDS(name, ...)                                                                                        \
     extern "C" __attribute__((visibility("default"))) unsigned cuda_on_cpu_bounds_##name() { return cuda_on_cpu::first(__VA_ARGS__); }
+#define CUDA_ON_CPU_CLUSTER(name, ...)                                                                                              \
+    extern "C" __attribute__((visibility("default"))) unsigned cuda_on_cpu_cluster_##name() { return __VA_ARGS__; }
 
 // ------------------------------------------------------------------------------------------------------------------ CUDA's own words
 
@@ -652,10 +766,10 @@ extern "C" inline __attribute__((used, visibility("default"))) size_t cuda_on_cp
 #define gridDim (static_cast<const dim3&>(cuda_on_cpu::worker->grid_extent))
 constexpr int warpSize = 32;
 
-inline void __syncthreads(unsigned line = __builtin_LINE()) { cuda_on_cpu::wait(cuda_on_cpu::AT_BARRIER, 0, line); }
+inline void __syncthreads(unsigned line = __builtin_LINE()) { cuda_on_cpu::wait(cuda_on_cpu::AT_BARRIER, 0, line, "barrier"); }
 inline void __syncwarp(unsigned mask = 0xffffffff, unsigned line = __builtin_LINE())
 {
-    cuda_on_cpu::wait(cuda_on_cpu::AT_WARP_BARRIER, mask, line);
+    cuda_on_cpu::wait(cuda_on_cpu::AT_WARP_BARRIER, mask, line, "warp barrier");
 }
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

@@ -53,6 +53,10 @@ class HangError(LaunchError):
     """The launch exceeded its time limit."""
 
 
+class AsyncError(LaunchError):
+    """A transaction barrier, an asynchronous copy or a warpgroup's multiplication is misused."""
+
+
 FAILURES: dict[int, type[LaunchError]] = {
     1: BarrierError,
     2: AccessError,
@@ -60,6 +64,7 @@ FAILURES: dict[int, type[LaunchError]] = {
     4: UndefinedError,
     5: TrapError,
     6: HangError,
+    7: AsyncError,
 }
 
 SCALARS: dict[str, Any] = {
@@ -140,6 +145,8 @@ class _Launch(ctypes.Structure):
         ("block", ctypes.c_uint32 * 3),
         ("order", ctypes.c_int32),
         ("workers", ctypes.c_uint32),
+        ("cluster", ctypes.c_uint32),
+        ("shared_alignment", ctypes.c_uint32),
         ("seed", ctypes.c_uint64),
         ("shared_bytes", ctypes.c_uint64),
         ("milliseconds", ctypes.c_uint64),
@@ -156,15 +163,16 @@ class _Launch(ctypes.Structure):
 
 MOST_WORKERS = 64
 MOST_SHARED_BYTES = 227 * 1024
+MOST_BLOCKS = 8  # in a cluster: what every device of the architecture can run
 _lock = threading.Lock()  # a launch owns the process's signal handlers and the stacks below
-_arenas: dict[int, list[int]] = {}  # by size; one for each worker, reused by every launch
+_arenas: dict[int, list[int]] = {}  # by size; one for each block that runs, reused by every launch
 
 
 class Module:
     """Compiled kernels, ready to launch."""
 
-    def __init__(self, library: Path, source: str, kernels: Mapping[str, Sequence[str]]) -> None:
-        self.source = source
+    def __init__(self, library: Path, source: str, kernels: Mapping[str, Sequence[str]], shared_alignment: int = 16) -> None:
+        self.source, self.shared_alignment = source, shared_alignment
         self.kernels = {name: tuple(types) for name, types in kernels.items()}
         self._library = ctypes.CDLL(str(library))
         self._library.cuda_on_cpu_arena.restype = ctypes.c_void_p
@@ -186,8 +194,8 @@ class Module:
         """Run a kernel to its end.
 
         `order` is the order of the blocks, and of a block's threads between two barriers (`random`: a new order in every phase, determined
-        by `seed`). `threads` blocks run at a time. `shared_bytes` is the size of dynamic shared memory. A launch that takes more than
-        `seconds` is aborted.
+        by `seed`). `threads` blocks run at a time, or clusters where the text declares the kernel with `CLUSTER(n)`. `shared_bytes` is the
+        size of dynamic shared memory. A launch that takes more than `seconds` is aborted.
 
         Raises a LaunchError if the kernel does what CUDA leaves undefined; ValueError, TypeError or OverflowError if CUDA would refuse the
         launch or change an argument's value.
@@ -195,16 +203,19 @@ class Module:
         grids = _extent("grid", grid, (2**31 - 1, 65535, 65535))
         blocks = _extent("block", block, (1024, 1024, 64))
         self._check(kernel, len(args), math.prod(blocks), shared_bytes)
-        workers = max(1, min(threads, math.prod(grids), MOST_WORKERS))
+        cluster = self._cluster(kernel, grids[0])
+        workers = max(1, min(threads, math.prod(grids) // cluster, MOST_WORKERS))
         values = [_marshal(ctype, value) for ctype, value in zip(self.kernels[kernel], args, strict=True)]
         arguments = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
         with _lock:
-            arenas = (ctypes.c_void_p * workers)(*self._take_arenas(workers))
+            arenas = (ctypes.c_void_p * (workers * cluster))(*self._take_arenas(workers * cluster))
             launch = _Launch(
                 grid=grids,
                 block=blocks,
                 order=ORDERS.index(order),
                 workers=workers,
+                cluster=cluster,
+                shared_alignment=self.shared_alignment,
                 seed=seed & (2**64 - 1),
                 shared_bytes=shared_bytes,
                 milliseconds=math.ceil(1000 * seconds),
@@ -233,10 +244,23 @@ class Module:
         return arenas[:count]
 
     def _most_threads(self, kernel: str) -> int:
+        return min(1024, self._declared("bounds", kernel, 1024))
+
+    def _cluster(self, kernel: str, columns: int) -> int:
+        """The blocks of a cluster; they follow one another in x."""
+        blocks = self._declared("cluster", kernel, 1)
+        if not 1 <= blocks <= MOST_BLOCKS:
+            raise ValueError(f"{kernel} has {blocks} blocks in a cluster, not 1 to {MOST_BLOCKS}")
+        if columns % blocks:
+            raise ValueError(f"{kernel} runs in clusters of {blocks} blocks, and {columns} blocks in x are no multiple of it")
+        return blocks
+
+    def _declared(self, what: str, kernel: str, default: int) -> int:
+        """What the text says of a kernel; the default where it says nothing."""
         try:
-            return min(1024, int(self._library[f"cuda_on_cpu_bounds_{kernel}"]()))
+            return int(self._library[f"cuda_on_cpu_{what}_{kernel}"]())
         except AttributeError:
-            return 1024
+            return default
 
     def _error(self, kernel: str, launch: _Launch, args: Sequence[Value]) -> LaunchError:
         """What happened, where, and the source line or argument concerned."""

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.frontend.files import SUFFIX, Looks, read_source, shipped, split
+from bilinear.frontend.files import SUFFIX, Looks, own, read_source, shipped, shipped_digits, split
 from bilinear.frontend.messages import COMPOSITION_HINT
 from bilinear.frontend.parse import parse_statements
 from bilinear.frontend.references import References
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.resolve import Module, resolve
+from bilinear.ir.digits import DigitScheme
 from bilinear.ir.schedule import AnySchedule
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
 
-__all__ = ["Loaded", "load", "load_shipped", "parse_source", "shipped"]
+__all__ = ["Loaded", "LoadedDigits", "load", "load_any", "load_shipped", "parse_source", "shipped"]
 
 EXPRESSION = "<expression>"
 """The source name of a composition that is given in place of an algorithm."""
@@ -38,6 +39,15 @@ class Loaded:
     path: Path
 
 
+@dataclass(frozen=True)
+class LoadedDigits:
+    """A scheme that multiplies digits, and its source."""
+
+    scheme: DigitScheme
+    source: Source
+    path: Path
+
+
 def parse_source(source: Source) -> Module:
     """The schemes and schedules of a source. If its name is a path, other schemes are looked up in that folder.
 
@@ -50,11 +60,16 @@ def load(name_or_path: str | Path, looks: Looks | None = None) -> Loaded:
     """Load a scheme or schedule from a file or by the name of a shipped algorithm; `FILE.bl:NAME` picks one from a file.
 
     A file stands for its only schedule if it has one, else for its only scheme. A composition such as `laderman (x) strassen` means the
-    same as in a file in the working folder. `looks` records the files examined. Raises `BilinearError`.
+    same as in a file in the working folder. `looks` records the files examined. Raises `BilinearError`, for schemes of digits, too (E566).
     """
+    return _of_blocks(load_any(name_or_path, looks))
+
+
+def load_any(name_or_path: str | Path, looks: Looks | None = None) -> Loaded | LoadedDigits:
+    """The same, also for a scheme that multiplies digits. Raises `BilinearError`."""
     text, looks = str(name_or_path), looks or Looks()
     if len(text) <= MOST_LETTERS and _COMPOSED.search(text) and not _exists(text, looks):
-        return compose(text, looks=looks)
+        return _composed(text, "", looks)
     asked, picked = split(text)
     return _loaded(_find(asked, looks), picked, looks)
 
@@ -64,16 +79,50 @@ def load_shipped(name: str) -> Loaded:
     known = shipped()
     if name not in known:
         raise fail("E121", f"{shown(name, 200)} is no shipped algorithm", did_you_mean(name, known) or f"shipped are {listed(known, 20)}")
-    return _loaded(known[name], "", Looks())
+    return _of_blocks(_loaded(known[name], "", Looks()))
 
 
-def _loaded(path: Path, picked: str, looks: Looks) -> Loaded:
+def load_digits(name: str) -> DigitScheme:
+    """The shipped scheme of digits of a name, ignoring the working folder. Raises `BilinearError` (E121)."""
+    known = shipped_digits()
+    found = _loaded(known[name], "", Looks()) if name in known else None
+    if not isinstance(found, LoadedDigits):
+        raise fail("E121", f"{shown(name, 200)} is no shipped scheme of digits", f"shipped are {listed(known, 20)}")
+    return found.scheme
+
+
+def is_file_name(name: str) -> bool:
+    """True if a level's name means a file: `mine.bl`, or `mine.bl:NAME`."""
+    return split(name)[0].endswith(SUFFIX)
+
+
+def load_named(name: str, looks: Looks) -> Loaded:
+    """The algorithm that a level names: a shipped one, one that the user has added, or a file `FILE.bl`. Raises `BilinearError` (E121)."""
+    asked, picked = split(name)
+    if is_file_name(name):
+        return _of_blocks(_loaded(_find(asked, looks), picked, looks))
+    added = own()
+    return _of_blocks(_loaded(added[name], "", looks)) if name in added else load_shipped(name)
+
+
+def _of_blocks(found: Loaded | LoadedDigits) -> Loaded:
+    """What was found, if it multiplies blocks of matrices; else E566."""
+    if isinstance(found, Loaded):
+        return found
+    name, representation = found.scheme.name, found.scheme.representation
+    what = f"{name} multiplies digits of {representation.of}, and is no algorithm for blocks of matrices"
+    raise fail("E566", what, f"bilinear verify {name} proves it and gives its errors", "an algorithm for blocks is, for example, winograd")
+
+
+def _loaded(path: Path, picked: str, looks: Looks) -> Loaded | LoadedDigits:
     """The scheme or schedule of that name in a file, or the file's main one."""
     source = looks.read(path)
     module, schemes = _module(source, path, looks)
-    if not module.schemes and not module.schedules:
+    if not module.schemes and not module.schedules and not module.digits:
         raise fail("E125", f"{path} holds no scheme and no schedule", "write one: scheme NAME <m,k,n;r>, then its rows or equations")
     thing = _pick(module, picked, path)
+    if isinstance(thing, DigitScheme):
+        return LoadedDigits(thing, source, path)
     if isinstance(thing, Scheme):
         return Loaded(thing, None, source, path)
     return Loaded(schemes[thing.scheme], thing, source, path)
@@ -89,10 +138,15 @@ def schemes_in(path: Path) -> tuple[Scheme, ...]:
 
 def compose(expression: str, name: str = "", looks: Looks | None = None) -> Loaded:
     """The scheme that an expression of the language builds, named after the expression unless a name is given. Raises `BilinearError`."""
+    return _of_blocks(_composed(expression, name, looks or Looks()))
+
+
+def _composed(expression: str, name: str, looks: Looks) -> Loaded | LoadedDigits:
     name = name or _called(expression)
     path = Path(f"{name}{SUFFIX}")
     source = Source(EXPRESSION, f"scheme {name} = {expression.strip()}")
-    return Loaded(_module(source, path, looks or Looks())[0].schemes[0], None, source, path)
+    module = _module(source, path, looks)[0]
+    return LoadedDigits(module.digits[0], source, path) if module.digits else Loaded(module.schemes[0], None, source, path)
 
 
 def _called(expression: str) -> str:
@@ -113,7 +167,7 @@ def _module(source: Source, path: Path, looks: Looks) -> tuple[Module, dict[str,
     reporter, references = Reporter(), References(path, looks)
     module = resolve(parse_statements(source, reporter), references.find, reporter)
     reporter.finish()
-    others = {name: s for name, s in references.found.items() if s is not None}
+    others = {name: s for name, s in references.found.items() if isinstance(s, Scheme)}
     return module, others | {s.name: s for s in module.schemes}
 
 
@@ -121,7 +175,7 @@ def _find(asked: str, looks: Looks) -> Path:
     """The file for a name or path. Raises `BilinearError` (E121) if there is none."""
     if len(asked) > MOST_LETTERS or "\0" in asked:
         raise fail("E121", f"{shown(asked)} is neither a file nor a shipped algorithm")
-    path, known = Path(asked), shipped()
+    path, known = Path(asked), own() | shipped() | shipped_digits()
     try:
         if looks.is_file(path) or (looks.exists(path) and asked not in known):
             return path
@@ -132,13 +186,16 @@ def _find(asked: str, looks: Looks) -> Path:
     name = asked.removesuffix(SUFFIX)
     if name in known:
         return known[name]
+    if (asked.endswith(SUFFIX) or "/" in asked) and not _LIKE_COMPOSED.search(name):
+        near = did_you_mean(name, known) or "`bilinear list` names the shipped algorithms, `bilinear new` starts a file"
+        raise fail("E121", f"there is no file {shown(asked, 200)}", near)
     hint = COMPOSITION_HINT if _LIKE_COMPOSED.search(name) else did_you_mean(name, known) or f"shipped are {listed(known, 20)}"
     raise fail("E121", f"{shown(asked, 200)} is neither a file nor a shipped algorithm", hint)
 
 
-def _pick(module: Module, picked: str, path: Path) -> Scheme | AnySchedule:
+def _pick(module: Module, picked: str, path: Path) -> Scheme | AnySchedule | DigitScheme:
     """The scheme (else the schedule) of that name, or the file's main one. Raises `BilinearError` (E231, E232)."""
-    things: tuple[Scheme | AnySchedule, ...] = (*module.schemes, *module.schedules)
+    things: tuple[Scheme | AnySchedule | DigitScheme, ...] = (*module.schemes, *module.schedules, *module.digits)
     names = [thing.name for thing in things]
     if picked:
         found = next((thing for thing in things if thing.name == picked), None)
@@ -146,7 +203,7 @@ def _pick(module: Module, picked: str, path: Path) -> Scheme | AnySchedule:
             hint = did_you_mean(picked, names) or f"it holds {listed(names)}"
             raise fail("E231", f"{path} has no scheme and no schedule {shown(picked)}", hint)
         return found
-    main: tuple[Scheme | AnySchedule, ...] = module.schedules or module.schemes
+    main: tuple[Scheme | AnySchedule | DigitScheme, ...] = module.schedules or (*module.schemes, *module.digits)
     if len(main) > 1:
         note = f"it holds {listed(names, 20)}"
         hint = f"pick one: {path}:{main[0].name}"

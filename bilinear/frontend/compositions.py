@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from bilinear.algebra.classical import classical
 from bilinear.algebra.common_ring import lies_over, maps_of
+from bilinear.algebra.credits import AnyScheme
+from bilinear.algebra.digits import tensor_digits
 from bilinear.algebra.direct_sum import direct_sum
 from bilinear.algebra.maps import number_of_terms
 from bilinear.algebra.permute import rotate, transpose
@@ -18,10 +21,12 @@ from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.schemes import read_citation
 from bilinear.frontend.syntax import Broken, Call, Citation, Composition, Expression, Statement, Word
 from bilinear.frontend.tree import MOST_NESTED, NESTED
+from bilinear.ir.digits import DigitScheme
 from bilinear.ir.scheme import Places, Scheme
 from bilinear.source import Span
 
-FindScheme = Callable[[Word, Reporter], Scheme | None]
+Made = TypeVar("Made", Scheme, DigitScheme)
+FindScheme = Callable[[Word, Reporter], AnyScheme | None]
 """Finds the scheme that a word names in other files (a quoted word: in that file); reports it and returns None if there is none."""
 
 MOST_TERMS = 250_000
@@ -34,7 +39,7 @@ class Composer:
 
     def __init__(
         self,
-        written: MutableMapping[str, Scheme | None],
+        written: MutableMapping[str, AnyScheme | None],
         compositions: Mapping[str, tuple[Composition, Sequence[Statement]]],
         find: FindScheme,
         reporter: Reporter,
@@ -46,7 +51,7 @@ class Composer:
         self._open: list[str] = []
         self._terms = 0
 
-    def named(self, word: Word) -> Scheme | None:
+    def named(self, word: Word) -> AnyScheme | None:
         """The scheme that a word names, in this file or elsewhere; None if there is none, which is reported."""
         name = word.text
         if name in self._known:
@@ -64,7 +69,7 @@ class Composer:
         self._open.pop()
         return self._known[name]
 
-    def _composed(self, header: Composition, body: Sequence[Statement]) -> Scheme | None:
+    def _composed(self, header: Composition, body: Sequence[Statement]) -> AnyScheme | None:
         before = len(self._reporter.found) + self._reporter.unreported
         citation = read_citation(body, self._reporter)
         stranger = next((s for s in body if not isinstance(s, Citation | Broken)), None)
@@ -76,25 +81,29 @@ class Composer:
         scheme = self._value(header.value)
         if scheme is None or len(self._reporter.found) + self._reporter.unreported > before or any(isinstance(s, Broken) for s in body):
             return None
-        if header.format is not None and numbers != (scheme.m, scheme.k, scheme.n, scheme.rank):
+        sizes = scheme.sizes if isinstance(scheme, DigitScheme) else (scheme.m, scheme.k, scheme.n)
+        if header.format is not None and numbers != (*sizes, scheme.rank):
             message = f"{shown(header.name.text)} is {scheme.format}, its header says {header.format.text}"
             self._reporter.report("E644", message, header.format.span, "another format", hint=f"write {scheme.format}, or leave it out")
             return None
-        if ring is not None and not lies_over(scheme, ring):
-            message = f"{shown(header.name.text)} is over {scheme.ring}, not over {ring}"
+        own = scheme.representation.name if isinstance(scheme, DigitScheme) else scheme.ring
+        if ring is not None and (isinstance(scheme, DigitScheme) or not lies_over(scheme, ring)):
+            message = f"{shown(header.name.text)} is over {own}, not over {ring}"
             self._reporter.report("E640", message, header.ring.span if header.ring else None, "another ring", hint="leave out the ring")
             return None
         place = header.value.span
-        places = Places(header.span, (place,) * scheme.rank, (place,) * (scheme.m * scheme.n))
+        places = Places(header.span, (place,) * scheme.rank, (place,) * (sizes[0] * sizes[2]))
         name, text = header.name.text, citation or scheme.citation
+        if isinstance(scheme, DigitScheme):
+            return replace(scheme, name=name, citation=text, places=places)
         return replace(scheme, name=name, ring=ring or scheme.ring, citation=text, places=places)
 
-    def _value(self, value: Expression) -> Scheme | None:
+    def _value(self, value: Expression) -> AnyScheme | None:
         """The scheme of an expression; None if an error was reported."""
         if isinstance(value, Word):
             return self._operand(value)
         if isinstance(value, Call):
-            inner = self._value(value.argument)
+            inner = self._of_blocks(self._value(value.argument), value.function)
             turn = {"rotate": rotate, "transpose": transpose}[value.function.text]
             return self._made(lambda: turn(inner), value.function.span) if inner is not None else None
         made = self._value(value.first)
@@ -105,12 +114,26 @@ class Composer:
             made = self._joined(made, other, operator) if made is not None and other is not None else None
         return made
 
-    def _joined(self, first: Scheme, second: Scheme, operator: Word) -> Scheme | None:
+    def _joined(self, first: AnyScheme, second: AnyScheme, operator: Word) -> AnyScheme | None:
         letter = operator.text.strip("( \t+)")
-        make = (lambda: tensor(first, second)) if letter == "x" else (lambda: direct_sum(first, second, letter))
+        if letter == "x" and (isinstance(first, DigitScheme) or isinstance(second, DigitScheme)):
+            return self._made(lambda: tensor_digits(first, second), operator.span)
+        one, other = self._of_blocks(first, operator), self._of_blocks(second, operator)
+        if one is None or other is None:
+            return None
+        make = (lambda: tensor(one, other)) if letter == "x" else (lambda: direct_sum(one, other, letter))
         return self._made(make, operator.span)
 
-    def _made(self, make: Callable[[], Scheme], place: Span) -> Scheme | None:
+    def _of_blocks(self, scheme: AnyScheme | None, operator: Word) -> Scheme | None:
+        """A scheme of blocks; one that multiplies digits is reported (E236)."""
+        if not isinstance(scheme, DigitScheme):
+            return scheme
+        hint = f"digits are composed with block schemes by (x): strassen (x) {scheme.name}"
+        message = f"{shown(scheme.name)} multiplies digits, and {operator.text} joins schemes of blocks"
+        self._reporter.report("E236", message, operator.span, "not of digits", hint=hint)
+        return None
+
+    def _made(self, make: Callable[[], Made], place: Span) -> Made | None:
         """The result of an operation. Its errors, and excessive work (E641), are reported at this place."""
         try:
             made = make()
@@ -118,14 +141,15 @@ class Composer:
             for d in error.diagnostics:
                 self._reporter.report(d.code, d.message, place, "cannot be composed", note="; ".join(d.notes), hint="; ".join(d.hints))
             return None
-        self._terms += sum(map(number_of_terms, maps_of(made)))
+        parts: tuple[Scheme, ...] = made.parts if isinstance(made, DigitScheme) else (made,)
+        self._terms += sum(number_of_terms(linear) for scheme in parts for linear in maps_of(scheme))
         if self._terms > MOST_TERMS:
             note = f"at most {MOST_TERMS} terms are composed in a file"
             self._reporter.report("E641", "the compositions of this file are too many", place, "up to here", note=note)
             return None
         return made
 
-    def _operand(self, word: Word) -> Scheme | None:
+    def _operand(self, word: Word) -> AnyScheme | None:
         if word.text == NESTED:
             return self._too_deep(word.span)
         if not word.text.startswith("<"):

@@ -9,10 +9,12 @@ from pathlib import Path
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend.reporter import shown
 from bilinear.reading import TooLargeError, read_input
-from bilinear.resources import algorithms_folder
+from bilinear.resources import algorithms_folder, own_folder
 from bilinear.source import Source
 
 SUFFIX = ".bl"
+DIGITS = "digits"
+"""The folder of the shipped digit schemes, among the shipped algorithms."""
 MOST_BYTES = 4 * 2**20
 """The largest file that is read, in bytes."""
 BYTE_ORDER_MARK = "\ufeff"
@@ -36,7 +38,7 @@ class Looks:
     def __init__(self) -> None:
         self._found: dict[str, Place | bytes] = {}
         self._missing: list[str] = []
-        self._shipped = algorithms_folder()
+        self._shipped = (algorithms_folder(), algorithms_folder() / DIGITS)
         self.can_be_kept = True
         """Whether a later check is reliable.
 
@@ -79,7 +81,7 @@ class Looks:
         return found
 
     def _note(self, path: Path, found: Place | bytes) -> None:
-        if path.parent == self._shipped:
+        if path.parent in self._shipped:
             return
         before = self._found.get(str(path), found)
         if isinstance(before, bytes) and found is Place.FILE:
@@ -128,6 +130,17 @@ def _source(path: Path, data: bytes) -> Source:
 def shipped() -> dict[str, Path]:
     """The shipped algorithms by name."""
     return {path.stem: path for path in sorted(algorithms_folder().glob(f"*{SUFFIX}"))}
+
+
+def shipped_digits() -> dict[str, Path]:
+    """The shipped digit schemes by name."""
+    return {path.stem: path for path in sorted((algorithms_folder() / DIGITS).glob(f"*{SUFFIX}"))}
+
+
+def own() -> dict[str, Path]:
+    """The algorithms that the user has added (`bilinear add`), by name."""
+    folder = own_folder()
+    return {} if folder is None else {path.stem: path for path in sorted(folder.glob(f"*{SUFFIX}"))}
 
 
 def split(asked: str) -> tuple[str, str]:

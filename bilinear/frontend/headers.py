@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bilinear.algebra.size_limits import limits, within_bounds
-from bilinear.frontend.reporter import Reporter, shown
+from bilinear.frontend.reporter import Reporter, did_you_mean, shown
 from bilinear.frontend.syntax import SchemeHeader, Word
 from bilinear.ir.ring import RINGS, Ring, parse_ring
 
@@ -24,12 +25,15 @@ class Format:
     ring: Ring
 
 
-def read_format(header: SchemeHeader, reporter: Reporter) -> Format | None:
-    """The format of a scheme; None if it is malformed, out of bounds, or over an unsupported ring, which is reported."""
+def read_format(header: SchemeHeader, reporter: Reporter, digits: Iterable[str] = ()) -> Format | None:
+    """The format of a scheme; None if it is malformed, out of bounds, or over an unsupported ring, which is reported.
+
+    `digits` are the names of representations, one of which may have been meant.
+    """
     numbers = read_numbers(header.format, reporter)
     if numbers is None:
         return None
-    ring = read_ring(header.ring, reporter)
+    ring = read_ring(header.ring, reporter, digits)
     return Format(*numbers, ring) if ring is not None else None
 
 
@@ -53,7 +57,7 @@ def read_numbers(word: Word, reporter: Reporter) -> tuple[int, int, int, int] | 
     return m, k, n, rank
 
 
-def read_ring(word: Word | None, reporter: Reporter) -> Ring | None:
+def read_ring(word: Word | None, reporter: Reporter, digits: Iterable[str] = ()) -> Ring | None:
     """The ring of a scheme's coefficients, Q by default; a ring that schemes cannot be written over is reported (E203)."""
     if word is None:
         return Ring()
@@ -61,6 +65,6 @@ def read_ring(word: Word | None, reporter: Reporter) -> Ring | None:
     ring = parse_ring(text)
     if ring is None:
         name = shown(text) if text else "this"
-        hint = f"write over one of {RINGS}, or nothing, which means Q"
+        hint = did_you_mean(text, digits) or f"write over one of {RINGS}, or nothing, which means Q"
         reporter.report("E203", f"{name} is no ring that schemes can be written over", word.span, "not known", hint=hint)
     return ring

@@ -24,6 +24,7 @@ class Message:
 
 _SCHEME_HINT = "a header reads: scheme strassen <2,2,2;7>, and perhaps: over Z"
 COMPOSITION_HINT = "a composition reads: scheme big = laderman (x) strassen; operators are (x), (+m), (+k), (+n); files stand in quotes"
+_DIGITS_HINT = "a declaration reads: digits pair of float32: float16 x 2, lambda = 2^-11, scaled by rows of A and columns of B"
 _SCHEDULE_HINT = "a header reads: schedule msmes of strassen: in-place, restores A B"
 
 MESSAGES = (
@@ -106,6 +107,17 @@ MESSAGES = (
         "EQUALS",
     ),
     Message("E649", "this ) closes nothing", "no ( belongs to this", "take it out", "scheme x = strassen)", found=")", heads=("scheme",)),
+    Message("E116", "the declaration of digits is not complete", "expected a name", _DIGITS_HINT, "digits", "TITLE", heads=("digits",)),
+    Message("E116", "the declaration of digits is not complete", "expected: of TYPE", _DIGITS_HINT, "digits pair", "OF", heads=("digits",)),
+    Message(
+        "E116",
+        "{found} after the type",
+        "expected a colon before what the digits are",
+        _DIGITS_HINT,
+        "digits pair of float32 float16 x 2",
+        "CLAIMS",
+        heads=("digits",),
+    ),
     Message(
         "E103", "the header of a schedule is not complete", "expected a name", _SCHEDULE_HINT, "schedule", "TITLE", heads=("schedule",)
     ),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from bilinear.frontend.atoms import Grid, grid, is_block, number_of, read_block
 from bilinear.frontend.headers import Format
-from bilinear.frontend.reporter import Reporter, did_you_mean, shown
+from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.syntax import Plain, Word
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient
@@ -110,6 +110,13 @@ class Names:
             return None
         return Value(block.space, number_of(block, self.blocks))
 
+    def _meant(self, name: str) -> str:
+        """What an unknown name may stand for: a name like it, the same number behind another letter, or else what there is."""
+        known = [other for other, value in self.values.items() if value is not None]
+        alike = [other for other in known[:400] if name[1:].isdecimal() and other[1:] == name[1:]]
+        near = did_you_mean(name, [*known, *self._block_names()])
+        return f"did you mean {' or '.join(alike[:3])}?" if alike else near or (f"known here are {listed(known)}" if known else "")
+
     def _block_names(self) -> list[str]:
         return [block_name(s, i, j) for s in "AB" for i in range(self.blocks[s][0]) for j in range(self.blocks[s][1])]
 
@@ -120,6 +127,8 @@ class Names:
             message = f"{shown(word.text)} is used before it is defined"
             self.reporter.report("E209", message, word.span, "not yet known", note=note, hint="put its definition before this")
         else:
-            hint = did_you_mean(word.text, [*self.values, *self._block_names()]) if not self.reporter.full else ""
+            hint = "" if self.reporter.full else self._meant(word.text)
+            if "." in word.text:
+                hint = "digits stand in schemes over digits: scheme pairs <1,1,1;3> over pair"
             self.reporter.report("E209", f"{shown(word.text)} is not defined", word.span, "not known", hint=hint)
         self.values[word.text] = None

@@ -32,7 +32,7 @@ MOST_REPARSED = 100_000
 
 _ROW = re.compile(r"^[ \t]*[A-Za-z_][A-Za-z0-9_]*[ \t]*:[^\n]*$", re.MULTILINE)
 _LONG_NAME = re.compile(
-    rf"\b(?:(?:scheme|schedule|of)[ \t]+([A-Za-z_][A-Za-z0-9_-]{{{MOST_LETTERS},}})|([A-Za-z_][A-Za-z0-9_]{{{MOST_LETTERS},}}))"
+    rf"\b(?:(?:scheme|schedule|digits|of)[ \t]+([A-Za-z_][A-Za-z0-9_-]{{{MOST_LETTERS},}})|([A-Za-z_][A-Za-z0-9_]{{{MOST_LETTERS},}}))"
 )
 _QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*"')
 _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|#[^\n]*')

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from bilinear.errors import fail
-from bilinear.ir.linear import Form
+from bilinear.ir.digits import DigitScheme, digit_names
+from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, is_negative
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Product, ScaledSchedule, Space, Stage
@@ -15,7 +16,7 @@ from bilinear.ir.scheme import Scheme, block_name
 from bilinear.visible import WIDEST, visible
 
 _TITLE = r"[A-Za-z_][A-Za-z0-9_-]{0,199}"
-_NAME = r"(?!(?:scheme|schedule|source|restore|stage|basis)\Z)(?![ABC][1-9][1-9]\Z)[A-Za-z_][A-Za-z0-9_]{0,199}"
+_NAME = r"(?!(?:scheme|schedule|digits|source|restore|stage|basis|lambda)\Z)(?![ABC][1-9][1-9]\Z)[A-Za-z_][A-Za-z0-9_]{0,199}"
 
 
 def print_scheme(scheme: Scheme) -> str:
@@ -27,8 +28,32 @@ def print_scheme(scheme: Scheme) -> str:
     _check_names(scheme.products, re.compile(_NAME))
     ring = "" if scheme.ring == Ring() else f" over {scheme.ring}"
     head = [f"scheme {scheme.name} {scheme.format}{ring}", *_citation(scheme.citation), *_bases(scheme)]
-    body = _equations(scheme) if scheme.u.steps or scheme.v.steps or scheme.w.steps else _table(scheme)
+    maps = (scheme.u, scheme.v, scheme.w)
+    body = _equations(maps, scheme.products, _blocks(scheme)) if any(linear.steps for linear in maps) else _table(scheme)
     return "\n".join([*head, *body]) + "\n"
+
+
+def print_digits(scheme: DigitScheme) -> str:
+    """A scheme that multiplies digits: the declaration of its digits, its products, and the block schemes that it is composed with.
+
+    The last scheme of the text is the one printed. Raises `BilinearError` (E241) if a name cannot be written.
+    """
+    representation, core = scheme.representation, scheme.core
+    _check_names((scheme.name, representation.name, core.name), re.compile(_TITLE))
+    text = "\n".join([str(representation), *_citation(representation.citation)]) + "\n"
+    if not representation.is_modular:
+        left, right = map(list, digit_names(representation))
+        citation = scheme.citation if scheme.name == core.name else ""
+        head = f"scheme {core.name} <1,1,1;{len(scheme.products)}> over {representation.name}"
+        text += "\n".join([head, *_citation(citation), *_equations((core.u, core.v, core.w), scheme.products, (left, right, ["C"]))]) + "\n"
+    if not scheme.parts and scheme.name == core.name:
+        return text
+    parts = {part.name: part for part in scheme.parts}
+    if any(parts[part.name] != part for part in scheme.parts):
+        raise fail("E241", f"{scheme.name} is made of two schemes that are both called {scheme.parts[0].name}", "rename one of them")
+    text += "".join(map(print_scheme, parts.values()))
+    operands = [part.name for part in (scheme.above, core, scheme.inside) if part is not None]
+    return text + "\n".join([f"scheme {scheme.name} = {' (x) '.join(operands)}", *_citation(scheme.citation)]) + "\n"
 
 
 def print_schedule(schedule: AnySchedule) -> str:
@@ -119,18 +144,19 @@ def _table(scheme: Scheme) -> list[str]:
     return [f"{label.ljust(margin)} {line}" for label, line in zip(labels, lines, strict=True)]
 
 
-def _equations(scheme: Scheme) -> list[str]:
-    a, b, c = _blocks(scheme)
-    free = set(scheme.products)
-    left, right = _steps(scheme.u.names, len(scheme.u.steps), "S", free), _steps(scheme.v.names, len(scheme.v.steps), "T", free)
-    sums = _steps(scheme.w.names, len(scheme.w.steps), "U", free)
-    products = list(scheme.products)
-    lines = [f"{name} = {_sum(f, a + left)}" for name, f in zip(left, scheme.u.steps, strict=True)]
-    lines += [f"{name} = {_sum(f, b + right)}" for name, f in zip(right, scheme.v.steps, strict=True)]
-    for name, u, v in zip(products, scheme.u.outputs, scheme.v.outputs, strict=True):
-        lines.append(f"{name} = {_factor(u, a + left)} * {_factor(v, b + right)}")
-    lines += [f"{name} = {_sum(f, products + sums)}" for name, f in zip(sums, scheme.w.steps, strict=True)]
-    lines += [f"{name} = {_sum(f, products + sums)}" for name, f in zip(c, scheme.w.outputs, strict=True)]
+def _equations(maps: tuple[LinearMap, LinearMap, LinearMap], names: Sequence[str], values: tuple[list[str], ...]) -> list[str]:
+    """The equations of products with these names, over the named values of A, of B and of C."""
+    u, v, w = maps
+    a, b, c = values
+    products, free = list(names), set(names)
+    left, right = _steps(u.names, len(u.steps), "S", free), _steps(v.names, len(v.steps), "T", free)
+    sums = _steps(w.names, len(w.steps), "U", free)
+    lines = [f"{name} = {_sum(f, a + left)}" for name, f in zip(left, u.steps, strict=True)]
+    lines += [f"{name} = {_sum(f, b + right)}" for name, f in zip(right, v.steps, strict=True)]
+    for name, x, y in zip(products, u.outputs, v.outputs, strict=True):
+        lines.append(f"{name} = {_factor(x, a + left)} * {_factor(y, b + right)}")
+    lines += [f"{name} = {_sum(f, products + sums)}" for name, f in zip(sums, w.steps, strict=True)]
+    lines += [f"{name} = {_sum(f, products + sums)}" for name, f in zip(c, w.outputs, strict=True)]
     return [f"  {line}" for line in lines]
 
 

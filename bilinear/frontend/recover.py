@@ -8,7 +8,7 @@ from bilinear.frontend.reporter import first_word
 from bilinear.frontend.syntax import Broken
 from bilinear.source import Source, Span
 
-WHOLE_LINE = frozenset({"scheme", "schedule", "source"})
+WHOLE_LINE = frozenset({"scheme", "schedule", "digits", "source"})
 KEYWORDS = WHOLE_LINE | {"stage", "restore", "basis"}
 
 _OPERATOR = re.compile(r"\([ \t]*(?:x|\+[ \t]*[mkn])[ \t]*\)")
@@ -58,7 +58,7 @@ def broken_statement(source: Source, text: str, offset: int, opening: bool) -> t
     while start < end and marked[start].isspace():
         start += 1
     word = first_word(text[start : start + 200])
-    return Broken(word, word in ("scheme", "schedule"), Span(source, start, end)), start, end
+    return Broken(word, word in ("scheme", "schedule", "digits"), Span(source, start, end)), start, end
 
 
 def _range(text: str, offset: int) -> tuple[int, int]:
@@ -77,7 +77,7 @@ def _range(text: str, offset: int) -> tuple[int, int]:
 def _stage_end(text: str, offset: int) -> int:
     """The end of a stage whose keywords are wrong: its `}`, unless another statement begins before."""
     close = text.find("}", offset)
-    following = re.compile(r"\n\s*(?:scheme|schedule|source|restore|stage|basis)\b").search(text, offset)
+    following = re.compile(r"\n\s*(?:scheme|schedule|digits|source|restore|stage|basis)\b").search(text, offset)
     if close >= 0 and (following is None or close < following.start()):
         return close + 1
     stop = text.find("\n", offset)
@@ -86,5 +86,5 @@ def _stage_end(text: str, offset: int) -> int:
 
 def _stage_range(text: str, offset: int) -> tuple[int, int]:
     """The range of a stage without a `}`: up to the next line that begins a statement."""
-    following = re.compile(r"\n[ \t]*(?:scheme|schedule|source|restore|stage|basis)\b").search(text, offset)
+    following = re.compile(r"\n[ \t]*(?:scheme|schedule|digits|source|restore|stage|basis)\b").search(text, offset)
     return statement_start(text, offset), following.start() if following is not None else len(text)

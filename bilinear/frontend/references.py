@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bilinear.algebra.credits import AnyScheme
 from bilinear.errors import BilinearError
-from bilinear.frontend.files import SUFFIX, Looks, shipped, split
+from bilinear.frontend.files import SUFFIX, Looks, own, shipped, shipped_digits, split
 from bilinear.frontend.parse import parse_statements
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.resolve import resolve
 from bilinear.frontend.syntax import Word
-from bilinear.ir.scheme import Scheme
 
 MOST_FILES = 50
 """The longest chain of files that refer to each other."""
@@ -25,11 +25,11 @@ class References:
     def __init__(self, path: Path, looks: Looks, outer: References | None = None) -> None:
         self.path = path
         self._looks = looks
-        self.found: dict[str, Scheme | None] = {}
+        self.found: dict[str, AnyScheme | None] = {}
         self._open: tuple[Path, ...] = (*(outer._open if outer else ()), path.resolve())
-        self._read: dict[Path, tuple[Scheme, ...]] = outer._read if outer else {}
+        self._read: dict[Path, tuple[AnyScheme, ...]] = outer._read if outer else {}
 
-    def find(self, word: Word, reporter: Reporter) -> Scheme | None:
+    def find(self, word: Word, reporter: Reporter) -> AnyScheme | None:
         """The scheme that a word names; None if there is none, which is reported once (E221, E222, E645)."""
         if word.text not in self.found:
             place = self._quoted(word, reporter) if word.text.startswith('"') else self._named(word, reporter)
@@ -37,8 +37,8 @@ class References:
         return self.found[word.text]
 
     def _named(self, word: Word, reporter: Reporter) -> Path | None:
-        """The file named like the scheme: in the folder of this file, else the shipped one."""
-        known = shipped()
+        """The file named like the scheme: in the folder of this file, else the user's own or the shipped one."""
+        known = own() | shipped() | shipped_digits()
         places = [self.path.parent / f"{word.text}{SUFFIX}", *([known[word.text]] if word.text in known else [])]
         found = [place for place in places if len(word.text) < 200 and self._looks.is_file(place)]
         other = next((place for place in found if place.resolve() != self._open[-1]), None)
@@ -68,7 +68,7 @@ class References:
         reporter.report("E221", f"there is no file {shown(asked, 200)}", word.span, "not found", hint=hint)
         return None
 
-    def _scheme(self, word: Word, path: Path, reporter: Reporter) -> Scheme | None:
+    def _scheme(self, word: Word, path: Path, reporter: Reporter) -> AnyScheme | None:
         """The scheme of that name in another file, else its only scheme."""
         if path.resolve() in self._open or len(self._open) >= MOST_FILES:
             why = "refers back to this file" if path.resolve() in self._open else f"is referred to through {MOST_FILES} files"
@@ -88,7 +88,7 @@ class References:
             return None
         return named[0] if named else schemes[0]
 
-    def _schemes(self, path: Path) -> tuple[Scheme, ...]:
+    def _schemes(self, path: Path) -> tuple[AnyScheme, ...]:
         """The schemes of another file; its schedules are ignored."""
         place = path.resolve()
         if place not in self._read:
@@ -96,5 +96,5 @@ class References:
             statements = parse_statements(self._looks.read(path), reporter)
             module = resolve(statements, References(path, self._looks, self).find, reporter, with_schedules=False)
             reporter.finish()
-            self._read[place] = module.schemes
+            self._read[place] = (*module.schemes, *module.digits)
         return self._read[place]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bilinear.algebra.credits import AnyScheme
 from bilinear.frontend.atoms import grid
 from bilinear.frontend.claims import read_claims
 from bilinear.frontend.compositions import Composer, FindScheme
+from bilinear.frontend.digits import digits_of, read_digit_scheme, read_digits
 from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.scaled_stages import ScaledStageReader
 from bilinear.frontend.schemes import read_citation, read_scheme
@@ -17,6 +19,7 @@ from bilinear.frontend.syntax import (
     Broken,
     Citation,
     Composition,
+    DigitsHeader,
     Header,
     Row,
     ScheduleHeader,
@@ -26,16 +29,18 @@ from bilinear.frontend.syntax import (
     Update,
     Word,
 )
+from bilinear.ir.digits import DigitScheme, Representation, residues
 from bilinear.ir.schedule import AnySchedule, Result, Schedule
 from bilinear.ir.scheme import Scheme
 
 
 @dataclass(frozen=True)
 class Module:
-    """The schemes and the schedules of one file, in order."""
+    """The schemes and the schedules of one file, in order; `digits` are the schemes that multiply digits."""
 
     schemes: tuple[Scheme, ...]
     schedules: tuple[AnySchedule, ...]
+    digits: tuple[DigitScheme, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,16 +52,12 @@ class _Item:
 
 
 def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: Reporter, with_schedules: bool = True) -> Module:
-    """The meaning of a file's statements: first schemes written out, then compositions, then schedules."""
+    """The meaning of a file's statements: first digits and schemes written out, then compositions, then schedules."""
     items = _items(statements, reporter)
     _find_duplicates(items, reporter)
-    schemes: dict[str, Scheme | None] = {}
     schedules: list[AnySchedule] = []
     unsure = any(isinstance(s, Broken) and s.header for s in statements)
-    for item in items:
-        if isinstance(item.header, SchemeHeader):
-            scheme = read_scheme(item.header, item.body, reporter)
-            schemes.setdefault(item.header.name.text, scheme)
+    schemes = _written_out(items, unsure, reporter)
     compositions = {i.header.name.text: (i.header, i.body) for i in reversed(items) if isinstance(i.header, Composition)}
     composer = Composer(schemes, compositions, lambda word, to: find_scheme(word, Reporter() if unsure else to), reporter)
     for item in items:
@@ -65,12 +66,46 @@ def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: 
     for item in items:
         if not isinstance(item.header, ScheduleHeader) or not with_schedules or reporter.full:
             continue
-        schedule = _schedule(item.header, item.body, composer.named(item.header.scheme), reporter)
+        schedule = _schedule(item.header, item.body, _of_blocks(composer.named(item.header.scheme), item.header, reporter), reporter)
         if schedule is not None:
             schedules.append(schedule)
     order = dict.fromkeys(item.header.name.text for item in items if not isinstance(item.header, ScheduleHeader))
-    found = (schemes.get(name) for name in order)
-    return Module(tuple(scheme for scheme in found if scheme is not None), tuple(schedules))
+    found = [schemes.get(name) for name in order]
+    own = tuple(scheme for scheme in found if isinstance(scheme, Scheme))
+    return Module(own, tuple(schedules), tuple(scheme for scheme in found if isinstance(scheme, DigitScheme)))
+
+
+def _written_out(items: Sequence[_Item], unsure: bool, reporter: Reporter) -> dict[str, AnyScheme | None]:
+    """The schemes that are written out, by name, and those of residues, which need not be; `unsure` says that a header is broken."""
+    known: dict[str, Representation | None] = {}
+    schemes: dict[str, AnyScheme | None] = {}
+    for item in items:
+        if isinstance(item.header, DigitsHeader):
+            representation = read_digits(item.header, item.body, reporter)
+            known.setdefault(item.header.name.text, representation)
+            if representation is not None and representation.is_modular:
+                schemes.setdefault(representation.name, residues(representation))
+    for item in items:
+        if not isinstance(item.header, SchemeHeader):
+            continue
+        over = digits_of(item.header, known, unsure)
+        digits = known.get(over)
+        scheme: AnyScheme | None = None
+        if not over:
+            scheme = read_scheme(item.header, item.body, reporter, known)
+        elif digits is not None:
+            scheme = read_digit_scheme(item.header, item.body, digits, reporter)
+        schemes.setdefault(item.header.name.text, scheme)
+    return schemes
+
+
+def _of_blocks(scheme: AnyScheme | None, header: ScheduleHeader, reporter: Reporter) -> Scheme | None:
+    """The scheme of a schedule; one that multiplies digits is reported (E222)."""
+    if not isinstance(scheme, DigitScheme):
+        return scheme
+    hint = "a schedule is of a scheme of blocks, such as strassen"
+    reporter.report("E222", f"{shown(scheme.name)} multiplies digits, not blocks", header.scheme.span, "not of blocks", hint=hint)
+    return None
 
 
 def _items(statements: Sequence[Statement], reporter: Reporter) -> list[_Item]:
@@ -93,14 +128,15 @@ def _items(statements: Sequence[Statement], reporter: Reporter) -> list[_Item]:
 
 
 def _find_duplicates(items: Sequence[_Item], reporter: Reporter) -> None:
-    """Report names that two schemes, or two schedules, of a file share (E227)."""
+    """Report names that two schemes (digits are among them), or two schedules, of a file share (E227)."""
     first: dict[tuple[str, str], Word] = {}
     for item in items:
         name, kind = item.header.name, "schedule" if isinstance(item.header, ScheduleHeader) else "scheme"
         other = first.setdefault((kind, name.text), name)
         if other is not name:
             note = f"the first is at {other.span}"
-            reporter.report("E227", f"a second {kind} {shown(name.text)}", name.span, "named again", note=note, hint="rename one of them")
+            what = "representation" if isinstance(item.header, DigitsHeader) else kind
+            reporter.report("E227", f"a second {what} {shown(name.text)}", name.span, "named again", note=note, hint="rename one of them")
 
 
 def _schedule(header: ScheduleHeader, body: Sequence[Statement], scheme: Scheme | None, reporter: Reporter) -> AnySchedule | None:

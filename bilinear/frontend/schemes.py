@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from itertools import count
 
 from bilinear.frontend.atoms import is_block
 from bilinear.frontend.bases import read_bases
 from bilinear.frontend.equations import EquationReader
-from bilinear.frontend.headers import read_format
+from bilinear.frontend.headers import Format, read_format
 from bilinear.frontend.names import Names
 from bilinear.frontend.reporter import Reporter, listed, shown
 from bilinear.frontend.syntax import Broken, Citation, Row, SchemeHeader, Stage, Statement, Update
@@ -18,12 +19,15 @@ from bilinear.ir.scheme import Bases, Places, Scheme, block_name
 from bilinear.source import Span
 
 
-def read_scheme(header: SchemeHeader, body: Sequence[Statement], reporter: Reporter) -> Scheme | None:
-    """The scheme of a header and its statements; None if an error was reported."""
+def read_scheme(header: SchemeHeader, body: Sequence[Statement], reporter: Reporter, digits: Iterable[str] = ()) -> Scheme | None:
+    """The scheme of a header and its statements; None if an error was reported. `digits` are the names of the file's representations."""
+    format_ = read_format(header, reporter, digits)
+    return read_scheme_of(format_, header, body, reporter) if format_ is not None else None
+
+
+def read_scheme_of(format_: Format, header: SchemeHeader, body: Sequence[Statement], reporter: Reporter) -> Scheme | None:
+    """The scheme of a format, whose header may read otherwise; None if an error was reported."""
     before = len(reporter.found) + reporter.unreported
-    format_ = read_format(header, reporter)
-    if format_ is None:
-        return None
     names = Names(format_, reporter, later=_definitions(body))
     citation = read_citation(body, reporter)
     bases = read_bases(body, names)
@@ -103,7 +107,7 @@ def _is_complete(header: SchemeHeader, names: Names, reporter: Reporter) -> bool
     if found != h.rank:
         message = f"{shown(header.name.text)} has {found} product{'' if found == 1 else 's'}, its format says {h.rank}"
         remedy = "add what is missing" if found < h.rank else "take out what is too much"
-        hint = f"{remedy}, or write <{h.m},{h.k},{h.n};{found}>"
+        hint = f"{remedy}, or write {re.sub(r';.*', f';{found}>', header.format.text)}"
         reporter.report("E207", message, header.format.span, f"rank {h.rank}", hint=hint if found else "write its table or its equations")
         return False
     missing = [block_name("C", *divmod(i, h.n)) for i in range(h.m * h.n) if i not in names.outputs]

@@ -120,6 +120,16 @@ class ScheduleHeader:
 
 
 @dataclass(frozen=True)
+class DigitsHeader:
+    """`digits NAME of TYPE: CLAIMS`."""
+
+    name: Word
+    of: Word
+    claims: Word | None
+    span: Span
+
+
+@dataclass(frozen=True)
 class Stage:
     """`stage { ... }` or `restore stage { ... }`; the span covers the keywords."""
 
@@ -148,5 +158,5 @@ class Broken:
 
 Expression = Word | Call | Chain
 """The expression of a scheme; a word is a name, a file in quotes, or a format, which stands for the classical scheme."""
-Header = SchemeHeader | Composition | ScheduleHeader
+Header = SchemeHeader | Composition | ScheduleHeader | DigitsHeader
 Statement = Header | Citation | Basis | Row | Update | Stage | Broken

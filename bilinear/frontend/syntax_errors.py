@@ -70,7 +70,8 @@ def _kind(text: str, offset: int) -> str:
 
 def _begins_statement(text: str, start: int) -> bool:
     """True if the line at an offset looks like the start of a statement."""
-    pattern = r"[ \t]*(?:(?:scheme|schedule|source|restore|stage|basis)\b|[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]\n]*\])?[ \t]*(?:\+=|-=|=|:))"
+    words = r"(?:scheme|schedule|digits|source|restore|stage|basis)\b"
+    pattern = rf"[ \t]*(?:{words}|[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]\n]*\])?[ \t]*(?:\+=|-=|=|:))"
     return re.compile(pattern).match(text, start) is not None
 
 

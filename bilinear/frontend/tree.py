@@ -12,6 +12,7 @@ from bilinear.frontend.syntax import (
     Chain,
     Citation,
     Composition,
+    DigitsHeader,
     Expression,
     Factor,
     Plain,
@@ -65,7 +66,8 @@ class TreeReader:
         span = self._span(words[0], words[-1] or words[-2])
         if tree.data == "scheme":
             return SchemeHeader(_sure(words[1]), _sure(words[2]), words[3], span)
-        return ScheduleHeader(_sure(words[1]), _sure(words[3]), words[4], span)
+        header = DigitsHeader if tree.data == "digits" else ScheduleHeader
+        return header(_sure(words[1]), _sure(words[3]), words[4], span)
 
     def _composition(self, children: Sequence[Child]) -> Composition:
         word, name, format_, ring = (self._word(child) if child is not None else None for child in children[:4])

@@ -1,8 +1,10 @@
 """Read the JSON files of the FastMatrixMultiplication collection (https://github.com/dronperminov/FastMatrixMultiplication).
 
-`n` is the list m, k, n and `m` the rank. `u`, `v` and `w` have a row for each product, over the blocks of A, those of B, and those of C
-transposed. In reduced files rows are lists of {index, value}; `u_fresh`, `v_fresh` and `w_fresh` define temporaries that follow the
-inputs in the numbering, one over those before it; there `w` has a row for each block of C transposed, over products and temporaries.
+`n` is the list m, k, n and `m` the rank; without them the rows, or the file's name, give them. `u`, `v` and `w` have a row for each
+product, over the blocks of A, those of B, and those of C transposed; `u_sparse`, `v_sparse` and `w_sparse` list the index and the value of
+what is not 0 in such a row. In reduced files rows are lists of {index, value}; `u_fresh`, `v_fresh` and `w_fresh` define temporaries that
+follow the inputs in the numbering, one over those before it; there `w` has a row for each block of C transposed, over products and
+temporaries.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import json
 import re
 from pathlib import Path
 
-from bilinear.errors import BilinearError, Diagnostic
+from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.interchange.reading import (
     MOST_BLOCKS,
     MOST_DIGITS,
@@ -20,6 +22,8 @@ from bilinear.interchange.reading import (
     Dims,
     Maps,
     assemble,
+    by_products,
+    dims_of,
     malformed,
     parse_rational,
     read_text,
@@ -30,6 +34,8 @@ from bilinear.ir.ring import RINGS, Ring, parse_ring
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source, Span
 
+_NAMED = re.compile(r"([1-9][0-9]{0,2})x([1-9][0-9]{0,2})x([1-9][0-9]{0,2})(?![0-9])")
+
 
 def read_fmm_json(path: str | Path) -> Scheme:
     """The scheme in a JSON file; temporaries of a reduced file become named steps.
@@ -39,8 +45,12 @@ def read_fmm_json(path: str | Path) -> Scheme:
     """
     where = Path(path)
     file = _File(read_text(where))
+    file.require_tables()
     (m, k, n), rank = file.dims(), file.rank()
     sizes = {"u": m * k, "v": k * n, "w": m * n}
+    if "u_sparse" in file.data:
+        tables = [file.sparse_rows(f"{table}_sparse", inputs, rank) for table, inputs in sizes.items()]
+        return by_products(file.source, where.stem, (m, k, n), tables, True, file.ring())
     reduced = any(f"{table}_fresh" in file.data for table in sizes)
     left = file.sparse_map("u", sizes["u"], rank, "X") if reduced else file.dense_map("u", sizes["u"], rank)
     right = file.sparse_map("v", sizes["v"], rank, "Y") if reduced else file.dense_map("v", sizes["v"], rank)
@@ -72,6 +82,13 @@ class _File:
         where = "" if span is not None else f"{self.source.name}: "
         return BilinearError(Diagnostic(code, where + what, span, label="of this key" if span else "", hints=(hint,) if hint else ()))
 
+    def require_tables(self) -> None:
+        """Refuse an object that has nothing to do with schemes (E653)."""
+        if not {"n", "u", "v", "w", "u_sparse", "v_sparse", "w_sparse"} & self.data.keys():
+            raise fail(
+                "E653", f"{self.source.name} holds no scheme", "a scheme in JSON has n, m, u, v and w, or u_sparse, v_sparse and w_sparse"
+            )
+
     def rows_under(self, key: str) -> list[object]:
         """The list under a key."""
         if key not in self.data:
@@ -83,7 +100,7 @@ class _File:
 
     def dims(self) -> Dims:
         """m, k and n."""
-        sizes = self.rows_under("n")
+        sizes = self.rows_under("n") if "n" in self.data else self.sizes_without_n()
         known = [size for size in sizes if isinstance(size, int) and 1 <= size <= MOST_BLOCKS]
         if len(sizes) != 3 or len(known) != 3:
             raise self.wrong(
@@ -96,9 +113,21 @@ class _File:
             )
         return m, k, n
 
+    def sizes_without_n(self) -> list[object]:
+        """m, k and n from the lengths of the first rows, else from the name of the file: `4x5x6_m90_Z.json`."""
+        first = [rows[0] if isinstance(rows := self.data.get(key), list) and rows else None for key in "uvw"]
+        lengths = [len(row) for row in first if isinstance(row, list)]
+        reduced = any(f"{key}_fresh" in self.data for key in "uvw")
+        found = dims_of(lengths[0], lengths[1], lengths[2]) if len(lengths) == 3 and not reduced else None
+        named = _NAMED.match(Path(self.source.name).name)
+        if found is None and named is None:
+            raise self.wrong("n", "the key 'n' is missing", "E254", "a scheme has n, m, u, v and w; or name the file 4x5x6_...")
+        return list(found) if found is not None else [int(size) for size in named.groups()] if named is not None else []
+
     def rank(self) -> int:
-        """The number of products."""
-        rank = self.data.get("m")
+        """The number of products: `m`, else that of the rows."""
+        rows = self.data.get("u_sparse", self.data.get("u"))
+        rank = self.data.get("m", len(rows) if isinstance(rows, list) and "n" not in self.data else None)
         if not isinstance(rank, int) or isinstance(rank, bool) or not 1 <= rank <= MOST_PRODUCTS:
             raise self.wrong(
                 "m", "m is not the number of products", "E254" if rank is None else "E253", f"an integer from 1 to {MOST_PRODUCTS}"
@@ -122,6 +151,11 @@ class _File:
         numbers = [[(i, self.number(f"{key}[{p}][{i}]", key, value)) for i, value in enumerate(row)] for p, row in enumerate(rows)]
         return self.require_small(key, LinearMap(inputs, tuple(tuple((i, c) for i, c in row if c) for row in numbers)))
 
+    def sparse_rows(self, key: str, inputs: int, rank: int) -> tuple[Form, ...]:
+        """A table of `rank` rows of index and value."""
+        rows = tuple(self.sparse(key, i, row, inputs) for i, row in enumerate(self.rows(key, rank)))
+        return self.require_small(key, LinearMap(inputs, rows)).outputs
+
     def sparse_map(self, key: str, inputs: int, outputs: int, prefix: str) -> LinearMap:
         """A table of rows of {index, value}, and its temporaries."""
         fresh = self.rows(f"{key}_fresh") if f"{key}_fresh" in self.data else []
@@ -140,13 +174,14 @@ class _File:
         return rows
 
     def sparse(self, key: str, number: int, row: object, most: int) -> Form:
-        """A row of {index, value} over `most` values."""
-        if not isinstance(row, list) or not all(isinstance(term, dict) and term.keys() == {"index", "value"} for term in row):
+        """A row of {index, value}, or of [index, value], over `most` values."""
+        pairs = [pair for term in row if (pair := _pair(term)) is not None] if isinstance(row, list) else []
+        if not isinstance(row, list) or len(pairs) != len(row):
             raise self.wrong(key, f"row {number + 1} of {key} is no list of index and value")
-        for term in row:
-            if not isinstance(term["index"], int) or isinstance(term["index"], bool) or not 0 <= term["index"] < most:
-                raise self.wrong(key, f"row {number + 1} of {key} reads value {str(term['index'])[:40]}, but only {most} come before it")
-        return form((term["index"], self.number(f"{key}[{number}]", key, term["value"])) for term in row)
+        for index, _ in pairs:
+            if not 0 <= index < most:
+                raise self.wrong(key, f"row {number + 1} of {key} reads value {str(index)[:40]}, but only {most} come before it")
+        return form((index, self.number(f"{key}[{number}]", key, value)) for index, value in pairs)
 
     def require_small(self, key: str, linear: LinearMap) -> LinearMap:
         """The map; refuses one that is too large."""
@@ -162,6 +197,17 @@ class _File:
         if found is None:
             raise self.wrong(key, f"{place} is no number: {str(value)[:40]!r}", hint='numbers are integers, and fractions such as "-1/2"')
         return exact(found)
+
+
+def _pair(term: object) -> tuple[int, object] | None:
+    """The index and the value of a term; None if it has none."""
+    if isinstance(term, dict) and term.keys() == {"index", "value"}:
+        index, value = term["index"], term["value"]
+    elif isinstance(term, list) and len(term) == 2:
+        index, value = term
+    else:
+        return None
+    return (index, value) if isinstance(index, int) and not isinstance(index, bool) else None
 
 
 def _parsed(source: Source) -> dict[str, object]:

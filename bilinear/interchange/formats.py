@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from bilinear.errors import fail
-from bilinear.interchange.alphatensor import read_npz
+from bilinear.interchange.alphatensor import npz_entries, read_npz
+from bilinear.interchange.bini import read_bini
 from bilinear.interchange.exp import read_exp
 from bilinear.interchange.fast_matmul import read_fast_matmul
 from bilinear.interchange.fmm_json import read_fmm_json
+from bilinear.interchange.formulas import read_formulas
+from bilinear.interchange.maple import read_maple
 from bilinear.interchange.mathematica import read_mathematica
+from bilinear.interchange.matlab import read_matlab
+from bilinear.interchange.notebook import notebook_entries, read_notebook
 from bilinear.interchange.plinopt import LETTERS, missing_partners, read_sms_set, stem_of
+from bilinear.interchange.reading import assemble
+from bilinear.interchange.structured import read_flat
+from bilinear.interchange.ternary import read_ternary
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
 from bilinear.reading import open_input
 
 HEAD = 4096
 """The bytes at the start of a file that decide its format."""
+
+_COMMENTS = r"(?:(?:#|//|%)[^\n]*\n|\s)*"
+_NAME = r"[A-Za-z]+[0-9_]*(?:\[[0-9]+,[0-9]+\])?"
+_SIZES = r"[1-9][0-9]*[ \t]+[1-9][0-9]*[ \t]+[1-9][0-9]*[ \t]+[1-9][0-9]*"
 
 
 @dataclass(frozen=True)
@@ -35,15 +48,34 @@ class Format:
 FORMATS = {
     f.name: f
     for f in (
-        Format("npz", "AlphaTensor archive", ".npz", r"PK\x03\x04", transposed=True),
+        Format("npz", "AlphaTensor archive, or arrays U, V and W", ".npz", r"PK\x03\x04", transposed=True),
+        Format("npy", "flip-cpd array", ".npy", r"\x93NUMPY"),
+        Format("notebook", "Jupyter notebook", ".ipynb", r'\s*\{\s*"(cells|metadata|nbformat)"', transposed=True),
         Format("json", "FastMatrixMultiplication JSON", ".json", r'\s*\{\s*"', transposed=True),
+        Format("maple", "Maple triads", ".mpl", r"(?s).*\bTriadSet\s*\(", transposed=True),
+        Format("matlab", "MATLAB matrices", ".m", r"(?is)(.*\n)?[ \t]*[UVW][ \t]*=[ \t]*\["),
         Format("m", "Mathematica lists", ".m", r'[^{"]*\{\s*\{', transposed=True),
         Format("sms", "plinopt matrices", ".sms", r"(#[^\n]*\n|\s)*[0-9]+ +[0-9]+ +[A-Z]\s"),
+        Format("formulas", "products under names", "", rf"{_COMMENTS}{_NAME}[ \t]*:?=[ \t]*[-+.0-9*/( ]*[abAB][0-9_\[]"),
         Format("slp", "plinopt programs", ".slp", r"(#[^\n]*\n|\s)*[a-z]+[0-9]* *:="),
-        Format("exp", "products of sums", ".exp", r"(#[^\n]*\n|\s)*[-0-9*/ ]*\([-+0-9*/( ]*[abc][0-9_\[]", transposed=True),
+        Format("exp", "products of sums", ".exp", r"(#[^\n]*\n|\s)*[-+.0-9j*/( ]*\([-+.0-9j*/( ]*[abc][0-9_\[]", transposed=True),
         Format("fflas", "fflas-ffpack schedules", ".inl", r"(#[^\n]*\n|\s)*\[[^\]\n]*::[^\]\n]*\]"),
+        Format("bini", "Bini's form", "", r"(#[^\n]*\n|\s)*[Bb]ini +[0-9]+ +[0-9]+ +[0-9]+ +[0-9]+"),
+        Format("ternary", "ternary_flip_graph tables", "", rf"(#[^\n]*\n|\s)*{_SIZES}[ \t]*\r?\n(\S+[ \t]+){{4}}\S", transposed=True),
         Format("fast-matmul", "fast-matmul table", "", r"(#[^\n]*\n|\s)*[-+(.0-9x]+[-+0-9x/.i() \t]*\n"),
     )
+}
+
+HOLD_SEVERAL = ("npz", "notebook")
+"""The formats whose files may hold several schemes."""
+_ORIENTED: dict[str, Callable[[Path, bool | None], tuple[Scheme, bool]]] = {"m": read_mathematica, "maple": read_maple, "exp": read_exp}
+"""Readers for formats in which sizes may contradict the usual numbering of C."""
+_PLAIN: dict[str, Callable[[Path], Scheme]] = {
+    "json": read_fmm_json,
+    "matlab": read_matlab,
+    "bini": read_bini,
+    "ternary": read_ternary,
+    "fast-matmul": read_fast_matmul,
 }
 
 
@@ -69,10 +101,10 @@ def format_of(path: Path, named: str = "") -> tuple[Format, str]:
             head = file.read(HEAD).decode("latin1")
     except OSError as error:
         raise fail("E251", f"{str(path)[:200]!r} cannot be read: {error.strerror or error}") from None
-    by_name = next((f for f in FORMATS.values() if f.suffix and f.suffix == path.suffix.lower()), None)
-    if by_name is not None:
-        return by_name, "by its name"
-    by_look = next((f for f in FORMATS.values() if re.match(f.looks, head)), None)
+    by_name = [f for f in FORMATS.values() if f.suffix and f.suffix == path.suffix.lower()]
+    if by_name and (len(by_name) == 1 or not any(re.match(f.looks, head) for f in by_name)):
+        return by_name[0], "by its name"
+    by_look = next((f for f in by_name or FORMATS.values() if re.match(f.looks, head)), None)
     if by_look is None:
         hint = "`bilinear verify` reads the language" if path.suffix == ".bl" else f"name one: --format {'|'.join(FORMATS)}"
         raise fail("E351", f"{path} is of no known format", hint)
@@ -87,14 +119,23 @@ def read(path: Path, form: Format, entry: str = "", ring: Ring | None = None, tr
     if form.name in ("sms", "slp"):
         return Reading(read_sms_set(require_partners(path), ring, form.name), False)
     if form.name == "npz":
-        return Reading(read_npz(path, entry, ring), True)
-    if form.name in ("m", "exp"):
-        return Reading(*(read_mathematica if form.name == "m" else read_exp)(path, transposed))
-    if form.name == "json":
-        return Reading(read_fmm_json(path), True)
+        return Reading(read_npz(path, entry, ring), bool(entry) or npz_entries(path) != ("",))
+    if form.name == "notebook":
+        return Reading(read_notebook(path, entry, ring), True)
+    if form.name in _ORIENTED:
+        return Reading(*_ORIENTED[form.name](path, transposed))
+    if form.name == "formulas":
+        return Reading(read_formulas(path).scheme(), False)
+    if form.name == "npy":
+        return Reading(assemble(read_flat(path), None), False)
     if form.name == "fflas":
         raise fail("E351", f"{path} holds schedules, not a scheme", "`bilinear import FOLDER` proves them")
-    return Reading(read_fast_matmul(path), False)
+    return Reading(_PLAIN[form.name](path), form.transposed)
+
+
+def entries_of(path: Path, form: Format) -> tuple[str, ...]:
+    """The names of the schemes in a file; one empty name where it holds one scheme. Raises `BilinearError` (E251, E255, E353, E653)."""
+    return npz_entries(path) if form.name == "npz" else notebook_entries(path) if form.name == "notebook" else ("",)
 
 
 def require_partners(path: Path) -> str:

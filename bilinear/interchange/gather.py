@@ -8,11 +8,11 @@ from pathlib import Path
 
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend.algorithms import schemes_in
-from bilinear.frontend.files import SUFFIX, shipped
-from bilinear.interchange.alphatensor import npz_entries
+from bilinear.frontend.files import SUFFIX, own, shipped
 from bilinear.interchange.folders import files_below
+from bilinear.interchange.formats import entries_of, format_of
 from bilinear.interchange.importing import Imported, import_file
-from bilinear.interchange.plinopt import stem_of
+from bilinear.interchange.plinopt import partners
 from bilinear.ir.scheme import Scheme
 
 NO_SCHEME = "E125"
@@ -24,9 +24,9 @@ Progress = Callable[[str, int, int], None]
 
 
 def shipped_schemes() -> list[Entry]:
-    """The schemes among the shipped algorithms."""
+    """The schemes among the shipped algorithms, and among those that the user has added."""
     found = []
-    for name, path in shipped().items():
+    for name, path in (shipped() | own()).items():
         schemes = schemes_in(path)
         found += [(name, scheme) for scheme in schemes if scheme.name == name or len(schemes) == 1]
     return found
@@ -69,9 +69,10 @@ def _of_file(path: Path) -> list[Entry]:
 
 def _published(path: Path) -> Iterator[Entry]:
     """The schemes of a published file; the first of a set of three files stands for all."""
-    if stem_of(path) is not None and not path.stem.endswith("_L"):
+    if (partners(path) or [path])[0] != path:
         return
-    for entry in npz_entries(path) if path.suffix == ".npz" else [""]:
-        result = import_file(path, entry=entry)
+    form, _ = format_of(path)
+    for entry in entries_of(path, form):
+        result = import_file(path, format=form.name, entry=entry)
         if isinstance(result, Imported):
             yield f'"{path}{f"[{entry}]" if entry else ""}"', result.scheme

@@ -9,10 +9,9 @@ from pathlib import Path
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.explain.confusions import find_confusions
 from bilinear.interchange.arrays import scheme_from_arrays
-from bilinear.interchange.formats import Format, Reading, format_of, read, require_partners
-from bilinear.interchange.plinopt import read_maps
-from bilinear.interchange.reading import dims_of
-from bilinear.interchange.targets import Identified, identify
+from bilinear.interchange.formats import HOLD_SEVERAL, Format, Reading, format_of, read
+from bilinear.interchange.other_maps import other_map
+from bilinear.interchange.targets import Identified
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.ring import RINGS, Ring, parse_ring
 from bilinear.ir.scheme import Scheme
@@ -50,12 +49,11 @@ def import_file(
     """
     where = Path(path)
     form, how = format_of(where, format)
-    if entry and form.name != "npz":
+    if entry and form.name not in HOLD_SEVERAL:
         raise fail("E354", f"{path} is no archive, and holds one scheme", "leave the entry out")
-    if form.name in ("sms", "slp"):
-        other = _other_map(where, form, ring)
-        if other is not None:
-            return other
+    other = other_map(where, form, ring)
+    if other is not None:
+        return other
     reading = read(where, form, entry, ring, transposed)
     return prove_reading(reading, form, how, ring, transposed)
 
@@ -145,25 +143,6 @@ def turned(scheme: Scheme, transposed: bool) -> Scheme:
         return replace(scheme, bases=replace(scheme.bases, c=LinearMap(change.inputs, outputs, change.steps, change.names)))
     w = scheme.w
     return replace(scheme, w=LinearMap(w.inputs, tuple(w.outputs[place] for place in places), w.steps, w.names))
-
-
-def _other_map(path: Path, form: Format, ring: Ring | None) -> Identified | None:
-    """What plinopt's files compute if it is not a matrix product; None if it is one, or if the map is unknown.
-
-    Products of polynomials may have the sizes of matrices; their names reveal them: 3o3o3. Raises `BilinearError` (E352) if the files are
-    changes of basis.
-    """
-    stem = require_partners(path)
-    if stem.endswith("-CoB"):
-        raise fail(
-            "E352",
-            f"{path} changes the bases of another scheme",
-            f"import {Path(stem).name.removesuffix('-CoB')}-ALT, which takes it along",
-        )
-    maps = read_maps(stem, ring, form.name)
-    if dims_of(*maps.sizes) is not None and "o" not in path.name.split("_")[0]:
-        return None
-    return identify(maps)
 
 
 def _refused(reading: Reading, proof: SchemeProof, ring: Ring | None, transposed: bool | None) -> BilinearError:

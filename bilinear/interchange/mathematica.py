@@ -14,14 +14,13 @@ from bilinear.interchange.reading import (
     MOST_BLOCKS,
     MOST_NONZEROS,
     MOST_PRODUCTS,
-    Maps,
-    assemble,
+    by_products,
     malformed,
     parse_rational,
     read_text,
     said_ring,
 )
-from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, exact
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
@@ -44,11 +43,16 @@ def read_mathematica(path: str | Path, transposed: bool | None = None) -> tuple[
     By default it is, unless only the other reading fits the sizes. Raises `BilinearError`: E251 if the file cannot be read, E252 if a part
     is not a list of numbers, E253 if the sizes do not fit, E254 if a list is not closed.
     """
-    where = Path(path)
-    source = read_text(where)
-    products = _Lists(source).read()
+    source = read_text(Path(path))
+    text = _ASSIGNED.sub(lambda head: " " * len(head[0]), _without_comments(source))
+    return scheme_of_lists(source, Lists(source, text).read(), transposed)
+
+
+def scheme_of_lists(source: Source, products: list[Nested], transposed: bool | None) -> tuple[Scheme, bool]:
+    """The scheme of a list of products, as `read_mathematica` gives it."""
+    where = Path(source.name)
     if not products:
-        raise fail("E254", f"{where} holds no product", "a product is {{{1}}, {{1}}, {{1}}}")
+        raise fail("E254", f"{where} holds no product", "a product is three matrices, over A, over B and over C")
     matrices = [_matrices(where, number, product) for number, product in enumerate(products)]
     sizes = [[(len(matrix), len(matrix[0])) for matrix in three] for three in matrices]
     odd = next((i for i, size in enumerate(sizes) if size != sizes[0]), None)
@@ -60,14 +64,8 @@ def read_mathematica(path: str | Path, transposed: bool | None = None) -> tuple[
         told = f"A is {m} x {k}, B {k2} x {n}, C {c_size[0]} x {c_size[1]}"
         wanted = f"C is {n} x {m} where it is transposed, {m} x {n} where it is not; at most {MOST_BLOCKS} blocks a matrix"
         raise fail("E253", f"{where} is no multiplication of matrices: {told}", wanted)
-    u, v, w = ([_flat(three[part]) for three in matrices] for part in range(3))
-    outputs: list[list[tuple[int, Coefficient]]] = [[] for _ in range(m * n)]
-    for number, column in enumerate(w):
-        for place, c in column:
-            i, j = reversed(divmod(place, m)) if flipped else divmod(place, n)
-            outputs[i * n + j].append((number, c))
-    maps = LinearMap(m * k, tuple(u)), LinearMap(k * n, tuple(v)), LinearMap(len(products), tuple(map(tuple, outputs)))
-    return assemble(Maps(source, where.stem, *maps, said_ring(source) or Ring()), (m, k, n)), flipped
+    tables = [[_flat(three[part]) for three in matrices] for part in range(3)]
+    return by_products(source, where.stem, (m, k, n), tables, flipped, said_ring(source) or Ring()), flipped
 
 
 def _matrices(where: Path, number: int, product: Nested) -> list[Matrix]:
@@ -79,7 +77,7 @@ def _matrices(where: Path, number: int, product: Nested) -> list[Matrix]:
         if numbers == matrix and len({len(row) for row in numbers}) == 1 and numbers[0]:
             found.append(numbers)
     if not isinstance(product, list) or not len(product) == len(found) == 3:
-        raise fail("E252", f"{where}: product {number + 1} is no list of three matrices", "{{{1, 0}, {0, 1}}, {{...}}, {{...}}}")
+        raise fail("E252", f"{where}: product {number + 1} is no list of three matrices", "one over A, one over B and one over C")
     return found
 
 
@@ -99,13 +97,11 @@ def _without_comments(source: Source) -> str:
     return "".join([*kept, source.text[at:]])
 
 
-class _Lists:
-    """A reader of nested lists of numbers."""
+class Lists:
+    """A reader of nested lists of numbers; `text` is that of the source with nothing but a list left, at its place."""
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.text = _without_comments(source)
-        self.text = _ASSIGNED.sub(lambda head: " " * len(head[0]), self.text)
+    def __init__(self, source: Source, text: str) -> None:
+        self.source, self.text = source, text
         self.at = self.begin = 0
         self.numbers = self.nonzeros = 0
 

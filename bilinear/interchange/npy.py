@@ -54,6 +54,13 @@ class Archive:
 
     def arrays(self, member: str) -> tuple[Array, ...]:
         """The three arrays of a member: the rows of one array, or the arrays that an array of objects holds (E353)."""
+        return _arrays(self._data(member), f"{self.name}[{member}]")
+
+    def table(self, member: str) -> Array:
+        """The one array of numbers that a member is (E353)."""
+        return read_array(self._data(member), f"{self.name}[{member}]")
+
+    def _data(self, member: str) -> bytes:
         name = f"{self.name}[{member}]"
         try:
             with open_input(self.path) as archive, zipfile.ZipFile(archive) as opened, opened.open(self.members[member]) as file:
@@ -62,7 +69,23 @@ class Archive:
             raise fail("E353", f"{name} cannot be read: {error}", "is the file complete?") from None
         if len(data) > MOST_MEMBER:
             raise fail("E353", f"{name} is larger than {MOST_MEMBER // 2**20} MiB", "is this an archive of coefficients?")
-        return _arrays(data, name)
+        return data
+
+
+def read_array(data: bytes, name: str) -> Array:
+    """The one array of numbers in the bytes of a `.npy` file. Raises `BilinearError` (E353)."""
+    code, order, fortran, shape, body = _header(data, name)
+    if code.startswith("O"):
+        return _plain(pickled_array(body, name), name)
+    return _plain(_whole(code, order, fortran, shape, body, name), name)
+
+
+def _whole(code: str, order: str, fortran: bool, shape: tuple[int, ...], body: bytes, name: str) -> PickledArray:
+    if code not in KINDS:
+        raise _malformed(name, f"numbers of the type {code!r} are not read")
+    if prod(shape) > MOST_ITEMS or len(body) != prod(shape) * int(code[1:]):
+        raise _malformed(name, "it has not as many elements as its shape says")
+    return PickledArray(shape, code, order, fortran, body)
 
 
 def _arrays(data: bytes, name: str) -> tuple[Array, ...]:
@@ -73,11 +96,7 @@ def _arrays(data: bytes, name: str) -> tuple[Array, ...]:
             raise _malformed(name, "it should hold an array of arrays")
         _require_three(len(found.data), name)
         return tuple(_plain(item, name) for item in found.data)
-    if code not in KINDS:
-        raise _malformed(name, f"numbers of the type {code!r} are not read")
-    whole = PickledArray(shape, code, order, fortran, body)
-    if prod(shape) > MOST_ITEMS or len(body) != prod(shape) * int(code[1:]):
-        raise _malformed(name, "it has not as many elements as its shape says")
+    whole = _whole(code, order, fortran, shape, body, name)
     _require_three(shape[0] if shape else 1, name)
     return tuple(_plain(whole, name))
 
@@ -85,7 +104,11 @@ def _arrays(data: bytes, name: str) -> tuple[Array, ...]:
 def _require_three(count: int, name: str) -> None:
     """Refuse anything but U, V and W before any array is built."""
     if count != 3:
-        raise fail("E353", f"{name} holds {count} array{'s' * (count != 1)}, not U, V and W", "three arrays make a scheme")
+        raise fail(
+            "E353",
+            f"{name} holds {count} array{'s' * (count != 1)}, not U, V and W",
+            "three arrays make a scheme, in one member, or saved with np.savez(U=u, V=v, W=w)",
+        )
 
 
 def _header(data: bytes, name: str) -> tuple[str, str, bool, tuple[int, ...], bytes]:

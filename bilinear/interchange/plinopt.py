@@ -10,7 +10,8 @@ import re
 from pathlib import Path
 
 from bilinear.algebra.maps import table_of
-from bilinear.analysis.brent import common_denominator, products_of_coefficients, residual
+from bilinear.analysis.brent import residual
+from bilinear.analysis.integer_tables import common_denominator, products_of_coefficients
 from bilinear.errors import fail
 from bilinear.interchange.placeholder import PLACEHOLDER, Part, named_ring
 from bilinear.interchange.reading import Maps, assemble, require_one_rank, said_ring
@@ -26,7 +27,10 @@ MOST_TRIED_TERMS = 100_000
 SAY_IT = "say it: ring=Ring('Q[sqrt(3)]'), or --ring 'Q[sqrt(3)]'"
 LETTERS = ("L", "R", "P")
 
-_NAME = re.compile(r"(?P<stem>.*)_(?P<letter>[LRP])\.(?P<suffix>sms|slp)")
+TAGS = ("A", "B", "C")
+_NAME = re.compile(r"(?P<stem>.*)_(?P<letter>[LRP])(_(?P<tag>[ABC]))?\.(?P<suffix>sms|slp)")
+_LETTER, _TAG = "\0", "\1"
+"""Where the letter and its tag stand in the common start of names that end in L_A, R_B and P_C, or in L_A, R_A and P_A."""
 _SIZES = re.compile(r"([0-9]{1,3})x([0-9]{1,3})x([0-9]{1,3})_|([0-9]{1,3})o([0-9]{1,3})o([0-9]{1,3})_")
 
 Triples = tuple[str | Path, str | Path, str | Path]
@@ -66,7 +70,14 @@ def read_maps(stem: str | Path, ring: Ring | None = None, suffix: str = "sms") -
 def stem_of(path: Path) -> tuple[str, str] | None:
     """The common start of the names of the three files, and their suffix; None if a name is not of the form STEM_L.sms."""
     match = _NAME.fullmatch(path.name)
-    return (str(path.with_name(match["stem"])), match["suffix"]) if match is not None else None
+    if match is None:
+        return None
+    stem, suffix, tag = str(path.with_name(match["stem"])), match["suffix"], match["tag"]
+    if not tag:
+        return stem, suffix
+    each, same = f"{stem}_{_LETTER}_{_TAG}", f"{stem}_{_LETTER}_{tag}"
+    own = TAGS[LETTERS.index(match["letter"])] == tag
+    return (each if own and not all(Path(name).is_file() for name in _three(same, suffix)) else same), suffix
 
 
 def partners(path: Path) -> list[Path]:
@@ -93,11 +104,14 @@ def _changes(stem: str, suffix: str) -> Triples | None:
 
 
 def _three(stem: str, suffix: str) -> tuple[str, str, str]:
-    return f"{stem}_L.{suffix}", f"{stem}_R.{suffix}", f"{stem}_P.{suffix}"
+    if _LETTER not in stem:
+        return f"{stem}_L.{suffix}", f"{stem}_R.{suffix}", f"{stem}_P.{suffix}"
+    left, right, post = (stem.replace(_LETTER, letter).replace(_TAG, tag) for letter, tag in zip(LETTERS, TAGS, strict=True))
+    return f"{left}.{suffix}", f"{right}.{suffix}", f"{post}.{suffix}"
 
 
 def _name(left: str | Path) -> str:
-    return re.sub(r"_L$", "", Path(left).stem)
+    return re.sub(r"_L(_[ABC])?$", "", Path(left).stem)
 
 
 def _parts(three: Triples, bases: Triples | None) -> tuple[tuple[Part, ...], tuple[Part, ...]]:

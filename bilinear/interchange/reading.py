@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt, lcm
 from pathlib import Path
 
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.ir.linear import LinearMap
-from bilinear.ir.number import Symbolic
+from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.ring import RATIONALS, Ring, parse_ring
 from bilinear.ir.scheme import Bases, Scheme
 from bilinear.reading import TooLargeError, read_input
@@ -117,6 +118,21 @@ class Maps:
         if self.bases is None:
             return self.u.inputs, self.v.inputs, len(self.w.outputs)
         return self.bases.a.inputs, self.bases.b.inputs, len(self.bases.c.outputs)
+
+
+def by_products(
+    source: Source, name: str, dims: Dims, tables: Sequence[Sequence[Form]], transposed: bool, ring: Ring = RATIONALS
+) -> Scheme:
+    """The scheme of three tables that have a row a product, over the blocks of A, of B, and of C (column by column if `transposed`)."""
+    m, k, n = dims
+    u, v, w = tables
+    outputs: list[list[tuple[int, Coefficient]]] = [[] for _ in range(m * n)]
+    for product, row in enumerate(w):
+        for block, c in row:
+            i, j = reversed(divmod(block, m)) if transposed else divmod(block, n)
+            outputs[i * n + j].append((product, c))
+    maps = LinearMap(m * k, tuple(u)), LinearMap(k * n, tuple(v)), LinearMap(len(w), tuple(map(tuple, outputs)))
+    return assemble(Maps(source, name, *maps, ring), dims)
 
 
 def assemble(maps: Maps, dims: Dims | None) -> Scheme:

@@ -15,6 +15,7 @@ from typing import cast
 from bilinear.interchange.arithmetic import MOST_BYTES, Arithmetic, Linear, Value
 from bilinear.interchange.placeholder import MarkedForm, Part, marked
 from bilinear.interchange.reading import MOST_NONZEROS, MOST_PRODUCTS, malformed, read_text
+from bilinear.ir.number import rational
 from bilinear.source import Source
 
 _HEAD = re.compile(r"\b([A-Za-z]+[0-9]*)[ \t]*:=", re.ASCII)
@@ -73,7 +74,7 @@ class _Program:
         numbers = {-1 - i: i for i in range(self.inputs)} | {step: self.inputs + place for place, step in enumerate(kept)}
 
         def renamed(form: Linear) -> MarkedForm:
-            return tuple(sorted(((numbers[cast(int, i)], marked(c)) for i, c in form.items() if c), key=lambda term: term[0]))
+            return tuple(sorted(((numbers[cast(int, i)], marked(rational(c))) for i, c in form.items() if c), key=lambda term: term[0]))
 
         rows = tuple(renamed(self.steps[cast(int, next(iter(form)))] if inlined & form.keys() else form) for form in outputs)
         names = tuple(self.names[i] for i in kept)

@@ -10,17 +10,18 @@ from pathlib import Path
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load_shipped
-from bilinear.interchange.alphatensor import npz_entries
 from bilinear.interchange.fflas import read_fflas
 from bilinear.interchange.folders import files_below
-from bilinear.interchange.formats import FORMATS, format_of
+from bilinear.interchange.formats import FORMATS, entries_of, format_of
 from bilinear.interchange.importing import import_file
 from bilinear.interchange.plinopt import missing_partners, stem_of
 from bilinear.interchange.reading import read_text
 from bilinear.interchange.targets import Identified
 from bilinear.verify.schedule import prove_schedule
 
-PROVED, LACKS, REFUSED = "proved", "lacks", "refused"
+PROVED, LACKS, REFUSED, PASSED_OVER = "proved", "lacks", "refused", "passed over"
+_NO_SCHEME = ("E351", "E653")
+"""The errors of files that hold something else: of no known format, or of one that holds more than schemes."""
 _NO_TABLES = ("license", "readme", "copying", "authors", "changelog")
 
 
@@ -28,7 +29,8 @@ _NO_TABLES = ("license", "readme", "copying", "authors", "changelog")
 class Row:
     """The result for a file, or for one scheme or schedule in it.
 
-    `verdict` is `proved`, `lacks` (`what` names the missing datum) or `refused` (`what` is the error). For a proved one `what` is the
+    `verdict` is `proved`, `lacks` (`what` names the missing datum), `refused` (`what` is the error), or `passed over`, if the file holds no
+    scheme. For a proved one `what` is the
     format or the map and its ring, and `found` what was determined by trying.
     """
 
@@ -62,15 +64,19 @@ def _rows(session: _Survey, path: Path) -> Iterator[Row]:
         form, _ = format_of(path)
         if form.name in ("sms", "slp"):
             yield replace(_of_a_set(session, path, form.name), file=name)
-        elif form.name == "npz":
-            for entry in npz_entries(path):
-                yield _timed(partial(_imported, path, f"{name}[{entry}]", form.name, entry))
         elif form.name == "fflas":
             yield from _schedules(path, name)
         else:
-            yield _timed(partial(_imported, path, name, form.name))
+            for entry in entries_of(path, form):
+                yield _timed(partial(_imported, path, f"{name}[{entry}]" if entry else name, form.name, entry))
     except BilinearError as error:
-        yield Row(name, "", REFUSED, _told(error))
+        yield _not_read(name, "", error)
+
+
+def _not_read(name: str, form: str, error: BilinearError) -> Row:
+    """The row of a file with an error: it is refused, if it could be a scheme."""
+    passed_over = error.diagnostics[0].code in _NO_SCHEME
+    return Row(name, "" if passed_over else form, PASSED_OVER if passed_over else REFUSED, _told(error))
 
 
 def _of_a_set(session: _Survey, path: Path, form: str) -> Row:
@@ -98,7 +104,7 @@ def _imported(path: Path, name: str, form: str, entry: str = "") -> Row:
     try:
         result = import_file(path, format=form, entry=entry)
     except BilinearError as error:
-        return Row(name, form, REFUSED, _told(error))
+        return _not_read(name, form, error)
     if isinstance(result, Identified):
         return Row(name, form, LACKS if result.missing else PROVED, result.missing or f"{result.title}, over {result.ring}")
     scheme = result.scheme
@@ -135,12 +141,29 @@ def _told(error: BilinearError) -> str:
     return f"{first.code}: {first.message}"
 
 
-def by_format(rows: list[Row]) -> list[tuple[str, int, int, int, int, float]]:
-    """The sums of the table: format, rows, proved, lacking, refused, seconds; the last line sums all."""
-    sums: list[tuple[str, int, int, int, int, float]] = []
-    for name in [*FORMATS, ""]:
-        of = [row for row in rows if not name or row.format == name]
-        proved, lacks, refused = (sum(row.verdict == verdict for row in of) for verdict in (PROVED, LACKS, REFUSED))
-        if of:
-            sums.append((name or "all", len(of), proved, lacks, refused, round(sum(row.seconds for row in of), 2)))
-    return sums
+Sums = tuple[int, int, int, int, float]
+"""Of some rows: how many, proved, lacking, refused, and the seconds."""
+
+
+def by_format(rows: list[Row]) -> list[tuple[str, *Sums]]:
+    """The sums of the table by format, and of all. Files that are passed over do not count."""
+    kept = [row for row in rows if row.verdict != PASSED_OVER]
+    names = [name for name in [*FORMATS, ""] if any(row.format == name for row in kept)]
+    return [(name or "unknown", *_sums([row for row in kept if row.format == name])) for name in names] + [("all", *_sums(kept))]
+
+
+def by_folder(rows: list[Row]) -> list[tuple[str, str, *Sums]]:
+    """The same by the first folder of each file's path and its format, and of all."""
+    folders = sorted({_folder_of(row) for row in rows})
+    inside = {folder: by_format([row for row in rows if _folder_of(row) == folder])[:-1] for folder in folders}
+    return [(folder, *line) for folder in folders for line in inside[folder]] + [("all", "", *by_format(rows)[-1][1:])]
+
+
+def _folder_of(row: Row) -> str:
+    parts = Path(row.file).parts
+    return parts[0] if len(parts) > 1 else "."
+
+
+def _sums(rows: list[Row]) -> Sums:
+    proved, lacks, refused = (sum(row.verdict == verdict for row in rows) for verdict in (PROVED, LACKS, REFUSED))
+    return len(rows), proved, lacks, refused, round(sum(row.seconds for row in rows), 2)

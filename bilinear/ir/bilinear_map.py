@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.number import Coefficient
 from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import block_name, block_names
 
-Terms = dict[tuple[int, int], int]
+Terms = dict[tuple[int, int], Coefficient]
 """One output of a bilinear map: the coefficient of each pair (index of the left value, index of the right value)."""
 
 
@@ -19,15 +20,17 @@ class BilinearMap:
     """A bilinear map: each output is a sum of products of one `left` value and one `right` value, given by name.
 
     `rows` lists the terms (left, right, coefficient) of each output, in order. An output in `symmetric` equals its own transpose, like a
-    diagonal block of A*A^T: X*Y^T and Y*X^T count as one term there, written with left <= right.
+    diagonal block of A*A^T: X*Y^T and Y*X^T count as one term there, written with left <= right. With an `order` the map is wanted up to
+    terms of that order in lambda.
     """
 
     title: str
     left: tuple[str, ...]
     right: tuple[str, ...]
     outputs: tuple[str, ...]
-    rows: tuple[tuple[tuple[int, int, int], ...], ...]
+    rows: tuple[tuple[tuple[int, int, Coefficient], ...], ...]
     symmetric: frozenset[int] = frozenset()
+    order: int = 0
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -72,6 +75,14 @@ def product_with_transpose(m: int, k: int, upper: bool, first: int = 0) -> Bilin
     outputs = tuple(block_name("C", i, j) for i, j in places)
     right = tuple(f"{name}^T" for name in names)
     return BilinearMap(f"A*A^T, A {m} x {k}, {triangle} triangle{from_block}", names, right, outputs, rows, symmetric)
+
+
+def product_of_commuting(m: int, k: int, n: int) -> BilinearMap:
+    """A*B for entries that commute with one another: x*y and y*x are one term. A factor may be a sum over the blocks of A and of B."""
+    names = (*block_names("A", m, k), *block_names("B", k, n))
+    rows = tuple(tuple((i * k + p, m * k + p * n + j, 1) for p in range(k)) for i in range(m) for j in range(n))
+    title = f"A*B, A {m} x {k}, B {k} x {n}, with entries that commute"
+    return BilinearMap(title, names, names, block_names("C", m, n), rows, frozenset(range(m * n)))
 
 
 def polynomial_product(left: int, right: int, degree: int) -> BilinearMap:

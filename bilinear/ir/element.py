@@ -72,8 +72,9 @@ class Element:
 FLOAT16 = Element("float16", 2, 11, -24, 16, "__half", "f16", "e", 2)
 FLOAT32 = Element("float32", 4, 24, -149, 128, "float", "f32", "f", 0)
 FLOAT64 = Element("float64", 8, 53, -1074, 1024, "double", "f64", "d", 1)
+BFLOAT16 = Element("bfloat16", 2, 8, -133, 128, "__nv_bfloat16", "bf16", "", 14, FLOAT32)
 
-KNOWN = {element.name: element for element in (FLOAT16, FLOAT32, FLOAT64)}
+KNOWN = {element.name: element for element in (FLOAT16, BFLOAT16, FLOAT32, FLOAT64)}
 """The types whose rounding is known, by name."""
 ELEMENTS = {element.name: element for element in (FLOAT64, FLOAT32)}
 """The types that kernels are generated for, by name, in the order used in results."""

@@ -77,9 +77,21 @@ class LinearKernel:
     lanes: int
     parts: tuple[Part, ...]
     places: tuple[tuple[int, ...], ...]
-    """One row for each place: the part's number, then the grid row and column of the place in each of the part's spaces."""
+    """One row for each place: the part's number (-1: nothing runs), then the grid row and column of the place in each of its spaces."""
+    beside: int = 1
+    """Rows of the table that a block of threads runs at once, a warp each."""
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="linear.cu.j2", init=False)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table that a block of threads runs."""
+        return self.beside
+
+    @property
+    def height(self) -> int:
+        """Rows (or columns) of a block's tile of elements."""
+        return 1 if self.beside > 1 else self.threads[1]
 
 
 @dataclass(frozen=True)
@@ -107,7 +119,8 @@ class Multiplication:
 class ProductKernel:
     """Multiplies blocks. Each row of its table is one product with its destinations; products of one launch share no destination.
 
-    `lefts`, `rights` and `results` list the spaces to which the indices in operands and destinations refer.
+    `lefts`, `rights` and `results` list the spaces to which the indices in operands and destinations refer. A block of threads runs `turns`
+    rows of the table one after the other, or `beside` rows at once, a warp each.
     """
 
     name: str
@@ -120,6 +133,20 @@ class ProductKernel:
     results: tuple[str, ...]
     products: tuple[Multiplication, ...]
     destinations: tuple[Destination, ...]
+    turns: int = 1
+    beside: int = 1
+    guarded: bool = False
+    """Whether it does nothing unless the int at the argument `flag` is set."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table that a block of threads runs."""
+        return self.turns * self.beside
+
+    @property
+    def barrier(self) -> str:
+        """What the threads that share a tile wait at: all of a block, or a warp if each has a tile of its own."""
+        return "__syncthreads" if self.beside == 1 else "__syncwarp"
 
     @property
     def template(self) -> str:
@@ -140,7 +167,7 @@ class ProductKernel:
     @property
     def bounds(self) -> str:
         """The launch bounds for the compiler: threads of a block, and blocks of a multiprocessor."""
-        return f"{self.tile.threads}, {self.tile.blocks}"
+        return f"{self.tile.threads * self.beside}, {self.tile.blocks}"
 
     @property
     def lanes(self) -> int:
@@ -154,18 +181,18 @@ class ProductKernel:
 
     @property
     def shared_elements(self) -> int:
-        """Elements of all slices in flight; the kernel text asserts this number."""
+        """Elements of all slices of a tile in flight; the kernel text asserts this number."""
         return self.tile.stages * self.tile.slice_elements(self.lanes)
 
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block of threads, in bytes: all slices in flight."""
-        return self.shared_elements * self.element.arithmetic.bytes
+        return self.shared_elements * self.element.arithmetic.bytes * self.beside
 
     @property
     def threads(self) -> tuple[int, int]:
         """Threads of a block along x and y."""
-        return (self.tile.threads, 1)
+        return (self.tile.threads, self.beside)
 
 
 MOST_SHARED_BYTES = 227 * 1024
@@ -218,10 +245,9 @@ class ThinKernel:
         """Dynamic shared memory of a block of threads, in bytes."""
         return self.shared_elements * self.element.bytes
 
-    @property
-    def resident(self) -> int:
-        """Blocks of threads that a multiprocessor holds at once."""
-        return min(self.tile.blocks, (MOST_SHARED_BYTES + SHARED_BESIDE) // (self.shared_bytes + SHARED_BESIDE))
+    def resident_in(self, shared: int) -> int:
+        """Blocks of threads that a multiprocessor holds at once if one of them can have so many bytes of shared memory."""
+        return min(self.tile.blocks, (shared + SHARED_BESIDE) // (self.shared_bytes + SHARED_BESIDE))
 
     @property
     def threads(self) -> tuple[int, int]:
@@ -277,28 +303,3 @@ class MagnitudeKernel:
     threads: tuple[int, int] = (256, 1)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="magnitudes.cu.j2", init=False)
-
-
-Kernel = LinearKernel | ProductKernel
-InputKernel = ScanKernel | MagnitudeKernel
-"""Kernels that inspect the inputs before a plan may write them."""
-DirectKernel = ThinKernel | PartsKernel
-"""Kernels that multiply matrices as they lie, without a schedule."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One launch of a stage: rows `first` to `first + grid.y` of the kernel's table."""
-
-    kernel: Kernel
-    first: int
-    grid: Grid
-
-
-@dataclass(frozen=True)
-class PlainLaunch:
-    """One launch of a kernel that has no table."""
-
-    kernel: ScanKernel | ThinKernel | PartsKernel
-    grid: Grid
-    first: int = field(default=0, init=False)

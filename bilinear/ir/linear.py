@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 
-from bilinear.ir.number import Coefficient, exact
+from bilinear.ir.number import Coefficient, Symbolic, exact, square
+from bilinear.ir.packed import Packing, widened
 
 Form = tuple[tuple[int, Coefficient], ...]
 """A linear form: (index, nonzero coefficient) pairs in ascending order of the index."""
+
+
+MOST_DIGITS = 2**25
+"""The most digits of packed forms that the matrix of a map is computed with, 256 MiB."""
 
 
 def form(terms: Mapping[int, Coefficient] | Iterable[tuple[int, Coefficient]]) -> Form:
@@ -44,10 +50,50 @@ class LinearMap:
         """The outputs as forms over the inputs alone: the rows of the map's matrix."""
         if not self.steps:
             return tuple(map(form, self.outputs))
+        found = self._forms(inf)
+        assert found is not None
+        return found
+
+    @property
+    def plain(self) -> LinearMap:
+        """The map as a table if that takes no more additions, else the map itself."""
+        outputs = self._forms(self.additions) if self.steps else None
+        return self if outputs is None else LinearMap(self.inputs, outputs)
+
+    def _forms(self, most: float) -> tuple[Form, ...] | None:
+        """The rows of the matrix; None if they take more than `most` additions."""
+        if self.packs:
+            return widened(lambda packing: self._by_packing(packing, most), self._root or "")
         values: list[Form] = [((i, 1),) for i in range(self.inputs)]
         for step in self.steps:
             values.append(substitute(step, values))
-        return tuple(substitute(output, values) for output in self.outputs)
+        found = LinearMap(self.inputs, tuple(substitute(output, values) for output in self.outputs))
+        return found.outputs if found.additions <= most else None
+
+    @property
+    def packs(self) -> bool:
+        """True if the matrix is computed on packed forms: the coefficients are rational, or hold one root, and there is room."""
+        return self._root is not None and self.inputs * (self.inputs + len(self.steps)) <= MOST_DIGITS
+
+    @property
+    def _root(self) -> str | None:
+        """The root that occurs in the coefficients; empty if they are rational, None if they hold more than one generator, or another."""
+        numbers = (c for terms in self.steps + self.outputs for _, c in terms)
+        names = {name for c in numbers if isinstance(c, Symbolic) for name in c.generators}
+        name = "".join(names) if len(names) < 2 else "lambda"
+        return name if not name or square(name) is not None else None
+
+    def _by_packing(self, packing: Packing, most: float) -> tuple[Form, ...] | None:
+        values = [packing.unit(i) for i in range(self.inputs)]
+        for step in self.steps:
+            values.append(packing.sum([(values[i], c) for i, c in step]))
+        rows: list[Form] = []
+        for output in self.outputs:
+            rows.append(packing.form(packing.sum([(values[i], c) for i, c in output])))
+            most -= max(0, len(rows[-1]) - 1)
+            if most < 0:
+                return None
+        return tuple(rows)
 
     @property
     def additions(self) -> int:

@@ -13,6 +13,12 @@ MOST_LEVELS = 20
 """The most levels of a schedule: twenty levels of two products each are already a million products."""
 INPUTS = ("preserve", "restore", "consume")
 """What a multiply may do to A and B: never write them, write and then restore them, or leave them undefined."""
+STAGE, ITEMS, GROUPS, ALIKE, KERNELS = "stage", "S-M-T", "S-T-M", "S-M-M", "M-M-M"
+MODES = (STAGE, ITEMS, GROUPS, ALIKE, KERNELS)
+"""How the stages of a schedule are launched (docs/modes.md): each as a whole, which is the default, or cut into tasks that the warps of a
+block, the blocks of a kernel, the turns of a thread, or several kernels share."""
+AGAIN = (ITEMS, GROUPS, KERNELS)
+"""The modes in which a block is read by each task that needs it."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class Placement:
     """How one multiply of m x k by k x n runs: the schedule computes the `core`, plain products compute the `strips`.
 
     `column_major` names the operands whose columns are contiguous; their workspaces have the same layout. `tile` names the tile of the
-    core's products on a GPU.
+    core's products on a GPU, and `mode` says how the core's stages are launched there.
 
     A placement may compute only the first rows of a result (its first columns if C is column-major). Then `rest` computes the others
     afterwards, m and n are the extents of the first part, and its workspaces lie in the part of C that `rest` will overwrite.
@@ -64,6 +70,7 @@ class Placement:
     column_major: frozenset[str] = frozenset()
     tile: str = USUAL
     rest: Placement | None = None
+    mode: str = STAGE
 
     @property
     def chain(self) -> tuple[Placement, ...]:

@@ -207,7 +207,7 @@ class _Stages:
     @property
     def keeps(self) -> frozenset[str]:
         """The operands among A and B that end unchanged, because the schedule restores them or never writes them."""
-        return frozenset({*self.restores, *({"A", "B"} - self._written)})
+        return frozenset({*self.restores, *({"A", "B"} - self.written)})
 
     @property
     def runs_in_place(self) -> bool:
@@ -217,10 +217,10 @@ class _Stages:
     @cached_property
     def writes_operands(self) -> bool:
         """True if some step writes A or B."""
-        return not self._written.isdisjoint(("A", "B"))
+        return not self.written.isdisjoint(("A", "B"))
 
     @cached_property
-    def _written(self) -> frozenset[str]:
+    def written(self) -> frozenset[str]:
         """The spaces that some step writes."""
         return frozenset(block.space for block, _ in self._writes())
 

@@ -25,6 +25,8 @@ class Thread:
     few_live: int
 
 
+NO_ROOM = Thread(most_live=0, most_work=0, bytes_read_ahead=0, most_bytes=0, bytes_of_a_block=0, few_live=0)
+"""A thread that no composition fits: with it every linear stage stays a pass of its own."""
 CUDA_THREAD = Thread(most_live=96, most_work=3_000, bytes_read_ahead=448, most_bytes=768, bytes_of_a_block=8, few_live=8)
 """A thread of every target that `CudaTarget` names has 255 registers of 4 bytes, and addresses take many of them.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bilinear.ir.element import FLOAT32, FLOAT64, Element, Precision
+from bilinear.ir.element import FLOAT16, FLOAT32, FLOAT64, Element, Precision
 
 USUAL, LARGE, SMALL = "usual", "large", "small"
 """Sizes of tiles: every unit has one of each."""
@@ -33,7 +33,10 @@ class Instruction:
             raise ValueError(f"{self.name}: sums of {self.accumulated} are narrower than what is multiplied")
 
 
+WGMMA_FLOAT16 = Instruction("wgmma.m64n128k16.f32.f16.f16", "float16 matrix units", FLOAT16, FLOAT32, (64, 128, 16), 128, 90)
+"""Its sums are cut off instead of rounded. Only chips of compute capability 9.0 have it."""
 FMA_FLOAT32 = Instruction("fma.rn.f32", "float32 pipes", FLOAT32, FLOAT32, (1, 1, 1), 1, 0)
+FMA_FLOAT64 = Instruction("fma.rn.f64", "float64 pipes", FLOAT64, FLOAT64, (1, 1, 1), 1, 0)
 MMA_FLOAT64 = Instruction("mma.m16n8k8.f64", "float64 matrix units", FLOAT64, FLOAT64, (16, 8, 8), 32, 90)
 """Before sm_90, the kernel text uses four `mma.m8n8k4.f64` instead, which sm_80 has."""
 
@@ -87,6 +90,34 @@ class MmaTile(Tile):
 
 
 ProductTile = SimtTile | MmaTile
+
+
+@dataclass(frozen=True)
+class DigitTile:
+    """An m x n tile of a product of digits, in slices of depth k; `stages` slices are in flight.
+
+    `consumers` warpgroups multiply, one more copies. `cluster` blocks of threads share what they read of B. Sums of the first digits, which
+    the unit cuts off, are added up in registers every `chunk` terms. Blocks run in bands of `band` tiles of rows.
+    """
+
+    name: str
+    scheme: str = "pairs"
+    """The scheme by which digits multiply."""
+    m: int = 128
+    n: int = 128
+    k: int = 64
+    stages: int = 3
+    consumers: int = 2
+    cluster: int = 2
+    chunk: int = 256
+    band: int = 16
+    registers: int = 232
+    instruction: Instruction = WGMMA_FLOAT16
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 128 * (self.consumers + 1)
 
 
 @dataclass(frozen=True)
@@ -208,6 +239,12 @@ TILES: dict[str, dict[str, ProductTile]] = {
 }
 """The tiles of the product kernel by element type and name; tiles named by their size alone run on the type's own unit."""
 
+WARP_TILES: dict[str, ProductTile] = {
+    element.name: SimtTile("warp", "warp", m=32, n=32, k=8, m_warps=1, n_warps=1, stages=2, blocks=1, instruction=instruction)
+    for element, instruction in ((FLOAT32, FMA_FLOAT32), (FLOAT64, FMA_FLOAT64))
+}
+"""The tile that one warp computes alone, by element type: a block of threads multiplies other operands in each of its warps."""
+
 
 def beside(dtype: str, name: str, size: str) -> str:
     """The name of the tile of another size on the same unit."""
@@ -226,3 +263,7 @@ def tile_on(dtype: str, unit: str, size: str = USUAL) -> str:
 def precision_of(element: Element, tile: ProductTile) -> Precision:
     """The types in which a product of such elements is computed in a tile."""
     return Precision(element, tile.instruction.multiplied, tile.instruction.accumulated, element)
+
+
+DIGIT_TILES = {tile.name: tile for tile in (DigitTile("pairs"),)}
+"""The tiles of products of float16 digits, by name."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bilinear.errors import fail
-from bilinear.ir.placement import Placement, Strip
+from bilinear.ir.placement import STAGE, Placement, Strip
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.layout import Extents, Lifetimes, lay_out
@@ -33,16 +33,18 @@ def place_schedule(
     column_major: frozenset[str] = frozenset(),
     alive: Lifetimes | None = None,
     tile: str = USUAL,
+    mode: str = STAGE,
 ) -> Placement:
     """Place an m x k by k x n multiply: the schedule takes the core (see `core_of`), strips take the rest.
 
-    `tile` names the tile of the products on a GPU. `alive` gives the lifetimes of the schedule's workspaces if they are already known.
+    `tile` names the tile of the products on a GPU, `mode` how stages are launched there. `alive` gives the lifetimes of the schedule's
+    workspaces if they are already known.
     """
     core = core_of((schedule.m, schedule.k, schedule.n), (m, k, n), itemsize)
     if 0 in core:
         core = (0, 0, 0)
     slots, elements = lay_out(schedule, core, itemsize, column_major, alive) if core[0] else ((), 0)
-    return Placement(schedule, m, k, n, core, _peel(m, k, n, *core), slots, elements, column_major, tile)
+    return Placement(schedule, m, k, n, core, _peel(m, k, n, *core), slots, elements, column_major, tile, mode=mode)
 
 
 def borrowing(first: Placement, rest: Placement) -> Placement:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import prod
 
 from bilinear.algebra.fold_bases import fold_bases
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.placement import MOST_LEVELS
+from bilinear.ir.placement import MOST_LEVELS, STAGE
 from bilinear.ir.schedule import AnySchedule, Block, Product, ProductStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
+from bilinear.ir.thread import CUDA_THREAD, NO_ROOM, Thread
 from bilinear.lowering.coefficients import require_numbers
 from bilinear.passes.colour_products import colour_products
 from bilinear.passes.drop_restoration import drop_restoration
@@ -23,11 +24,12 @@ from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels, why_not_nested
 from bilinear.passes.one_product_a_stage import one_product_a_stage
 from bilinear.passes.scheme_to_schedule import scheme_to_schedule
+from bilinear.verify.composed import prove_composed, prove_large
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
 
-MOST_PRODUCTS = 5_000
-"""Flat schedules of more products are refused: the proof would take minutes, and the blocks would be small."""
+MOST_PRODUCTS = 17_000
+"""Flat schedules of more products are refused: the blocks would be small, and the proof of five levels of seven, 16,807, takes 20 s."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ def proved(scheme: Scheme) -> SchemeProof:
 
 def proved_schedule(schedule: AnySchedule, scheme: Scheme) -> ScheduleProof:
     """Prove a schedule of one level. A wrong one is refused with the cause and a repair (E4xx)."""
-    proof = prove_schedule(schedule, scheme)
+    large = prove_large(schedule, scheme) if isinstance(schedule, Schedule) else None
+    proof = large or prove_schedule(schedule, scheme)
     if not proof.holds:
         raise _explained(proof, scheme, schedule)
     return proof
@@ -116,18 +119,22 @@ def _explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Any
     return explained(proof, scheme, schedule)
 
 
-@lru_cache(maxsize=64)
-def prepare(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str) -> Prepared:
+def prepare(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, mode: str = STAGE) -> Prepared:
     """Lower a scheme, or its schedule, to `levels` levels and prove every step.
 
-    `inputs` is `preserve`, `restore` or `consume`; under `preserve` the plain schedule replaces one that writes A or B. Raises
-    `BilinearError` if a proof fails.
+    `inputs` is `preserve`, `restore` or `consume`; under `preserve` the plain schedule replaces one that writes A or B. Only in the default
+    mode of execution do linear stages of several levels become one pass. Raises `BilinearError` if a proof fails.
     """
+    return _prepared(scheme, schedule, levels, inputs, CUDA_THREAD if mode == STAGE else NO_ROOM)
+
+
+@lru_cache(maxsize=64)
+def _prepared(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, thread: Thread) -> Prepared:
     require_levels(levels)
     check_promise(scheme, schedule, inputs)
     one = _prove_level(Level(scheme, schedule), inputs)
     _require_products(f"{levels} levels of {scheme.name}", [one] * levels)
-    lowered, schedule_proof = _lower_and_prove([one] * levels, inputs)
+    lowered, schedule_proof = _lower_and_prove([one] * levels, inputs, thread)
     return Prepared(scheme, one.authored, lowered, one.scheme_proof, one.authored_proof, schedule_proof)
 
 
@@ -191,7 +198,11 @@ def _prove_level(level: Level, inputs: str) -> _Proved:
     return _Proved(scheme, scheme_proof, authored, proved_schedule(mark_first_writes(authored), scheme))
 
 
-def _lower_and_prove(levels: Sequence[_Proved], inputs: str) -> tuple[Schedule, ScheduleProof]:
+def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CUDA_THREAD) -> tuple[Schedule, ScheduleProof]:
+    for outer, inner in combinations(levels, 2):
+        if "" != outer.authored.ring.generator != inner.authored.ring.generator != "":
+            rings = f"{outer.scheme.name} is over {outer.scheme.ring}, and {inner.scheme.name} over {inner.scheme.ring}"
+            raise fail("E408", f"no ring holds the coefficients of these levels: {rings}", "choose another level", span=outer.authored.span)
     for outer, inner in pairwise(levels):
         refused = why_not_nested(outer.authored, inner.authored)
         if not refused and inner.authored.writes_operands:
@@ -200,14 +211,17 @@ def _lower_and_prove(levels: Sequence[_Proved], inputs: str) -> tuple[Schedule, 
             name, hint = outer.authored.name, "use levels=1" if outer is inner else "choose another level"
             what = f"{name} cannot recurse" if outer is inner else f"{inner.authored.name} cannot run the products of {name}"
             raise fail("E408", f"{what}: {refused}", hint, span=outer.authored.span)
-    lowered = lower_levels([level.authored for level in levels], inputs)
-    proof = prove_schedule(lowered, levels[0].scheme)  # this matters only for a single level
+    lowered = lower_levels([level.authored for level in levels], inputs, thread)
+    authored = [mark_first_writes(level.authored) for level in levels]
+    if [lowered] == authored:
+        return lowered, levels[0].authored_proof
+    proof = prove_composed(lowered, authored) if len(levels) > 1 else proved_schedule(lowered, levels[0].scheme)
     proof.require()
     return lowered, proof
 
 
-def lower_levels(authored: Sequence[Schedule], inputs: str) -> Schedule:
-    """Combine schedules of one level, listed outermost first, into the one that will run. It is not proved yet.
+def lower_levels(authored: Sequence[Schedule], inputs: str, thread: Thread = CUDA_THREAD) -> Schedule:
+    """Combine schedules of one level, listed outermost first, into the one that will run; passes hold what a `thread` can. Not proved yet.
 
     If a level that allocates nothing stands above one that allocates, its products run one at a time to save memory.
     """
@@ -215,7 +229,7 @@ def lower_levels(authored: Sequence[Schedule], inputs: str) -> Schedule:
         one_product_a_stage(outer) if outer.runs_in_place and not all(inner.runs_in_place for inner in authored[i + 1 :]) else outer
         for i, outer in enumerate(authored)
     ]
-    lowered = fuse_linear_stages(nest_levels(kept))
+    lowered = fuse_linear_stages(nest_levels(kept), thread)
     return runnable(drop_restoration(lowered) if inputs == "consume" else lowered)
 
 

@@ -11,19 +11,24 @@ from functools import partial
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 
-from bilinear.analysis.accuracy import classical_bound
-from bilinear.codegen.build import Progress, build_program, no_progress
+import numpy as np
+
+from bilinear.backends import digits, thin
+from bilinear.codegen.build import Progress, build_kernel, build_program, no_progress
 from bilinear.codegen.cuda.target import CudaTarget, target_of
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
+from bilinear.ir.launch import DirectKernel
+from bilinear.ir.matrix import Layout
 from bilinear.ir.measurement import Shape
 from bilinear.ir.tile import SMALL, USUAL, beside
 from bilinear.lowering.prepare import Level, natural_inputs, plain, prepare_levels
 from bilinear.measure.bench_shapes import grid, read_shapes_file, read_sizes
-from bilinear.planner.choose import way_error
+from bilinear.planner.accuracy import certain_error
 from bilinear.planner.device import Device
-from bilinear.planner.plan import Candidate, Plan
-from bilinear.planner.ways import Way, algorithm_named
+from bilinear.planner.plan import LIBRARY_ITSELF, Digits, Plan, Thin
+from bilinear.planner.problem import Problem
+from bilinear.planner.ways import algorithm_named
 from bilinear.runtime import auto
 
 log = logging.getLogger("bilinear")
@@ -50,7 +55,7 @@ class Case:
 
 
 PLANNED = (Case(), Case("restore", 0.0), Case("preserve", 0.0))
-"""The columns of the README's table: unlimited memory; in place, inputs restored; in place, inputs untouched."""
+"""The columns of docs/results.md: unlimited memory; in place, inputs restored; in place, inputs untouched."""
 AUTO = Case(asked="auto")
 
 
@@ -105,17 +110,12 @@ def choose(task: Task, case: Case, device: Device) -> Plan:
 
 def bound_of(plan: Plan | None, inner: int, dtype: str) -> float:
     """The proved error bound of the chosen candidate; a plan contains it only if it was requested."""
-    if plan is None or plan.direct is not None:
-        u, summed = ELEMENTS[dtype].roundoffs
-        return classical_bound(inner, u, summed) * u
-    chosen = plan.chosen
-    if chosen.error is not None:
-        return chosen.error
-    return max(way_error(Way(part.levels, part.inputs), inner, ELEMENTS[dtype]) for part in chosen.parts)
+    chosen = LIBRARY_ITSELF if plan is None else plan.chosen
+    return certain_error(chosen, inner, dtype) if chosen.error is None else chosen.error
 
 
-Built = tuple[tuple[str, ...], str, str, str]
-"""The key of built kernels: levels, promise of the inputs, element type and tile."""
+Built = tuple[tuple[str, ...], str, str, str] | DirectKernel
+"""What is built: the kernels of some levels, by promise of the inputs, element type and tile; or a kernel that has no schedule."""
 
 
 def build_ahead(tasks: Sequence[Task], device: Device, progress: Progress = no_progress) -> None:
@@ -124,14 +124,25 @@ def build_ahead(tasks: Sequence[Task], device: Device, progress: Progress = no_p
     for task in tasks:
         for case in task.cases:
             with suppress(BilinearError):  # failures are reported when the case is measured
-                needed |= kernels_of(choose(task, case, device).chosen, task.dtype)
+                needed |= kernels_of(choose(task, case, device))
     with builder(progress) as build:
         build(needed)
 
 
-def kernels_of(chosen: Candidate, dtype: str) -> set[Built]:
-    """The kernels that a candidate needs; none for the library's multiply."""
-    return {(part.levels, part.inputs, dtype, part.tile) for part in chosen.parts if part.levels}
+def kernels_of(plan: Plan) -> set[Built]:
+    """The kernels that a plan needs, on matrices without gaps; none for the library's multiply."""
+    p, how = plan.problem, plan.direct
+    if isinstance(how, Thin):
+        return set(thin.kernels_of(_without_gaps(p, "A"), _without_gaps(p, "B"), _without_gaps(p, "C"), how))
+    if isinstance(how, Digits):
+        return {*digits.kernels_of(_without_gaps(p, "A"), _without_gaps(p, "B"), _without_gaps(p, "C"), how)}
+    return {(part.levels, part.inputs, p.dtype, part.tile) for part in plan.chosen.parts if part.levels}
+
+
+def _without_gaps(p: Problem, name: str) -> Layout:
+    """The layout of a new matrix A, B or C of a problem."""
+    (m, n), size = {"A": (p.m, p.k), "B": (p.k, p.n), "C": (p.m, p.n)}[name], ELEMENTS[p.dtype].bytes
+    return Layout((m, n), (size, m * size) if name in p.column_major else (n * size, size), np.dtype(p.dtype))
 
 
 @contextmanager
@@ -157,7 +168,7 @@ def builder(progress: Progress = no_progress) -> Iterator[Callable[[set[Built]],
                 pool = ProcessPoolExecutor(cores, mp_context=get_context("spawn"), initializer=signal, initargs=(SIGINT, SIG_IGN))
                 ending.callback(pool.shutdown, cancel_futures=True)
                 pools.append(pool)
-            slow_first = sorted(needed, key=lambda kernel: (-len(kernel[0]), kernel))
+            slow_first = sorted(needed, key=_fewest_first)
             try:
                 for done, _ in enumerate(pools[0].map(one, slow_first)):
                     progress("building kernels", done, len(needed))
@@ -168,9 +179,17 @@ def builder(progress: Progress = no_progress) -> Iterator[Callable[[set[Built]],
         yield build
 
 
+def _fewest_first(kernel: Built) -> tuple[object, ...]:
+    """By falling numbers of levels, so that what takes long is begun first."""
+    return (-len(kernel[0]), kernel) if isinstance(kernel, tuple) else (0, kernel.name)
+
+
 def _build(kernel: Built, target: CudaTarget) -> None:
-    levels, inputs, dtype, tile = kernel
     with suppress(BilinearError):
+        if not isinstance(kernel, tuple):
+            build_kernel(kernel, target)
+            return
+        levels, inputs, dtype, tile = kernel
         each = tuple(Level(known.scheme, known.schedule) for known in map(algorithm_named, levels))
         build_program(prepare_levels(each, inputs), ELEMENTS[dtype], [target], tile)
         for size in (USUAL, SMALL):  # strips

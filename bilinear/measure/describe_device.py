@@ -1,28 +1,26 @@
-"""Describe a device: measure the rates that the planner needs, in about a minute."""
+"""Describe a device: measure the rates that the planner needs, in about two minutes."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from math import isqrt
-from typing import Protocol
 
 from bilinear.codegen.build import Progress, no_progress
-from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
-from bilinear.ir.matrix import Array
-from bilinear.ir.schedule import Schedule
-from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
-from bilinear.lowering.place import PEELED_FROM, place_schedule
-from bilinear.lowering.prepare import plain
-from bilinear.measure.timing import milliseconds
+from bilinear.ir.tile import LARGE, SMALL, THIN_TILES, TILES, USUAL
+from bilinear.lowering.place import PEELED_FROM
+from bilinear.measure.device_bench import Bench, gpu_bench
+from bilinear.measure.fit_thin import fit
 from bilinear.planner.device import Device, ElementRates, TileRates, at
-from bilinear.planner.device_files import device_named
+from bilinear.planner.device_files import load_device
+from bilinear.planner.estimates import tile_bytes
+from bilinear.planner.library_points import library_points
 from bilinear.planner.model import LinearWork, Part, ProductWork, geometric_mean, linear_seconds, product_seconds
 from bilinear.planner.policy import Extents
+from bilinear.planner.thin_rates import ThinRates
 from bilinear.planner.ways import Way, lowered
-from bilinear.runtime.matmul import matmul
 
 SIZES = (256, 512, 1024, 2048, 3072, 4096, 8192, 16384)
 LEAST_PRODUCT = 1024
@@ -34,6 +32,8 @@ ADDING = Way(("msmes", "msmes"), "restore")
 STREAMED_SIZE = 8192
 COPIED = 2**30
 SHARE_OF_MEMORY = 0.5
+LIBRARY_SECONDS = 25.0
+"""For the library's calls on thin products of one type: some 3,000 points on an H200."""
 UNKNOWN = 1.0
 FREE = 1e12
 """GB/s of the epilogue while each product writes one block: that write is part of a tile's start-up cost."""
@@ -41,63 +41,55 @@ PLAIN = ProductWork(1, 0, 1)
 """The plain multiply: one product of A and B themselves."""
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What the driver reports about a device."""
-
-    name: str
-    processors: int
-    memory: int
-    l2: int
-
-
-class Bench(Protocol):
-    """A source of times, all in seconds on the device."""
-
-    def facts(self) -> Facts:
-        """What the driver reports."""
-
-    def product(self, extents: Extents, dtype: str, tile: str = USUAL) -> float:
-        """The plain product kernel in a tile, on a multiply of these extents."""
-
-    def library(self, extents: Extents, dtype: str) -> float:
-        """The library's own multiply."""
-
-    def stages(self, schedule: Schedule, size: int, dtype: str, tile: str = USUAL) -> list[float]:
-        """Each stage of a schedule for square matrices, with products in a tile."""
-
-    def copy(self, count: int) -> float:
-        """A copy of `count` bytes."""
-
-    def call(self) -> float:
-        """A whole call of `bilinear.matmul` on matrices so small that only overhead counts."""
-
-
 def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device:
     """The description of the current GPU, measured now; nothing else should run on it.
 
     `progress` is called with (what, done, of). Raises `BilinearError` (E512) without CuPy, and CuPy's errors where there is no GPU.
     """
-    bench = _gpu_bench() if bench is None else bench
-    facts, of = bench.facts(), 4
+    bench = gpu_bench() if bench is None else bench
+    facts, of = bench.facts(), 4 + len(THIN_TILES)
     progress("memory", 0, of)
-    rates = tuple((dtype, _start_of(dtype)) for dtype in IN_ARRAYS)
+    rates = tuple((dtype, _start_of(dtype, facts.shared)) for dtype in IN_ARRAYS)
     bandwidth = 2 * COPIED / bench.copy(COPIED) * 1e-9
     launch = bench.product((16, 16, 16), "float32") * 1e6
-    shipped = device_named(facts.name)
-    thin = () if shipped is None else shipped.thin  # not measured: what is shipped for a GPU of this name stays
-    device = Device(facts.name, facts.processors, facts.memory, facts.l2, bandwidth, launch, 1.0, 1.0, rates, thin=thin)
+    what = facts.name, facts.processors, facts.memory, facts.l2
+    device = Device(*what, bandwidth, launch, 1.0, 1.0, rates, shared=facts.shared)
     for i, dtype in enumerate(IN_ARRAYS):
         progress(f"products of {dtype}", 1 + i, of)
         device = device.with_rates(dtype, _rates(bench, device, dtype))
     progress("calls", 3, of)
-    return replace(device, call=max(1.0, bench.call() * 1e6 - 3 * launch), scan=2 * launch + 10)
+    device = replace(device, call=max(1.0, bench.call() * 1e6 - 3 * launch), scan=2 * launch + 10)
+    for i, dtype in enumerate(THIN_TILES):
+        device = replace(device, thin=(*device.thin, (dtype, _thin(bench, device, dtype, progress, (4 + i, of)))))
+    return device
 
 
-def _start_of(dtype: str) -> ElementRates:
-    """The tiles, with rates still to be measured."""
+def _thin(bench: Bench, device: Device, dtype: str, progress: Progress, place: tuple[int, int]) -> ThinRates:
+    """The rates of thin products: those of our own kernel are fitted from those of an H200 on, the library's calls are timed."""
+    known = load_device("h200")
+    start = known.thin_rates(dtype)
+    if start is None:
+        raise LookupError(f"the description of {known.name} has no rates of thin products of {dtype}")
+    done, of = place
+    progress(f"thin products of {dtype}", done, of)
+    peak = at(device.rates(dtype).product, 4096) / at(known.rates(dtype).product, 4096)
+    start = replace(start, pipes=start.pipes * peak)
+    rates = fit(device, start, bench.thin_tiles(dtype, replace(device, thin=((dtype, start),))), dtype)
+
+    def tell(share: float) -> None:
+        progress(f"the library on thin products of {dtype}, {share:.0%}", done, of)
+
+    measured = bench.thin_library(dtype, LIBRARY_SECONDS, tell)
+    least = partial(rates.least_us, itemsize=ELEMENTS[dtype].bytes, bandwidth=device.bandwidth)
+    return replace(rates, library=library_points(measured, least))
+
+
+def _start_of(dtype: str, shared: int) -> ElementRates:
+    """The tiles that fit into the shared memory of a block of threads, with rates still to be measured."""
     tiles = tuple(
-        TileRates(name, tile.m, tile.n, tile.blocks, 0.0, 0.5, ((1.0, 1.0),), 1.0, 1 / tile.blocks) for name, tile in TILES[dtype].items()
+        TileRates(name, tile.m, tile.n, tile.blocks, 0.0, 0.5, ((1.0, 1.0),), 1.0, 1 / tile.blocks)
+        for name, tile in TILES[dtype].items()
+        if tile_bytes(tile, dtype) <= shared
     )
     flat = ((1.0, UNKNOWN),)
     none = {"accumulating": 1.0, "epilogue": FREE, "scattered_epilogue": 1.0, "strip": 1.0}
@@ -183,18 +175,19 @@ def _shares(bench: Bench, device: Device, dtype: str, way: Way, size: int) -> li
 def _epilogue(bench: Bench, device: Device, dtype: str, aligned_rate: float | None = None) -> float:
     """GB/s at which target blocks of products are read and written: the median over stages clearly slower than their arithmetic.
 
-    Measured in the large tile, where nothing is hidden. One aligned block a product is part of a tile's start-up cost. The rate of
-    unaligned blocks is derived from that of aligned ones.
+    Measured in the large tile, where nothing is hidden, if it fits. One aligned block a product is part of a tile's start-up cost. The
+    rate of unaligned blocks is derived from that of aligned ones.
     """
     schedule, profile = lowered(ADDING)
     aligned = aligned_rate is None
+    tile = LARGE if LARGE in device.tiles(dtype) else USUAL
     size = STREAMED_SIZE if aligned else PEELED_FROM - schedule.m  # blocks with an odd number of columns
     block = (size // schedule.m,) * 3
     bare = replace(device, launch=0.0, bandwidth=1e12)
     rates = []
-    for work, seconds in zip(profile.works, bench.stages(schedule, size, dtype, LARGE), strict=True):
+    for work, seconds in zip(profile.works, bench.stages(schedule, size, dtype, tile), strict=True):
         if isinstance(work, ProductWork):
-            arithmetic = product_seconds(replace(work, read=0, written=0), block, dtype, bare, size, aligned, tile=LARGE)
+            arithmetic = product_seconds(replace(work, read=0, written=0), block, dtype, bare, size, aligned, tile=tile)
             beyond, gigabytes = seconds - device.launch * 1e-6 - arithmetic, 1e-9 * block[0] * block[2] * ELEMENTS[dtype].bytes
             visits = work.read + work.written - (work.products if aligned_rate is None else 0)
             paid = 0.0 if aligned_rate is None else work.products * gigabytes / aligned_rate
@@ -211,81 +204,3 @@ def _product_rate(device: Device, dtype: str, n: int, seconds: float) -> float:
 
 def _streams(part: Part) -> int:
     return part.sources + part.targets
-
-
-def _gpu_bench() -> Bench:
-    try:
-        import cupy  # noqa: F401  # imported here, so that a missing CuPy is reported at once
-    except ImportError:
-        hint = "pip install 'bilinear[cuda13]' (or cuda12, after the driver's version)"
-        raise fail("E512", "tuning measures a GPU, but CuPy is not installed", hint) from None
-    return GpuBench()
-
-
-class GpuBench:
-    """Times on the current GPU by events; each is the median of a few runs after a warm-up."""
-
-    repeats = 5
-
-    def facts(self) -> Facts:
-        """What the driver reports."""
-        import cupy
-
-        p = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
-        return Facts(p["name"].decode(), int(p["multiProcessorCount"]), int(p["totalGlobalMem"]), int(p["l2CacheSize"]))
-
-    def product(self, extents: Extents, dtype: str, tile: str = USUAL) -> float:
-        """The plain product kernel."""
-        a, b, c = _operands(extents, dtype)
-        schedule = plain().schedule
-        (step,) = _steps(schedule, a, b, c, tile)
-        return self._seconds(step, 50 if extents[0] < 256 else 1)
-
-    def library(self, extents: Extents, dtype: str) -> float:
-        """`cupy.matmul`."""
-        import cupy
-
-        a, b, c = _operands(extents, dtype)
-        return self._seconds(lambda: cupy.matmul(a, b, out=c), 50 if extents[0] < 1024 else 1)
-
-    def stages(self, schedule: Schedule, size: int, dtype: str, tile: str = USUAL) -> list[float]:
-        """Each stage."""
-        return [self._seconds(step, 1) for step in _steps(schedule, *_operands((size, size, size), dtype), tile)]
-
-    def copy(self, count: int) -> float:
-        """A copy on the device."""
-        import cupy
-
-        x, y = (cupy.zeros(count // 8) for _ in range(2))
-        return self._seconds(lambda: cupy.copyto(y, x), 1)
-
-    def call(self) -> float:
-        """A small multiply by Strassen's scheme."""
-        a, b, c = _operands((64, 64, 64), "float32")
-        return self._seconds(lambda: matmul(a, b, c, algorithm="strassen", levels=1), 1)
-
-    def _seconds(self, call: Callable[[], object], times: int) -> float:
-        """Seconds of one of `times` calls in a row."""
-        call()
-        return 1e-3 * statistics.median(milliseconds(call, times) for _ in range(self.repeats))
-
-
-def _operands(extents: Extents, dtype: str) -> tuple[Array, Array, Array]:
-    import cupy
-
-    m, k, n = extents
-    cupy.get_default_memory_pool().free_all_blocks()
-    generator = cupy.random.default_rng(1)
-    return generator.standard_normal((m, k), dtype=dtype), generator.standard_normal((k, n), dtype=dtype), cupy.zeros((m, n), dtype)
-
-
-def _steps(schedule: Schedule, a: Array, b: Array, c: Array, tile: str = USUAL) -> list[Callable[[], None]]:
-    """The launches of a schedule on these arrays."""
-    from bilinear.backends.cuda_executor import CudaExecutor
-    from bilinear.backends.executor import allocate_workspace, lay_out
-    from bilinear.ir.matrix import call_of
-
-    executor = CudaExecutor()
-    placement = place_schedule(schedule, a.shape[0], a.shape[1], b.shape[1], a.itemsize, tile=tile)
-    buffer = allocate_workspace(executor, placement, c.dtype)
-    return executor.steps(placement, schedule.stages, lay_out(placement, call_of(a, b, c, workspace=buffer)), 1, 0)

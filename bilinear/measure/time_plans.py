@@ -22,8 +22,9 @@ from bilinear.measure.bench_tasks import Built, builder, kernels_of
 from bilinear.measure.timing import IN_A_ROW, QUEUED_MS, SHORT_MS, interleaved, milliseconds, queued
 from bilinear.planner.choose import contenders, timed_plan
 from bilinear.planner.device import Device
-from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate, Plan
+from bilinear.planner.plan import LIBRARIES, LIBRARY, LIBRARY_ITSELF, Candidate, Plan
 from bilinear.planner.problem import Problem
+from bilinear.planner.prune import Multiprocessor, multiprocessor_of, prune
 from bilinear.runtime.auto import problem_of
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import layouts_of
@@ -42,12 +43,13 @@ SETTLE_MS = 20.0
 WRONG = "E685"
 """This error ends the search: a plan that multiplies wrongly must be reported."""
 log = logging.getLogger("bilinear")
-LIBRARY_ITSELF = Candidate((), "preserve", LIBRARY, None, 0)
-"""The library's multiply before it is timed."""
 
 
 class Stand(Protocol):
     """Where one problem is timed."""
+
+    multiprocessor: Multiprocessor
+    """What blocks of threads share there."""
 
     def build(self, candidates: Sequence[Candidate]) -> None:
         """Build the kernels of some candidates."""
@@ -130,7 +132,9 @@ def fastest(problem: Problem, device: Device, stand: Stand, ends: float) -> Plan
     found, libraries = contenders(problem, device), [replace(LIBRARY_ITSELF, strategy=name) for name in LIBRARIES]
     library, *timed = _timed(libraries, stand.times(libraries, FEW))
     limit = NEAR * min(*map(_ms, (library, *timed, *found[:1])))
-    near = [candidate for candidate in found if _ms(candidate) <= limit][:MOST]
+    near, left_out = prune([candidate for candidate in found if _ms(candidate) <= limit], problem, stand.multiprocessor)
+    near = near[:MOST]
+    log.debug("pruned before they were built: %s", ", ".join(f"{count} ({level})" for level, count in left_out.items()))
     for first in range(0, len(near), AT_ONCE):
         if first and perf_counter() > ends:
             break
@@ -167,6 +171,7 @@ class GpuStand:
         import cupy
 
         cupy.get_default_memory_pool().free_all_blocks()
+        self.multiprocessor = multiprocessor_of(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id))
         m, k, n = shape
         self._operands = cupy.empty((m, k), dtype), cupy.empty((k, n), dtype), cupy.empty((m, n), dtype)
         self._fill()
@@ -178,7 +183,7 @@ class GpuStand:
 
     def build(self, candidates: Sequence[Candidate]) -> None:
         """Build in several processes if there are enough kernels."""
-        self._build(set().union(*(kernels_of(candidate, self.problem.dtype) for candidate in candidates)))
+        self._build(set().union(*(kernels_of(self._choice(candidate)) for candidate in candidates)))
 
     def times(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
         """Medians over shuffled rounds; each call runs in a loop after warm-ups, and short calls are timed on the device."""

@@ -6,7 +6,7 @@ linear stages, the run is cut so that the passes move the fewest elements, count
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
@@ -23,11 +23,12 @@ def fuse_linear_stages(schedule: Schedule, thread: Thread = CUDA_THREAD) -> Sche
     A pass holds no more than a `thread` of its kernel can.
     """
     fused: list[Stage] = []
+    last_read = {block: number for number, stage in enumerate(schedule.stages) for block in _read([stage])}
     begin = 0
     for is_linear, group in groupby(schedule.stages, lambda stage: isinstance(stage, LinearStage)):
         run = tuple(group)
         end = begin + len(run)
-        fused += _Run(schedule, begin, end, thread).passes() if is_linear else run
+        fused += _Run(schedule, begin, end, thread, last_read).passes() if is_linear else run
         begin = end
     used = _read(fused) | _written(fused)
     names = {block.space for block in used}
@@ -36,10 +37,13 @@ def fuse_linear_stages(schedule: Schedule, thread: Thread = CUDA_THREAD) -> Sche
 
 
 class _Run:
-    """Neighbouring linear stages of a schedule: positions `begin` to `end`, `end` excluded."""
+    """Neighbouring linear stages of a schedule: positions `begin` to `end`, `end` excluded.
 
-    def __init__(self, schedule: Schedule, begin: int, end: int, thread: Thread) -> None:
-        self.schedule, self.begin, self.end, self.thread = schedule, begin, end, thread
+    `last_read` is the position of the last stage that reads a block.
+    """
+
+    def __init__(self, schedule: Schedule, begin: int, end: int, thread: Thread, last_read: Mapping[Block, int]) -> None:
+        self.schedule, self.begin, self.end, self.thread, self.last_read = schedule, begin, end, thread, last_read
         self.shape_of = {space.name: space.shape for space in schedule.spaces}
         self.elements = {"A": schedule.n, "B": schedule.m, "C": schedule.k}  # of a block, in units that hold for all shapes
         self.fused = cache(self._fused)
@@ -76,7 +80,7 @@ class _Run:
         before = self.fused(begin, end - 1)
         if before is None or _kept(before) & _read([last]) or (_kept(before) and _kept(last)):  # no form says that an old value is kept
             return None
-        return self._composed(before, last, _read(self.schedule.stages[end:]))
+        return self._composed(before, last, end)
 
     def _uncrossed(self, stage: LinearStage) -> LinearStage:
         """The stage with one map for each shape if a map reads what another one writes: an engine may run maps one after the other."""
@@ -88,7 +92,7 @@ class _Run:
             shapes.setdefault(self.shape_of[block_map.targets[0].space], []).append(block_map)
         return replace(stage, maps=tuple(map(beside, shapes.values())))
 
-    def _composed(self, first: LinearStage, second: LinearStage, read_later: set[Block]) -> LinearStage | None:
+    def _composed(self, first: LinearStage, second: LinearStage, end: int) -> LinearStage | None:
         groups: dict[str, list[list[BlockMap]]] = {}
         for order, stage in enumerate((first, second)):
             for block_map in stage.maps:
@@ -100,7 +104,7 @@ class _Run:
         maps: list[BlockMap] = []
         for before, after in groups.values():
             whole = then(beside(before), beside(after)) if before and after else beside(before or after)
-            kept = {t for t in whole.targets if t.space in ("A", "B", "C") or t in read_later}
+            kept = {t for t in whole.targets if t.space in ("A", "B", "C") or self.last_read.get(t, -1) >= end}
             maps.append(restrict(whole, kept))
         if not all(_fits(part, self.thread) for m in maps for part in components(m)):
             return None

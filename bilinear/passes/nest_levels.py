@@ -71,7 +71,8 @@ def _nest(outer: Schedule, inner: Schedule, level: int) -> Schedule:
     copies = tuple(replace(space, rows=space.rows * width) for space in inner.workspaces)
     m, k, n = outer.m * inner.m, outer.k * inner.k, outer.n * inner.n
     in_place = outer.in_place and inner.in_place
-    return replace(outer, m=m, k=k, n=n, stages=tuple(stages), workspaces=lifted + copies, levels=level, in_place=in_place)
+    ring = inner.ring if inner.ring.generator else outer.ring
+    return replace(outer, m=m, k=k, n=n, stages=tuple(stages), workspaces=lifted + copies, levels=level, in_place=in_place, ring=ring)
 
 
 def _lifted(space: Space, rows: int, columns: int) -> Space:

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from bilinear.errors import fail
-from bilinear.ir.element import ELEMENTS, Element
+from bilinear.errors import BilinearError, fail
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import MOST_LEVELS, Placement
-from bilinear.ir.tile import TILES
+from bilinear.ir.tile import DIGIT_TILES
 from bilinear.lowering.place import core_of, place_schedule
+from bilinear.planner.accuracy import why_inaccurate, with_errors
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.device import Device
+from bilinear.planner.digits import digit_candidate, digit_candidates
 from bilinear.planner.model import (
     ProductWork,
     each_tile,
@@ -28,7 +30,7 @@ from bilinear.planner.portfolio import portfolio, ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
 from bilinear.planner.thin import thin_candidates, thin_library
-from bilinear.planner.ways import Way, algorithm_named, authored, lowered, strategies
+from bilinear.planner.ways import Way, algorithm_named, authored, follows_from_names, forget_changed_files, full_names
 from bilinear.resources import implementation_sha256
 
 MOST_THIN = 8
@@ -40,13 +42,14 @@ def make_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:
     """The plan for a problem on a device, from the device's description alone: no GPU is asked, and the same is chosen every time.
 
     With `explain` everything is computed for every candidate that fits; else times only of those that may win, and error bounds only where
-    an accuracy is asked for.
+    an accuracy is asked for. Raises `BilinearError` (E519) if nothing is as accurate, not even the library's multiply.
     """
     weighed = _Weighing(problem, device, explain)
     library, thin = weighed.library(), weighed.thin()[: None if explain else 1]
-    able: list[Candidate] = [library, *(candidate for candidate in thin if not candidate.why)]
-    refused: list[Candidate] = [candidate for candidate in thin if candidate.why]
-    best = min((c for c in able if c is library or weighed.is_worth_it(c, library)), key=_by_time)
+    found = [library, *thin, *weighed.digits()]
+    able: list[Candidate] = [candidate for candidate in found if not candidate.why]
+    refused: list[Candidate] = [candidate for candidate in found if candidate.why]
+    best = min((c for c in able if c is library or weighed.is_worth_it(c, library)), key=_by_time, default=library)
     for least, way in sorted((weighed.least_ms(way), way) for way in weighed.ways()):
         candidate = weighed.weigh(way, least, library if explain else best)
         (refused if candidate.why else able).append(candidate)
@@ -56,10 +59,17 @@ def make_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:
         (refused if borrowed.why else able).append(borrowed)
     able.sort(key=_by_time)
     chosen = next((candidate for candidate in able if weighed.is_worth_it(candidate, library)), library)
+    if chosen is library and library.why:
+        raise too_inaccurate(library.why)
     others = [replace(c, why=weighed.why_lost(c, chosen, library)) for c in able if c is not chosen]
     why = _why_chosen(chosen, library, able[0])
     first = replace(chosen, why=why if weighed.fits else f"{why}; A, B and C need more memory than the device has")
-    return Plan(problem, device.name, (first, *others, *refused), _hashes(chosen), implementation_sha256())
+    return Plan(problem, device.title, (first, *others, *refused), _hashes(chosen), implementation_sha256())
+
+
+def too_inaccurate(why: str) -> BilinearError:
+    """The refusal (E519) of an accuracy that not even the library's multiply has."""
+    return fail("E519", f"nothing is as accurate as is asked for; of the library's multiply {why}", "allow more, or use a wider type")
 
 
 def contenders(problem: Problem, device: Device) -> tuple[Candidate, ...]:
@@ -71,7 +81,7 @@ def contenders(problem: Problem, device: Device) -> tuple[Candidate, ...]:
     found = [c for way in weighed.ways() if weighed.is_worth_timing(way) for c in weighed.in_each_tile(way)]
     borrowed = weighed.borrowed()
     found += [] if borrowed is None else [borrowed]
-    found += weighed.thin()[:MOST_THIN]
+    found += [*weighed.thin()[:MOST_THIN], *weighed.digits()]
     return tuple(sorted((c for c in found if not c.why), key=_by_time))
 
 
@@ -87,21 +97,30 @@ def timed_plan(problem: Problem, device: Device, timed: Sequence[Candidate]) -> 
     return Plan(problem, device.name, (first, *others), _hashes(chosen), implementation_sha256())
 
 
-def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...]) -> Plan:
-    """The plan that runs these shipped algorithms, the outermost level first, whatever the model says of it.
+def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], products: str | None = None) -> Plan:
+    """The plan that runs these algorithms, the outermost level first, whatever the model says of it.
 
-    Raises `BilinearError`: E543 for names that are not shipped and for levels that do not fit the problem's limits, E408 for levels that
-    cannot stand below each other, E501 for too many products.
+    A level is a shipped algorithm, one of the user's own, or a file `FILE.bl`. With `products`, the name of a tile of digits, there may be
+    no level: products are of digits.
+
+    Raises `BilinearError`: E543 for other names and for levels that do not fit the problem's limits, E408 for levels that cannot stand
+    below each other, E501 for too many products.
     """
-    from bilinear.frontend.algorithms import shipped
+    from bilinear.frontend.algorithms import is_file_name
+    from bilinear.frontend.files import own, shipped
     from bilinear.lowering.prepare import Level, prepare_levels
 
-    unknown = [name for name in levels if name not in shipped()]
-    if unknown or not levels:
-        what = f"{unknown[0]!r} is no shipped algorithm" if unknown else "no level is named"
-        raise fail("E543", what, f"choose from {', '.join(shipped())}")
+    forget_changed_files()
+    known = own() | shipped()
+    unknown = [name for name in levels if not is_file_name(name) and name not in known]
+    if unknown or not (levels or products):
+        what = f"{unknown[0]!r} is no shipped algorithm, and none of your own" if unknown else "no level is named"
+        raise fail("E543", what, f"choose from {', '.join(known)}", "or give a file: mine.bl")
+    levels = full_names(levels)
     if len(levels) > MOST_LEVELS:
         raise fail("E543", f"{len(levels)} levels are more than a plan has", f"name at most {MOST_LEVELS}")
+    if products is not None:
+        return _pinned_digits(problem, device, levels, products)
     prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), problem.inputs)
     writes = any(authored(name, problem.inputs).writes_operands for name in levels)
     way, weighed = Way(levels, problem.inputs if writes else "preserve"), _Weighing(problem, device, explain=True)
@@ -112,7 +131,18 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...]) -> Pl
         raise fail("E543", f"{found.name}: it overwrites C, and the product is to be added to it", "choose other levels")
     library = weighed.library()
     first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
-    return Plan(problem, device.name, (first, library), outline(way).sha256, implementation_sha256())
+    return Plan(problem, device.title, (first, library), outline(way).sha256, implementation_sha256())
+
+
+def _pinned_digits(problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Plan:
+    if products not in DIGIT_TILES:
+        raise fail("E543", f"there are no products {products!r}", f"choose from {', '.join(DIGIT_TILES)}")
+    weighed = _Weighing(problem, device, explain=True)
+    found, library = weighed.judged(digit_candidate(problem, device, levels, products)), weighed.library()
+    if found.why:
+        raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
+    first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
+    return Plan(problem, device.title, (first, library), _hashes(found), implementation_sha256())
 
 
 def _hashes(chosen: Candidate) -> tuple[tuple[str, str], ...]:
@@ -120,18 +150,7 @@ def _hashes(chosen: Candidate) -> tuple[tuple[str, str], ...]:
     return tuple(one for part in chosen.parts if part.levels for one in outline(Way(part.levels, part.inputs)).sha256)
 
 
-@lru_cache(maxsize=256)
-def way_error(way: Way, inner: int, element: Element) -> float:
-    """The bound that always holds of max|C - A*B| / (max|A| max|B|).
-
-    That of the tables where one scheme is expanded, which covers any fusing, else of the schedule as it runs.
-    """
-    from bilinear.analysis.accuracy import error_bound, run_error_bound
-
-    u, summed = element.roundoffs
-    if set(strategies(way)) == {"expand"} and len(set(way.levels)) == 1:
-        return u * error_bound(algorithm_named(way.levels[0]).scheme, len(way.levels), inner, u, summed).product
-    return u * run_error_bound(lowered(way)[0], inner, u, summed).product
+follows_from_names(make_plan.cache_clear)
 
 
 @dataclass(frozen=True)
@@ -155,30 +174,31 @@ class _Weighing:
 
     def thin(self) -> list[Candidate]:
         """The kernel for thin products in each tile: first what may run, by time."""
-        found = [replace(c, error=self.classical_error()) for c in thin_candidates(self.problem, self.device)]
-        return sorted((replace(c, why=self.why_not(c)) for c in found), key=lambda c: (bool(c.why), *_by_time(c)))
+        found = map(self.judged, thin_candidates(self.problem, self.device))
+        return sorted(found, key=lambda c: (bool(c.why), *_by_time(c)))
+
+    def digits(self) -> list[Candidate]:
+        """Products of digits, where an accuracy is asked for: without one integers are exact, which digits hold only up to 11 bits."""
+        return [] if self.problem.accuracy is None else [*map(self.judged, digit_candidates(self.problem, self.device))]
+
+    def judged(self, candidate: Candidate) -> Candidate:
+        """A candidate with its error bound, if that is needed, and why it may not run."""
+        found = with_errors(candidate, self.problem, self.explain)
+        return replace(found, why=self.why_not(found))
 
     def library(self) -> Candidate:
         """The library's multiply: by times of thin products if they are known, else by its rate."""
         found = thin_library(self.problem, self.device)
         if found is None:
             found = Candidate((), "preserve", LIBRARY, self.modelled_ms, 0)
-        return replace(found, error=self.classical_error())
-
-    def classical_error(self) -> float | None:
-        if self.problem.accuracy is None and not self.explain:
-            return None
-        from bilinear.analysis.accuracy import classical_bound
-
-        u, summed = ELEMENTS[self.problem.dtype].roundoffs
-        return classical_bound(self.problem.k, u, summed) * u
+        return self.judged(found)
 
     def least_ms(self, way: Way) -> float:
         """What the products of a way take alone, in milliseconds."""
         p = self.problem
         size = geometric_mean(p.m, p.k, p.n)
         alone, block = ProductWork(outline(way).products, 0, 0), self.block(way)
-        return min(product_seconds(alone, block, p.dtype, self.device, size, tile=tile) for tile in TILES[p.dtype]) * 1e3
+        return min(product_seconds(alone, block, p.dtype, self.device, size, tile=tile) for tile in self.device.tiles(p.dtype)) * 1e3
 
     def block(self, way: Way) -> tuple[int, int, int]:
         """The extents of the finest blocks; at least 1."""
@@ -228,27 +248,26 @@ class _Weighing:
     def in_a_tile(self, way: Way, placement: Placement, seconds: float, tile: str) -> Candidate:
         """A candidate that takes so long in a tile."""
         workspace = placement.workspace_elements * ELEMENTS[self.problem.dtype].bytes
-        found = replace(_candidate(way), ms=seconds * 1e3, workspace=workspace, error=self.error(way), tile=tile)
-        return replace(found, why=self.why_not(found))
+        return self.judged(replace(_candidate(way), ms=seconds * 1e3, workspace=workspace, tile=tile))
 
     def borrowed(self) -> Candidate | None:
         """What computes C in parts, with temporaries in C itself; `why` says why it cannot run."""
         found = Borrowing(self.problem, self.device, self.policy.least_block, self.is_accurate).best()
         if found is None:
             return None
-        errors = [self.error(Way(part.levels, part.inputs)) for part in found.parts]
-        found = replace(found, error=max((error for error in errors if error is not None), default=None))
-        return replace(found, why=self.why_not(found))
+        return self.judged(found)
 
     def least_gain(self, candidate: Candidate) -> float:
         """What levels have to gain over the library's multiply to be chosen."""
         if candidate.is_thin:
             return self.policy.least_gain_thin
+        if candidate.is_digits:
+            return self.policy.least_gain_digits
         return self.policy.least_gain_plain if portfolio().is_plain(candidate.levels) else self.policy.least_gain
 
     def is_worth_it(self, candidate: Candidate, library: Candidate) -> bool:
-        """Whether a candidate can run, and gains enough."""
-        return not candidate.why and self.gain(candidate, library) > self.least_gain(candidate)
+        """Whether a candidate can run, and gains enough; any gain is enough if the library's multiply is not accurate enough."""
+        return not candidate.why and (bool(library.why) or self.gain(candidate, library) > self.least_gain(candidate))
 
     def gain(self, candidate: Candidate, library: Candidate) -> float:
         """The part of the library's time that a candidate saves.
@@ -272,14 +291,8 @@ class _Weighing:
         return f"{off:.1%} slower"
 
     def is_accurate(self, way: Way) -> bool:
-        """Whether the bound of a way is within what is allowed."""
-        allowed = self.problem.accuracy
-        return allowed is None or (self.error(way) or 0.0) <= allowed
-
-    def error(self, way: Way) -> float | None:
-        if self.problem.accuracy is None and not self.explain:
-            return None
-        return way_error(way, self.problem.k, ELEMENTS[self.problem.dtype])
+        """Whether a way is as accurate as is asked for."""
+        return not why_inaccurate(with_errors(_candidate(way), self.problem, self.explain), self.problem.accuracy)
 
     def why_not(self, found: Candidate) -> str:
         """Why a candidate may not run, empty where it may."""
@@ -287,9 +300,7 @@ class _Weighing:
         if found.workspace is not None and found.workspace > self.budget:
             what = "allowed" if self.budget == p.workspace else "left on the device beside A, B and C"
             return f"needs {found.workspace} bytes of workspace, {self.budget} are {what}"
-        if p.accuracy is not None and found.error is not None and found.error > p.accuracy:
-            return f"its error bound {found.error:.2g} is above {p.accuracy:.2g}"
-        return ""
+        return why_inaccurate(found, p.accuracy)
 
     @property
     def budget(self) -> int:
@@ -316,6 +327,8 @@ def _by_time(candidate: Candidate) -> tuple[float, str]:
 
 
 def _why_chosen(chosen: Candidate, library: Candidate, best: Candidate) -> str:
+    if library.why:
+        return f"chosen: the fastest that is accurate enough; of the library's multiply {library.why}"
     if chosen is not library:
         return f"chosen: {(library.ms or 0.0) / (chosen.ms or 1.0):.2f} times as fast as the library"
     return "chosen: nothing is faster" if best is library else "chosen: nothing gains enough"

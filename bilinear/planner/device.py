@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from math import log
 
 from bilinear.errors import fail
+from bilinear.ir.kernel import MOST_SHARED_BYTES
+from bilinear.planner.digit_rates import DigitRates, Table
 from bilinear.planner.policy import USUAL_POLICY, USUAL_RULES, LibraryRules, Policy
 from bilinear.planner.thin_rates import ThinRates
-
-Table = tuple[tuple[float, float], ...]
-"""(key, value) pairs with rising positive keys; between keys the logarithm of the key interpolates, beyond them the last value holds."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +65,39 @@ class ElementRates:
 
 
 @dataclass(frozen=True)
+class ModeRates:
+    """What a device does with the execution modes of docs/modes.md. Times are in microseconds.
+
+    The first six are those of equation 4.1 of Kasiviswanathan (2013): `groups` blocks of threads at a time (G_prac), `items` threads of a
+    block, or `warps` with paths of their own, at a time (I_prac), and the time to start blocks (`group`, L_g), to start threads (`item`,
+    L_i), and of a single calculation (`single`, B). `branch` is what one more kernel among those at once takes, `again` the rate in GB/s,
+    by mode, at which blocks are read that were read before, and `warp_tile` the rate in TFLOP/s, by element type, of products that a warp
+    computes alone.
+    """
+
+    groups: int
+    items: int
+    warps: int
+    group: float
+    item: float
+    single: float
+    branch: float
+    again: tuple[tuple[str, float], ...]
+    warp_tile: tuple[tuple[str, float], ...]
+
+    @property
+    def without_calculations(self) -> ModeRates:
+        """The rates of blocks and threads that do nothing."""
+        return replace(self, single=0.0)
+
+
+@dataclass(frozen=True)
 class Device:
     """A GPU. Rates of memory are in GB/s (10**9 bytes, read and written bytes counted alike), times in microseconds.
 
     `launch` is what one more launch costs, `call` what a call costs before its first launch, `scan` what looking at A and B for Inf and
-    NaN costs beyond their traffic. `policy` and `library_rules` hold the thresholds that were fitted to it.
+    NaN costs beyond their traffic. `policy` and `library_rules` hold the thresholds that were fitted to it. `shared` is the shared memory
+    in bytes that a block of threads can have.
     """
 
     name: str
@@ -87,6 +114,17 @@ class Device:
     library_rules: LibraryRules = USUAL_RULES
     thin: tuple[tuple[str, ThinRates], ...] = ()
     """By the name of the element type; thin products of others are left to the library."""
+    digits: tuple[tuple[str, DigitRates], ...] = ()
+    """By the name of the element type that is cut into digits."""
+    modes: ModeRates | None = None
+    shared: int = MOST_SHARED_BYTES
+    estimate: str = ""
+    """Where the figures of an estimate are from; empty for what was measured."""
+
+    @property
+    def title(self) -> str:
+        """The name, and whether it is an estimate."""
+        return f"{self.name}, an estimate" if self.estimate else self.name
 
     def __hash__(self) -> int:
         """By a few fields: a plan is found again in microseconds, of which a hash of all tables would take half."""
@@ -99,9 +137,17 @@ class Device:
                 return own
         raise fail("E543", f"the description of {self.name} has no rates of {dtype}", "take another element type, or add its rates")
 
+    def tiles(self, dtype: str) -> tuple[str, ...]:
+        """The tiles of the product kernel that run on the device."""
+        return tuple(own.name for own in self.rates(dtype).tiles)
+
     def thin_rates(self, dtype: str) -> ThinRates | None:
         """What is known of thin products of an element type."""
         return dict(self.thin).get(dtype)
+
+    def digit_rates(self, dtype: str) -> DigitRates | None:
+        """What is known of products of digits of an element type."""
+        return dict(self.digits).get(dtype)
 
     def with_rates(self, dtype: str, rates: ElementRates) -> Device:
         """The same device with other rates of an element type."""

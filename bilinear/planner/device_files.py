@@ -4,27 +4,41 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Collection
+from dataclasses import asdict, fields, replace
 from functools import lru_cache, partial
-from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
 
-from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import ELEMENTS, IN_ARRAYS
-from bilinear.ir.tile import THIN_TILES, TILES
-from bilinear.planner.device import Device, ElementRates, Table, TileRates
-from bilinear.planner.plan import CUBLAS, CUBLASLT
+from bilinear.errors import fail
+from bilinear.ir.element import ELEMENTS, FLOAT32, IN_ARRAYS
+from bilinear.ir.placement import AGAIN
+from bilinear.ir.tile import SMALL, THIN_TILES, TILES, USUAL
+from bilinear.planner.cpu import Cpu, CpuRates
+from bilinear.planner.description_fields import (
+    Fields,
+    Reader,
+    column_of,
+    read_not_negative,
+    read_positive,
+    read_share,
+    read_source,
+    read_table,
+    read_text,
+    read_texts,
+    read_whole,
+)
+from bilinear.planner.device import Device, ElementRates, ModeRates, TileRates
+from bilinear.planner.digit_rates import DigitRates, Table
+from bilinear.planner.estimates import DataSheet, estimate
+from bilinear.planner.library_points import ORDERS, LibraryPoints
 from bilinear.planner.policy import Extents, LibraryRules, Policy
-from bilinear.planner.thin_rates import EXTENTS, ORDERS, ThinRates, ThinTileRates, Times
+from bilinear.planner.thin_rates import ThinRates, ThinTileRates
 from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
-T = TypeVar("T")
-FORMAT = "bilinear-device/6"
-MOST = 1e18
-"""Of any number of a description."""
+FORMAT, CPU_FORMAT = "bilinear-device/8", "bilinear-cpu/1"
+SHEET = "bilinear-data-sheet/1"
+"""The format of a data sheet, from which a description is estimated."""
 _ROW = re.compile(r"\[[^][{}]*\]")
 """A list of numbers, which is written in one line."""
 
@@ -33,10 +47,18 @@ def device_json(device: Device) -> str:
     """A description as text, as `load_device` reads it."""
     elements = {name: _rates_json(own) for name, own in device.elements}
     policy = asdict(device.policy) | {"least_plain_block": dict(device.policy.least_plain_block)}
-    facts = asdict(replace(device, elements=(), thin=()))
+    facts = asdict(replace(device, elements=(), thin=(), digits=(), modes=None))
+    modes = {} if device.modes is None else {"modes": _modes_json(device.modes)}
+    del facts["modes"]
+    digits = {name: asdict(own) for name, own in device.digits}
     thin = {name: _thin_json(own) for name, own in device.thin}
-    text = json.dumps({"format": FORMAT, **facts, "elements": elements, "policy": policy, "thin": thin}, indent=1)
+    tables = {"elements": elements, "policy": policy, "thin": thin, "digits": digits, **modes}
+    text = json.dumps({"format": FORMAT, **facts, **tables}, indent=1)
     return _ROW.sub(lambda row: re.sub(r"\s+", " ", row[0]), text) + "\n"
+
+
+def _modes_json(rates: ModeRates) -> dict[str, object]:
+    return {**asdict(rates), "again": dict(rates.again), "warp_tile": dict(rates.warp_tile)}
 
 
 def _rates_json(rates: ElementRates) -> dict[str, object]:
@@ -44,13 +66,19 @@ def _rates_json(rates: ElementRates) -> dict[str, object]:
 
 
 def _thin_json(rates: ThinRates) -> dict[str, object]:
-    library = {order: {name: list(times) for name, times in calls} for order, calls in rates.library}
-    return {**asdict(replace(rates, tiles=(), library=())), "tiles": _named(rates.tiles), "library": library}
+    return {**asdict(replace(rates, tiles=())), "tiles": _named(rates.tiles)}
 
 
 def _named(tiles: tuple[TileRates, ...] | tuple[ThinTileRates, ...]) -> dict[str, dict[str, object]]:
     """The rates of tiles by the tile's name."""
     return {own.name: {key: value for key, value in asdict(own).items() if key != "name"} for own in tiles}
+
+
+def cpu_json(cpu: Cpu) -> str:
+    """A description of processors as text, as `parse_cpu` reads it."""
+    elements = {name: asdict(own) for name, own in cpu.elements}
+    text = json.dumps({"format": CPU_FORMAT, **asdict(replace(cpu, elements=())), "elements": elements}, indent=1)
+    return _ROW.sub(lambda row: re.sub(r"\s+", " ", row[0]), text) + "\n"
 
 
 def shipped_devices() -> dict[str, Path]:
@@ -75,214 +103,228 @@ def load_device(name_or_path: str) -> Device:
 @lru_cache(maxsize=16)
 def device_named(full_name: str) -> Device | None:
     """The shipped description of a GPU by the name that its driver gives, or None."""
+    name = json.dumps(full_name).encode()
     for path in shipped_devices().values():
-        device = load_device(str(path))
-        if device.name == full_name:
-            return device
+        if name in path.read_bytes():  # to read a description takes longer than a first plan may
+            device = load_device(str(path))
+            if device.name == full_name:
+                return device
     return None
 
 
 def parse_device(content: bytes, document: str) -> Device:
-    """A description from its text; raises `BilinearError` (E542) that names the field that makes no sense."""
+    """A description from its text, or an estimate from that of a data sheet.
+
+    Raises `BilinearError` (E542) that names the field that makes no sense.
+    """
+    value, reader = _parsed(content, document)
+    if value.get("format") == SHEET:
+        return estimate(reader.record(DataSheet, value, _SHEET), load_device("h200"))
+    _require_format(reader, value, FORMAT)
+    return reader.record(Device, value, {**_DEVICE, **{name: read for name, read in _OPTIONAL.items() if name in value}})
+
+
+def parse_cpu(content: bytes, document: str) -> Cpu:
+    """A description of processors from its text; raises `BilinearError` (E542) that names the field that makes no sense."""
+    value, reader = _parsed(content, document)
+    _require_format(reader, value, CPU_FORMAT)
+    return reader.record(Cpu, value, _CPU)
+
+
+def _require_format(reader: Reader, value: dict[str, object], form: str) -> None:
+    reader.check(value.get("format") == form, f"its format is not {form!r}")
+
+
+def _parsed(content: bytes, document: str) -> tuple[dict[str, object], Reader]:
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise fail("E542", f"{document} is no device description: {error}") from None
-    reader = _Reader(document)
-    reader.check(isinstance(value, dict) and value.get("format") == FORMAT, f"its format is not {FORMAT!r}")
-    return reader.record(Device, value, _DEVICE)
+    return value if isinstance(value, dict) else {}, Reader(document)
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Reads fields, and says which one is missing or wrong."""
-
-    document: str
-
-    def check(self, holds: bool, message: str) -> None:
-        if not holds:
-            raise self.wrong(message)
-
-    def wrong(self, message: str) -> BilinearError:
-        return fail("E542", f"{self.document} is no device description: {message}", "write one with `bilinear tune`")
-
-    def field(self, value: object, name: str, read: Callable[[_Reader, object, str], T]) -> T:
-        if not isinstance(value, dict):
-            raise self.wrong("an object is missing")
-        self.check(name in value, f"{name} is missing")
-        return read(self, value[name], name)
-
-    def record(self, kind: Callable[..., T], value: object, fields: Fields) -> T:
-        return kind(**{name: self.field(value, name, read) for name, read in fields.items()})
+def _tiles(names: Collection[str], reader: Reader, value: object, name: str) -> tuple[TileRates, ...]:
+    if not isinstance(value, dict) or not {USUAL, SMALL} <= value.keys() <= set(names):
+        raise reader.wrong(f"{name} does not describe {USUAL}, {SMALL} and others of the tiles {', '.join(names)}")
+    return tuple(reader.record(partial(TileRates, tile), value[tile], _TILE) for tile in names if tile in value)
 
 
-Fields = Mapping[str, Callable[[_Reader, object, str], object]]
-"""How each field of a record is read."""
-
-
-def _text(reader: _Reader, value: object, name: str) -> str:
-    reader.check(isinstance(value, str) and 0 < len(value) <= 200, f"{name} is no short text")
-    return str(value)
-
-
-def _number(reader: _Reader, value: object, name: str) -> int | float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < MOST:
-        raise reader.wrong(f"{name} is no number between 0 and {MOST:g}")
-    return value
-
-
-def _positive(reader: _Reader, value: object, name: str) -> float:
-    return float(_number(reader, value, name))
-
-
-def _share(reader: _Reader, value: object, name: str) -> float:
-    share = _positive(reader, value, name)
-    reader.check(share <= 1, f"{name} is above 1")
-    return share
-
-
-def _not_negative(reader: _Reader, value: object, name: str) -> float:
-    return 0.0 if value == 0 and not isinstance(value, bool) else _positive(reader, value, name)
-
-
-def _whole(reader: _Reader, value: object, name: str) -> int:
-    number = _number(reader, value, name)
-    reader.check(float(number) == int(number), f"{name} is no whole number")
-    return int(number)
-
-
-def _table(reader: _Reader, value: object, name: str) -> Table:
-    if not isinstance(value, list) or not 0 < len(value) <= 1000 or any(not isinstance(pair, list) or len(pair) != 2 for pair in value):
-        raise reader.wrong(f"{name} is no list of pairs")
-    table = tuple((_positive(reader, key, name), _positive(reader, number, name)) for key, number in value)
-    reader.check(all(a[0] < b[0] for a, b in pairwise(table)), f"the keys of {name} do not rise")
-    return table
-
-
-def _tiles(names: Collection[str], reader: _Reader, value: object, name: str) -> tuple[TileRates, ...]:
-    if not isinstance(value, dict) or value.keys() != set(names):
-        raise reader.wrong(f"{name} does not describe the tiles {', '.join(names)}")
-    return tuple(reader.record(partial(TileRates, tile), value[tile], _TILE) for tile in names)
-
-
-def _elements(reader: _Reader, value: object, name: str) -> tuple[tuple[str, ElementRates], ...]:
+def _elements(reader: Reader, value: object, name: str) -> tuple[tuple[str, ElementRates], ...]:
     """The rates of every type that arrays hold, which `bilinear tune` measures, and of such others as are described."""
     others = [dtype for dtype in ELEMENTS if dtype not in IN_ARRAYS and isinstance(value, dict) and dtype in value]
     return tuple((dtype, reader.field(value, dtype, _rates)) for dtype in (*IN_ARRAYS, *others))
 
 
-def _rates(reader: _Reader, value: object, name: str) -> ElementRates:
+def _rates(reader: Reader, value: object, name: str) -> ElementRates:
     return reader.record(ElementRates, value, {"tiles": partial(_tiles, TILES[name]), **_RATES})
 
 
-def _thin(reader: _Reader, value: object, name: str) -> tuple[tuple[str, ThinRates], ...]:
+def _thin(reader: Reader, value: object, name: str) -> tuple[tuple[str, ThinRates], ...]:
     if not isinstance(value, dict) or not value.keys() <= THIN_TILES.keys():
         raise reader.wrong(f"{name} has other types than {', '.join(THIN_TILES)}")
     return tuple((dtype, reader.record(ThinRates, value[dtype], {**_THIN, "tiles": partial(_thin_tiles, dtype)})) for dtype in value)
 
 
-def _thin_tiles(dtype: str, reader: _Reader, value: object, name: str) -> tuple[ThinTileRates, ...]:
+def _digits(reader: Reader, value: object, name: str) -> tuple[tuple[str, DigitRates], ...]:
+    if not isinstance(value, dict) or not value.keys() <= {FLOAT32.name}:
+        raise reader.wrong(f"{name} has other types than {FLOAT32}")
+    return tuple((dtype, reader.record(DigitRates, value[dtype], _DIGITS)) for dtype in value)
+
+
+def _modes(reader: Reader, value: object, name: str) -> ModeRates:
+    return reader.record(ModeRates, value, _MODES)
+
+
+def _each(names: Collection[str], reader: Reader, value: object, name: str) -> tuple[tuple[str, float], ...]:
+    if not isinstance(value, dict) or value.keys() != set(names):
+        raise reader.wrong(f"{name} is not by {', '.join(names)}")
+    return tuple((key, reader.field(value, key, read_positive)) for key in names)
+
+
+def _thin_tiles(dtype: str, reader: Reader, value: object, name: str) -> tuple[ThinTileRates, ...]:
     if not isinstance(value, dict) or not value.keys() <= THIN_TILES[dtype].keys():
         raise reader.wrong(f"{name} has other tiles than those for thin products of {dtype}")
     return tuple(reader.record(partial(ThinTileRates, tile), value[tile], _THIN_TILE) for tile in value)
 
 
-def _library(reader: _Reader, value: object, name: str) -> tuple[tuple[str, tuple[tuple[str, Times], ...]], ...]:
-    if not isinstance(value, dict) or value.keys() != set(ORDERS):
-        raise reader.wrong(f"{name} has other orders than {', '.join(ORDERS)}")
-    return tuple((order, reader.field(value, order, _calls)) for order in ORDERS)
+def _library(reader: Reader, value: object, name: str) -> LibraryPoints:
+    points = reader.record(LibraryPoints, value, _POINTS)
+    counts = {len(getattr(points, field.name)) for field in fields(points) if field.name != "kernels"}
+    reader.check(len(counts) == 1, f"the columns of {name} are not equally long")
+    kernels = max((*points.small, *points.large)) < len(points.kernels)
+    reader.check(kernels and max(points.order) < len(ORDERS), f"{name} names orders or kernels that there are not")
+    return points
 
 
-def _calls(reader: _Reader, value: object, name: str) -> tuple[tuple[str, Times], ...]:
-    if not isinstance(value, dict) or value.keys() != {CUBLAS, CUBLASLT}:
-        raise reader.wrong(f"{name} has other calls than {CUBLAS} and {CUBLASLT}")
-    return tuple((call, reader.field(value, call, _times)) for call in value)
+def _cpu_elements(reader: Reader, value: object, name: str) -> tuple[tuple[str, CpuRates], ...]:
+    if not isinstance(value, dict) or not value.keys() <= set(IN_ARRAYS):
+        raise reader.wrong(f"{name} has other types than {', '.join(IN_ARRAYS)}")
+    return tuple((dtype, reader.record(CpuRates, own, _CPU_RATES)) for dtype, own in value.items())
 
 
-def _times(reader: _Reader, value: object, name: str) -> Times:
-    if not isinstance(value, list) or len(value) != len(EXTENTS) ** 3:
-        raise reader.wrong(f"{name} has not {len(EXTENTS) ** 3} times")
-    return tuple(None if us is None else _positive(reader, us, name) for us in value)
+def _slack(reader: Reader, value: object, name: str) -> Table:
+    table = read_table(reader, value, name)
+    reader.check(all(slack >= 1 for _, slack in table), f"{name} is below 1")
+    return table
 
 
-def _blocks(reader: _Reader, value: object, name: str) -> tuple[tuple[str, Extents], ...]:
+def _blocks(reader: Reader, value: object, name: str) -> tuple[tuple[str, Extents], ...]:
     if not isinstance(value, dict) or not value.keys() <= ELEMENTS.keys():
         raise reader.wrong(f"{name} has other types than {', '.join(ELEMENTS)}")
     return tuple((dtype, reader.field(value, dtype, _extents)) for dtype in value)
 
 
-def _extents(reader: _Reader, value: object, name: str) -> Extents:
+def _extents(reader: Reader, value: object, name: str) -> Extents:
     if not isinstance(value, list) or len(value) != 3:
         raise reader.wrong(f"{name} is no list of three extents")
-    m, k, n = (_whole(reader, extent, name) for extent in value)
+    m, k, n = (read_whole(reader, extent, name) for extent in value)
     return m, k, n
 
 
-def _policy(reader: _Reader, value: object, name: str) -> Policy:
+def _policy(reader: Reader, value: object, name: str) -> Policy:
     return reader.record(Policy, value, _POLICY)
 
 
-def _library_rules(reader: _Reader, value: object, name: str) -> LibraryRules:
-    return reader.record(LibraryRules, value, {own.name: _whole for own in fields(LibraryRules)})
+def _library_rules(reader: Reader, value: object, name: str) -> LibraryRules:
+    return reader.record(LibraryRules, value, {own.name: read_whole for own in fields(LibraryRules)})
 
 
 _POLICY: Fields = {
-    "least_gain": _share,
-    "least_gain_plain": _share,
-    "least_gain_thin": _share,
-    "least_block": _whole,
+    "least_gain": read_share,
+    "least_gain_plain": read_share,
+    "least_gain_thin": read_share,
+    "least_gain_digits": read_share,
+    "least_block": read_whole,
     "least_plain_block": _blocks,
-    "least_timed_block": _whole,
-    "least_timed_inner": _whole,
-    "many_products": _whole,
-    "long_ms": _not_negative,
-    "memory_share": _share,
+    "least_timed_block": read_whole,
+    "least_timed_inner": read_whole,
+    "many_products": read_whole,
+    "long_ms": read_not_negative,
+    "memory_share": read_share,
 }
 _TILE: Fields = {
-    "rows": _whole,
-    "columns": _whole,
-    "blocks": _whole,
-    "start": _not_negative,
-    "lone": _share,
-    "share": _table,
-    "unaligned": _share,
-    "exposed": _share,
+    "rows": read_whole,
+    "columns": read_whole,
+    "blocks": read_whole,
+    "start": read_not_negative,
+    "lone": read_share,
+    "share": read_table,
+    "unaligned": read_share,
+    "exposed": read_share,
 }
 _RATES: Fields = {
-    "accumulating": _share,
-    "epilogue": _positive,
-    "scattered_epilogue": _share,
-    "strip": _share,
-    "scattered": _share,
-    "streaming": _table,
-    "product": _table,
-    "library": _table,
-    "library_unaligned": _share,
+    "accumulating": read_share,
+    "epilogue": read_positive,
+    "scattered_epilogue": read_share,
+    "strip": read_share,
+    "scattered": read_share,
+    "streaming": read_table,
+    "product": read_table,
+    "library": read_table,
+    "library_unaligned": read_share,
 }
-_THIN_TILE: Fields = dict.fromkeys(("along", "across", "arithmetic", "short_along", "short_across"), _positive)
+_POINTS: Fields = {
+    "kernels": read_texts,
+    **dict.fromkeys(("m", "n", "k"), column_of(int, 0)),
+    **dict.fromkeys(("order", "small", "large"), column_of(int, -1)),
+    **dict.fromkeys(("cublas", "cublaslt"), column_of(float, 0)),
+}
+_THIN_TILE: Fields = dict.fromkeys(("along", "across", "arithmetic", "short_along", "short_across"), read_positive)
 _THIN: Fields = {
-    "pipes": _positive,
-    "launch": _positive,
-    "latency": _positive,
-    "adding": _positive,
-    "again": _positive,
-    "copies": _positive,
-    "torn": _positive,
-    "gathering": _positive,
-    "tail": _share,
+    "pipes": read_positive,
+    "launch": read_positive,
+    "latency": read_positive,
+    "adding": read_positive,
+    "again": read_positive,
+    "copies": read_positive,
+    "torn": read_positive,
+    "gathering": read_positive,
+    "tail": read_share,
     "library": _library,
 }
+_DIGITS: Fields = {
+    "product": read_table,
+    **dict.fromkeys(("search", "expansion", "recomposition"), read_share),
+    **dict.fromkeys(("start", "direct", "launch"), read_not_negative),
+}
 _DEVICE: Fields = {
-    "name": _text,
-    "processors": _whole,
-    "memory": _whole,
-    "l2": _whole,
-    "bandwidth": _positive,
-    "launch": _not_negative,
-    "call": _not_negative,
-    "scan": _not_negative,
+    "name": read_text,
+    "processors": read_whole,
+    "memory": read_whole,
+    "l2": read_whole,
+    "bandwidth": read_positive,
+    "launch": read_not_negative,
+    "call": read_not_negative,
+    "scan": read_not_negative,
     "elements": _elements,
     "policy": _policy,
     "library_rules": _library_rules,
     "thin": _thin,
+    "shared": read_whole,
+    "estimate": read_source,
+    "digits": _digits,
+}
+_MODES: Fields = {
+    **dict.fromkeys(("groups", "items", "warps"), read_whole),
+    **dict.fromkeys(("group", "item", "single", "branch"), read_not_negative),
+    "again": partial(_each, AGAIN),
+    "warp_tile": partial(_each, tuple(ELEMENTS)),
+}
+_OPTIONAL: Fields = {"modes": _modes}
+"""Fields that a description may lack."""
+_SHEET: Fields = {
+    "name": read_text,
+    **dict.fromkeys(("processors", "memory", "l2", "shared"), read_whole),
+    **dict.fromkeys(("clock", "bandwidth", "float32", "float64", "float64_units"), read_positive),
+    "source": read_source,
+}
+_CPU_RATES: Fields = {"library": read_table, "streaming": read_table, "slack": _slack}
+_CPU: Fields = {
+    "name": read_text,
+    "library": read_text,
+    "memory": read_whole,
+    "stage": read_not_negative,
+    "touching": read_positive,
+    "elements": _cpu_elements,
+    "least_gain": read_share,
 }

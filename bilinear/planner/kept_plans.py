@@ -1,46 +1,61 @@
-"""Kept plans: the files that `bilinear tune` writes, a device description and timed plans, for each kind of GPU and driver version."""
+"""Kept plans: the files that `bilinear tune` writes, a device description and timed plans, for each kind of GPU and driver version.
+
+The description of processors is kept for the version of the library behind NumPy in the place of the driver's.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from bilinear.errors import BilinearError, fail
+from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
-from bilinear.planner.device_files import device_json, parse_device
+from bilinear.planner.device_files import cpu_json, device_json, parse_cpu, parse_device
 from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import load_plan, save_plan
 from bilinear.planner.problem import Problem
 from bilinear.reading import read_bounded
-from bilinear.writing import write_file
+from bilinear.writing import make_folder, write_file
 
+Described = TypeVar("Described", Device, Cpu)
 log = logging.getLogger("bilinear")
 ELSEWHERE = "bilinear tune -o FILE, then BILINEAR_DEVICE=FILE"
 HOME = "set XDG_DATA_HOME to a folder that can be written"
 """The hint for users whose plans cannot be kept."""
 
 
-def kept_at(name: str, driver: int) -> Path | None:
-    """The description's file for a GPU of this name under this driver; None if there is no home folder."""
+def kept_at(name: str, driver: int | str) -> Path | None:
+    """The description's file for a GPU of this name under this driver (or for processors and library); None if there is no home folder."""
     from platformdirs import user_data_path
 
     try:
         folder = user_data_path("bilinear") / "devices"
     except RuntimeError:
         return None
-    stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    return folder / f"{stem}-{driver}.json" if folder.is_absolute() else None
+    stem = re.sub(r"[^a-z0-9]+", "-", f"{name}-{driver}".lower()).strip("-")
+    return folder / f"{stem}.json" if folder.is_absolute() else None
 
 
 def keep_description(device: Device, driver: int) -> Path:
     """Keep a description for GPUs of its name under this driver, and return its file. Raises `BilinearError` (E612) if that fails."""
-    path = kept_at(device.name, driver)
+    return _keep(kept_at(device.name, driver), device_json(device), ELSEWHERE)
+
+
+def keep_cpu(cpu: Cpu) -> Path:
+    """Keep a description for processors of its name and its library, and return its file. Raises `BilinearError` (E612) if that fails."""
+    return _keep(kept_at(cpu.name, cpu.library), cpu_json(cpu), HOME)
+
+
+def _keep(path: Path | None, text: str, hint: str) -> Path:
     if path is None:
-        raise fail("E612", "there is no home folder to keep a description in", ELSEWHERE)
-    _make_folder(path.parent, ELSEWHERE)
-    write_file(path, device_json(device))
+        raise fail("E612", "there is no home folder to keep a description in", hint)
+    make_folder(path.parent, hint)
+    write_file(path, text)
     return path
 
 
@@ -63,7 +78,7 @@ def folder_of_plans(name: str, driver: int) -> Path:
     if described is None:
         raise fail("E612", "there is no home folder to keep plans in", HOME)
     folder = described.with_suffix("")
-    _make_folder(folder, HOME)
+    make_folder(folder, HOME)
     if not os.access(folder, os.W_OK):
         raise fail("E612", f"nothing can be written in {folder}", HOME)
     return folder
@@ -95,23 +110,25 @@ def kept_plan(problem: Problem, name: str, driver: int) -> Plan | None:
     return plan if plan is not None and (plan.problem, plan.device) == (problem, name) else None
 
 
-def _make_folder(folder: Path, hint: str) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise fail("E612", f"cannot make {folder}: {error.strerror or error}", hint) from None
-
-
 def kept_description(name: str, driver: int) -> Device | None:
     """The kept description for GPUs of this name under this driver, or None. A file that cannot be read is reported and not used."""
-    path = kept_at(name, driver)
+    device = _read(kept_at(name, driver), parse_device)
+    return device if device is not None and device.name == name else None
+
+
+def kept_cpu(name: str, library: str) -> Cpu | None:
+    """The kept description for processors of this name and this library, or None. A file that cannot be read is reported and not used."""
+    cpu = _read(kept_at(name, library), parse_cpu)
+    return cpu if cpu is not None and (cpu.name, cpu.library) == (name, library) else None
+
+
+def _read(path: Path | None, parse: Callable[[bytes, str], Described]) -> Described | None:
     if path is None:
         return None
     try:
-        device = parse_device(read_bounded(path), str(path))
+        return parse(read_bounded(path), str(path))
     except FileNotFoundError:
         return None
     except (OSError, BilinearError) as error:
         log.warning("a description is not used: %s", error)
         return None
-    return device if device.name == name else None

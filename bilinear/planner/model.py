@@ -11,7 +11,7 @@ from math import cbrt, ceil
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
-from bilinear.ir.tile import TILES, USUAL
+from bilinear.ir.tile import USUAL
 from bilinear.planner.device import Device, TileRates, at
 from bilinear.planner.policy import Extents
 
@@ -94,7 +94,7 @@ def fastest_tile(profile: Profile, placement: Placement, dtype: str, device: Dev
 def each_tile(profile: Profile, placement: Placement, dtype: str, device: Device) -> Iterator[tuple[float, str]]:
     """For each tile, the seconds that a placement takes in it, and the tile's name."""
     beside = _beside_products(profile, placement, dtype, device)
-    return ((beside + _in_a_tile(profile, replace(placement, tile=tile), dtype, device), tile) for tile in TILES[dtype])
+    return ((beside + _in_a_tile(profile, replace(placement, tile=tile), dtype, device), tile) for tile in device.tiles(dtype))
 
 
 def _beside_products(profile: Profile, placement: Placement, dtype: str, device: Device) -> float:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from itertools import groupby
 
 from bilinear.ir.tile import USUAL
 from bilinear.planner.problem import Problem
 from bilinear.version import __version__
 
+SHOWN = 4
+"""The number of candidates that the text of a plan shows."""
 LIBRARIES = LIBRARY, CUBLAS, CUBLASLT = "library", "cublas", "cublaslt"
 """The names of the library's multiply: `library` picks cuBLAS or cublasLt by the rules in `backends/cublas.py`; the others fix it."""
 
 
 THIN = "thin"
 """The name of our own kernel for thin products, which runs without a schedule."""
+DIGITS = "digits"
+"""The name of products of float16 digits, which run without a schedule, too."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +39,11 @@ class Candidate:
     `levels` names the algorithm of each level, the outermost first (none: the library's multiply). `strategy` says how each runs: `expand`
     (all sums, all products, all results), `recurse` (one product at a time, few temporaries) or `inplace` (sums in A and B themselves).
     With a `rest` it is `borrow` (temporaries in the part of C that is computed later). Without levels it is one of `LIBRARIES`, or `thin`:
-    the kernel for thin products, whose sums are split in `parts_of_sums`.
+    the kernel for thin products, whose sums are split in `parts_of_sums`. `digits` has any levels, or none: their products are of digits.
 
     `ms` is the predicted or, for a timed plan, the measured time (None: not predicted); `workspace` exact bytes; `error` the proved bound
-    of max|C - A*B| / (max|A| max|B|) (None: not requested); `why` the reason why it was chosen or rejected; `tile` the name of its
-    products' tile.
+    of max|C - A*B| / (max|A| max|B|) (None: not requested); `probable` the probable error by norm in units of the classical multiply's;
+    `why` the reason why it was chosen or rejected; `tile` the name of its products' tile.
 
     With a `rest`, these fields describe the first rows of C (columns if C is column-major). The parts of the rest compute the others, one
     after the other, and the part of C that is not yet computed holds the temporaries.
@@ -50,14 +55,21 @@ class Candidate:
     ms: float | None = None
     workspace: int | None = None
     error: float | None = None
+    probable: float | None = None
     why: str = ""
     tile: str = USUAL
     rest: tuple[Panel, ...] = ()
     parts_of_sums: int = 1
 
+    def __str__(self) -> str:
+        ms = "no time is known" if self.ms is None else f"{self.ms:.3f} ms"
+        return f"{self.name} ({self.strategy}): {ms}, {bytes_text(self.workspace or 0)} of workspace{f'; {self.why}' if self.why else ''}"
+
     @property
     def name(self) -> str:
         """A readable name of the candidate."""
+        if self.is_digits:
+            return f"{name_of(self.levels)} on {self.tile}" if self.levels else self.tile
         if self.levels:
             return "; ".join(name_of(part.levels) for part in self.parts)
         return self.strategy if self.parts_of_sums == 1 else f"{self.strategy}, sums in {self.parts_of_sums} parts"
@@ -87,6 +99,15 @@ class Candidate:
         """True for the kernel for thin products."""
         return self.strategy == THIN
 
+    @property
+    def is_digits(self) -> bool:
+        """True for products of digits."""
+        return self.strategy == DIGITS
+
+
+LIBRARY_ITSELF = Candidate((), "preserve", LIBRARY, None, 0)
+"""The library's multiply, of which no time is known."""
+
 
 @dataclass(frozen=True)
 class Thin:
@@ -95,6 +116,25 @@ class Thin:
     tile: str
     parts: int
     swaps: bool
+
+
+@dataclass(frozen=True)
+class Digits:
+    """How a product of digits runs: the algorithm of each level above it, the outermost first, and the name of its tile."""
+
+    levels: tuple[str, ...]
+    tile: str
+
+
+Direct = Thin | Digits
+"""What multiplies matrices as they lie, by our kernels, without a schedule."""
+
+
+def own_name(direct: str | Direct) -> str:
+    """What runs, in words."""
+    if isinstance(direct, str):
+        return "the library's multiply"
+    return "product of digits" if isinstance(direct, Digits) else "kernel for thin products"
 
 
 @dataclass(frozen=True)
@@ -112,6 +152,27 @@ class Plan:
     implementation_sha256: str = ""
     version: str = __version__
 
+    def __repr__(self) -> str:
+        p = self.problem
+        return f"<Plan of {p.m} x {p.k} by {p.k} x {p.n}, {p.dtype}, {self.device}: {self.chosen.name}>"
+
+    def __str__(self) -> str:
+        """The problem, and the candidates that are worth a look, the chosen one first."""
+        more = [f"... and {len(self.candidates) - SHOWN} more in candidates"] if len(self.candidates) > SHOWN else []
+        return "\n".join([repr(self)[1:-1], *(f"  {c}" for c in self.candidates[:SHOWN]), *more])
+
+    def _repr_html_(self) -> str:
+        """The candidates as a table."""
+        rows = [("plan", "inputs", "strategy", "ms", "workspace", "why")]
+        rows += [
+            (c.name, c.promise, c.strategy, "-" if c.ms is None else f"{c.ms:.3f}", bytes_text(c.workspace or 0), c.why)
+            for c in self.candidates
+        ]
+        header, *body = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+        lines = "".join(f"<tr>{row}</tr>" for row in body)
+        title = escape(repr(self)[1:-1])
+        return f"<table><caption>{title}</caption><thead><tr>{header.replace('td>', 'th>')}</tr></thead><tbody>{lines}</tbody></table>"
+
     @property
     def chosen(self) -> Candidate:
         """The candidate that runs."""
@@ -123,9 +184,11 @@ class Plan:
         return self.chosen.is_library
 
     @property
-    def direct(self) -> str | Thin | None:
-        """What multiplies without a schedule: one of `LIBRARIES`, or the kernel for thin products. None if a schedule runs."""
+    def direct(self) -> str | Direct | None:
+        """What multiplies without a schedule: one of `LIBRARIES`, the kernel for thin products, or digits. None if a schedule runs."""
         chosen = self.chosen
+        if chosen.is_digits:
+            return Digits(chosen.levels, chosen.tile)
         if chosen.is_thin:
             return Thin(chosen.tile, chosen.parts_of_sums, self.problem.n > self.problem.m)
         return chosen.strategy if chosen.is_library else None
@@ -148,3 +211,11 @@ def pareto_front(plan: Plan) -> tuple[Candidate, ...]:
         if not front or (c.ms or 0.0) < (front[-1].ms or 0.0):
             front.append(c)
     return tuple(front)
+
+
+def bytes_text(count: int) -> str:
+    """Bytes in the largest binary unit not above them; exact bytes are in the JSON."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:.2f} {unit}"
+    return f"{count} B" if count else "0"

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.element import FLOAT32
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.ir.tile import THIN_TILES, TILES
-from bilinear.planner.plan import LIBRARIES, THIN, Candidate, Panel, Plan
+from bilinear.ir.tile import DIGIT_TILES, THIN_TILES, TILES
+from bilinear.planner.plan import DIGITS, LIBRARIES, THIN, Candidate, Panel, Plan
 from bilinear.planner.problem import Problem
-from bilinear.planner.ways import hashes
+from bilinear.planner.ways import forget_changed_files, hashes
 from bilinear.reading import read_bounded
 from bilinear.resources import implementation_sha256
 from bilinear.version import __version__
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 Record = TypeVar("Record", bound="DataclassInstance")
 MOST_COUNT = 2**80
 """More than the bytes of any workspace, even for the largest extents."""
-FORMAT = "bilinear-plan/7"
+FORMAT = "bilinear-plan/8"
 
 
 def plan_json(plan: Plan) -> str:
@@ -56,6 +57,7 @@ def plan_from_json(text: str, document: str) -> Plan:
         value = json.loads(text)
         if value.pop("format") != FORMAT:
             raise ValueError(f"its format is not {FORMAT!r}")
+        value.pop("roofline", None)  # of `plan --explain --json`: it follows from the rest
         candidates = tuple(_candidate(c) for c in value.pop("candidates"))
         problem = value.pop("problem")
         problem["column_major"] = tuple(problem["column_major"])
@@ -96,7 +98,7 @@ def _check(plan: Plan) -> None:
     """Check the values on which running and printing the plan rely."""
     chosen, p = plan.chosen, plan.problem
     for candidate in plan.candidates:
-        _check_fields(candidate, THIN_TILES[p.dtype] if candidate.is_thin else TILES[p.dtype])
+        _check_fields(candidate, _tiles_of(candidate, p.dtype))
     if chosen.ms is None:
         raise ValueError("its first candidate has no time")
     if not all(isinstance(text, str) for text in (plan.version, plan.implementation_sha256, plan.device)):
@@ -106,15 +108,28 @@ def _check(plan: Plan) -> None:
             raise ValueError("its promise of the inputs is not the problem's")
         if part is not chosen.parts[-1] and part.inputs != "preserve":
             raise ValueError("a part that is not the last one writes the inputs")
-        if part is chosen and not part.levels and chosen.strategy not in (*LIBRARIES, THIN):
+        if part is chosen and not part.levels and chosen.strategy not in (*LIBRARIES, THIN, DIGITS):
             raise ValueError(f"there is no library {chosen.strategy!r}")
         if len(part.levels) > MOST_LEVELS or (chosen.rest and not part.levels):
             raise ValueError("its first candidate makes no sense")
-    if len(plan.sha256) != len(chosen.all_levels) or not all(name.isidentifier() for name in chosen.all_levels):
+    if len(plan.sha256) != len(chosen.all_levels) or not all(map(is_level_name, chosen.all_levels)):
         raise ValueError("its first candidate makes no sense")
     extents = [part.extent for part in chosen.rest]
     if not all(type(extent) is int and extent > 0 for extent in extents) or sum(extents) >= (p.n if "C" in p.column_major else p.m):
         raise ValueError("its parts are not those of the result")
+
+
+def _tiles_of(candidate: Candidate, dtype: str) -> Collection[str]:
+    if candidate.is_digits:
+        return DIGIT_TILES if dtype == FLOAT32.name and not candidate.rest else ()
+    return THIN_TILES[dtype] if candidate.is_thin else TILES[dtype]
+
+
+def is_level_name(name: str) -> bool:
+    """True if a plan may name a level so: an identifier, or an absolute path of a file, perhaps with the name of an algorithm in it."""
+    path, mark, picked = name.rpartition(".bl:")
+    file = path + ".bl" if mark else name
+    return name.isidentifier() or (Path(file).is_absolute() and Path(file).suffix == ".bl" and (not mark or picked.isidentifier()))
 
 
 def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
@@ -124,7 +139,7 @@ def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
         raise ValueError("a field of a candidate has the wrong type")
     if type(c.parts_of_sums) is not int or not 0 < c.parts_of_sums < MOST_COUNT or (c.levels if c.is_thin else c.parts_of_sums > 1):
         raise ValueError("its parts of sums make no sense")
-    if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error)) or c.ms == 0:
+    if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error, c.probable)) or c.ms == 0:
         raise ValueError("a time or an error is no such number")
     for tile in (part.tile for part in c.parts):
         if type(tile) is not str or tile not in tiles:
@@ -134,6 +149,7 @@ def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
 def check_same(plan: Plan, document: str) -> None:
     """Refuse a plan that this version would run differently (E546)."""
     again = "plan again with this version"
+    forget_changed_files()
     if plan.version != __version__:
         raise fail("E546", f"{document} was planned by version {plan.version}, this is {__version__}", again)
     if len(plan.sha256) != len(plan.chosen.all_levels):

@@ -14,7 +14,8 @@ class Policy:
 
     The library's multiply runs unless a plan is predicted to gain more than a part `least_gain` of its time, for the model is no better;
     `least_gain_plain` for the product kernel with sums whole or in parts, which does what the library does, and is seldom so much faster;
-    `least_gain_thin` for the kernel for thin products, whose times and the library's are known less well.
+    `least_gain_thin` for the kernel for thin products, whose times and the library's are known less well;
+    `least_gain_digits` for products of digits.
 
     Plans with a block of fewer than `least_block` rows or columns are not weighed. `least_plain_block` has other limits for plain ones of
     some element types, whose operands are one matrix each with rows that begin at multiples of 16 bytes. Plans that are timed before
@@ -27,6 +28,7 @@ class Policy:
     least_gain: float = 0.04
     least_gain_plain: float = 0.08
     least_gain_thin: float = 0.15
+    least_gain_digits: float = 0.05
     least_block: int = 512
     least_plain_block: tuple[tuple[str, Extents], ...] = (("float32", (17, 64, 17)),)
     least_timed_block: int = 128

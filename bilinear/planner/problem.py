@@ -9,15 +9,18 @@ from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import INPUTS, MOST_EXTENT
 
+CLASSES = {"classical": 1.0, "twice": 2.0}
+"""The classes of accuracy: the most that a probable error by norm may be, in units of the classical multiply's."""
+
 
 @dataclass(frozen=True)
 class Problem:
     """The multiply C (m x n) = A (m x k) * B (k x n) to be planned; matrices are row-major unless named in `column_major` (sorted).
 
     `inputs` says what may happen to A and B. `workspace` is the limit in bytes (None: the device's memory). `accuracy` limits max|C - A*B|
-    / (max|A| max|B|) for any data (None: no limit). With `accumulate` the product is added to beta times C. C `has_gaps` if it is not
-    contiguous. `lies_evenly` is False for stacks of matrices, and if rows are apart by other than multiples of 16 bytes. Raises
-    `BilinearError` (E543) for invalid values.
+    / (max|A| max|B|) for any data, or names one of `CLASSES` (None: no limit; integers are exact as far as the type goes). With
+    `accumulate` the product is added to beta times C. C `has_gaps` if it is not contiguous. `lies_evenly` is False for stacks of matrices,
+    and if rows are apart by other than multiples of 16 bytes. Raises `BilinearError` (E543) for invalid values.
     """
 
     m: int
@@ -26,7 +29,7 @@ class Problem:
     dtype: str = "float64"
     inputs: str = "preserve"
     workspace: int | None = None
-    accuracy: float | None = None
+    accuracy: float | str | None = None
     column_major: tuple[str, ...] = ()
     accumulate: bool = False
     has_gaps: bool = False
@@ -48,8 +51,17 @@ class Problem:
         require_inputs(self.inputs)
         if self.workspace is not None and not (isinstance(self.workspace, int) and self.workspace >= 0):
             raise fail("E543", f"workspace={self.workspace!r} is no number of bytes", "give an integer of at least 0")
-        if self.accuracy is not None and not (isinstance(self.accuracy, int | float) and 0 < self.accuracy < inf):
-            raise fail("E543", f"accuracy={self.accuracy!r} is no positive number", "give the largest error, such as 1e-9")
+        require_accuracy(self.accuracy)
+
+
+def require_accuracy(accuracy: float | str | None) -> None:
+    """Refuse (E543) what is neither a class of accuracy nor a bound."""
+    if accuracy is None or (isinstance(accuracy, str) and accuracy in CLASSES):
+        return
+    if isinstance(accuracy, int | float) and not isinstance(accuracy, bool) and 0 < accuracy < inf:
+        return
+    hint = f"give the largest error, such as 1e-9, or {' or '.join(CLASSES)}"
+    raise fail("E543", f"accuracy={accuracy!r} is no positive number and no class of accuracy", hint)
 
 
 def require_inputs(inputs: str) -> None:

@@ -12,8 +12,9 @@ from typing import TypedDict
 
 from bilinear.ir.schedule import Schedule, Space
 from bilinear.planner.model import LinearWork, Part, ProductWork, Profile, Work
-from bilinear.planner.ways import Way, hashes, lowered, strategies
-from bilinear.resources import algorithms_folder
+from bilinear.planner.ways import Way, follows_from_names, hashes, lowered, strategies
+from bilinear.reading import read_bounded
+from bilinear.resources import algorithms_folder, implementation_sha256, own_folder
 
 TABLE = Path(__file__).with_name("profiles.json")
 
@@ -26,6 +27,8 @@ class PortfolioFacts(TypedDict):
     expand: list[str]
     recurse: list[str]
     in_place: list[str]
+    digits: list[str]
+    cpu: list[str]
     borrow: dict[str, list[str]]
 
 
@@ -42,6 +45,14 @@ class OutlineEntry(TypedDict):
     scans: bool
     works: list[WorkEntry]
     workspaces: list[tuple[str, str, int, int, int]]
+
+
+class OwnRecord(TypedDict):
+    """What is kept beside an algorithm that the user has added: hashes of its file and of this version, and the outlines of its ways."""
+
+    sha256: str
+    implementation_sha256: str
+    outlines: dict[str, OutlineEntry]
 
 
 @dataclass(frozen=True)
@@ -76,8 +87,11 @@ class Outline:
 @lru_cache(maxsize=256)
 def outline(way: Way) -> Outline:
     """The outline of a way: of the table, or of its schedule where the table does not hold it."""
-    entry = _outlines().get(_key(way))
+    entry = _outlines().get(way_key(way)) or own_outlines().get(way_key(way))
     return outline_of(way) if entry is None else _outline(entry)
+
+
+follows_from_names(outline.cache_clear)
 
 
 def outline_of(way: Way) -> Outline:
@@ -92,9 +106,39 @@ def outline_of(way: Way) -> Outline:
 
 def table_text(ways: Iterable[Way], portfolio: Mapping[str, object] | None = None) -> str:
     """The table of some ways as it is shipped, with the facts of the portfolio and the hash of its file."""
-    rows = ",\n".join(f"{json.dumps(_key(way))}: {json.dumps(_entry(outline_of(way)))}" for way in ways)
+    rows = ",\n".join(f"{json.dumps(way_key(way))}: {json.dumps(entry_of(outline_of(way)))}" for way in ways)
     head = f'"algorithms_sha256": "{algorithms_sha256()}",\n"portfolio": {json.dumps(portfolio or {})}'
     return f'{{{head},\n"outlines": {{\n{rows}\n}}}}\n'
+
+
+def own_outlines() -> Mapping[str, OutlineEntry]:
+    """The outlines of the ways by the algorithms that the user has added."""
+    found: dict[str, OutlineEntry] = {}
+    for record in own_records().values():
+        found |= record["outlines"]
+    return found
+
+
+@cache
+def own_records() -> dict[str, OwnRecord]:
+    """What is kept of each algorithm that the user has added, read once a process; none of what another version wrote, which is logged."""
+    folder, found = own_folder(), dict[str, OwnRecord]()
+    for path in sorted(folder.glob("*.bl")) if folder is not None else ():
+        try:
+            record = json.loads(read_bounded(path.with_suffix(".json")))
+            same = record["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+        except (OSError, ValueError, KeyError, TypeError):
+            same = False
+        if same and record["implementation_sha256"] == implementation_sha256():
+            found[path.stem] = record
+        else:
+            from logging import getLogger  # to import it takes a tenth of a first plan
+
+            getLogger("bilinear").warning("%s is not planned with: add it again with `bilinear add`", path)
+    return found
+
+
+follows_from_names(own_records.cache_clear)
 
 
 def shipped_portfolio(sha256: str) -> PortfolioFacts | None:
@@ -129,11 +173,13 @@ def _outlines() -> dict[str, OutlineEntry]:
     return found if isinstance(found, dict) else {}
 
 
-def _key(way: Way) -> str:
+def way_key(way: Way) -> str:
+    """The name of a way in a table of outlines."""
     return " ".join((*way.levels, way.inputs))
 
 
-def _entry(x: Outline) -> OutlineEntry:
+def entry_of(x: Outline) -> OutlineEntry:
+    """The JSON form of an outline."""
     p = x.profile
     return {
         "strategies": x.strategies,

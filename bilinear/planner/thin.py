@@ -16,8 +16,6 @@ from bilinear.planner.thin_rates import LONG_SUM, SHORT, ThinRates, ThinTileRate
 
 WAVES = (1, 2, 4)
 """Sums are split so that the units, each a tile and a part, fill the device this many times."""
-CLEAR = 1.15
-"""A call of the library counts as the slower one only if its interpolated time is this many times that of the other."""
 
 
 @dataclass(frozen=True)
@@ -60,27 +58,18 @@ def is_thin(problem: Problem) -> bool:
 
 
 def thin_library(problem: Problem, device: Device) -> Candidate | None:
-    """The library's multiply for a thin product by the times in the device's description; None if it has none.
+    """The library's multiply for a thin product by the points in the device's description; None if it has none.
 
-    A call of the library is named if it is clearly faster than the other; else the library's rules choose.
+    The time is that of the call that is faster; the call itself is chosen when it is known which kernels cublasLt proposes.
     """
     rates, p = device.thin_rates(problem.dtype), problem
     if rates is None or not is_thin(p):
         return None
     a, b, c = (name in p.column_major for name in "ABC")
     order = "".join("NT"[not by_column] for by_column in (a, b)) if c else "".join("NT"[by_column] for by_column in (b, a))
-    extents = (p.m, p.n, p.k) if c else (p.n, p.m, p.k)
-
-    def least_us(shape: tuple[int, int, int]) -> float:
-        m, n, k = shape
-        return rates.launch + (m * k + k * n + m * n) * ELEMENTS[p.dtype].bytes / (device.bandwidth * 1e3)
-
-    found = rates.library_us(order, extents, least_us)
-    if not found:
-        return None
-    fastest = min(found, key=lambda name: found[name])
-    is_clear = max(found.values()) > CLEAR * found[fastest]
-    return Candidate((), "preserve", fastest if is_clear else LIBRARY, found[fastest] * 1e-3, 0)
+    extents, element = (p.m, p.n, p.k) if c else (p.n, p.m, p.k), ELEMENTS[p.dtype]
+    times = rates.library.times(order, extents, element.lanes)
+    return Candidate((), "preserve", LIBRARY, min(times.values()) * rates.least_us(extents, element.bytes, device.bandwidth) * 1e-3, 0)
 
 
 def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
@@ -91,21 +80,21 @@ def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
     view, element = view_of(problem), ELEMENTS[problem.dtype]
     for own in rates.tiles:
         tile = THIN_TILES[problem.dtype][own.name]
-        if not suits(tile, view, element):
+        if not suits(tile, view, element, device.shared):
             continue
-        for parts in _parts(tile, view, device.processors * _kernel(tile, view, element).resident):
+        for parts in _parts(tile, view, device.processors * _kernel(tile, view, element).resident_in(device.shared)):
             workspace = parts * view.m * view.n * element.bytes if parts > 1 else 0
             ms = thin_seconds(own, tile, view, parts, element, device, rates, problem.accumulate) * 1e3
             yield Candidate((), "preserve", THIN, ms, workspace, tile=tile.name, parts_of_sums=parts)
 
 
-def suits(tile: ThinTile, view: View, element: Element) -> bool:
-    """Whether a tile can run a problem, and is not far too large or too small for it."""
+def suits(tile: ThinTile, view: View, element: Element, shared: int = MOST_SHARED_BYTES) -> bool:
+    """Whether a tile can run a problem on a device with so much shared memory, and is not far too large or too small for it."""
     if not tile.admits(element.lanes, view.left_along, view.right_along):
         return False
     if tile.n >= 8 * view.n or tile.n * 2 < min(view.n, SHORT) or tile.m >= 16 * view.m or tile.k >= 16 * view.k:
         return False
-    return _kernel(tile, view, element).shared_bytes <= MOST_SHARED_BYTES
+    return _kernel(tile, view, element).shared_bytes <= shared
 
 
 def _kernel(tile: ThinTile, view: View, element: Element) -> ThinKernel:
@@ -143,7 +132,7 @@ def thin_seconds(
     """
     m, k, n = view.m, view.k, view.n
     tiles_m, tiles_n, slices = ceil(m / tile.m), ceil(n / tile.n), ceil(ceil(k / parts) / tile.k)
-    units, resident = tiles_m * tiles_n * parts, _kernel(tile, view, element).resident
+    units, resident = tiles_m * tiles_n * parts, _kernel(tile, view, element).resident_in(device.shared)
     slots = device.processors * resident
     results = m * n * (rates.torn if view.tears(element) else 1) * (2 if accumulate else 1) + (parts * m * n if parts > 1 else 0)
     once = (m * k + k * n + results) * element.bytes

@@ -1,8 +1,10 @@
-"""Ways: levels of shipped algorithms by which a problem may run, and the schedules that they lower to."""
+"""Ways: levels of algorithms by which a problem may run, and the schedules that they lower to."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bilinear.ir.schedule import Schedule
@@ -10,6 +12,7 @@ from bilinear.planner.model import Profile, profile_of
 
 if TYPE_CHECKING:  # readers and passes are imported lazily: planning from the table of outlines needs none of them
     from bilinear.frontend import Loaded
+    from bilinear.frontend.files import Looks
 
 
 class Way(NamedTuple):
@@ -19,12 +22,55 @@ class Way(NamedTuple):
     inputs: str = "preserve"
 
 
-@lru_cache(maxsize=64)
-def algorithm_named(name: str) -> Loaded:
-    """A shipped algorithm, read once a process; files in the working folder are ignored."""
-    from bilinear.frontend import load_shipped
+_files: dict[str, tuple[Looks, Loaded]] = {}
+"""The files that levels name, as they were read."""
+_caches: list[Callable[[], None]] = []
+"""What empties the caches of what follows from levels' names."""
 
-    return load_shipped(name)
+
+def follows_from_names(empty: Callable[[], None]) -> None:
+    """Register what empties a cache by levels' names: it is called when a file has changed."""
+    _caches.append(empty)
+
+
+def algorithm_named(name: str) -> Loaded:
+    """The algorithm of a level: a shipped one or one of the user's own, read once a process, or a file `FILE.bl`.
+
+    Names other than of files mean nothing in the working folder. Raises `BilinearError` (E121).
+    """
+    return _files[name][1] if name in _files else _named(name)
+
+
+@lru_cache(maxsize=64)
+def _named(name: str) -> Loaded:
+    from bilinear.frontend.algorithms import is_file_name, load_named
+    from bilinear.frontend.files import Looks
+
+    looks = Looks()
+    loaded = load_named(name, looks)
+    if is_file_name(name):
+        _files[name] = (looks, loaded)
+    return loaded
+
+
+def forget_changed_files() -> None:
+    """Forget the files that levels name, and what follows from them, if one of them has changed."""
+    if not all(looks.still_hold() for looks, _ in _files.values()):
+        forget_names()
+
+
+def forget_names() -> None:
+    """Forget what levels' names mean, and what follows from them."""
+    _files.clear()
+    for empty in (_named.cache_clear, *_caches):
+        empty()
+
+
+def full_names(levels: tuple[str, ...]) -> tuple[str, ...]:
+    """Levels with the names of files made absolute, so that they mean the same in every folder."""
+    from bilinear.frontend.algorithms import is_file_name
+
+    return tuple(str(Path(name).absolute()) if is_file_name(name) else name for name in levels)
 
 
 @lru_cache(maxsize=64)
@@ -38,7 +84,7 @@ def hashes(levels: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 @lru_cache(maxsize=64)
 def authored(name: str, inputs: str) -> Schedule:
-    """The schedule by which a level of a shipped algorithm runs."""
+    """The schedule by which a level runs."""
     from bilinear.lowering.prepare import authored_schedule
 
     loaded = algorithm_named(name)
@@ -59,3 +105,7 @@ def lowered(way: Way) -> tuple[Schedule, Profile]:
 
     schedule = lower_levels([authored(name, way.inputs) for name in way.levels], way.inputs)
     return schedule, profile_of(schedule)
+
+
+for _function in (hashes, authored, strategies, lowered):
+    follows_from_names(_function.cache_clear)

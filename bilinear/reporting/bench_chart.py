@@ -12,8 +12,8 @@ from bilinear.reporting.bench_table import asked_name, is_square, plans_with_lau
 WIDTH, HEIGHT = 440.0, 270.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 16.0, 16.0, 40.0
 BAR_WIDTH = 920.0
-COLOURS = 6
-"""The number of line styles that can be told apart; further lines repeat them."""
+COLOURS, MARKS = 6, 3
+"""The colours of lines, and the marks and dashes that tell lines of one colour apart; further lines repeat both."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,11 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one colour, and the line through those that belong on one; a bound is drawn dotted."""
+    """Points of one colour and mark, and the line through those that belong on one; a bound is drawn dotted."""
 
     name: str
     colour: int
+    mark: int
     path: str
     points: tuple[Point, ...]
     is_bound: bool = False
@@ -99,11 +100,16 @@ def ratio_charts(rows: Sequence[Measurement]) -> tuple[Chart, ...]:
 
 
 def _ratios(rows: Sequence[Measurement], across: Callable[[float], float], down: Callable[[float], float]) -> Iterable[Series]:
-    for colour, name in enumerate(dict.fromkeys(map(asked_name, rows))):
+    for number, name in enumerate(dict.fromkeys(map(asked_name, rows))):
         own = sorted((row for row in rows if asked_name(row) == name), key=lambda row: size_of(row.shape))
         points = tuple(Point(across(math.log2(size_of(row.shape))), down(row.ratio), _title(row)) for row in own)
         squares = [point for point, row in zip(points, own, strict=True) if is_square(row)]
-        yield Series(name, colour % COLOURS, _path(squares), points)
+        yield Series(name, *_style(number), _path(squares), points)
+
+
+def _style(number: int) -> tuple[int, int]:
+    """The colour and the mark of a line."""
+    return number % COLOURS, number // COLOURS % MARKS
 
 
 def _title(row: Measurement) -> str:
@@ -129,13 +135,13 @@ def error_charts(points: Sequence[ErrorPoint]) -> tuple[Chart, ...]:
 
 
 def _errors(
-    points: Sequence[ErrorPoint], name: str, colour: int, across: Callable[[float], float], down: Callable[[float], float]
+    points: Sequence[ErrorPoint], name: str, number: int, across: Callable[[float], float], down: Callable[[float], float]
 ) -> Iterable[Series]:
     own = sorted((point for point in points if point.algorithm == name), key=lambda point: point.levels)
     for is_bound in (False, True):
         values = [(point.levels, point.bound if is_bound else point.error) for point in own]
         marks = tuple(Point(across(level), down(math.log10(v)), f"{v:.2e}") for level, v in values if 0 < v < math.inf)
-        yield Series(f"{name}, {'bound' if is_bound else 'measured'}", colour % COLOURS, _path(marks), marks, is_bound)
+        yield Series(f"{name}, {'bound' if is_bound else 'measured'}", *_style(number), _path(marks), marks, is_bound)
 
 
 def launch_bars(rows: Sequence[Measurement]) -> tuple[Bar, ...]:

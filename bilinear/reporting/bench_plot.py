@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from bilinear.errors import fail
+from bilinear.errors import fail, install
 from bilinear.ir.measurement import Benchmark, ErrorPoint, Measurement
 from bilinear.reporting.bench_table import asked_name, is_square, machine_line, plans_with_launches, shape_name, size_of
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = ("#1f5fa8", "#b0441e", "#2c6e49", "#ad841a", "#5d636b", "#1c1e21")
+STYLES = (("o", "-"), ("s", "--"), ("D", "-."))
 KINDS = {"sums": "#a9caec", "products": "#f1e2b4", "strip": "#f0b79c"}
 PANEL, BAR = (7.0, 4.2), 0.45
 """Inches of a panel, and of a bar."""
@@ -25,7 +26,7 @@ MOST_TICKS = 7
 def require_matplotlib() -> None:
     """Refuse (E683) if matplotlib is missing."""
     if find_spec("matplotlib") is None:
-        raise fail("E683", "a PNG is drawn by matplotlib, which is not installed", "pip install 'bilinear[plot]', or use --html")
+        raise fail("E683", "a PNG is drawn by matplotlib, which is not installed", f"{install('plot')}, or use --html")
 
 
 def bench_png(result: Benchmark) -> bytes:
@@ -53,6 +54,11 @@ def bench_png(result: Benchmark) -> bytes:
     return file.getvalue()
 
 
+def _style(number: int) -> tuple[str, str, str]:
+    """The colour, the mark and the dashes of a line."""
+    return COLOURS[number % len(COLOURS)], *STYLES[number // len(COLOURS) % len(STYLES)]
+
+
 def _ratios(axes: Axes, dtype: str, rows: Sequence[Measurement]) -> None:
     axes.set_title(f"{dtype}: time of the library over the plan's", fontsize=10)
     axes.axhline(1.0, color="#5d636b", linestyle="--", linewidth=1)
@@ -61,9 +67,9 @@ def _ratios(axes: Axes, dtype: str, rows: Sequence[Measurement]) -> None:
         sizes, ratios = [size_of(row.shape) for row in own], [row.ratio for row in own]
         reach = [[row.ratio - row.interval.low for row in own], [row.interval.high - row.ratio for row in own]]
         spread = [[max(0.0, value) for value in side] for side in reach]  # the ratio of medians may lie outside the interval
-        colour, squares = COLOURS[number % len(COLOURS)], [row for row in own if is_square(row)]
-        axes.errorbar(sizes, ratios, yerr=spread, label=name, capsize=2, marker="o", markersize=4, linestyle="", color=colour)
-        axes.plot([row.shape[0] for row in squares], [row.ratio for row in squares], linewidth=1.5, color=colour)
+        (colour, mark, dash), squares = _style(number), [row for row in own if is_square(row)]
+        axes.errorbar(sizes, ratios, yerr=spread, label=name, capsize=2, marker=mark, markersize=4, linestyle="", color=colour)
+        axes.plot([row.shape[0] for row in squares], [row.ratio for row in squares], linewidth=1.5, linestyle=dash, color=colour)
     axes.set_xscale("log", base=2)
     sizes = sorted({size_of(row.shape) for row in rows})
     if len(sizes) <= MOST_TICKS:
@@ -91,10 +97,10 @@ def _errors(axes: Axes, points: Sequence[ErrorPoint]) -> None:
     axes.set_title("error by level, in units of max|A| max|B|" + (f", N = {points[0].size}" if points else ""), fontsize=10)
     for number, name in enumerate(dict.fromkeys(point.algorithm for point in points)):
         own = sorted((point for point in points if point.algorithm == name), key=lambda point: point.levels)
-        levels, colour = [point.levels for point in own], COLOURS[number % len(COLOURS)]
+        levels, (colour, mark, dash) = [point.levels for point in own], _style(number)
         errors = [point.error or math.nan for point in own]  # an error of 0 is not drawn
-        axes.plot(levels, errors, marker="o", markersize=4, color=colour, label=f"{name}, measured")
-        axes.plot(levels, [point.bound for point in own], marker="o", markersize=4, mfc="w", ls=":", color=colour, label=f"{name}, bound")
+        axes.plot(levels, errors, marker=mark, markersize=4, linestyle=dash, color=colour, label=f"{name}, measured")
+        axes.plot(levels, [point.bound for point in own], marker=mark, markersize=4, mfc="w", ls=":", color=colour, label=f"{name}, bound")
     axes.set_yscale("log")
     axes.set_xticks(sorted({point.levels for point in points}))
     axes.set_xlabel("levels (0: the library)")

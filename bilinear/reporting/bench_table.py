@@ -85,7 +85,7 @@ def workspace_share(row: Measurement) -> float:
 
 
 def asked_name(row: Measurement) -> str:
-    """The group of a row over all shapes: the columns of the README's table, or levels by name."""
+    """The group of a row over all shapes: the columns of the tables of results, or levels by name."""
     if row.asked != "plan":
         return row.asked
     if row.budget is None:

@@ -17,6 +17,7 @@ from bilinear.lowering.prepare import MOST_PRODUCTS, Prepared, check_promise, is
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.reporting.certificate import certificate_text
 from bilinear.reporting.report import Report, make_report, proof_report
+from bilinear.reporting.rocq import rocq_text
 from bilinear.verify.proof_limits import TOO_LARGE
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
@@ -113,3 +114,15 @@ def certificate_of(loaded: Loaded, levels: int, inputs: str) -> str:
 def certificate_for(prepared: Prepared) -> str:
     """The certificate of a prepared algorithm: its scheme, the schedule as written, and as it runs."""
     return certificate_text(prepared.scheme, [mark_first_writes(prepared.authored), prepared.schedule], prepared.scheme_proof.order)
+
+
+def rocq_of(loaded: Loaded, levels: int, inputs: str) -> str:
+    """The theorems about a proved algorithm for Rocq: about its scheme, the schedule as written, and as it runs.
+
+    Raises `BilinearError` where a proof fails, or the theorems do not speak of the algorithm (E595).
+    """
+    if _runs(loaded, inputs):
+        prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)
+        return rocq_text(prepared.scheme, [mark_first_writes(prepared.authored), prepared.schedule])
+    _proved_as_written(loaded, inputs)
+    return rocq_text(loaded.scheme, [mark_first_writes(loaded.schedule)] if loaded.schedule is not None else [])

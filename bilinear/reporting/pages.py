@@ -12,6 +12,7 @@ from bilinear.reporting.flow_chart import flow, flow_note
 from bilinear.reporting.report_facts import ReportFacts
 from bilinear.reporting.rows import (
     Rows,
+    acceptance_rows,
     accuracy_notes,
     accuracy_table,
     fate_lines,
@@ -25,6 +26,7 @@ from bilinear.reporting.rows import (
 from bilinear.reporting.scheme_facts import ProductLine
 from bilinear.reporting.timeline import timeline
 from bilinear.resources import templates_folder
+from bilinear.version import __version__
 from bilinear.visible import visible
 
 if TYPE_CHECKING:
@@ -65,13 +67,14 @@ def _views(report: ReportFacts) -> dict[str, object]:
         "summary": summary(report),
         "scheme_rows": rows,
         "schedules": [(t, _without(schedule_rows(t), rows), fate_lines(t)) for t in report.schedules],
-        "lowered": [lowered_rows(low) for low in report.lowered],
+        "lowered": [rows for rows in (*map(lowered_rows, report.lowered), acceptance_rows(report)) if rows],
         "accuracy": accuracy_table(report),
         "accuracy_notes": accuracy_notes(report),
         "kernels": kernel_table(report),
         "failing": failing[:MOST_EQUATIONS],
         "failing_more": len(failing) - min(len(failing), MOST_EQUATIONS),
         "stage_title": stage_title,
+        "version": __version__,
     }
 
 

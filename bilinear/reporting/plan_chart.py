@@ -160,7 +160,7 @@ def _kind(candidate: Candidate, plan: Plan, front: tuple[Candidate, ...]) -> str
 
 
 def _is_refused(candidate: Candidate) -> bool:
-    return candidate.why.startswith(("needs ", "its error bound "))
+    return candidate.why.startswith(("needs ", "its error bound ", "its probable error "))
 
 
 def _title(c: Candidate, name: str) -> str:

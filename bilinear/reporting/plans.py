@@ -5,29 +5,33 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from bilinear.planner.plan import LIBRARY, Candidate, Plan, pareto_front
+from bilinear.planner.plan import LIBRARY, SHOWN, Candidate, Plan, bytes_text, pareto_front
 from bilinear.planner.plan_files import plan_json
+from bilinear.planner.problem import CLASSES
 from bilinear.reporting.table import aligned
 from bilinear.visible import visible_lines
 
-__all__ = ["limits", "names", "pareto_rows", "pareto_table", "plan_json", "plan_rows", "plan_table", "timed_table"]
-SHOWN = 4
-"""The number of candidates shown without an explanation."""
-HEADER = ("plan", "inputs", "strategy", "ms", "TFLOP/s", "workspace", "error bound", "why")
+__all__ = ["bytes_text", "limits", "names", "pareto_rows", "pareto_table", "plan_json", "plan_rows", "plan_table", "timed_table"]
+HEADER = ("plan", "inputs", "strategy", "ms", "TFLOP/s", "workspace", "error bound", "probable", "why")
 TIMED_HEADER = ("shape", "dtype", "inputs", "fastest", "tile", "workspace", "ms", "library", "ratio")
 Rows = list[tuple[str, ...]]
 """A table: the header, then the rows."""
 
 
 def plan_table(plan: Plan, explain: bool = False) -> str:
-    """The problem, then the candidates, the chosen one first: all of them with `explain`, else only the next best."""
+    """The problem, then the candidates, the chosen one first: all of them with `explain`, else only the next best.
+
+    A column in which nothing is known is left out.
+    """
     p = plan.problem
     told = ", ".join(f"{name} {value}" for name, value in limits(plan))
     header, *rows = plan_rows(plan)
     shown = rows if explain else rows[:SHOWN]
-    lines = [f"{p.m} x {p.k} by {p.k} x {p.n}, {p.dtype}, {plan.device} ({told})", "", *aligned(shown, header)]
+    known = [column for column, cells in enumerate(zip(*shown, strict=True)) if set(cells) != {"-"}]
+    header, *cells = [tuple(row[column] for column in known) for row in (header, *shown)]
+    lines = [f"{p.m} x {p.k} by {p.k} x {p.n}, {p.dtype}, {plan.device} ({told})", "", *aligned(cells, header)]
     if len(shown) < len(rows):
-        lines.append(f"... and {len(rows) - len(shown)} more: --explain, explain=True")
+        lines.append(f"... and {len(rows) - len(shown)} more: explain=True")
     return visible_lines(lines)
 
 
@@ -47,7 +51,7 @@ def _timed_row(plan: Plan) -> tuple[str, ...]:
     library = next(candidate for candidate in plan.candidates if candidate.strategy == LIBRARY).ms or 0.0
     own = chosen.ms or library
     what = (f"{p.m}x{p.k}x{p.n}", p.dtype, chosen.promise, chosen.name, chosen.tile if chosen.levels else "-")
-    return (*what, _bytes(chosen.workspace or 0), f"{own:.4g}", f"{library:.4g}", f"{library / own:.2f}")
+    return (*what, bytes_text(chosen.workspace or 0), f"{own:.4g}", f"{library:.4g}", f"{library / own:.2f}")
 
 
 def plan_rows(plan: Plan) -> Rows:
@@ -59,7 +63,7 @@ def plan_rows(plan: Plan) -> Rows:
 def pareto_rows(plan: Plan) -> Rows:
     """The candidates of the front, without error bounds and reasons."""
     told = names(plan)
-    return [HEADER[:-2], *((told[c], *_figures(c, plan)[:-2]) for c in pareto_front(plan))]
+    return [HEADER[:-3], *((told[c], *_figures(c, plan)[:-3]) for c in pareto_front(plan))]
 
 
 def names(plan: Plan) -> dict[Candidate, str]:
@@ -76,7 +80,9 @@ def limits(plan: Plan) -> list[tuple[str, str]]:
     """The caller's limits."""
     p = plan.problem
     found = [("inputs", p.inputs)]
-    found += [] if p.workspace is None else [("workspace", f"at most {_bytes(p.workspace)}")]
+    found += [] if p.workspace is None else [("workspace", f"at most {bytes_text(p.workspace)}")]
+    if isinstance(p.accuracy, str):
+        return [*found, ("error", f"{p.accuracy}, at most {CLASSES[p.accuracy]:g} times the classical multiply's")]
     return found + ([] if p.accuracy is None else [("error", f"at most {p.accuracy:.2g}")])
 
 
@@ -84,13 +90,9 @@ def _figures(c: Candidate, plan: Plan) -> tuple[str, ...]:
     p = plan.problem
     ms = "-" if c.ms is None else f"{c.ms:.3f}"
     rate = "-" if not c.ms else f"{2 * p.m * p.k * p.n / c.ms * 1e-9:.1f}"
-    workspace = "-" if c.workspace is None else _bytes(c.workspace)
-    return c.promise, c.strategy, ms, rate, workspace, "-" if c.error is None else f"{c.error:.1e}", c.why
+    workspace = "-" if c.workspace is None else bytes_text(c.workspace)
+    return c.promise, c.strategy, ms, rate, workspace, *(_short(x) for x in (c.error, c.probable)), c.why
 
 
-def _bytes(count: int) -> str:
-    """Bytes in the largest binary unit not above them; exact bytes are in the JSON."""
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= size:
-            return f"{count / size:.2f} {unit}"
-    return f"{count} B" if count else "0"
+def _short(error: float | None) -> str:
+    return "-" if error is None else f"{error:.2g}"

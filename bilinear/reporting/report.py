@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 
 from bilinear.analysis.accuracy import LevelAccuracy, LevelsKept
 from bilinear.codegen.build import Program
@@ -23,8 +24,15 @@ from bilinear.verify.scheme import SchemeProof
 class Report(ReportFacts):
     """The findings about one algorithm, and their views."""
 
+    def __repr__(self) -> str:
+        return f"<Report on {self.algorithm}: {self.verdict}; {self.scheme.name} {self.scheme.format} over {self.scheme.ring}>"
+
     def __str__(self) -> str:
         return text(self)
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, so that its style and a notebook's do not meet."""
+        return f'<iframe srcdoc="{escape(self.html())}" style="width: 100%; height: 40em; border: 0"></iframe>'
 
     def json(self) -> str:
         """The report as JSON text."""
@@ -62,7 +70,7 @@ def make_report(
         PROVED,
         scheme_facts(prepared.scheme, prepared.scheme_proof),
         (schedule_facts(prepared.authored, prepared.authored_proof, loaded.schedule),),
-        (lowered_facts(prepared.schedule, inputs),),
+        (lowered_facts(prepared.schedule, inputs, len(programs[0].launches if programs else prepared.schedule.stages)),),
         tuple(accuracy),
         tuple(levels_for),
         tuple(line for program in programs for line in _kernel_lines(program)),

@@ -41,6 +41,11 @@ def schedule_rows(t: ScheduleFacts) -> Rows:
     return _told(_schedule_rows(t))
 
 
+def acceptance_rows(report: ReportFacts) -> Rows:
+    """Which proof assistant accepted the theorems, if one was run."""
+    return (("accepted by", report.accepted_by),) if report.accepted_by else ()
+
+
 def lowered_rows(low: LoweredFacts) -> Rows:
     """The costs of the schedule as it runs."""
     groups = f"{_many(low.products, 'product')} in {_many(low.colours, 'contention-free group')}"

@@ -124,13 +124,13 @@ def schedule_facts(schedule: AnySchedule, proof: ScheduleProof, written: AnySche
     )
 
 
-def lowered_facts(lowered: Schedule, inputs: str) -> LoweredFacts:
-    """The costs of a lowered schedule."""
+def lowered_facts(lowered: Schedule, inputs: str, launches: int) -> LoweredFacts:
+    """The costs of a lowered schedule, which runs in so many launches."""
     products = [stage for stage in lowered.stages if isinstance(stage, ProductStage)]
     return LoweredFacts(
         inputs=inputs,
         levels=lowered.levels,
-        launches=len(lowered.stages),
+        launches=launches,
         products=sum(len(stage.products) for stage in products),
         colours=len(products),
         sums_traffic=_sums_traffic(lowered),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from bilinear.reporting.report_facts import ReportFacts
 from bilinear.reporting.rows import (
+    acceptance_rows,
     accuracy_notes,
     accuracy_table,
     fate_lines,
@@ -36,6 +37,7 @@ def _lines(report: ReportFacts) -> Iterator[str]:
         facts += [row for row in schedule_rows(schedule) if row not in facts]
     for lowered in report.lowered:
         facts += lowered_rows(lowered)
+    facts += acceptance_rows(report)
     yield from aligned([("", label, value[:SHORT_HASH] if label.endswith("hash") else value) for label, value in facts], header=None)
     yield from _refusal(report)
     for schedule in report.schedules:

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import numpy as np
 
-from bilinear.errors import fail
+from bilinear.errors import fail, install
 from bilinear.ir.matrix import Array
 
 CUDA_DEVICE = 2
@@ -98,7 +98,7 @@ def _cupy() -> ModuleType:
     try:
         return import_module("cupy")
     except ImportError:
-        hint = "pip install 'bilinear[cuda13]' (or cuda12, after the driver's version)"
+        hint = f"{install('cuda13')} (or cuda12, after the driver's version)"
         raise fail("E512", "these arrays live on a GPU, but CuPy is not installed", hint) from None
 
 

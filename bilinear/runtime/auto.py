@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,19 +17,29 @@ from bilinear.ir.element import ELEMENTS
 from bilinear.ir.matrix import Array, Dtype
 from bilinear.ir.placement import MOST_EXTENT
 from bilinear.planner.choose import make_plan, pinned_plan
+from bilinear.planner.cpu import Cpu, cpu_plan
 from bilinear.planner.device import Device
-from bilinear.planner.device_files import device_named, load_device
+from bilinear.planner.device_files import load_device
+from bilinear.planner.estimates import TUNING_SECONDS
+from bilinear.planner.library_points import LibraryPoints
 from bilinear.planner.model import is_aligned
 from bilinear.planner.plan import Plan
 from bilinear.planner.policy import USUAL_RULES, LibraryRules
 from bilinear.planner.problem import Problem
+from bilinear.planner.ways import follows_from_names
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import Layouts
+
+CPU = "cpu"
+"""The device that stands for the processors here."""
 
 if TYPE_CHECKING:
     from logging import Logger
 
     from numpy.typing import DTypeLike
+
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?([KMGT])(|B|iB)", re.ASCII)
+"""A size with its unit: `2G` and `2GiB` are 2 * 1024^3 bytes, `2GB` are 2 * 1000^3."""
 
 
 def plan(
@@ -40,34 +51,50 @@ def plan(
     device: str | Device | None = None,
     inputs: str = "preserve",
     workspace: int | str | None = None,
-    accuracy: float | None = None,
+    accuracy: float | str | None = None,
     explain: bool = False,
     levels: Sequence[str] | None = None,
+    products: str | None = None,
     accumulate: bool = False,
 ) -> Plan:
     """The plan for C (m x n) = A (m x k) * B (k x n): what `matmul(..., plan=...)` runs, and why each alternative lost.
 
-    `device` is the name of a shipped description, a file of `bilinear tune`, or a `Device`. The default is the current GPU, for which a
-    plan that `bilinear tune --search` found for this problem comes first. `inputs` says what may happen to A and B. `workspace` is the most
-    bytes of workspace, "none" or "unlimited". `accuracy` is the largest allowed error bound, in units of max|A| * max|B|. With `explain`,
-    error bounds are computed for every candidate. `levels` pins shipped algorithms instead of choosing, the outermost level first:
-    ("winograd_depth_first", "winograd"). With `accumulate` the plan is for a beta other than 0. Raises `BilinearError` (E408, E501, E513,
-    E534, E541 to E543).
+    `device` is the name of a shipped description, a file of `bilinear tune`, a `Device`, or "cpu" for the processors here as `bilinear tune
+    --cpu --keep` has described them. The default is the current GPU, for which a plan that `bilinear tune --search` found for this problem
+    comes first. `inputs` says what may happen to A and B. `workspace` is the most bytes of workspace, a size such as "2GiB", "none" or
+    "unlimited"; for processors an array stands for memory that is kept between calls. `accuracy` is the largest allowed error bound, in
+    units of max|A| * max|B|, or "classical" or "twice": the most that the probable error by norm may be, in units of the classical
+    multiply's. With an accuracy, products of digits may be chosen (docs/digits.md). With `explain`, errors are computed for every
+    candidate. `levels` pins shipped algorithms instead of choosing, the outermost level first: ("winograd_depth_first", "winograd").
+    `products` pins what multiplies below them: "pairs" are two float16 digits of each float32. With `accumulate` the plan is for a beta
+    other than 0. Raises `BilinearError` (E408, E501, E513, E519, E534, E541 to E543, E554).
     """
     budget, buffer = budget_and_buffer(workspace)
     budget = budget if buffer is None else int(buffer.nbytes)
-    known = device if isinstance(device, Device) else current_device() if device is None else load_device(str(device))
+    accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
+    m, k, n = (int(e) if isinstance(e, np.integer) else e for e in (m, k, n))
+    problem = Problem(m, k, n, dtype_name(dtype), inputs, budget, accuracy, accumulate=accumulate)
+    if device == CPU:
+        return _plan_on_cpu(problem, levels is not None or products is not None, buffer, explain)
+    known = device_of(device)
     if known is None:
         raise fail("E541", "there is no GPU here, or no description of it is known", "give device='h200', or a file of `bilinear tune`")
-    m, k, n = (int(e) if isinstance(e, np.integer) else e for e in (m, k, n))
-    problem = Problem(m, k, n, _dtype_name(dtype), inputs, budget, accuracy, accumulate=accumulate)
     if not is_aligned(k, n, problem.dtype):
         problem = replace(problem, lies_evenly=False)
     if levels is not None and (isinstance(levels, str) or not isinstance(levels, Sequence)):
         raise fail("E543", f"levels={levels!r} names no algorithms", 'give them as ("winograd_depth_first", "winograd")')
-    if levels is not None:
-        return pinned_plan(problem, known, tuple(levels))
+    if levels is not None or products is not None:
+        return pinned_plan(problem, known, tuple(levels or ()), products)
     return _chosen(problem, known, explain, gpu_here() if device is None else None)
+
+
+def _plan_on_cpu(problem: Problem, is_pinned: bool, buffer: Array, explain: bool) -> Plan:
+    cpu = current_cpu()
+    if cpu is None:
+        raise fail("E554", "there is no description of the processors here", "`bilinear tune --cpu --keep` measures one")
+    if is_pinned:
+        raise fail("E543", "levels and products pin a plan for a GPU", "give algorithm= and levels= to matmul")
+    return cpu_plan(problem, cpu, buffer is not None, explain)
 
 
 def _log() -> Logger:
@@ -77,7 +104,7 @@ def _log() -> Logger:
     return logging.getLogger("bilinear")
 
 
-def _dtype_name(dtype: DTypeLike) -> str:
+def dtype_name(dtype: DTypeLike) -> str:
     """The name of a dtype. Anything that NumPy refuses is returned as text, which the refusal will show."""
     if isinstance(dtype, str) and dtype in ELEMENTS:  # NumPy takes longer to name a dtype than a lookup takes to find the plan
         return dtype
@@ -87,18 +114,43 @@ def _dtype_name(dtype: DTypeLike) -> str:
         return str(dtype)
 
 
+def device_of(device: str | Device | None) -> Device | None:
+    """The description that `device` names or is; for None that of the current GPU, or None."""
+    return device if isinstance(device, Device) else current_device() if device is None else load_device(str(device))
+
+
 def current_device() -> Device | None:
-    """The description of the current GPU: the one in BILINEAR_DEVICE, else one that `bilinear tune` kept, else a shipped one, or None."""
+    """The description of the current GPU: the one in BILINEAR_DEVICE, else one that `bilinear tune` kept, else a shipped one, an estimate.
+
+    None without a GPU, and on one before sm_80 that nobody has described.
+    """
     return _described(os.environ.get("BILINEAR_DEVICE", ""), _index())
 
 
-def library_rules() -> LibraryRules:
-    """The rules by which the library's multiply is called on the current GPU: those of its description, else the usual ones.
+def current_cpu() -> Cpu | None:
+    """The description of the processors here that `bilinear tune --cpu` kept, or None."""
+    from bilinear.backends.cpu import cpu_name, library_name
 
-    With BILINEAR_USE_LIBRARY they are the usual ones: the library must run whatever a description says.
+    return _described_cpu(cpu_name(), library_name())
+
+
+@lru_cache(maxsize=4)
+def _described_cpu(name: str, library: str) -> Cpu | None:
+    from bilinear.planner.kept_plans import kept_cpu
+
+    return kept_cpu(name, library)
+
+
+def library_choice(dtype: str) -> tuple[LibraryRules, LibraryPoints | None]:
+    """By what the library's multiply is called on the current GPU: the rules of its description, and the points of thin products.
+
+    With BILINEAR_USE_LIBRARY they are the usual rules alone: the library must run whatever a description says.
     """
     device = None if uses_library() else current_device()
-    return USUAL_RULES if device is None else device.library_rules
+    if device is None:
+        return USUAL_RULES, None
+    rates = device.thin_rates(dtype)
+    return device.library_rules, None if rates is None else rates.library
 
 
 def gpu_here() -> tuple[str, int] | None:
@@ -134,16 +186,21 @@ def _described(named: str, index: int) -> Device | None:
         return load_device(named)
     if index < 0:
         return None
-    from bilinear.planner.kept_plans import kept_description
+    from bilinear.backends.gpu import description
 
     name, driver = _identity(index)
-    device = kept_description(name, driver) or device_named(name)
+    device = description(name, driver)
     if device is None:
         _log().info("no description of %s: auto is the library's multiply; `bilinear tune --keep` makes one", name)
+    elif device.estimate:
+        told = "the description of %s is an estimate (%s); `bilinear tune --keep` replaces it, and takes about %d seconds"
+        _log().info(told, name, device.estimate, TUNING_SECONDS)
     return device
 
 
-def plan_for(layouts: Layouts, inputs: str, budget: int | None, accumulate: bool = False) -> Plan | None:
+def plan_for(
+    layouts: Layouts, inputs: str, budget: int | None, accumulate: bool = False, accuracy: float | str | None = None
+) -> Plan | None:
     """The plan for arrays of these layouts on the current GPU: a timed one, else the model's choice.
 
     None (the library's multiply) if there is no description of the GPU, or if no plan can run.
@@ -157,7 +214,22 @@ def plan_for(layouts: Layouts, inputs: str, budget: int | None, accumulate: bool
     if device is None:
         return None
     is_usual = all(x.ndim == 2 and not x.has_gaps for x in (a, b))
-    return _logged(problem_of(layouts, inputs, budget, accumulate), device, gpu_here() if is_usual else None)
+    problem = replace(problem_of(layouts, inputs, budget, accumulate), accuracy=accuracy)
+    return _logged(problem, device, gpu_here() if is_usual else None)
+
+
+def cpu_plan_for(layouts: Layouts, cpu: Cpu, budget: int | None, is_warm: bool, accuracy: float | str | None = None) -> Plan | None:
+    """The plan for arrays of these layouts in the host's memory; None (the library's multiply) if none can run or be weighed.
+
+    The workspace `is_warm` if the caller gave one.
+    """
+    if layouts.overlaps or layouts.own_multiply is not None or not layouts.are_matrices_of(layouts.a.dtype):
+        return None
+    if cpu.rates(str(layouts.a.dtype)) is None or max(layouts.extents) > MOST_EXTENT:
+        return None
+    if any(min(x.strides) != x.itemsize for x in layouts.given):  # no BLAS reads these where they lie
+        return None
+    return _logged_on_cpu(replace(problem_of(layouts, "preserve", budget), accuracy=accuracy), cpu, is_warm)
 
 
 def problem_of(layouts: Layouts, inputs: str, budget: int | None, accumulate: bool = False) -> Problem:
@@ -181,10 +253,23 @@ def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int
 @lru_cache(maxsize=1024)
 def _logged(problem: Problem, device: Device, gpu: tuple[str, int] | None) -> Plan:
     """The plan; the cache makes it appear in the log once."""
-    plan = _chosen(problem, device, False, gpu)
-    shape, chosen = f"{problem.m} x {problem.k} x {problem.n}", plan.chosen
-    _log().info("auto, %s of %s on %s: %s (%s)", shape, problem.dtype, device.name, chosen.name, chosen.why)
+    return _told(_chosen(problem, device, False, gpu))
+
+
+@lru_cache(maxsize=1024)
+def _logged_on_cpu(problem: Problem, cpu: Cpu, is_warm: bool) -> Plan:
+    """The plan; the cache makes it appear in the log once."""
+    return _told(cpu_plan(problem, cpu, is_warm))
+
+
+def _told(plan: Plan) -> Plan:
+    p, chosen = plan.problem, plan.chosen
+    _log().info("auto, %d x %d x %d of %s on %s: %s (%s)", p.m, p.k, p.n, p.dtype, plan.device, chosen.name, chosen.why)
     return plan
+
+
+for cached in (_chosen, _logged, _logged_on_cpu):
+    follows_from_names(cached.cache_clear)
 
 
 def budget_and_buffer(workspace: Array) -> tuple[int | None, Array]:
@@ -195,14 +280,21 @@ def budget_and_buffer(workspace: Array) -> tuple[int | None, Array]:
         return 0, None
     if isinstance(workspace, int | np.integer) and not isinstance(workspace, bool) and workspace >= 0:
         return int(workspace), None
+    if isinstance(workspace, str) and (size := _SIZE.fullmatch(workspace)) is not None:
+        unit = 1000 if size[3] == "B" else 1024
+        return int(float(size[1]) * unit ** ("KMGT".index(size[2]) + 1)), None
     if isinstance(workspace, str | bool | int | float | np.generic):
-        raise fail("E534", f"workspace={workspace!r} is no workspace", "give bytes, 'none' or 'unlimited' (in Python an array, too)")
+        raise fail(
+            "E534",
+            f"workspace={workspace!r} is no workspace",
+            "give bytes, a size such as '2GiB', 'none' or 'unlimited' (in Python an array, too)",
+        )
     return None, workspace
 
 
-def over_budget(name: str, needed: int, allowed: int) -> BilinearError:
+def over_budget(name: str, needed: int, allowed: int, hint: str = "use fewer levels, algorithm='auto', or msmes") -> BilinearError:
     """The refusal (E535) of a plan that needs more workspace than is allowed."""
-    return fail("E535", f"{name} needs {needed} bytes of workspace, {allowed} are allowed", "use fewer levels, algorithm='auto', or msmes")
+    return fail("E535", f"{name} needs {needed} bytes of workspace, {allowed} are allowed", hint)
 
 
 def check_plan_options(plan: Plan, algorithm: object, levels: object, inputs: str) -> None:

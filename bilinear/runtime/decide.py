@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+import sys
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 
 from bilinear.backends.newest import keep
 from bilinear.backends.same import Same
-from bilinear.errors import BilinearError
+from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.matrix import Dtype
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
-from bilinear.planner.plan import LIBRARY, Plan, Thin
-from bilinear.runtime.auto import check_plan_fits, gpu_here, plan_for
+from bilinear.planner.accuracy import certain_error
+from bilinear.planner.choose import too_inaccurate
+from bilinear.planner.plan import LIBRARY, LIBRARY_ITSELF, Direct, Plan
+from bilinear.runtime.auto import check_plan_fits, cpu_plan_for, gpu_here, plan_for
 from bilinear.runtime.layouts import Layouts, fit
 from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import Recipe, chosen_recipe, placement_for
@@ -38,7 +42,7 @@ class Decision:
     dtype: Dtype
     recipe: Recipe | None
     placement: Placement | None = None
-    library: str | Thin = LIBRARY
+    library: str | Direct = LIBRARY
 
 
 _decisions: dict[tuple[object, ...], Decision] = {}
@@ -68,6 +72,8 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
     shapes = layouts.a.shape, layouts.b.shape
     if recipe is None or reason is not None:
         direct = None if plan is None else plan.direct
+        if options.algorithm is not None and recipe is not None and options.alpha != 0:
+            warnings.warn(f"{recipe.loaded.scheme.name} is not used: {reason}; the library multiplies", stacklevel=_levels_to_the_caller())
         log.debug("matmul %s by %s of %s: %s (%s)", *shapes, dtype, "the library's multiply" if direct is None else direct, reason)
         return Decision(shape, dtype, None, library=LIBRARY if direct is None else direct)
     try:
@@ -77,6 +83,14 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
             raise
         log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", *shapes, recipe.loaded.scheme.name, error)
         return Decision(shape, dtype, None)
+
+
+def _levels_to_the_caller() -> int:
+    """How far up the stack the function that calls this one finds the first caller outside of the package."""
+    frame, levels = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("bilinear."):
+        frame, levels = frame.f_back, levels + 1
+    return levels
 
 
 def _named(options: Options) -> Recipe | None:
@@ -92,7 +106,30 @@ def _choice(options: Options, layouts: Layouts, dtype: Dtype) -> Plan | None:
     if options.plan is not None:
         check_plan_fits(options.plan, layouts.extents, dtype)
         return options.plan
-    return plan_for(layouts, options.inputs, options.most_bytes, bool(options.beta != 0)) if options.is_automatic else None
+    found = _automatic(options, layouts) if options.is_automatic else None
+    if found is not None:
+        return found
+    check_library_accuracy(options.accuracy, layouts.extents[1], dtype)
+    return None
+
+
+def _automatic(options: Options, layouts: Layouts) -> Plan | None:
+    """The plan for these arrays on the described processors, or on the current GPU; None if there is none."""
+    most, accuracy = options.most_bytes, options.accuracy
+    if options.cpu is not None:
+        return cpu_plan_for(layouts, options.cpu, most, options.buffer is not None, accuracy)
+    return plan_for(layouts, options.inputs, most, bool(options.beta != 0), accuracy)
+
+
+def check_library_accuracy(accuracy: float | str | None, inner: int, dtype: Dtype) -> None:
+    """Refuse (E519) a bound that the library's multiply of this type does not keep, or that is not known."""
+    if accuracy is None or isinstance(accuracy, str):
+        return
+    if dtype.name not in IN_ARRAYS:
+        raise fail("E519", f"no error bound is known for {dtype}", f"use {' or '.join(IN_ARRAYS)}, or leave accuracy= out")
+    error = certain_error(LIBRARY_ITSELF, inner, dtype.name)
+    if error > accuracy:
+        raise too_inaccurate(f"the error bound {error:.2g} is above {accuracy:.2g}")
 
 
 def _why_library(options: Options, layouts: Layouts, recipe: Recipe | None, dtype: Dtype) -> str | None:

@@ -64,11 +64,7 @@ def fit(layouts: Layouts) -> tuple[tuple[int, ...], Dtype]:
     core = a.shape[-2:-1] * (a.ndim > 1) + b.shape[-1:] * (b.ndim > 1)
     dtype = np.result_type(a.dtype, b.dtype)
     if out is not None:
-        _check_out(out, batch, core, dtype)
-    if not layouts.is_writable:
-        raise ValueError("matmul: out is read-only")
-    if out is not None and out.overlaps_itself:
-        raise ValueError("matmul: elements of out share memory")
+        check_out(out, layouts.is_writable, batch, core, dtype)
     return batch + core if out is None else out.shape, dtype
 
 
@@ -81,9 +77,14 @@ def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ..
     return tuple(y if x == 1 else x for x, y in zip(longer, filled, strict=True))
 
 
-def _check_out(out: Layout, batch: tuple[int, ...], core: tuple[int, ...], dtype: Dtype) -> None:
+def check_out(out: Layout, is_writable: bool, batch: tuple[int, ...], core: tuple[int, ...], dtype: Dtype) -> None:
+    """Refuse an `out` that cannot take a result of this shape and type, as `numpy.matmul` does."""
     leading = out.shape[: max(0, out.ndim - len(core))]
     if leading + core != out.shape or _broadcast(batch, leading) != leading:
         raise ValueError(f"matmul: out has shape {out.shape}, the result {batch + core}")
     if not np.can_cast(dtype, out.dtype, "same_kind"):
         raise TypeError(f"matmul: out of {out.dtype} cannot hold {dtype}")
+    if not is_writable:
+        raise ValueError("matmul: out is read-only")
+    if out.overlaps_itself:
+        raise ValueError("matmul: elements of out share memory")

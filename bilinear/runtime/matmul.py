@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
+import numpy as np
+
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.plan import Plan
@@ -31,6 +33,7 @@ def matmul(
     inputs: Literal["preserve", "restore", "consume"] = "preserve",
     workspace: Array = None,
     tolerance: float | None = None,
+    accuracy: float | Literal["classical", "twice"] | None = None,
     plan: Plan | None = None,
     stream: AbstractContextManager[object] | None = None,
 ) -> Array:
@@ -44,9 +47,12 @@ def matmul(
 
     `algorithm` is `auto`, or the name or path of a scheme or schedule, which is found as by `bilinear.load` and read again if its files
     have changed. On a GPU whose description is known, `auto` runs the plan that was timed for the problem, or else the one that the
-    performance model predicts to be fastest (docs/planning.md). Elsewhere it is the library's multiply. `levels` is the number of recursion
-    levels; 0 is the library's multiply. `plan` is a plan of `bilinear.plan`, which runs exactly, with its own promise about the inputs.
-    With BILINEAR_USE_LIBRARY=1 in the environment, every call is the library's multiply.
+    performance model predicts to be fastest (docs/planning.md); on processors that `bilinear tune --cpu --keep` has described, the one that
+    is predicted to gain (docs/many-core.md). Elsewhere it is the library's multiply. `levels` is the number of recursion levels; 0 is the
+    library's multiply, and with a named algorithm "auto" is one level, and a further one while its blocks stay at least 1024 wide. If only
+    the library can multiply arrays of this type, a named algorithm is not used, and a `UserWarning` says so. `plan` is a plan of
+    `bilinear.plan`, which runs exactly, with its own promise about the inputs. With BILINEAR_USE_LIBRARY=1 in the environment, every call
+    is the library's multiply.
 
     `inputs` says what happens to `a` and `b`: `preserve` never writes them, `restore` may write them and restores them to rounding,
     `consume` leaves them undefined. The last two need an in-place schedule. `tolerance` limits how far `restore` may move an element of `a`
@@ -60,6 +66,11 @@ def matmul(
     computed aside from `out` is as large as `out` and counts, too; it is never put into a given array. It is needed if `out` has another
     dtype than the product, overlaps an operand, or lacks the layout that a plan of parts was made for, or if beta is not 0 and the schedule
     overwrites C. A new result, converted copies of operands, and buffers that do not grow with the problem are not counted.
+
+    `accuracy` is a budget for `auto`: a number limits the bound of max|C - A*B| / (max|A| max|B|), which holds for all data; "classical"
+    and "twice" limit the probable error by norm to that of the classical multiply in this type, or to twice that. With an accuracy, `auto`
+    also weighs products of digits, several times as fast in float32 on a GPU that has the instructions; they are exact only on integers
+    of at most 11 bits (docs/digits.md). A bound that nothing keeps is refused (E519).
 
     `stream` is a CuPy stream, or for PyTorch's tensors also one of PyTorch. The default is the current stream of the arrays' library. On
     another stream, keep the arrays until it has finished with them. While a stream is captured in a CUDA graph, a call that would allocate
@@ -75,7 +86,8 @@ def matmul(
     by_library = value_of(USE_LIBRARY) is not None and uses_library()
     if algorithm != "auto" and not by_library and not isinstance(algorithm, Loaded):
         algorithm = algorithm_as_it_is(str(algorithm))
-    asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan
+    accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
+    asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy
     key, repeat = (None, None) if by_library else repeated(a, b, out, asked)
     if repeat is not None:
         if stream is None:
@@ -90,7 +102,7 @@ def matmul(
         with surroundings(torch, stream, a, b, out, workspace):
             left, right, target, buffer = (adopt_tensor(torch, x) for x in (a, b, out, workspace))
             own: dict[str, Any] = {"alpha": alpha, "beta": beta, "algorithm": algorithm, "levels": levels, "inputs": inputs}
-            result = matmul(left, right, target, workspace=buffer, tolerance=tolerance, plan=plan, **own)
+            result = matmul(left, right, target, workspace=buffer, tolerance=tolerance, accuracy=accuracy, plan=plan, **own)
             return torch.from_dlpack(result) if out is None else out
     options = Options(*asked)
     check_options(options, out)

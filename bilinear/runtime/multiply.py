@@ -3,54 +3,46 @@
 from __future__ import annotations
 
 import logging
-import sys
 from functools import cache
 from math import prod
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bilinear.backends.capture import not_captured
 from bilinear.backends.chain import operands_of
-from bilinear.backends.cublas import Multiply, multiply_of
 from bilinear.backends.executor import Executor, allocate_workspace, execute
 from bilinear.backends.factor import check_object_factors, check_scaling, factor
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.matrix import Array, Call, Dtype, Factor, Matrix, call_of, layout_of, matrix_of
+from bilinear.ir.matrix import Array, Call, Matrix, call_of, layout_of, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
-from bilinear.planner.plan import CUBLAS, LIBRARY, Thin
-from bilinear.runtime import auto
+from bilinear.planner.plan import CUBLAS, LIBRARY, Direct, own_name
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.auto import over_budget
-from bilinear.runtime.decide import Decision, decide
+from bilinear.runtime.decide import Decision, check_library_accuracy, decide
+from bilinear.runtime.direct import POOLED, direct_multiply, library_of, own_of, run_direct_plan
 from bilinear.runtime.layouts import layouts_of
 from bilinear.runtime.magnitudes import check_tolerance
+from bilinear.runtime.operands import accumulate, as_matrices, fresh, given_workspace
 from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import Recipe, largest_scaling, placement_for
-from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, Operands, PlacementRepeat, Reaches, is_kept, keep_repeat
-from bilinear.runtime.safety import check_writable_inputs, indices, is_writable, shares_memory
+from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlacementRepeat, Reaches, is_kept, keep_repeat
+from bilinear.runtime.safety import check_writable_inputs, indices
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
     from bilinear.backends.cuda_executor import CudaExecutor
-    from bilinear.backends.thin import ThinMultiply
 
 log = logging.getLogger("bilinear")
-
-_POOLED = (
-    "the workspace would be memory from the pool, which is reused after this call",
-    "give workspace=, an array that lives as long as the graph",
-)
-"""Message and hint of a refusal during capture."""
 
 
 def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, out: Array) -> Array:
     """alpha * a @ b + beta * out on arrays of one kind, with the options asked for. What ran is kept under `key`, to be repeated."""
-    if asked.is_plain(kind):
+    cpu = asked.described_cpu(kind, a, b)
+    if cpu is None and asked.accuracy is None and asked.is_plain(kind):
         log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
         return np.matmul(a, b, out=out)
-    options = asked.settled(kind)
+    options = asked.settled(kind, cpu)
     layouts = layouts_of(a, b, out)
     decision = decide(options, layouts)
     if out is None and options.kind.on_gpu and make_executor(options.kind).is_captured():
@@ -58,10 +50,11 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
     if decision.recipe is None:
         try:
             result = _by_library(options, decision, a, b, out, layouts.overlaps, decision.library)
-        except (BilinearError, MemoryError) as error:  # a thin product raises them before anything is written
+        except (BilinearError, MemoryError) as error:  # our own kernels raise them before anything is written
             if not options.is_automatic or isinstance(decision.library, str):
                 raise
-            log.info("matmul %s by %s: the kernel for thin products cannot run (%s); the library's multiply", a.shape, b.shape, error)
+            log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, own_name(decision.library), error)
+            check_library_accuracy(options.accuracy, layouts.extents[1], decision.dtype)
             return _by_library(options, decision, a, b, out, layouts.overlaps)
         if not layouts.overlaps:  # the key says nothing of overlap: without it a schedule may run
             _keep(asked, kind, key, decision, a, b, result)
@@ -86,9 +79,11 @@ def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Ar
     placement, layouts = decision.placement, (layout_of(a), layout_of(b), layout_of(out))
     if decision.recipe is None:
         known = kind.module, decision, Reaches(*layouts)
-        thin = _thin_of(layouts, decision.library) if asked.alpha != 0 else None
-        direct = thin or (_library_of(layouts, decision.library) if asked.alpha != 0 else None)
-        allocates = thin is not None and thin.workspace > 0
+        own = own_of(layouts, decision.library) if asked.alpha != 0 else None
+        if own is None and asked.plan is not None and not isinstance(decision.library, str) and asked.alpha != 0:
+            return  # it ran on vectors as matrices
+        direct = own or (library_of(layouts, decision.library) if asked.alpha != 0 else None)
+        allocates = own is not None and own.workspace > 0
         keep_repeat(key, asked, CupyRepeat(*known) if direct is None else LibraryRepeat(*known, direct, allocates))
     elif placement is not None and a.ndim == b.ndim == out.ndim == 2 and _adds_with(asked, placement):
         repeat = PlacementRepeat(kind.module, _cuda_executor(), decision, placement, decision.recipe.promise, layouts)
@@ -104,51 +99,8 @@ def _factors(options: Options, decision: Decision, a: Array, b: Array, out: Arra
     return alpha, beta
 
 
-def _thin_of(layouts: Operands, library: str | Thin) -> ThinMultiply | None:
-    """The thin product for matrices of these layouts; None if another multiply was chosen, or if it does not suit them."""
-    if isinstance(library, str):
-        return None
-    from bilinear.backends.thin import thin_multiply_of
-
-    return thin_multiply_of(*layouts, library)
-
-
-def _library_of(layouts: Operands, library: str | Thin) -> Multiply | None:
-    """The library's call for matrices of these layouts; None for what is left to `cupy.matmul`."""
-    return multiply_of(*layouts, library if isinstance(library, str) else LIBRARY, auto.library_rules())
-
-
-def _direct(options: Options, a: Array, b: Array, out: Array, library: str | Thin) -> Multiply | None:
-    """What multiplies CuPy's own arrays where they lie, without a schedule; None if there is nothing.
-
-    Partial results of a thin product lie in the caller's workspace if there is one. While the stream is captured nothing is allocated:
-    cuBLAS runs instead if the choice was automatic, and else the call is refused (E536); so is more memory than is allowed (E535).
-    """
-    cupy = sys.modules.get("cupy")
-    if cupy is None or not type(a) is type(b) is type(out) is cupy.ndarray:
-        return None
-    layouts = layout_of(a), layout_of(b), layout_of(out)
-    thin = _thin_of(layouts, library)
-    if thin is None and isinstance(library, Thin) and not options.is_automatic:
-        message = "the plan's kernel for thin products multiplies two matrices of one type, and needs an out of that type"
-        raise fail("E544", message, "give such arrays, or leave plan= out")
-    if thin is None:
-        return _library_of(layouts, library)
-    if not thin.workspace:
-        return thin
-    if options.buffer is not None:
-        return thin.within(_given_workspace(options, thin.workspace, a, b, out).data.ptr)
-    _check_bytes(options, "the kernel for thin products, with its sums in parts,", thin.workspace * out.dtype.itemsize)
-    if not make_executor(options.kind).is_captured():
-        return thin
-    if not options.is_automatic:
-        raise not_captured(*_POOLED)
-    log.info("matmul %s by %s: a thin product would take memory of the pool during capture; the library's multiply", a.shape, b.shape)
-    return _library_of(layouts, CUBLAS)
-
-
 def _by_library(
-    options: Options, decision: Decision, a: Array, b: Array, out: Array, overlaps: bool, library: str | Thin = LIBRARY
+    options: Options, decision: Decision, a: Array, b: Array, out: Array, overlaps: bool, library: str | Direct = LIBRARY
 ) -> Array:
     xp, on_gpu = options.kind.module, options.kind.on_gpu
     if options.alpha == 1 and options.beta == 0 and not on_gpu:
@@ -157,11 +109,14 @@ def _by_library(
     if out is None and options.alpha != 0 and not on_gpu:  # keeps the subclass that NumPy chooses, and its mask
         return _scaled(alpha, np.matmul(a, b))
     out = xp.empty(decision.shape, decision.dtype) if out is None else out
+    if on_gpu and options.alpha != 0 and not isinstance(library, str) and not options.is_automatic:
+        run_direct_plan(options, library, a, b, out, overlaps, (alpha, beta))
+        return out
     is_direct = on_gpu and options.alpha != 0 and not overlaps
-    direct = _direct(options, a, b, out, library) if is_direct else None
+    direct = direct_multiply(options, a, b, out, library) if is_direct else None
     is_captured = direct is None and on_gpu and make_executor(options.kind).is_captured()
     if is_captured and is_direct:  # CuPy's own multiply may allocate
-        direct = _direct(options, a, b, out, CUBLAS)
+        direct = direct_multiply(options, a, b, out, CUBLAS)
     if direct is not None:
         direct(a.data.ptr, b.data.ptr, out.data.ptr, alpha, beta)
     elif options.alpha == 0 and options.beta == 0:
@@ -176,7 +131,7 @@ def _by_library(
     else:
         product = xp.matmul(a, b)
         product = product if options.alpha == 1 else _scaled(alpha, product)
-        _accumulate(out, xp.asarray(product, decision.dtype), beta)
+        accumulate(out, xp.asarray(product, decision.dtype), beta)
     return out
 
 
@@ -194,7 +149,7 @@ def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, 
     """
     alpha, beta = _factors(options, decision, a, b, out)
     executor = make_executor(options.kind)
-    left, right, target = _as_matrices(a, b, out)
+    left, right, target = as_matrices(a, b, out)
     placement, is_captured, dtype, aside = decision.placement, executor.is_captured(), decision.dtype, False
     if is_captured:
         _check_capture(options, recipe, left.dtype == right.dtype == dtype)
@@ -213,12 +168,12 @@ def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, 
         check_scaling(alpha, largest_scaling(placement), dtype)
         _check_budget(options, placement, dtype.itemsize, target.size if aside else 0)
     is_by_columns = placement is not None and "C" in placement.column_major
-    result = _fresh(options.kind.module, target.shape, dtype, is_by_columns) if aside else target
+    result = fresh(options.kind.module, target.shape, dtype, is_by_columns) if aside else target
     if placement is not None:
-        workspace = _workspace(options, executor, placement, left, right, result)
+        workspace = _workspace(options, executor, placement, result, left, right, target)
         _run_all(executor, placement, call_of(left, right, result, alpha, 0 if aside else beta, workspace))
     if aside:
-        _accumulate(target, result, beta)
+        accumulate(target, result, beta)
 
 
 def _check_capture(options: Options, recipe: Recipe, is_of_one_type: bool) -> None:
@@ -235,7 +190,7 @@ def _check_captured_placement(options: Options, placement: Placement, aside: boo
         hint = "give a row-major out of the operands' dtype that shares no memory with them, and beta=0"
         raise not_captured("the result would be computed aside from out, in memory from the pool", hint)
     if placement.allocated_elements and options.buffer is None:
-        raise not_captured(*_POOLED)
+        raise not_captured(*POOLED)
 
 
 def _adds_with(options: Options, placement: Placement) -> bool:
@@ -247,12 +202,8 @@ def _check_budget(options: Options, placement: Placement, itemsize: int, aside: 
     """Refuse (E535) a placement if its workspace and a result of `aside` elements, computed aside from `out`, exceed the budget."""
     needed = (placement.allocated_elements + aside) * itemsize
     log.debug("%s: workspace of %d bytes", placement.schedule.name, needed)
-    _check_bytes(options, placement.schedule.name + (", with a result aside from out," if aside else ""), needed)
-
-
-def _check_bytes(options: Options, name: str, needed: int) -> None:
-    """Refuse (E535) what needs more bytes of workspace than the caller allows."""
     if options.budget is not None and needed > options.budget:
+        name = placement.schedule.name + (", with a result aside from out," if aside else "")
         raise over_budget(name, needed, options.budget)
 
 
@@ -263,29 +214,11 @@ def _run_all(executor: Executor, placement: Placement, batch: Call) -> None:
         execute(executor, placement, Call(a.at(index), b.at(index), c.at(index), alpha, beta, workspace))
 
 
-def _workspace(options: Options, executor: Executor, placement: Placement, left: Array, right: Array, result: Array) -> Matrix | None:
+def _workspace(options: Options, executor: Executor, placement: Placement, result: Array, *others: Array) -> Matrix | None:
     """One buffer for all workspaces of a placement: the caller's, if given. None if the placement needs none."""
     if options.buffer is None or not placement.allocated_elements:
         return allocate_workspace(executor, placement, result.dtype)
-    return matrix_of(_given_workspace(options, placement.allocated_elements, left, right, result))
-
-
-def _given_workspace(options: Options, elements: int, left: Array, right: Array, result: Array) -> Array:
-    """The caller's buffer as elements of the result's type; refused (E529) if it cannot be used so."""
-    buffer, needed = options.buffer, elements * result.dtype.itemsize
-    if not isinstance(buffer, options.kind.module.ndarray) or buffer.ndim != 1 or not buffer.flags.c_contiguous or not is_writable(buffer):
-        message = "workspace must be a writable, contiguous, one-dimensional array of the operands' kind"
-        raise fail("E529", message, f"give one of {needed} bytes")
-    if buffer.dtype != result.dtype and (buffer.dtype.hasobject or result.dtype.hasobject):
-        message = f"workspace holds {buffer.dtype}, but must hold {result.dtype}"
-        raise fail("E529", message, f"give {elements} elements of {result.dtype}")
-    if options.kind.on_gpu and matrix_of(buffer).address % result.dtype.itemsize:
-        message = f"workspace begins at an address that is no multiple of {result.dtype.itemsize}, the bytes of {result.dtype}"
-        raise fail("E529", message, f"give {elements} elements of {result.dtype}")
-    if buffer.nbytes < needed or any(shares_memory(buffer, x) for x in (left, right, result)):
-        message = f"workspace has {buffer.nbytes} bytes; it must have {needed}, and share no memory with a, b and out"
-        raise fail("E529", message, "give a larger buffer, or a separate one")
-    return buffer if buffer.dtype == result.dtype else buffer.view(np.uint8)[:needed].view(result.dtype)
+    return matrix_of(given_workspace(options, placement.allocated_elements, result, *others))
 
 
 def _check_in_place(options: Options, executor: Executor, recipe: Recipe, left: Array, right: Array, target: Array) -> None:
@@ -306,21 +239,6 @@ def _check_in_place(options: Options, executor: Executor, recipe: Recipe, left: 
         check_tolerance(executor, placement, operands, calls, float(options.tolerance))
 
 
-def _fresh(xp: ModuleType, shape: tuple[int, ...], dtype: Dtype, by_columns: bool) -> Array:
-    """An uninitialised matrix, or a batch of them, by rows or by columns."""
-    return xp.empty((*shape[:-2], shape[-1], shape[-2]), dtype).swapaxes(-1, -2) if by_columns else xp.empty(shape, dtype)
-
-
-def _as_matrices(a: Array, b: Array, out: Array) -> tuple[Array, Array, Array]:
-    """Operands and result as plain (..., rows, columns) arrays: a vector is a row on the left, a column on the right."""
-    left, right, target = (np.asarray(x) if isinstance(x, np.ndarray) else x for x in (a, b, out))
-    if a.ndim == 1:
-        left, target = left[None, :], target[..., None, :] if b.ndim > 1 else target[..., None]
-    if b.ndim == 1:
-        right, target = right[:, None], target[..., None]
-    return left, right, target
-
-
 def make_executor(kind: Kind) -> Executor:
     """The backend for a kind of array."""
     if kind.on_gpu:
@@ -335,13 +253,3 @@ def _cuda_executor() -> CudaExecutor:
     from bilinear.backends.cuda_executor import CudaExecutor
 
     return CudaExecutor()
-
-
-def _accumulate(out: Array, product: Array, beta: Factor) -> None:
-    """out = product + beta * out, in the type of `out`; with beta = 0 `out` is not read."""
-    if beta == 0:
-        out[...] = product
-        return
-    added = product.astype(out.dtype, copy=False)  # allocated before the first write: memory may be short
-    out *= beta
-    out += added

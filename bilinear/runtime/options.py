@@ -10,19 +10,23 @@ from bilinear.backends.same import Same
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor
+from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
-from bilinear.planner.problem import require_inputs
+from bilinear.planner.problem import require_accuracy, require_inputs
 from bilinear.runtime import auto
 from bilinear.runtime.arrays import NUMPY, Kind
 from bilinear.runtime.environment import uses_library
+
+LEAST_EXTENT = 256
+"""On processors `auto` weighs nothing below this extent: a product there takes less time than a choice is worth."""
 
 
 class Options(NamedTuple):
     """The options of a call, and the `kind` of its operands.
 
     After `settled`, `algorithm` is None for `auto` and for the library's multiply. `device` describes the GPU if the decision needs it:
-    for `auto` to choose a plan, for a named algorithm to choose its tile.
+    for `auto` to choose a plan, for a named algorithm to choose its tile. `cpu` describes the processors if `auto` chooses a plan for them.
     """
 
     alpha: Factor
@@ -33,11 +37,13 @@ class Options(NamedTuple):
     workspace: Array
     tolerance: float | None
     plan: Plan | None
+    accuracy: float | str | None = None
     device: Device | None = None
     kind: Kind = NUMPY
+    cpu: Cpu | None = None
 
-    def settled(self, kind: Kind) -> Options:
-        """These options for operands of this kind, after reading the environment and describing the GPU."""
+    def settled(self, kind: Kind, cpu: Cpu | None = None) -> Options:
+        """These options for operands of this kind, after reading the environment and describing the GPU or, by `described_cpu`, the CPU."""
         if uses_library():
             return self._replace(kind=kind, algorithm=None, levels=0, plan=None)
         if self.plan is not None:
@@ -46,7 +52,7 @@ class Options(NamedTuple):
         asks = kind.on_gpu and (self.levels == "auto" if is_auto else self.levels != 0)
         device = auto.current_device() if asks else None
         if is_auto or self.levels == 0:
-            return self._replace(kind=kind, algorithm=None, levels=0, device=device)
+            return self._replace(kind=kind, algorithm=None, levels=0, device=device, cpu=cpu)
         return self._replace(kind=kind, device=device)
 
     @property
@@ -62,10 +68,20 @@ class Options(NamedTuple):
     @property
     def is_automatic(self) -> bool:
         """Whether timed plans and the model decide what runs."""
-        return self.algorithm is None and self.plan is None and self.device is not None
+        return self.algorithm is None and self.plan is None and (self.device is not None or self.cpu is not None)
+
+    def described_cpu(self, kind: Kind, a: Array, b: Array) -> Cpu | None:
+        """The processors' description if `auto` may gain on these operands: two large matrices in the host's memory, C = A * B."""
+        if not self.is_plain(kind) or self.algorithm != "auto" or self.levels != "auto" or self.plan is not None or uses_library():
+            return None
+        is_large = a.ndim == b.ndim == 2 and min(a.shape + b.shape) >= LEAST_EXTENT
+        return auto.current_cpu() if is_large else None
 
     def is_plain(self, kind: Kind) -> bool:
-        """Whether these options, before they are settled, come to NumPy's own multiply of arrays in the host's memory."""
+        """Whether these options, before they are settled, come to NumPy's own multiply of arrays in the host's memory.
+
+        An accuracy is not looked at.
+        """
         if kind.on_gpu or self.alpha != 1 or self.beta != 0:
             return False
         return (self.plan is None and (self.algorithm == "auto" or self.levels == 0)) or uses_library()
@@ -80,11 +96,11 @@ class Options(NamedTuple):
     def question(self) -> tuple[object, ...]:
         """Everything in the options that decides what runs. Algorithm, plan and device count by identity: hashing them is slow."""
         named = tuple(None if x is None else Same(x) for x in (self.algorithm, self.plan, self.device))
-        return named, self.levels, self.inputs, self.most_bytes, bool(self.alpha != 0), bool(self.beta != 0)
+        return named, self.levels, self.inputs, self.accuracy, self.most_bytes, bool(self.alpha != 0), bool(self.beta != 0)
 
 
 def check_options(options: Options, out: Array) -> None:
-    """Refuse options that have no meaning: E513, E514, E515, E528."""
+    """Refuse options that have no meaning: E513, E514, E515, E519, E528, E543."""
     alpha, beta, _, levels, inputs, *_ = options
     require_inputs(inputs)
     if levels != "auto" and (not isinstance(levels, (int, np.integer)) or isinstance(levels, bool) or levels < 0):
@@ -93,5 +109,9 @@ def check_options(options: Options, out: Array) -> None:
     for name, value in factors:
         if type(value) not in (int, float) and np.ndim(value) != 0:
             raise fail("E528", f"{name} is an array of {np.ndim(value)} dimension(s), not a number", "scale the operands by it")
+    require_accuracy(options.accuracy)
+    if options.accuracy is not None and (options.plan is not None or options.algorithm != "auto"):
+        what = "accuracy= chooses among plans, and the algorithm is named already"
+        raise fail("E519", what, "leave it out; `bilinear plan --explain` shows the error of every plan")
     if out is None and beta != 0:
         raise fail("E515", "beta scales out, and there is no out", "give out=, or leave beta at 0")

@@ -31,6 +31,7 @@ MOST_REPEATS = 512
 """The most calls that are kept; the oldest is dropped."""
 _NUMBERS = (int, float)
 _PLAIN = (int, str, type(None))
+_ACCURACIES = (float, *_PLAIN)
 
 
 class Reaches:
@@ -181,17 +182,17 @@ def repeated(a: Array, b: Array, out: Array, asked: tuple[Array, ...]) -> tuple[
     device and BILINEAR_DEVICE stand for the description of the device. Calls that the environment makes the library's multiply have none.
     """
     cupy = sys.modules.get("cupy")
-    alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan = asked
+    alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy = asked
     if cupy is None or not type(a) is type(b) is cupy.ndarray or (out is not None and type(out) is not cupy.ndarray):
         return None, None
     if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS or type(levels) not in _PLAIN or type(workspace) not in _PLAIN:
         return None, None
-    if tolerance is not None or type(inputs) is not str:
+    if tolerance is not None or type(inputs) is not str or type(accuracy) not in _ACCURACIES:
         return None, None
     named, settled = algorithm if type(algorithm) is str else id(algorithm), None if plan is None else id(plan)
     shape, strides, dtype = (None, None, None) if out is None else (out.shape, out.strides, out.dtype)
     device, described = cupy.cuda.runtime.getDevice(), value_of(DEVICE)
-    own = named, levels, inputs, workspace, settled, alpha != 0, beta != 0, device, described
+    own = named, levels, inputs, workspace, settled, accuracy, alpha != 0, beta != 0, device, described
     key = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, shape, strides, dtype, own
     found = _repeats.get(key)
     return key, None if found is None else found[0]

@@ -32,7 +32,7 @@ class Difference:
     left: str
     right: str
     found: Coefficient
-    needed: int
+    needed: Coefficient
 
     def __str__(self) -> str:
         return f"{self.left}*{self.right} in {self.output}: found {told(self.found)}, needed {self.needed}"
@@ -42,7 +42,8 @@ class Difference:
 class MapProof:
     """The decision about an algorithm: the map, the ring, and the differences.
 
-    `modulus` is the largest g such that it holds modulo g: 0 if it holds exactly, 1 if it holds modulo nothing.
+    `remainder` lists the differences that the target's order allows: found - needed is the exact error. `modulus` is the largest g such
+    that it holds modulo g: 0 if it holds exactly, 1 if it holds modulo nothing.
     """
 
     name: str
@@ -50,6 +51,12 @@ class MapProof:
     ring: str
     differences: tuple[Difference, ...]
     modulus: int
+    remainder: tuple[Difference, ...] = ()
+
+    @property
+    def order(self) -> int | None:
+        """The order of the error in lambda; None without an error."""
+        return min((_lowest_power(d.found - d.needed) for d in self.remainder), default=None)
 
     @property
     def holds(self) -> bool:
@@ -75,7 +82,9 @@ def prove_map(algorithm: BilinearAlgorithm) -> MapProof:
     """
     _require_sizes(algorithm)
     _require_coefficients(algorithm)
-    target, differences, common = algorithm.target, [], 0
+    target, common = algorithm.target, 0
+    differences: list[Difference] = []
+    allowed: list[Difference] = []
     for number, row in enumerate(computed_outputs(algorithm)):
         computed, wanted = _folded(row) if number in target.symmetric else row, target.terms(number)
         for i, j in sorted({*computed, *wanted}):
@@ -83,8 +92,9 @@ def prove_map(algorithm: BilinearAlgorithm) -> MapProof:
             difference = found - needed
             common = gcd(common, *_numerators(difference))
             if _remains(difference, algorithm.ring):
-                differences.append(Difference(target.outputs[number], target.left[i], target.right[j], found, needed))
-    return MapProof(algorithm.name, target.title, str(algorithm.ring), tuple(differences), common)
+                kept = allowed if target.order and _lowest_power(difference) >= target.order else differences
+                kept.append(Difference(target.outputs[number], target.left[i], target.right[j], found, needed))
+    return MapProof(algorithm.name, target.title, str(algorithm.ring), tuple(differences), common, tuple(allowed))
 
 
 def is_division_algebra(algorithm: BilinearAlgorithm) -> bool:
@@ -153,6 +163,13 @@ def _remains(difference: Coefficient, ring: Ring) -> bool:
     if not ring.modulus:
         return difference != 0
     return residue(difference, ring.modulus) != 0
+
+
+def _lowest_power(value: Coefficient) -> int:
+    """The lowest power of lambda in a polynomial."""
+    if not isinstance(value, Symbolic):
+        return 0
+    return min(dict(monomial).get("lambda", 0) for monomial, _ in value.terms)
 
 
 def _numerators(value: Coefficient) -> tuple[int, ...]:

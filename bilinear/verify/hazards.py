@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from bilinear.errors import Diagnostic
 from bilinear.ir.schedule import AnySchedule, Block, LinearStage, Product, ProductStage, ScaledSchedule
@@ -15,12 +15,13 @@ def find_hazards(number: int, stage: LinearStage | ProductStage, schedule: AnySc
 
     Products of one stage may write one block in the order written, except in a schedule that scales for itself.
     """
-    steps = list(steps_of(stage))
     if isinstance(stage, LinearStage):
-        yield from _written_twice(number, steps)
+        spans = ((m.targets, m.spans or (None,) * len(m.targets)) for m in stage.maps)
+        yield from _written_twice(number, [write for targets, own in spans for write in zip(targets, own, strict=True)])
         return
+    steps = list(steps_of(stage))
     if isinstance(schedule, ScaledSchedule):
-        yield from _written_twice(number, [step for step in steps if not _only_adds(step)])
+        yield from _written_twice(number, [(target, s.span) for s in steps if not _only_adds(s) for target in s.writes])
         yield from _mixed_writes(number, steps)
     yield from _overwritten(number, steps)
 
@@ -29,14 +30,13 @@ def _only_adds(step: Step) -> bool:
     return step.product is not None and all(target.accumulates for target in step.product.targets)
 
 
-def _written_twice(number: int, steps: list[Step]) -> Iterator[Diagnostic]:
+def _written_twice(number: int, writes: Iterable[tuple[Block, Span | None]]) -> Iterator[Diagnostic]:
     writers: dict[Block, Span | None] = {}
-    for step in steps:
-        for target in step.writes:
-            if target not in writers:
-                writers[target] = step.span
-                continue
-            yield _twice(number, target, writers[target], step.span)
+    for target, span in writes:
+        if target in writers:
+            yield _twice(number, target, writers[target], span)
+        else:
+            writers[target] = span
 
 
 def _mixed_writes(number: int, steps: list[Step]) -> Iterator[Diagnostic]:
@@ -113,8 +113,7 @@ def find_shared_operands(number: int, stage: ProductStage, written: frozenset[st
 
 def written_operands(schedule: AnySchedule) -> frozenset[str]:
     """The operands among A and B that a schedule writes, even temporarily."""
-    written = {block.space for stage in schedule.stages for step in steps_of(stage) for block in step.writes}
-    return frozenset(written & {"A", "B"})
+    return schedule.written & {"A", "B"}
 
 
 def contended(stage: ProductStage) -> tuple[Block, ...]:

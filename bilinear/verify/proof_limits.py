@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bilinear.analysis.brent import products_of_coefficients
+from bilinear.analysis.integer_tables import products_of_coefficients
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.schedule import AnySchedule
 from bilinear.ir.scheme import Scheme

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from bilinear.analysis.brent import Residual, lowest_power
+from bilinear.analysis.brent import Residual
+from bilinear.analysis.integer_tables import lowest_power
 from bilinear.ir.number import square
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bilinear.analysis.brent import MOST_BITS, Residual, common_denominator, needed_pairs, products_of_coefficients, residual
+from bilinear.analysis.brent import Residual, by_matrices, needed_pairs, residual
+from bilinear.analysis.brent_matrices import MOST_MULTIPLICATIONS
+from bilinear.analysis.integer_tables import MOST_BITS, common_denominator, integers, products_of_coefficients
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.ir.number import Coefficient
 from bilinear.ir.scheme import Scheme, block_name
@@ -18,7 +20,7 @@ from bilinear.verify.rings import RingFacts, facts_of
 from bilinear.verify.shortened import told
 
 MOST_TERMS = 5_000_000
-"""The most products of three coefficients that a proof adds up; that takes about a second."""
+"""The most products of three coefficients that a proof adds up one by one; that takes about a second."""
 
 
 @dataclass(frozen=True)
@@ -187,11 +189,14 @@ def _foreign(scheme: Scheme, table: str, row: int, column: int, value: Coefficie
 def _require_size(scheme: Scheme) -> int:
     """The common denominator of the tables; refuses tables that are too large to be proved (E303)."""
     terms = products_of_coefficients(scheme)
-    denominator = common_denominator(scheme) if terms <= MOST_TERMS else None
-    if denominator is not None:
+    denominator = common_denominator(scheme)
+    if denominator is not None and (terms <= MOST_TERMS or by_matrices(scheme, integers(scheme))):
         return denominator
     sums = f"its equations add up {terms} products of coefficients"
-    reason = sums if terms > MOST_TERMS else "its coefficients have no common denominator of reasonable length"
-    note = f"a proof adds up at most {MOST_TERMS}, of fractions with a common denominator of at most {MOST_BITS} bits"
+    reason = "its coefficients have no common denominator of reasonable length" if denominator is None else sums
+    notes = (
+        f"a proof adds up at most {MOST_TERMS} one by one, of fractions with a common denominator of at most {MOST_BITS} bits",
+        f"by matrix products it makes at most {MOST_MULTIPLICATIONS} multiplications, of rationals whose sums float64 holds exactly",
+    )
     message = f"{scheme.name} is too large to be proved: {reason}"
-    raise BilinearError(Diagnostic("E303", message, notes=(note,), hints=("prove its parts, and compose them",)))
+    raise BilinearError(Diagnostic("E303", message, notes=notes, hints=("prove its parts, and compose them",)))

@@ -20,6 +20,7 @@ from bilinear.codegen.render import render
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
+from bilinear.ir.placement import STAGE
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.prepare import natural_inputs, plain, prepare
@@ -29,9 +30,9 @@ needs_emulator = pytest.mark.skipif(skip_reason() is not None, reason=skip_reaso
 FIRST = "msmes_l1_linear1_f64"
 
 
-def program(schedule: Schedule, dtype: str, tile: str = USUAL, named: str = "") -> Program:
+def program(schedule: Schedule, dtype: str, tile: str = USUAL, named: str = "", mode: str = STAGE) -> Program:
     """A program without images, which needs no CUDA compiler."""
-    launches = schedule_to_launches(schedule, ELEMENTS[dtype], tile, named)
+    launches = schedule_to_launches(schedule, ELEMENTS[dtype], tile, named, mode)
     return Program(schedule, dtype, launches, tuple(ProgramKernel(kernel, render(kernel), ()) for kernel in distinct_kernels(launches)))
 
 
@@ -43,13 +44,14 @@ def written(
     dtypes: tuple[str, ...] = tuple(IN_ARRAYS),
     levels: int = 1,
     tile: str = USUAL,
+    mode: str = STAGE,
 ) -> Path:
     """An output folder without images."""
     loaded = frontend.load(algorithm)
     inputs = inputs or natural_inputs(loaded.schedule)
-    schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
+    schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs, mode).schedule
     monkeypatch.setattr(output, "compiler_version", lambda: "none")
-    programs = [program(schedule, dtype, tile) for dtype in dtypes]
+    programs = [program(schedule, dtype, tile, mode=mode) for dtype in dtypes]
     rests = [program(plain().schedule, dtype, tile, REMAINDER) for dtype in dtypes]
     write_folder(folder, output.output_files(loaded.scheme, inputs, programs, rests, "0"))
     return folder

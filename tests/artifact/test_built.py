@@ -29,6 +29,7 @@ from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.emulator import compile_on_cpu
 from bilinear.errors import Diagnostic
 from bilinear.ir.element import ELEMENTS
+from bilinear.ir.placement import MODES
 
 SHIPPED = (
     *("classical", "naive2x2", "strassen", "winograd", "hopcroft_kerr", "laderman"),
@@ -64,6 +65,16 @@ def test_kernels_of_floats_on_the_units_for_doubles_are_identities(tmp_path: Pat
     assert all(
         "f64.f64.f64.f64" in (folder / "src" / f"{name}.cu").read_text() for name in ("msmes_l1_product_f32", "remainder_product_f32")
     )
+
+
+@needs_emulator
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("mode", MODES[1:])
+def test_the_kernels_of_every_mode_are_identities(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = written(tmp_path / "built", "strassen", monkeypatch, dtypes=("float32",), levels=2, mode=mode)
+    verify_built(folder, seed=1).require()
+    (program,) = json.loads((folder / "manifest.json").read_text())["programs"].values()
+    assert [launch["stage"] for launch in program["launches"]] == sorted(launch["stage"] for launch in program["launches"])
 
 
 @needs_emulator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,9 +14,14 @@ import pytest
 from runtime.pretended_gpu import Array, Gpu, pretend
 
 import bilinear
-from bilinear.backends import cuda_executor
+from bilinear.backends import bound_launches, cuda_executor
+from bilinear.backends.executor import allocate_workspace, lay_out
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError
+from bilinear.frontend import load
+from bilinear.ir.matrix import call_of
+from bilinear.lowering.place import place_schedule
+from bilinear.lowering.prepare import prepare
 from bilinear.planner import choose
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device_files import load_device
@@ -380,3 +386,26 @@ def test_plans_and_the_model_decide_as_before(gpu: Gpu, monkeypatch: pytest.Monk
                 assert (bool(gpu.launches), gpu.library) == (bool(runs), 1 - runs)
     finally:
         make_plan.cache_clear()
+
+
+def test_steps_of_their_own_keep_what_they_read(gpu: Gpu) -> None:
+    """The launches that undo a multiply are bound for it alone, and a garbage collection may come before they run."""
+    (x, y, _), (a, b, c) = operands(5, EVEN)
+    schedule = prepare(load("strassen").scheme, None, 1, "preserve").schedule
+    placement = place_schedule(schedule, *EVEN, 8)
+    executor, call = cuda_executor.CudaExecutor(), call_of(a, b, c)
+    call = call._replace(workspace=allocate_workspace(executor, placement, c.dtype))
+    before = arguments()
+    steps = executor.steps(placement, schedule.stages, lay_out(placement, call), 1, 0)
+    assert arguments() == before + 1
+    for step in steps:
+        step()
+    np.testing.assert_array_equal(c.host, x @ y)
+    del steps, step
+    assert arguments() == before
+
+
+def arguments() -> int:
+    """How many sets of arguments are alive after a garbage collection."""
+    gc.collect()
+    return sum(isinstance(found, bound_launches._Arguments) for found in gc.get_objects())

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,8 +25,10 @@ from bilinear.backends.cublas import suits_lt
 from bilinear.backends.gemm import Gemm
 from bilinear.errors import BilinearError
 from bilinear.planner.choose import timed_plan
+from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.kept_plans import keep_plan
+from bilinear.planner.library_points import LibraryPoints
 from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate
 from bilinear.planner.policy import LibraryRules
 from bilinear.planner.problem import Problem
@@ -53,6 +56,8 @@ class PretendedLt:
         self.refusing = ""
         self.finds = 1
         self.needs = 0
+        self.kernels = (55, 11, 31), (55, 15, 31)
+        self.refuses_large = False
         self.workspaces: list[int | None] = []
         self.holds: Callable[[], bool] = lambda: False
         for kind in TYPES:
@@ -79,12 +84,22 @@ class PretendedLt:
         product, first, second, read, written, preference = descriptors
         assert handle.value == threading.get_ident() and count == 1 and len(result) == 96 and read is written
         (attribute, most), *alignments = self.descriptors[preference.value]
-        assert attribute == 1 and most in (0, 2**20) and alignments == [(5, 16), (6, 16), (7, 16), (8, 16)]
+        assert attribute == 1 and most in (0, 2**20, 2**25) and alignments == [(5, 16), (6, 16), (7, 16), (8, 16)]
         self._sizes(product, first, second, written)
+        if most == 2**25 and self.refuses_large:
+            return REFUSED
         result[: len(KERNEL)] = KERNEL
+        result[len(KERNEL)] = most == 2**25
         result[64:72] = min(most, self.needs).to_bytes(8, sys.byteorder)
         result[72] = REFUSED if self.refusing == "state" else 0
         found._obj.value = self.finds
+        return 0
+
+    def cublasLtMatmulAlgoConfigGetAttribute(self, kernel: Any, attribute: int, value: Any, size: Any, written: Any) -> int:
+        """Id, tile and stages, which a test may set; others with a large workspace than with a small one."""
+        assert kernel[: len(KERNEL)] == KERNEL and size.value == ctypes.sizeof(value._obj) == 4
+        value._obj.value = self.kernels[kernel[len(KERNEL)][0]][(0, 1, 6).index(attribute)]
+        written._obj.value = 4
         return 0
 
     def _sizes(
@@ -185,7 +200,7 @@ def test_the_rules_are_those_of_the_device() -> None:
 @needs_emulator
 def test_a_call_goes_by_the_rules_of_its_device(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """cuBLAS multiplies floats with sums of 300 terms, unless a description has other rules; BILINEAR_USE_LIBRARY reads no description."""
-    here = replace(load_device("h200"), library_rules=replace(RULES, short_sum=300))
+    here = replace(load_device("h200"), thin=(), library_rules=replace(RULES, short_sum=300))
     for described, is_lt, is_set in ((None, False, False), (here, True, False), (here, False, True)):
         monkeypatch.setattr(auto, "_described", lambda named, index, found=described: found)
         monkeypatch.setattr(repeat, "_repeats", {})
@@ -195,6 +210,49 @@ def test_a_call_goes_by_the_rules_of_its_device(gpu: Gpu, monkeypatch: pytest.Mo
         _, (a, b, c) = operands(1, k=300)
         bilinear.matmul(a, b, c, levels=0)
         assert bool(gpu.lt.asked) == is_lt and bool(gpu.by_cublas) != is_lt
+
+
+def pointed(cublas: tuple[float, ...], cublaslt: tuple[float, ...], **columns: Any) -> Device:
+    """A description with these points for floats; with one, which is the shape of `operands`, unless other columns are given."""
+    known = {"kernels": ("55.11.31", "55.15.31"), "m": (4,), "n": (5,), "k": (3,), "order": (0,), "small": (0,), "large": (1,)}
+    points = LibraryPoints(**{**known, "cublas": cublas, "cublaslt": cublaslt, **columns})
+    h200 = load_device("h200")
+    rates = h200.thin_rates("float32")
+    assert rates is not None
+    return replace(h200, thin=(("float32", replace(rates, library=points, tiles=())),))
+
+
+@needs_emulator
+def test_measured_points_choose_the_call_of_thin_products(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points come before the rules, which choose cublasLt here, unless nothing is known of the difference."""
+    for cublas, cublaslt, by_lt in ((1.0, 1.1, False), (1.1, 1.0, True), (1.0, 1.0, True)):
+        device = pointed((cublas,), (cublaslt,))
+        monkeypatch.setattr(auto, "_described", lambda named, index, found=device: found)
+        monkeypatch.setattr(repeat, "_repeats", {})
+        gpu.by_cublas.clear()
+        gpu.lt.asked.clear()
+        check(*operands(1))
+        assert (bool(gpu.lt.asked), bool(gpu.by_cublas)) == (by_lt, not by_lt)
+
+
+@needs_emulator
+def test_points_of_the_kernels_that_are_proposed_count_most(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nearer point says cublasLt, the one with the proposed kernels cuBLAS; both are as near if the large workspace is refused."""
+    columns = {"m": (4, 8), "n": (5, 5), "k": (3, 3), "order": (0, 0), "small": (1, 0), "large": (1, 1)}
+    device = pointed((1.1, 1.0), (1.0, 1.1), **columns)
+    monkeypatch.setattr(auto, "_described", lambda named, index: device)
+    for kernels, refuses, by_lt in (
+        (((55, 11, 31), (55, 15, 31)), False, False),
+        (((55, 15, 31), (55, 15, 31)), False, True),
+        (((9, 9, 9), (9, 9, 9)), True, True),
+    ):
+        monkeypatch.setattr(repeat, "_repeats", {})
+        monkeypatch.setattr(cublas_lt, "_product", lru_cache(cublas_lt._product.__wrapped__))
+        gpu.lt.kernels, gpu.lt.refuses_large = kernels, refuses
+        gpu.by_cublas.clear()
+        gpu.lt.asked.clear()
+        check(*operands(2))
+        assert (bool(gpu.lt.asked), bool(gpu.by_cublas)) == (by_lt, not by_lt), kernels
 
 
 @needs_emulator

@@ -48,7 +48,7 @@ def contents() -> dict[str, bytes]:
     [
         *(
             ("verify", "s.bl", option, place)
-            for option in ("--html", "--certificate")
+            for option in ("--html", "--certificate", "--rocq")
             for place in ("s.bl", "hard", "soft", "library/../s.bl")
         ),
         ("verify", "both.bl", "--html", "mine.bl"),

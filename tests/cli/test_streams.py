@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,8 @@ def folder(tmp_path: Path) -> Path:
 def ran(folder: Path, words: str, after: str = "", **changes: str) -> subprocess.CompletedProcess[bytes]:
     """The command line in a process of its own, in a shell that has its say `after` the words."""
     line = f'"{sys.executable}" -m bilinear.cli {words} {after}'
-    return subprocess.run(["bash", "-c", line], cwd=folder, env={**os.environ, **changes}, capture_output=True, check=False)
+    own = {"BILINEAR_CACHE_DIR": str(folder / "cache")}  # others fill theirs while doctor measures it
+    return subprocess.run(["bash", "-c", line], cwd=folder, env={**os.environ, **own, **changes}, capture_output=True, check=False)
 
 
 @pytest.mark.parametrize("words", ALL)
@@ -78,3 +81,23 @@ def test_an_interrupt_while_output_is_written_out(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("bilinear.cli.app.written_out", interrupted)
     assert Shell(monkeypatch, capsys)("show", "classical")[0] == 130
+
+
+def test_an_interrupt_where_nothing_can_be_raised_is_not_lost(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    class Interrupted:
+        def __del__(self) -> None:
+            raise KeyboardInterrupt
+
+    def command() -> int:
+        Interrupted()
+        time.sleep(60)
+        return 0
+
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr("bilinear.cli.app._run", command)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        code, out, err = Shell(monkeypatch, capsys)("show", "classical")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (code, out, err) == (130, "", "")

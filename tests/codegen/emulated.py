@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, Order, compile_on_cpu
 from bilinear.ir.element import ELEMENTS, Element
-from bilinear.ir.kernel import Argument, Kernel, Launch
+from bilinear.ir.kernel import Argument
+from bilinear.ir.launch import Kernel, Launch
 from bilinear.ir.matrix import Call, Matrix, matrix_of
-from bilinear.ir.placement import Placement
+from bilinear.ir.placement import STAGE, Placement
 from bilinear.ir.schedule import Schedule, Stage
 
 Step = Callable[[], None]
@@ -30,14 +32,21 @@ def c_types(kernel: Kernel) -> list[str]:
 
 
 def c_type(argument: Argument, element: Element) -> str:
-    return {"pointer": f"{element.cuda} *", "index": "long long", "scalar": element.arithmetic.cuda, "flag": "int *"}[argument.kind]
+    types = {"pointer": f"{element.cuda} *", "index": "long long", "scalar": element.arithmetic.cuda, "flag": "int *"}
+    return (types | {"words": "unsigned *", "digits": "unsigned short *"})[argument.kind]
 
 
 @cache
-def emulated_launches(schedule: Schedule, element: Element, tile: str) -> tuple[tuple[Launch, Module], ...]:
-    launches = schedule_to_launches(schedule, element, tile)
+def emulated_launches(schedule: Schedule, element: Element, tile: str, mode: str) -> tuple[tuple[Launch, Module], ...]:
+    launches = schedule_to_launches(schedule, element, tile, mode=mode)
     modules = {k.name: compile_on_cpu(render(k), {k.name: c_types(k)}) for k in distinct_kernels(launches)}
     return tuple((launch, modules[launch.kernel.name]) for launch in launches)
+
+
+def _all(steps: Sequence[Step]) -> None:
+    """The launches of a stage, the last one first: they may run at once."""
+    for step in reversed(steps):
+        step()
 
 
 def address(array: Any) -> int:
@@ -63,8 +72,11 @@ class EmulatedExecutor:
         dtype = arrays["C"].dtype
         values = launch_values(plan, arrays, alpha, beta, address)
         schedule = plan.schedule if stages is plan.schedule.stages else replace(plan.schedule, stages=stages)
-        launches = emulated_launches(schedule, self.element or ELEMENTS[dtype.name], plan.tile)
-        return [self._launcher(launch, module, values) for launch, module in launches]
+        launches = emulated_launches(schedule, self.element or ELEMENTS[dtype.name], plan.tile, plan.mode)
+        steps = [(launch.stage, self._launcher(launch, module, values)) for launch, module in launches]
+        if plan.mode == STAGE:
+            return [step for _, step in steps]
+        return [partial(_all, [step for _, step in own]) for _, own in groupby(steps, key=lambda pair: pair[0])]
 
     def _launcher(self, launch: Launch, module: Module, values: dict[str, Any]) -> Step:
         arguments = launch_arguments(launch, values)

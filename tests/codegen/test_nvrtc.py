@@ -241,7 +241,7 @@ def test_without_the_compiler_the_remedy_is_told(cache: Cache) -> None:
     assert nvrtc.available() == "cuda-bindings is not installed"
     found = refusal(REVERSE, "sm_90", cache)
     assert found.code == "E602"
-    assert found.hints == ("pip install 'bilinear[nvrtc]'",)
+    assert found.hints == ("pip install '.[nvrtc]' in the folder of the checkout",)
 
 
 @needs_nvrtc

@@ -29,7 +29,9 @@ def test_a_name_says_how_its_images_are_built_and_where_they_lie(name: str, kind
 def test_what_names_no_architecture_is_refused(name: str) -> None:
     with pytest.raises(BilinearError, match=r"E603.*names no CUDA architecture") as caught:
         CudaTarget(name)
-    assert caught.value.diagnostics[0].hints == ("name a chip, such as sm_80 or sm_90, for a cubin, or compute_NN for PTX",)
+    assert caught.value.diagnostics[0].hints == (
+        "name a chip, such as sm_80 or sm_90, for a cubin, compute_NN for PTX, or one of turing, ampere, ada, hopper, blackwell",
+    )
 
 
 @pytest.mark.parametrize("names", ["sm_90", [], (), iter(())])

@@ -134,4 +134,4 @@ def test_times(text: str, seconds: float) -> None:
 def test_without_numba(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     status, _, err = shell("2,2,2", "--rank", 7)
-    assert status == 1 and "error[E662]" in err and "hint: pip install 'bilinear[discover]'" in err
+    assert status == 1 and "error[E662]" in err and "hint: pip install '.[discover]'" in err

@@ -194,7 +194,7 @@ def test_without_numba_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(BilinearError) as refused:
         engine.kernels(None)
     (diagnostic,) = refused.value.diagnostics
-    assert diagnostic.code == "E662" and diagnostic.hints == ("pip install 'bilinear[discover]'",)
+    assert diagnostic.code == "E662" and diagnostic.hints == ("pip install '.[discover]' in the folder of the checkout",)
 
 
 def test_numba_is_not_imported_before_a_walk() -> None:

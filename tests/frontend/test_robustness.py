@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source
-from bilinear.frontend.algorithms import shipped
+from bilinear.frontend.files import shipped, shipped_digits
 from bilinear.source import Source
 
 HEAD = "scheme x <2,2,2;7>\n"
@@ -41,6 +41,10 @@ HOSTILE = {
     "control characters": "".join(map(chr, range(32))) * 1000,
     "line separators": HEAD + "\u2028\u0085\x0b\x0c  S1 = A11 @\n",
     "surrogates": HEAD + "  S1 = \ud800\n",
+    "many moduli": "digits r of float64: int8 modulo" + " 251" * 50_000 + ", unscaled\n",
+    "long modulus": f"digits r of float64: int8 modulo {'9' * 100_000}, unscaled\n",
+    "long digits": f"digits r of {LONG}: {LONG}, {LONG} x 2\n",
+    "many digits": "".join(f"digits r{i} of float64: unscaled\nscheme s{i} <1,1,1;1> over r{i}\n  C = A.h * B.x\n" for i in range(2000)),
     "lone returns": HEAD.replace("\n", "\r") + "  S1 = A11 A12\r",
     "semicolons": ";" * 100_000 + "x",
 }
@@ -63,6 +67,7 @@ def test_too_many_equations_say_so() -> None:
 
 WORDS = """scheme schedule source stage restore over of x strassen <2,2,2;7> <1,1,1;1> { } ( ) + - * = += -= , ; : | # " 0 1 -1/2 1/0
     A11 A12 B11 B21 C11 C22 A[1,1] A[9] S1 M1 M2 M1: in-place restores Z
+    digits pair float32: float16 x 2, lambda = 2^-11 unscaled int8 modulo 256 255 A.h B.l C residues8 pairs
     = (x) (+m) (+n) rotate( transpose( strassen laderman <1,1,2> "x.bl" """
 PIECES = st.sampled_from([*WORDS.split(), "\n", "\n", '"text"', "  ", "\r\n", "\t", "é", "\0"])
 
@@ -88,10 +93,13 @@ def test_words_of_the_language_in_any_order(text: str) -> None:
     parse(text)
 
 
-@given(st.sampled_from(sorted(shipped())), st.data())
+FILES = shipped() | shipped_digits()
+
+
+@given(st.sampled_from(sorted(FILES)), st.data())
 @settings(max_examples=300, deadline=None)
 def test_shipped_files_with_a_stretch_replaced(name: str, data: st.DataObject) -> None:
-    text = shipped()[name].read_text(encoding="utf-8")
+    text = FILES[name].read_text(encoding="utf-8")
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(len(text), start + 20)))
     parse(text[:start] + data.draw(PIECES) + text[end:])

@@ -108,7 +108,7 @@ LONG = "7" * 101
         ('{\n "n": [2,\n}', "E255", 3, "this is not JSON"),
         ("[" * 100_000, "E255", 1, "nested too deeply"),
         ("[1]", "E255", 1, "this JSON is no object"),
-        ("{}", "E254", None, "the key 'n' is missing"),
+        ("{}", "E653", None, "holds no scheme"),
         (changed("n", [2, 1]), "E253", 2, "n is not a list of three positive integers"),
         (changed("n", [2, 1, 0]), "E253", 2, "n is not a list of three positive integers"),
         (changed("n", [2, 1, "1"]), "E253", 2, "n is not a list of three positive integers"),

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from foreign import FILES
 from published import FOLDER, needs_folder
+from typer.testing import CliRunner
 
-from bilinear.interchange.survey import LACKS, PROVED, REFUSED, Row, by_format, survey
+from bilinear.cli.app import app
+from bilinear.errors import BilinearError
+from bilinear.interchange.survey import LACKS, PASSED_OVER, PROVED, REFUSED, Row, by_folder, by_format, survey
 
 STRASSEN = """\
 1 0 1 0 1 -1 0
@@ -25,7 +29,20 @@ STRASSEN = """\
 1 -1 1 0 0 1 0
 """
 
-COUNTS = {"npz": 113, "json": 62, "m": 4, "sms": 147, "slp": 84, "fflas": 11, "fast-matmul": 93}
+COUNTS = {
+    "npz": 113,
+    "npy": 9,
+    "notebook": 15,
+    "json": 62,
+    "maple": 7,
+    "m": 4,
+    "sms": 147,
+    "formulas": 10,
+    "slp": 84,
+    "fflas": 11,
+    "ternary": 4,
+    "fast-matmul": 93,
+}
 LACKING = {
     **{f"fflas-ffpack/schedules.txt[WinogradAcc_{name}]": "steps: " for name in ("3_23", "3_21", "2_24", "2_27")},
     **{f"plinopt/data/2o2o2_4_partSP_{m}.sms": "a further product, which adds a1*b0 + a2*b0 to c2" for m in "LRP"},
@@ -34,13 +51,6 @@ LACKING = {
     **{f"plinopt/data/{name}": "the other two of three files" for name in ("cyclic.sms", "test-prg.slp")},
 }
 """What is not proved, and what the file lacks."""
-UNREAD = (
-    "alphaevolve/",
-    "fast-matrix-multiplication/maple/",
-    "fast-matrix-multiplication/ternary/",
-    "flip-cpd/",
-)
-"""Folders in formats that have no reader; a reader for one of them makes the test below fail until its line here goes."""
 OTHERS = {
     "1o1o2_3_Karatsuba": "polynomials of degrees 1 and 1, over Q",
     "2o2o2_5_shortproduct": "polynomials of degrees 2 and 2 modulo x^3, over Q",
@@ -66,9 +76,8 @@ OTHERS = {
 @needs_folder
 def test_every_published_file_is_proved_or_lacks_a_datum() -> None:
     table = {row.file: row for row in survey(FOLDER)}
-    unread = {name for name in table if name.startswith(UNREAD)}
-    assert {name for name, row in table.items() if row.verdict == REFUSED} == unread
-    rows = [row for name, row in table.items() if name not in unread]
+    assert not [name for name, row in table.items() if row.verdict in (REFUSED, PASSED_OVER)]
+    rows = list(table.values())
     assert {row.file for row in rows if row.verdict == LACKS} == LACKING.keys()
     assert all(table[name].what.startswith(datum) for name, datum in LACKING.items())
     sums = {name: count for name, count, *_ in by_format(rows)}
@@ -108,18 +117,54 @@ def test_a_folder_of_anything(tmp_path: Path) -> None:
     (tmp_path / "deep" / "strassen").write_text(STRASSEN)
     (tmp_path / "wrong").write_text(STRASSEN.replace("1 -1 1 0 0 1 0", "1 1 1 0 0 1 0"))
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "package.json").write_text('{"name": "x"}')
+    (tmp_path / "n.ipynb").write_text('{"cells": []}')
     (tmp_path / "x-CoB_L.sms").write_text("1 1 R\n1 1 1\n0 0 0\n")
     for m in "RP":
         (tmp_path / f"x-CoB_{m}.sms").write_text("1 1 R\n1 1 1\n0 0 0\n")
     rows = {row.file: row for row in survey(tmp_path)}
     assert rows["deep/strassen"].verdict == PROVED and rows["deep/strassen"].what == "<2,2,2;7> over Q"
-    assert rows["wrong"].verdict == REFUSED and rows["wrong"].what.startswith("E356") and rows["photo.jpg"].what.startswith("E351")
+    assert rows["wrong"].verdict == REFUSED and rows["wrong"].what.startswith("E356")
+    assert {name: row.what[:4] for name, row in rows.items() if row.verdict == PASSED_OVER} == {
+        "photo.jpg": "E351",
+        "package.json": "E653",
+        "n.ipynb": "E653",
+    }
     assert {rows[f"x-CoB_{m}.sms"].what for m in "LRP"} == {"the -ALT files whose bases it changes"}
     assert [line[:5] for line in by_format(list(rows.values()))] == [
         ("sms", 3, 0, 3, 0),
         ("fast-matmul", 2, 1, 0, 1),
-        ("all", 6, 1, 3, 2),
+        ("all", 5, 1, 3, 1),
     ]
+    assert [line[:6] for line in by_folder(list(rows.values()))] == [
+        (".", "sms", 3, 0, 3, 0),
+        (".", "fast-matmul", 1, 0, 0, 1),
+        ("deep", "fast-matmul", 1, 1, 0, 0),
+        ("all", "", 5, 1, 3, 1),
+    ]
+
+
+def test_a_folder_is_finished_where_all_that_could_be_schemes_are_read(tmp_path: Path) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "script.m").write_text("x = 1;")
+    result = CliRunner().invoke(app, ["import", str(tmp_path)])
+    assert result.exit_code == 0
+    (total,) = (line.split() for line in result.output.splitlines() if line.startswith("all"))
+    assert total[1:5] == [str(len(FILES))] * 2 + ["0", "0"]
+    assert "passed over, because they hold no scheme that is read: photo.jpg, script.m" in result.output
+
+
+def test_verify_says_that_import_reads_a_published_file(tmp_path: Path) -> None:
+    for name in ("signed.exp", "s.mpl", "sparse.json", "yacas.txt"):
+        (tmp_path / name).write_text(FILES[name])
+        error = CliRunner().invoke(app, ["verify", str(tmp_path / name)]).exception
+        assert isinstance(error, BilinearError) and error.diagnostics[0].code == "E654"
+        assert f"`bilinear import {tmp_path / name}` reads and proves it" in error.diagnostics[0].hints[0]
+    (tmp_path / "own.txt").write_text("scheme s <1,1,1;1>\n  M1 = A11 +\n")
+    error = CliRunner().invoke(app, ["verify", str(tmp_path / "own.txt")]).exception
+    assert isinstance(error, BilinearError) and error.diagnostics[0].code.startswith("E1")
 
 
 def test_what_cannot_be_read_is_a_row(tmp_path: Path) -> None:

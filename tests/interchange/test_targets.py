@@ -54,7 +54,7 @@ def karatsuba(name: str = "karatsuba") -> Maps:
 
 
 def values(target: BilinearMap, left: list[int], right: list[int]) -> list[int]:
-    return [sum(c * left[i] * right[j] for i, j, c in row) for row in target.rows]
+    return [sum(int(str(c)) * left[i] * right[j] for i, j, c in row) for row in target.rows]
 
 
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (2, 3, 4), (3, 1, 2)])

@@ -66,11 +66,11 @@ def test_what_is_there_is_not_written_over(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("x", "2", "--rank", "3"), "error[E671]: no scheme <2,2,2> of 3 products is worth writing\n  hint: between 4 and 8 are possible"),
+        (("x", "2", "--rank", "3"), "error[E671]: no scheme <2,2,2> of 3 products is worth writing\n  hint: between 7 and 8 are possible"),
         (("x", "2,3,4", "--rank", "25"), "error[E671]: no scheme <2,3,4> of 25 products is worth writing\n  hint: between 12 and 24"),
         (("x", "2,2,2", "--rank", "-1"), "error[E671]"),
         (("x", "50"), "error[E673]: the table is too large to be edited"),
-        (("x", "2", "--rank", "9" * 50), "error[E673]"),
+        (("x", "2", "--rank", "9" * 50), "error[E671]"),
         (("x", "9" * 9), "error[E673]"),
         (("x", "9" * 4000), "error[E504]"),
         (("x", "2,2"), "error[E504]"),

@@ -42,7 +42,8 @@ class Gpu(ModuleType):
         self.__version__ = "pretended"
         self.nan, self.empty, self.random = np.nan, np.empty, np.random
         self.ndarray = type("ndarray", (), {})
-        properties = {"name": b"a pretended GPU"}
+        properties = {"name": b"a pretended GPU", "maxThreadsPerMultiProcessor": 2048, "warpSize": 32, "regsPerMultiprocessor": 65536}
+        properties |= {"sharedMemPerMultiprocessor": 233472, "sharedMemPerBlockOptin": 232448, "reservedSharedMemPerBlock": 1024}
         versions = {"runtimeGetVersion": lambda: 13000, "driverGetVersion": lambda: 13000}
         self.error: Exception | None = None
         """What a kernel that failed has the GPU say wherever it is waited for."""

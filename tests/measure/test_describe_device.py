@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
+from statistics import median
 
 import numpy as np
 import pytest
@@ -10,13 +13,22 @@ from measure.bench_gpu import pretend
 
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Schedule
-from bilinear.ir.tile import USUAL
+from bilinear.ir.tile import THIN_TILES, USUAL
 from bilinear.lowering.place import place_schedule
-from bilinear.measure.describe_device import Facts, GpuBench, tune
-from bilinear.planner.device import TileRates, at
+from bilinear.measure.describe_device import tune
+from bilinear.measure.device_bench import Facts, GpuBench
+from bilinear.measure.fit_thin import Point, off
+from bilinear.measure.thin_stand import NAMED, Case, drawn, problem_of
+from bilinear.planner.choose import make_plan
+from bilinear.planner.device import Device, TileRates, at
 from bilinear.planner.device_files import device_json, load_device, parse_device
+from bilinear.planner.library_points import Measured
 from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, library_seconds, product_seconds, profile_of, stage_seconds
+from bilinear.planner.plan import CUBLAS, CUBLASLT
 from bilinear.planner.policy import Extents
+from bilinear.planner.problem import Problem
+from bilinear.planner.thin import thin_candidates, thin_seconds, view_of
+from bilinear.planner.thin_rates import ThinRates
 
 H200 = load_device("h200")
 
@@ -59,6 +71,33 @@ class Pretended:
     def call(self) -> float:
         return (self.device.call + 3 * self.device.launch) * 1e-6
 
+    def thin_tiles(self, dtype: str, device: Device) -> list[Point]:
+        rates, found = self.slow(dtype), []
+        for shape in NAMED:
+            for order in ("TN", "NT"):
+                problem = problem_of(Case(shape, order), dtype)
+                for one in sorted(thin_candidates(problem, device), key=lambda one: one.ms or 0.0)[:4]:
+                    own = next(own for own in rates.tiles if own.name == one.tile)
+                    tile, view = THIN_TILES[dtype][one.tile], view_of(problem)
+                    seconds = thin_seconds(own, tile, view, one.parts_of_sums, ELEMENTS[dtype], self.device, rates)
+                    found.append(Point(one.tile, view, one.parts_of_sums, seconds * 1e6))
+        return found
+
+    def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
+        """cublasLt is twice as fast as cuBLAS from 1,000 rows on, and half as fast else."""
+        tell(0.5)
+        found = []
+        for case in islice(drawn(3), 300):
+            us = 3 * self.slow(dtype).least_us(case.shape, ELEMENTS[dtype].bytes, self.device.bandwidth)
+            found.append(Measured(case.shape, case.order, ("a", "b"), us, us / 2 if case.shape[0] >= 1000 else us * 2))
+        return found
+
+    def slow(self, dtype: str) -> ThinRates:
+        """The rates of the H200, but launches take twice as long, and copies are half as fast."""
+        rates = H200.thin_rates(dtype)
+        assert rates is not None
+        return replace(rates, launch=2 * rates.launch, copies=rates.copies / 2)
+
 
 def test_a_time_is_that_of_one_of_the_calls_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = pretend(monkeypatch)
@@ -67,10 +106,17 @@ def test_a_time_is_that_of_one_of_the_calls_in_a_row(monkeypatch: pytest.MonkeyP
     assert gpu.now == pytest.approx((1 + 5 * 50) * gpu.library_ms)
 
 
-def test_tuning_finds_the_description_that_the_times_follow() -> None:
-    bench, told = Pretended(), list[str]()
-    found = tune(lambda what, done, of: told.append(f"{done}/{of} {what}"), bench)
-    assert told[0] == "0/4 memory" and len(told) == 4
+@pytest.fixture(scope="module")
+def tuned() -> tuple[Device, list[str]]:
+    """The description of the pretended device, and what the progress was."""
+    told = list[str]()
+    return tune(lambda what, done, of: told.append(f"{done}/{of} {what}"), Pretended()), told
+
+
+def test_tuning_finds_the_description_that_the_times_follow(tuned: tuple[Device, list[str]]) -> None:
+    bench, (found, told) = Pretended(), tuned
+    assert told[0] == "0/6 memory" and len(told) == 8
+    assert told[4:6] == ["4/6 thin products of float32", "4/6 the library on thin products of float32, 50%"]
     assert (found.name, found.processors, found.memory, found.l2) == ("Pretended", H200.processors, H200.memory, H200.l2)
     assert found.bandwidth == pytest.approx(H200.bandwidth) and found.call == pytest.approx(max(1.0, H200.call))
     for dtype in ("float32", "float64"):
@@ -87,3 +133,45 @@ def test_tuning_finds_the_description_that_the_times_follow() -> None:
             assert at(measured.product, size) == pytest.approx(at(known.product, size), rel=0.05)
             assert at(measured.library, size) == pytest.approx(at(known.library, size), rel=0.05)
     assert parse_device(device_json(found).encode(), "found") == found
+
+
+def test_tuning_measures_thin_products(tuned: tuple[Device, list[str]]) -> None:
+    bench, (found, _) = Pretended(), tuned
+    for dtype in THIN_TILES:
+        rates, known, start = found.thin_rates(dtype), bench.slow(dtype), H200.thin_rates(dtype)
+        assert rates is not None and start is not None
+        points = bench.thin_tiles(dtype, replace(found, thin=((dtype, start),)))
+        assert median(off(found, rates, points, dtype)) < 0.03 < median(off(found, start, points, dtype))
+        assert rates.launch == pytest.approx(known.launch, rel=0.3)
+        lanes, size = ELEMENTS[dtype].lanes, ELEMENTS[dtype].bytes
+        for shape, faster in (((20_000, 8, 20_000), CUBLASLT), ((8, 20_000, 20_000), CUBLAS)):
+            assert rates.library.faster("NN", shape, lanes, ("a", "b")) == faster
+            us = min(rates.library.times("NN", shape, lanes).values()) * rates.least_us(shape, size, found.bandwidth)
+            shorter = 1.5 if faster == CUBLASLT else 3
+            assert us == pytest.approx(shorter * known.least_us(shape, size, found.bandwidth), rel=0.2)
+
+
+def test_a_device_with_less_shared_memory_is_described_without_the_tiles_that_do_not_fit() -> None:
+    class Small(Pretended):
+        def facts(self) -> Facts:
+            return replace(super().facts(), shared=99 * 1024)
+
+        def product(self, extents: Extents, dtype: str, tile: str = USUAL) -> float:
+            assert (tile, dtype) != ("large", "float64")
+            return super().product(extents, dtype, tile)
+
+        def stages(self, schedule: Schedule, size: int, dtype: str, tile: str = USUAL) -> list[float]:
+            assert (tile, dtype) != ("large", "float64")
+            return super().stages(schedule, size, dtype, tile)
+
+    found = tune(bench=Small())
+    assert found.shared == 99 * 1024 and "large" not in found.tiles("float64") and "large" in found.tiles("float32")
+    assert parse_device(device_json(found).encode(), "found") == found
+    assert make_plan(Problem(8192, 8192, 8192), found).chosen.tile != "large"
+
+
+def test_drawn_products_are_thin_and_fit_into_memory() -> None:
+    cases = list(islice(drawn(1, 10**7), 2000))
+    assert all(min(case.shape) <= 64 and max(m * k, k * n, m * n) <= 10**7 for case in cases for m, n, k in [case.shape])
+    assert {case.order for case in cases} == {"NN", "NT", "TN", "TT"} and cases == list(islice(drawn(1, 10**7), 2000))
+    assert {min(range(3), key=lambda i: case.shape[i]) for case in cases} == {0, 1, 2}

@@ -19,19 +19,25 @@ from measure.bench_gpu import SLOW_LIBRARY, Gpu, Timed, pretend
 from shell import Shell
 
 import bilinear
+from bilinear.codegen.build import build_kernel
+from bilinear.codegen.cuda.nvrtc import available
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, StageError, fail
+from bilinear.ir.element import ELEMENTS
+from bilinear.ir.kernel import PartsKernel, ThinKernel
 from bilinear.ir.measurement import LeftOut
 from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
-from bilinear.measure import bench, bench_check, describe_device, time_plans
-from bilinear.measure.time_plans import AT_ONCE, FEW, FINALISTS, LIBRARY_ITSELF, MOST, NEAR, ROUNDS, GpuStand, fastest
+from bilinear.measure import bench, bench_check, bench_tasks, describe_device, time_plans
+from bilinear.measure.time_plans import AT_ONCE, FEW, FINALISTS, MOST, NEAR, ROUNDS, GpuStand, fastest
 from bilinear.planner import choose, kept_plans
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.kept_plans import keep_plan, kept_at, kept_description
-from bilinear.planner.plan import LIBRARIES, Candidate, Panel, Plan
+from bilinear.planner.plan import LIBRARIES, LIBRARY_ITSELF, THIN, Candidate, Panel, Plan
 from bilinear.planner.plan_files import FORMAT, load_plan, plan_from_json, plan_json
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
+from bilinear.planner.prune import Multiprocessor
 from bilinear.runtime import auto, decide
 
 PROBLEM = Problem(4096, 4096, 4096)
@@ -64,6 +70,7 @@ class Table:
     too_large: Way | None = None
     """What finds memory for a multiply, and none for a check."""
     seconds: float = 0.0
+    multiprocessor: Multiprocessor = field(default_factory=Multiprocessor)
     clock: list[float] = field(default_factory=lambda: [0.0])
     events: list[tuple[str, list[Way]]] = field(default_factory=list)
 
@@ -334,7 +341,7 @@ def test_what_is_refused_is_not_weighed_and_what_fails_while_it_runs_ends_the_se
     assert (
         isinstance(choice, Plan) and choice.chosen.levels == ("winograd",) and {c.levels for c in choice.candidates} == {("winograd",), ()}
     )
-    assert [r.levelname for r in caplog.records] == ["WARNING"] * 3 and "msmes, 1 level cannot run" in caplog.text, "in three tiles"
+    assert [r.levelname for r in caplog.records] == ["WARNING"] and "msmes, 1 level cannot run" in caplog.text, "in the tile of its blocks"
     monkeypatch.setattr(Timed, "steps", fails(StageError("an illegal address", (), ())))
     with pytest.raises(BilinearError, match=r"E685.*64x64x64 float64: a plan failed while it ran: an illegal address"):
         searched(((64, 64, 64), "float64"), inputs="restore")
@@ -410,8 +417,10 @@ def test_short_calls_are_timed_on_the_device(gpu: Gpu, monkeypatch: pytest.Monke
         monkeypatch.setattr(time_plans, name, value)
     gpu.library_ms, gpu.launch_ms = 0.04, 0.005
     (short,) = searched(((64, 64, 64), "float64"))
-    assert isinstance(short, Plan) and len(gpu.held) == FEW * (1 + 3 + 3) + ROUNDS * (1 + FINALISTS), "three tiles and libraries"
-    assert [c.ms for c in short.candidates] == pytest.approx([0.015] * 3 + [0.04] * (FINALISTS - 2))
+    assert isinstance(short, Plan) and len(gpu.held) == FEW * (1 + 3 + 1) + ROUNDS * (1 + 3), (
+        "three libraries, and the one tile of blocks of 32"
+    )
+    assert [c.ms for c in short.candidates] == pytest.approx([0.015] + [0.04] * 3)
     gpu.held.clear()
     gpu.library_ms, gpu.launch_ms = 0.4, 0.5
     searched(((64, 64, 64), "float64"))
@@ -431,6 +440,23 @@ def test_the_kernels_of_all_parts_are_built(gpu: Gpu) -> None:
     expected = {("winograd_depth_first",): ("preserve", LARGE), ("classical",): ("preserve", SMALL), ("msmes",): ("restore", LARGE)}
     expected[("winograd",)] = ("preserve", USUAL)
     assert built == [{(levels, inputs, "float64", tile) for levels, (inputs, tile) in expected.items()}]
+
+
+def test_the_kernels_of_thin_products_are_built(gpu: Gpu) -> None:
+    """C^T = B^T A^T is computed, for n > m; sums in parts are added up by another kernel."""
+    built: list[set[Any]] = []
+    stand = GpuStand((8, 4000, 12), "float32", "preserve", None, load_device("h200"), built.append)
+    tile = "16x16x128-2x2x32"
+    stand.build([Candidate((), "preserve", THIN, 1.0, 0, tile=tile, parts_of_sums=parts) for parts in (1, 7)])
+    assert {kernel.name for kernel in built[0]} == {"thin_16x16x128_2x2x32_cac_4_4_f32", "sum_parts_f32"}
+    assert all(isinstance(kernel, ThinKernel | PartsKernel) for kernel in built[0])
+
+
+@pytest.mark.skipif(available() is not None, reason=available() or "")
+def test_a_kernel_of_a_thin_product_is_built_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BILINEAR_CACHE_DIR", str(tmp_path))
+    bench_tasks._build(PartsKernel("sum_parts_f32", ELEMENTS["float32"]), CudaTarget("sm_90"))
+    assert build_kernel(PartsKernel("sum_parts_f32", ELEMENTS["float32"]), CudaTarget("sm_90")).cached
 
 
 # The command.
@@ -531,8 +557,10 @@ def test_a_gpu_is_described_where_that_is_asked_for_or_needed(
     status, out, _ = shell("--search", "64", "--dtypes", "float64", "--keep")
     assert status == 0 and out.startswith(told) and kept_description(HERE.name, 13000) == described
     (tmp_path / "data" / "bilinear" / "devices" / "a-pretended-gpu-13000.json").unlink()
-    monkeypatch.setattr(auto, "current_device", lambda: None)
-    assert shell.json("--search", "64", "--dtypes", "float64")["plans"] and kept_description(HERE.name, 13000) == described
+    for known in (None, replace(described, estimate="a data sheet")):
+        monkeypatch.setattr(auto, "current_device", lambda found=known: found)
+        assert shell.json("--search", "64", "--dtypes", "float64")["plans"] and kept_description(HERE.name, 13000) == described
+        (tmp_path / "data" / "bilinear" / "devices" / "a-pretended-gpu-13000.json").unlink()
 
 
 @pytest.mark.parametrize(

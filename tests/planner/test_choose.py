@@ -22,7 +22,7 @@ from bilinear.planner.model import predict
 from bilinear.planner.plan import LIBRARY, Candidate, Thin, pareto_front
 from bilinear.planner.plan_files import plan_from_json, plan_json
 from bilinear.planner.portfolio import portfolio, ways
-from bilinear.planner.problem import Problem
+from bilinear.planner.problem import CLASSES, Problem
 from bilinear.planner.ways import Way, lowered
 from bilinear.reporting.plans import pareto_table, plan_table
 
@@ -38,7 +38,7 @@ def test_a_large_problem_gets_a_fast_scheme_and_a_small_one_the_library() -> Non
     assert any(c.why == "blocks of 64x64x64 are too small" for c in small.candidates)
 
 
-@pytest.mark.parametrize("shape", [(20000, 20000, 8), (8, 20000, 20000), (1, 1, 1), (100_000, 3, 70)])
+@pytest.mark.parametrize("shape", [(20000, 20000, 8), (8, 20000, 20000), (1, 1, 1), (100_000, 64, 64)])
 def test_thin_problems_that_gain_nothing_stay_with_the_library(shape: tuple[int, int, int]) -> None:
     assert make_plan(Problem(*shape), H200).is_library
 
@@ -200,7 +200,30 @@ def test_an_accuracy_is_kept_by_the_bound() -> None:
     stricter = make_plan(replace(LARGE, inputs="restore", accuracy=best * 0.99), H200)
     assert stricter.chosen.error is not None and stricter.chosen.error < best
     assert any(c.why.startswith("its error bound") for c in stricter.candidates)
-    assert make_plan(replace(LARGE, accuracy=1e-30), H200).is_library
+    with pytest.raises(BilinearError, match=r"E519.*its error bound 3e-08 is above 1e-30"):
+        make_plan(replace(LARGE, accuracy=1e-30), H200)
+
+
+def test_a_class_of_accuracy_compares_probable_errors() -> None:
+    for dtype in ("float32", "float64"):
+        problem = Problem(16384, 16384, 16384, dtype)
+        plans = {accuracy: make_plan(replace(problem, accuracy=accuracy), H200, explain=True) for accuracy in CLASSES}
+        for accuracy, plan in plans.items():
+            assert plan.chosen.probable is not None and plan.chosen.probable <= CLASSES[accuracy]
+            refused = [c for c in plan.candidates if c.why.startswith("its probable error")]
+            assert refused and all((c.probable or 0.0) > CLASSES[accuracy] for c in refused)
+        assert (plans["classical"].chosen.ms or 0.0) >= (plans["twice"].chosen.ms or 0.0)
+        library = next(c for c in plans["classical"].candidates if c.is_library)
+        assert library.probable == 1
+
+
+def test_digits_are_weighed_only_if_an_accuracy_is_asked_for() -> None:
+    problem = Problem(8192, 8192, 8192, "float32")
+    assert not any(c.is_digits for c in make_plan(problem, H200, explain=True).candidates)
+    assert make_plan(replace(problem, accuracy="classical"), H200).chosen.is_digits
+    assert make_plan(replace(problem, accuracy=1.0), H200).chosen.is_digits  # the library's own bound is above 1
+    assert not make_plan(replace(problem, accuracy="classical"), replace(H200, digits=())).chosen.is_digits
+    assert not any(c.is_digits for c in make_plan(replace(problem, dtype="float64", accuracy="twice"), H200, explain=True).candidates)
 
 
 @pytest.mark.parametrize(
@@ -342,7 +365,7 @@ def test_the_table_shows_the_chosen_first_and_every_reason_when_asked() -> None:
     assert lines[4].startswith(choice.chosen.name) and "times as fast" in lines[4]
     assert len(lines) == 4 + len(choice.candidates)
     assert sum(c.why in line for c, line in zip(choice.candidates, lines[4:], strict=True)) == len(choice.candidates)
-    assert plan_table(choice).endswith("more: --explain, explain=True")
+    assert plan_table(choice).endswith("more: explain=True")
 
 
 def test_nothing_on_the_front_is_beaten_in_time_and_workspace() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -59,9 +60,11 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def gpu(monkeypatch: pytest.MonkeyPatch, name: str, driver: int) -> None:
-    """A CuPy that knows the name of the GPU and the version of its driver."""
-    runtime = SimpleNamespace(getDeviceProperties=lambda index: {"name": name.encode()}, driverGetVersion=lambda: driver)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(Device=lambda: SimpleNamespace(id=0), runtime=runtime)))
+    """A CuPy that knows the name of the GPU and the version of its driver, and nothing else."""
+    facts = {"name": name.encode(), "totalGlobalMem": 0}
+    runtime = SimpleNamespace(getDeviceProperties=lambda index: facts, driverGetVersion=lambda: driver)
+    device = SimpleNamespace(id=0, compute_capability="90", attributes=defaultdict(int))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(Device=lambda: device, runtime=runtime)))
     forget()
 
 

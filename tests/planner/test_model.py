@@ -200,10 +200,14 @@ def with_float32(rates: Any) -> dict[str, Any]:
     return {"elements": {**ELEMENT_RATES, "float32": rates}}
 
 
+def with_library(**columns: Any) -> dict[str, Any]:
+    return {"thin": {"float32": {**THIN, "library": {**LIBRARY, **columns}}}}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "x"}, "its format is not 'bilinear-device/6'"),
+        ({"format": "x"}, "its format is not 'bilinear-device/8'"),
         ({"processors": 0}, "processors is no number between 0 and 1e+18"),
         ({"processors": 1.5}, "processors is no whole number"),
         ({"bandwidth": "fast"}, "bandwidth is no number between 0 and 1e+18"),
@@ -218,7 +222,7 @@ def with_float32(rates: Any) -> dict[str, Any]:
         (with_float32({}), "tiles is missing"),
         (
             with_float32({**RATES, "tiles": {USUAL: RATES["tiles"][USUAL]}}),
-            f"tiles does not describe the tiles {', '.join(TILES['float32'])}",
+            f"tiles does not describe usual, small and others of the tiles {', '.join(TILES['float32'])}",
         ),
         (with_float32({**RATES, "tiles": {name: {**own, "lone": 2} for name, own in RATES["tiles"].items()}}), "lone is above 1"),
         (with_float32(3), "an object is missing"),
@@ -236,9 +240,15 @@ def with_float32(rates: Any) -> dict[str, Any]:
         ({"thin": {"float32": {**THIN, "tail": 2}}}, "tail is above 1"),
         ({"thin": {"float32": {**THIN, "tiles": {"9x9": {}}}}}, "tiles has other tiles than those for thin products of float32"),
         ({"thin": {"float32": {**THIN, "tiles": {"64x4x64-16x1x16": {}}}}}, "along is missing"),
-        ({"thin": {"float32": {**THIN, "library": {}}}}, "library has other orders than NN, NT, TN, TT"),
-        ({"thin": {"float32": {**THIN, "library": {**LIBRARY, "NT": {}}}}}, "NT has other calls than cublas and cublaslt"),
-        ({"thin": {"float32": {**THIN, "library": {**LIBRARY, "TT": {"cublas": [], "cublaslt": []}}}}}, "cublas has not 2197 times"),
+        ({"thin": {"float32": {**THIN, "library": {}}}}, "kernels is missing"),
+        (with_library(m=[]), "m is no list of 1 to 100000 values"),
+        (with_library(n=[0.5] * len(LIBRARY["n"])), "n has other values than whole numbers"),
+        (with_library(m=[7]), "the columns of library are not equally long"),
+        (with_library(order=[4] * len(LIBRARY["m"])), "library names orders or kernels that there are not"),
+        (with_library(kernels=["1.2.3"]), "library names orders or kernels that there are not"),
+        (with_library(cublas=[0] * len(LIBRARY["m"])), "cublas has other values than numbers between 0 and 1e+18"),
+        (with_library(order=[True] * len(LIBRARY["m"])), "order has other values than numbers between -1 and 1e+18"),
+        ({"estimate": 3}, "estimate is no text of at most 400 characters"),
     ],
 )
 def test_a_malformed_description_is_refused(change: dict[str, Any], message: str) -> None:

@@ -16,7 +16,7 @@ from bilinear.planner.device_files import load_device
 from bilinear.planner.portfolio import FILE, levels_of, parsed, portfolio, table_entry, ways
 from bilinear.planner.problem import Problem
 
-LISTS = ("expand", "recurse", "in_place", "first", "last", "last_in_place")
+LISTS = ("expand", "recurse", "in_place", "first", "last", "last_in_place", "cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def test_the_file_names_shipped_algorithms_once() -> None:
 
 def test_the_file_has_no_other_keys() -> None:
     facts = parsed(FILE.read_bytes())
-    assert facts.keys() == {"most_products", "plain", "expand", "recurse", "in_place", "borrow"}
+    assert facts.keys() == {"most_products", "plain", "expand", "recurse", "in_place", "cpu", "digits", "borrow"}
     assert facts["borrow"].keys() == {"first", "last", "last_in_place"}
 
 

@@ -19,7 +19,7 @@ from codegen.emulated import address, c_type
 from runtime.blas import gemm
 
 from bilinear.backends import cublas as library
-from bilinear.backends import cublas_lt, cuda_executor, thin
+from bilinear.backends import cublas_lt, cuda_executor, digits, thin
 from bilinear.codegen import build as building
 from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import CudaTarget
@@ -104,7 +104,7 @@ class Device(nullcontext[None]):
 
     id = 0
     compute_capability = "90"
-    attributes = {"MultiProcessorCount": 2}  # noqa: RUF012  # as CuPy has it
+    attributes = {"MultiProcessorCount": 2, "MaxSharedMemoryPerBlockOptin": 227 * 1024}  # noqa: RUF012  # as CuPy has it
 
     @property
     def cublas_handle(self) -> int:
@@ -267,7 +267,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(library, "_handles", library._Handles())
     monkeypatch.setattr(cuda_executor, "_thread", cuda_executor._Thread())
     monkeypatch.setattr(cuda_executor, "_idle_flags", [])
-    for cached in (cuda_executor._scan, cuda_executor.built_function, thin._kept):
+    for cached in (cuda_executor._scan, cuda_executor.built_function, thin._kept, digits._kept):
         cached.cache_clear()
     return gpu
 

@@ -13,6 +13,7 @@ import pytest
 import bilinear
 from bilinear.errors import BilinearError
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* is not used")
 WAYS: list[dict[str, Any]] = [{"algorithm": "strassen", "levels": 1}, {"levels": 0}, {}]
 BEYOND: list[tuple[str, Any]] = [
     ("f2", 1e5),

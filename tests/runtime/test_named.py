@@ -40,10 +40,9 @@ def pinned() -> Any:
 
 @pytest.fixture
 def clear_planner() -> None:
-    from bilinear.planner import profiles, ways
+    from bilinear.planner.ways import forget_names
 
-    for cached in (ways.algorithm_named, ways.hashes, ways.authored, ways.strategies, ways.lowered, profiles.outline):
-        cached.cache_clear()
+    forget_names()
 
 
 @pytest.mark.usefixtures("clear_planner")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from runtime.operands import integers
 import bilinear
 from bilinear.errors import BilinearError
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* is not used")
 SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((5, 7), (7, 4)),
     ((7,), (7, 4)),
@@ -180,11 +182,23 @@ def test_lists_scalars_of_numpy_and_subclasses() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "reason"), [("D", "complex128"), ("f2", "float16"), ("?", "bool")])
-def test_what_no_schedule_covers_goes_to_the_library_and_the_log_says_so(dtype: str, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_no_schedule_covers_goes_to_the_library_and_the_user_is_warned(
+    dtype: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
     a = np.ones((4, 4), dtype)
-    with caplog.at_level(logging.DEBUG, "bilinear"):
+    said = f"strassen is not used: no schedule runs on {reason}; the library multiplies"
+    with caplog.at_level(logging.DEBUG, "bilinear"), pytest.warns(UserWarning, match=said) as warned:
         assert_same(bilinear.matmul(a, a, algorithm="strassen"), np.matmul(a, a))
     assert "the library's multiply" in caplog.text and reason in caplog.text
+    assert [warning.filename for warning in warned] == [__file__], "the warning points at the call"
+
+
+@pytest.mark.parametrize("options", [{}, {"algorithm": "strassen", "levels": 0}, {"algorithm": "strassen", "alpha": 0}])
+def test_a_warning_needs_an_algorithm_that_is_named_and_not_used(options: dict[str, Any]) -> None:
+    a = np.ones((4, 4), "D")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bilinear.matmul(a, a, **options)
 
 
 @pytest.mark.parametrize("options", [{"algorithm": "auto"}, {"algorithm": "strassen", "levels": 0}])

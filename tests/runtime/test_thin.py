@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -15,9 +16,10 @@ from runtime.pretended_gpu import Array, Gpu, undescribed
 import bilinear
 from bilinear.backends import bound_launches, cuda_executor, thin
 from bilinear.emulator import skip_reason
-from bilinear.errors import BilinearError, fail
+from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.tile import THIN_TILES
+from bilinear.measure.bench_tasks import kernels_of
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
@@ -81,6 +83,19 @@ def test_split_sums_take_memory_of_the_pool_or_of_the_caller(gpu: Gpu) -> None:
     assert not (buffer.host == 255).all()
     with pytest.raises(BilinearError, match="E529"):
         bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=Array(np.zeros(needed - 4, np.uint8)))
+
+
+@pytest.mark.parametrize("by_columns", [(), ("A",), ("B", "C")])
+def test_the_kernels_built_ahead_are_those_that_run(gpu: Gpu, by_columns: tuple[str, ...]) -> None:
+    for (m, k, n), split in product(((17, 1040, 9), (8, 400, 12), (304, 16, 8)), (False, True)):
+        if split and k < 100:
+            continue
+        plan = thin_plan((m, k, n), "float32", split, column_major=by_columns)
+        a, b = (aligned(x, name in by_columns) for x, name in ((integers((m, k), "float32"), "A"), (integers((k, n), "float32"), "B")))
+        out = aligned(np.zeros((m, n), np.float32), "C" in by_columns)
+        gpu.launches.clear()
+        bilinear.matmul(Array(a), Array(b), Array(out), plan=plan)
+        assert {name for name, _ in gpu.launches} == {kernel.name for kernel in kernels_of(plan) if not isinstance(kernel, tuple)}
 
 
 def test_calls_with_the_callers_workspace_bind_their_launches_once(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +166,80 @@ def test_a_plan_runs_on_operands_in_another_order_and_not_on_stacks(gpu: Gpu) ->
         bilinear.matmul(Array(np.stack([a, a])), Array(b), plan=plan)
 
 
+@pytest.mark.parametrize("split", [False, True])
+def test_a_plan_whose_out_overlaps_an_operand_runs_its_kernel_aside(gpu: Gpu, split: bool) -> None:
+    """C lies where A does: the library would give the same, but a plan says what runs."""
+    m, k, n = 17, 1030, 9
+    b, plan = integers((k, n), "float32"), thin_plan((m, k, n), "float32", split)
+    for alpha, beta in ((1, 0), (3, -2)):
+        a = integers((m, k), "float32")
+        old = a[:, :n].copy()
+        for _ in range(2):
+            a[:, :n] = old
+            wanted = alpha * (a @ b) + beta * old
+            out = Array(a[:, :n])
+            assert bilinear.matmul(Array(a), Array(b), out, plan=plan, alpha=alpha, beta=beta) is out
+            np.testing.assert_array_equal(out.host, wanted)
+    assert gpu.library == 0 and gpu.launches
+
+
+def test_a_result_aside_counts_as_workspace_and_cannot_be_captured(gpu: Gpu) -> None:
+    m, n, a = 17, 9, integers((17, 1030), "float32")
+    b, old, plan = integers((1030, 9), "float32"), a.copy(), thin_plan((17, 1030, 9), "float32", True)
+    out, needed = Array(a[:, :n]), (plan.chosen.workspace or 0) + m * n * 4
+    with pytest.raises(BilinearError, match=rf"E535.*a result aside from out.*{needed} bytes.*(?s:.)*give an out that overlaps no operand"):
+        bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=needed - 1)
+    with gpu.using(is_capturing=True), pytest.raises(BilinearError, match=r"E536.*aside from out"):
+        bilinear.matmul(Array(a), Array(b), out, plan=plan)
+    np.testing.assert_array_equal(a, old)
+    bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=needed)
+    np.testing.assert_array_equal(out.host, old @ b)
+
+
+def test_a_workspace_within_out_is_refused_though_the_result_is_computed_aside(gpu: Gpu) -> None:
+    memory = np.zeros(40_000, np.float32)
+    a, out = memory[: 17 * 1030].reshape(17, 1030), memory[: 17 * 9].reshape(17, 9)
+    b, plan = integers((1030, 9), "float32"), thin_plan((17, 1030, 9), "float32", True)
+    with pytest.raises(BilinearError, match="E529"):
+        bilinear.matmul(Array(a), Array(b), Array(out), plan=plan, beta=1, workspace=Array(memory.view(np.uint8)))
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_a_plan_runs_on_vectors(gpu: Gpu, split: bool) -> None:
+    """A vector is a row on the left, a column on the right; the call that is found again runs the kernel, too."""
+    k, n = 1030, 70
+    x, b = integers((1, k), "float64")[0], integers((k, n), "float64")
+    cases = ((x, b, (1, k, n)), (np.ascontiguousarray(b.T), x, (n, k, 1)), (x, x, (1, k, 1)))
+    for left, right, shape in cases:
+        plan = replace(thin_plan((1, k, n), "float64", split), problem=Problem(*shape))  # no tile suits two vectors
+        out = Array(np.full(np.shape(left @ right), np.nan))
+        for _ in range(3):
+            out.host[...] = np.nan
+            bilinear.matmul(Array(left), Array(right), out, plan=plan)
+            np.testing.assert_array_equal(out.host, left @ right)
+            np.testing.assert_array_equal(bilinear.matmul(Array(left), Array(right), plan=plan).host, left @ right)
+        bilinear.matmul(Array(left), Array(right), out, plan=plan, alpha=2, beta=-3)
+        np.testing.assert_array_equal(out.host, -(left @ right))
+    assert gpu.library == 0
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_launch_that_the_driver_refuses_is_told_as_of_other_kernels(gpu: Gpu, failing: int) -> None:
+    """The first of two launches writes only the workspace, the second one C."""
+    a, b = integers((17, 1030), "float32"), integers((1030, 9), "float32")
+    plan, out = thin_plan((17, 1030, 9), "float32", True), Array(np.zeros((17, 9), "float32"))
+    bilinear.matmul(Array(a), Array(b), out, plan=plan)
+    first = len(gpu.launches)
+
+    def refuse(number: int) -> None:
+        if number == first + failing:
+            raise OSError("CUDA_ERROR_LAUNCH_FAILED")
+
+    with gpu.using(before_launch=refuse), pytest.raises(StageError, match=r"a thin product failed: OSError: CUDA_ERROR") as caught:
+        bilinear.matmul(Array(a), Array(b), out, plan=plan)
+    assert caught.value.undefined == (("C",) if failing else ()) and caught.value.changed == ()
+
+
 def test_every_tile_reads_every_order() -> None:
     assert all(tile.admits(ELEMENTS[dtype].lanes, False, False) for dtype, tiles in THIN_TILES.items() for tile in tiles.values())
 
@@ -211,11 +300,11 @@ def test_a_repeat_decides_anew_where_the_kernel_for_other_addresses_cannot_be_bu
         raise fail("E531", "too much")
 
     a, b = split_by_auto()
-    memory = aligned(a.size + 4)
+    memory = aligned_memory(a.size + 4)
     even, odd = (memory[first : first + a.size].reshape(a.shape) for first in (0, 1))
-    even[...], right = a, aligned(b.size).reshape(b.shape)
+    even[...], right = a, aligned_memory(b.size).reshape(b.shape)
     right[...] = b
-    out = aligned(64).reshape(8, 8)
+    out = aligned_memory(64).reshape(8, 8)
     bilinear.matmul(Array(even), Array(right), Array(out))
     monkeypatch.setattr(cuda_executor, "_function", refuse)
     odd[...], out[...] = a, np.nan
@@ -224,11 +313,19 @@ def test_a_repeat_decides_anew_where_the_kernel_for_other_addresses_cannot_be_bu
     assert gpu.library == 1
 
 
-def aligned(elements: int) -> Any:
+def aligned_memory(elements: int) -> Any:
     """Memory for floats at a multiple of 16 bytes."""
     memory = np.zeros(elements + 4, np.float32)
     first = -memory.ctypes.data % 16 // 4
     return memory[first : first + elements]
+
+
+def aligned(x: Any, by_columns: bool) -> Any:
+    """A copy at a multiple of 16 bytes."""
+    copy = aligned_memory(x.size).reshape(x.shape[::-1] if by_columns else x.shape)
+    copy = copy.T if by_columns else copy
+    copy[...] = x
+    return copy
 
 
 def test_more_memory_than_is_allowed_is_refused(gpu: Gpu) -> None:
@@ -236,7 +333,8 @@ def test_more_memory_than_is_allowed_is_refused(gpu: Gpu) -> None:
     plan, out = thin_plan((17, 1030, 9), "float32", True), Array(np.full((17, 9), np.nan, "float32"))
     needed = plan.chosen.workspace
     assert needed
-    with pytest.raises(BilinearError, match=rf"E535.*needs {needed} bytes of workspace, {needed - 1} are allowed"):
+    told = rf"E535.*needs {needed} bytes of workspace, {needed - 1} are allowed(?s:.)*sums that are whole need none"
+    with pytest.raises(BilinearError, match=told):
         bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=needed - 1)
     assert not gpu.launches and np.isnan(out.host).all()
     bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=needed)

@@ -12,7 +12,7 @@ from runtime.operands import integers
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.runtime import multiply
+from bilinear.runtime.operands import accumulate
 
 
 def operands(dtype: str = "float64") -> tuple[Any, Any]:
@@ -125,7 +125,7 @@ def test_memory_that_is_short_for_a_conversion_leaves_out() -> None:
     """If the library ran instead, it would scale `out` a second time."""
     out = np.full((3, 3), 2.0)
     with pytest.raises(MemoryError):
-        multiply._accumulate(out, np.ones((3, 3), np.float32).view(Short), 3.0)
+        accumulate(out, np.ones((3, 3), np.float32).view(Short), 3.0)
     assert (out == 2).all()
 
 
@@ -133,3 +133,12 @@ def test_in_place_needs_none() -> None:
     a, b = operands()
     c = bilinear.matmul(a.copy(), b.copy(), algorithm="msmes", levels=1, inputs="restore", workspace=np.zeros(1))
     np.testing.assert_array_equal(c, a @ b)
+
+
+def test_a_workspace_within_out_is_refused_though_the_result_is_computed_aside() -> None:
+    """`out` has another type, and its old values are needed after the workspace was written."""
+    memory = np.zeros(100_000, np.float32)
+    out = memory[: 2 * 70 * 50].view(np.float64).reshape(70, 50)
+    a, b = operands("float32")
+    with pytest.raises(BilinearError, match="E529"):
+        bilinear.matmul(a, b, out, beta=1, algorithm="winograd", levels=1, workspace=memory)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from math import prod
 from typing import Any
 
+from bilinear.ir.digits import DigitScheme
 from bilinear.ir.number import Symbolic
 from bilinear.ir.scheme import Scheme
 
@@ -97,3 +100,21 @@ def is_right(scheme: Scheme) -> bool:
     """Whether a scheme that was accepted is what it says."""
     order = error_of(scheme)
     return belongs(scheme) and (order is None or order > WRONG)
+
+
+def multiplies_digits(scheme: DigitScheme, draw: random.Random) -> bool:
+    """Whether drawn digits, multiplied by an accepted scheme, give the product: up to lambda^n for n digits, or modulo every p."""
+    own, core = scheme.representation, scheme.core
+    step = Fraction(0) if own.is_modular else Fraction(1, 2**60)
+    u, v, w = ([[(i, value * step**power) for i, power, value in row] for row in entries(table)] for table in core.tables)
+    x, y = ([draw.randint(-99, 99) for _ in range(own.count)] for _ in "xy")
+    if own.is_modular:
+        a, b = draw.getrandbits(200), draw.getrandbits(200)
+        x, y = ([number % p for p in own.moduli] for number in (a, b))
+    products = [sum(c * x[i] for i, c in left) * sum(c * y[i] for i, c in right) for left, right in zip(u, v, strict=True)]
+    (found,) = (sum(c * products[p] for p, c in row) for row in w)
+    if own.is_modular:
+        return (found - a * b) % prod(own.moduli) == 0 and all(map(is_right, scheme.parts))
+    whole = [sum(step**i * digit for i, digit in enumerate(digits)) for digits in (x, y)]
+    off = Fraction(found - whole[0] * whole[1])
+    return abs(off) < 10**6 * step**own.count and all(map(is_right, scheme.parts))

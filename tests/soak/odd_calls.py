@@ -56,14 +56,14 @@ def _shadowed_name(generator: np.random.Generator) -> None:
     Path(f"{name}.bl").write_text(("this is no scheme\n", GOOD)[int(generator.integers(2))], encoding="utf-8")
     a, b = _operands(generator)
     (m, k), n = a.shape, b.shape[1]
-    ways.algorithm_named.cache_clear()  # as in a fresh process
+    ways.forget_names()  # as in a fresh process
     try:
         plan = bilinear.plan(m, k, n, "float64", device="h200", levels=(name,), inputs="restore" if name == "msmes" else "preserve")
         result = bilinear.matmul(a.copy(), b.copy(), plan=plan)
     except BilinearError as error:
         raise Finding(f"./{name}.bl stops a plan that names the shipped {name}: {error}") from None
     finally:
-        ways.algorithm_named.cache_clear()
+        ways.forget_names()
     if not np.array_equal(result, a @ b):
         raise Finding(f"wrong by a plan beside ./{name}.bl")
 

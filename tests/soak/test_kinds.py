@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from codegen import emulated
 from soak import command
@@ -22,12 +23,14 @@ from bilinear.codegen.render import render
 from bilinear.errors import Diagnostic
 from bilinear.frontend import load
 from bilinear.frontend.algorithms import shipped
-from bilinear.ir.kernel import Kernel
+from bilinear.ir.launch import Kernel
+from bilinear.runtime import multi_dot
 from bilinear.verify import schedule as proofs
 from bilinear.verify.scheme import SchemeProof
 
 SEEDS: dict[str, Iterable[int]] = {
     "certificates": range(12),
+    "chains": range(60),
     "formats": range(20),
     "kernels": range(3),
     "language": range(12),
@@ -72,6 +75,13 @@ def test_a_seed_says_all_that_a_case_does(kind: str, tmp_path: Path) -> None:
             run(kind, seed, folder)
     first, second = (look(folder / f"{kind}-4") for folder in folders)
     assert first and first == second
+
+
+def test_intermediates_of_too_narrow_a_type_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, narrow = multi_dot._run, np.dtype("int8")
+    wrong = lambda plan, matrices, dtype, *rest: right(plan, matrices, narrow if dtype.kind == "i" else dtype, *rest)  # noqa: E731
+    monkeypatch.setattr(multi_dot, "_run", wrong)
+    assert "the result is" in found("chains", range(200), tmp_path)
 
 
 def test_a_gate_that_lets_all_pass_is_found_in_files_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,8 +69,10 @@ GROWING = {
     "polynomials in sums": ("E303", chain("[1+lambda]", 3000, " over Q[lambda]")),
     "dense polynomials in sums": ("E303", chain(f"[{POWERS}]", 230, " over Q[lambda]")),
     "roots in sums": ("E303", chain("[1+sqrt(999983)]", 3000, " over Q[sqrt(999983)]")),
-    "wide sums": ("E303", wide(64, 500)),
-    "dense table": ("E303", dense(8, 76)),
+    "wide sums": ("E301", wide(64, 500)),
+    "wider sums": ("E303", wide(64, 6000)),
+    "dense table": ("E301", dense(8, 76)),
+    "dense table with a root": ("E303", dense(8, 76, " over Q[sqrt(3)]").replace("1 ", "[sqrt(3)] ", 1)),
     "thousands of temporaries": (
         "E412",
         scaled(

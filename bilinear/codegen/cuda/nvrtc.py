@@ -19,9 +19,9 @@ from typing import Any
 from bilinear.codegen.cache import Cache, Entry, default_cache
 from bilinear.codegen.cuda import nvrtc_child
 from bilinear.codegen.cuda.target import CudaTarget
-from bilinear.errors import BilinearError, Diagnostic, fail
+from bilinear.errors import BilinearError, Diagnostic, fail, install
 
-REMEDY = "pip install 'bilinear[nvrtc]'"
+REMEDY = install("nvrtc")
 
 
 @dataclass(frozen=True)

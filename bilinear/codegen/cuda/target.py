@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from bilinear.errors import fail
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
+FAMILIES = {"turing": "sm_75", "ampere": "sm_80", "ada": "sm_89", "hopper": "sm_90", "blackwell": "sm_100"}
+"""Architectures by the names of their families: a cubin for the first chip of each."""
 _NAME = re.compile(r"(sm|compute)_(\d{2,3})([af]?)", re.ASCII)
 _SUFFIX_SINCE = {"": 0, "a": 90, "f": 100}
 """By suffix, the first compute capability, times ten, with features of one chip (a) or of a family of chips (f)."""
@@ -26,7 +28,7 @@ class CudaTarget:
     def __post_init__(self) -> None:
         match = _NAME.fullmatch(self.name)
         if match is None or int(match[2]) < _SUFFIX_SINCE[match[3]]:
-            hint = "name a chip, such as sm_80 or sm_90, for a cubin, or compute_NN for PTX"
+            hint = f"name a chip, such as sm_80 or sm_90, for a cubin, compute_NN for PTX, or one of {', '.join(FAMILIES)}"
             raise fail("E603", f"{self.name!r} names no CUDA architecture", hint)
 
     def __str__(self) -> str:
@@ -71,7 +73,7 @@ def target_of(capability: str | int) -> CudaTarget:
 
 def targets_of(names: Sequence[str]) -> tuple[CudaTarget, ...]:
     """The targets of these names, each once. Raises `BilinearError` (E603) if there is no name, or a name is of no architecture."""
-    distinct = names if isinstance(names, str) else tuple(dict.fromkeys(names))
+    distinct = names if isinstance(names, str) else tuple(dict.fromkeys(FAMILIES.get(name, name) for name in names))
     if isinstance(distinct, str) or not distinct:
         raise fail("E603", f"architectures={distinct!r} names no architecture", "give a list such as ['sm_90', 'compute_90']")
     return tuple(map(CudaTarget, distinct))

@@ -7,13 +7,14 @@ import re
 
 from soak.case import Case
 from soak.command import TOLD, Answer, call, drawn
-from soak.exact import is_right
+from soak.exact import is_right, multiplies_digits
 from soak.lockstep import IllFormed, Unknown, run_schedule
 from soak.mangle import mangled_bytes, mangled_text
 from soak.texts import grown_text, known_texts
 
 from bilinear.errors import BilinearError
-from bilinear.frontend import load, parse_source
+from bilinear.frontend import parse_source
+from bilinear.frontend.algorithms import LoadedDigits, load_any
 from bilinear.frontend.printer import print_scheme
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.source import Source
@@ -83,7 +84,11 @@ def _require_caret(answer: Answer, shown: list[str], row: str) -> None:
 
 def _require_right(answer: Answer, draw: random.Random) -> None:
     """The tables multiply, the schedule runs in lock step, and what `show` would print is read as the same."""
-    loaded = load(answer.words[1])
+    loaded = load_any(answer.words[1])
+    if isinstance(loaded, LoadedDigits):
+        if not multiplies_digits(loaded.scheme, draw):
+            raise answer.finding(f"{loaded.scheme.name} is proved, and digits multiplied by it are wrong")
+        return
     scheme = loaded.scheme
     if scheme.rank > MOST_PRODUCTS:
         return

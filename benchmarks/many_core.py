@@ -1,0 +1,141 @@
+"""The many-core paper's variants beside `numpy.matmul`: one to five levels, one thread and more, as in its figures 5 to 12.
+
+Every number of threads gets a process of its own, which may run on that many cores; its BLAS takes as many threads. What is timed, and how
+it is checked, is `cpu_workspace.py`'s: calls in turn, each exact on integers, with a workspace that is kept between calls. `load` is the
+machine's load average before and after: above the number of cores, other programs took part of the time. Then `--clock processor` compares
+the processors' seconds of all threads of the process, which others disturb less; waiting threads of a BLAS may count in them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+KEPT = (
+    "size",
+    "dtype",
+    "algorithm",
+    "levels",
+    "exact",
+    "seconds",
+    "library_seconds",
+    "ratio",
+    "best_ratio",
+    "workspace_bytes",
+    "processors",
+)
+NAMES = {"s_mm": "S-MM", "r_s_mm": "R-S-MM", "w_mm": "W-MM"}
+
+
+def on_threads(threads: int, options: list[str]) -> list[dict[str, Any]]:
+    """The rows of a process on this many cores."""
+    named = {name: str(threads) for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")}
+    command = [sys.executable, __file__, "--here", str(threads), *options]
+    done = subprocess.run(command, env=os.environ | named, stdout=subprocess.PIPE, text=True, check=True)
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
+
+
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
+
+
+def here(
+    threads: int, sizes: list[int], dtypes: list[str], algorithms: list[tuple[str, int]], repeats: int, clock: str
+) -> list[dict[str, Any]]:
+    """The rows of this process, which NumPy joins only now: it counts the cores that are left to it."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:threads]))
+    from cpu_workspace import measure
+
+    configurations = [(name, level) for name, most in algorithms for level in range(1, most + 1)]
+    rows = []
+    for dtype in dtypes:
+        for size in sizes:
+            before = os.getloadavg()[0]
+            found = measure(size, dtype, configurations, repeats, fresh=False, clock=CLOCKS[clock])
+            load = [round(x, 2) for x in (before, os.getloadavg()[0])]
+            rows += [{name: _rounded(row[name]) for name in KEPT} | {"threads": threads, "clock": clock, "load": load} for row in found]
+            print(threads, dtype, size, load, file=sys.stderr, flush=True)
+    return rows
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Ratios to the library, a line for each variant, type, number of threads and size; and what a second level costs, as in figure 5."""
+    levels = range(1, max(row["levels"] for row in rows) + 1)
+    lines = [
+        "| variant | type | threads | N | library, ms | " + " | ".join(f"{n} level{'s' * (n > 1)}" for n in levels) + " | second level |",
+        "|---|---|--:|--:|--:|" + "--:|" * (len(levels) + 1),
+    ]
+    found: dict[tuple[Any, ...], dict[int, dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault((row["algorithm"], row["dtype"], row["threads"], row["size"]), {})[row["levels"]] = row
+    for (name, dtype, threads, size), each in found.items():
+        ratios = " | ".join(f"{each[n]['ratio']:.2f}" if n in each else "" for n in levels)
+        more = f"{each[2]['seconds'] / each[1]['seconds'] - 1:+.0%}" if 2 in each else ""
+        ms = 1e3 * each[1]["library_seconds"]
+        lines.append(f"| {NAMES.get(name, name)} | {dtype} | {threads} | {size} | {ms:.1f} | {ratios} | {more} |")
+    return "\n".join(lines)
+
+
+def counts(sizes: list[int], most_levels: int) -> str:
+    """Table 3 by its own rule, and what really runs: operations, calls, and kilobytes of temporaries in float32."""
+    from bilinear.analysis.recursion_counts import published_counts, recursion_counts
+    from bilinear.frontend import load
+
+    lines = ["| N | levels | variant | operations | calls | KB | all operations | all calls |", "|--:|--:|---|--:|--:|--:|--:|--:|"]
+    for size in sizes:
+        for level in range(1, most_levels + 1):
+            for file, name in NAMES.items():
+                schedule, on_entry = load(file).schedule, name == "R-S-MM"
+                assert schedule is not None
+                told, every = (count(schedule, size, level, on_entry) for count in (published_counts, recursion_counts))
+                own = f"{told.operations:,} | {told.calls} | {told.storage * 4 // 1024:,}"
+                lines.append(f"| {size} | {level} | {name} | {own} | {every.operations:,} | {every.calls} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="512,1024,1984", help="comma-separated N of square multiplies")
+    parser.add_argument("--dtypes", default="float64,float32")
+    parser.add_argument("--algorithms", default="s_mm:2,w_mm:2,r_s_mm:5", help="variants, each with its most levels")
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
+    parser.add_argument("--json", type=Path, help="where the results go as JSON")
+    parser.add_argument("--counts", action="store_true", help="print operations, calls and storage at these sizes instead")
+    parser.add_argument("--here", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.here is not None:
+        algorithms = [(name, int(most)) for name, _, most in (word.partition(":") for word in options.algorithms.split(","))]
+        rows = here(
+            options.here, [*map(int, options.sizes.split(","))], options.dtypes.split(","), algorithms, options.repeats, options.clock
+        )
+        print(json.dumps(rows))
+        return
+    if options.counts:
+        print(counts([*map(int, options.sizes.split(","))], 3))
+        return
+    own = [f"--{name}={getattr(options, name)}" for name in ("sizes", "dtypes", "algorithms", "repeats", "clock")]
+    rows = [row for threads in options.threads.split(",") for row in on_threads(int(threads), own)]
+    print(table(rows))
+    if not all(row["exact"] for row in rows):
+        sys.exit("a variant was not exact")
+    if options.json is not None:
+        from common import save
+
+        save("many_core", rows, options.json)
+
+
+if __name__ == "__main__":
+    main()

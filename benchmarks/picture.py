@@ -1,0 +1,162 @@
+"""Draw the README's pictures: python benchmarks/picture.py [--check]
+
+The ratio to the best library by size comes from the committed results, the timeline of a schedule from its report.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tables import RESULTS, ROOT, RUNS
+
+import bilinear
+
+WIDTH, HEIGHT = 860, 340
+TOP, BOTTOM = 92, 286
+PANEL, LEFT, GAP = 350, 50, 60
+"""The width of a panel, where the first one begins, and what is between two."""
+LOW, HIGH, STEP = 0.75, 1.85, 0.25
+SIZES = (2048, 4096, 8192, 16384, 32768)
+SERIES = ((("preserve", None), "memory", "memory unlimited"), (("restore", 0.0), "nothing", "nothing allocated: in place, inputs restored"))
+FONT = "font-family: system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
+
+
+@dataclass(frozen=True)
+class Theme:
+    """The colours on a page: of the page, of text, of what matters less, of lines, and of each series."""
+
+    page: str
+    text: str
+    quiet: str
+    line: str
+    memory: str
+    nothing: str
+
+
+THEMES = {
+    "light": Theme("#ffffff", "#1c1e21", "#5d636b", "#d5d9de", "#1f5fa8", "#b0441e"),
+    "dark": Theme("#0d1117", "#e8eaed", "#a3abb5", "#3a4048", "#7db4f0", "#f09a72"),
+}
+
+
+def picture(results: list[dict[str, Any]], theme: Theme) -> str:
+    """The picture as SVG: one panel for each element type, one line for each limit of memory, and the interval of each ratio."""
+    machine = results[0]["machine"]
+    title = f"How many times as fast as the fastest library, {machine['gpu']}"
+    source = f"library: the fastest of cuBLAS, cublasLt, CuPy and PyTorch in the same run; bars: interval of the ratio; {machine['commit']}"
+    rows = [row for result in results for row in result["rows"]]
+    body = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">',
+        f"<title>{title}</title>",
+        f"<desc>{description(rows)}</desc>",
+        "<style>",
+        f"text {{ {FONT}; font-size: 13px; fill: {theme.text}; stroke: {theme.page}; stroke-width: 3px; paint-order: stroke }}",
+        f".title {{ font-size: 17px; font-weight: 600 }} .quiet {{ font-size: 12px; fill: {theme.quiet} }} .end {{ text-anchor: end }}",
+        f".middle {{ text-anchor: middle }} .grid {{ stroke: {theme.line} }} .one {{ stroke: {theme.quiet}; stroke-dasharray: 4 3 }}",
+        "path, line { fill: none; stroke-width: 1 } .series { stroke-width: 2.5 } .bar { stroke-width: 5; opacity: .3 }",
+        *(f".{kind}-line {{ stroke: {getattr(theme, kind)} }} .{kind} {{ fill: {getattr(theme, kind)} }}" for _, kind, _ in SERIES),
+        "</style>",
+        f'<text class="title" x="{LEFT}" y="26">{title}</text>',
+        *legend(),
+        *(line for number, dtype in enumerate(("float64", "float32")) for line in panel(rows, dtype, LEFT + number * (PANEL + GAP))),
+        f'<text class="quiet" x="{LEFT}" y="{HEIGHT - 12}">{source}</text>',
+        "</svg>",
+    ]
+    return "\n".join(body) + "\n"
+
+
+def description(rows: list[dict[str, Any]]) -> str:
+    """The points in words."""
+    told = []
+    for (inputs, budget), _, name in SERIES:
+        for dtype in ("float64", "float32"):
+            found = ", ".join(f"{row['ratio']:.2f} at N = {row['n']}" for row in _points(rows, dtype, inputs, budget))
+            told.append(f"{dtype}, {name}: {found}.")
+    return " ".join(told)
+
+
+def legend() -> Iterator[str]:
+    """What each colour and shape means."""
+    for (_, kind, name), x in zip(SERIES, (LEFT, LEFT + 170), strict=True):
+        yield f'<line class="series {kind}-line" x1="{x}" x2="{x + 26}" y1="48" y2="48"/>{_mark(kind, x + 13, 48)}'
+        yield f'<text x="{x + 34}" y="52">{name}</text>'
+
+
+def panel(rows: list[dict[str, Any]], dtype: str, left: float) -> Iterator[str]:
+    """One element type: frame, axes, lines, points and their values."""
+    yield f'<text x="{left}" y="{TOP - 14}">{dtype}</text>'
+    for step in range(math.ceil(LOW / STEP), math.floor(HIGH / STEP) + 1):
+        y, ratio = _down(step * STEP), step * STEP
+        yield f'<line class="{"one" if ratio == 1 else "grid"}" x1="{left}" x2="{left + PANEL}" y1="{y:g}" y2="{y:g}"/>'
+        yield f'<text class="quiet end" x="{left - 8}" y="{y + 4:g}">{ratio:.2f}</text>'
+    for n in SIZES:
+        yield f'<text class="quiet middle" x="{_across(n, left):g}" y="{BOTTOM + 18}">{n}</text>'
+    yield f'<text class="quiet" x="{left + PANEL + 4}" y="{BOTTOM + 18}">N</text>'
+    for (inputs, budget), kind, _ in SERIES:
+        yield from _series(_points(rows, dtype, inputs, budget), kind, left)
+
+
+def _series(points: list[dict[str, Any]], kind: str, left: float) -> Iterator[str]:
+    places = [(_across(row["n"], left), _down(row["ratio"])) for row in points]
+    for row, (x, _) in zip(points, places, strict=True):
+        yield f'<line class="bar {kind}-line" x1="{x:g}" x2="{x:g}" y1="{_down(row["ratio_low"]):g}" y2="{_down(row["ratio_high"]):g}"/>'
+    yield f'<path class="series {kind}-line" d="M{"L".join(f"{x:g} {y:g}" for x, y in places)}"/>'
+    for row, (x, y) in zip(points, places, strict=True):
+        lift = -11 if kind == "memory" else 22
+        yield f'{_mark(kind, x, y)}<text class="middle {kind}" x="{x:g}" y="{y + lift:g}">{row["ratio"]:.2f}</text>'
+
+
+def _points(rows: list[dict[str, Any]], dtype: str, inputs: str, budget: float | None) -> list[dict[str, Any]]:
+    """The measurements of a line; all sizes are there."""
+    found = {row["n"]: row for row in rows if (row["dtype"], row["inputs"], row["budget"]) == (dtype, inputs, budget)}
+    return [found[n] for n in SIZES]
+
+
+def _mark(kind: str, x: float, y: float) -> str:
+    if kind == "memory":
+        return f'<circle class="{kind}" cx="{x:g}" cy="{y:g}" r="4"/>'
+    return f'<rect class="{kind}" x="{x - 4:g}" y="{y - 4:g}" width="8" height="8"/>'
+
+
+def _across(n: int, left: float) -> float:
+    return round(left + 24 + (PANEL - 48) * math.log2(n / SIZES[0]) / math.log2(SIZES[-1] / SIZES[0]), 1)
+
+
+def _down(ratio: float) -> float:
+    return round(BOTTOM - (BOTTOM - TOP) * (ratio - LOW) / (HIGH - LOW), 1)
+
+
+def timeline(page: str, theme: str) -> str:
+    """The timeline of a report's page as a file of its own, in the colours of one theme."""
+    light, dark = (dict(re.findall(r"(--[\w-]+): (#\w+);", block)) for block in re.findall(r":root \{(.*?)\n *\}", page, re.DOTALL)[:2])
+    colours = light if theme == "light" else light | dark
+    rules = [
+        "text { font-family: system-ui, 'DejaVu Sans', sans-serif; fill: var(--ink) }",
+        *re.findall(r"^\.time .*$", page, re.MULTILINE),
+    ]
+    style = re.sub(r"var\((--[\w-]+)\)", lambda found: colours[found[1]], "\n".join(rules))
+    head, body = re.findall(r'<svg class="time"(.*?)>(.*?</svg>)', page, re.DOTALL)[0]
+    return f'<svg xmlns="http://www.w3.org/2000/svg" class="time"{head}>\n<style>\n{style}\n</style>{body}\n'
+
+
+def main() -> None:
+    results = [json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in RUNS]
+    page, folder = bilinear.load("msmes").verify().html(), ROOT / "docs" / "images"
+    drawn = {folder / f"speed-{name}.svg": picture(results, theme) for name, theme in THEMES.items()}
+    drawn |= {folder / f"msmes-{name}.svg": timeline(page, name) for name in THEMES}
+    if "--check" in sys.argv:
+        other = [path.name for path, text in drawn.items() if not path.is_file() or path.read_text() != text]
+        sys.exit(f"not those of benchmarks/results and of the report: {', '.join(other)}" if other else 0)
+    folder.mkdir(exist_ok=True)
+    for path, text in drawn.items():
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""Error bounds of products of floating-point digits: cutting, sums in a unit that cuts off, promotion, block levels (docs/digits.md).
+
+A certain bound holds for all data whose digits neither overflow nor are Inf or NaN. A probable error is the one by norm, |C' - AB| / |AB|
+in the Frobenius norm, that independent centred data show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, frexp, isfinite, sqrt
+
+from bilinear.analysis.accuracy import path_growth
+from bilinear.analysis.rounding import SLACK, gamma, sides
+from bilinear.ir.digits import DigitScheme, Representation
+from bilinear.ir.element import FLOAT32
+from bilinear.ir.number import generator, to_float
+from bilinear.ir.scheme import Scheme
+
+LARGEST_EXPONENT = 126
+"""A scale of floating-point digits is at most 2^126."""
+CUT_OFF = 2.0**-23
+"""The largest relative error of cutting a float32 off behind its 24 bits."""
+ROUNDED = 0.393
+"""The root mean square of a rounding error, in units of u times that of the numbers: sqrt(1/3) * sqrt(2 ln(2) / 3)."""
+SHRUNK = 1 / 3
+"""By how much cutting off shrinks a number on average, in units of `CUT_OFF`: half of the last place, 2/3 of that bound."""
+SPREAD = 0.196
+"""The root mean square by which cutting off varies around this mean: sqrt(1/12) * sqrt(2 ln(2) / 3)."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How a matrix unit adds: the old sum and `terms` products at once, all cut off behind `bits` bits of the largest, then to float32.
+
+    24 is the least number of bits that any unit with float32 sums keeps; a certain bound takes these.
+    """
+
+    terms: int = 16
+    bits: int = 24
+
+    def growth(self, terms: int) -> float:
+        """g with |computed - exact| <= g * (sum of |products|) for a sum of so many products in the unit.
+
+        One step loses `terms` tails, of at most 2^(1 - bits) of the largest number each, and the tail of its result.
+        """
+        tails = self.terms * 2.0 ** (1 - self.bits)
+        return gamma(ceil(terms / self.terms), tails + CUT_OFF + tails * CUT_OFF) * SLACK
+
+
+@dataclass(frozen=True)
+class Summation:
+    """How products of digits are added up.
+
+    Those of both first digits stay in the unit for `chunk` terms of K, and the sums of chunks are added up in float32, rounded to nearest.
+    All others have a `separate` sum in the unit, for all of K, which is added last; or they are in the same sums, in any order.
+    """
+
+    chunk: int = 256
+    unit: Unit = Unit()
+    separate: bool = True
+
+
+@dataclass(frozen=True)
+class DigitBound:
+    """A bound for every element of C, for all data, alpha = 1 and beta = 0 (their roundings are counted):
+
+    |C' - AB|[i,j] <= relative * (|A||B|)[i,j] + floor * (a_i * sum |B[.,j]| + b_j * sum |A[i,.]|) + K * floor^2 * a_i * b_j + lost
+
+    with a_i = max |A[i,.]| and b_j = max |B[.,j]| for scaled digits, and a_i = b_j = 1 for unscaled ones. The floor is what small digits
+    lose below the smallest number of their type; `lost` is what products lose below that of float32.
+    """
+
+    relative: float
+    floor: float
+    lost: float
+
+    def of_element(self, product: float, inner: int, rows: tuple[float, float], columns: tuple[float, float]) -> float:
+        """The bound for one element: (|A||B|)[i,j]; max and sum of |A[i,.]|; max and sum of |B[.,j]|; 1 for a maximum if unscaled."""
+        small = self.floor * (rows[0] * columns[1] + columns[0] * rows[1]) + inner * self.floor**2 * rows[0] * columns[0]
+        return (self.relative * product + small + self.lost) * SLACK
+
+    @property
+    def of_largest(self) -> float:
+        """p with max|C' - AB| <= p * K * max|A| * max|B|, for scaled digits; for unscaled ones if no digit underflows."""
+        return (self.relative + (2 * self.floor + self.floor**2 if self.lost == 0 else 0)) * SLACK
+
+
+def digit_bound(scheme: DigitScheme, inner: int, summation: Summation | None = None, headroom: int = 0) -> DigitBound:
+    """The certain bound of a product over K = `inner` by floating-point digits, without block levels.
+
+    `headroom` is the number of bits by which the scales stay below what the largest digit could be, for sums of blocks that are cut with
+    the scales of the blocks. Raises `ValueError` if a product multiplies sums of digits, whose rounding is not known.
+    """
+    representation, how, u = scheme.representation, summation or Summation(), FLOAT32.unit_roundoff
+    computed, dropped = products_of_digits(scheme)
+    sizes = digit_sizes(representation)
+    first, others = sizes[0] ** 2, [sizes[i] * sizes[j] for i, j in computed if i + j]
+    chunk = min(how.chunk, inner)
+    alike = 1 if how.separate else len(computed)
+    if representation.shifted and not how.separate and others:
+        raise ValueError(f"digits of {representation.name} are stored shifted, and have sums of their own")
+    leading = _both(how.unit.growth(alike * chunk), gamma(ceil(inner / chunk) - 1 + (how.separate and bool(others)), u))
+    following = _both(how.unit.growth(len(others) * inner), u) if others and how.separate else leading
+    cut = cutting_error(representation)
+    total = first * leading + sum(others) * following + sum(sizes[i] * sizes[j] for i, j in dropped) + cut * (2 + cut)
+    floor = smallest_part(representation) * representation.count + (leading + following) * _half_of_smallest(representation)
+    assert representation.digit is not None
+    if representation.scaled:  # the largest number of a row lies in [2^(most - 2), 2^(most - 1)) after scaling
+        return DigitBound(_both(total, gamma(3, u)) * SLACK, floor * 2.0 ** (headroom + 2 - representation.digit.most) * (1 + total), 0.0)
+    lost = len(computed) * inner * 2.0**FLOAT32.least
+    return DigitBound(_both(total, gamma(3, u)) * SLACK, floor * (1 + total), lost)
+
+
+def line_exponent(largest: float, representation: Representation, headroom: int = 0) -> int:
+    """The exponent of the scale of a row of A, or a column of B, of floating-point digits whose largest number has this size; 0 for zeros.
+
+    2^e * largest lies in [2^(most - 2 - headroom), 2^(most - 1 - headroom)), where 2^most overflows in the digits' type; or e is 126, the
+    largest exponent whose power of two and its reciprocal are normal floats. Then all numbers of the line are multiples of 2^-23.
+    """
+    assert representation.digit is not None and isfinite(largest)
+    if not representation.scaled or not largest:
+        return 0
+    return min(representation.digit.most - 1 - headroom - frexp(largest)[1], LARGEST_EXPONENT)
+
+
+def block_bound(
+    block: Scheme | None, levels: int, inner: int, leaf: Callable[[int], float], unit_roundoff: float = FLOAT32.unit_roundoff
+) -> float:
+    """p with max|C' - AB| <= p * max|A| * max|B|, for `levels` levels of a block scheme above products with their own error.
+
+    `leaf(K)` gives e with max|S T - computed| <= e * K * max|S| * max|T|, where |u|_1 max|A| may stand for max|S|, as it does for scales
+    with headroom. The bound is that of `accuracy.error_bound`, with e in the place of the roundings of a leaf product: a term passes the
+    roundings of the expansions, of its product, and of the recomposition.
+    """
+    whole = leaf(inner) * inner
+    if block is None or levels == 0:
+        return whole * SLACK
+    left, right, out = sides(block)
+    below = inner // block.k**levels
+    rest = inner - below * block.k**levels
+    down = out.flat_depth(levels)
+    count = left.flat_depth(levels) + right.flat_depth(levels) + down + 4 + max(side.scalings for side in (left, right, out))
+    core = gamma(count, unit_roundoff, leaf(below)) * path_growth(block) ** levels * below if below else 0.0
+    core += gamma(down + 4, unit_roundoff, leaf(rest)) * rest if rest else 0.0
+    return max(core, whole) * SLACK
+
+
+def probable_digits(scheme: DigitScheme, inner: int, summation: Summation | None = None, levels: int = 1) -> float:
+    """The probable error by norm of floating-point digits, below `levels` levels of the block scheme above them (if there is one).
+
+    Cutting off in the unit shrinks a sum, alike for all products, so that this part is not amplified by a block scheme; what varies is.
+    """
+    representation, how = scheme.representation, summation or Summation()
+    block, u = scheme.above, FLOAT32.unit_roundoff
+    below = inner if block is None else max(1, inner // block.k**levels)
+    computed, dropped = products_of_digits(scheme)
+    others = [(i, j) for i, j in computed if i + j]
+    sizes = probable_sizes(representation)
+    chunk = min(how.chunk, below)
+    shrunk, varied = _cut_off(chunk * (1 if how.separate else len(computed)), how.unit)
+    varied += (ROUNDED * u) ** 2 * (ceil(below / chunk) / 2 + 1)
+    varied += 2 * (probable_part(representation)) ** 2 + sum((sizes[i] * sizes[j]) ** 2 for i, j in dropped)
+    low = _cut_off(len(others) * below, how.unit) if others and how.separate else (0.0, 0.0)
+    varied += (low[0] ** 2 + low[1]) * sum((sizes[i] * sizes[j]) ** 2 for i, j in others)
+    if block is None or levels == 0:
+        return sqrt(shrunk**2 + varied)
+    return sqrt(shrunk**2 + block_variance(block, levels, varied, u))
+
+
+def block_variance(block: Scheme, levels: int, leaf: float, unit_roundoff: float) -> float:
+    """The variance of the error by norm above leaf products with this one: amplified by every level, and the roundings of the sums.
+
+    On average a partial sum in a chain of additions has half of the chain's variance.
+    """
+    left, right, out = (levels * side.depth / 2 for side in sides(block))
+    rounded = (ROUNDED * unit_roundoff) ** 2
+    return norm_growth(block) ** (2 * levels) * (leaf + rounded * (left + right + out))
+
+
+def norm_growth(block: Scheme) -> float:
+    """By how much one level amplifies errors by norm that are independent from product to product; 1 for the classical scheme.
+
+    The root of the mean over the blocks of C of sum over products w^2 |u|_2^2 |v|_2^2 / k, for independent centred blocks.
+    """
+    u, v, w = block.tables
+    norms = [[sum(to_float(c) ** 2 for _, c in row) for row in table] for table in (u, v)]
+    total = sum(to_float(c) ** 2 * norms[0][p] * norms[1][p] for row in w for p, c in row)
+    return sqrt(total / (len(w) * block.k))
+
+
+def probable_classical(inner: int, unit_roundoff: float) -> float:
+    """The probable error by norm of a classical multiply, with sums of K terms rounded to nearest one by one."""
+    return ROUNDED * unit_roundoff * sqrt((inner + 1) / 2)
+
+
+def products_of_digits(scheme: DigitScheme) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    """The pairs of digits that a proved scheme multiplies, and those that it drops; `ValueError` if it multiplies sums of digits."""
+    core, count = scheme.core, scheme.representation.count
+    u, v, (w,) = core.tables
+    pairs = []
+    for p, coefficient in w:
+        if len(u[p]) != 1 or len(v[p]) != 1:
+            raise ValueError(f"{scheme.name} multiplies sums of digits")
+        (i, a), (j, b) = u[p][0], v[p][0]
+        if coefficient * a * b != (generator("lambda", i + j) if i + j else 1):
+            raise ValueError(f"{scheme.name} multiplies digits by other factors than lambda")
+        pairs.append((i, j))
+    every = ((i, j) for i in range(count) for j in range(count))
+    return tuple(pairs), tuple(pair for pair in every if pair not in pairs)
+
+
+def digit_sizes(representation: Representation) -> tuple[float, ...]:
+    """The largest size of each digit times its power of lambda, relative to |x|, above the smallest numbers of the type.
+
+    What is left after d digits of q bits is at most 2^(1 - d(q + 1)) |x| if they are rounded, because a sign is one more bit, and below
+    2^(1 - dq) |x| if they are truncated; a digit is at most what was left before it.
+    """
+    assert representation.digit is not None
+    q = representation.digit.significand + representation.rounded
+    first = 1 + representation.digit.unit_roundoff if representation.rounded else 1.0
+    return first, *(2.0 ** (1 - d * q) for d in range(1, representation.count))
+
+
+def cutting_error(representation: Representation) -> float:
+    """The largest part of |x| that no digit holds; 0 if that would be less than the last place of x."""
+    assert representation.digit is not None
+    exponent = 1 - representation.count * (representation.digit.significand + representation.rounded)
+    return 2.0**exponent if exponent >= 1 - representation.of.significand else 0.0
+
+
+def smallest_part(representation: Representation) -> float:
+    """The largest part of x that the last digit loses below the smallest number of its type."""
+    weight = float(representation.step) ** (representation.count - 1) if representation.shifted else 1.0
+    return _half_of_smallest(representation) * weight
+
+
+def probable_sizes(representation: Representation) -> tuple[float, ...]:
+    """The root mean square of each digit times its power of lambda, relative to that of x: what is left is evenly spread."""
+    return 1.0, *(ROUNDED * size for size in digit_sizes(representation)[1:])
+
+
+def probable_part(representation: Representation) -> float:
+    """The root mean square of what no digit holds, relative to that of x."""
+    return ROUNDED * cutting_error(representation)
+
+
+def _half_of_smallest(representation: Representation) -> float:
+    assert representation.digit is not None
+    return 2.0 ** (representation.digit.least - representation.rounded)
+
+
+def _cut_off(terms: int, unit: Unit) -> tuple[float, float]:
+    """By how much a sum of random terms in the unit shrinks, relative to itself, and the variance around that.
+
+    The n partial sums are a random walk: the i-th has the variance i and the covariance i with the whole, in units of one step.
+    """
+    n = ceil(terms / unit.terms)
+    shrunk = SHRUNK * CUT_OFF
+    varied = shrunk**2 * (n + 1) * (n - 1) / 12 + (SPREAD * CUT_OFF) ** 2 * (n + 1) / 2
+    return shrunk * (n + 1) / 2, varied
+
+
+def _both(first: float, second: float) -> float:
+    """The relative error of two that follow each other: (1 + first) * (1 + second) - 1."""
+    return first + second + first * second

@@ -1,0 +1,101 @@
+"""Simple models of a multiply on a machine with a slow memory and a fast one of S elements: intensity, balance, tiles, bounds of traffic.
+
+Traffic is counted in elements that are read from the slow memory or written to it. The models are those of G. Zachmann's lecture *Massively
+Parallel Algorithms: Dense Matrix Algorithms* (University of Bremen, 2013), for any extents instead of squares of side n.
+"""
+
+from __future__ import annotations
+
+from math import ceil, isqrt, sqrt
+
+Extents = tuple[int, int, int]
+"""(m, k, n) of a product of m x k by k x n."""
+
+
+def operations(extents: Extents) -> int:
+    """Operations of a classical multiply: a multiplication and an addition for each of m k n products of elements."""
+    m, k, n = extents
+    return 2 * m * k * n
+
+
+def least_traffic(extents: Extents) -> int:
+    """Each element of A and B read once, each of C written once: with it the intensity is highest (2 n^3 / 3 n^2 in the lecture)."""
+    m, k, n = extents
+    return m * k + k * n + m * n
+
+
+def intensity(done: float, moved: float) -> float:
+    """Arithmetic intensity: operations for each byte (or element) that is moved."""
+    return done / moved
+
+
+def balance(operations_per_second: float, bytes_per_second: float) -> float:
+    """Machine balance, operations for each byte: with a lower intensity the memory sets the time, with a higher one the arithmetic."""
+    return operations_per_second / bytes_per_second
+
+
+def balancing_side(machine_balance: float, itemsize: int) -> int:
+    """The least side of square tiles whose multiply reaches the balance.
+
+    Tiles of side t move 2 n^3 / t elements beside C, so the intensity is t operations for each element, t / itemsize for each byte.
+    """
+    return ceil(machine_balance * itemsize)
+
+
+def fitting_side(fast: int) -> int:
+    """The largest side of square tiles of A, B and C, one each, that fit into `fast` elements together: sqrt(S / 3); at least 1."""
+    return max(1, isqrt(fast // 3))
+
+
+def operand_reads(extents: Extents, rows: int, columns: int) -> int:
+    """Elements of A and B that a multiply reads which computes C in tiles of `rows` x `columns`, smaller ones at the edges.
+
+    It reads all of A for each column of tiles, all of B for each row of tiles, however deep the slices of A and B are.
+    """
+    m, k, n = extents
+    return m * k * ceil(n / columns) + k * n * ceil(m / rows)
+
+
+def tiled_traffic(extents: Extents, rows: int, columns: int) -> int:
+    """All that this multiply moves: a tile of C stays in the fast memory until it is done, so each element is written once."""
+    return operand_reads(extents, rows, columns) + extents[0] * extents[2]
+
+
+def lines_by_rows(rows: int, columns: int, tile: tuple[int, int], line: int) -> int:
+    """Cache lines that are fetched to read each tile of a matrix once, if the matrix lies by rows from the start of a line on.
+
+    A row of a tile is fetched by itself, and lines hold `line` elements. So narrow tiles fetch much that they do not need.
+    """
+    widths = [(first, min(first + tile[1], columns)) for first in range(0, columns, tile[1])]
+    return sum((row * columns + stop - 1) // line - (row * columns + first) // line + 1 for row in range(rows) for first, stop in widths)
+
+
+def lines_in_blocks(rows: int, columns: int, tile: tuple[int, int], line: int) -> int:
+    """The same in blocked storage: the elements of a tile lie one behind the other, and each tile begins at the start of a line."""
+    heights = [min(tile[0], rows - first) for first in range(0, rows, tile[0])]
+    widths = [min(tile[1], columns - first) for first in range(0, columns, tile[1])]
+    return sum(ceil(height * width / line) for height in heights for width in widths)
+
+
+def traffic_bound(extents: Extents, fast: int) -> int:
+    """The least traffic of any order of a classical multiply C = A B with a fast memory of S elements: the larger of two bounds.
+
+    Every element of A and B is read, every one of C written. And J.-W. Hong and H. T. Kung (*I/O complexity: the red-blue pebble game*,
+    STOC 1981) proved that the traffic is of the order m k n / sqrt(S). With a constant, by T. M. Smith, B. Lowery, J. Langou and R. A. van
+    de Geijn (*A tight I/O lower bound for matrix multiplication*, arXiv:1702.02017): C += A B reads at least 2 m k n / sqrt(S) - 2 S
+    elements. A multiply that only writes C reads at most m n elements less, and it writes as many.
+    """
+    m, k, n = extents
+    return max(least_traffic(extents), isqrt((2 * m * k * n) ** 2 // fast) - 2 * fast)
+
+
+def traffic_order(size: float, block: float, omega: float, fast: int) -> float:
+    """The order of the least traffic of a recursive multiply of n x n matrices whose blocks are multiplied classically.
+
+    It is (n / b)^omega (b / sqrt(S))^3 S, with b the larger of sqrt(S) and the side of the blocks; the constant is unknown. If blocks fit
+    into the fast memory, that is (n / sqrt(S))^omega S: G. Ballard, J. Demmel, O. Holtz and O. Schwartz (*Graph expansion and communication
+    costs of fast matrix multiplication*, J. ACM 59, 2012). If they do not: L. De Stefani (*The I/O complexity of hybrid algorithms for
+    square matrix multiplication*, ISAAC 2019). `size` is n, or the cube root of m k n.
+    """
+    side = max(sqrt(fast), block)
+    return float((size / side) ** omega * (side / sqrt(fast)) ** 3 * fast)

@@ -1,0 +1,23 @@
+"""explain: what a code of an error means, from the page of all diagnostics."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from bilinear.errors import fail
+from bilinear.resources import diagnostics_page
+
+
+def explain(code: Annotated[str, typer.Argument(metavar="CODE", help="The code that stands behind `error`, such as E301.")]) -> None:
+    """Say what the code of an error means, show what causes it, and what to do."""
+    text = diagnostics_page().read_text(encoding="utf-8")
+    sections = {section[:4]: section for section in re.split(r"(?m)^##+ ", text) if re.match(r"E\d{3} ", section)}
+    found = sections.get(code.strip().upper().strip("[]"))
+    if found is None:
+        raise fail(
+            "E590", f"{code[:40]!r} is the code of no error", f"codes go from {min(sections)} to {max(sections)}: bilinear explain E301"
+        )
+    print(found.rstrip())

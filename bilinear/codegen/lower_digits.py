@@ -1,0 +1,76 @@
+"""A scheme to the kernels that run it on pairs of float16 digits: expansion with cutting, products, recomposition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from bilinear.analysis.evaluation_order import evaluate
+from bilinear.analysis.headroom import headroom
+from bilinear.ir.digit_kernel import MOST_BLOCKS, DigitProductKernel, ExpandKernel, LargestKernel, RecomposeKernel
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.scheme import Scheme
+from bilinear.ir.tile import DigitTile
+
+LANES = 4
+"""Neighbours of a block that a thread handles: 16 bytes of float32, and 8 bytes of each digit."""
+MANY_BLOCKS = 16
+"""With more blocks than this, a thread handles half as many neighbours, because their values do not fit its registers."""
+
+
+@dataclass(frozen=True)
+class OperandOrder:
+    """How an operand lies: `along` if neighbours in memory are terms of one sum; `whole` if lanes may be read at once."""
+
+    along: bool
+    whole: bool
+
+
+@dataclass(frozen=True)
+class DigitKernels:
+    """The kernels of a product in the order in which they run; `recompose` is None if the product is the result."""
+
+    largest: tuple[LargestKernel, LargestKernel]
+    expand: tuple[ExpandKernel, ExpandKernel]
+    product: DigitProductKernel
+    recompose: RecomposeKernel | None
+
+
+@lru_cache(maxsize=64)
+def lower_digits(scheme: Scheme, stem: str, tile: DigitTile, left: OperandOrder, right: OperandOrder, whole_result: bool) -> DigitKernels:
+    """The kernels for operands that lie so. The scheme was proved; `stem` names it in kernels."""
+    a = [(i, t) for i in range(scheme.m) for t in range(scheme.k)]
+    b = [(j, t) for t in range(scheme.k) for j in range(scheme.n)]
+    expand = (_expand(scheme.u, a, f"{stem}_a", left), _expand(scheme.v, b, f"{stem}_b", right))
+    direct = scheme.rank == 1 and scheme.m == scheme.k == scheme.n == 1
+    orders = "".join("ca"[x.along] for x in (left, right))
+    name = f"digit_product_{tile.name}_{orders}".replace("-", "_") + "_direct" * direct
+    product = DigitProductKernel(name, tile, left.along, right.along, direct)
+    recompose = None if direct else _recompose(scheme, stem, whole_result)
+    return DigitKernels((_largest(left), _largest(right)), expand, product, recompose)
+
+
+def _largest(order: OperandOrder) -> LargestKernel:
+    width = LANES if order.whole else 1
+    return LargestKernel(f"digit_largest_{'ca'[order.along]}_{width}", order.along, width)
+
+
+def _lanes(linear: LinearMap) -> int:
+    return LANES if linear.inputs < MANY_BLOCKS and len(linear.outputs) <= MOST_BLOCKS else LANES // 2
+
+
+def _expand(linear: LinearMap, places: list[tuple[int, int]], stem: str, order: OperandOrder) -> ExpandKernel:
+    lanes = _lanes(linear)
+    width = lanes if order.whole else 1
+    name = f"digit_expand_{stem}_{'ca'[order.along]}_{width}"
+    comment = f"{linear.additions} addition(s) an element"
+    return ExpandKernel(name, comment, order.along, width, lanes, tuple(places), len(linear.outputs), headroom(linear), evaluate(linear))
+
+
+def _recompose(scheme: Scheme, stem: str, whole: bool) -> RecomposeKernel:
+    lanes = LANES if scheme.rank <= MOST_BLOCKS else LANES // 2
+    width = lanes if whole else 1
+    places = tuple((i, j) for i in range(scheme.m) for j in range(scheme.n))
+    comment = f"{scheme.w.additions} addition(s) an element"
+    heads = headroom(scheme.u), headroom(scheme.v)
+    return RecomposeKernel(f"digit_recompose_{stem}_{width}", comment, width, lanes, places, *heads, evaluate(scheme.w))

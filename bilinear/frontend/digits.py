@@ -1,0 +1,221 @@
+"""Read `digits NAME of TYPE: ...`, and the schemes that are written over digits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from bilinear.frontend.headers import Format, read_numbers
+from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
+from bilinear.frontend.schemes import read_citation, read_scheme_of
+from bilinear.frontend.syntax import Broken, Citation, DigitsHeader, Factor, Plain, SchemeHeader, Statement, Term, Update, Word
+from bilinear.ir.bilinear_map import BilinearAlgorithm
+from bilinear.ir.digits import LARGEST_MODULUS, MOST_DIGITS, MOST_MODULI, DigitScheme, Representation, common_factors, digit_product
+from bilinear.ir.element import FLOAT32, KNOWN
+from bilinear.ir.ring import Ring, parse_ring
+from bilinear.ir.schedule import Block
+from bilinear.source import Span
+
+SCALED = "scaled by rows of A and columns of B"
+_CLAIMS = ("float16 x 2", "int8 modulo 256 255 253", "lambda = 2^-11", SCALED, "unscaled", "unshifted", "truncated")
+_WORDS = frozenset({SCALED, "unscaled", "unshifted", "truncated"})
+_DIGITS = re.compile(r"([a-z]+[0-9]+) x ([1-9][0-9]{0,2})")
+_MODULI = re.compile(r"int8 modulo((?: [1-9][0-9]{0,5})+)")
+_LAMBDA = re.compile(r"lambda ?= ?2\^-([1-9][0-9]{0,2})")
+
+
+@dataclass
+class _Claims:
+    """What a declaration says of its digits."""
+
+    digits: tuple[str, int] | None = None
+    moduli: tuple[int, ...] = ()
+    bits: int = 0
+    words: frozenset[str] = frozenset()
+    places: dict[str, Span] = field(default_factory=dict)
+
+
+def read_digits(header: DigitsHeader, body: Sequence[Statement], reporter: Reporter) -> Representation | None:
+    """The representation that a declaration describes; None if an error was reported (E233, E234)."""
+    before = _reported(reporter)
+    citation = read_citation(body, reporter)
+    stranger = next((s for s in body if not isinstance(s, Citation | Broken)), None)
+    if stranger is not None:
+        hint = "begin a scheme with: scheme NAME <1,1,1;r> over " + header.name.text
+        reporter.report("E218", "a declaration of digits has nothing but a source", stranger.span, "not expected", hint=hint)
+    if header.of.text not in ("float32", "float64"):
+        hint = did_you_mean(header.of.text, ("float32", "float64")) or "float32 and float64 are cut into digits"
+        reporter.report("E234", f"{shown(header.of.text)} is no type that is cut into digits", header.of.span, "not known", hint=hint)
+    claims = _read_claims(header, reporter)
+    if _reported(reporter) > before:
+        return None
+    problem = _problem(claims, header.of.text)
+    if problem is not None:
+        place, message, hint = problem
+        reporter.report("E234", message, claims.places[place], "does not fit", hint=hint)
+        return None
+    name, count = claims.digits or ("", len(claims.moduli))
+    step = Fraction(1, 2**claims.bits)
+    scaled, shifted, rounded = SCALED in claims.words, "unshifted" not in claims.words, "truncated" not in claims.words
+    of, digit = KNOWN[header.of.text], KNOWN.get(name)
+    return Representation(header.name.text, of, digit, count, step, claims.moduli, scaled, shifted, rounded, citation, header.span)
+
+
+def _read_claims(header: DigitsHeader, reporter: Reporter) -> _Claims:
+    claims, before, word = _Claims(), _reported(reporter), header.claims
+    for match in re.finditer(r"[^,:]+", word.text if word is not None else ""):
+        text = " ".join(match[0].split())
+        if text and word is not None:
+            start = word.span.start + match.start() + len(match[0]) - len(match[0].lstrip())
+            _read_claim(text, Span(word.span.source, start, start + len(match[0].strip())), claims, reporter)
+    if _reported(reporter) > before:
+        return claims
+    if claims.digits is None and not claims.moduli:
+        hint = "write what they are: float16 x 2, lambda = 2^-11; or: int8 modulo 256 255 253"
+        reporter.report("E233", f"{shown(header.name.text)} has no digits", header.span, "not complete", hint=hint)
+    elif len(claims.words & {SCALED, "unscaled"}) != 1:
+        hint = f"write: {SCALED}; or: unscaled"
+        reporter.report("E233", "digits are scaled or unscaled", header.span, "say one of both", hint=hint)
+    return claims
+
+
+def _read_claim(text: str, span: Span, claims: _Claims, reporter: Reporter) -> None:
+    digits, moduli, step = _DIGITS.fullmatch(text), _MODULI.fullmatch(text), _LAMBDA.fullmatch(text)
+    is_second = (digits or moduli) and (claims.digits or claims.moduli)
+    if is_second or (step and claims.bits) or text in claims.words:
+        reporter.report("E233", f"{shown(text)} says again what the digits are", span, "said before", hint="leave one of them out")
+    elif digits is not None:
+        claims.digits, claims.places["digits"] = (digits[1], int(digits[2])), span
+    elif moduli is not None:
+        claims.moduli, claims.places["digits"] = tuple(map(int, moduli[1].split())), span
+    elif step is not None:
+        claims.bits, claims.places["lambda"] = int(step[1]), span
+    elif text in _WORDS:
+        claims.places[text] = span
+        claims.words |= {text}
+    else:
+        hint = did_you_mean(text, _CLAIMS) or f"known are: {'; '.join(_CLAIMS)}"
+        reporter.report("E233", f"{shown(text)} says nothing of digits", span, "not known", hint=hint)
+
+
+def _reported(reporter: Reporter) -> int:
+    return len(reporter.found) + reporter.unreported
+
+
+def _problem(claims: _Claims, of: str) -> tuple[str, str, str] | None:
+    """Why these digits cannot stand for numbers: the claim that is wrong, what is wrong with it, and what to do."""
+    if claims.digits is None:
+        return _problem_of_moduli(claims)
+    name, count = claims.digits
+    digit = KNOWN.get(name)
+    if digit is None or digit.bytes > 2:
+        hint = did_you_mean(name, ("float16", "bfloat16")) or "digits are float16, bfloat16, or int8 modulo p"
+        return "digits", f"{shown(name)} is no type of digits", hint
+    if count > MOST_DIGITS:
+        return "digits", f"{count} digits are too many", f"a number has at most {MOST_DIGITS}"
+    if of != "float32":
+        return (
+            "digits",
+            f"products of {name} are added up in float32, which is no {of}",
+            f"{of} is cut into residues: int8 modulo 256 255 253",
+        )
+    if count == 1 and (claims.bits or "unshifted" in claims.words):
+        return "lambda" if claims.bits else "unshifted", "one digit has no lambda", "leave it out"
+    if SCALED in claims.words and digit.most == FLOAT32.most:
+        return SCALED, f"{name} has the exponents of float32: products of scaled digits would overflow", "write: unscaled"
+    if claims.bits != digit.significand and count > 1:
+        hint = f"{name} has {digit.significand} significant bits: lambda = 2^-{digit.significand}"
+        where = "lambda" if claims.bits else "digits"
+        return where, f"a digit of {name} leaves 2^-{digit.significand} of a number, which is lambda", hint
+    return None
+
+
+def _problem_of_moduli(claims: _Claims) -> tuple[str, str, str] | None:
+    if len(claims.moduli) > MOST_MODULI:
+        return "digits", f"{len(claims.moduli)} moduli are too many", f"a number has at most {MOST_MODULI}"
+    least, largest, shared = min(claims.moduli), max(claims.moduli), common_factors(claims.moduli)
+    if claims.bits or "unshifted" in claims.words:
+        place = "lambda" if claims.bits else "unshifted"
+        return place, f"residues have no {'lambda' if claims.bits else 'order'}", "leave it out: all moduli are alike"
+    if largest > LARGEST_MODULUS or least < 2:
+        wrong = largest if largest > LARGEST_MODULUS else least
+        return "digits", f"residues modulo {wrong} are no numbers of int8", f"moduli are 2 to {LARGEST_MODULUS}"
+    if shared:
+        hint = "moduli are coprime in pairs, so that a number is known by its residues"
+        return "digits", f"{shared[0][0]} and {shared[0][1]} share a factor", hint
+    return None
+
+
+def digits_of(header: SchemeHeader, known: Container[str], unsure: bool) -> str:
+    """The name behind `over` if it is one of digits, or, where it is `unsure` which there are, not one of a ring; else nothing."""
+    name = header.ring.text[len("over") :].strip() if header.ring is not None else ""
+    return name if name in known or (unsure and parse_ring(name) is None) else ""
+
+
+def read_digit_scheme(
+    header: SchemeHeader, body: Sequence[Statement], representation: Representation, reporter: Reporter
+) -> DigitScheme | None:
+    """The scheme of a header `over` digits and its statements; None if an error was reported.
+
+    Its values are the digits of one number of A and of one of B, so it is read as a scheme of a row of digits by a column of digits.
+    """
+    if representation.is_modular:
+        hint = f"take {representation.name} itself: winograd (x) {representation.name}"
+        reporter.report("E237", "residues multiply each for itself, and need no scheme", header.span, "over residues", hint=hint)
+        return None
+    numbers = read_numbers(header.format, reporter)
+    if numbers is None:
+        return None
+    if numbers[:3] != (1, 1, 1):
+        hint = f"write <1,1,1;{numbers[3]}>, and compose: winograd (x) {header.name.text}"
+        reporter.report("E237", "a scheme over digits multiplies two numbers", header.format.span, "expected <1,1,1;r>", hint=hint)
+        return None
+    names = _Digits(representation, reporter)
+    before = _reported(reporter)
+    statements = [names.renamed(s) if isinstance(s, Update) else s for s in body]
+    if _reported(reporter) > before:
+        return None
+    ring = Ring("Q[lambda]")
+    scheme = read_scheme_of(Format(1, representation.count, 1, numbers[3], ring), header, statements, reporter)
+    if scheme is None:
+        return None
+    core = BilinearAlgorithm(scheme.name, digit_product(representation), scheme.u, scheme.v, scheme.w, ring)
+    return DigitScheme(scheme.name, representation, core, citation=scheme.citation, places=scheme.places, products=scheme.products)
+
+
+class _Digits:
+    """The digits of a representation as the blocks of a row and of a column: A.l is A12, B.l is B21, C is C11."""
+
+    def __init__(self, representation: Representation, reporter: Reporter) -> None:
+        self._digits = representation.digits
+        self._name = representation.name
+        self._reporter = reporter
+
+    def renamed(self, equation: Update) -> Update:
+        """An equation with blocks for digits; an unknown digit is reported (E235)."""
+        return replace(equation, targets=tuple(map(self._plain, equation.targets)), terms=tuple(map(self._term, equation.terms)))
+
+    def _term(self, term: Term) -> Term:
+        return replace(term, factors=tuple(map(self._factor, term.factors)))
+
+    def _factor(self, factor: Factor) -> Factor:
+        return replace(factor, terms=tuple(map(self._plain, factor.terms)))
+
+    def _plain(self, plain: Plain) -> Plain:
+        return replace(plain, name=Word(self._block(plain.name), plain.name.span))
+
+    def _block(self, word: Word) -> str:
+        if word.text == "C":
+            return "C11"
+        matrix, point, digit = word.text.partition(".")
+        if not point:
+            return word.text
+        if digit in self._digits:
+            i = self._digits.index(digit)
+            return str(Block(matrix, 0, i) if matrix == "A" else Block(matrix, i, 0))
+        known = [f"{matrix}.{d}" for d in self._digits]
+        hint = did_you_mean(word.text, known) or f"its digits are {listed(known)}"
+        self._reporter.report("E235", f"{self._name} has no digit {shown(word.text)}", word.span, "not a digit", hint=hint)
+        return word.text

@@ -1,0 +1,160 @@
+"""Kernels that multiply float32 matrices as pairs of float16 digits: largest magnitudes, expansion and cutting, products, recomposition.
+
+A line is a row of A or a column of B. An operand lies `along` if its neighbours in memory are terms of one sum, that is, elements of one
+line. Digits lie in panels of `PANEL` lines and slices of `SLICE` terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bilinear.ir.element import FLOAT32, Element
+from bilinear.ir.evaluation import Evaluation
+from bilinear.ir.kernel import Argument
+from bilinear.ir.tile import DigitTile
+
+PANEL, SLICE = 128, 64
+"""Lines and terms that lie together, both digits of them."""
+MOST_BLOCKS = 64
+"""The most blocks of a matrix in one pass over memory."""
+
+_FACTORS = (Argument("scalar", "alpha"), Argument("scalar", "beta"))
+
+
+def _indices(*names: str) -> tuple[Argument, ...]:
+    return tuple(Argument("index", name) for name in names)
+
+
+_OPERAND = (Argument("pointer", "X"), *_indices("X_line", "X_term", "lines", "terms"))
+_RESULT = (Argument("pointer", "C"), *_indices("C_rs", "C_cs", "m", "n"))
+_SCALES = (Argument("words", "LA"), Argument("words", "LB"), Argument("flag", "flag"))
+
+
+@dataclass(frozen=True)
+class ClearKernel:
+    """Sets `count` words to 0."""
+
+    name: str = "digit_clear"
+    element: Element = FLOAT32
+    threads: tuple[int, int] = (256, 1)
+    arguments: tuple[Argument, ...] = (Argument("words", "words"), *_indices("count"))
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="digit_clear.cu.j2", init=False)
+
+
+@dataclass(frozen=True)
+class LargestKernel:
+    """Finds max|x| of every line; lines that are `block` apart have it in common. A load takes `width` neighbours."""
+
+    name: str
+    along: bool
+    width: int
+    element: Element = FLOAT32
+    arguments: tuple[Argument, ...] = (
+        *_OPERAND,
+        *_indices("block", "depth", "parts"),
+        Argument("words", "largest"),
+        Argument("flag", "flag"),
+    )
+    threads: tuple[int, int] = (32, 8)
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="digit_largest.cu.j2", init=False)
+
+    @property
+    def lines(self) -> int:
+        """Lines of a block of threads."""
+        return self.threads[1] if self.along else self.threads[0] * self.width
+
+
+@dataclass(frozen=True)
+class ExpandKernel:
+    """Forms of an operand's blocks, cut into digits. `sources` has the place of each block: (of the lines, of the terms).
+
+    Elements are scaled so that forms, at most 2^headroom times as large as the largest element, fit a digit.
+    """
+
+    name: str
+    comment: str
+    along: bool
+    width: int
+    lanes: int
+    sources: tuple[tuple[int, int], ...]
+    forms: int
+    headroom: int
+    evaluation: Evaluation
+    element: Element = FLOAT32
+    arguments: tuple[Argument, ...] = (
+        *_OPERAND,
+        *_indices("block_lines", "block_terms", "panels", "slices"),
+        Argument("words", "largest"),
+        Argument("digits", "D"),
+    )
+    threads: tuple[int, int] = (32, 8)
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="digit_expand.cu.j2", init=False)
+
+
+@dataclass(frozen=True)
+class DigitProductKernel:
+    """Products of digits. If `direct`, the only one is C without its scales; otherwise products lie in P, scaled, in rows of `pitch`."""
+
+    name: str
+    tile: DigitTile
+    left_along: bool
+    right_along: bool
+    direct: bool
+    element: Element = FLOAT32
+    features: str = field(default="a", init=False)
+    """The suffix of the architecture: its instructions are those of one chip."""
+    template: str = field(default="digit_product.cu.j2", init=False)
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Its parameters."""
+        digits = (Argument("digits", "DA"), Argument("digits", "DB"), *_indices("panels_m", "panels_n", "slices"))
+        if self.direct:
+            return (*digits, *_RESULT, *_SCALES, *_FACTORS)
+        return (*digits, Argument("pointer", "P"), *_indices("m", "pitch"))
+
+    @property
+    def bounds(self) -> str:
+        """The launch bounds for the compiler: threads of a block, and blocks of a multiprocessor."""
+        return f"{self.tile.threads}, 1"
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block of threads: the stages, and what aligns them to 1024 bytes."""
+        return self.tile.stages * 4 * (self.tile.m + self.tile.n) * self.tile.k + 1024
+
+    @property
+    def threads(self) -> tuple[int, int]:
+        """Threads of a block along x and y."""
+        return (self.tile.threads, 1)
+
+
+@dataclass(frozen=True)
+class RecomposeKernel:
+    """C = alpha * (forms of products, without their scales) + beta * C. `targets` has the place of each form's block in C."""
+
+    name: str
+    comment: str
+    width: int
+    lanes: int
+    targets: tuple[tuple[int, int], ...]
+    left_headroom: int
+    right_headroom: int
+    evaluation: Evaluation
+    element: Element = FLOAT32
+    arguments: tuple[Argument, ...] = (
+        Argument("pointer", "P"),
+        *_indices("block_m", "block_n", "pitch"),
+        *_RESULT,
+        *_SCALES,
+        *_FACTORS,
+    )
+    threads: tuple[int, int] = (32, 8)
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="digit_recompose.cu.j2", init=False)
+
+
+DigitKernel = ClearKernel | LargestKernel | ExpandKernel | DigitProductKernel | RecomposeKernel

@@ -1,0 +1,198 @@
+"""Digits: a number as a few narrow numbers, and the bilinear schemes by which digits multiply (docs/digits.md).
+
+There are two kinds. Floating-point digits stand for x = d_0 + lambda * d_1 + lambda^2 * d_2 + ..., and multiply by an approximate scheme.
+Residues stand for an integer modulo several p; each multiplies for itself, exactly, and the Chinese remainder theorem puts them together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from itertools import combinations
+from math import gcd, isqrt, prod
+
+from bilinear.ir.bilinear_map import BilinearAlgorithm, BilinearMap
+from bilinear.ir.element import Element
+from bilinear.ir.linear import LinearMap, identity
+from bilinear.ir.number import generator
+from bilinear.ir.ring import Ring
+from bilinear.ir.scheme import Places, Scheme
+from bilinear.source import Span
+
+MOST_DIGITS = 4
+"""The most floating-point digits of a number."""
+LARGEST_MODULUS = 256
+"""Residues of least size modulo this number, -128 to 127, are the numbers of int8."""
+MOST_MODULI = 32
+"""The most moduli of a number."""
+LONGEST_SUM = 131_072
+"""Products of residues are added up in int32 for at most this many terms."""
+_NAMES = {1: ("h",), 2: ("h", "l"), 3: ("h", "m", "l")}
+
+
+@dataclass(frozen=True)
+class Representation:
+    """How numbers of a type are cut into digits and put together again.
+
+    `of` is the type that is represented. Floating-point digits are `count` numbers of the type `digit`; `step` is lambda, so digit i weighs
+    lambda^i. They are `shifted` if digit i is stored divided by its weight, so that all digits have the size of the first; else a digit is
+    stored as the part of x that it is. Each digit is what is left of x, `rounded` to nearest, ties to even, or truncated towards zero.
+
+    Residues have the `moduli` instead, and `digit` None: x is `rounded` (or truncated) to an integer, and its residues of least size are
+    stored in int8. `scaled` says that a row of A and a column of B are multiplied by a power of two before they are cut.
+    """
+
+    name: str
+    of: Element
+    digit: Element | None
+    count: int
+    step: Fraction = Fraction(1)
+    moduli: tuple[int, ...] = ()
+    scaled: bool = True
+    shifted: bool = True
+    rounded: bool = True
+    citation: str = ""
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def is_modular(self) -> bool:
+        """True for residues."""
+        return bool(self.moduli)
+
+    @property
+    def digits(self) -> tuple[str, ...]:
+        """The names of the digits: h and l, or h, m and l, or the moduli."""
+        if self.is_modular:
+            return tuple(map(str, self.moduli))
+        return _NAMES.get(self.count) or tuple(f"d{i}" for i in range(self.count))
+
+    @property
+    def product(self) -> int:
+        """M, the product of the moduli: integers in an interval of M numbers are known by their residues."""
+        return prod(self.moduli)
+
+    @property
+    def norm_limit(self) -> int:
+        """R, the largest integer with 2 R^2 < M: rows and columns of integers whose 2-norms are at most R have products below M/2."""
+        return isqrt((self.product - 1) // 2)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one number in digits."""
+        return self.count * (self.digit.bytes if self.digit else 1)
+
+    @cached_property
+    def weights(self) -> tuple[int, ...]:
+        """The numbers e_p of the Chinese remainder theorem, 1 modulo p and 0 modulo the others; x = sum of e_p * x_p modulo M."""
+        return tuple(M // p * pow(M // p, -1, p) for M in (self.product,) for p in self.moduli)
+
+    def __str__(self) -> str:
+        return f"digits {self.name} of {self.of}: {', '.join(self.claims)}"
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """What stands behind the colon of its declaration."""
+        if self.is_modular:
+            claims = [f"int8 modulo {' '.join(map(str, self.moduli))}"]
+        else:
+            claims = [f"{self.digit} x {self.count}", *([f"lambda = {written_power(self.step)}"] if self.count > 1 else [])]
+            claims += ["unshifted"] if self.count > 1 and not self.shifted else []
+        claims += [] if self.rounded else ["truncated"]
+        return *claims, "scaled by rows of A and columns of B" if self.scaled else "unscaled"
+
+
+@dataclass(frozen=True)
+class DigitScheme:
+    """A scheme that multiplies matrices by products of digits: (numbers in blocks) x (digits of a number) x (digits in blocks).
+
+    `core` multiplies two numbers, digit by digit, in the `products` of these names. `above` is a block scheme whose sums are formed in the
+    represented type, before its blocks are cut; `inside` is one whose sums are formed from residues, where they are exact. Both are
+    optional.
+    """
+
+    name: str
+    representation: Representation
+    core: BilinearAlgorithm
+    above: Scheme | None = None
+    inside: Scheme | None = None
+    products: tuple[str, ...] = ()
+    citation: str = ""
+    places: Places | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def parts(self) -> tuple[Scheme, ...]:
+        """The block schemes, outermost first."""
+        return tuple(scheme for scheme in (self.above, self.inside) if scheme is not None)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """m, k and n of the format."""
+        return prod(s.m for s in self.parts), prod(s.k for s in self.parts), prod(s.n for s in self.parts)
+
+    @property
+    def rank(self) -> int:
+        """The number of products of digits."""
+        return len(self.core.u.outputs) * prod(s.rank for s in self.parts)
+
+    @property
+    def format(self) -> str:
+        """The format as written: `<2,2,2;21>`."""
+        return f"<{','.join(map(str, self.sizes))};{self.rank}>"
+
+
+def residues(representation: Representation) -> DigitScheme:
+    """The scheme of residues: each is multiplied for itself, and the products are put together modulo M."""
+    r = representation
+    each = identity(r.count)
+    w = LinearMap(r.count, (tuple(enumerate(r.weights)),))
+    core = BilinearAlgorithm(r.name, modular_product(r, r.moduli[0]), each, each, w, Ring("Z"))
+    return DigitScheme(r.name, r, core, products=tuple(f"M{p}" for p in r.moduli), citation=r.citation)
+
+
+def modular_product(representation: Representation, p: int) -> BilinearMap:
+    """The product of two numbers modulo p, one of the moduli: that of their residues modulo p."""
+    i = representation.moduli.index(p)
+    left, right = digit_names(representation)
+    return BilinearMap(f"x*y modulo {p}", left, right, ("C",), (((i, i, 1),),))
+
+
+def digit_product(representation: Representation) -> BilinearMap:
+    """The product of two numbers of floating-point digits, a polynomial in lambda: exact below the power of lambda that is dropped.
+
+    x has no digit of weight lambda^count, so terms of this order and above are as small as what cutting x leaves out.
+    """
+    count = representation.count
+    left, right = digit_names(representation)
+    terms = tuple((i, j, generator("lambda", i + j) if i + j else 1) for i in range(count) for j in range(count))
+    return BilinearMap(f"x*y up to O(lambda^{count})", left, right, ("C",), (terms,), order=count)
+
+
+def digit_names(representation: Representation) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The digits of A and of B as they are written: A.h, A.l; B.h, B.l."""
+    return tuple(f"A.{d}" for d in representation.digits), tuple(f"B.{d}" for d in representation.digits)
+
+
+def common_factors(moduli: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """The pairs of moduli that share a factor."""
+    return tuple((p, q) for p, q in combinations(moduli, 2) if gcd(p, q) > 1)
+
+
+def largest_moduli(count: int) -> tuple[int, ...]:
+    """The largest numbers up to 256 that are coprime in pairs, taken from above: 256, 255, 253, 251, 247, ..."""
+    found: list[int] = []
+    for p in range(LARGEST_MODULUS, 1, -1):
+        if len(found) < count and all(gcd(p, q) == 1 for q in found):
+            found.append(p)
+    return tuple(found)
+
+
+def least_residue(x: int, p: int) -> int:
+    """The residue of least size: -p/2 <= r < p/2, so that it fits int8 for every p up to 256."""
+    return (x + p // 2) % p - p // 2
+
+
+def written_power(value: Fraction) -> str:
+    """A power of two as it is written: `2^-11`."""
+    exponent = value.numerator.bit_length() - value.denominator.bit_length()
+    return f"2^{exponent}"

@@ -1,0 +1,39 @@
+"""Launches: kernels with their grids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bilinear.ir.digit_kernel import DigitKernel
+from bilinear.ir.kernel import Grid, LinearKernel, MagnitudeKernel, PartsKernel, ProductKernel, ScanKernel, ThinKernel
+
+Kernel = LinearKernel | ProductKernel
+InputKernel = ScanKernel | MagnitudeKernel
+"""Kernels that inspect the inputs before a plan may write them."""
+DirectKernel = ThinKernel | PartsKernel | DigitKernel
+"""Kernels that multiply matrices as they lie, without a schedule."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch: `grid.y` times the kernel's `rows` of its table, from row `first` on.
+
+    `stage` numbers the stage if its mode may need several launches, which run in order or all `at_once`; else the launch is a stage.
+    """
+
+    kernel: Kernel
+    first: int
+    grid: Grid
+    stage: int | None = None
+    at_once: bool = False
+
+
+@dataclass(frozen=True)
+class PlainLaunch:
+    """One launch of a kernel that has no table."""
+
+    kernel: ScanKernel | DirectKernel
+    grid: Grid
+    first: int = field(default=0, init=False)
+    stage: None = field(default=None, init=False)
+    at_once: bool = field(default=False, init=False)

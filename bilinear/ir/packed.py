@@ -1,0 +1,200 @@
+"""Linear forms as single integers: the coefficient of value i is digit i in a large base, so a sum of forms is a sum of integers.
+
+Digits are balanced: they may be negative, and no more than a quarter of the base. Bounds of the digits are carried along, so none ever
+reaches into its neighbour, and all arithmetic is exact (Kronecker's substitution). In rings with a root, a second integer holds the
+coefficients of the root.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import gcd, inf, lcm
+from typing import TypeVar
+
+from bilinear.ir.number import Coefficient, Symbolic, exact, generator, square
+
+T = TypeVar("T")
+
+WIDTHS = (64, 128, 256, 512, 1024, 2048, 4096)
+"""The bits of a digit that are tried, one after the other."""
+
+
+class TooLongError(ArithmeticError):
+    """A coefficient does not fit into a digit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The form (`whole` + `root` * the root) / `denominator`; no digit's absolute value is above `most`."""
+
+    whole: int
+    root: int = 0
+    denominator: int = 1
+    most: int = 1
+
+    def __bool__(self) -> bool:
+        return bool(self.whole or self.root)
+
+
+def widened(attempt: Callable[[Packing], T], root: str = "") -> T:
+    """What `attempt` returns with the shortest digits that hold its coefficients; raises `TooLongError` if none of `WIDTHS` does."""
+    for width in WIDTHS[:-1]:
+        with suppress(TooLongError):
+            return attempt(Packing(width, root))
+    return attempt(Packing(WIDTHS[-1], root))
+
+
+class Packing:
+    """The arithmetic of packed forms with digits of `width` bits, over Q, or over Q with a root (`sqrt(3)`, `i`)."""
+
+    def __init__(self, width: int, root: str = "") -> None:
+        self.width = width
+        self.limit = 1 << (width - 2)
+        self.name = root
+        self.square = (square(root) or 0) if root else 0
+
+    def unit(self, place: int) -> Packed:
+        """The value with this number."""
+        return Packed(1 << self.width * place)
+
+    def sum(self, terms: Sequence[tuple[Packed, Coefficient]]) -> Packed:
+        """A linear combination of forms."""
+        found = self._sum(terms)
+        if found.most > self.limit:
+            found = self._sum([(self._tightened(value), c) for value, c in terms])
+            self.bounded(found.most)
+        return found
+
+    def _sum(self, terms: Sequence[tuple[Packed, Coefficient]]) -> Packed:
+        parts = []
+        common = 1
+        for value, c in terms:
+            a, b, d = (c, 0, 1) if isinstance(c, int) else self.split(c)
+            d *= value.denominator
+            parts.append((value, a, b, d))
+            if common % d:
+                common = lcm(common, d)
+        whole = root = most = 0
+        for value, a, b, d in parts:
+            x, y = (a, b) if d == common else (a * (common // d), b * (common // d))
+            whole += x * value.whole + (y * self.square * value.root if y else 0)
+            root += (x * value.root if value.root else 0) + (y * value.whole if y else 0)
+            most += (abs(x) + abs(y * (self.square or 1))) * value.most
+        return Packed(whole, root, common, most)
+
+    def product(self, first: Packed, second: Packed) -> Packed:
+        """The product of two forms as polynomials, whose places add up; no two pairs of digits may meet in one place."""
+        whole, root = first.whole * second.whole, 0
+        if first.root or second.root:
+            whole += self.square * first.root * second.root
+            root = first.whole * second.root + first.root * second.whole
+        most = first.most * second.most * (1 + abs(self.square))
+        return Packed(whole, root, first.denominator * second.denominator, self.bounded(most))
+
+    def equal(self, first: Packed, second: Packed) -> bool:
+        """True if two forms are the same."""
+        a, b = first.denominator, second.denominator
+        self.bounded(first.most * b)
+        self.bounded(second.most * a)
+        return first.whole * b == second.whole * a and first.root * b == second.root * a
+
+    def split(self, value: Coefficient) -> tuple[int, int, int]:
+        """The integers (a, b, d) of a coefficient (a + b * the root) / d; raises `ValueError` if it holds another generator."""
+        if not isinstance(value, Symbolic):
+            return value.numerator, 0, value.denominator
+        if not value.generators <= {self.name}:
+            raise ValueError(f"{value} is no number over {self.name or 'Q'}")
+        powers = {bool(monomial): c for monomial, c in value.terms}
+        a, b = powers.get(False, Fraction(0)), powers.get(True, Fraction(0))
+        d = lcm(a.denominator, b.denominator)
+        return int(a * d), int(b * d), d
+
+    def coefficient(self, a: int, b: int, d: int) -> Coefficient:
+        """The coefficient (a + b * the root) / d."""
+        whole = _fraction(a, d)
+        return whole + exact(Fraction(b, d)) * generator(self.name) if b else whole
+
+    def form(self, value: Packed) -> tuple[tuple[int, Coefficient], ...]:
+        """A packed form as (place, nonzero coefficient) pairs."""
+        d = value.denominator
+        if not value.root:
+            return tuple((i, _fraction(a, d)) for i, a in enumerate(self.digits(value.whole)) if a)
+        pairs: dict[int, tuple[int, int]] = {i: (a, 0) for i, a in enumerate(self.digits(value.whole)) if a}
+        pairs |= {i: (pairs.get(i, (0, 0))[0], b) for i, b in enumerate(self.digits(value.root)) if b}
+        return tuple((i, self.coefficient(*pairs[i], d)) for i in sorted(pairs))
+
+    def moved(self, value: Packed, places: int) -> Packed:
+        """A form with its values renumbered, `places` higher; those that would be below 0 must have coefficient 0."""
+        bits = self.width * abs(places)
+        whole, root = (value.whole >> bits, value.root >> bits) if places < 0 else (value.whole << bits, value.root << bits)
+        return Packed(whole, root, value.denominator, value.most)
+
+    def lies_in(self, value: Packed, first: int, end: int | None) -> bool:
+        """True if only values from `first` to `end` (excluded; None: without an end) have a coefficient."""
+        low = (1 << self.width * first) - 1
+        high = inf if end is None else self.width * end
+        return not ((value.whole | value.root) & low) and max(value.whole.bit_length(), value.root.bit_length()) < high
+
+    def monic(self, value: Packed) -> tuple[Packed, Coefficient]:
+        """The multiple of a form whose first coefficient is 1, and the form's factor of it."""
+        a, b = self._first(value)
+        whole = Packed(value.whole, value.root, 1, value.most)
+        divisor = a * a - self.square * b * b if b else a
+        if b:
+            whole = self.sum([(whole, self.coefficient(a, -b, 1))])
+        sign = 1 if divisor > 0 else -1
+        return Packed(sign * whole.whole, sign * whole.root, abs(divisor), whole.most), self.coefficient(a, b, value.denominator)
+
+    def whole(self, value: Packed, factor: int) -> tuple[int, int] | None:
+        """A form times `factor` as integers without a denominator; None if they are no integers."""
+        self.bounded(value.most * factor)
+        (whole, rest), (root, more) = (divmod(number * factor, value.denominator) for number in (value.whole, value.root))
+        return None if rest or more else (whole, root)
+
+    def _first(self, value: Packed) -> tuple[int, int]:
+        """The first coefficient of a form other than 0, times its denominator: its rational part, and the coefficient of the root."""
+        both = value.whole | value.root
+        shift = ((both & -both).bit_length() - 1) // self.width * self.width
+        return self._lowest(value.whole >> shift), self._lowest(value.root >> shift)
+
+    def digits(self, number: int) -> Sequence[int]:
+        """All digits, from place 0 on."""
+        count = number.bit_length() // self.width + 1
+        half = 1 << (self.width - 1)
+        data = (number + _bias(self.width, count)).to_bytes(count * self.width // 8, "little")
+        if self.width == 64:
+            return [digit - half for digit in struct.unpack(f"<{count}Q", data)]
+        step = self.width // 8
+        return [int.from_bytes(data[i : i + step], "little") - half for i in range(0, len(data), step)]
+
+    def bounded(self, most: int) -> int:
+        """A bound that digits of this width hold; raises `TooLongError` if they do not."""
+        if most > self.limit:
+            raise TooLongError
+        return most
+
+    def _lowest(self, number: int) -> int:
+        digit = number & ((1 << self.width) - 1)
+        return digit - (1 << self.width) if digit >> (self.width - 1) else digit
+
+    def _tightened(self, value: Packed) -> Packed:
+        """A form in lowest terms, with the least bound of its digits."""
+        digits = [*self.digits(value.whole), *self.digits(value.root)]
+        shared = gcd(value.denominator, *digits)
+        return Packed(value.whole // shared, value.root // shared, value.denominator // shared, max(map(abs, digits)) // shared)
+
+
+@lru_cache(maxsize=2**12)
+def _fraction(a: int, d: int) -> int | Fraction:
+    return a if d == 1 else a // d if a % d == 0 else Fraction(a, d)
+
+
+@lru_cache(maxsize=64)
+def _bias(width: int, count: int) -> int:
+    """Half the base in every digit: added to a number, it makes all digits positive."""
+    return (1 << (width - 1)) * (((1 << width * count) - 1) // ((1 << width) - 1))

@@ -1,0 +1,151 @@
+"""The times from which a device is described: what is asked for, and the current GPU's."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from bilinear.errors import fail, install
+from bilinear.ir.kernel import MOST_SHARED_BYTES
+from bilinear.ir.matrix import Array
+from bilinear.ir.schedule import Schedule
+from bilinear.ir.tile import USUAL
+from bilinear.lowering.place import place_schedule
+from bilinear.lowering.prepare import plain
+from bilinear.measure.fit_thin import Point
+from bilinear.measure.thin_stand import time_library, time_tiles
+from bilinear.measure.timing import milliseconds
+from bilinear.planner.device import Device
+from bilinear.planner.library_points import Measured
+from bilinear.planner.policy import Extents
+from bilinear.runtime.matmul import matmul
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the driver reports about a device."""
+
+    name: str
+    processors: int
+    memory: int
+    l2: int
+    shared: int = MOST_SHARED_BYTES
+    """The shared memory that a block of threads can have."""
+
+
+class Bench(Protocol):
+    """A source of times, all in seconds on the device."""
+
+    def facts(self) -> Facts:
+        """What the driver reports."""
+
+    def product(self, extents: Extents, dtype: str, tile: str = USUAL) -> float:
+        """The plain product kernel in a tile, on a multiply of these extents."""
+
+    def library(self, extents: Extents, dtype: str) -> float:
+        """The library's own multiply."""
+
+    def stages(self, schedule: Schedule, size: int, dtype: str, tile: str = USUAL) -> list[float]:
+        """Each stage of a schedule for square matrices, with products in a tile."""
+
+    def copy(self, count: int) -> float:
+        """A copy of `count` bytes."""
+
+    def call(self) -> float:
+        """A whole call of `bilinear.matmul` on matrices so small that only overhead counts."""
+
+    def thin_tiles(self, dtype: str, device: Device) -> list[Point]:
+        """Tiles of the kernel for thin products, in microseconds; those that the description predicts to be fast."""
+
+    def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
+        """The library's calls on thin products, for so many seconds; `tell` is called with the share of them that is over."""
+
+
+def gpu_bench() -> Bench:
+    """The times of the current GPU; E512 without CuPy."""
+    try:
+        import cupy  # noqa: F401  # imported here, so that a missing CuPy is reported at once
+    except ImportError:
+        hint = f"{install('cuda13')} (or cuda12, after the driver's version)"
+        raise fail("E512", "tuning measures a GPU, but CuPy is not installed", hint) from None
+    return GpuBench()
+
+
+class GpuBench:
+    """Times on the current GPU by events; each is the median of a few runs after a warm-up."""
+
+    repeats = 5
+
+    def facts(self) -> Facts:
+        """What the driver reports."""
+        import cupy
+
+        p = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+        shared = int(cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])
+        return Facts(p["name"].decode(), int(p["multiProcessorCount"]), int(p["totalGlobalMem"]), int(p["l2CacheSize"]), shared)
+
+    def product(self, extents: Extents, dtype: str, tile: str = USUAL) -> float:
+        """The plain product kernel."""
+        a, b, c = _operands(extents, dtype)
+        schedule = plain().schedule
+        (step,) = _steps(schedule, a, b, c, tile)
+        return self._seconds(step, 50 if extents[0] < 256 else 1)
+
+    def library(self, extents: Extents, dtype: str) -> float:
+        """`cupy.matmul`."""
+        import cupy
+
+        a, b, c = _operands(extents, dtype)
+        return self._seconds(lambda: cupy.matmul(a, b, out=c), 50 if extents[0] < 1024 else 1)
+
+    def stages(self, schedule: Schedule, size: int, dtype: str, tile: str = USUAL) -> list[float]:
+        """Each stage."""
+        return [self._seconds(step, 1) for step in _steps(schedule, *_operands((size, size, size), dtype), tile)]
+
+    def copy(self, count: int) -> float:
+        """A copy on the device."""
+        import cupy
+
+        x, y = (cupy.zeros(count // 8) for _ in range(2))
+        return self._seconds(lambda: cupy.copyto(y, x), 1)
+
+    def call(self) -> float:
+        """A small multiply by Strassen's scheme."""
+        a, b, c = _operands((64, 64, 64), "float32")
+        return self._seconds(lambda: matmul(a, b, c, algorithm="strassen", levels=1), 1)
+
+    def thin_tiles(self, dtype: str, device: Device) -> list[Point]:
+        """Tiles of the kernel for thin products."""
+        return time_tiles(dtype, device)
+
+    def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
+        """The library's calls on thin products."""
+        return time_library(dtype, seconds, tell)
+
+    def _seconds(self, call: Callable[[], object], times: int) -> float:
+        """Seconds of one of `times` calls in a row."""
+        call()
+        return 1e-3 * statistics.median(milliseconds(call, times) for _ in range(self.repeats))
+
+
+def _operands(extents: Extents, dtype: str) -> tuple[Array, Array, Array]:
+    import cupy
+
+    m, k, n = extents
+    cupy.get_default_memory_pool().free_all_blocks()
+    generator = cupy.random.default_rng(1)
+    return generator.standard_normal((m, k), dtype=dtype), generator.standard_normal((k, n), dtype=dtype), cupy.zeros((m, n), dtype)
+
+
+def _steps(schedule: Schedule, a: Array, b: Array, c: Array, tile: str = USUAL) -> list[Callable[[], None]]:
+    """The launches of a schedule on these arrays."""
+    from bilinear.backends.cuda_executor import CudaExecutor
+    from bilinear.backends.executor import allocate_workspace, lay_out
+    from bilinear.ir.matrix import call_of
+
+    executor = CudaExecutor()
+    placement = place_schedule(schedule, a.shape[0], a.shape[1], b.shape[1], a.itemsize, tile=tile)
+    buffer = allocate_workspace(executor, placement, c.dtype)
+    return executor.steps(placement, schedule.stages, lay_out(placement, call_of(a, b, c, workspace=buffer)), 1, 0)

@@ -1,0 +1,74 @@
+"""Fit the rates of the thin kernel to measured points.
+
+One rate after the other is moved by smaller and smaller steps as long as the mean of |log(predicted / measured)| falls; what is far off
+counts no more than a factor of e.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf, log
+from statistics import fmean
+from typing import NamedTuple, TypeVar
+
+from bilinear.ir.element import ELEMENTS
+from bilinear.ir.tile import THIN_TILES
+from bilinear.planner.device import Device
+from bilinear.planner.thin import View, thin_seconds
+from bilinear.planner.thin_rates import ThinRates, ThinTileRates
+
+STEPS = (1.3, 1.3, 1.15, 1.1, 1.07, 1.04)
+SHARED = ("launch", "latency", "adding", "again", "copies", "torn", "gathering")
+OWN = ("along", "across", "arithmetic", "short_along", "short_across")
+MOST_SHARE, MOST_MOVED = 1.2, 8.0
+R = TypeVar("R", ThinRates, ThinTileRates)
+
+
+class Point(NamedTuple):
+    """What was measured: a tile and parts of sums on a product, and microseconds."""
+
+    tile: str
+    view: View
+    parts: int
+    us: float
+
+
+def off(device: Device, rates: ThinRates, known: list[Point], dtype: str) -> list[float]:
+    """|log(predicted / measured)| of each point."""
+    own, element = {tile.name: tile for tile in rates.tiles}, ELEMENTS[dtype]
+    tiles = THIN_TILES[dtype]
+    seconds = (thin_seconds(own[p.tile], tiles[p.tile], p.view, p.parts, element, device, rates) for p in known)
+    return [min(1.0, abs(log(predicted * 1e6 / p.us))) for predicted, p in zip(seconds, known, strict=True)]
+
+
+def fit(device: Device, rates: ThinRates, known: list[Point], dtype: str) -> ThinRates:
+    """The rates that predict the points best, none of them more than `MOST_MOVED` times as large or small as before."""
+    start = rates
+    of_tile = {tile.name: [p for p in known if p.tile == tile.name] for tile in rates.tiles}
+    for step in STEPS:
+        for factor in (step, 1 / step):
+            for name in SHARED:
+                while known and (changed := _moved(rates, start, name, factor)) and _is_better(changed, rates, known, device, dtype):
+                    rates = changed
+            for i, first in enumerate(start.tiles):
+                for name in OWN:
+                    while some := of_tile[first.name]:
+                        tile = _moved(rates.tiles[i], first, name, factor, MOST_SHARE)
+                        if tile is None:
+                            break
+                        other = replace(rates, tiles=(*rates.tiles[:i], tile, *rates.tiles[i + 1 :]))
+                        if not _is_better(other, rates, some, device, dtype):
+                            break
+                        rates = other
+    return rates
+
+
+def _moved(rates: R, start: R, name: str, factor: float, most: float = inf) -> R | None:
+    """The rates with one of them multiplied, to four digits; None if it is too far from where it began."""
+    value = float(f"{min(most, getattr(rates, name) * factor):.4g}")
+    near = getattr(start, name) / MOST_MOVED <= value <= getattr(start, name) * MOST_MOVED
+    return replace(rates, **{name: value}) if near else None  # type: ignore[arg-type]  # a field of this name
+
+
+def _is_better(changed: ThinRates, than: ThinRates, some: list[Point], device: Device, dtype: str) -> bool:
+    return fmean(off(device, changed, some, dtype)) < fmean(off(device, than, some, dtype)) - 1e-6

@@ -1,0 +1,187 @@
+"""Time thin products on the current GPU: the library's calls on drawn shapes, and tiles of our own kernel on named ones."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from math import exp, log
+from statistics import median
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bilinear.backends.cublas import multiply_of
+from bilinear.backends.cublas_lt import proposed
+from bilinear.backends.gemm import gemm_of
+from bilinear.backends.thin import kernel_for, thin_multiply_of
+from bilinear.codegen.build import build_kernel
+from bilinear.codegen.cuda.target import target_of
+from bilinear.ir.element import ELEMENTS
+from bilinear.ir.kernel import ThinKernel
+from bilinear.ir.matrix import Layout
+from bilinear.ir.tile import THIN_TILES
+from bilinear.measure.fit_thin import Point
+from bilinear.measure.timing import Call, queued
+from bilinear.planner.device import Device
+from bilinear.planner.library_points import ORDERS, Measured, Shape
+from bilinear.planner.plan import CUBLAS, CUBLASLT, THIN, Candidate, Thin
+from bilinear.planner.problem import Problem
+from bilinear.planner.thin import thin_candidates, view_of
+from bilinear.planner.thin_rates import SHORT
+
+MOST_ELEMENTS = 2**28
+"""Of a matrix, if the device has the memory for it."""
+SHARE_OF_MEMORY = 0.25
+ROUNDS, IN_A_ROW = 3, 4
+MOST_BRIEF = 0.15
+"""The part of the drawn shapes that may have less than `BRIEF` elements and `BRIEF_WORK` multiply-adds, which take about 10 us."""
+BRIEF, BRIEF_WORK = 6_000_000, 100_000_000
+TIMED_TILES = 4
+"""Of each named shape so many tiles are timed, those that are predicted to be fastest."""
+NAMED: tuple[Shape, ...] = (
+    *((16_384, n, 16_384) for n in (2, 4, 8, 16, 32)),
+    *((4_000_000, n, n) for n in (4, 8, 16)),
+    *((n, n, 4_000_000) for n in (8, 16, 32)),
+    *((8_192, 8_192, k) for k in (8, 32)),
+    *((8, 1_024, 8_192), (64, 64, 65_536)),
+    *((16_384, 8, 8), (256, 8, 1_024), (512, 512, 8)),  # which take little more than a launch
+)
+"""m, n and k of the products on which our own tiles are timed."""
+
+
+class Case(NamedTuple):
+    """A product with a result by columns."""
+
+    shape: Shape
+    order: str
+
+
+def drawn(seed: int, most_elements: int = MOST_ELEMENTS) -> Iterator[Case]:
+    """Products with one short side, or with two and a longer one; two of five have lines of even lengths."""
+    draw = random.Random(seed)
+
+    def side(least: float, most: float) -> int:
+        return round(exp(draw.uniform(log(least), log(most))))
+
+    while True:
+        kind, even = draw.random(), draw.random()
+        sides = [draw.randint(1, SHORT), side(64, 20_000), side(64, 20_000)]
+        if kind > 0.6:
+            sides = [draw.randint(1, SHORT), draw.randint(1, SHORT), side(2_000 if kind > 0.93 else 20_000, 1.2e7)]
+        elif kind > 0.5:
+            sides = [draw.randint(1, SHORT), side(64, 3_000), side(20_000, 1e6)]
+        if even > 0.9:
+            sides = [2 ** round(log(x, 2)) for x in sides]
+        elif even > 0.6:
+            sides = [x if x <= SHORT else x // 8 * 8 for x in sides]
+        draw.shuffle(sides)
+        m, n, k = sides
+        is_brief = m * k + k * n + m * n < BRIEF and m * n * k < BRIEF_WORK
+        if max(m * k, k * n, m * n) <= most_elements and (not is_brief or draw.random() < MOST_BRIEF):
+            yield Case((m, n, k), draw.choice(ORDERS))
+
+
+def layouts(case: Case, dtype: Any) -> tuple[Layout, Layout, Layout]:
+    """A, B and C without gaps."""
+    (m, n, k), order = case
+    return _layout((m, k), order[0] == "T", dtype), _layout((k, n), order[1] == "T", dtype), _layout((m, n), False, dtype)
+
+
+def _layout(shape: tuple[int, int], by_rows: bool, dtype: Any) -> Layout:
+    size = dtype.itemsize
+    return Layout(shape, (shape[1] * size, size) if by_rows else (size, shape[0] * size), dtype)
+
+
+def problem_of(case: Case, dtype: str) -> Problem:
+    """The planner's problem."""
+    (m, n, k), order = case
+    by_column = tuple(name for name, way in zip("AB", order, strict=True) if way == "N")
+    return Problem(m, k, n, dtype, column_major=(*by_column, "C"))
+
+
+class Stand:
+    """Memory for the operands of thin products of one type, filled with random numbers, and a clock."""
+
+    def __init__(self, dtype: str) -> None:
+        import cupy
+
+        self.dtype, self.device = np.dtype(dtype), int(cupy.cuda.Device().id)
+        cupy.get_default_memory_pool().free_all_blocks()
+        self.most_elements = min(MOST_ELEMENTS, int(cupy.cuda.Device().mem_info[0] * SHARE_OF_MEMORY) // self.dtype.itemsize)
+        self._memory = [cupy.random.standard_normal(self.most_elements, dtype=self.dtype) for _ in range(3)]
+        self._operands = tuple(int(x.data.ptr) for x in self._memory)
+
+    def library(self, case: Case) -> Measured | None:
+        """Microseconds of cuBLAS and of cublasLt; None if one of them cannot run."""
+        own, (a, b, c) = layouts(case, self.dtype), self._operands
+        gemm, calls = gemm_of(*own), dict[str, Call]()
+        kernels = None if gemm is None else proposed(gemm, self.dtype, self.device)
+        for name in (CUBLAS, CUBLASLT):
+            multiply = multiply_of(*own, name)
+            if multiply is not None:
+                calls[name] = partial(multiply, a, b, c, 1, 0)
+        if kernels is None or len(calls) < 2:
+            return None
+        us = self._microseconds(calls)
+        return Measured(case.shape, case.order, kernels, us[CUBLAS], us[CUBLASLT])
+
+    def thin(self, case: Case, found: Candidate) -> float | None:
+        """Microseconds of a thin product; None if it cannot run."""
+        thin, (a, b, c) = Thin(found.tile, found.parts_of_sums, case.shape[1] > case.shape[0]), self._operands
+        multiply = thin_multiply_of(*layouts(case, self.dtype), thin)
+        return None if multiply is None else self._microseconds({THIN: partial(multiply, a, b, c, 1, 0)})[THIN]
+
+    def _microseconds(self, calls: dict[str, Call]) -> dict[str, float]:
+        """The median time of each call on the device, without the host's."""
+        for call in calls.values():
+            call()
+        return {name: 1e3 * median(values) for name, values in queued(calls, ROUNDS, IN_A_ROW).items()}
+
+
+def time_library(dtype: str, seconds: float, tell: Callable[[float], None] = lambda share: None, seed: int = 1) -> list[Measured]:
+    """The library's calls on as many drawn products as there is time for; `tell` is called with the share of the time that is over."""
+    stand, begun, found = Stand(dtype), perf_counter(), list[Measured]()
+    for case in drawn(seed, stand.most_elements):
+        over = perf_counter() - begun
+        if over > seconds:
+            break
+        tell(over / seconds)
+        one = stand.library(case)
+        found += [] if one is None else [one]
+    return found
+
+
+def time_tiles(dtype: str, device: Device) -> list[Point]:
+    """Tiles of our own kernel on the named products, with A by rows and by columns. One thread a core builds the kernels."""
+    import cupy
+
+    stand = Stand(dtype)
+    cases = [Case(shape, order) for shape in NAMED for order in ("TN", "NT") if _most(shape) <= stand.most_elements]
+    found = [(case, one) for case in cases for one in _fastest(case, dtype, device)]
+    target = target_of(cupy.cuda.Device().compute_capability)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda one: build_kernel(one, target), {kernel_of(case, dtype, one.tile) for case, one in found}))
+    times = ((case, one, stand.thin(case, one)) for case, one in found)
+    return [Point(one.tile, view_of(problem_of(case, dtype)), one.parts_of_sums, us) for case, one, us in times if us is not None]
+
+
+def _most(shape: Shape) -> int:
+    m, n, k = shape
+    return max(m * k, k * n, m * n)
+
+
+def _fastest(case: Case, dtype: str, device: Device) -> list[Candidate]:
+    found = thin_candidates(problem_of(case, dtype), device)
+    return sorted(found, key=lambda one: one.ms or 0.0)[:TIMED_TILES]
+
+
+def kernel_of(case: Case, dtype: str, tile: str) -> ThinKernel:
+    """The kernel of a tile."""
+    a, b, c = layouts(case, np.dtype(dtype))
+    if case.shape[1] > case.shape[0]:
+        a, b, c = b.T, a.T, c.T
+    return kernel_for(ELEMENTS[dtype], THIN_TILES[dtype][tile], a, b, c, is_aligned=True)

@@ -1,0 +1,128 @@
+"""Accuracy as a budget: certain bounds of max|C - A*B| / (max|A| max|B|), and probable errors by norm beside the classical multiply's.
+
+A class of accuracy limits the probable error |C - A*B| / |A*B| in the Frobenius norm, for independent centred data, to a multiple of what
+sums of K terms in order have, each rounded to nearest in the element type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from bilinear.ir.element import ELEMENTS, Element
+from bilinear.ir.tile import DIGIT_TILES
+from bilinear.planner.digits import geometry_of, scheme_of
+from bilinear.planner.plan import Candidate
+from bilinear.planner.problem import CLASSES, Problem
+from bilinear.planner.ways import Way, algorithm_named, follows_from_names, lowered, strategies
+
+if TYPE_CHECKING:  # readers are imported lazily: most plans need none
+    from bilinear.ir.scheme import Scheme
+
+
+def with_errors(candidate: Candidate, problem: Problem, explain: bool) -> Candidate:
+    """A candidate with its certain bound and its probable error, each where it is asked for, or where everything is explained."""
+    asked, inner, dtype = problem.accuracy, problem.k, problem.dtype
+    certain = certain_error(candidate, inner, dtype) if explain or isinstance(asked, float | int) else None
+    probable = relative_error(candidate, inner, dtype) if explain or isinstance(asked, str) else None
+    return replace(candidate, error=certain, probable=probable)
+
+
+def why_inaccurate(candidate: Candidate, asked: float | str | None) -> str:
+    """Why a candidate with its errors is not as accurate as is asked for, empty where it is."""
+    if isinstance(asked, str):
+        times = candidate.probable or 0.0
+        return f"its probable error is {times:.2g} times the classical multiply's" if times > CLASSES[asked] else ""
+    error = candidate.error or 0.0
+    return f"its error bound {error:.2g} is above {asked:.2g}" if asked is not None and error > asked else ""
+
+
+def certain_error(candidate: Candidate, inner: int, dtype: str) -> float:
+    """The bound that always holds for a candidate, sums of `inner` terms: the largest of its parts."""
+    if candidate.is_digits:
+        return _digits_error(candidate.levels, inner, candidate.tile)
+    if not candidate.levels:
+        return _classical_error(inner, ELEMENTS[dtype])
+    return max(_way_error(Way(part.levels, part.inputs), inner, ELEMENTS[dtype]) for part in candidate.parts)
+
+
+@lru_cache(maxsize=256)
+def _way_error(way: Way, inner: int, element: Element) -> float:
+    """The bound that always holds for a way: that of the tables where one scheme is expanded, which covers any fusing, else of the schedule
+    as it runs.
+    """
+    from bilinear.analysis.accuracy import error_bound, run_error_bound
+
+    u, summed = element.roundoffs
+    if set(strategies(way)) == {"expand"} and len(set(way.levels)) == 1:
+        return u * error_bound(algorithm_named(way.levels[0]).scheme, len(way.levels), inner, u, summed).product
+    return u * run_error_bound(lowered(way)[0], inner, u, summed).product
+
+
+def _classical_error(inner: int, element: Element) -> float:
+    """The bound that always holds for the classical multiply."""
+    from bilinear.analysis.accuracy import classical_bound
+
+    u, summed = element.roundoffs
+    return classical_bound(inner, u, summed) * u
+
+
+@lru_cache(maxsize=256)
+def relative_error(candidate: Candidate, inner: int, dtype: str) -> float:
+    """The probable error by norm of a candidate in units of the classical multiply's: the largest of its parts."""
+    from bilinear.analysis.digit_bounds import probable_classical
+
+    u = ELEMENTS[dtype].roundoffs[1]
+    classical = probable_classical(inner, u)
+    if candidate.is_digits:
+        return _probable_digits(candidate.levels, inner, candidate.tile) / classical
+    return max(_probable_way(part.levels, inner, u) for part in candidate.parts) / classical
+
+
+def _probable_way(levels: tuple[str, ...], inner: int, unit_roundoff: float) -> float:
+    """The probable error by norm of a way: every level amplifies what is below it, and rounds its own sums."""
+    from bilinear.analysis.digit_bounds import block_variance, probable_classical
+
+    schemes = [algorithm_named(name).scheme for name in levels]
+    below = inner
+    for scheme in schemes:
+        below = max(1, below // scheme.k)
+    variance = probable_classical(below, unit_roundoff) ** 2
+    for scheme in reversed(schemes):
+        variance = block_variance(scheme, 1, variance, unit_roundoff)
+    return float(variance**0.5)
+
+
+@lru_cache(maxsize=256)
+def _digits_error(levels: tuple[str, ...], inner: int, tile: str) -> float:
+    from bilinear.analysis.digit_bounds import Summation, block_bound, digit_bound
+    from bilinear.analysis.headroom import headroom
+    from bilinear.frontend.algorithms import load_digits
+
+    own, block = DIGIT_TILES[tile], _block(levels)
+    head = 0 if block is None else max(headroom(block.u), headroom(block.v))
+    scheme, terms = load_digits(own.scheme), inner
+    if block is not None:  # without strips: a block has so many terms, some of them beyond the operands
+        terms = block.k * min(inner, geometry_of(levels, (1, inner, 1), tile).block[1])
+    return block_bound(block, 1, terms, lambda k: digit_bound(scheme, k, Summation(own.chunk), head).of_largest)
+
+
+@lru_cache(maxsize=256)
+def _probable_digits(levels: tuple[str, ...], inner: int, tile: str) -> float:
+    from bilinear.algebra.digits import tensor_digits
+    from bilinear.analysis.digit_bounds import Summation, probable_digits
+    from bilinear.frontend.algorithms import load_digits
+
+    own, block = DIGIT_TILES[tile], _block(levels)
+    scheme = load_digits(own.scheme)
+    return probable_digits(scheme if block is None else tensor_digits(block, scheme), inner, Summation(own.chunk))
+
+
+def _block(levels: tuple[str, ...]) -> Scheme | None:
+    """The block scheme of some levels; None if there is none."""
+    return scheme_of(levels) if levels else None
+
+
+for cached in (relative_error, _way_error, _digits_error, _probable_digits):
+    follows_from_names(cached.cache_clear)

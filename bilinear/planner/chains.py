@@ -1,0 +1,266 @@
+"""Chains: the order in which to multiply several matrices, by the costs of the products and the memory of intermediates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice, pairwise
+from operator import index
+from typing import NamedTuple
+
+from bilinear.errors import fail
+
+MOST_MATRICES = 50
+"""The most matrices of a chain. Those of 50 have 20,825 products, each of which is planned."""
+Span = tuple[int, int]
+"""The first and the last matrix of a part of a chain, counted from 0."""
+Splits = Callable[[int, int], Iterable[int]]
+"""From the span of a part to the last matrices that the left operand of its last product may have."""
+SECONDS, MULTIPLICATIONS = "seconds", "multiplications"
+"""What an order minimises."""
+
+
+class Way(NamedTuple):
+    """A way to run a product: its cost, in seconds or multiplications, its bytes of workspace, and the name of its plan."""
+
+    cost: float
+    workspace: int = 0
+    plan: str = "-"
+
+
+_NOTHING = Way(0)
+Ways = Callable[[int, int, int], Iterator[Way]]
+"""From m, k and n to the ways of a product, the cheapest first."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A product of two parts of a chain, `m` x `k` by `k` x `n`, with the name of its plan and its bytes of workspace.
+
+    `held` are the bytes of all intermediates while it runs: operands, what waits for a later product, and the result, unless it is the
+    chain's own. `seconds` is None where the planner has no times.
+    """
+
+    left: Span
+    right: Span
+    m: int
+    k: int
+    n: int
+    plan: str
+    seconds: float | None
+    workspace: int
+    held: int
+
+
+@dataclass(frozen=True)
+class ChainOrder:
+    """An order as parenthesised text, such as `(A1 A2) A3`, and its products in the order in which they run.
+
+    `peak` is the most bytes that intermediates and the workspace of a product take at once.
+    """
+
+    text: str
+    seconds: float | None
+    multiplications: int
+    peak: int
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class ChainPlan:
+    """In which order to multiply a chain of matrices extents[i] x extents[i + 1], beside two usual orders.
+
+    `by` is what was minimised: `seconds` as the planner predicts them for the device, or `multiplications` where it has no times.
+    `chosen` takes at most `workspace` bytes, and so do the others if they can. It is None if there is no limit, and what is left on the
+    device suffices.
+    """
+
+    extents: tuple[int, ...]
+    dtype: str
+    device: str
+    by: str
+    workspace: int | None
+    chosen: ChainOrder
+    left_to_right: ChainOrder
+    fewest_multiplications: ChainOrder
+
+    def __str__(self) -> str:
+        others = ("left to right", self.left_to_right), ("fewest multiplications", self.fewest_multiplications)
+        told = [f"{name}, {order.text}: {self.ratio(order):.2f} times as many" for name, order in others]
+        return f"{self.chosen.text} by {self.by}; {'; '.join(told)}"
+
+    def ratio(self, order: ChainOrder) -> float:
+        """How many times the seconds, or multiplications, of the chosen order another one takes."""
+        own, other = ((x.multiplications if x.seconds is None else x.seconds) for x in (self.chosen, order))
+        return other / own if own else 1.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """An order of a part of a chain; without `operands` it is a single matrix of the caller's.
+
+    `size` is the bytes of its result as an intermediate, `peak` the most bytes held at once, its result included.
+    """
+
+    span: Span
+    size: int = 0
+    peak: int = 0
+    cost: float = 0
+    way: Way = _NOTHING
+    operands: tuple[Part, ...] = ()
+    right_first: bool = False
+
+    def steps(self, extents: Sequence[int], is_timed: bool, beside: int = 0) -> Iterator[Step]:
+        """The products in the order in which they run, while `beside` bytes wait for a later one."""
+        if not self.operands:
+            return
+        left, right = self.operands
+        first, second = (right, left) if self.right_first else (left, right)
+        yield from first.steps(extents, is_timed, beside)
+        yield from second.steps(extents, is_timed, beside + first.size)
+        m, k, n = extents[self.span[0]], extents[right.span[0]], extents[self.span[1] + 1]
+        cost, workspace, plan = self.way
+        held = beside + left.size + right.size + self.size
+        yield Step(left.span, right.span, m, k, n, plan, cost if is_timed else None, workspace, held)
+
+    def __str__(self) -> str:
+        if not self.operands:
+            return f"A{self.span[0] + 1}"
+        return " ".join(f"({part})" if part.operands else str(part) for part in self.operands)
+
+
+def _joined(left: Part, right: Part, way: Way, size: int) -> Part:
+    """The product of two parts. That operand is computed first after which the peak is lower; the left one if that makes no difference."""
+    both = left.size + right.size + size + way.workspace
+    peaks = max(left.peak, left.size + right.peak, both), max(right.peak, right.size + left.peak, both)
+    cost = left.cost + right.cost + way.cost
+    return Part((left.span[0], right.span[1]), size, min(peaks), cost, way, (left, right), peaks[1] < peaks[0])
+
+
+def _cheapest(found: Iterable[Part]) -> list[Part]:
+    return [min(found, key=_by_cost)]
+
+
+def _front(found: Iterable[Part]) -> list[Part]:
+    """The orders that no other beats in both cost and peak, the cheapest first."""
+    front: list[Part] = []
+    for part in sorted(found, key=_by_cost):
+        if not front or part.peak < front[-1].peak:
+            front.append(part)
+    return front
+
+
+def _by_cost(part: Part) -> tuple[float, int]:
+    return part.cost, part.peak
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Matrices extents[i] x extents[i + 1], with elements of `itemsize` bytes, and the `ways` to run their products."""
+
+    extents: tuple[int, ...]
+    itemsize: int
+    ways: Ways
+
+    def cheapest(self, splits: Splits = range) -> Part:
+        """The cheapest order among the parenthesisations of these splits: costs add up, so each part of it is the cheapest one."""
+        return self._orders(splits, _cheapest, 1)[0]
+
+    def within(self, most: int | None, splits: Splits = range) -> Part | None:
+        """The cheapest of these orders with a peak of at most `most` bytes (None: no limit); None if there is none.
+
+        It is the exact minimum over the parenthesisations, over which operand of each product is computed first, and over the ways of each
+        product. If the cheapest order exceeds the limit, each part keeps the orders that no other beats in both cost and peak. What waits
+        beside a part adds as much to the peak of each of them, so no other order of the part is needed.
+        """
+        free = self.cheapest(splits)
+        if most is None or free.peak <= most:
+            return free
+        return next((part for part in self._orders(splits, _front, None) if part.peak <= most), None)
+
+    def _orders(self, splits: Splits, kept: Callable[[Iterable[Part]], list[Part]], most_ways: int | None) -> list[Part]:
+        """The kept orders of the whole chain, of the kept orders of its parts."""
+        whole = (0, len(self.extents) - 2)
+
+        @cache
+        def orders(first: int, last: int) -> list[Part]:
+            if first == last:
+                return [Part((first, last))]
+            size = 0 if (first, last) == whole else self.extents[first] * self.extents[last + 1] * self.itemsize
+            return kept(
+                _joined(left, right, way, size)
+                for split in splits(first, last)
+                for way in islice(self.ways(self.extents[first], self.extents[split + 1], self.extents[last + 1]), most_ways)
+                for left in orders(first, split)
+                for right in orders(split + 1, last)
+            )
+
+        return orders(*whole)
+
+    def order(self, part: Part, is_timed: bool) -> ChainOrder:
+        """An order of the whole chain with its figures."""
+        steps = tuple(part.steps(self.extents, is_timed))
+        return ChainOrder(str(part), part.cost if is_timed else None, sum(x.m * x.k * x.n for x in steps), part.peak, steps)
+
+
+def plan_chain(extents: tuple[int, ...], dtype: str, itemsize: int, device: str, ways: Ways | None, most: int | None) -> ChainPlan:
+    """The plan of a chain by the costs of `ways` in seconds, without them by multiplications, in at most `most` bytes.
+
+    Raises `BilinearError` (E535) if no order keeps the limit.
+    """
+    chain = Chain(extents, itemsize, ways or _multiplications)
+    found = chain.within(most)
+    if found is None:
+        least = Chain(extents, itemsize, _free).cheapest().peak
+        message = f"the intermediates of the chain need {least} bytes of workspace, {most} are available"
+        raise fail("E535", message, "allow that many bytes, or multiply the chain in parts")
+    splits = {part.span: part.operands[0].span[1] for part in _parts(Chain(extents, itemsize, _multiplications).cheapest())}
+    usual: tuple[Splits, ...] = lambda first, last: (last - 1,), lambda first, last: (splits[first, last],)
+    orders = (chain.within(most, own) or chain.cheapest(own) for own in usual)
+    chosen, left_to_right, fewest = (chain.order(part, ways is not None) for part in (found, *orders))
+    by = MULTIPLICATIONS if ways is None else SECONDS
+    return ChainPlan(extents, dtype, device, by, most, chosen, left_to_right, fewest)
+
+
+def _parts(part: Part) -> Iterator[Part]:
+    """A part and those that it is made of, without single matrices."""
+    if part.operands:
+        yield part
+        for operand in part.operands:
+            yield from _parts(operand)
+
+
+def _multiplications(m: int, k: int, n: int) -> Iterator[Way]:
+    yield Way(m * k * n)
+
+
+def _free(m: int, k: int, n: int) -> Iterator[Way]:
+    """Without costs the cheapest order is the one with the lowest peak."""
+    yield _NOTHING
+
+
+def chain_extents(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """The extents of a chain. A vector is a row at its front, a column at its end. Raises `BilinearError` (E550) for what is no chain."""
+    if not 2 <= len(shapes) <= MOST_MATRICES:
+        hint = f"give 2 to {MOST_MATRICES}, and multiply a longer chain in parts"
+        raise fail("E550", f"a chain of {len(shapes)} matri{'x' if len(shapes) == 1 else 'ces'}", hint)
+    matrices = [_matrix(at, tuple(shape), len(shapes) - 1) for at, shape in enumerate(shapes)]
+    for at, (left, right) in enumerate(pairwise(matrices), 1):
+        if left[1] != right[0]:
+            what = f"matrices {at} and {at + 1} of the chain have shapes {tuple(shapes[at - 1])} and {tuple(shapes[at])}"
+            raise fail("E550", what, "give each matrix as many rows as the one before it has columns")
+    return matrices[0][0], *(matrix[1] for matrix in matrices)
+
+
+def _matrix(at: int, shape: tuple[int, ...], last: int) -> tuple[int, int]:
+    """Rows and columns of the matrix `at` some place, counted from 0."""
+    what = f"matrix {at + 1} of the chain has shape {shape}"
+    if len(shape) != 2 and not (len(shape) == 1 and at in (0, last)):
+        raise fail("E550", what, "give matrices; the first and the last may be vectors")
+    if not all(hasattr(extent, "__index__") and extent >= 0 for extent in shape):
+        raise fail("E550", what, "give extents that are integers of at least 0")
+    extents = tuple(map(index, shape))
+    if len(extents) == 1:
+        return (1, *extents) if at == 0 else (*extents, 1)
+    return extents[0], extents[1]

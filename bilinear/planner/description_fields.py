@@ -1,0 +1,121 @@
+"""How fields of descriptions are read from JSON, each with a diagnostic that names it if it makes no sense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
+
+from bilinear.errors import BilinearError, fail
+from bilinear.planner.digit_rates import Table
+
+T = TypeVar("T")
+MOST = 1e18
+"""Of any number of a description."""
+MOST_SOURCE, MOST_POINTS = 400, 100_000
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads fields, and says which one is missing or wrong."""
+
+    document: str
+
+    def check(self, holds: bool, message: str) -> None:
+        """Refuse the description unless this holds."""
+        if not holds:
+            raise self.wrong(message)
+
+    def wrong(self, message: str) -> BilinearError:
+        """The diagnostic (E542) that says what makes no sense."""
+        return fail("E542", f"{self.document} is no device description: {message}", "write one with `bilinear tune`")
+
+    def field(self, value: object, name: str, read: Callable[[Reader, object, str], T]) -> T:
+        """A field of an object."""
+        if not isinstance(value, dict):
+            raise self.wrong("an object is missing")
+        self.check(name in value, f"{name} is missing")
+        return read(self, value[name], name)
+
+    def record(self, kind: Callable[..., T], value: object, fields: Fields) -> T:
+        """A record, field by field."""
+        return kind(**{name: self.field(value, name, read) for name, read in fields.items()})
+
+
+Fields = Mapping[str, Callable[[Reader, object, str], object]]
+"""How each field of a record is read."""
+
+
+def read_text(reader: Reader, value: object, name: str) -> str:
+    """A short text."""
+    reader.check(isinstance(value, str) and 0 < len(value) <= 200, f"{name} is no short text")
+    return str(value)
+
+
+def read_source(reader: Reader, value: object, name: str) -> str:
+    """A longer text, which may be empty."""
+    reader.check(isinstance(value, str) and len(value) <= MOST_SOURCE, f"{name} is no text of at most {MOST_SOURCE} characters")
+    return str(value)
+
+
+def read_number(reader: Reader, value: object, name: str) -> int | float:
+    """A positive number."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < MOST:
+        raise reader.wrong(f"{name} is no number between 0 and {MOST:g}")
+    return value
+
+
+def read_positive(reader: Reader, value: object, name: str) -> float:
+    """The same as a float."""
+    return float(read_number(reader, value, name))
+
+
+def read_share(reader: Reader, value: object, name: str) -> float:
+    """A positive number of at most 1."""
+    share = read_positive(reader, value, name)
+    reader.check(share <= 1, f"{name} is above 1")
+    return share
+
+
+def read_not_negative(reader: Reader, value: object, name: str) -> float:
+    """A number, which may be 0."""
+    return 0.0 if value == 0 and not isinstance(value, bool) else read_positive(reader, value, name)
+
+
+def read_whole(reader: Reader, value: object, name: str) -> int:
+    """A positive whole number."""
+    number = read_number(reader, value, name)
+    reader.check(float(number) == int(number), f"{name} is no whole number")
+    return int(number)
+
+
+def read_table(reader: Reader, value: object, name: str) -> Table:
+    """Pairs with rising keys."""
+    if not isinstance(value, list) or not 0 < len(value) <= 1000 or any(not isinstance(pair, list) or len(pair) != 2 for pair in value):
+        raise reader.wrong(f"{name} is no list of pairs")
+    table = tuple((read_positive(reader, key, name), read_positive(reader, number, name)) for key, number in value)
+    reader.check(all(a[0] < b[0] for a, b in pairwise(table)), f"the keys of {name} do not rise")
+    return table
+
+
+def column_of(kind: Callable[[float], T], above: int) -> Callable[[Reader, object, str], tuple[T, ...]]:
+    """How a list of numbers above this one is read: thousands of them, in two passes."""
+
+    def column(reader: Reader, value: object, name: str) -> tuple[T, ...]:
+        if not isinstance(value, list) or not 0 < len(value) <= MOST_POINTS:
+            raise reader.wrong(f"{name} is no list of 1 to {MOST_POINTS} values")
+        if not all(type(one) in (int, float) and above < one < MOST for one in value):
+            raise reader.wrong(f"{name} has other values than numbers between {above} and {MOST:g}")
+        found = tuple(map(kind, value))
+        reader.check(found == tuple(value), f"{name} has other values than whole numbers")
+        return found
+
+    return column
+
+
+def read_texts(reader: Reader, value: object, name: str) -> tuple[str, ...]:
+    """A list of short texts."""
+    if not isinstance(value, list) or not 0 < len(value) <= MOST_POINTS:
+        raise reader.wrong(f"{name} is no list of 1 to {MOST_POINTS} values")
+    return tuple(read_text(reader, one, name) for one in value)

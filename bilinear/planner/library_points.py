@@ -1,0 +1,132 @@
+"""The library's calls on thin products: times that were measured on drawn shapes, and which call is fastest between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp, log2
+from typing import TYPE_CHECKING, NamedTuple
+
+from bilinear.planner.plan import CUBLAS, CUBLASLT
+
+if TYPE_CHECKING:  # which imports NumPy
+    from bilinear.ir.matrix import Array
+
+ORDERS = ("NN", "NT", "TN", "TT")
+"""Whether BLAS takes the operands of a result by columns as they lie, or transposed."""
+NEAREST, NEAR = 6, 0.05
+"""So many points count for a shape, each with the weight 1 / (distance + `NEAR`)."""
+ANOTHER_ORDER, ANOTHER_ALIGNMENT, ANOTHER_KERNEL = 1.0, 0.4, 4.0
+"""What the distance grows by for an operand in another order, for lines that are multiples of 16 bytes in one shape only, for a kernel."""
+MOST_APART = 0.4
+"""A call that is slower than the other by more, as a logarithm, counts as this much slower: one such point would outweigh the others."""
+Kernels = tuple[str, str]
+"""The kernels that cublasLt proposes with a small workspace, which its call runs, and with a large one, which cuBLAS mostly runs."""
+Shape = tuple[int, int, int]
+"""m, n and k of a product with a result by columns."""
+
+
+class Measured(NamedTuple):
+    """A product with a result by columns, the kernels that cublasLt proposes, and microseconds of both calls."""
+
+    shape: Shape
+    order: str
+    kernels: Kernels
+    cublas: float
+    cublaslt: float
+
+
+@dataclass(frozen=True)
+class LibraryPoints:
+    """Measured points, column by column: m, n, k, the number of the order, the numbers of both kernels, and the times of both calls.
+
+    A time is a multiple of the least that the device could take (`ThinRates.least_us`), so it means something on a device that is faster or
+    slower. The distance of two shapes is the sum of the squares of the base-2 logarithms of the ratios of their extents.
+    """
+
+    kernels: tuple[str, ...]
+    m: tuple[int, ...]
+    n: tuple[int, ...]
+    k: tuple[int, ...]
+    order: tuple[int, ...]
+    small: tuple[int, ...]
+    large: tuple[int, ...]
+    cublas: tuple[float, ...]
+    cublaslt: tuple[float, ...]
+
+    def __hash__(self) -> int:
+        """By the length, as of `Device`."""
+        return hash(len(self.m))
+
+    def times(self, order: str, shape: Shape, lanes: int, kernels: Kernels | None = None) -> dict[str, float]:
+        """How many times as long as the device's least each call is likely to take; `lanes` are the elements in 16 bytes."""
+        near, weights = self._near(order, shape, lanes, kernels)
+        logs = self._columns.logs
+        return {CUBLAS: exp(weights @ logs[0][near]), CUBLASLT: exp(weights @ logs[1][near])}
+
+    def faster(self, order: str, shape: Shape, lanes: int, kernels: Kernels | None) -> str | None:
+        """The call that is likely to be faster, of a product for which cublasLt proposes these kernels.
+
+        None if points where nothing is known of the difference, because both times are the same there, have half of the weight.
+        """
+        near, weights = self._near(order, shape, lanes, kernels)
+        cublas, cublaslt = self._columns.logs
+        apart = (cublaslt[near] - cublas[near]).clip(-MOST_APART, MOST_APART)
+        if weights[apart == 0].sum() >= 0.5:
+            return None
+        return CUBLASLT if weights @ apart < 0 else CUBLAS
+
+    def _near(self, order: str, shape: Shape, lanes: int, kernels: Kernels | None) -> tuple[Array, Array]:
+        """The nearest points, and their weights, which add up to 1."""
+        own = self._columns
+        distances = sum((column - log2(extent)) ** 2 for column, extent in zip(own.extents, shape, strict=True))
+        for is_transposed, letter in zip(own.orders, order, strict=True):
+            distances = distances + ANOTHER_ORDER * (is_transposed != (letter == "T"))
+        for column, line in zip(own.lines, _lines(shape, order[0] == "T", order[1] == "T"), strict=True):
+            distances = distances + ANOTHER_ALIGNMENT * ((column % lanes == 0) != (line % lanes == 0))
+        for column, kernel in zip(own.proposed, kernels or (), strict=False):
+            distances = distances + ANOTHER_KERNEL * (column != (self.kernels.index(kernel) if kernel in self.kernels else -1))
+        near = distances.argsort(kind="stable")[:NEAREST]
+        weights = 1 / (distances[near] + NEAR)
+        return near, weights / weights.sum()
+
+    @cached_property
+    def _columns(self) -> _Columns:
+        import numpy as np  # imported here: to list what is shipped takes no NumPy
+
+        m, n, k, order = (np.array(column) for column in (self.m, self.n, self.k, self.order))
+        orders = np.isin(order, (2, 3)), np.isin(order, (1, 3))
+        lines = np.where(orders[0], k, m), np.where(orders[1], n, k), m
+        proposed = np.array(self.small), np.array(self.large)
+        return _Columns((np.log2(m), np.log2(n), np.log2(k)), orders, lines, proposed, (np.log(self.cublas), np.log(self.cublaslt)))
+
+
+class _Columns(NamedTuple):
+    """The points as arrays: logarithms of m, n and k, which operands are transposed, the lengths of the lines of A, B and C."""
+
+    extents: tuple[Array, ...]
+    orders: tuple[Array, ...]
+    lines: tuple[Array, ...]
+    proposed: tuple[Array, ...]
+    logs: tuple[Array, ...]
+
+
+def library_points(measured: Sequence[Measured], least_us: Callable[[Shape], float]) -> LibraryPoints:
+    """What was measured, as multiples of the least that the device could take."""
+    kernels = tuple(sorted({kernel for one in measured for kernel in one.kernels}))
+    numbers = {kernel: number for number, kernel in enumerate(kernels)}
+    least = [least_us(one.shape) for one in measured]
+    m, n, k = zip(*(one.shape for one in measured), strict=True)
+    small, large = zip(*((numbers[kernel] for kernel in one.kernels) for one in measured), strict=True)
+    cublas, cublaslt = (
+        tuple(float(f"{us / us0:.3g}") for us, us0 in zip(times, least, strict=True))
+        for times in ([one.cublas for one in measured], [one.cublaslt for one in measured])
+    )
+    return LibraryPoints(kernels, m, n, k, tuple(ORDERS.index(one.order) for one in measured), small, large, cublas, cublaslt)
+
+
+def _lines(shape: Shape, first: bool, second: bool) -> tuple[int, int, int]:
+    """The lengths of the lines of A, B and C, for operands that are transposed or not."""
+    m, n, k = shape
+    return k if first else m, n if second else k, m

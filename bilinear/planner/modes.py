@@ -1,0 +1,172 @@
+"""What execution modes cost: equation 4.1 of Kasiviswanathan (2013) as published, and an extension with memory traffic (docs/modes.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from math import ceil, prod
+
+from bilinear.errors import fail
+from bilinear.ir.element import ELEMENTS
+from bilinear.ir.kernel import Cover, LinearKernel, Part, ProductKernel
+from bilinear.ir.launch import Launch
+from bilinear.ir.placement import Placement
+from bilinear.planner.device import Device, ModeRates, at
+from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, product_seconds
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A kernel in the words of equation 4.1: G groups of I items, each of which does C calculations on S elements.
+
+    Items that are not `alike` take paths of their own; then an item is a warp.
+    """
+
+    groups: int
+    items: int
+    size: int
+    calculations: int
+    alike: bool = True
+
+
+def published(kernels: Iterable[Steps], rates: ModeRates) -> float:
+    """The time of kernels that run one after the other, by equations 4.1 to 4.3, in the unit of the rates.
+
+    T = L_g * sum(G_steps) + L_i * sum(G_steps * I_steps) + B * sum(S * C * G_steps * I_steps), where G_steps = ceil(G / G_prac) and
+    I_steps = ceil(I / I_prac); what is added up are the kernels.
+    """
+    time = 0.0
+    for kernel in kernels:
+        groups = ceil(kernel.groups / rates.groups)
+        items = groups * ceil(kernel.items / (rates.items if kernel.alike else rates.warps))
+        time += rates.group * groups + rates.item * items + rates.single * kernel.size * kernel.calculations * items
+    return time
+
+
+def steps_of(stage: Sequence[Launch], placement: Placement) -> tuple[Steps, ...]:
+    """The kernels of a linear stage in the words of equation 4.1; kernels at once are one kernel of all their groups, as in table 5.1.
+
+    A calculation forms an element of one block, whatever the number of its terms.
+    """
+    found = []
+    for launch in stage:
+        kernel = launch.kernel
+        assert isinstance(kernel, LinearKernel), "the equation is about sums of blocks"
+        items = prod(kernel.threads) if kernel.beside == 1 else kernel.beside
+        most = max(len(part.targets) for part in kernel.parts)
+        found.append(Steps(_tiles(launch, placement) * launch.grid.y, items, kernel.lanes, most, alike=kernel.beside == 1))
+    if not stage[0].at_once:
+        return tuple(found)
+    largest = max(found, key=lambda steps: steps.size)
+    return (replace(largest, groups=sum(steps.groups for steps in found)),)
+
+
+def published_seconds(launches: Sequence[Launch], placement: Placement, device: Device) -> tuple[float | None, ...]:
+    """The published time of each stage; None for products, of which the thesis gives no counts."""
+    rates = _rates_of(device)
+    return tuple(published(steps_of(stage, placement), rates) * 1e-6 if _is_linear(stage) else None for stage in stages_of(launches))
+
+
+def extended_seconds(launches: Sequence[Launch], placement: Placement, dtype: str, device: Device) -> tuple[float, ...]:
+    """The time of each stage by the extension: its kernels, and the longer of starting its groups and of moving its bytes.
+
+    A linear stage moves what it reads first and what it writes at the bandwidth of the memory, and what it reads again at that of the
+    caches. Products are predicted as in any plan, but in turns, or by the rate of a warp's own tile.
+    """
+    rates = _rates_of(device)
+    found = []
+    for stage in stages_of(launches):
+        seconds = (_linear if _is_linear(stage) else _products)(stage, placement, dtype, device, rates)
+        kernels = device.launch + rates.branch * (len(stage) - 1) if stage[0].at_once else device.launch * len(stage)
+        found.append(seconds + kernels * 1e-6)
+    return tuple(found)
+
+
+def stages_of(launches: Sequence[Launch]) -> Iterator[tuple[Launch, ...]]:
+    """The launches by stages; in the default mode each is a stage."""
+    for _, own in groupby(enumerate(launches), key=lambda pair: -1 - pair[0] if pair[1].stage is None else pair[1].stage):
+        yield tuple(launch for _, launch in own)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes of a linear stage: what its launches read for the first time and write, by their part, and what they read again."""
+
+    by_part: tuple[tuple[Part, int], ...]
+    again: int
+
+    @property
+    def once(self) -> int:
+        """Bytes that are read for the first time, or written."""
+        return sum(moved for _, moved in self.by_part)
+
+
+def traffic_of(stage: Sequence[Launch], placement: Placement, dtype: str) -> Traffic:
+    """What the launches of a linear stage move with beta = 0; whatever shares a table's row reads a block once."""
+    extents = dict(zip(("bm", "bk", "bn"), placement.block, strict=True))
+    seen: set[tuple[str, int, int]] = set()
+    by_part: list[tuple[Part, int]] = []
+    again = 0
+    for launch in stage:
+        for part, blocks in _rows_of(launch):
+            size = extents[part.height] * extents[part.width] * ELEMENTS[dtype].bytes
+            new = [block for block in blocks if block not in seen]
+            seen.update(new)
+            by_part.append((part, (len(new) + len(part.targets)) * size))
+            again += (len(blocks) - len(new) + part.kept.count("1")) * size
+    return Traffic(tuple(by_part), again)
+
+
+def _rows_of(launch: Launch) -> Iterator[tuple[Part, list[tuple[str, int, int]]]]:
+    """The part of each row of its table that a launch runs, and the blocks that it reads there."""
+    kernel = launch.kernel
+    assert isinstance(kernel, LinearKernel)
+    for number, *stands in kernel.places[launch.first : launch.first + launch.grid.y * kernel.rows]:
+        if number < 0:
+            continue
+        part = kernel.parts[number]
+        stand = {space: (stands[2 * i], stands[2 * i + 1]) for i, space in enumerate(part.spaces)}
+        yield part, [(port.space, stand[port.space][0] + port.down, stand[port.space][1] + port.right) for port in part.sources]
+
+
+def _linear(stage: Sequence[Launch], placement: Placement, dtype: str, device: Device, rates: ModeRates) -> float:
+    traffic, streaming = traffic_of(stage, placement, dtype), device.rates(dtype).streaming
+    moving = traffic.again / (dict(rates.again)[placement.mode] * 1e9) if traffic.again else 0.0
+    for part, moved in traffic.by_part:
+        moving += moved / (at(streaming, len(part.sources) + len(part.targets)) * device.bandwidth * 1e9)
+    starting = published(steps_of(stage, placement), rates.without_calculations) * 1e-6
+    return max(starting, moving)
+
+
+def _products(stage: Sequence[Launch], placement: Placement, dtype: str, device: Device, rates: ModeRates) -> float:
+    kernel = stage[0].kernel
+    assert isinstance(kernel, ProductKernel)
+    rows = sum(launch.grid.y for launch in stage)
+    if kernel.beside > 1:
+        computed = rows * kernel.beside * kernel.tile.m * kernel.tile.n * _tiles(stage[0], placement) * placement.block[1]
+        return 2 * computed / (dict(rates.warp_tile)[dtype] * 1e12)
+    size, aligned = geometric_mean(placement.m, placement.k, placement.n), is_aligned(*placement.block[1:], dtype)
+    one = product_seconds(ProductWork(rows, 0, rows), placement.block, dtype, device, size, aligned, aligned, placement.tile)
+    return kernel.turns * (one - device.launch * 1e-6)
+
+
+def _is_linear(stage: Sequence[Launch]) -> bool:
+    return isinstance(stage[0].kernel, LinearKernel)
+
+
+def _tiles(launch: Launch, placement: Placement) -> int:
+    """Blocks of threads along x."""
+    extents = dict(zip(("bm", "bk", "bn"), placement.block, strict=True))
+
+    def steps(cover: Cover) -> int:
+        return ceil(extents[cover.name] / cover.step)
+
+    return max(prod(map(steps, tiling)) for tiling in launch.grid.tilings)
+
+
+def _rates_of(device: Device) -> ModeRates:
+    if device.modes is None:
+        message = f"the description of {device.name} has no rates of execution modes"
+        raise fail("E543", message, "add them by `python benchmarks/modes.py --describe FILE` on that GPU")
+    return device.modes

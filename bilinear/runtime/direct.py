@@ -1,0 +1,127 @@
+"""Direct multiplies of matrices where they lie on a GPU, without a schedule: the library's calls, thin products, and digits."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING
+
+from bilinear.backends.capture import is_captured, not_captured
+from bilinear.backends.cublas import Multiply, multiply_of
+from bilinear.errors import fail
+from bilinear.ir.matrix import Array, layout_of
+from bilinear.planner.plan import CUBLAS, LIBRARY, Digits, Direct, Thin, own_name
+from bilinear.runtime import auto
+from bilinear.runtime.auto import over_budget
+from bilinear.runtime.decide import check_library_accuracy
+from bilinear.runtime.operands import accumulate, as_matrices, given_workspace
+from bilinear.runtime.options import Options
+from bilinear.runtime.repeat import Operands
+
+if TYPE_CHECKING:  # imported with the first call on a GPU
+    from bilinear.backends.digits import DigitMultiply
+    from bilinear.backends.thin import ThinMultiply
+
+    OwnMultiply = ThinMultiply | DigitMultiply
+
+log = logging.getLogger("bilinear")
+
+POOLED = (
+    "the workspace would be memory from the pool, which is reused after this call",
+    "give workspace=, an array that lives as long as the graph",
+)
+"""Message and hint of a refusal during capture."""
+NEEDS: dict[type[Direct], str] = {
+    Thin: "multiplies two matrices or vectors of one type, and needs an out of that type",
+    Digits: "multiplies two matrices or vectors of float32 on a GPU of compute capability 9.0, and needs an out of float32",
+}
+"""What arrays our own kernels take."""
+LESS: dict[type[Direct], str] = {
+    Thin: "plan with this workspace, for sums that are whole need none, or use algorithm='auto'",
+    Digits: "plan with this workspace, or use algorithm='auto'",
+}
+"""What helps if they need more workspace than is allowed."""
+
+
+def own_of(layouts: Operands, direct: str | Direct) -> OwnMultiply | None:
+    """The thin product, or the one of digits, for matrices of these layouts; None if neither was chosen, or if it does not suit them."""
+    if isinstance(direct, str):
+        return None
+    if isinstance(direct, Digits):
+        from bilinear.backends.digits import digit_multiply_of
+
+        return digit_multiply_of(*layouts, direct)
+    from bilinear.backends.thin import thin_multiply_of
+
+    return thin_multiply_of(*layouts, direct)
+
+
+def library_of(layouts: Operands, library: str | Direct) -> Multiply | None:
+    """The library's call for matrices of these layouts; None for what is left to `cupy.matmul`."""
+    rules, points = auto.library_choice(layouts[2].dtype.name)
+    return multiply_of(*layouts, library if isinstance(library, str) else LIBRARY, rules, points)
+
+
+def direct_multiply(options: Options, a: Array, b: Array, out: Array, library: str | Direct) -> Multiply | None:
+    """What multiplies CuPy's own arrays where they lie, without a schedule; None if there is nothing.
+
+    While the stream is captured nothing is allocated: cuBLAS runs in place of what needs memory of the pool. The library takes the place of
+    our own kernels only if it keeps the bound that is asked for (else E519).
+    """
+    layouts = _own_layouts(a, b, out)
+    if isinstance(library, str):
+        return None if layouts is None else library_of(layouts, library)
+    own = None if layouts is None else own_of(layouts, library)
+    is_pooled = own is not None and own.workspace > 0 and options.buffer is None and is_captured()
+    if own is not None and not is_pooled:
+        return _within_limits(options, library, own, a, b, out)
+    check_library_accuracy(options.accuracy, a.shape[-1], out.dtype)
+    if is_pooled:
+        log.info("matmul %s by %s: capture, but %s takes memory of the pool; the library's multiply", a.shape, b.shape, own_name(library))
+    return None if layouts is None else library_of(layouts, CUBLAS if is_pooled else library)
+
+
+def _own_layouts(a: Array, b: Array, out: Array) -> Operands | None:
+    """The layouts of CuPy's own arrays; None if one is of another kind."""
+    cupy = sys.modules.get("cupy")
+    if cupy is None or not type(a) is type(b) is type(out) is cupy.ndarray:
+        return None
+    return layout_of(a), layout_of(b), layout_of(out)
+
+
+def _within_limits(options: Options, direct: Direct, own: OwnMultiply, a: Array, b: Array, out: Array, aside: int = 0) -> Multiply:
+    """A product whose workspace is the caller's, or memory of the pool.
+
+    More than is allowed is refused (E535), with `aside` elements of a result apart from `out`.
+    """
+    if own.workspace and options.buffer is not None:
+        return own.within(given_workspace(options, own.workspace, out, a, b, alignment=own.alignment).data.ptr)
+    needed = (own.workspace + aside) * out.dtype.itemsize
+    if options.budget is not None and needed > options.budget:
+        name = f"{own_name(direct)}, with a result aside from out," if aside else own_name(direct)
+        raise over_budget(name, needed, options.budget, "give an out that overlaps no operand" if aside else LESS[type(direct)])
+    return own
+
+
+def run_direct_plan(options: Options, direct: Direct, a: Array, b: Array, out: Array, overlaps: bool, factors: tuple[Array, Array]) -> None:
+    """Run a plan's own kernels; a vector is a row on the left, a column on the right.
+
+    If `out` overlaps an operand, the result is computed aside from it, and added to it afterwards. While the stream is captured that is
+    refused (E536), and the workspace must be the caller's. What the kernels cannot multiply is refused (E544).
+    """
+    left, right, target = as_matrices(a, b, out)
+    captured = is_captured()
+    if overlaps and captured:
+        raise not_captured("the result would be computed aside from out, in memory from the pool", "give an out that overlaps no operand")
+    result = options.kind.module.empty(target.shape, target.dtype) if overlaps else target
+    layouts = _own_layouts(left, right, result)
+    found = None if layouts is None else own_of(layouts, direct)
+    if found is None:
+        raise fail("E544", f"the plan's {own_name(direct)} {NEEDS[type(direct)]}", "give such arrays, or leave plan= out")
+    if found.workspace and captured and options.buffer is None:
+        raise not_captured(*POOLED)
+    alpha, beta = factors
+    run = _within_limits(options, direct, found, left, right, target, target.size if overlaps else 0)
+    run(left.data.ptr, right.data.ptr, result.data.ptr, alpha, 0 if overlaps else beta)
+    if overlaps:
+        accumulate(target, result, beta)

@@ -1,0 +1,182 @@
+"""`multi_dot`: multiply a chain of matrices in the order that is planned to be fastest."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache, partial
+from itertools import combinations, pairwise
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from bilinear.errors import fail
+from bilinear.frontend import Loaded
+from bilinear.ir.element import ELEMENTS
+from bilinear.ir.matrix import Array, Dtype, layout_of
+from bilinear.ir.placement import MOST_EXTENT
+from bilinear.planner import chains
+from bilinear.planner.chains import ChainPlan, Way, chain_extents
+from bilinear.planner.device import Device
+from bilinear.planner.problem import require_inputs
+from bilinear.runtime.arrays import NUMPY, adopt, adopt_out, kind_of
+from bilinear.runtime.auto import budget_and_buffer, device_of, dtype_name, gpu_here, plan
+from bilinear.runtime.environment import uses_library
+from bilinear.runtime.layouts import check_out
+from bilinear.runtime.matmul import matmul
+from bilinear.runtime.safety import is_writable, shares_memory
+from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+log = logging.getLogger("bilinear")
+
+
+def multi_dot(
+    arrays: Sequence[Array],
+    *,
+    out: Array = None,
+    device: str | Device | None = None,
+    algorithm: str | Loaded = "auto",
+    levels: int | Literal["auto"] = "auto",
+    inputs: Literal["preserve", "restore", "consume"] = "preserve",
+    workspace: int | str | None = None,
+    stream: AbstractContextManager[object] | None = None,
+) -> Array:
+    """The product of all arrays, as `numpy.linalg.multi_dot` gives it, in the order of `plan_chain`.
+
+    The arrays are matrices that fit each other, of one kind: NumPy's, CuPy's, or of any library that speaks DLPack. The first may be a
+    vector, which is a row, and the last one a column; the result lacks that dimension then. Each product is a `matmul`, with the same
+    meaning of `algorithm`, `levels`, `inputs` and `stream`. All products are computed in the common type of all arrays. The last one goes
+    into `out`, if it is given; that has the shape of the result. Intermediates are allocated once, and freed after the product that reads
+    them.
+
+    The planner's times for `device`, a description as in `plan`, decide the order; the default is that of the GPU on which the arrays are.
+    NumPy's arrays without a `device`, types that the description lacks, and other values of `algorithm` and `levels` than `auto`, are
+    ordered by the number of multiplications. `workspace` is the most bytes of intermediates and workspaces together, or "unlimited".
+
+    Raises `BilinearError` (E550 for arrays that are no chain, E535 if the intermediates exceed `workspace`) and what `matmul` raises.
+    """
+    given = tuple(arrays)
+    torch = torch_of(*given, out)
+    if torch is not None:
+        with surroundings(torch, stream, *given, out):
+            target, *matrices = (adopt_tensor(torch, x) for x in (out, *given))
+            run = partial(multi_dot, matrices, out=target, device=device, workspace=workspace)
+            result = run(algorithm=algorithm, levels=levels, inputs=inputs)
+            return torch.from_dlpack(result) if out is None else out
+    require_inputs(inputs)
+    budget = _budget(workspace)
+    kind = kind_of(*given, out) if given else NUMPY
+    matrices = [adopt(x, kind) for x in given]
+    extents, dtype = chain_extents([x.shape for x in matrices]), np.result_type(*(x.dtype for x in matrices))
+    inside = tuple(None if matrices[at].ndim == 1 else slice(None) for at in (0, -1))
+    target = None if out is None else _target(adopt_out(out, kind), matrices, dtype)
+    if inputs == "consume":
+        _check_apart(matrices)
+    has_times = algorithm == levels == "auto" and (kind.on_gpu or device is not None)
+    found = _planned(extents, str(dtype), *_times(device, str(dtype)) if has_times else (None, None), inputs, budget)
+    matrices[0], matrices[-1] = matrices[0][inside[0], ...], matrices[-1][..., inside[1]]
+    with stream if stream is not None and kind.on_gpu else nullcontext():
+        multiply = partial(matmul, algorithm=algorithm, levels=levels, inputs=inputs)
+        result = _run(found, matrices, dtype, None if target is None else target[inside], multiply)
+    return out if out is not None else kind.give_back(result[tuple(0 if at is None else at for at in inside)])
+
+
+def _run(plan: ChainPlan, matrices: Sequence[Array], dtype: Dtype, target: Array, multiply: Callable[..., Array]) -> Array:
+    """Run the products. A part of the chain is let go when the product that reads it is done."""
+    parts, steps = {(at, at): matrix for at, matrix in enumerate(matrices)}, plan.chosen.steps
+    for step in steps:
+        left, right = parts.pop(step.left), parts.pop(step.right)
+        if np.result_type(left.dtype, right.dtype) != dtype:
+            left = left.astype(dtype)
+        allowed = None if plan.workspace is None else plan.workspace - step.held
+        parts[step.left[0], step.right[1]] = multiply(left, right, target if step is steps[-1] else None, workspace=allowed)
+    return parts[0, len(matrices) - 1]
+
+
+def _budget(workspace: int | str | None) -> int | None:
+    """The most bytes that a chain may take; None if there is no limit. Refuses (E534) an array: intermediates are not put into one."""
+    budget, buffer = budget_and_buffer(workspace)
+    if buffer is not None:
+        raise fail("E534", "the workspace of a chain is an array", "give bytes, or 'unlimited'")
+    return budget
+
+
+def _target(out: Array, matrices: Sequence[Array], dtype: Dtype) -> Array:
+    """`out`, if it has the shape of the result (E550), and if a result of this type can be written there."""
+    shape = (*matrices[0].shape[:-1], *matrices[-1].shape[1:])
+    if out.shape != shape:
+        raise fail("E550", f"out has shape {out.shape}, the product of the chain {shape}", "give an out of that shape, or none")
+    check_out(layout_of(out), is_writable(out), (), shape, dtype)
+    return out
+
+
+def _check_apart(matrices: Sequence[Array]) -> None:
+    """Refuse (E523) a matrix that one product consumes and another one reads."""
+    for (first, x), (second, y) in combinations(enumerate(matrices, 1), 2):
+        if shares_memory(x, y):
+            message = f"inputs='consume' needs matrices {first} and {second} of the chain apart, but they share memory"
+            raise fail("E523", message, "pass a copy of one of them or inputs='preserve'")
+
+
+def plan_chain(
+    shapes: Sequence[Sequence[int]],
+    dtype: DTypeLike = "float64",
+    *,
+    device: str | Device | None = None,
+    inputs: str = "preserve",
+    workspace: int | str | None = None,
+) -> ChainPlan:
+    """In which order `multi_dot` multiplies matrices of these shapes, what that takes, and what two usual orders take.
+
+    The first and the last shape may be those of vectors. `device`, `inputs` and `workspace` are those of `plan`; without a GPU and a
+    `device`, and for element types of which the device's description has no rates, `by` is `multiplications`. Raises `BilinearError`
+    (E513, E534, E535, E541 to E543, E550).
+    """
+    require_inputs(inputs)
+    name = dtype_name(dtype)
+    return _planned(chain_extents(shapes), name, *_times(device, name), inputs, _budget(workspace))
+
+
+def _times(device: str | Device | None, dtype: str) -> tuple[Device | None, tuple[str, int] | None]:
+    """The description of a device if it has times of an element type, and the GPU whose timed plans come first."""
+    known = device_of(device)
+    if known is None or uses_library() or dtype not in dict(known.elements):
+        return None, None
+    return known, gpu_here() if device is None else None
+
+
+@lru_cache(maxsize=256)
+def _planned(
+    extents: tuple[int, ...], dtype: str, device: Device | None, gpu: tuple[str, int] | None, inputs: str, budget: int | None
+) -> ChainPlan:
+    """The plan of a chain, once; without a device, or for extents that are not planned, by the number of multiplications."""
+    try:
+        itemsize = ELEMENTS[dtype].bytes if dtype in ELEMENTS else np.dtype(dtype).itemsize
+    except TypeError:
+        raise fail("E543", f"no plans for dtype={dtype!r}", f"choose one of {', '.join(ELEMENTS)}") from None
+    if device is None or not all(0 < extent <= MOST_EXTENT for extent in extents):
+        found = chains.plan_chain(extents, dtype, itemsize, "", None, budget)
+    else:
+        operands = sum(m * n for m, n in pairwise(extents)) + extents[0] * extents[-1]
+        free = max(0, int(device.memory * device.policy.memory_share) - operands * itemsize)
+        ways = partial(_ways, dtype, None if gpu is not None else device, inputs, budget)
+        plan_within = partial(chains.plan_chain, extents, dtype, itemsize, device.name, ways)
+        found = plan_within(None if budget is None else min(budget, free))
+        found = found if found.chosen.peak <= free else plan_within(free)
+    log.info("multi_dot, %s of %s: %s", "x".join(map(str, extents)), dtype, found)
+    return found
+
+
+def _ways(dtype: str, device: Device | None, inputs: str, budget: int | None, m: int, k: int, n: int) -> Iterator[Way]:
+    """The planner's choices for a product, as the workspace that is allowed falls."""
+    while True:
+        chosen = plan(m, k, n, dtype, device=device, inputs=inputs, workspace=budget).chosen
+        workspace = chosen.workspace or 0
+        yield Way((chosen.ms or 0.0) * 1e-3, workspace, chosen.name)
+        if not workspace:
+            return
+        budget = workspace - 1

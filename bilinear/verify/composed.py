@@ -1,0 +1,210 @@
+"""The proof of a schedule of several levels: its products are those of its levels, combined.
+
+Theorem. Let the terms (u_p, v_p, w_p) of one level satisfy the Brent equations of <m,k,n>, and those of another (u'_q, v'_q, w'_q) the
+Brent equations of <m',k',n'>, over a commutative ring. Then the terms (u_p (x) u'_q, v_p (x) v'_q, w_p (x) w'_q) satisfy those of
+<mm',kk',nn'>, where block (i m' + i', j k' + j') of A is block (i', j') of block (i, j), and so on: both sides of the equations are
+Kronecker products. The blocks may be matrices, which do not commute, because coefficients commute with them.
+
+So a flat schedule is proved without expanding its products. Checked are: no stage has a hazard; the terms of every level satisfy the Brent
+equations; run exactly on the finest blocks, as it was lowered, the flat schedule multiplies only forms that are, up to factors, those of a
+combination of products, one of each level; every block of C ends with exactly the coefficients of the combined w, times alpha, and beta
+times its old value; and the operands that are to be restored end as they began. Nothing is taken from the passes that lowered it. A
+schedule that this does not prove may still be right, by other products: `prove_schedule` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+from math import lcm, prod
+
+from bilinear.analysis.brent import residual
+from bilinear.analysis.integer_tables import products_of_coefficients
+from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.number import Coefficient
+from bilinear.ir.packed import Packed, Packing, TooLongError, widened
+from bilinear.ir.ring import Ring
+from bilinear.ir.schedule import ProductStage, Schedule, Stage
+from bilinear.ir.scheme import Scheme
+from bilinear.verify.facts import RESTORED, OperandFate, StageFact
+from bilinear.verify.hazards import contended
+from bilinear.verify.packed_run import PackedRun, UndecidedError
+from bilinear.verify.recursion import why_not_recursive
+from bilinear.verify.schedule import ScheduleProof, is_sound, prove_schedule
+
+MOST_WRITTEN_OUT = 500_000
+"""With more products of coefficients than this, the products of a schedule of one level are not written out in its proof."""
+Places = tuple[int, ...]
+
+
+def prove_composed(schedule: Schedule, levels: Sequence[Schedule]) -> ScheduleProof:
+    """Decide whether a flat schedule with marked first writes is right, by the schedules of its levels, the outermost first.
+
+    The proof has no facts about stages.
+    """
+    found = by_levels(schedule, levels)
+    return prove_schedule(schedule) if found is None else found
+
+
+def prove_large(schedule: Schedule, scheme: Scheme) -> ScheduleProof | None:
+    """The proof of a schedule of one level of a large scheme that leaves A and B alone, by its terms.
+
+    None for smaller schemes, and if it is not right, or right in another way.
+
+    The Brent equations of the terms are decided by `analysis.brent`, so products of blocks are not written out; what the blocks hold after
+    each stage is not among the facts.
+    """
+    ring = schedule.ring
+    if schedule.writes_operands or products_of_coefficients(scheme) <= MOST_WRITTEN_OUT or not is_sound(schedule):
+        return None
+    if ring.modulus or ring.is_approximate:
+        return None
+    try:
+        _terms(schedule, ring.generator)
+    except (TooLongError, UndecidedError):
+        return None
+    stages = tuple(_stage_fact(number, stage) for number, stage in enumerate(schedule.stages, 1))
+    return replace(_held(schedule, ("A", "B")), stages=stages, fates=(OperandFate("A", RESTORED), OperandFate("B", RESTORED)))
+
+
+def _stage_fact(number: int, stage: Stage) -> StageFact:
+    if isinstance(stage, ProductStage):
+        return StageFact(number, "product", (), tuple(map(str, contended(stage))), len(stage.products))
+    return StageFact(number, "restore" if stage.restores else "linear", (), (), sum(len(m.targets) for m in stage.maps))
+
+
+def by_levels(schedule: Schedule, levels: Sequence[Schedule]) -> ScheduleProof | None:
+    """The proof of a flat schedule by its levels; None if it is not right, or right in another way."""
+    roots = {level.ring.generator for level in levels} - {""}
+    if len(roots) > 1 or any(level.ring.modulus or level.ring.is_approximate for level in levels) or not is_sound(schedule):
+        return None
+    root = next(iter(roots), "")
+    try:
+        terms = [_terms(level, root) for level in levels]
+        restored = widened(lambda packing: _restored(schedule, _Combined(packing, terms)), root)
+    except (TooLongError, UndecidedError):
+        return None
+    if not set(schedule.restores) <= set(restored):
+        return None
+    return _held(schedule, restored)
+
+
+def _held(schedule: Schedule, restored: tuple[str, ...]) -> ScheduleProof:
+    why_not = why_not_recursive(schedule, restored)
+    return ScheduleProof(schedule.name, schedule.scheme, schedule.levels, (), restored, not why_not, (), why_not)
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """The terms of a schedule of one level, no two with proportional factors.
+
+    The factors are forms whose first coefficient is 1; the outputs are the blocks of C as forms over the products.
+    """
+
+    grid: tuple[int, int, int]
+    factors: tuple[tuple[Form, Form], ...]
+    outputs: tuple[Form, ...]
+
+
+@lru_cache(maxsize=64)
+def _terms(schedule: Schedule, root: str) -> _Terms:
+    """The terms of a schedule, which satisfy the Brent equations; raises `UndecidedError` if they do not."""
+    terms = widened(lambda packing: _collected(schedule, packing), root)
+    m, k, n = terms.grid
+    u, v, w = (tuple(left for left, _ in terms.factors), tuple(right for _, right in terms.factors), terms.outputs)
+    maps = LinearMap(m * k, u), LinearMap(k * n, v), LinearMap(len(u), w)
+    names = tuple(map(str, range(len(u))))
+    if not residual(Scheme(schedule.name, m, k, n, *maps, names, Ring(f"Q[{root}]" if root else "Q")), most=1).is_zero:
+        raise UndecidedError
+    return terms
+
+
+def _collected(schedule: Schedule, packing: Packing) -> _Terms:
+    numbers: dict[tuple[Form, Form], int] = {}
+
+    def find(left: Packed, right: Packed) -> tuple[int, Coefficient]:
+        (u, a), (v, b) = packing.monic(left), packing.monic(right)
+        return numbers.setdefault((packing.form(u), packing.form(v)), len(numbers)), a * b
+
+    run = PackedRun(schedule, packing, find)
+    run.run()
+    outputs = tuple(packing.form(run.result(block)) for block in schedule.spaces[2].blocks)
+    return _Terms((schedule.m, schedule.k, schedule.n), tuple(numbers), outputs)
+
+
+class _Combined:
+    """The combinations of the terms of all levels: the packed factors by which a product is known, and what C is made of."""
+
+    def __init__(self, packing: Packing, levels: Sequence[_Terms]) -> None:
+        self.packing = packing
+        m, k, n = ([level.grid[i] for level in levels] for i in range(3))
+        self.grid = prod(m), prod(k), prod(n)
+        self.left = _Side(packing, [[u for u, _ in level.factors] for level in levels], _places(m, k))
+        self.right = _Side(packing, [[v for _, v in level.factors] for level in levels], _places(k, n))
+        self.numbers = {factors: i for i, factors in enumerate(zip(self.left.known, self.right.known, strict=True))}
+        ranks = [len(level.factors) for level in levels]
+        blocks = [sum(places) for places in product(*_places(m, n))]
+        sums = _kronecker(packing, [level.outputs for level in levels], _places([1] * len(ranks), ranks))
+        self.outputs = dict(zip(blocks, sums, strict=True))
+
+    def find(self, left: Packed, right: Packed) -> tuple[int, Coefficient]:
+        """The number of the product of two forms, and its factor; raises `UndecidedError` if it is no combination."""
+        (u, a), (v, b) = self.packing.monic(left), self.packing.monic(right)
+        number = self.numbers.get((self.left.key(u), self.right.key(v)))
+        if number is None:
+            raise UndecidedError
+        return number, a * b
+
+
+class _Side:
+    """The combined left factors, or the right ones, as integers that are equal only for equal forms."""
+
+    def __init__(self, packing: Packing, levels: Sequence[Sequence[Form]], places: Sequence[Places]) -> None:
+        self.packing = packing
+        self.scale = prod(lcm(*(packing.split(c)[2] for form in forms for _, c in form)) for forms in levels)
+        combined = _kronecker(packing, levels, places)
+        self.most = max(form.most for form in combined) * self.scale
+        self.known = [self.key(form) for form in combined]
+
+    def key(self, form: Packed) -> tuple[int, int]:
+        """A form times the scale, without a denominator; raises `UndecidedError` if it is not integral, as every combined factor is."""
+        self.packing.bounded(self.most * form.denominator)  # so that times the denominator two keys differ if two forms do
+        found = self.packing.whole(form, self.scale)
+        if found is None:
+            raise UndecidedError
+        return found
+
+
+def _kronecker(packing: Packing, levels: Sequence[Sequence[Form]], places: Sequence[Places]) -> list[Packed]:
+    """The Kronecker products of forms, one of each level, the last level's changing first."""
+    found = [packing.unit(0)]
+    for forms, own in zip(levels, places, strict=True):
+        packed = [packing.sum([(packing.unit(own[i]), c) for i, c in form]) for form in forms]
+        found = [packing.product(outer, inner) for outer in found for inner in packed]
+    return found
+
+
+def _places(rows: Sequence[int], columns: Sequence[int]) -> list[Places]:
+    """For each level the part of each of its blocks, row by row, in the number of a finest block, which is the sum of its parts.
+
+    `rows` and `columns` are those of each level's grid.
+    """
+    width, found = prod(columns), []
+    for level, (height, breadth) in enumerate(zip(rows, columns, strict=True), 1):
+        down, across = prod(rows[level:]) * width, prod(columns[level:])
+        found.append(tuple(i * down + j * across for i in range(height) for j in range(breadth)))
+    return found
+
+
+def _restored(schedule: Schedule, combined: _Combined) -> tuple[str, ...]:
+    """The operands that a flat schedule restores; raises `UndecidedError` if it does not compute C by the combined products."""
+    if (schedule.m, schedule.k, schedule.n) != combined.grid:
+        raise UndecidedError
+    run = PackedRun(schedule, combined.packing, combined.find)
+    run.run()
+    for place, block in enumerate(schedule.spaces[2].blocks):
+        if not combined.packing.equal(run.result(block), combined.outputs[place]):
+            raise UndecidedError
+    return run.restored()

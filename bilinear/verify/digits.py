@@ -1,0 +1,109 @@
+"""The proof of a digit scheme: its products of digits give x*y up to a named remainder, or modulo every p, exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import gcd
+
+from bilinear.analysis.brent import residual
+from bilinear.analysis.integer_tables import common_denominator
+from bilinear.errors import fail
+from bilinear.ir.digits import DigitScheme, Representation, common_factors, modular_product
+from bilinear.ir.ring import Ring
+from bilinear.verify.bilinear_map import MapProof, prove_map
+from bilinear.verify.scheme import SchemeProof, prove_scheme
+
+LARGEST_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class DigitProof:
+    """The decision about a digit scheme.
+
+    `maps` are the proofs for two numbers: one for floating-point digits, whose remainder is the exact error, and one for each modulus p of
+    residues, that the products put together are x*y modulo p. `above` and `inside` are the proofs of the block schemes; `failures` says in
+    words what does not hold. A composition is the tensor product of its parts, so it holds if they do, and its error has the order of the
+    digits' error.
+    """
+
+    scheme: DigitScheme
+    maps: tuple[MapProof, ...]
+    above: SchemeProof | None
+    inside: SchemeProof | None
+    failures: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """True if nothing failed."""
+        return not self.failures
+
+    @property
+    def equations(self) -> int:
+        """The number of coefficients that were compared."""
+        digits = self.scheme.representation.count**2 * len(self.maps)
+        return digits + sum(proof.equations for proof in (self.above, self.inside) if proof is not None)
+
+    @property
+    def order(self) -> int | None:
+        """The order of the error in lambda; None without an error."""
+        return self.maps[0].order if not self.scheme.representation.is_modular else None
+
+    def require(self) -> None:
+        """Raise `BilinearError` (E304) if the scheme does not multiply."""
+        if self.holds:
+            return
+        places = self.scheme.places
+        hint = "compare the products with the sum over all digits: lambda^i * lambda^j * A.i * B.j"
+        modular = "every denominator must be coprime to every modulus, and the moduli to each other"
+        raise fail(
+            "E304",
+            f"{self.scheme.name} does not multiply numbers of {self.scheme.representation.of}: {self.failures[0]}",
+            modular if self.scheme.representation.is_modular else hint,
+            span=places.header if places is not None else self.scheme.representation.span,
+            notes=self.failures[1:6],
+        )
+
+
+def prove_digits(scheme: DigitScheme) -> DigitProof:
+    """Decide a digit scheme, exactly. Raises `BilinearError` if a part is too large to be proved (E303) or in another ring (E302).
+
+    Floating-point digits: the products equal x*y below the order that cutting leaves out anyway. Residues: the moduli are coprime in pairs,
+    the weights of the Chinese remainder theorem are 1 modulo their own p and 0 modulo the others, and a block scheme inside holds modulo
+    every p. Block schemes above must hold for real numbers.
+    """
+    representation = scheme.representation
+    maps = _modulo_each(scheme) if representation.is_modular else (prove_map(scheme.core),)
+    above = prove_scheme(scheme.above) if scheme.above is not None else None
+    inside = prove_scheme(scheme.inside) if scheme.inside is not None else None
+    failures = [f"{p} and {q} share a factor" for p, q in common_factors(representation.moduli)]
+    failures += [f"{proof.title}: the coefficient of {d}" for proof in maps for d in proof.differences]
+    blocks = [proof for proof in (above, inside) if proof is not None and not proof.holds]
+    failures += [f"{proof.scheme} does not multiply: {proof.failures[0]}" for proof in blocks]
+    failures += _not_inside(scheme)
+    return DigitProof(scheme, maps, above, inside, tuple(failures))
+
+
+def exact_in_int32(representation: Representation, terms: int) -> bool:
+    """True if int32 sums of so many products of residues are exact modulo every p.
+
+    Residues of least size are at most p/2 in size, so a sum is at most terms * floor(p/2)^2. For p = 256 it may be 2^31 at 131072 terms,
+    which wraps around to -2^31: the same number modulo 256, because 256 divides 2^32.
+    """
+    return all((p // 2) ** 2 * terms <= LARGEST_INT32 or 2**32 % p == 0 for p in representation.moduli)
+
+
+def _modulo_each(scheme: DigitScheme) -> tuple[MapProof, ...]:
+    """The core modulo every p, where x is the residue modulo p of its digits."""
+    representation, core = scheme.representation, scheme.core
+    targets = ((p, modular_product(representation, p)) for p in representation.moduli)
+    return tuple(prove_map(replace(core, target=target, ring=Ring(f"Z/{p}"))) for p, target in targets)
+
+
+def _not_inside(scheme: DigitScheme) -> list[str]:
+    """Why a block scheme cannot run on residues: the moduli for which it does not hold."""
+    inside = scheme.inside
+    if inside is None:
+        return []
+    held, denominator = residual(inside).modulus, common_denominator(inside) or 0
+    wrong = [p for p in scheme.representation.moduli if inside.ring.generator or held % p or gcd(denominator, p) > 1]
+    return [f"{inside.name} does not hold modulo {p}" for p in wrong]

@@ -1,0 +1,228 @@
+"""A hook of MkDocs: the pages that are drawn from the program, and the files outside docs/ that pages link to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path, PurePosixPath
+from posixpath import normpath, relpath
+from typing import TYPE_CHECKING, Any
+
+from mkdocs.structure.files import File, Files, InclusionLevel
+from typer.testing import CliRunner
+
+import bilinear
+from bilinear.cli.app import app
+from bilinear.resources import algorithms_folder
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+ALWAYS = "CHANGELOG.md", "CONTRIBUTING.md"
+"""Files outside docs/ that have a page, linked to or not."""
+LISTED = ".bl", ".py", ".toml"
+"""Files outside docs/ that have a page with a listing; others, such as results, are copied."""
+ELSEWHERE = {"README.md": "index.md", "README.md#speed": "results.md"}
+"""What the README says is on pages of the site."""
+LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
+CODE = re.compile(r"\((E\d{3})\)")
+NAMED = re.compile(r"\[(?:docs/)?[\w-]+\.md\]\(([^)#]+\.md)(#[^)]*)?\)")
+HEADING = re.compile(r"^### (E\d{3})", re.MULTILINE)
+FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+EXAMPLES = {
+    "verify": "strassen",
+    "plan": "--shape 8192 --dtype float32 --device h200 --inputs restore --workspace none",
+    "list": "--format 2,2,2",
+    "show": "msmes",
+}
+"""Commands that answer at once, the same on every machine, and write no file."""
+NOT_CALLED = "__version__", "Algorithm", "BilinearError", "StageError"
+RESULTS = "bilinear.reporting.report.Report", "bilinear.planner.plan.Plan", "bilinear.planner.chains.ChainPlan"
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Write out the patterns of the navigation, such as decisions/*.md: the pages that no other line names."""
+    named = {entry for section in config.nav or () for entry in _pages_of(section)}
+    config.nav = [_written_out(section, named) for section in config.nav or ()]
+    return config
+
+
+def _pages_of(entry: Any) -> Iterator[str]:
+    """The pages that a part of the navigation names."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for inner in entry.values() if isinstance(entry, dict) else entry:
+            yield from _pages_of(inner)
+
+
+def _written_out(entry: Any, named: set[str]) -> Any:
+    """A part of the navigation with the pages in place of each pattern; what has none is left out."""
+    if isinstance(entry, list):
+        return [found for each in entry if (found := _written_out(each, named)) != {}]
+    if isinstance(entry, dict):
+        return {title: found for title, inner in entry.items() if (found := _written_out(inner, named))}
+    if "*" not in entry:
+        return entry
+    return [uri for path in sorted(DOCS.glob(entry)) if (uri := path.relative_to(DOCS).as_posix()) not in named]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what is drawn from the program, and every file outside docs/ that a page links to."""
+    drawn = {"commands.md": commands(), "api.md": api(), "gallery.md": gallery()}
+    for uri, text in drawn.items():
+        files.append(File.generated(config, uri, content=text))
+    for path in _files():
+        loaded = bilinear.load(path.stem)
+        files.append(File.generated(config, f"reports/{path.stem}.html", content=loaded.verify().html()))
+    texts = {f"docs/{file.src_uri}": file.content_string for file in files.documentation_pages() if file.src_uri not in drawn}
+    for path, uri in _outside(texts).items():
+        if uri.endswith(".md"):
+            files.append(File.generated(config, uri, content=_page_of(path), inclusion=InclusionLevel.NOT_IN_NAV))
+        else:
+            files.append(File.generated(config, uri, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Point links that leave docs/ to the pages of those files, and give every error code an anchor and links to it."""
+    uri = page.file.src_uri
+    if uri == "diagnostics.md":
+        markdown = HEADING.sub(lambda found: f'### <a id="{found[1].lower()}"></a>{found[1]}', markdown)
+    markdown = rebased(markdown, f"docs/{uri}", uri) if page.file.abs_src_path else markdown
+    target = relpath("diagnostics.md", PurePosixPath(uri).parent)
+    parts = FENCED.split(markdown)
+    parts[::2] = [CODE.sub(lambda found: f"([{found[1]}]({target}#{found[1].lower()}))", part) for part in parts[::2]]
+    return NAMED.sub(lambda found: _titled(found, uri), "".join(parts))
+
+
+def _titled(found: re.Match[str], uri: str) -> str:
+    """A link that shows the name of a page's file: in the site it shows the title of the page."""
+    path = DOCS / PurePosixPath(uri).parent / found[1]
+    if not path.is_file():
+        return found[0]
+    title = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+    return f"[{title}]({found[1]}{found[2] or ''})"
+
+
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Link the pages that docstrings name."""
+    if page.file.src_uri != "api.md":
+        return html
+    return re.sub(r"\bdocs/([\w-]+)\.md", r'<a href="\1.html">\1</a>', html)
+
+
+def rebased(text: str, origin: str, uri: str) -> str:
+    """The text of a file of the checkout as a page of the site: its links lead to the same files there."""
+
+    def moved(found: re.Match[str]) -> str:
+        path, anchor = normpath(f"{PurePosixPath(origin).parent}/{found[1]}"), found[2] or ""
+        if (origin == f"docs/{uri}" and path.startswith("docs/")) or not (ROOT / path).exists():
+            return found[0]
+        return relpath(_place(path, anchor), PurePosixPath(uri).parent) + ("" if path + anchor in ELSEWHERE else anchor)
+
+    return LINK.sub(moved, text)
+
+
+def _place(path: str, anchor: str = "") -> str:
+    """Where the site has a file of the checkout."""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    if path in ELSEWHERE:
+        return ELSEWHERE.get(path + anchor, ELSEWHERE[path])
+    if (ROOT / path).is_dir():
+        return f"files/{path}/index.md"
+    return f"files/{path}.md" if path.endswith(LISTED) else f"files/{path}"
+
+
+def _outside(texts: dict[str, str]) -> dict[Path, str]:
+    """The files and folders outside docs/ that texts link to, and the files of these folders, with their places in the site."""
+    found: dict[Path, str] = {}
+    waiting = [*ALWAYS, *(path for name, text in texts.items() for path in _linked(text, name))]
+    while waiting:
+        path = waiting.pop()
+        if (ROOT / path) in found or path in ELSEWHERE or path.startswith(("docs", "..")) or not (ROOT / path).exists():
+            continue
+        found[ROOT / path] = _place(path)
+        if (ROOT / path).is_dir():
+            waiting += [each.relative_to(ROOT).as_posix() for each in _inside(ROOT / path)]
+        elif path.endswith(".md"):
+            waiting += _linked((ROOT / path).read_text(encoding="utf-8"), path)
+    return found
+
+
+def _linked(text: str, origin: str) -> list[str]:
+    """The places in the checkout that the text of a file there links to."""
+    return [normpath(f"{PurePosixPath(origin).parent}/{link[1]}") for link in LINK.finditer(text)]
+
+
+def _inside(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith(("_", ".")))
+
+
+def _page_of(path: Path) -> str:
+    """A file as a page: prose as it is, a folder as the list of its files, everything else as a listing."""
+    name = path.relative_to(ROOT).as_posix()
+    if path.is_dir():
+        listed = "\n".join(f"* [{each.name}]({each.name})" for each in _inside(path))
+        return rebased(f"# {name}\n\n{listed}", f"{name}/index.md", _place(name))
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return rebased(text, name, _place(name))
+    return f"# {name}\n\n````{path.suffix.removeprefix('.')}\n{text}\n````\n"
+
+
+def _files() -> list[Path]:
+    return sorted(algorithms_folder().glob("*.bl"))
+
+
+def commands() -> str:
+    """Every command with its help, and what an example of it prints."""
+    lines = ["# Commands", "", "What each command prints with `--help`, and for some an example.", ""]
+    for name in (command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands):
+        lines += [f"## bilinear {name}", "", *_told(f"{name} --help")]
+        lines += _told(f"{name} {EXAMPLES[name]}") if name in EXAMPLES else []
+    return "\n".join(lines)
+
+
+def _told(line: str) -> list[str]:
+    """A command and what it prints, as a listing."""
+    done = CliRunner().invoke(app, line.split(), prog_name="bilinear", env={"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100"})
+    if done.exit_code:
+        raise RuntimeError(f"bilinear {line}: {done.output}{done.exception}")
+    printed = [text.rstrip() for text in done.stdout.strip("\n").splitlines()]
+    return ["```", f"$ bilinear {line}", *printed, "```", ""]
+
+
+def api() -> str:
+    """The public names, drawn by mkdocstrings."""
+    functions = [name for name in bilinear.__all__ if name not in NOT_CALLED]
+    lines = ["# Python", "", "The public names of `bilinear`. `import bilinear` loads none of its libraries before they are needed.", ""]
+    lines += [f"::: bilinear.{name}\n" for name in functions]
+    lines += ["::: bilinear.Algorithm", "    options: {members: [matmul]}", ""]
+    lines += ["`Algorithm.compile` is [`compile`](#bilinear.compile) of this algorithm, and `Algorithm.verify` this:", ""]
+    lines += ["::: bilinear.driver.verify", "", "::: bilinear.BilinearError", "", "::: bilinear.StageError", ""]
+    return "\n".join([*lines, *(f"::: {name}\n" for name in RESULTS)])
+
+
+def gallery() -> str:
+    """The shipped schemes and schedules with their reports."""
+    lines = [
+        "# Reports of the shipped algorithms",
+        "",
+        "Each report is one page that `bilinear verify NAME --html FILE` writes: what was proved, the coefficients, the flow of data,",
+        "the schedule, and the error by level. [reports.md](reports.md) says how to read it; [algorithms.md](algorithms.md) compares the",
+        "schemes.",
+        "",
+        "| report | in the language | what it is |",
+        "|---|---|---|",
+    ]
+    for path in _files():
+        comment = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
+        purpose = " ".join(line.removeprefix("#").strip() for line in comment).split(". ")[0].rstrip(".")
+        lines.append(f"| [{path.stem}](reports/{path.stem}.html) | [{path.name}](files/algorithms/{path.name}.md) | {purpose}. |")
+    return "\n".join(lines)

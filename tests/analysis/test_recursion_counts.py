@@ -1,0 +1,103 @@
+"""Counts of recursive schedules, beside the tables of the many-core paper and beside what nested schedules hold."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from bilinear.analysis.recursion_counts import RecursionCounts, block_additions, published_counts, recursion_counts, temporaries
+from bilinear.frontend import load
+from bilinear.ir.schedule import AnySchedule, LinearStage
+from bilinear.lowering.prepare import authored_schedule
+from bilinear.passes.nest_levels import nest_levels
+
+TABLE_3 = {
+    "s_mm": """512 1 236060672 0 5376
+        512 2 30834688 49 6720
+        512 3 5218304 392 7056
+        1024 1 1883766784 0 21504
+        1024 2 240779264 49 26880
+        1024 3 35553280 392 28224
+        2048 1 15051259904 0 86016
+        2048 2 1902641152 49 107520
+        2048 3 259653632 392 112896""",
+    "r_s_mm": """512 1 236060672 7 512
+        512 2 30834688 56 640
+        512 3 5218304 399 672
+        1024 1 1883766784 7 2048
+        1024 2 240779264 56 2560
+        1024 3 35553280 399 2688
+        2048 1 15051259904 7 8192
+        2048 2 1902641152 56 10240
+        2048 3 259653632 399 10752""",
+    "w_mm": """512 1 235864064 0 3840
+        512 2 30588928 49 4800
+        512 3 4960256 392 5040
+        1024 1 1882980352 0 15360
+        1024 2 239796224 49 19200
+        1024 3 34521088 392 20160
+        2048 1 15048114176 0 61440
+        2048 2 1898708992 49 76800
+        2048 3 255524864 392 80640""",
+}
+"""Table 3 as published: N, k, operations, recursions, kilobytes of float32."""
+ROWS = [(name, *map(int, line.split())) for name, text in TABLE_3.items() for line in text.splitlines()]
+LEVEL = {"s_mm": (7, 18, 21), "r_s_mm": (7, 18, 2), "w_mm": (7, 15, 15)}
+"""Table 2: products, additions and temporaries of a level."""
+
+
+@cache
+def written(name: str) -> AnySchedule:
+    schedule = load(name).schedule
+    assert schedule is not None
+    return schedule
+
+
+@pytest.mark.parametrize("name", LEVEL)
+def test_a_level_takes_what_table_2_says(name: str) -> None:
+    schedule = written(name)
+    assert (schedule.products, block_additions(schedule), temporaries(schedule)) == LEVEL[name]
+
+
+@pytest.mark.parametrize(("name", "size", "levels", "operations", "calls", "kilobytes"), ROWS)
+def test_table_3_follows_from_the_schedules(name: str, size: int, levels: int, operations: int, calls: int, kilobytes: int) -> None:
+    found = published_counts(written(name), size, levels, tests_on_entry=name == "r_s_mm")
+    assert (found.operations, found.calls, found.storage * 4 / 1024) == (operations, calls, kilobytes)
+
+
+def counted(schedule: AnySchedule, size: int, levels: int, on_entry: bool) -> RecursionCounts:
+    """The counts by running the recursion, one call at a time."""
+    if levels == 0:
+        return RecursionCounts(size**3, size**2 * (size - 1), 0, 0)
+    half, total = size // 2, [0, block_additions(schedule) * (size // 2) ** 2, 0, 0]
+    for _ in range(schedule.products):
+        inner = counted(schedule, half, levels - 1, on_entry)
+        total[0] += inner.multiplications
+        total[1] += inner.additions
+        total[2] += inner.calls + (levels > 1 or on_entry)
+        total[3] = max(total[3], inner.storage)
+    return RecursionCounts(total[0], total[1], total[2], total[3] + temporaries(schedule) * half**2)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+@pytest.mark.parametrize("name", LEVEL)
+def test_all_that_runs_is_what_a_recursion_counts(name: str, levels: int) -> None:
+    schedule, on_entry = written(name), name == "r_s_mm"
+    assert recursion_counts(schedule, 64, levels, on_entry) == counted(schedule, 64, levels, on_entry)
+
+
+@pytest.mark.parametrize("name", [*LEVEL, "winograd_depth_first"])
+def test_nested_schedules_hold_as_many_additions(name: str) -> None:
+    loaded = load(name)
+    flat = nest_levels([authored_schedule(loaded.scheme, loaded.schedule, "preserve")] * 2)
+    maps = [m for stage in flat.stages if isinstance(stage, LinearStage) for m in stage.maps]
+    additions = 16**2 * sum(m.map.additions for m in maps)
+    found = recursion_counts(written(name), 64, 2)
+    assert (found.multiplications, found.additions) == (flat.products * 16**3, additions + flat.products * 16**2 * 15)
+
+
+@pytest.mark.parametrize(("size", "levels"), [(63, 1), (66, 2), (64, 0)])
+def test_matrices_that_the_levels_do_not_divide_are_refused(size: int, levels: int) -> None:
+    with pytest.raises(ValueError, match="do not divide"):
+        recursion_counts(written("s_mm"), size, levels)

@@ -1,0 +1,144 @@
+"""What helps a new user: groups and examples in the help, `explain`, one spelling of options, and hints that hit the point."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from shell import Shell
+
+from bilinear.cli.app import COMMANDS
+from bilinear.cli.spelling import as_options
+from bilinear.codegen.cuda.target import targets_of
+from bilinear.errors import BilinearError
+from bilinear.resources import diagnostics_page
+from bilinear.runtime.auto import budget_and_buffer
+
+CODES = re.findall(r"(?m)^### (E\d+) (.*)$", diagnostics_page().read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    return Shell(monkeypatch, capsys)
+
+
+def test_the_help_groups_the_commands(shell: Shell) -> None:
+    _, text, _ = shell("--help")
+    for name, _, panel, _ in COMMANDS:
+        assert panel in text and re.search(rf"│ {name} ", text)
+
+
+@pytest.mark.parametrize(("name", "example"), [(name, example) for name, _, _, example in COMMANDS])
+def test_the_help_of_a_command_has_an_example_of_it(name: str, example: str, shell: Shell) -> None:
+    _, text, _ = shell(name, "--help")
+    assert f"Example: bilinear {example}" in " ".join(text.split()) and example.split(maxsplit=1)[0] == name
+    options = {word for word in example.split() if word.startswith("--")}
+    assert all(re.search(rf"{option} ", text.partition("Example")[0]) for option in options)
+
+
+@pytest.mark.parametrize(("code", "title"), CODES)
+def test_every_code_is_explained(code: str, title: str, shell: Shell) -> None:
+    status, text, _ = shell("explain", code.lower())
+    assert status == 0 and text.startswith(f"{code} {title}\n") and "To do:" in text
+    assert sum(other in text.splitlines()[0].split() for other, _ in CODES) == 1 and "\n#" not in text
+
+
+def test_a_code_that_does_not_exist(shell: Shell) -> None:
+    status, out, err = shell("explain", "E999")
+    assert (status, out) == (1, "")
+    assert err == "error[E590]: 'E999' is the code of no error\n  hint: codes go from E101 to E701: bilinear explain E301\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("give device='h200', or a file", "give --device h200, or a file"),
+        ("use levels=1", "use --levels 1"),
+        ("architectures='sm_1' names none", "--arch sm_1 names none"),
+        ("or algorithm='classical'", "or algorithm classical"),
+        ("27 more: explain=True", "27 more: --explain"),
+        ("lambda = 2^-11, C11=M1", "lambda = 2^-11, C11=M1"),
+    ],
+)
+def test_arguments_are_spelled_as_options(text: str, found: str) -> None:
+    assert as_options(text) == found
+
+
+def test_hints_of_commands_are_not_pythons(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bilinear.runtime.auto.current_device", lambda: None)
+    assert "hint: give --device h200, or a file of `bilinear tune`" in shell("plan", "--shape", "64")[2]
+    assert shell("plan", "--shape", "64", "--device", "h200")[1].rstrip().endswith("more: --explain")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "strassen", "--levels", "x"), "error[E514]: --levels x is not a number of levels"),
+        (("plan", "--shape", "64", "--device", "h200", "--levels", "2"), "error[E514]: --levels 2 names no algorithms"),
+        (("list", "--max-rank", "x"), "error: Invalid value for '--max-rank': it takes an integer"),
+        (("verify", "nosuchfile.bl"), "error[E121]: there is no file 'nosuchfile.bl'"),
+        (
+            ("new", "x", "2,2,2", "--rank", "6"),
+            "error[E671]: no scheme <2,2,2> of 6 products is worth writing\n  hint: between 7 and 8 are",
+        ),
+        (
+            ("new", "x", "3,3,3", "--rank", "100000"),
+            "error[E671]: no scheme <3,3,3> of 100000 products is worth writing\n  hint: between 9",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_plainly(words: tuple[str, ...], said: str, shell: Shell) -> None:
+    status, out, err = shell(*words)
+    assert (status, out) == (1, "") and said in err and "Input should be" not in err
+
+
+@pytest.mark.parametrize(
+    ("body", "hint"),
+    [
+        ("M1 := A11 * B11", "hint: an equation is written with = alone: M1 = ..."),
+        ("M1 = A11 * B11\n  C11 = P1", "hint: did you mean M1?"),
+        ("product = A11 * B11\n  C11 = prodct", "hint: did you mean product?"),
+        ("M1 = A11 * B11\n  C11 = P7", "hint: known here are M1"),
+    ],
+)
+def test_a_slip_of_the_pen_gets_a_hint(body: str, hint: str, shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "mine.bl").write_text(f"scheme mine <1,1,1;1>\n  {body}\n")
+    status, _, err = shell("verify", tmp_path / "mine.bl")
+    assert status == 1 and hint in err
+
+
+def test_levels_of_a_run_may_be_chosen(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At least one level runs, and more while blocks are wide enough."""
+    monkeypatch.setattr("bilinear.lowering.place.SMALLEST_BLOCK", 16)
+    for size, levels in (("15", 1), ("32", 1), ("64", 2)):
+        (check,) = shell.json("run", "strassen", "--shape", size, "--levels", "auto", "--device", "cpu")
+        assert check["levels"] == levels and check["passed"]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("1G", 2**30), ("1GiB", 2**30), ("2GB", 2 * 10**9), ("1.5 MiB", 3 * 2**19), ("64K", 65536), ("none", 0)]
+)
+def test_sizes_have_units(text: str, count: int) -> None:
+    assert budget_and_buffer(text) == (count, None)
+
+
+def test_a_size_without_a_unit_that_is_known() -> None:
+    with pytest.raises(BilinearError, match=r"E534.*'1 parsec'"):
+        budget_and_buffer("1 parsec")
+
+
+def test_a_size_limits_a_plan(shell: Shell) -> None:
+    within = shell.json("plan", "--shape", "8192", "--device", "h200", "--workspace", "1G")
+    assert within == shell.json("plan", "--shape", "8192", "--device", "h200", "--workspace", str(2**30))
+
+
+def test_architectures_have_names() -> None:
+    assert [str(target) for target in targets_of(["hopper", "sm_90", "ampere", "compute_90"])] == ["sm_90", "sm_80", "compute_90"]
+
+
+def test_the_native_architecture_needs_a_gpu(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bilinear.backends.doctor.why_no_gpu", lambda: "CuPy is not installed")
+    status, _, err = shell("compile", "msmes", "--arch", "native")
+    assert status == 1 and "error[E512]: there is no native architecture: CuPy is not installed" in err

@@ -1,0 +1,109 @@
+"""Digits and a matrix unit, bit by bit in NumPy: cutting, sums that are cut off, promotion, residues. The oracle of digit bounds.
+
+All values are float64 arrays that hold narrower numbers exactly: products of two digits have at most 22 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from math import fsum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bilinear.analysis.digit_bounds import Summation, Unit, line_exponent, products_of_digits
+from bilinear.analysis.residue_bounds import norm_upward, scale_exponent
+from bilinear.ir.digits import LONGEST_SUM, DigitScheme, Representation, least_residue
+from bilinear.ir.element import FLOAT32, Element
+
+Reals = NDArray[np.float64]
+
+
+def kept(x: Reals, element: Element, rounded: bool = True) -> Reals:
+    """Numbers of a type: rounded to nearest, ties to even, or truncated towards zero."""
+    exponent = np.maximum(np.frexp(x)[1] - element.significand, element.least)
+    whole = np.ldexp(x, -exponent)
+    found = np.ldexp(np.rint(whole) if rounded else np.trunc(whole), exponent)
+    return np.asarray(np.where(np.abs(found) >= 2.0**element.most, np.copysign(np.inf, x), found))
+
+
+def exponents(x: Reals, representation: Representation, axis: int, headroom: int = 0) -> NDArray[np.int64]:
+    """The exponents of the scales of the rows (axis 1) or columns (axis 0)."""
+    return np.array([line_exponent(float(largest), representation, headroom) for largest in np.abs(x).max(axis)])
+
+
+def digits_of(x: Reals, representation: Representation) -> list[Reals]:
+    """The digits of scaled numbers, times their power of lambda."""
+    assert representation.digit is not None
+    rest, found = x, []
+    for i in range(representation.count):
+        weight = float(representation.step) ** i if representation.shifted else 1.0
+        digit = kept(rest / weight, representation.digit, representation.rounded) * weight
+        found.append(digit)
+        rest = rest - digit
+    return found
+
+
+def in_unit(total: Reals, left: Reals, right: Reals, unit: Unit) -> Reals:
+    """One sum in the unit: `terms` products at a time, aligned to the largest and cut off, then cut off to float32."""
+    for start in range(0, left.shape[1], unit.terms):
+        stop = start + unit.terms
+        products = left[:, start:stop, None] * right[None, start:stop, :]
+        addends = np.concatenate([total[:, None, :], products], axis=1)
+        least = np.frexp(np.abs(addends).max(1, keepdims=True))[1] - unit.bits
+        total = kept(np.ldexp(np.trunc(np.ldexp(addends, -least)), least).sum(1), FLOAT32, rounded=False)
+    return total
+
+
+def multiply(scheme: DigitScheme, a: Reals, b: Reals, how: Summation, headroom: int = 0) -> Reals:
+    """A*B by floating-point digits as a kernel runs it, without block levels; pairs are added in the order of the scheme."""
+    representation = scheme.representation
+    rows, columns = exponents(a, representation, 1, headroom), exponents(b, representation, 0, headroom)
+    left, right = digits_of(np.ldexp(a, rows[:, None]), representation), digits_of(np.ldexp(b, columns), representation)
+    total, following = np.zeros((len(a), b.shape[1])), np.zeros((len(a), b.shape[1]))
+    others = [pair for pair in products_of_digits(scheme)[0] if pair != (0, 0)]
+    for start in range(0, a.shape[1], how.chunk):
+        part = slice(start, start + how.chunk)
+        chunk = in_unit(np.zeros_like(total), left[0][:, part], right[0][part], how.unit)
+        for i, j in others:
+            if how.separate:
+                following = in_unit(following, left[i][:, part], right[j][part], how.unit)
+            else:
+                chunk = in_unit(chunk, left[i][:, part], right[j][part], how.unit)
+        total = kept(total + chunk, FLOAT32)
+    return kept(np.ldexp(kept(total + following, FLOAT32), -rows[:, None] - columns), FLOAT32)
+
+
+def exact(a: Reals, b: Reals) -> tuple[Reals, Reals]:
+    """A*B and |A||B| of float32 matrices: products are exact in float64, and sums are rounded once."""
+    products = a[:, :, None] * b[None]
+    sums = [[[fsum(x) for x in m.T] for m in part] for part in (products, np.abs(products))]
+    return np.array(sums[0]), np.array(sums[1])
+
+
+def by_norm(found: Reals, wanted: Reals) -> float:
+    """The error by norm."""
+    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
+
+
+def as_integers(lines: Iterable[Reals], representation: Representation) -> list[tuple[int, list[int]]]:
+    """Rows of A, or columns of B, scaled and rounded: the exponent and the integers of each."""
+    found = []
+    for line in lines:
+        unit = max(float(np.abs(line).max()), 5e-324)
+        norm = Fraction(norm_upward(float(((line / unit) ** 2).sum()), len(line))) * Fraction(unit)
+        exponent = scale_exponent(norm if line.any() else 0, representation, len(line))
+        scaled = [Fraction(float(x)) * Fraction(2) ** exponent for x in line]
+        found.append((exponent, [round(x) if representation.rounded else int(x) for x in scaled]))
+    return found
+
+
+def by_residues(representation: Representation, left: list[int], right: list[int]) -> int:
+    """The sum of products by residues in int8, sums in int32 that wrap around, and the Chinese remainder theorem."""
+    total, product = 0, representation.product
+    for p, weight in zip(representation.moduli, representation.weights, strict=True):
+        x, y = (np.array([least_residue(v, p) for v in line], np.int8).astype(np.int32) for line in (left, right))
+        parts = [int(np.dot(x[i : i + LONGEST_SUM], y[i : i + LONGEST_SUM])) for i in range(0, len(x), LONGEST_SUM)]
+        total += weight * least_residue(sum(parts), p)
+    return (total + product // 2) % product - product // 2

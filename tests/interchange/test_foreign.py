@@ -1,0 +1,239 @@
+"""Readers of other people's formats: one scheme in all of them, what is malformed in each, and what happens to mutants."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from foreign import COMMUTING, FILES, W_COLUMNS, U, V, W, arrays, columns, matlab, notebook, square, triads
+from hostile import MOST_SECONDS
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import scheme_computes
+
+from bilinear.errors import BilinearError
+from bilinear.interchange.importing import Imported, import_file, import_scheme
+from bilinear.interchange.notebook import notebook_entries
+from bilinear.interchange.targets import Identified
+from bilinear.verify.scheme import prove_scheme
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_one_scheme_in_every_format(tmp_path: Path, name: str) -> None:
+    found = import_file(written(tmp_path, name, FILES[name]))
+    assert isinstance(found, Imported) and found.found == ()
+    assert found.scheme.format == "<2,2,2;7>" and str(found.scheme.ring) == ("Q[i]" if name == "imaginary.exp" else "Q")
+    assert scheme_computes(found.scheme)
+    if name not in ("winograd.txt", "halves.txt", "signed.exp", "imaginary.exp"):
+        tables = [[[dict(row).get(i, 0) for i in range(4)] for row in linear.matrix] for linear in (found.scheme.u, found.scheme.v)]
+        assert tables == [U, V]
+
+
+def test_named_sums_keep_the_authors_additions(tmp_path: Path) -> None:
+    scheme = import_scheme(written(tmp_path, "w.txt", FILES["winograd.txt"])).scheme
+    assert scheme.additions == 15 and scheme.u.names == ("s1", "s2") and scheme.w.names == ("u2", "u3")
+
+
+def test_archives_of_u_v_and_w(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", U=np.array(U), V=np.array(V), W=np.array(W))
+    np.savez_compressed(tmp_path / "columns.npz", u=np.array(columns(U)), v=columns(V), w=columns(W_COLUMNS), rank=7)
+    for name, found in (("rows", ()), ("columns", ("C is transposed",))):
+        result = import_scheme(tmp_path / f"{name}.npz")
+        assert result.scheme.format == "<2,2,2;7>" and result.found == found and scheme_computes(result.scheme)
+
+
+@pytest.mark.parametrize("tags", ["ABC", "AAA"])
+def test_matrices_with_tagged_names(tmp_path: Path, tags: str) -> None:
+    for letter, tag, table in zip("LRP", tags, (U, V, columns(W)), strict=True):
+        entries = "".join(f"{i + 1} {j + 1} {c}\n" for i, row in enumerate(table) for j, c in enumerate(row) if c)
+        written(tmp_path, f"s_{letter}_{tag}.sms", f"{len(table)} {len(table[0])} R\n{entries}0 0 0\n")
+    for letter, tag in zip("LRP", tags, strict=True):
+        found = import_scheme(tmp_path / f"s_{letter}_{tag}.sms")
+        assert found.scheme.name == "s" and scheme_computes(found.scheme)
+    (tmp_path / f"s_R_{tags[1]}.sms").unlink()
+    with pytest.raises(BilinearError, match=rf"E352.*lacks its partner s_R_{tags[1]}.sms" if tags == "AAA" else "E352"):
+        import_file(tmp_path / f"s_P_{tags[2]}.sms")
+
+
+@pytest.mark.parametrize("name", COMMUTING)
+def test_a_commutative_scheme_is_named_as_such(tmp_path: Path, name: str) -> None:
+    found = import_file(written(tmp_path, name, COMMUTING[name]))
+    assert isinstance(found, Identified) and found.title == "A*B, A 2 x 2, B 2 x 2, with entries that commute"
+    assert len(found.algorithm.u.outputs) == 8
+    with pytest.raises(BilinearError, match=r"E356.*commute; it is no product"):
+        import_scheme(tmp_path / name)
+    wrong = COMMUTING[name].replace("a12 + b11", "a12 - b11").replace("a12+b11", "a12-b11")
+    with pytest.raises(BilinearError, match=r"E356.*does not compute A\*B.*that commute"):
+        import_file(written(tmp_path, name, wrong))
+
+
+def test_a_product_of_b_and_a_needs_entries_that_commute(tmp_path: Path) -> None:
+    found = import_file(written(tmp_path, "x.txt", "m1 = (b11)(a11)\nc11 = m1\n"))
+    assert isinstance(found, Identified) and "commute" in found.title
+
+
+def test_a_notebook_of_several_schemes(tmp_path: Path) -> None:
+    path = written(tmp_path, "n.ipynb", notebook(arrays("first"), arrays("second"), "x = np.array([1])"))
+    assert notebook_entries(path) == ("first", "second")
+    assert import_scheme(path, entry="second").scheme.name == "second"
+    for entry, message in (("", "holds 2 schemes"), ("third", "holds no scheme 'third'")):
+        with pytest.raises(BilinearError, match=f"E354.*{message}"):
+            import_file(path, entry=entry)
+
+
+def test_a_notebook_is_not_executed(tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    cell = f"s = (np.array([[open({str(trap)!r}, 'w')]]), np.array([[1]]), np.array([[1]]))\n"
+    with pytest.raises(BilinearError, match=r"E252.*what is no number"):
+        import_file(written(tmp_path, "n.ipynb", notebook(cell)))
+    assert not trap.exists()
+
+
+MPL = "T:=TriadSet([{}]):"
+ONE = f"Triad([Matrix(2, 2, {square(U[0])}), Matrix(2, 2, {square(V[0])}), Matrix(2, 2, {square(W[0])})])"
+BINI = FILES["bini.txt"]
+MALFORMED = [
+    ("x.mpl", "x:=1:", "E653", "holds no scheme"),
+    ("x.mpl", MPL.format(""), "E254", "holds no product"),
+    ("x.mpl", MPL.format(ONE.replace("1", "x", 1)), "E252", "neither a list nor a number"),
+    ("x.mpl", MPL.format(ONE.replace("Matrix(2, 2", "Matrix(2, 3", 1)), "E253", "other sizes than it says"),
+    ("x.mpl", f"T:=TriadSet([{triads()[:90]}", "E254", "a list is not closed"),
+    ("x.m", "x = 1;", "E653", "holds no scheme"),
+    ("x.m", matlab("U", U), "E254", "assigns U only"),
+    ("x.m", matlab("U", U) + matlab("V", V) + "W = [1 2", "E254", "a matrix is not closed"),
+    ("x.m", matlab("U", U) + matlab("V", V) + "W = [1 2; 3]", "E253", "not of one length"),
+    ("x.m", matlab("U", U) + matlab("V", V) + "W = [1 y]", "E252", "'y' is no number"),
+    ("x.m", matlab("U", U) + matlab("V", V) + "W = [1]", "E253", ""),
+    ("x.m", matlab("U", U) + matlab("V", V) + "W = []", "E357", "no table"),
+    ("x.ipynb", "{}", "E255", "this is no notebook"),
+    ("x.ipynb", "[", "E255", "this is not JSON"),
+    ("x.ipynb", "[" * 100_000, "E255", "nested too deeply"),
+    ("x.ipynb", notebook("x = 1"), "E653", "holds no scheme"),
+    ("x.ipynb", notebook("s = (np.array([[1e999]]), np.array([[1]]), np.array([[1]]))"), "E252", "no exact number"),
+    ("x.ipynb", notebook("s = (np.array([1]), np.array([[1]]), np.array([[1]]))"), "E252", "row 1 of an array is no row of numbers"),
+    ("x.ipynb", notebook(f"s = (np.array([[{'+'.join('1' * 300)}]]), np.array([[1]]), np.array([[1]]))"), "E252", "what is no number"),
+    ("x.ipynb", notebook(f"s = (np.array([[{'-' * 5000}1]]), np.array([[1]]), np.array([[1]]))"), "E653", "holds no scheme"),
+    ("bini.txt", BINI.replace("2 2 2 7", "2 2 2 0"), "E253", "the first line is no size"),
+    ("bini.txt", BINI.replace("2 2 2 7", "2 2 2 8"), "E254", "holds 7 products, not 8"),
+    ("bini.txt", BINI.replace("; 1 0 0 1 ;", "; 1 0 0 1 2 ;", 1), "E253", "the row has 5 numbers, not 4"),
+    ("bini.txt", BINI.replace("; 1 0 0 1 ;", "; 1 0 0 y ;", 1), "E252", "'y' is no number"),
+    ("bini.txt", BINI.replace("; 1 0 0 1 ;", "", 1), "E252", "a line has the number of a product and three rows"),
+    ("ternary.txt", FILES["ternary.txt"] + "1", "E254", "is not complete: 85 numbers follow"),
+    ("ternary.txt", FILES["ternary.txt"].replace("2 2 2 7", "2 2 9999 7"), "E253", "is too large"),
+    ("ternary.txt", FILES["ternary.txt"].replace("-1", "y", 1), "E252", "'y' is no number"),
+    ("x.txt", "m1 = (a11)(b11)\n", "E254", "no block of C is computed"),
+    ("x.txt", "m1 = (a11)(b11\nc11 = m1", "E254", "a parenthesis is not closed"),
+    ("x.txt", "m1 = (a11)(b11)(b12)\nc11 = m1", "E252", "two values are multiplied"),
+    ("x.txt", "m1 = (a11)(b11)\nm2 = m1*(b11)\nc11 = m2", "E252", "two values are multiplied"),
+    ("x.txt", "m1 = (a11)(b11)\nc11 = m1 + a11", "E252", "c11 is no sum of products"),
+    ("x.txt", "m1 = (a11)(b11)\nc11 = m9", "E252", "'m9' is not known here"),
+    ("x.txt", "m1 = (a1)(b1 + a2)\nc1 = m1", "E253", "blocks with one index"),
+    ("x.txt", "m1 = (a[1,4000])(b11)\nc[4000,1] = m1", "E253", "is too large"),
+    ("x.json", json.dumps({"name": "a package"}), "E653", "holds no scheme"),
+    ("x.json", json.dumps({"u_sparse": [], "v_sparse": [], "w_sparse": []}), "E254", "the key 'n' is missing"),
+    ("x.json", FILES["sparse.json"].replace('"v_sparse"', '"x"'), "E254", "the key 'v_sparse' is missing"),
+    ("1x1x1.json", json.dumps({"u_sparse": [[[0, 1]]], "v_sparse": [[[1, 1]]], "w_sparse": [[[0, 1]]]}), "E252", "only 1 come before it"),
+    ("1x1x1.json", json.dumps({"u_sparse": [[[0]]], "v_sparse": [[]], "w_sparse": [[]]}), "E252", "no list of index and value"),
+    ("x.exp", "(a11)(a12)(c11)\n", "E254", "a factor of b is missing"),
+    ("x.exp", "(a11)(b11)(c11)/1j\n", "E252", "divided by a value"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "code", "message"), MALFORMED)
+def test_malformed_files_are_refused(tmp_path: Path, name: str, text: str, code: str, message: str) -> None:
+    begin = time.process_time()
+    with pytest.raises(BilinearError) as caught:
+        import_file(written(tmp_path, name, text))
+    diagnostic = caught.value.diagnostics[0]
+    assert diagnostic.code == code and message in diagnostic.message, str(diagnostic)
+    assert time.process_time() - begin < MOST_SECONDS
+
+
+def test_a_malformed_number_is_marked(tmp_path: Path) -> None:
+    with pytest.raises(BilinearError) as caught:
+        import_file(written(tmp_path, "ternary.txt", FILES["ternary.txt"].replace("-1", "y", 1)))
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.span is not None and diagnostic.span.text == "y" and diagnostic.span.line == 2
+
+
+LARGE = 2**18
+LONG = {
+    "x.txt": ["m1 = " + "(" * LARGE, "m1 = a11*b11\n" * (LARGE // 12), "m1 = " + "-" * LARGE + "a11", "a" * LARGE + " = a11", "#" * LARGE],
+    "x.mpl": ["TriadSet(" * (LARGE // 9), "TriadSet([" + "[" * LARGE, "TriadSet([" + "Matrix(1,1," * (LARGE // 11)],
+    "x.m": ["U = [" * (LARGE // 5), "U = [" + "1 " * LARGE + "]", "U = [" + "\n" * LARGE, " " * LARGE + "U"],
+    "x.ipynb": [
+        notebook("array(" * (LARGE // 6)),
+        notebook("(" * LARGE + "array(array(array("),
+        notebook("x = array(array(array(" + "[" * 9999),
+    ],
+    "y.txt": ["2 2 2 7\n" + "1 " * LARGE, "Bini 1 1 1 99999\n" + "1;1;1;1\n" * (LARGE // 8), "Bini " + "1 " * LARGE],
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_files_are_refused_quickly(tmp_path: Path, name: str) -> None:
+    for text in LONG[name]:
+        path = written(tmp_path, name, text)
+        begin = time.process_time()
+        with pytest.raises(BilinearError):
+            import_file(path)
+        assert time.process_time() - begin < MOST_SECONDS, text[:40]
+
+
+PIECES = st.sampled_from(
+    [
+        "(",
+        ")",
+        "[",
+        "]",
+        "{",
+        "}",
+        "*",
+        "/",
+        "-",
+        "+",
+        "0",
+        "7",
+        "a11",
+        "b22",
+        "c1",
+        "m1",
+        "=",
+        ":=",
+        ";",
+        ":",
+        ".",
+        "\n",
+        "j",
+        ",",
+        " ",
+        '"',
+    ]
+)
+
+
+@given(st.sampled_from(sorted(FILES | COMMUTING)), st.integers(0, 900), st.integers(0, 9), st.lists(PIECES, max_size=3))
+def test_whatever_is_in_a_file_is_proved_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, name: str, start: int, cut: int, pieces: list[str]
+) -> None:
+    text = (FILES | COMMUTING)[name]
+    start = min(start, len(text))
+    mutant = text[:start] + "".join(pieces) + text[start + cut :]
+    codes: set[str] = set()
+    found: Imported | Identified | None = None
+    try:
+        found = import_file(written(tmp_path_factory.getbasetemp(), name, mutant))
+    except BilinearError as error:
+        codes = {d.code for d in error.diagnostics}
+    assert codes <= {"E252", "E253", "E254", "E255", "E303", "E350", "E351", "E356", "E357", "E653"}
+    if isinstance(found, Imported):
+        assert prove_scheme(found.scheme).holds and scheme_computes(found.scheme, trials=2)

@@ -1,0 +1,145 @@
+"""Estimates of GPUs that nobody has measured: from data sheets, and from what a driver reports."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bilinear.backends import doctor
+from bilinear.backends.gpu import description
+from bilinear.planner.choose import make_plan
+from bilinear.planner.device_files import device_json, device_named, load_device, parse_device, shipped_devices
+from bilinear.planner.estimates import MEASURED, REPORTED, WIDE, data_sheet, estimate
+from bilinear.planner.kept_plans import keep_description
+from bilinear.planner.problem import Problem
+from bilinear.reporting.plans import plan_table
+from bilinear.runtime import auto
+
+H200 = load_device("h200")
+ESTIMATED = ("a100", "b200", "h100", "l40s", "rtx4090", "rtx5090")
+H200_ATTRIBUTES = {
+    "MultiProcessorCount": 132,
+    "L2CacheSize": H200.l2,
+    "MaxSharedMemoryPerBlockOptin": H200.shared,
+    "ClockRate": 1_980_000,
+    "MemoryClockRate": 3_201_000,
+    "GlobalMemoryBusWidth": 6144,
+}
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, name: str, capability: str = "90", **attributes: int) -> None:
+    """A CuPy with a GPU of this name, which reports the attributes of an H200 but for these."""
+    runtime = SimpleNamespace(
+        getDeviceProperties=lambda index: {"name": name.encode(), "totalGlobalMem": 80 * 10**9}, driverGetVersion=lambda: 13000
+    )
+    device = SimpleNamespace(id=0, compute_capability=capability, attributes=H200_ATTRIBUTES | attributes)
+    cuda = SimpleNamespace(Device=lambda *_: device, runtime=runtime, is_available=lambda: True)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, __version__="14.2"))
+    forget()
+
+
+def forget() -> None:
+    for cached in (auto._described, auto._identity, auto._chosen, auto._logged):
+        cached.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("BILINEAR_DEVICE", raising=False)
+    forget()
+    yield
+    forget()
+
+
+def test_the_measured_gpu_scaled_to_itself_is_itself_but_for_the_margins() -> None:
+    found = estimate(MEASURED, H200)
+    assert replace(found, policy=H200.policy, estimate="", memory=H200.memory, digits=H200.digits) == H200  # digits are not estimated
+    assert found.policy == WIDE and WIDE.least_gain > H200.policy.least_gain and WIDE.least_gain_thin > H200.policy.least_gain_thin
+
+
+def test_rates_follow_the_data_sheets() -> None:
+    a100, h200 = load_device("a100"), H200
+    assert a100.bandwidth / h200.bandwidth == pytest.approx(2039 / 4800)
+    assert a100.rates("float32").library[-1][1] / h200.rates("float32").library[-1][1] == pytest.approx(19.5 / 67)
+    assert a100.rates("float64").product[-1][1] / h200.rates("float64").product[-1][1] == pytest.approx(19.5 / 67)
+    assert dict(a100.thin)["float64"].pipes / dict(h200.thin)["float64"].pipes == pytest.approx(9.7 / 34)
+    doubles = a100.rates("float32").tile("doubles-usual").share[0][1] / h200.rates("float32").tile("doubles-usual").share[0][1]
+    assert doubles == pytest.approx(1), "float32 and the units for doubles are as fast on both"
+    (slow,) = (own.share[0][1] for own in load_device("l40s").rates("float32").tiles if own.name == "doubles-usual")
+    assert slow < 0.05, "the units for doubles are of no use there"
+
+
+@pytest.mark.parametrize("name", ESTIMATED)
+def test_shipped_estimates_say_what_they_are_and_can_be_kept(name: str) -> None:
+    device = load_device(name)
+    assert device_named(device.name) == device and device.policy == WIDE
+    assert "data sheet" in device.estimate or "white paper" in device.estimate
+    assert parse_device(device_json(device).encode(), name) == device
+    plan = make_plan(Problem(16384, 16384, 16384, "float32"), device)
+    assert f"{device.name}, an estimate" in plan_table(plan)
+    assert set(shipped_devices()) == {*ESTIMATED, "h200"}
+
+
+def test_tiles_that_do_not_fit_into_shared_memory_are_not_weighed() -> None:
+    small = load_device("rtx4090")
+    assert "large" in H200.tiles("float64") and "large" not in small.tiles("float64")
+    assert small.rates("float64").tile("usual").blocks < H200.rates("float64").tile("usual").blocks
+    for problem in (Problem(20_000, 20_000, 4, "float64"), Problem(8, 10**6, 8)):
+        tiles = {c.tile for c in make_plan(problem, small, explain=True).candidates if c.is_thin}
+        assert tiles < {c.tile for c in make_plan(problem, H200, explain=True).candidates if c.is_thin}
+
+
+def test_a_gpu_of_no_known_name_is_estimated_from_what_its_driver_reports(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    pretend(monkeypatch, "NVIDIA H800", MultiProcessorCount=66)
+    with caplog.at_level(logging.INFO, "bilinear"):
+        device = auto.current_device()
+        assert auto.current_device() is device
+    assert device is not None and device.title == "NVIDIA H800, an estimate" and device.memory == 80 * 10**9
+    assert device.bandwidth == pytest.approx(H200.bandwidth, rel=0.03)
+    assert device.rates("float32").product[0][1] == pytest.approx(H200.rates("float32").product[0][1] / 2, rel=0.01)
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert line.startswith("the description of NVIDIA H800 is an estimate (properties that the driver reports)")
+    assert "`bilinear tune --keep` replaces it, and takes about" in line
+    plan = auto.plan(10**6, 8, 8, "float32")
+    assert plan.chosen.is_thin and plan.device == "NVIDIA H800, an estimate"
+
+
+def test_a_measured_description_takes_the_place_of_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, "NVIDIA H100 80GB HBM3")
+    assert auto.current_device() == load_device("h100")
+    mine = replace(H200, name="NVIDIA H100 80GB HBM3")
+    keep_description(mine, 13000)
+    forget()
+    assert auto.current_device() == mine
+
+
+def test_old_and_silent_gpus_have_no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    for capability, attributes in (("75", {}), ("90", {"MemoryClockRate": 0})):
+        pretend(monkeypatch, "a GPU", capability, **attributes)
+        assert auto.current_device() is None and description("a GPU", 13000) is None
+    found = data_sheet("x", 120, 10, 1, 1, 1, 1000, 1000, 100)
+    figures = {"clock": 1000, "bandwidth": 25, "float32": 2.56, "float64": 0.04, "float64_units": 0.04}
+    told = REPORTED
+    assert found == replace(MEASURED, name="x", processors=10, memory=1, l2=1, shared=1, source=told, **figures)
+
+
+def test_doctor_says_by_what_it_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "why_no_gpu", lambda: None)
+    for name, told in (
+        ("NVIDIA A100-SXM4-80GB", "an estimate (NVIDIA A100 Tensor Core GPU, data sheet"),
+        ("NVIDIA H200", "a measured description of NVIDIA H200"),
+    ):
+        pretend(monkeypatch, name)
+        (found,) = doctor._description()
+        assert found.usable and found.detail.startswith(told)
+    pretend(monkeypatch, "an old GPU", "70")
+    (found,) = doctor._description()
+    assert not found.usable and found.remedy == "bilinear tune --keep"

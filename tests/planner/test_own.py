@@ -1,0 +1,184 @@
+"""The user's own algorithms: files as levels, and what `bilinear add` keeps."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from shell import Shell
+
+import bilinear
+from bilinear.errors import BilinearError
+from bilinear.frontend.algorithms import shipped
+from bilinear.interchange.gather import shipped_schemes
+from bilinear.planner.choose import contenders, make_plan, pinned_plan
+from bilinear.planner.device_files import load_device
+from bilinear.planner.own import add, remove
+from bilinear.planner.plan_files import load_plan, save_plan
+from bilinear.planner.portfolio import own_ways, ways
+from bilinear.planner.problem import Problem
+from bilinear.planner.profiles import own_records
+from bilinear.planner.ways import Way, algorithm_named, forget_names
+from bilinear.resources import own_folder
+
+PROBLEM = Problem(8192, 8192, 8192, "float64")
+"""Large enough for two levels of any small scheme."""
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    """What a test adds is gone with its folder."""
+    yield
+    forget_names()
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(monkeypatch, capsys)
+
+
+def copied(name: str, place: Path, new: str) -> Path:
+    """A shipped file under another name for its algorithm."""
+    file = place / f"{new}.bl"
+    text = shipped()[name].read_text(encoding="utf-8")
+    file.write_text(text.replace(f"scheme {name} ", f"scheme {new} ").replace(f"schedule {name} ", f"schedule {new} "))
+    return file
+
+
+def code_of(error: pytest.ExceptionInfo[BilinearError]) -> str:
+    return error.value.diagnostics[0].code
+
+
+def test_a_file_is_a_level_of_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied("laderman", tmp_path, "mine")
+    monkeypatch.chdir(tmp_path)
+    plan = pinned_plan(PROBLEM, load_device("h200"), ("mine.bl", "winograd"))
+    as_shipped = pinned_plan(PROBLEM, load_device("h200"), ("laderman", "winograd"))
+    assert plan.chosen.levels == (str(tmp_path / "mine.bl"), "winograd")
+    assert (plan.sha256, plan.chosen.ms, plan.chosen.workspace) == (as_shipped.sha256, as_shipped.chosen.ms, as_shipped.chosen.workspace)
+
+
+def test_a_kept_plan_notices_that_its_file_has_changed(tmp_path: Path) -> None:
+    file, kept = copied("laderman", tmp_path, "mine"), tmp_path / "plan.json"
+    plan = pinned_plan(PROBLEM, load_device("h200"), (str(file),))
+    save_plan(plan, kept)
+    assert load_plan(kept) == plan
+    shutil.copy(copied("smirnov_333", tmp_path, "other"), file)
+    with pytest.raises(BilinearError, match=f"{file} is not what it was when {kept} was planned") as caught:
+        load_plan(kept)
+    assert code_of(caught) == "E546"
+    assert pinned_plan(PROBLEM, load_device("h200"), (str(file),)).sha256 != plan.sha256
+    file.unlink()
+    with pytest.raises(BilinearError, match="E121"):
+        load_plan(kept)
+
+
+def test_a_wrong_file_is_refused_as_a_level(tmp_path: Path) -> None:
+    file = copied("strassen", tmp_path, "mine")
+    file.write_text(file.read_text().replace("-1", " 1", 1))
+    with pytest.raises(BilinearError, match="E301"):
+        pinned_plan(PROBLEM, load_device("h200"), (str(file),))
+    with pytest.raises(BilinearError, match="E301"):
+        add(str(file))
+    assert not own_folder().is_dir() or not any(own_folder().iterdir())  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("level", ["../mine.txt", "nix", "", "mine.bl:1x"])
+def test_what_is_no_level_is_refused_in_a_plan(level: str, tmp_path: Path) -> None:
+    with pytest.raises(BilinearError):
+        pinned_plan(PROBLEM, load_device("h200"), (level,))
+    save_plan(pinned_plan(PROBLEM, load_device("h200"), ("winograd",)), tmp_path / "plan.json")
+    text = json.loads((tmp_path / "plan.json").read_text())
+    text["candidates"][0]["levels"] = [level]
+    (tmp_path / "plan.json").write_text(json.dumps(text))
+    with pytest.raises(BilinearError, match=r"E545|E121"):
+        load_plan(tmp_path / "plan.json")
+
+
+def test_an_added_scheme_competes(tmp_path: Path) -> None:
+    before = set(ways(PROBLEM))
+    assert add(str(copied("smirnov_334", tmp_path, "mine"))) == ("mine", own_folder() / "mine.bl")  # type: ignore[operator]
+    added = {Way(levels) for levels in (("mine",), ("mine", "mine"), ("mine", "winograd"), ("winograd", "mine"))}
+    assert set(ways(PROBLEM)) == before | added
+    timed = {candidate.levels for candidate in contenders(PROBLEM, load_device("h200"))}
+    assert timed >= {way.levels for way in added}
+    explained = make_plan(PROBLEM, load_device("h200"), explain=True).candidates
+    own, shipped_one = (next(c for c in explained if c.levels == (name,)) for name in ("mine", "winograd"))
+    assert own.ms is not None and shipped_one.ms is not None and own.workspace
+    remove("mine")
+    assert set(ways(PROBLEM)) == before
+
+
+def test_an_added_schedule_competes_where_the_inputs_may_be_written(tmp_path: Path) -> None:
+    add(str(copied("msmes", tmp_path, "mine")))
+    writing = Problem(8192, 8192, 8192, "float64", "restore")
+    assert Way(("mine", "mine"), "restore") in own_ways(writing)
+    assert all(way.inputs == "preserve" for way in own_ways(PROBLEM))
+    add(str(copied("winograd_depth_first", tmp_path, "deep")))
+    assert Way(("deep",)) in own_ways(PROBLEM)
+    assert Way(("deep",)) not in own_ways(Problem(8192, 8192, 8192, "float64", accumulate=True))
+
+
+def test_an_added_name_is_taken_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(str(copied("laderman", tmp_path, "mine")))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.bl").write_text("nonsense")
+    assert algorithm_named("mine").scheme.rank == 23
+    assert pinned_plan(PROBLEM, load_device("h200"), ("mine",)).chosen.levels == ("mine",)
+    (tmp_path / "mine.bl").unlink()
+    a = np.arange(36.0).reshape(6, 6)
+    assert np.array_equal(bilinear.matmul(a, a, algorithm="mine"), a @ a)
+    assert bilinear.load("mine (x) strassen").scheme.format == "<6,6,6;161>"
+    assert "mine" in dict(shipped_schemes())
+
+
+def test_what_was_added_needs_no_other_file(tmp_path: Path) -> None:
+    copied("strassen", tmp_path, "part")
+    (tmp_path / "whole.bl").write_text("scheme whole = part (x) part\n")
+    _, place = add(str(tmp_path / "whole.bl"))
+    shutil.rmtree(tmp_path)
+    assert bilinear.load(place).scheme.format == "<4,4,4;49>"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("scheme strassen <1,1,1;1>\n  M: 1 | 1 | 1\n", "E576", "'strassen' cannot be the name of an algorithm of your own"),
+        ("scheme mine <1,1,1;1> over Z/2\n  M: 1 | 1 | 1\n", "E506", "mine"),
+    ],
+)
+def test_what_cannot_be_added(text: str, code: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "x.bl").write_text(text)
+    with pytest.raises(BilinearError, match=message) as caught:
+        add(str(tmp_path / "x.bl"))
+    assert code_of(caught) == code
+    with pytest.raises(BilinearError, match=r"'strassen' is no \.bl file") as caught:
+        add("strassen")
+    assert code_of(caught) == "E576"
+
+
+def test_what_another_version_added_is_told_and_not_planned_with(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _, place = add(str(copied("strassen", tmp_path, "mine")))
+    record = json.loads(place.with_suffix(".json").read_text())
+    place.with_suffix(".json").write_text(json.dumps({**record, "implementation_sha256": "another"}))
+    own_records.cache_clear()
+    assert own_ways(PROBLEM) == []
+    assert f"{place} is not planned with: add it again with `bilinear add`" in caplog.text
+
+
+def test_the_command_line_adds_lists_and_removes(shell: Shell, tmp_path: Path) -> None:
+    file = copied("strassen", tmp_path, "mine")
+    assert shell("list", "--own")[1] == "there are none; `bilinear add FILE.bl` adds one\n"
+    assert shell("add", file)[0] == 0
+    listed = shell.json("list", "--own")
+    assert [(row["name"], row["format"], len(row["ways"])) for row in listed] == [("mine", "<2,2,2;7>", 4)]
+    assert "mine  <2,2,2;7>" in shell("list", "--own")[1]
+    status, out, _ = shell("plan", "--shape", 4096, "--device", "h200", "--levels", "mine,winograd")
+    assert status == 0 and "mine, then winograd" in out
+    assert shell("remove", "mine")[0] == 0
+    status, _, told = shell("remove", "mine")
+    assert status == 1 and told.startswith("error[E577]: 'mine' is none of your own algorithms")

@@ -1,0 +1,321 @@
+"""Products of float16 digits through `matmul`, on a pretended GPU that runs the emitted kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from runtime.pretended_gpu import Array, Device, Gpu, undescribed
+
+import bilinear
+from bilinear.analysis.accuracy import path_growth
+from bilinear.analysis.headroom import headroom
+from bilinear.backends.digits import digit_multiply_of
+from bilinear.emulator import skip_reason
+from bilinear.errors import BilinearError
+from bilinear.frontend.printer import print_scheme
+from bilinear.ir.matrix import layout_of
+from bilinear.ir.number import to_float
+from bilinear.planner.accuracy import certain_error
+from bilinear.planner.device import ElementRates
+from bilinear.planner.device_files import load_device
+from bilinear.planner.digits import digit_candidate, geometry_of, scheme_of
+from bilinear.planner.plan import LIBRARY_ITSELF, Digits, Plan
+from bilinear.planner.plan_files import plan_from_json, plan_json
+from bilinear.runtime import auto
+from bilinear.runtime.auto import problem_of
+from bilinear.runtime.layouts import layouts_of
+
+pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
+H200 = load_device("h200")
+ORDERS: tuple[tuple[str, ...], ...] = ((), ("A",), ("B",), ("A", "B", "C"), ("C",))
+LEVELS: tuple[tuple[str, ...], ...] = ((), ("winograd",), ("winograd", "winograd"), ("laderman",))
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    """A pretended GPU that is described as an H200."""
+    with undescribed(monkeypatch) as found:
+        monkeypatch.setattr(auto, "_described", lambda named, index: H200)
+        yield found
+
+
+def digit_plan(shape: tuple[int, int, int], levels: tuple[str, ...]) -> Plan:
+    return bilinear.plan(*shape, "float32", device=H200, levels=levels, products="pairs")
+
+
+def laid(x: Any, by_columns: bool, padded: int = 0) -> Any:
+    """The matrix in either order, its lines apart by `padded` elements that are NaN."""
+    rows, columns = x.shape[::-1] if by_columns else x.shape
+    lines = np.full((rows, columns + padded), np.nan, np.float32)
+    view = lines[:, :columns].T if by_columns else lines[:, :columns]
+    view[...] = x
+    return view
+
+
+@pytest.mark.parametrize(
+    ("levels", "by_columns"), [*product(LEVELS[:2], ORDERS), (LEVELS[2], ("B",)), (LEVELS[3], ("A", "B", "C"))], ids=str
+)
+def test_integers_are_exact_in_every_order(gpu: Gpu, levels: tuple[str, ...], by_columns: tuple[str, ...]) -> None:
+    for (m, k, n), padded in (((37, 70, 29), 0), ((300, 41, 260), 3)):
+        generator = np.random.default_rng(m)
+        whole = [generator.integers(-30, 31, shape) for shape in ((m, k), (k, n), (m, n))]
+        a, b, old = (laid(x, name in by_columns, padded) for name, x in zip("ABC", whole, strict=True))
+        out, plan = Array(old.copy(order="K")), digit_plan((m, k, n), levels)
+        for alpha, beta in ((1, 0), (3, -2)):
+            out.host[...] = np.nan if beta == 0 else whole[2]
+            assert bilinear.matmul(Array(a), Array(b), out, plan=plan, alpha=alpha, beta=beta) is out
+            np.testing.assert_array_equal(out.host, alpha * (whole[0] @ whole[1]) + beta * whole[2])
+    assert gpu.library == 0
+
+
+def error_of(c: Any, a: Any, b: Any) -> tuple[float, float]:
+    """The error by norm, and the largest by element relative to |A| |B|."""
+    exact = a.astype(np.longdouble) @ b.astype(np.longdouble)
+    product = np.abs(a).astype(np.longdouble) @ np.abs(b).astype(np.longdouble)
+    off = np.abs(c - exact)
+    return float(np.linalg.norm(off.astype(float)) / np.linalg.norm(exact.astype(float))), float((off / product).max())
+
+
+@pytest.mark.parametrize("scales", [(0, 0), (30, -30), (120, -126), (-140, 100), (9, 0)], ids=str)
+@pytest.mark.parametrize("levels", [(), ("winograd",)], ids="-".join)
+def test_errors_are_as_small_as_those_of_float32_at_every_scale(gpu: Gpu, levels: tuple[str, ...], scales: tuple[int, int]) -> None:
+    generator = np.random.default_rng(7)
+    normal = generator.standard_normal((129, 300)), generator.standard_normal((300, 130))
+    a, b = (np.ldexp(x, scale).astype(np.float32) for x, scale in zip(normal, scales, strict=True))
+    if scales[1] == 0 and scales[0]:  # nine decades in every row and column
+        a, b = (x * 10 ** generator.uniform(-4.5, 4.5, x.shape).astype(np.float32) for x in (a, b))
+    out = Array(np.full((129, 130), np.nan, np.float32))
+    bilinear.matmul(Array(a), Array(b), out, plan=digit_plan((129, 300, 130), levels))
+    norm, element = error_of(out.host, a, b)
+    if scales[0] != -140:  # numbers below 2^-126 have fewer bits themselves
+        assert norm < 6e-7
+        assert levels or element < 3e-6  # sums of blocks have no bound by element
+    else:
+        np.testing.assert_allclose(out.host, a.astype(float) @ b.astype(float), rtol=1e-3, atol=1e-12)
+
+
+def test_inf_and_nan_are_those_of_the_classical_product(gpu: Gpu) -> None:
+    generator = np.random.default_rng(3)
+    a, b, old = (generator.integers(-9, 10, shape).astype(np.float32) for shape in ((40, 50), (50, 30), (40, 30)))
+    for place, value in (((3, 4), np.inf), ((0, 0), -np.inf), ((39, 49), np.nan)):
+        x, out = a.copy(), Array(old.copy())
+        x[place] = value
+        for levels in ((), ("winograd",)):
+            out.host[...] = old
+            bilinear.matmul(Array(x), Array(b), out, plan=digit_plan((40, 50, 30), levels), alpha=2, beta=3)
+            with np.errstate(invalid="ignore"):
+                np.testing.assert_array_equal(out.host, 2 * (x @ b) + 3 * old)
+    out.host[...] = np.nan
+    bilinear.matmul(Array(a), Array(b), out, plan=digit_plan((40, 50, 30), ()))
+    np.testing.assert_array_equal(out.host, a @ b)
+
+
+def test_rows_of_zeros_and_the_largest_numbers(gpu: Gpu) -> None:
+    largest = np.finfo(np.float32).max
+    a, b = np.zeros((20, 24), np.float32), np.zeros((24, 16), np.float32)
+    a[3], b[:, 5], a[7, 2], b[2, 9] = largest, 2.0**-30, largest, 0.5
+    out = Array(np.full((20, 16), np.nan, np.float32))
+    for levels in ((), ("winograd",)):
+        bilinear.matmul(Array(a), Array(b), out, plan=digit_plan((20, 24, 16), levels))
+        exact = a.astype(float) @ b.astype(float)
+        np.testing.assert_allclose(out.host, exact, rtol=1e-6, atol=float(np.abs(exact).max()) * 2.0**-38)
+
+
+def test_memory_is_the_pools_or_the_callers(gpu: Gpu) -> None:
+    a, b = (np.random.default_rng(1).integers(-9, 10, (64, 64)).astype(np.float32) for _ in "AB")
+    plan, out = digit_plan((64, 64, 64), ("winograd",)), Array(np.zeros((64, 64), np.float32))
+    taken: list[int] = []
+    needed = plan.chosen.workspace or 0
+    with gpu.using(allocate=taken.append):
+        bilinear.matmul(Array(a), Array(b), out, plan=plan)
+    np.testing.assert_array_equal(out.host, a @ b)
+    assert taken == [needed] and needed == geometry_of(("winograd",), (64, 64, 64), "pairs").places[-1]
+    buffer = Array(np.full(needed, 255, np.uint8))
+    with gpu.using(is_capturing=True):
+        out.host[...] = 0
+        bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=buffer)
+        np.testing.assert_array_equal(out.host, a @ b)
+        with pytest.raises(BilinearError, match="E536"):
+            bilinear.matmul(Array(a), Array(b), out, plan=plan)
+    with pytest.raises(BilinearError, match="E535"):
+        bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=needed - 1)
+
+
+def test_what_digits_cannot_hold_is_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    for options, message in (
+        ({"dtype": "float64", "products": "pairs"}, "no rates for digits of float64"),
+        ({"dtype": "float32", "products": "triples"}, "there are no products 'triples'"),
+        ({"dtype": "float32", "products": "pairs", "workspace": 10}, "pairs: needs"),
+    ):
+        with pytest.raises(BilinearError, match="E543") as raised:
+            bilinear.plan(64, 64, 64, device=H200, **options)
+        assert message in str(raised.value)
+    a = Array(np.ones((64, 64)))
+    with pytest.raises(BilinearError):
+        bilinear.matmul(a, a, plan=digit_plan((64, 64, 64), ()))
+
+
+def test_forms_fit_a_digit() -> None:
+    for levels in LEVELS:
+        scheme = scheme_of(levels)
+        for linear in (scheme.u, scheme.v):
+            most = max(sum(abs(to_float(c)) for _, c in row) for row in linear.matrix)
+            assert 2 ** headroom(linear) >= most > 2 ** (headroom(linear) - 1)
+
+
+def test_auto_takes_digits_for_a_class_of_accuracy_and_repeats_them(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    eager = replace(
+        H200, policy=replace(H200.policy, least_gain_digits=-1e9), elements=tuple((name, slow(own)) for name, own in H200.elements)
+    )
+    monkeypatch.setattr(auto, "_described", lambda named, index: eager)
+    a, b = (np.random.default_rng(1).integers(-9, 10, shape).astype(np.float32) for shape in ((70, 900), (900, 70)))
+    for _ in range(2):  # decided, then found again
+        result = bilinear.matmul(Array(a), Array(b), accuracy="classical")
+        np.testing.assert_array_equal(result.host, a @ b)
+    assert gpu.library == 0 and [name.startswith("digit_product") for name, _ in gpu.launches].count(True) == 2
+    before = len(gpu.launches)
+    bilinear.matmul(Array(a), Array(b))
+    assert not any(name.startswith("digit") for name, _ in gpu.launches[before:])
+
+
+def slow(rates: ElementRates) -> ElementRates:
+    """Rates of a device whose other units are a thousand times as slow."""
+    return replace(rates, library=tuple((size, rate / 1e3) for size, rate in rates.library), product=((1.0, 0.01),))
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"accuracy": "exact"}, "E543"),
+        ({"accuracy": 0.0}, "E543"),
+        ({"accuracy": "twice", "algorithm": "winograd"}, "E519"),
+        ({"accuracy": 1e-9}, "E519"),
+        ({"accuracy": 1e-9, "levels": 0}, "E519"),
+    ],
+)
+def test_an_accuracy_that_nothing_has_is_refused(options: dict[str, Any], code: str) -> None:
+    a = np.ones((64, 64), np.float32)
+    with pytest.raises(BilinearError, match=code):
+        bilinear.matmul(a, a, **options)
+    with pytest.raises(BilinearError, match="E519"):
+        bilinear.matmul(a.astype(np.int64), a.astype(np.int64), accuracy=1e-9)
+    np.testing.assert_array_equal(bilinear.matmul(a, a, accuracy="classical"), a @ a)
+    np.testing.assert_array_equal(bilinear.matmul(a, a, accuracy=1.0), a @ a)
+
+
+def test_memory_of_the_callers_begins_where_bulk_copies_read(gpu: Gpu) -> None:
+    a, b = (np.random.default_rng(1).integers(-9, 10, (64, 64)).astype(np.float32) for _ in "AB")
+    plan, out = digit_plan((64, 64, 64), ()), Array(np.zeros((64, 64), np.float32))
+    needed = plan.chosen.workspace or 0
+    memory = np.zeros(needed + 32, np.uint8)
+    first = -memory.ctypes.data % 16
+    with pytest.raises(BilinearError, match=r"E529.*no multiple of 16"):
+        bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=Array(memory[first + 4 : first + 4 + needed].view(np.float32)))
+    assert not gpu.launches
+    bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=Array(memory[first : first + needed]))
+    np.testing.assert_array_equal(out.host, a @ b)
+
+
+HALF = certain_error(LIBRARY_ITSELF, 2048, "float32") / 2
+"""A bound that digits keep at K = 2048, and the classical multiply does not."""
+
+
+def test_the_library_takes_no_ones_place_if_it_does_not_keep_the_bound(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = (np.random.default_rng(1).integers(-9, 10, shape).astype(np.float32) for shape in ((64, 2048), (2048, 64)))
+    out = Array(np.full((64, 64), np.nan, np.float32))
+    for _ in range(2):  # decided, then found again
+        bilinear.matmul(Array(a), Array(b), out, accuracy=HALF)
+        np.testing.assert_array_equal(out.host, a @ b)
+    out.host[...] = np.nan
+
+    def refused(**options: Any) -> None:
+        with pytest.raises(BilinearError, match="E519"):
+            bilinear.matmul(Array(a), Array(b), out, **{"accuracy": HALF, **options})
+        assert gpu.library == 0 and np.isnan(out.host).all()
+
+    with gpu.using(is_capturing=True):
+        refused()
+
+    def short(count: int) -> None:
+        raise MemoryError
+
+    with gpu.using(allocate=short):
+        refused()
+    refused(workspace="none")
+    monkeypatch.setattr(Device, "compute_capability", "80")
+    refused(accuracy=1.01 * HALF)  # what ran before would be found again
+    batches = Array(np.stack([a, a])), Array(np.stack([b, b]))
+    with pytest.raises(BilinearError, match="E519"):
+        bilinear.matmul(*batches, accuracy=HALF)
+    assert gpu.library == 0
+    bilinear.matmul(*batches, accuracy=3 * HALF)
+    assert gpu.library == 1
+
+
+def test_slower_digits_run_where_nothing_else_is_accurate_enough() -> None:
+    usual = bilinear.plan(64, 2048, 64, "float32", device=H200, explain=True)
+    chosen = bilinear.plan(64, 2048, 64, "float32", device=H200, accuracy=HALF, explain=True).chosen
+    assert chosen.is_digits and (chosen.ms or 0.0) > (usual.chosen.ms or 0.0)
+    assert chosen.why.startswith("chosen: the fastest that is accurate enough; of the library's multiply its error bound")
+
+
+def test_a_plan_knows_the_memory_of_a_result_by_columns(gpu: Gpu) -> None:
+    a, b = (np.random.default_rng(1).integers(-9, 10, shape).astype(np.float32) for shape in ((300, 64), (64, 200)))
+    for by_columns in (False, True):
+        out = Array(laid(np.zeros((300, 200)), by_columns))
+        problem = problem_of(layouts_of(Array(a), Array(b), out), "preserve", None)
+        needed = digit_candidate(problem, H200, (), "pairs").workspace
+        own = digit_multiply_of(layout_of(Array(a)), layout_of(Array(b)), layout_of(out), Digits((), "pairs"))
+        assert own is not None and own.workspace * 4 == needed
+
+
+def test_a_bound_counts_the_terms_of_blocks_that_reach_beyond_the_operands() -> None:
+    levels = ("winograd", "winograd")
+    for inner in (1, 3, 5):  # sums of blocks of rows are formed, and cancel, even where most terms are zeros
+        plan = digit_plan((512, inner, 512), levels)
+        assert (plan.chosen.error or 0.0) > path_growth(scheme_of(levels)) * 2.0**-24 * inner
+
+
+def test_levels_that_no_digits_run_below_are_refused() -> None:
+    for levels, message in (
+        (("winograd",) * 4, r"E501.* below these levels operands are cut into 16x16 and 16x16 blocks"),
+        (("winograd",) * 20, "E501"),
+        (("bini",), r"E506.* bini is approximate"),
+    ):
+        with pytest.raises(BilinearError, match=message):
+            bilinear.plan(64, 64, 64, "float32", device=H200, levels=levels, products="pairs")
+
+
+def test_an_accuracy_is_also_a_number_of_numpys() -> None:
+    a = np.ones((64, 64), np.float32)
+    numbers: list[Any] = [np.float32(1.0), np.float64(1.0), np.int64(1), np.float32("nan")]
+    for accuracy in numbers[:-1]:
+        np.testing.assert_array_equal(bilinear.matmul(a, a, accuracy=accuracy), a @ a)
+        plan = bilinear.plan(512, 512, 512, "float32", device=H200, accuracy=accuracy)
+        assert plan_from_json(plan_json(plan), "plan") == plan
+    with pytest.raises(BilinearError, match="E543"):
+        bilinear.matmul(a, a, accuracy=numbers[-1])
+
+
+def test_a_file_that_has_changed_is_read_again(gpu: Gpu, tmp_path: Path) -> None:
+    a, b = (np.random.default_rng(1).integers(-9, 10, shape).astype(np.float32) for shape in ((40, 50), (50, 30)))
+    path, products = tmp_path / "mine.bl", []
+    for name in ("strassen", "naive2x2"):
+        path.write_text(show(name), encoding="utf-8")
+        plan = bilinear.plan(40, 50, 30, "float32", device=H200, levels=(str(path),), products="pairs")
+        with gpu.using(launches=[]):
+            np.testing.assert_array_equal(bilinear.matmul(Array(a), Array(b), plan=plan).host, a @ b)
+        products.append((scheme_of(plan.chosen.levels).rank, plan.chosen.workspace))
+    (seven, less), (eight, more) = products
+    assert (seven, eight) == (7, 8) and (less or 0) < (more or 0)
+
+
+def show(name: str) -> str:
+    """A shipped scheme as the text of a file of one's own."""
+    return print_scheme(bilinear.load(name).scheme)

@@ -1,0 +1,106 @@
+"""Thin products on a real GPU, by our own kernel, compared with the classical product in integers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from runtime.test_gpu import cupy, integers, on_gpu
+
+import bilinear
+from bilinear.codegen.cuda.nvrtc import build_all
+from bilinear.codegen.cuda.target import target_of
+from bilinear.codegen.render import render
+from bilinear.measure.bench_tasks import kernels_of
+from bilinear.planner.choose import make_plan
+from bilinear.planner.device_files import load_device
+from bilinear.planner.plan import Plan
+from bilinear.planner.problem import Problem
+
+pytestmark = pytest.mark.gpu
+
+KINDS = {
+    "large by tall and skinny": (1003, 517, 5),
+    "tall and skinny by small": (50_001, 7, 9),
+    "transposed": (8, 40_000, 12),
+    "of low rank": (900, 5, 1100),
+}
+ORDERS = ("CCC", "FFF", "FCF")
+
+
+@cache
+def thin_plans(m: int, k: int, n: int, dtype: str, orders: str) -> list[Plan]:
+    """Our kernel with sums in parts where there is such a candidate, and with whole sums, each the first predicted."""
+    by_column = tuple(name for name, order in zip("ABC", orders, strict=True) if order == "F")
+    plan = make_plan(Problem(m, k, n, dtype, column_major=by_column), load_device("h200"), explain=True)
+    thin = [own for own in plan.candidates if own.is_thin]
+    split = [own for own in thin if own.parts_of_sums > 1]
+    whole = [own for own in thin if own.parts_of_sums == 1]
+    return [replace(plan, candidates=(own,)) for own in (*split[:1], *whole[:1])]
+
+
+@cache
+def build_ahead() -> None:
+    """All kernels at once: one after the other they would take longer than everything else here."""
+    cases = [(*shape, dtype, orders) for shape in KINDS.values() for dtype in ("float32", "float64") for orders in ORDERS]
+    kernels = {kernel for case in cases for plan in thin_plans(*case) for kernel in kernels_of(plan) if not isinstance(kernel, tuple)}
+    target = target_of(cupy().cuda.Device().compute_capability)
+    build_all([(render(kernel), kernel.name, target) for kernel in kernels])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_thin_products_are_exact(kind: str, dtype: str) -> None:
+    """By rows and by columns, with factors; with beta = 0 the NaN in C is not read. What `auto` runs is exact, too."""
+    build_ahead()
+    m, k, n = KINDS[kind]
+    x, y, old = (integers(shape, seed) for seed, shape in enumerate(((m, k), (k, n), (m, n))))
+    wanted = x @ y
+    for orders in ORDERS:
+        a, b = on_gpu(x, dtype, orders[0]), on_gpu(y, dtype, orders[1])
+        plans = thin_plans(m, k, n, dtype, orders)
+        assert plans
+        for plan in (*plans, None):
+            c = on_gpu(old, dtype, orders[2])
+            bilinear.matmul(a, b, c, alpha=2, beta=-1, plan=plan)
+            np.testing.assert_array_equal(c.get(), 2 * wanted - old)
+            for _ in range(2):
+                c[...] = np.nan
+                bilinear.matmul(a, b, c, plan=plan)
+                np.testing.assert_array_equal(c.get(), wanted)
+        np.testing.assert_array_equal(a.get(), x)
+        np.testing.assert_array_equal(b.get(), y)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_views_between_nan_are_exact(dtype: str) -> None:
+    """Lines that begin at any element, and elements with gaps between them; nothing beside the result is written."""
+    m, k, n = KINDS["large by tall and skinny"]
+    x, y = integers((m, k), 1), integers((k, n), 2)
+    for plan in thin_plans(m, k, n, dtype, "CCC"):
+        for late in range(4):
+            wide = [cupy().full((rows, late + columns + 3), np.nan, dtype) for rows, columns in ((m, k), (k, n), (m, n))]
+            a, b, c = (w[:, late : w.shape[1] - 3] for w in wide)
+            a[...], b[...] = cupy().asarray(x), cupy().asarray(y)
+            bilinear.matmul(a, b, c, plan=plan)
+            np.testing.assert_array_equal(c.get(), x @ y)
+            assert wide[2].size - int(cupy().isnan(wide[2]).sum()) == m * n
+        a, b, around = on_gpu(x, dtype, "S"), on_gpu(y, dtype, "S"), cupy().full((2 * m, 2 * n), np.nan, dtype)
+        bilinear.matmul(a, b, around[::2, ::2], plan=plan)
+        np.testing.assert_array_equal(around[::2, ::2].get(), x @ y)
+        assert int(cupy().isnan(around).sum()) == around.size - m * n
+
+
+def test_an_out_that_overlaps_an_operand_and_vectors_are_exact() -> None:
+    m, k, n = KINDS["large by tall and skinny"]
+    x, y = integers((m, k), 1), integers((k, n), 2)
+    for plan in thin_plans(m, k, n, "float32", "CCC"):
+        a, b = on_gpu(x, "float32", "C"), on_gpu(y, "float32", "C")
+        bilinear.matmul(a, b, a[:, :n], alpha=3, beta=-2, plan=plan)
+        np.testing.assert_array_equal(a[:, :n].get(), 3 * (x @ y) - 2 * x[:, :n])
+        row = replace(plan, problem=Problem(1, k, n, "float32"))
+        for _ in range(2):
+            found = bilinear.matmul(on_gpu(x[0], "float32", "C"), b, plan=row)
+            np.testing.assert_array_equal(found.get(), x[0] @ y)

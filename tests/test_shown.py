@@ -1,0 +1,88 @@
+"""Objects as a prompt, `print` and a notebook show them: one line, the whole text, HTML; and the public names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+import bilinear
+from bilinear.frontend import parse_source
+from bilinear.source import Source
+
+PLAN = bilinear.plan(8192, 8192, 8192, "float64", device="h200")
+
+
+class Cells(HTMLParser):
+    """The rows of a table, and the attributes of frames."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.frames: list[dict[str, str | None]] = []
+        self.inside = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.inside = tag in ("td", "th")
+        if tag == "tr":
+            self.rows.append([])
+        if tag == "iframe":
+            self.frames.append(dict(attrs))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = False
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.rows[-1].append(data)
+
+
+@pytest.mark.parametrize(
+    ("shown", "line"),
+    [
+        (bilinear.load("strassen"), "<Algorithm strassen <2,2,2;7> over Q>"),
+        (bilinear.load("msmes"), "<Algorithm strassen <2,2,2;7> over Q, scheduled by msmes>"),
+        (bilinear.load("msmes").verify(), "<Report on msmes: proved; strassen <2,2,2;7> over Q>"),
+        (PLAN, "<Plan of 8192 x 8192 by 8192 x 8192, float64, NVIDIA H200: winograd, then dps_444>"),
+    ],
+    ids=["scheme", "schedule", "report", "plan"],
+)
+def test_a_prompt_shows_one_line(shown: object, line: str) -> None:
+    assert repr(shown) == line
+
+
+@pytest.mark.parametrize("name", ["strassen", "winograd", "msmes", "laderman_in_place"])
+def test_an_algorithm_prints_what_can_be_read_again(name: str) -> None:
+    algorithm = bilinear.load(name)
+    module = parse_source(Source("printed.bl", f"{algorithm}\n"))
+    assert module.schemes == (algorithm.scheme,)
+    assert module.schedules == (() if algorithm.schedule is None else (algorithm.schedule,))
+
+
+def test_a_plan_prints_its_best_candidates() -> None:
+    first, *candidates, last = str(PLAN).splitlines()
+    assert first == repr(PLAN)[1:-1] and last == f"... and {len(PLAN.candidates) - 4} more in candidates"
+    assert candidates == [f"  {candidate}" for candidate in PLAN.candidates[:4]]
+    assert str(PLAN.chosen).startswith(f"winograd, then dps_444 (expand): {PLAN.chosen.ms:.3f} ms, 7.88 GiB of workspace; chosen: ")
+
+
+def test_a_notebook_shows_a_plan_as_a_table() -> None:
+    header, *rows = Cells(PLAN._repr_html_()).rows
+    assert header == ["plan", "inputs", "strategy", "ms", "workspace", "why"]
+    assert [row[0] for row in rows] == [candidate.name for candidate in PLAN.candidates]
+
+
+def test_a_notebook_shows_a_report_as_its_page_in_a_frame() -> None:
+    report = bilinear.load("msmes").verify()
+    (frame,) = Cells(report._repr_html_()).frames
+    assert frame["srcdoc"] == report.html()
+
+
+def test_the_public_names_are_listed_and_nothing_else() -> None:
+    """In a process of its own, after imports that leave modules on the package."""
+    program = "import bilinear; bilinear.load('strassen').verify(); print(*dir(bilinear))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == sorted(bilinear.__all__)
