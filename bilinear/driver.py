@@ -33,7 +33,7 @@ def verify(algorithm: str | Path | Loaded, *, levels: int = 1, inputs: str | Non
         The name or path of an algorithm, or the algorithm.
     levels : int
         The number of recursion levels.
-    inputs : {"preserve", "restore", "consume"}, optional
+    inputs : "preserve", "restore" or "consume", optional
         What the schedule may do to A and B; by default what it is made for.
 
     Returns
@@ -83,7 +83,7 @@ def compile(
         "float64", "float32" or both.
     architectures : sequence of str
         `sm_NN` (a cubin each) or `compute_NN` (PTX for newer chips).
-    inputs : {"preserve", "restore", "consume"}, optional
+    inputs : "preserve", "restore" or "consume", optional
         What may happen to A and B; by default what the algorithm is made for.
     output : str or Path, optional
         A folder to write that stands alone: sources, images, manifest and report. Nothing is written if anything fails.
