@@ -75,9 +75,10 @@ def _axes(axes: Axes, shapes: tuple[Shape, Shape]) -> tuple[Shape, Shape]:
     pair = (range(-int(axes), 0), range(int(axes))) if isinstance(axes, int | np.integer) and axes >= 0 else axes
     try:
         one, other = (normalize_axis_tuple(own, len(shape)) for own, shape in zip(pair, shapes, strict=True))  # type: ignore[arg-type]
+        fits = [shapes[0][axis] for axis in one] == [shapes[1][axis] for axis in other]
     except (TypeError, ValueError):
-        one, other = (0,), ()
-    if [shapes[0][axis] for axis in one] != [shapes[1][axis] for axis in other]:
+        fits = False
+    if not fits:
         message = f"arrays of shapes {shapes[0]} and {shapes[1]} cannot be summed over axes={axes!r}"
         raise fail("E731", message, "give a number of axes, or as many axes of a as of b, of the same extents")
     return one, other

@@ -29,7 +29,7 @@ class Labelled(NamedTuple):
 
     def in_order(self, labels: Labels) -> Array:
         """A view with the dimensions in this order."""
-        return self.array.transpose(self.axes(labels))
+        return self.array.transpose(*self.axes(labels))
 
 
 def diagonal(part: Labelled) -> Labelled:
@@ -66,8 +66,8 @@ def product(left: Labelled, right: Labelled, wanted: Labels, dtype: Dtype, targe
         left = Labelled(left.array.astype(dtype), left.labels)
     shared = [label for label in left.labels if label in right.labels and label not in wanted]
     if not shared:
-        factors = (x.in_order(tuple(label for label in wanted if label in x.labels))[_spread(x, wanted)] for x in (left, right))
-        return written(np.multiply(*factors)[..., 0], target)
+        x, y = (own.in_order(tuple(label for label in wanted if label in own.labels))[_spread(own, wanted)] for own in (left, right))
+        return written((x * y)[..., 0], target)
     batch = tuple(label for label in wanted if label in left.labels and label in right.labels)
     rows = _as_they_lie(left, [label for label in left.labels if label not in right.labels])
     columns = _as_they_lie(right, [label for label in right.labels if label not in left.labels])
@@ -79,7 +79,7 @@ def product(left: Labelled, right: Labelled, wanted: Labels, dtype: Dtype, targe
         multiply(x, y, _joined(place, batch, rows, columns))
         return target
     extents = {label: size for own in (left, right) for label, size in zip(own.labels, own.array.shape, strict=True)}
-    found = multiply(x, y, None).reshape([extents[label] for label in lying])
+    found = multiply(x, y, None).reshape(tuple(extents[label] for label in lying))
     return written(Labelled(found, lying).in_order(wanted), target)
 
 
