@@ -19,6 +19,8 @@ from bilinear.runtime import matmul as host
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.options import Options, check_options
 
+__all__ = ["matmul"]
+
 Product = Callable[[Array, Array], Array]
 
 
@@ -74,6 +76,10 @@ def _product(algorithm: str | Loaded, levels: int | Literal["auto"], accuracy: f
     product: Product = jax.custom_vjp(by_callback)
     product.defvjp(forward, backward)  # type: ignore[attr-defined]
     return product
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def _jax() -> ModuleType:

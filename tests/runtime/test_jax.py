@@ -136,6 +136,10 @@ def test_shapes_and_types_are_refused_when_the_function_is_traced(jax: Any) -> N
         jax.jvp(lambda a: bilinear.jax.matmul(a, a.T), (a,), (a,))
 
 
+def test_the_module_lists_what_it_is_for() -> None:
+    assert dir(bilinear.jax) == ["matmul"]
+
+
 def test_without_jax_the_import_is_light_and_a_call_says_what_to_install() -> None:
     call = "try: bilinear.jax.matmul(1, 2)\nexcept bilinear.BilinearError as error: print(error)"
     program = f"import sys; sys.modules['jax'] = None; import bilinear.jax\n{call}"
