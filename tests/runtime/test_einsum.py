@@ -261,6 +261,14 @@ def test_what_may_be_copied_cannot_stand_in_a_graph(gpu: Gpu) -> None:
         bilinear.einsum("ij,jk->ik", a, b, out=out)
 
 
+def test_tensors_of_pytorch_on_processors_are_given_back() -> None:
+    torch = pytest.importorskip("torch")
+    a, b = operands([(3, 4), (4, 5)], np.float32)
+    for subscripts, arrays in (("ij,jk->ki", (a, b)), ("i,i->", (a[0], b[:, 0])), ("ij->ji", (a,)), ("ii->i", (a[:, :3],))):
+        found = bilinear.einsum(subscripts, *map(torch.from_numpy, arrays))
+        assert isinstance(found, torch.Tensor) and np.array_equal(found.numpy(), np.einsum(subscripts, *arrays))
+
+
 class Shaped(Tensor):
     @property
     def shape(self) -> tuple[int, ...]:
