@@ -13,6 +13,7 @@ __all__ = [
     "StageError",
     "__version__",
     "compile",
+    "einsum",
     "from_arrays",
     "import_table",
     "load",
@@ -23,6 +24,7 @@ __all__ = [
     "plan_chain",
     "prepare",
     "save_plan",
+    "tensordot",
 ]
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from bilinear.errors import BilinearError, StageError
     from bilinear.planner.plan_files import load_plan, save_plan
     from bilinear.runtime.auto import plan
+    from bilinear.runtime.einsum import einsum, tensordot
     from bilinear.runtime.matmul import matmul
     from bilinear.runtime.multi_dot import multi_dot, plan_chain
     from bilinear.runtime.prepared import prepare
@@ -39,6 +42,7 @@ _HOMES = {
     "BilinearError": "bilinear.errors",
     "StageError": "bilinear.errors",
     "compile": "bilinear.driver",
+    "einsum": "bilinear.runtime.einsum",
     "Algorithm": "bilinear.algorithm",
     "from_arrays": "bilinear.algorithm",
     "import_table": "bilinear.algorithm",
@@ -50,6 +54,8 @@ _HOMES = {
     "plan_chain": "bilinear.runtime.multi_dot",
     "prepare": "bilinear.runtime.prepared",
     "save_plan": "bilinear.planner.plan_files",
+    "tensordot": "bilinear.runtime.einsum",
+    "transpose": "bilinear.runtime.einsum",  # opt_einsum asks its backends for it; it is not among the public names
 }
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 from bilinear import driver, frontend
 from bilinear.algebra.fold_bases import on_blocks
@@ -13,7 +14,9 @@ from bilinear.frontend.printer import print_schedule, print_scheme
 from bilinear.interchange.importing import Imported, import_arrays, import_scheme
 from bilinear.ir.matrix import Array
 from bilinear.runtime.matmul import matmul
+from bilinear.runtime.product_options import MatmulOptions
 from bilinear.source import Source
+from bilinear.visible import visible_lines
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,16 @@ class Algorithm(Loaded):
         schedule = "" if self.schedule is None else f"\n{print_schedule(self.schedule)}"
         return f"{print_scheme(self.scheme)}{schedule}".rstrip("\n")
 
+    def _repr_html_(self) -> str:
+        """The algorithm in the language, in a box that scrolls."""
+        text = escape(visible_lines(str(self).splitlines()))
+        return f'<b>{escape(repr(self)[1:-1])}</b><pre style="max-height: 30em; overflow: auto">{text}</pre>'
+
     verify = driver.verify
     compile = driver.compile
 
-    def matmul(self, a: Array, b: Array, out: Array = None, **options: Any) -> Array:
-        """Multiply with this algorithm; the options are those of `bilinear.matmul`, `tolerance` for restored operands among them."""
+    def matmul(self, a: Array, b: Array, out: Array = None, **options: Unpack[MatmulOptions]) -> Array:
+        """Multiply with this algorithm; the options are those of `bilinear.matmul`."""
         return matmul(a, b, out, algorithm=self, **options)
 
 

@@ -41,6 +41,8 @@ EXAMPLES = {
 }
 """Commands that answer at once, the same on every machine, and write no file."""
 NOT_CALLED = "__version__", "Algorithm", "BilinearError", "StageError"
+OF_OTHERS = ("bilinear.jax.matmul",)
+"""Functions outside of the package's own names."""
 RESULTS = "bilinear.reporting.report.Report", "bilinear.planner.plan.Plan", "bilinear.planner.chains.ChainPlan"
 
 
@@ -206,7 +208,7 @@ def api() -> str:
     lines += ["::: bilinear.Algorithm", "    options: {members: [matmul]}", ""]
     lines += ["`Algorithm.compile` is [`compile`](#bilinear.compile) of this algorithm, and `Algorithm.verify` this:", ""]
     lines += ["::: bilinear.driver.verify", "", "::: bilinear.BilinearError", "", "::: bilinear.StageError", ""]
-    return "\n".join([*lines, *(f"::: {name}\n" for name in RESULTS)])
+    return "\n".join([*lines, *(f"::: {name}\n" for name in (*RESULTS, *OF_OTHERS))])
 
 
 def gallery() -> str:

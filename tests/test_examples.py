@@ -69,6 +69,20 @@ def test_chain(tmp_path: Path) -> None:
     assert "on an H200: (((A1 A2) A3) A4) A5 by seconds" in printed
 
 
+@pytest.mark.parametrize(
+    ("name", "extents", "told"),
+    [
+        ("randomised_svd", ("90", "70"), "agrees with the classical SVD: True"),
+        ("k_means", ("150", "4", "3"), "the same centres and owners as by the definition: True"),
+        ("gaussian_process", ("60", "17"), "agrees with numpy.linalg.solve: True"),
+        ("muon_step", ("40", "55"), "agrees with the polynomial of the classical SVD: True"),
+        ("count_paths", ("13", "31"), "the same, digit for digit, by following every edge: True"),
+    ],
+)
+def test_work_of_every_day_agrees_with_a_classical_result(name: str, extents: tuple[str, ...], told: str, tmp_path: Path) -> None:
+    assert told in _run(_example(f"{name}.py"), tmp_path, *extents)
+
+
 def test_run_without_bilinear(tmp_path: Path) -> None:
     """It reads a folder without the package; without a GPU it stops after saying what the folder holds."""
     output = tmp_path / "msmes"

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from doctest import ELLIPSIS, OutputChecker
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from bilinear.emulator import skip_reason
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "docs" / name for name in ("index.md", "tutorial.md", "papers.md")] + sorted((ROOT / "docs" / "how-to").glob("*.md"))
 LISTING = re.compile(r'^```(bl|console|python)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-ON_A_GPU = "# needs a GPU\n"
+NEEDS = re.compile(r"# needs (?:a GPU|(\w+))\n")
+"""The first line of an example that does not run everywhere: on a GPU, or with another package."""
 
 
 def listings(page: Path) -> list[tuple[str, str, str]]:
@@ -60,7 +62,8 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pyt
             (tmp_path / file).write_text(text, encoding="utf-8")
         elif language == "python":
             code = compile(text, str(page), "exec")
-            if not text.startswith(ON_A_GPU):
+            needed = NEEDS.match(text)
+            if needed is None or (needed[1] and find_spec(needed[1]) is not None):
                 exec(code, names)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -12,6 +14,7 @@ import bilinear
 from bilinear.frontend import parse_source
 from bilinear.source import Source
 
+CHAIN = bilinear.plan_chain([(16, 1000), (1000, 16384), (16384, 8)], device="h200")
 PLAN = bilinear.plan(8192, 8192, 8192, "float64", device="h200")
 
 
@@ -46,9 +49,11 @@ class Cells(HTMLParser):
         (bilinear.load("strassen"), "<Algorithm strassen <2,2,2;7> over Q>"),
         (bilinear.load("msmes"), "<Algorithm strassen <2,2,2;7> over Q, scheduled by msmes>"),
         (bilinear.load("msmes").verify(), "<Report on msmes: proved; strassen <2,2,2;7> over Q>"),
+        (CHAIN, "<ChainPlan of 3 matrices, float64, NVIDIA H200: (A1 A2) A3 by seconds>"),
+        (bilinear.plan_chain([(2, 3), (3, 4)], "int8"), "<ChainPlan of 2 matrices, int8: A1 A2 by multiplications>"),
         (PLAN, "<Plan of 8192 x 8192 by 8192 x 8192, float64, NVIDIA H200: winograd, then dps_444>"),
     ],
-    ids=["scheme", "schedule", "report", "plan"],
+    ids=["scheme", "schedule", "report", "chain", "counted chain", "plan"],
 )
 def test_a_prompt_shows_one_line(shown: object, line: str) -> None:
     assert repr(shown) == line
@@ -75,10 +80,38 @@ def test_a_notebook_shows_a_plan_as_a_table() -> None:
     assert [row[0] for row in rows] == [candidate.name for candidate in PLAN.candidates]
 
 
+def test_a_notebook_shows_a_chain_as_a_table() -> None:
+    header, *rows = Cells(CHAIN._repr_html_()).rows
+    orders = CHAIN.chosen, CHAIN.left_to_right, CHAIN.fewest_multiplications
+    assert header == ["order", "ms", "multiplications", "memory"]  # the first column has no name
+    assert [row[:2] for row in rows] == [
+        [name, order.text] for name, order in zip(("chosen", "left to right", "fewest multiplications"), orders, strict=True)
+    ]
+    assert [row[3] for row in rows] == [str(order.multiplications) for order in orders]
+
+
+@pytest.mark.parametrize("name", ["strassen", "msmes"])
+def test_a_notebook_shows_an_algorithm_in_the_language(name: str) -> None:
+    algorithm = bilinear.load(name)
+    title, text = algorithm._repr_html_().removesuffix("</pre>").split("<pre ")
+    assert unescape(title) == f"<b>{repr(algorithm)[1:-1]}</b>" and unescape(text.partition(">")[2]) == str(algorithm)
+    assert "<" not in text, "names are foreign text"
+
+
 def test_a_notebook_shows_a_report_as_its_page_in_a_frame() -> None:
     report = bilinear.load("msmes").verify()
     (frame,) = Cells(report._repr_html_()).frames
     assert frame["srcdoc"] == report.html()
+
+
+@pytest.mark.parametrize("name", sorted(set(bilinear.__all__).difference({"__version__"})))
+def test_a_public_signature_says_what_it_takes_and_gives(name: str) -> None:
+    value = getattr(bilinear, name)
+    own = [member for key, member in vars(value).items() if not key.startswith("_")] if isinstance(value, type) else [value]
+    signatures = [inspect.signature(function) for function in own if inspect.isfunction(function)]
+    parameters = [parameter for signature in signatures for parameter in signature.parameters.values() if parameter.name != "self"]
+    hints = [parameter.annotation for parameter in parameters] + [signature.return_annotation for signature in signatures]
+    assert not [hint for hint in hints if hint is inspect.Parameter.empty or "Any" in str(hint)]
 
 
 def test_the_public_names_are_listed_and_nothing_else() -> None:

@@ -34,6 +34,10 @@ class Compiled:
         dtypes, targets = ", ".join(str(own.dtype) for own in self.programs), ", ".join(map(str, self.targets))
         return f"<Compiled {self.report.algorithm}: {dtypes} for {targets}; write(folder) keeps it>"
 
+    def _repr_html_(self) -> str:
+        """The page of the report."""
+        return self.report._repr_html_()
+
     def write(self, folder: str | Path) -> None:
         """Write a folder that stands alone: sources, images, manifest and report; all of it, or nothing where that fails (E611).
 

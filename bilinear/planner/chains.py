@@ -10,6 +10,7 @@ from operator import index
 from typing import NamedTuple
 
 from bilinear.errors import fail
+from bilinear.planner.plan import bytes_text, table_html
 
 MOST_MATRICES = 50
 """The most matrices of a chain. Those of 50 have 20,825 products, each of which is planned."""
@@ -86,12 +87,24 @@ class ChainPlan:
     fewest_multiplications: ChainOrder
 
     def __repr__(self) -> str:
-        return f"<ChainPlan of {len(self.extents) - 1} matrices, {self.dtype}: {self.chosen.text} by {self.by}>"
+        where = f", {self.device}" if self.device else ""
+        return f"<ChainPlan of {len(self.extents) - 1} matrices, {self.dtype}{where}: {self.chosen.text} by {self.by}>"
 
     def __str__(self) -> str:
-        others = ("left to right", self.left_to_right), ("fewest multiplications", self.fewest_multiplications)
-        told = [f"{name}, {order.text}: {self.ratio(order):.2f} times as many" for name, order in others]
+        told = [f"{name}, {order.text}: {self.ratio(order):.2f} times as many" for name, order in self._orders()[1:]]
         return f"{self.chosen.text} by {self.by}; {'; '.join(told)}"
+
+    def _repr_html_(self) -> str:
+        """The orders as a table."""
+        rows = [
+            (name, x.text, "-" if x.seconds is None else f"{x.seconds * 1e3:.4g}", str(x.multiplications), bytes_text(x.peak))
+            for name, x in self._orders()
+        ]
+        return table_html(repr(self)[1:-1], ("", "order", "ms", "multiplications", "memory"), rows)
+
+    def _orders(self) -> list[tuple[str, ChainOrder]]:
+        names = "chosen", "left to right", "fewest multiplications"
+        return list(zip(names, (self.chosen, self.left_to_right, self.fewest_multiplications), strict=True))
 
     def ratio(self, order: ChainOrder) -> float:
         """How many times the seconds, or multiplications, of the chosen order another one takes."""

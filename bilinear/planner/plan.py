@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
@@ -163,15 +164,11 @@ class Plan:
 
     def _repr_html_(self) -> str:
         """The candidates as a table."""
-        rows = [("plan", "inputs", "strategy", "ms", "workspace", "why")]
-        rows += [
+        rows = [
             (c.name, c.promise, c.strategy, "-" if c.ms is None else f"{c.ms:.3f}", bytes_text(c.workspace or 0), c.why)
             for c in self.candidates
         ]
-        header, *body = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
-        lines = "".join(f"<tr>{row}</tr>" for row in body)
-        title = escape(repr(self)[1:-1])
-        return f"<table><caption>{title}</caption><thead><tr>{header.replace('td>', 'th>')}</tr></thead><tbody>{lines}</tbody></table>"
+        return table_html(repr(self)[1:-1], ("plan", "inputs", "strategy", "ms", "workspace", "why"), rows)
 
     @property
     def chosen(self) -> Candidate:
@@ -192,6 +189,13 @@ class Plan:
         if chosen.is_thin:
             return Thin(chosen.tile, chosen.parts_of_sums, self.problem.n > self.problem.m)
         return chosen.strategy if chosen.is_library else None
+
+
+def table_html(title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table as a notebook shows it."""
+    top, *body = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in (header, *rows))
+    lines = "".join(f"<tr>{row}</tr>" for row in body)
+    return f"<table><caption>{escape(title)}</caption><thead><tr>{top.replace('td>', 'th>')}</tr></thead><tbody>{lines}</tbody></table>"
 
 
 def name_of(levels: tuple[str, ...]) -> str:

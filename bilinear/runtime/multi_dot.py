@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -25,7 +25,7 @@ from bilinear.runtime.auto import budget_and_buffer, device_of, dtype_name, gpu_
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import check_out
 from bilinear.runtime.matmul import matmul
-from bilinear.runtime.safety import is_writable, shares_memory
+from bilinear.runtime.safety import check_apart, is_writable
 from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def multi_dot(
     inside = tuple(None if matrices[at].ndim == 1 else slice(None) for at in (0, -1))
     target = None if out is None else _target(adopt_out(out, kind), matrices, dtype)
     if inputs == "consume":
-        _check_apart(matrices)
+        check_apart(matrices)
     has_times = algorithm == levels == "auto" and (kind.on_gpu or device is not None)
     found = _planned(extents, str(dtype), *_times(device, str(dtype)) if has_times else (None, None), inputs, budget)
     matrices[0], matrices[-1] = matrices[0][inside[0], ...], matrices[-1][..., inside[1]]
@@ -142,14 +142,6 @@ def _target(out: Array, matrices: Sequence[Array], dtype: Dtype) -> Array:
     return out
 
 
-def _check_apart(matrices: Sequence[Array]) -> None:
-    """Refuse (E523) a matrix that one product consumes and another one reads."""
-    for (first, x), (second, y) in combinations(enumerate(matrices, 1), 2):
-        if shares_memory(x, y):
-            message = f"inputs='consume' needs matrices {first} and {second} of the chain apart, but they share memory"
-            raise fail("E523", message, "pass a copy of one of them or inputs='preserve'")
-
-
 def plan_chain(
     shapes: Sequence[Sequence[int]],
     dtype: DTypeLike = "float64",
@@ -184,7 +176,7 @@ def plan_chain(
     --------
     >>> import bilinear
     >>> bilinear.plan_chain([(10, 2000), (2000, 500), (500, 1)], device="h200")
-    <ChainPlan of 3 matrices, float64: A1 (A2 A3) by seconds>
+    <ChainPlan of 3 matrices, float64, NVIDIA H200: A1 (A2 A3) by seconds>
     """
     require_inputs(inputs)
     name = dtype_name(dtype)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Iterator, Sequence
+from itertools import combinations, product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,6 +54,14 @@ def _beside_each_other(x: Array, y: Array) -> bool:
     width_x, width_y = x.shape[narrow] * x.strides[narrow], y.shape[narrow] * y.strides[narrow]
     gap = (matrix_of(y).address - matrix_of(x).address) % pitch
     return bool(width_x <= gap and gap + width_y <= pitch)
+
+
+def check_apart(operands: Sequence[Array]) -> None:
+    """Refuse (E523) an operand that one product would consume and another one reads."""
+    for (first, x), (second, y) in combinations(enumerate(operands, 1), 2):
+        if shares_memory(x, y):
+            message = f"inputs='consume' needs operands {first} and {second} apart, but they share memory"
+            raise fail("E523", message, "pass a copy of one of them or inputs='preserve'")
 
 
 def indices(shape: Extents) -> Iterator[Extents]:

@@ -67,7 +67,7 @@ class Array:
         return self
 
     def __mul__(self, factor: Any) -> Array:
-        return Array(factor * self.host)
+        return Array((factor.host if isinstance(factor, Array) else factor) * self.host)
 
     __rmul__ = __mul__
 
@@ -85,6 +85,15 @@ class Array:
 
     def swapaxes(self, x: int, y: int) -> Array:
         return Array(self.host.swapaxes(x, y))
+
+    def transpose(self, *axes: int) -> Array:
+        return Array(self.host.transpose(*axes))
+
+    def diagonal(self, axis1: int, axis2: int) -> Array:
+        return Array(self.host.diagonal(axis1=axis1, axis2=axis2))
+
+    def sum(self, axis: tuple[int, ...], dtype: Any, keepdims: bool) -> Array:
+        return Array(self.host.sum(axis=axis, dtype=dtype, keepdims=keepdims))
 
     @property
     def T(self) -> Array:  # NumPy's name

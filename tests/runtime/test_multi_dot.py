@@ -133,12 +133,12 @@ def test_bad_input_is_refused_before_anything_is_multiplied(monkeypatch: pytest.
         (chain, {"workspace": "none"}, r"E535.*need \d+ bytes of workspace, 0 are available"),
         (chain, {"inputs": "lose"}, "E513"),
         (chain, {"device": "h2000"}, "E541"),
-        ([np.eye(3)] * 3, {"inputs": "consume"}, "E523.*matrices 1 and 2 of the chain apart"),
+        ([np.eye(3)] * 3, {"inputs": "consume"}, "E523.*operands 1 and 2 apart"),
     ):
         with pytest.raises(BilinearError, match=code):
             bilinear.multi_dot(given, **options)
     square = np.eye(3)
-    with pytest.raises(BilinearError, match=r"E523.*matrices 1 and 3 of the chain apart"):
+    with pytest.raises(BilinearError, match=r"E523.*operands 1 and 3 apart"):
         bilinear.multi_dot([square, np.eye(3), square.T], inputs="consume")
     with pytest.raises(TypeError, match="cannot hold"):
         bilinear.multi_dot(matrices(dtype=float), out=out)

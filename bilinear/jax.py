@@ -1,0 +1,95 @@
+"""`matmul` for JAX: a call of the host inside of compiled functions, with `vmap` and gradients. JAX is imported by the first call.
+
+JAX's arrays go to the host's memory and the result comes back from there, on a GPU across its bus (docs/how-to/einsum.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Literal
+
+import numpy as np
+
+from bilinear.errors import fail, install
+from bilinear.frontend import Loaded
+from bilinear.ir.matrix import Array
+from bilinear.runtime import matmul as host
+from bilinear.runtime.named import algorithm_as_it_is
+from bilinear.runtime.options import Options, check_options
+
+__all__ = ["matmul"]
+
+Product = Callable[[Array, Array], Array]
+
+
+def matmul(
+    a: Array,
+    b: Array,
+    *,
+    algorithm: str | Loaded = "auto",
+    levels: int | Literal["auto"] = "auto",
+    accuracy: float | Literal["classical", "twice"] | None = None,
+) -> Array:
+    """a @ b with the shapes, types and batches of `jax.numpy.matmul`, by `bilinear.matmul` on the host, where the options are explained.
+
+    It can stand inside of `jax.jit` and `jax.vmap`, whose batch is one call, and `jax.grad` differentiates it any number of times in
+    reverse: gradients are products by the same algorithm. Forward mode (`jax.jvp`, `jax.jacfwd`) is refused by JAX. A named algorithm is
+    read when the function is traced, and stays in what `jax.jit` keeps.
+
+    Raises `TypeError` as `jax.numpy.matmul` does, and `BilinearError` for options without a meaning, for types that NumPy does not
+    multiply, such as bfloat16 (E736), and if JAX is not installed (E735). What fails on the host arrives as JAX's error.
+    """
+    jax = _jax()
+    jnp = jax.numpy
+    named = algorithm if algorithm == "auto" or isinstance(algorithm, Loaded) else algorithm_as_it_is(str(algorithm))
+    check_options(Options(1, 0, named, levels, "preserve", None, None, None, accuracy), None)
+    result = jax.eval_shape(jnp.matmul, a, b)
+    if result.dtype.kind not in "biufc":
+        raise fail("E736", f"NumPy does not multiply {result.dtype} in its own type", "convert the operands, as by a.astype('float32')")
+    x, y = jnp.asarray(a, result.dtype), jnp.asarray(b, result.dtype)
+    x, y = x[None] if x.ndim == 1 else x, y[:, None] if y.ndim == 1 else y
+    count = max(x.ndim, y.ndim)  # `vmap` puts its batch before the first dimension of both
+    x, y = (jnp.expand_dims(z, tuple(range(count - z.ndim))) for z in (x, y))
+    return _product(named, levels, accuracy)(x, y).reshape(result.shape)
+
+
+def _product(algorithm: str | Loaded, levels: int | Literal["auto"], accuracy: float | Literal["classical", "twice"] | None) -> Product:
+    """The product of two batches of matrices, of one type and of equally many dimensions, with its derivatives."""
+    jax = _jax()
+
+    def on_the_host(x: Array, y: Array) -> Array:
+        return host.matmul(np.asarray(x), np.asarray(y), algorithm=algorithm, levels=levels, accuracy=accuracy)
+
+    def by_callback(x: Array, y: Array) -> Array:
+        shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
+        return jax.pure_callback(on_the_host, jax.ShapeDtypeStruct(shape, x.dtype), x, y, vmap_method="expand_dims")
+
+    def forward(x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:
+        return product(x, y), (x, y)
+
+    def backward(kept: tuple[Array, Array], change: Array) -> tuple[Array, Array]:
+        x, y = kept
+        return _as(x, product(change, y.mT)), _as(y, product(x.mT, change))
+
+    product: Product = jax.custom_vjp(by_callback)
+    product.defvjp(forward, backward)  # type: ignore[attr-defined]
+    return product
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def _jax() -> ModuleType:
+    try:
+        return import_module("jax")
+    except ImportError as error:
+        raise fail("E735", f"JAX cannot be imported: {error}", install("jax")) from None
+
+
+def _as(operand: Array, change: Array) -> Array:
+    """The gradient of an operand that was used for several matrices of the batch: the sum over them."""
+    repeated = tuple(axis for axis, extent in enumerate(operand.shape[:-2]) if extent == 1)
+    return change.sum(axis=repeated, keepdims=True)

@@ -1,0 +1,147 @@
+"""`bilinear.jax.matmul` inside of compiled, differentiated and mapped functions, beside JAX's own multiply of integers, which is exact."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bilinear.jax
+from bilinear.errors import BilinearError
+from bilinear.runtime import matmul as host
+
+SHAPES = [
+    ((5, 4), (4, 3)),
+    ((4,), (4,)),
+    ((4,), (4, 3)),
+    ((5, 4), (4,)),
+    ((2, 5, 4), (4, 3)),
+    ((5, 4), (2, 4, 3)),
+    ((3, 1, 5, 4), (2, 4, 3)),
+]
+
+
+@pytest.fixture
+def jax() -> Any:
+    return pytest.importorskip("jax", reason="JAX is not installed (pip install '.[jax]')")
+
+
+def operands(jax: Any, shapes: Any, dtype: str = "float32") -> list[Any]:
+    generator = np.random.default_rng(1)
+    return [jax.numpy.asarray(generator.integers(-3, 4, shape).astype(dtype)) for shape in shapes]
+
+
+def multiply(**options: Any) -> Callable[[Any, Any], Any]:
+    return lambda a, b: bilinear.jax.matmul(a, b, **options)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "complex64", "float16", "bool"])
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_the_product_is_jaxs_compiled_or_not(jax: Any, shapes: Any, dtype: str) -> None:
+    a, b = operands(jax, shapes, dtype)
+    expected = jax.numpy.matmul(a, b)
+    for found in (bilinear.jax.matmul(a, b), jax.jit(bilinear.jax.matmul)(a, b)):
+        assert isinstance(found, jax.Array) and found.shape == expected.shape and found.dtype == expected.dtype
+        assert np.array_equal(found, expected)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The options of the host's multiplies."""
+    seen: list[dict[str, Any]] = []
+
+    def spied(a: Any, b: Any, **options: Any) -> Any:
+        seen.append(options)
+        return host.matmul(a, b, **options)
+
+    monkeypatch.setattr(bilinear.jax, "host", SimpleNamespace(matmul=spied))
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("axes", "shapes"),
+    [
+        ((0, 0), ((6, 4, 4), (6, 4, 4))),
+        ((None, 0), ((5, 4), (6, 4, 3))),
+        ((1, None), ((5, 6, 4), (4, 3))),
+        ((0, None), ((6, 4), (4, 3))),
+        ((0, 2), ((6, 4), (4, 3, 6))),
+        ((None, 0), ((4,), (6, 2, 4, 3))),
+        ((0, 0), ((6, 5, 4), (6, 2, 4, 3))),
+    ],
+)
+def test_a_mapped_product_is_one_call(jax: Any, calls: Any, axes: Any, shapes: Any) -> None:
+    a, b = operands(jax, shapes)
+    found = jax.jit(jax.vmap(bilinear.jax.matmul, axes))(a, b)
+    assert np.array_equal(found, jax.vmap(jax.numpy.matmul, axes)(a, b)) and len(calls) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize("shapes", SHAPES)
+def test_gradients_are_jaxs(jax: Any, shapes: Any, dtype: str) -> None:
+    """Of a polynomial of integers, whose derivatives are integers."""
+    a, b = operands(jax, shapes, dtype)
+
+    def loss(multiply: Any) -> Any:
+        return lambda a, b: (multiply(a, b) ** 2).sum().real
+
+    found, expected = (jax.jit(jax.grad(loss(x), (0, 1)))(a, b) for x in (bilinear.jax.matmul, jax.numpy.matmul))
+    assert all(np.array_equal(x, y) for x, y in zip(found, expected, strict=True))
+
+
+def test_gradients_of_gradients_and_of_mapped_products(jax: Any) -> None:
+    a, b = operands(jax, ((3, 3), (6, 3, 3)))
+
+    def twice(multiply: Any) -> Any:
+        inner = jax.grad(lambda a, b: (multiply(multiply(a, b), a) ** 2).sum())
+        return jax.grad(lambda a: (jax.vmap(inner, (None, 0))(a, b) * a).sum())(a)
+
+    assert np.array_equal(twice(bilinear.jax.matmul), twice(jax.numpy.matmul))
+
+
+def test_a_named_algorithm_multiplies_the_gradients_too(jax: Any, calls: Any) -> None:
+    a, b = operands(jax, ((8, 8), (8, 8)))
+    found = jax.jit(jax.grad(lambda a: multiply(algorithm="strassen", levels=2)(a, b).sum()))(a)
+    assert np.array_equal(found, jax.numpy.ones((8, 8)) @ b.T)
+    assert {(options["algorithm"].scheme.name, options["levels"]) for options in calls} == {("strassen", 2)}
+
+
+def test_a_large_product_does_not_wait_for_itself(jax: Any) -> None:
+    """The callback holds a thread of JAX's while it reads its operands."""
+    a, b = operands(jax, ((700, 700), (700, 700)))
+    assert np.array_equal(jax.jit(lambda a, b: bilinear.jax.matmul(bilinear.jax.matmul(a, b), b))(a, b), a @ b @ b)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"), [({"levels": -1}, "E514"), ({"accuracy": 0.1, "algorithm": "strassen"}, "E519"), ({"algorithm": "nosuch"}, "E121")]
+)
+def test_options_without_a_meaning_are_refused_when_the_function_is_traced(jax: Any, options: Any, code: str) -> None:
+    a, b = operands(jax, SHAPES[0])
+    with pytest.raises(BilinearError, match=code):
+        jax.jit(multiply(**options))(a, b)
+
+
+def test_shapes_and_types_are_refused_when_the_function_is_traced(jax: Any) -> None:
+    a, _ = operands(jax, SHAPES[0])
+    with pytest.raises(TypeError, match="contracting dimensions"):
+        jax.jit(bilinear.jax.matmul)(a, a)
+    with pytest.raises(BilinearError, match=r"E736.*bfloat16"):
+        bilinear.jax.matmul(a.astype("bfloat16"), a.T.astype("bfloat16"))
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jvp(lambda a: bilinear.jax.matmul(a, a.T), (a,), (a,))
+
+
+def test_the_module_lists_what_it_is_for() -> None:
+    assert dir(bilinear.jax) == ["matmul"]
+
+
+def test_without_jax_the_import_is_light_and_a_call_says_what_to_install() -> None:
+    call = "try: bilinear.jax.matmul(1, 2)\nexcept bilinear.BilinearError as error: print(error)"
+    program = f"import sys; sys.modules['jax'] = None; import bilinear.jax\n{call}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("error[E735]: JAX cannot be imported") and "pip install '.[jax]'" in done.stdout
