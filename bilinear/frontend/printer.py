@@ -127,6 +127,17 @@ def _bases(scheme: Scheme) -> list[str]:
     return lines or ["  basis A { }"]
 
 
+def scheme_equations(scheme: Scheme) -> tuple[list[str], ...]:
+    """A scheme as equations in groups: changes of basis, sums of A and of B, products, sums of products, and blocks of C.
+
+    Raises `BilinearError` (E241) if a name cannot be written.
+    """
+    _check_names(scheme.products, re.compile(_NAME))
+    bases = [line.strip().removeprefix("basis ") for line in _bases(scheme)]
+    changes = [step for line in bases for step in line.partition("{")[2].strip(" }").split(" ; ") if step]
+    return changes, *grouped_equations((scheme.u, scheme.v, scheme.w), scheme.products, _blocks(scheme))
+
+
 def _table(scheme: Scheme) -> list[str]:
     columns: list[dict[int, Coefficient]] = [{} for _ in scheme.products]
     for output, row in enumerate(scheme.w.outputs):
@@ -145,19 +156,28 @@ def _table(scheme: Scheme) -> list[str]:
 
 
 def _equations(maps: tuple[LinearMap, LinearMap, LinearMap], names: Sequence[str], values: tuple[list[str], ...]) -> list[str]:
-    """The equations of products with these names, over the named values of A, of B and of C."""
+    return [f"  {line}" for group in grouped_equations(maps, names, values) for line in group]
+
+
+def grouped_equations(
+    maps: tuple[LinearMap, LinearMap, LinearMap], names: Sequence[str], values: tuple[list[str], ...]
+) -> tuple[list[str], ...]:
+    """The equations of products with these names, over the named values of A, of B and of C.
+
+    They are grouped: sums of A, sums of B, products, sums of products, and the values of C.
+    """
     u, v, w = maps
     a, b, c = values
     products, free = list(names), set(names)
     left, right = _steps(u.names, len(u.steps), "S", free), _steps(v.names, len(v.steps), "T", free)
     sums = _steps(w.names, len(w.steps), "U", free)
-    lines = [f"{name} = {_sum(f, a + left)}" for name, f in zip(left, u.steps, strict=True)]
-    lines += [f"{name} = {_sum(f, b + right)}" for name, f in zip(right, v.steps, strict=True)]
-    for name, x, y in zip(products, u.outputs, v.outputs, strict=True):
-        lines.append(f"{name} = {_factor(x, a + left)} * {_factor(y, b + right)}")
-    lines += [f"{name} = {_sum(f, products + sums)}" for name, f in zip(sums, w.steps, strict=True)]
-    lines += [f"{name} = {_sum(f, products + sums)}" for name, f in zip(c, w.outputs, strict=True)]
-    return [f"  {line}" for line in lines]
+    return (
+        [f"{name} = {_sum(f, a + left)}" for name, f in zip(left, u.steps, strict=True)],
+        [f"{name} = {_sum(f, b + right)}" for name, f in zip(right, v.steps, strict=True)],
+        [f"{name} = {_factor(x, a + left)} * {_factor(y, b + right)}" for name, x, y in zip(products, u.outputs, v.outputs, strict=True)],
+        [f"{name} = {_sum(f, products + sums)}" for name, f in zip(sums, w.steps, strict=True)],
+        [f"{name} = {_sum(f, products + sums)}" for name, f in zip(c, w.outputs, strict=True)],
+    )
 
 
 def _steps(names: Sequence[str], number: int, letter: str, taken: set[str]) -> list[str]:
