@@ -118,7 +118,7 @@ def _digit_table(scheme: DigitScheme) -> str:
     label = f"tab:{scheme.name}"
     if representation.is_modular:
         moduli = ", ".join(map(str, representation.moduli))
-        rows = [rf"$C = \sum_{{p}} e_{{p}} A_{{p}} B_{{p}} \bmod M$ for $p = {moduli}$; $M$ is their product"]
+        rows = [rf"$C = \sum_{{p}} e_{{p}} A_{{p}} B_{{p}} \bmod M$ for the moduli $p$: {moduli}; $M$ is their product"]
         rows.append(r"$e_{p} \equiv 1 \pmod{p}$, and $e_{p} \equiv 0$ modulo the others")
         return _table(rows, "p{\\linewidth}", caption + _source(scheme.citation), label)
     core, (left, right) = scheme.core, map(list, digit_names(representation))
