@@ -156,14 +156,29 @@ def test_a_browser_steps_by_keys_and_buttons(tmp_path: Path) -> None:
       document.title = seen.join("\\n");
     </script></body>"""
     (tmp_path / "page.html").write_text(page.replace("</body>", probe), encoding="utf-8")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom"]
-    done = subprocess.run([browser, *options, str(tmp_path / "page.html")], capture_output=True, text=True, check=False, timeout=120)
-    title = re.search("<title>(.*?)</title>", done.stdout, re.DOTALL)
+    title = re.search("<title>(.*?)</title>", run(browser, tmp_path), re.DOTALL)
     assert title is not None
     lines = title[1].split("\n")
     assert lines[: len(KEYS)] == expected
     first = "Before the first stage: A, B and C are as the caller gave them."
     assert lines[len(KEYS) :] == [first, "Stage 1 of 7: linear", "A21 += A22", "❚❚ pause", "2"]
+
+
+def test_the_policy_of_the_page_lets_its_own_script_run_and_no_other(tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    if browser is None:
+        pytest.skip("no browser")
+    page = proved("msmes").html().replace("</body>", "<script>document.title = 'taken'</script></body>")
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    shown = run(browser, tmp_path)
+    assert re.search(r'<div class="play" [^>]*>', shown) and not re.search(r'<div class="play" [^>]*hidden', shown)
+    assert "Stage 0 of 7" in shown and "<title>taken" not in shown
+
+
+def run(browser: str, folder: Path) -> str:
+    """What a page is after its scripts have run."""
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}", "--dump-dom"]
+    return subprocess.run([browser, *options, str(folder / "page.html")], capture_output=True, text=True, check=False, timeout=120).stdout
 
 
 def contents(shown: Play, place: int) -> list[str]:
