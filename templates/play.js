@@ -4,6 +4,9 @@ for (const play of document.querySelectorAll(".play")) {
   const cells = [...play.querySelectorAll("[data-cell]")];
   const given = cells.map((cell) => [cell.dataset.kind, cell.querySelector(".value").textContent]);
   const stages = [...document.getElementById(play.dataset.stages).tBodies];
+  const changes = stages.map((stage) =>
+    [...stage.querySelectorAll("[data-block]")].map((change) => [change.dataset.block, [change.dataset.kind, change.textContent]]),
+  );
   const [told, place, slider] = [".told", ".place", "input"].map((what) => play.querySelector(what));
   const buttons = Object.fromEntries([...play.querySelectorAll("button")].map((button) => [button.name, button]));
   const SECONDS = 2;
@@ -20,9 +23,9 @@ for (const play of document.querySelectorAll(".play")) {
   const mark = (numbers, css, word) => {
     for (const number of numbers.split(" ").filter(Boolean)) {
       const cell = cells[number];
-      const old = cell.querySelector(".mark").textContent;
+      const shown = cell.querySelector(".mark");
       cell.classList.add(css);
-      cell.querySelector(".mark").textContent = old && !old.split(", ").includes(word) ? `${old}, ${word}` : word;
+      if (!shown.textContent.split(", ").includes(word)) shown.textContent += (shown.textContent && ", ") + word;
     }
   };
   const words = (step) => {
@@ -36,22 +39,23 @@ for (const play of document.querySelectorAll(".play")) {
   };
   const show = (stage) => {
     now = Math.max(0, Math.min(stages.length, stage));
-    given.forEach(([kind, value], number) => fill(number, kind, value));
+    const held = [...given];
+    for (const [number, change] of changes.slice(0, now).flat()) held[number] = change;
+    held.forEach(([kind, value], number) => fill(number, kind, value));
     for (const cell of cells) {
       cell.classList.remove("read", "multiplied", "written");
       cell.querySelector(".mark").textContent = "";
-    }
-    for (const stage of stages.slice(0, now)) {
-      for (const change of stage.querySelectorAll("[data-block]")) fill(change.dataset.block, change.dataset.kind, change.textContent);
     }
     stages.forEach((stage, number) => stage.classList.toggle("now", number === now - 1));
     tell(stages[now - 1]);
   };
   const tell = (stage) => {
     const steps = stage ? [...stage.querySelectorAll("[data-writes]")] : [];
-    for (const { dataset } of steps) {
+    for (const step of steps) {
+      const { dataset } = step;
+      const left = step.querySelector("[data-block]")?.dataset.kind === "restored" ? "restored" : "changed";
       mark(dataset.reads, dataset.product ? "multiplied" : "read", dataset.product ? `× ${dataset.product}` : "read");
-      mark(dataset.writes, "written", dataset.product ? `+ ${dataset.product}` : stage.dataset.kind === "restore" ? "restored" : "changed");
+      mark(dataset.writes, "written", dataset.product ? `+ ${dataset.product}` : left);
     }
     place.textContent = `Stage ${now} of ${stages.length}${stage ? `: ${stage.dataset.kind}` : ""}`;
     told.textContent = stage ? listed(steps) : "Before the first stage: A, B and C are as the caller gave them.";

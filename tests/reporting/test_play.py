@@ -151,6 +151,7 @@ def test_a_browser_steps_by_keys_and_buttons(tmp_path: Path) -> None:
       seen.push(play.querySelector(".told").textContent);
       play.querySelector("button[name=next]").click();
       seen.push(play.querySelector(".place").textContent, play.querySelector(".told").textContent.split("\\n")[0]);
+      seen.push([...play.querySelectorAll(".mark")].map((m) => m.textContent).join("|"));
       play.querySelector("button[name=play]").click();
       seen.push(play.querySelector("button[name=play]").textContent, play.querySelector("input").value);
       document.title = seen.join("\\n");
@@ -160,8 +161,9 @@ def test_a_browser_steps_by_keys_and_buttons(tmp_path: Path) -> None:
     assert title is not None
     lines = title[1].split("\n")
     assert lines[: len(KEYS)] == expected
+    marks = "read|changed|changed|read|read|changed|changed|read||||"
     first = "Before the first stage: A, B and C are as the caller gave them."
-    assert lines[len(KEYS) :] == [first, "Stage 1 of 7: linear", "A21 += A22", "❚❚ pause", "2"]
+    assert lines[len(KEYS) :] == [first, "Stage 1 of 7: linear", "A21 += A22", marks, "❚❚ pause", "2"]
 
 
 def test_the_policy_of_the_page_lets_its_own_script_run_and_no_other(tmp_path: Path) -> None:
