@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from bilinear.cli.options import device_files, nothing_measured, progress_bar, read_dtypes, read_seconds, say, words
+from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.measurement import Benchmark
-from bilinear.places import require_files
 from bilinear.writing import write_file
 
 SIZES = "2048,4096,8192,16384,32768"
@@ -30,6 +30,7 @@ def bench(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the results to a file as they are found.")] = None,
     png: Annotated[Path | None, typer.Option("--png", help="Draw the results (needs the extra plot).")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with pictures and the table.")] = None,
+    svg: Svg = None,
 ) -> None:
     """Measure plans beside the library on the current GPU, each checked in the same run."""
     from bilinear.measure import bench as measuring
@@ -41,7 +42,7 @@ def bench(
         raise fail("E684", "--sizes, --shapes-file and --grid each say what is measured", "give one of them")
     seconds = read_seconds(time) if time else None
     tasks = tasks_for(sizes or SIZES, shapes_file, grid, read_dtypes(dtypes), words(algorithms or ("auto" if grid else "plan")))
-    require_files(json_file, png, html, unread=device_files())
+    require_pages(html, svg, json_file, png, unread=device_files())
     measuring.require_gpu()
     if png is not None:
         require_matplotlib()
@@ -50,24 +51,24 @@ def bench(
         device = measuring.described(tasks, progress)
         build_ahead(tasks, device, progress)
         result = measuring.collect(measuring.measure(tasks, device, effort, progress), "bench", ["bilinear", *sys.argv[1:]], json_file)
-        if (html is not None or png is not None) and not grid:
+        if (html or svg or png) and not grid:
             result = measuring.with_errors(result, device, progress)
             measuring.save(result, json_file)
     print(bench_table(result), *([f"\n{grid_summary(result.rows)}"] if grid else []), sep="\n")
-    _write_pages(result, png, html)
-    if json_file or png or html:
-        say("", f"written to {', '.join(str(path) for path in (json_file, png, html) if path is not None)}")
+    _write_pages(result, png, html, svg)
+    written = [str(path) for path in (json_file, png, html, svg) if path is not None]
+    if written:
+        say("", f"written to {', '.join(written)}")
     _require_checks(result)
 
 
-def _write_pages(result: Benchmark, png: Path | None, html: Path | None) -> None:
+def _write_pages(result: Benchmark, png: Path | None, html: Path | None, svg: Path | None) -> None:
     from bilinear.reporting.bench_page import bench_html
     from bilinear.reporting.bench_plot import bench_png
 
     if png is not None:
         write_file(png, bench_png(result))
-    if html is not None:
-        write_file(html, bench_html(result))
+    write_pages(lambda date: bench_html(result, date), html, svg)
 
 
 def _require_checks(result: Benchmark) -> None:

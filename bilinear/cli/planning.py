@@ -20,6 +20,7 @@ from bilinear.cli.options import (
     read_workspace,
     say,
 )
+from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
@@ -147,6 +148,7 @@ def plan(
         bool, typer.Option("--explain", help="Say why every alternative lost, what more workspace buys, and what bounds the plan.")
     ] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Also write a page with a picture of time and workspace.")] = None,
+    svg: Svg = None,
     as_json: Json = False,
 ) -> None:
     """Choose how to run a problem by a device's description; on a GPU without --device, a timed plan comes first."""
@@ -155,7 +157,7 @@ def plan(
 
     if chain:
         others: dict[str, object] = {"shape": shape, "accuracy": accuracy, "levels": levels, "products": products}
-        others |= {"accumulate": accumulate, "explain": explain, "html": html}
+        others |= {"accumulate": accumulate, "explain": explain, "html": html, "svg": svg}
         _plan_chain(chain, dtype, device, inputs, workspace, as_json, [f"--{name}" for name, value in others.items() if value])
         return
     if not shape:
@@ -164,9 +166,9 @@ def plan(
         hint = "name one for each level, the outermost first: --levels winograd,winograd"
         raise fail("E514", f"--levels {levels[:40]} names no algorithms", hint)
     m, k, n = read_shape(shape)
-    whole, pinned = explain or html is not None, None if levels is None else [name.strip() for name in levels.split(",")]
+    whole, pinned = bool(explain or html or svg), None if levels is None else [name.strip() for name in levels.split(",")]
     most = read_workspace(workspace)
-    require_files(html, unread=device_files(device))
+    require_pages(html, svg, unread=device_files(device))
     plan = choose(
         *(m, k, n, dtype),
         device=device or None,
@@ -178,8 +180,7 @@ def plan(
         levels=pinned,
         products=products,
     )
-    if html is not None:
-        write_file(html, plan_html(plan))
+    write_pages(lambda date: plan_html(plan, date), html, svg)
     _print_plan(plan, device, explain, as_json)
 
 

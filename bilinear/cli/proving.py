@@ -28,9 +28,9 @@ from bilinear.cli.options import (
     say,
     words,
 )
+from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
-from bilinear.places import require_files
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ def verify(
     as_json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     html: Annotated[Path | None, typer.Option("--html", help="Also write the report as an HTML page.")] = None,
+    svg: Svg = None,
     certificate: Annotated[Path | None, typer.Option("--certificate", help="Write a certificate for independent checking.")] = None,
     rocq: Annotated[Path | None, typer.Option("--rocq", help="Write theorems for the proof assistant Rocq (Coq).")] = None,
     check: Annotated[bool, typer.Option("--check", help="With --rocq: run coqc on them, and report that it accepts them.")] = False,
@@ -120,7 +121,9 @@ def verify(
     if check and rocq is None:
         raise fail("E507", "--check runs coqc on theorems, and --rocq writes them", "give --rocq FILE --check")
     if built is not None:
-        _verify_built(built, as_json, other_options=bool(markdown or html or certificate or rocq or inputs or accuracy or depth != 1))
+        _verify_built(
+            built, as_json, other_options=bool(markdown or html or svg or certificate or rocq or inputs or accuracy or depth != 1)
+        )
         return
     from bilinear.frontend import LoadedDigits, load_any
     from bilinear.lowering.prepare import natural_inputs
@@ -134,16 +137,15 @@ def verify(
     except BilinearError as unread:
         raise _if_published(algorithm, unread) from None
     if isinstance(loaded, LoadedDigits):
-        _verify_digits(loaded, depth, as_json, markdown, html, other_options=bool(certificate or rocq or inputs or accuracy))
+        _verify_digits(loaded, depth, as_json, markdown, html, other_options=bool(svg or certificate or rocq or inputs or accuracy))
         return
-    require_files(html, certificate, rocq)
+    require_pages(html, svg, certificate, rocq)
     inputs = inputs or natural_inputs(loaded.schedule)
     report, error = _examined(loaded, depth, inputs, accuracy)
     theorems = ""
     if rocq is not None and error is None:
         report, theorems = _with_theorems(report, loaded, depth, inputs, check)
-    if html is not None:
-        write_file(html, report.html())
+    write_pages(report.html, html, svg)
     if as_json or markdown or error is None:
         print(report.json() if as_json else report.markdown() if markdown else report, end="" if as_json or markdown else "\n")
     if error is not None:
@@ -190,10 +192,9 @@ def _verify_digits(loaded: LoadedDigits, levels: int, as_json: bool, markdown: b
         hint = "there are --json, --markdown and --html, and --levels of a block scheme above the digits"
         raise fail("E507", f"{loaded.scheme.name} multiplies digits, and its proof has no such option", hint)
     require_levels(levels)
-    require_files(html)
+    require_pages(html, None)
     report, error = digit_report(loaded.scheme, levels)
-    if html is not None:
-        write_file(html, report.html())
+    write_pages(report.html, html, None)
     if as_json or markdown or error is None:
         print(report.json() if as_json else report.markdown() if markdown else report, end="" if as_json or markdown else "\n")
     if error is not None:

@@ -52,13 +52,21 @@ def run(
     require(checks)
 
 
-def show(algorithm: Algorithm) -> None:
+def show(
+    algorithm: Algorithm,
+    as_latex: Annotated[bool, typer.Option("--latex", help="Print tables for a paper instead, in LaTeX.")] = False,
+) -> None:
     """Print an algorithm in the language as it was read: its tables, or its equations and stages."""
     from bilinear.algorithm import load
     from bilinear.frontend.algorithms import LoadedDigits, load_any
     from bilinear.frontend.printer import print_digits
 
     found = load_any(algorithm)
+    if as_latex:
+        from bilinear.reporting.latex import latex
+
+        print(latex(found), end="")
+        return
     if isinstance(found, LoadedDigits):
         print(print_digits(found.scheme), end="")
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 from bilinear.errors import fail
@@ -127,6 +127,17 @@ def _bases(scheme: Scheme) -> list[str]:
     return lines or ["  basis A { }"]
 
 
+def scheme_equations(scheme: Scheme) -> tuple[list[str], ...]:
+    """A scheme as equations in groups: changes of basis, sums of A and of B, products, sums of products, and blocks of C.
+
+    Raises `BilinearError` (E241) if a name cannot be written.
+    """
+    _check_names(scheme.products, re.compile(_NAME))
+    bases = [line.strip().removeprefix("basis ") for line in _bases(scheme)]
+    changes = [step for line in bases for step in line.partition("{")[2].strip(" }").split(" ; ") if step]
+    return changes, *grouped_equations((scheme.u, scheme.v, scheme.w), scheme.products, _blocks(scheme))
+
+
 def _table(scheme: Scheme) -> list[str]:
     columns: list[dict[int, Coefficient]] = [{} for _ in scheme.products]
     for output, row in enumerate(scheme.w.outputs):
@@ -145,19 +156,28 @@ def _table(scheme: Scheme) -> list[str]:
 
 
 def _equations(maps: tuple[LinearMap, LinearMap, LinearMap], names: Sequence[str], values: tuple[list[str], ...]) -> list[str]:
-    """The equations of products with these names, over the named values of A, of B and of C."""
+    return [f"  {line}" for group in grouped_equations(maps, names, values) for line in group]
+
+
+def grouped_equations(
+    maps: tuple[LinearMap, LinearMap, LinearMap], names: Sequence[str], values: tuple[list[str], ...]
+) -> tuple[list[str], ...]:
+    """The equations of products with these names, over the named values of A, of B and of C.
+
+    They are grouped: sums of A, sums of B, products, sums of products, and the values of C.
+    """
     u, v, w = maps
     a, b, c = values
     products, free = list(names), set(names)
     left, right = _steps(u.names, len(u.steps), "S", free), _steps(v.names, len(v.steps), "T", free)
     sums = _steps(w.names, len(w.steps), "U", free)
-    lines = [f"{name} = {_sum(f, a + left)}" for name, f in zip(left, u.steps, strict=True)]
-    lines += [f"{name} = {_sum(f, b + right)}" for name, f in zip(right, v.steps, strict=True)]
-    for name, x, y in zip(products, u.outputs, v.outputs, strict=True):
-        lines.append(f"{name} = {_factor(x, a + left)} * {_factor(y, b + right)}")
-    lines += [f"{name} = {_sum(f, products + sums)}" for name, f in zip(sums, w.steps, strict=True)]
-    lines += [f"{name} = {_sum(f, products + sums)}" for name, f in zip(c, w.outputs, strict=True)]
-    return [f"  {line}" for line in lines]
+    return (
+        [f"{name} = {_sum(f, a + left)}" for name, f in zip(left, u.steps, strict=True)],
+        [f"{name} = {_sum(f, b + right)}" for name, f in zip(right, v.steps, strict=True)],
+        [f"{name} = {_factor(x, a + left)} * {_factor(y, b + right)}" for name, x, y in zip(products, u.outputs, v.outputs, strict=True)],
+        [f"{name} = {_sum(f, products + sums)}" for name, f in zip(sums, w.steps, strict=True)],
+        [f"{name} = {_sum(f, products + sums)}" for name, f in zip(c, w.outputs, strict=True)],
+    )
 
 
 def _steps(names: Sequence[str], number: int, letter: str, taken: set[str]) -> list[str]:
@@ -179,11 +199,11 @@ def _factor(form: Form, names: Sequence[str]) -> str:
 
 def _sum(form: Form, names: Sequence[str]) -> str:
     """A form as a sum; an empty form becomes zero times the first name, which keeps its type."""
-    return _join((coefficient, names[index]) for index, coefficient in form) if form else f"0 {names[0]}"
+    return signed_sum((coefficient, names[index]) for index, coefficient in form) if form else f"0 {names[0]}"
 
 
-def _join(terms: Iterable[tuple[Coefficient, str]]) -> str:
-    """Join signed terms; positive ones get a plus."""
+def signed_sum(terms: Iterable[tuple[Coefficient, str]]) -> str:
+    """Signed terms as a sum, those with a plus first."""
     text = ""
     for coefficient, name in sorted(terms, key=lambda term: is_negative(term[0])):
         sign = "-" if is_negative(coefficient) else "+"
@@ -212,22 +232,26 @@ def _updates(block_map: BlockMap, scaled: bool) -> Iterator[str]:
 
 
 def _update(target: Block, sources: Sequence[Block], output: Form, unread: Sequence[int]) -> str:
-    """One step: `+=` or `-=` if the target keeps its value, else `=`. Sources that no step reads are written with coefficient 0."""
-    terms = {sources[i]: coefficient for i, coefficient in output} | {sources[i]: 0 for i in unread}
-    operator = "="
-    if terms.get(target) == 1 and len(terms) > 1:
-        del terms[target]
+    """One step. Sources that no step reads are written with coefficient 0."""
+    return update_text(target, {sources[i]: coefficient for i, coefficient in output} | {sources[i]: 0 for i in unread})
+
+
+def update_text(target: Block, terms: Mapping[Block, Coefficient]) -> str:
+    """The step after which a block holds a sum over blocks: `+=` or `-=` if the target keeps its value, else `=`."""
+    rest, operator = dict(terms), "="
+    if rest.get(target) == 1 and len(rest) > 1:
+        del rest[target]
         operator = "+="
-        if all(map(is_negative, terms.values())):
-            operator, terms = "-=", {block: -coefficient for block, coefficient in terms.items()}
-    text = _join((coefficient, str(block)) for block, coefficient in terms.items())
+        if all(map(is_negative, rest.values())):
+            operator, rest = "-=", {block: -coefficient for block, coefficient in rest.items()}
+    text = signed_sum((coefficient, str(block)) for block, coefficient in rest.items())
     return f"{target} {operator} {text or f'0 {target}'}"
 
 
 def _product(product: Product) -> list[str]:
     if any(target.block.space != "C" for target in product.targets) or (product.left.space, product.right.space) != ("A", "B"):
         raise fail("E241", "a product with a workspace cannot be written in the language")
-    targets = ", ".join(_join([(target.coefficient, str(target.block))]) for target in product.targets)
+    targets = ", ".join(signed_sum([(target.coefficient, str(target.block))]) for target in product.targets)
     return [f"{targets} += {product.left} * {product.right}"]
 
 
@@ -237,14 +261,14 @@ def _scaled(product: Product) -> list[str]:
     if len(product.targets) == 1 and product.targets[0].accumulates:
         (target,) = product.targets
         sign = "-" if is_negative(target.coefficient) else "+"
-        return [f"{target.block} {sign}= {_join([(-target.coefficient if sign == '-' else target.coefficient, name)])}"]
+        return [f"{target.block} {sign}= {signed_sum([(-target.coefficient if sign == '-' else target.coefficient, name)])}"]
     for operator, alike in (("+=", all(t.accumulates for t in product.targets)), ("=", not any(t.terms for t in product.targets))):
         if alike and len(product.targets) > 1:
-            return [f"{', '.join(_join([(t.coefficient, str(t.block))]) for t in product.targets)} {operator} {name}"]
+            return [f"{', '.join(signed_sum([(t.coefficient, str(t.block))]) for t in product.targets)} {operator} {name}"]
     (target, *more) = product.targets
     if more:
         raise fail(
             "E241", "a product with several targets that are not all overwritten, or all added to, cannot be written in the language"
         )
     terms = [(target.coefficient, name), *((coefficient, str(block)) for block, coefficient in target.terms)]
-    return [f"{target.block} = {_join(terms)}"]
+    return [f"{target.block} = {signed_sum(terms)}"]

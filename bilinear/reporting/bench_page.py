@@ -26,8 +26,11 @@ MOST_LAUNCHES = 40
 """The most launches of a plan that are listed; all are drawn."""
 
 
-def bench_html(result: Benchmark) -> str:
-    """The benchmark as one self-contained HTML page: styles and drawings inside, no external files, no script."""
+def bench_html(result: Benchmark, date: str = "") -> str:
+    """The benchmark as one self-contained HTML page: styles and drawings inside, no external files, no script.
+
+    The footer tells the `date` if one is given.
+    """
     known = [(title, str(result.machine[key])) for title, key in FACTS if result.machine.get(key)]
     return (
         environment(html=True)
@@ -46,5 +49,6 @@ def bench_html(result: Benchmark) -> str:
             notes=" ".join(NOTES),
             left_out=result.left_out,
             version=__version__,
+            date=date,
         )
     )

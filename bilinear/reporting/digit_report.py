@@ -17,6 +17,7 @@ from bilinear.reporting.scheme_facts import written_sum
 from bilinear.reporting.table import aligned
 from bilinear.verify.digits import DigitProof, prove_digits
 from bilinear.verify.scheme import SchemeProof
+from bilinear.version import __version__
 from bilinear.visible import visible_lines
 
 FORMAT = "bilinear-digits/1"
@@ -82,9 +83,9 @@ class DigitReport:
         """The report as Markdown."""
         return self._page("report_digits.md.j2", html=False)
 
-    def html(self) -> str:
-        """The report as one self-contained HTML page."""
-        return self._page("report_digits.html.j2", html=True)
+    def html(self, date: str = "") -> str:
+        """The report as one self-contained HTML page; its footer tells the `date` if one is given."""
+        return self._page("report_digits.html.j2", html=True, date=date)
 
     @property
     def error_table(self) -> tuple[tuple[str, ...], ...]:
@@ -97,10 +98,10 @@ class DigitReport:
         texts = ([str(row[0]), *(f"{row[i]:.1e}" for i in columns[1:])] for row in rows)
         return tuple(header[i] for i in columns), *map(tuple, texts)
 
-    def _page(self, template: str, html: bool) -> str:
+    def _page(self, template: str, html: bool, date: str = "") -> str:
         from bilinear.reporting.pages import environment  # pages are imported on demand
 
-        return environment(html).get_template(template).render(report=self, table=self.error_table)
+        return environment(html).get_template(template).render(report=self, table=self.error_table, version=__version__, date=date)
 
     def _lines(self) -> Iterator[str]:
         yield from (f"{self.algorithm}: {self.verdict}", "")

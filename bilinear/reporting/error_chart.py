@@ -1,4 +1,4 @@
-"""Rounding errors by level, one small chart for each element type: the proved bound and the probable one."""
+"""Rounding errors by level as multiples of the classical multiply's, a chart for each element type: the bound, and the probable one."""
 
 from __future__ import annotations
 
@@ -46,16 +46,18 @@ class Chart:
 
 
 def error_charts(accuracy: Sequence[LevelAccuracy]) -> tuple[Chart, ...]:
-    """One chart for each element type; none if fewer than two levels are known."""
+    """One chart for each element type for which the classical multiply and at least one level are known."""
     dtypes = dict.fromkeys(fact.dtype for fact in accuracy)
     by_type = {dtype: sorted((f for f in accuracy if f.dtype == dtype), key=lambda f: f.levels) for dtype in dtypes}
-    return tuple(_chart(dtype, facts) for dtype, facts in by_type.items() if len(facts) > 1)
+    return tuple(_chart(dtype, facts) for dtype, facts in by_type.items() if len(facts) > 1 and facts[0].levels == 0)
 
 
 def _chart(dtype: str, facts: Sequence[LevelAccuracy]) -> Chart:
     lines = {"always": [f.deterministic for f in facts], "likely": [f.probabilistic for f in facts]}
-    decades = [math.log10(value) for values in lines.values() for value in values if 0 < value < math.inf]
-    low, high = math.floor(min(decades)), max(math.ceil(max(decades)), math.floor(min(decades)) + 1)
+    lines = {kind: [value / values[0] for value in values] for kind, values in lines.items()}
+    known = [value for values in lines.values() for value in values if 0 < value < math.inf]
+    ticks = _round_values(min(known), max(known))
+    low, high = math.log10(ticks[0]), math.log10(ticks[-1])
     first, last = facts[0].levels, facts[-1].levels
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
 
@@ -65,7 +67,6 @@ def _chart(dtype: str, facts: Sequence[LevelAccuracy]) -> Chart:
     def down(decade: float) -> float:
         return round(bottom - (bottom - TOP) * (decade - low) / (high - low), 1)
 
-    step = max(1, (high - low) // 6)
     series = []
     for kind, values in lines.items():
         points = tuple((across(f.levels), down(math.log10(v))) for f, v in zip(facts, values, strict=True) if 0 < v < math.inf)
@@ -79,6 +80,16 @@ def _chart(dtype: str, facts: Sequence[LevelAccuracy]) -> Chart:
         TOP,
         bottom,
         tuple(Tick(across(f.levels), str(f.levels)) for f in facts),
-        tuple(Tick(down(decade), f"{decade}") for decade in range(low, high + 1, step)),
+        tuple(Tick(down(math.log10(tick)), f"{tick:g}") for tick in ticks),
         tuple(series),
     )
+
+
+def _round_values(low: float, high: float) -> list[float]:
+    """Powers of ten, with 2 and 5 times these if they are few, around the values: at least two."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(max(high, 2 * low)))
+    factors = (1, 2, 5) if last - first <= 2 else (1,)
+    values = [factor * 10.0**decade for decade in range(first, last + 1) for factor in factors]
+    below = max(i for i, value in enumerate(values) if value <= low)
+    above = next(i for i, value in enumerate(values) if value >= high and i > below)
+    return values[below : above + 1]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from functools import cache
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from bilinear.reporting.coefficient_grid import coefficients, readable
 from bilinear.reporting.error_chart import error_charts
 from bilinear.reporting.flow_chart import flow, flow_note
+from bilinear.reporting.play import play
 from bilinear.reporting.report_facts import ReportFacts
 from bilinear.reporting.rows import (
     Rows,
@@ -43,9 +46,16 @@ def markdown(report: ReportFacts) -> str:
     return environment(html=False).get_template("report.md.j2").render(**_views(report))
 
 
-def html(report: ReportFacts) -> str:
-    """The report as one self-contained HTML page: styles and drawings inside, no external files, no script."""
+def html(report: ReportFacts, date: str = "") -> str:
+    """The report as one self-contained HTML page: styles, drawings and what plays its schedules inside, no external files.
+
+    The footer tells the `date` if one is given.
+    """
+    from markupsafe import Markup
+
     s = report.scheme
+    plays = [play(schedule) for schedule in report.schedules]
+    script = _script() if any(played.boards for played in plays) else ""
     equations = [_equation(line) for line in s.products]
     drawings = {
         "coefficients": coefficients(s.tables, equations),
@@ -55,8 +65,18 @@ def html(report: ReportFacts) -> str:
         "timelines": [timeline(schedule) for schedule in report.schedules],
         "wrong_outputs": frozenset(equation.output for equation in s.failing),
         "charts": error_charts(report.accuracy),
+        "plays": plays,
+        "script": Markup(script),  # our own text, and the policy lets only this one run
+        "script_hash": b64encode(sha256(script.encode()).digest()).decode() if script else "",
+        "date": date,
     }
     return environment(html=True).get_template("report.html.j2").render(**_views(report), **drawings)
+
+
+@cache
+def _script() -> str:
+    """What plays a schedule."""
+    return (templates_folder() / "play.js").read_text(encoding="utf-8")
 
 
 def _views(report: ReportFacts) -> dict[str, object]:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 from bilinear.planner.plan import LIBRARY, Candidate, Plan, pareto_front
-from bilinear.reporting.plans import names
+from bilinear.reporting.plan_labels import LINE, RADIUS, Box, Label, Labels, Point
+from bilinear.reporting.plans import bytes_text, names
 
 WIDTH, HEIGHT = 920.0, 540.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 24.0, 22.0, 48.0
-LETTER, LINE, GAP = 6.0, 14.0, 9.0
-"""The width of a letter, the height of a line and the distance of a label from its point, in the units of the picture."""
-Point = tuple[float, float]
-Box = tuple[float, float, float, float]
-"""Left, top, right and bottom."""
 SLOWEST = 1.3
 """Candidates that take more than this many times the library's time are not drawn."""
-FARTHEST = 14
-"""The most lines between an important candidate's dot and its name."""
 UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))
 
 
@@ -34,30 +28,21 @@ class Tick:
 
 @dataclass(frozen=True)
 class Dot:
-    """A candidate: `kind` is chosen, front, able or refused; `title` describes it in full."""
+    """A candidate: `kind` is chosen, front, able or refused; `title` describes it in full, `lines` in short.
+
+    The lines are anchored at their start or end, so that they stay in the picture.
+    """
 
     x: float
     y: float
     kind: str
     title: str
-
-
-@dataclass(frozen=True)
-class Label:
-    """A text beside its dot, anchored at its start, middle or end; a line connects them if the text stands away."""
-
-    x: float
-    y: float
-    anchor: str
-    text: str
-    leader: Point | None = None
+    lines: tuple[str, ...]
 
     @property
-    def box(self) -> Box:
-        """The estimated area of the label."""
-        width = LETTER * len(self.text)
-        left = self.x - width * {"start": 0.0, "middle": 0.5, "end": 1.0}[self.anchor]
-        return left, self.y - LINE / 2, left + width, self.y + LINE / 2
+    def anchor(self) -> str:
+        """Where the lines begin or end: at the dot."""
+        return "start" if self.x < WIDTH / 2 else "end"
 
 
 @dataclass(frozen=True)
@@ -129,8 +114,8 @@ def plan_chart(plan: Plan) -> PlanChart:
         library,
         budget,
         _steps(corners),
-        tuple(Dot(*places[c], _kind(c, plan, front), _title(c, told[c])) for c in reversed(important)),
-        tuple(_labels(named, [*map(_spot, places.values()), *_lines(corners)], library, budget)),
+        tuple(Dot(*places[c], _kind(c, plan, front), _title(c, told[c]), _lines(c, told[c])) for c in reversed(important)),
+        _labels(named, list(places.values()), corners, library, budget),
         len(known) - len(timed),
     )
 
@@ -167,54 +152,33 @@ def _title(c: Candidate, name: str) -> str:
     return f"{name} ({c.strategy}, {c.promise}): {c.ms:.4g} ms, {c.workspace or 0} bytes of workspace; {c.why}"
 
 
+def _lines(c: Candidate, name: str) -> tuple[str, str]:
+    return name, f"{c.ms:.4g} ms, {bytes_text(c.workspace or 0)} of workspace"
+
+
 def _spot(point: Point) -> Box:
-    return point[0] - 6, point[1] - 6, point[0] + 6, point[1] + 6
+    return point[0] - RADIUS, point[1] - RADIUS, point[0] + RADIUS, point[1] + RADIUS
 
 
-def _lines(points: list[Point]) -> Iterator[Box]:
+def _front(points: list[Point]) -> Iterator[Box]:
     """The front as boxes: across at a point's time, then down to the next."""
     for (x, y), (px, py) in pairwise(points):
         yield x, y - 1, px, y + 1
         yield px - 1, y, px + 1, py
 
 
-def _labels(named: list[tuple[str, Point, bool]], drawn: Iterable[Box], library: float | None, budget: float | None) -> Iterator[Label]:
-    """The names beside their dots, important ones first; one that would cover another, a dot or a line is moved or left out."""
-    taken = list(drawn)
+def _labels(
+    named: list[tuple[str, Point, bool]], dots: list[Point], corners: list[Point], library: float | None, budget: float | None
+) -> tuple[Label, ...]:
+    """The names of the lines, then those of the dots, important ones first."""
+    labels = Labels(dots, (LEFT, 0.0, WIDTH, HEIGHT - BOTTOM), [*map(_spot, dots), *_front(corners)])
     if library is not None:
         at = Label(WIDTH - RIGHT, library - LINE / 2 - 2, "end", "the library")
-        taken += [at.box, (LEFT, library - 1, WIDTH - RIGHT, library + 1)]
-        yield at
+        labels.put(at, [(LEFT, library - 1, WIDTH - RIGHT, library + 1)])
     if budget is not None:
         anchor = "end" if budget > WIDTH / 2 else "start"
         at = Label(budget + (-6 if anchor == "end" else 6), TOP + LINE / 2, anchor, "workspace allowed")
-        taken += [at.box, (budget - 1, TOP, budget + 1, HEIGHT - BOTTOM)]
-        yield at
+        labels.put(at, [(budget - 1, TOP, budget + 1, HEIGHT - BOTTOM)])
     for name, place, important in named:
-        for label in _around(*place, name, FARTHEST if important else 1):
-            if _is_inside(label.box) and not any(_meet(label.box, other) for other in taken):
-                taken.append(label.box)
-                yield label
-                break
-
-
-def _around(x: float, y: float, text: str, lines: int) -> Iterator[Label]:
-    yield Label(x + GAP, y, "start", text)
-    for away in (GAP + LINE / 2, GAP + LINE):
-        for sign in (-1, 1):
-            yield Label(x, y + sign * away, "middle", text)
-            yield Label(x + GAP, y + sign * away, "start", text)
-    yield Label(x - GAP, y, "end", text)
-    for line in range(2, lines + 1):
-        for sign in (1, -1):
-            level = y + sign * (GAP + LINE * line)
-            yield from (Label(x + shift * GAP, level, "start", text, (x, y)) for shift in (2, 6, -2, 16, 28))
-            yield Label(x, level - sign * LINE / 2, "middle", text, (x, y))
-
-
-def _is_inside(box: Box) -> bool:
-    return box[0] >= LEFT and box[1] >= 0 and box[2] <= WIDTH and box[3] <= HEIGHT - BOTTOM
-
-
-def _meet(one: Box, other: Box) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+        labels.name(place, name, important)
+    return tuple(labels.placed)

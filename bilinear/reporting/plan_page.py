@@ -15,8 +15,11 @@ KINDS = (
 )
 
 
-def plan_html(plan: Plan) -> str:
-    """The plan as one self-contained HTML page: styles and drawing inside, no external files, no script."""
+def plan_html(plan: Plan, date: str = "") -> str:
+    """The plan as one self-contained HTML page: styles and drawing inside, no external files, no script.
+
+    The footer tells the `date` if one is given.
+    """
     p, chart = plan.problem, plan_chart(plan)
     shown = {dot.kind for dot in chart.dots}
     why = plan.chosen.why.removeprefix("chosen: ")
@@ -33,5 +36,6 @@ def plan_html(plan: Plan) -> str:
             front=pareto_rows(plan),
             table=plan_rows(plan),
             version=plan.version,
+            date=date,
         )
     )

@@ -11,11 +11,13 @@ from bilinear.reporting.scheme_facts import written_sum
 Content = dict[str, Coefficient]
 """Coefficients by the name of a product, or of an original block."""
 MOST_PRODUCTS = 200
-"""Schedules with more products have no short texts."""
+"""Schedules with more products have no texts."""
+MOST_TERMS = 12
+"""The proof writes out sums of so many original blocks; longer ones are written here."""
 
 
 def product_sums(schedule: AnySchedule, names: Sequence[Sequence[str]]) -> list[dict[str, str]]:
-    """After each stage, the text of every block that holds products; `names` are those of the products, stage by stage.
+    """After each stage, the text of every block that holds products, or a long sum; `names` are those of the products, stage by stage.
 
     Implied factors alpha and beta, and the old C, are left out. Very large schedules give no texts.
     """
@@ -27,11 +29,15 @@ def product_sums(schedule: AnySchedule, names: Sequence[Sequence[str]]) -> list[
     after = []
     for stage, stage_names in zip(schedule.stages, names, strict=True):
         state = {**state, **_after(stage, stage_names, state)}
-        held = {str(block): content for block, content in state.items() if products & content.keys()}
+        held = {str(block): content for block, content in state.items() if _is_told(content, products)}
         after.append(
             {block: written_sum((c, name) for name, c in sorted(content.items(), key=_by_number)) for block, content in held.items()}
         )
     return after
+
+
+def _is_told(content: Content, products: set[str]) -> bool:
+    return len(content) > MOST_TERMS or not products.isdisjoint(content)
 
 
 def _by_number(term: tuple[str, Coefficient]) -> tuple[int, str]:

@@ -44,11 +44,11 @@ class Report(ReportFacts):
 
         return markdown(self)
 
-    def html(self) -> str:
-        """The report as one self-contained HTML page."""
+    def html(self, date: str = "") -> str:
+        """The report as one self-contained HTML page; its footer tells the `date` if one is given."""
         from bilinear.reporting.pages import html
 
-        return html(self)
+        return html(self, date)
 
 
 def name_of(loaded: Loaded, inputs: str) -> str:

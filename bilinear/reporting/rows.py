@@ -62,14 +62,20 @@ def accuracy_table(report: ReportFacts) -> tuple[tuple[str, ...], ...]:
     """Header and rows of the error table; empty without facts."""
     if not report.accuracy:
         return ()
-    confidences = {f"{a.confidence:.4g}" for a in report.accuracy}
-    likely = f"with probability {confidences.pop()}" if len(confidences) == 1 else "likely"
-    header = ("type", "levels", "growth", "error, always", f"error, {likely}", "drift a call")
-    rows = [
-        (a.dtype, str(a.levels), f"{a.growth:g}", f"{a.deterministic:.1e}", f"{a.probabilistic:.1e}", _measure(a.drift))
-        for a in sorted(report.accuracy, key=lambda a: (a.dtype, a.levels))
-    ]
+    header = ("type", "levels", "growth", "always", "x classical", "likely", "x classical", "drift a call")
+    classical = {a.dtype: a for a in report.accuracy if not a.levels}
+    rows = []
+    for a in sorted(report.accuracy, key=lambda a: (a.dtype, a.levels)):
+        base = classical.get(a.dtype)
+        always, likely = (f"{a.deterministic:.1e}", f"{a.probabilistic:.1e}")
+        times = ("-", "-") if base is None else (_times(a.deterministic, base.deterministic), _times(a.probabilistic, base.probabilistic))
+        rows.append((a.dtype, str(a.levels), f"{a.growth:g}", always, times[0], likely, times[1], _measure(a.drift)))
     return header, *rows
+
+
+def _times(value: float, classical: float) -> str:
+    """How many times the classical multiply's error a value is."""
+    return f"{value / classical:.3g}" if classical else "-"
 
 
 def accuracy_notes(report: ReportFacts) -> tuple[str, ...]:
@@ -77,10 +83,14 @@ def accuracy_notes(report: ReportFacts) -> tuple[str, ...]:
     if not report.accuracy:
         return ()
     inners = ", ".join(dict.fromkeys(str(a.inner) for a in report.accuracy))
-    units = f"error: in units of max|A| * max|B|, K = {inners}; 0 levels are the classical multiply"
+    confidences = ", ".join(dict.fromkeys(f"{a.confidence:.4g}" for a in report.accuracy))
+    held = (
+        f"always: holds for all data; likely: with probability {confidences}; x classical: times that of the classical multiply, 0 levels"
+    )
+    units = f"errors: the largest of an element of C, in units of max|A| * max|B|, K = {inners}"
     drift = "drift: of a restored block, in units of the largest entry of the blocks that it met"
     has_drift = any(a.drift is not None for a in report.accuracy)
-    return units, *([drift] if has_drift else []), *map(_levels_kept, sorted(report.levels_for, key=lambda kept: kept.dtype))
+    return held, units, *([drift] if has_drift else []), *map(_levels_kept, sorted(report.levels_for, key=lambda kept: kept.dtype))
 
 
 def _levels_kept(kept: LevelsKept) -> str:

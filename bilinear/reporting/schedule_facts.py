@@ -10,19 +10,22 @@ from bilinear.analysis.identity import schedule_hash
 from bilinear.ir.schedule import AnySchedule, LinearStage, ProductStage, ScaledSchedule, Schedule, Stage
 from bilinear.lowering.place import place_schedule
 from bilinear.reporting.product_sums import product_sums
+from bilinear.reporting.stage_moves import Move, stage_moves
 from bilinear.verify.facts import BlockState, OperandFate, ScheduleCosts, ShapeConditions, StageFact
 from bilinear.verify.schedule import ScheduleProof
-
-"""What a schedule with implied scaling computes."""
 
 
 @dataclass(frozen=True)
 class SpaceLine:
-    """A, B, C or a workspace, with the names of its blocks, which have the size of operand `shape`'s."""
+    """A, B, C or a workspace, with the names of its blocks, which have the size of operand `shape`'s.
+
+    They stand in rows of `columns` blocks; a temporary is one block, with 0.
+    """
 
     name: str
     shape: str
     blocks: tuple[str, ...]
+    columns: int
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class StageLine:
     """One stage of the author's schedule, and the state of every block after it.
 
     `width` counts the simultaneous steps. `contended` are the blocks of C to which several products of the stage are added. `holds`
-    describes each block that holds products: (block, `M1 + M4 - M5`), without the old C and an implied alpha.
+    describes each block that holds products, (block, `M1 + M4 - M5`), without the old C and an implied alpha, or a sum too long for
+    `states`. `moves` are the steps as the language writes them, where `steps` show the original blocks: `A11 -= A22` gives `A11 = A11`.
     """
 
     number: int
@@ -50,6 +54,12 @@ class StageLine:
     products: tuple[ProductStep, ...] = ()
     states: tuple[BlockState, ...] = ()
     holds: tuple[tuple[str, str], ...] = ()
+    moves: tuple[Move, ...] = ()
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The steps for readers: with original blocks, but of a restoring stage what it undoes."""
+        return tuple(move.text for move in self.moves) if self.kind == "restore" else self.steps
 
 
 @dataclass(frozen=True)
@@ -114,7 +124,7 @@ def schedule_facts(schedule: AnySchedule, proof: ScheduleProof, written: AnySche
         recursive=proof.recursive,
         why_not_recursive=proof.why_not,
         direct=proof.direct,
-        spaces=tuple(SpaceLine(s.name, s.shape, tuple(map(str, s.blocks))) for s in schedule.spaces),
+        spaces=tuple(SpaceLine(s.name, s.shape, tuple(map(str, s.blocks)), s.columns) for s in schedule.spaces),
         stages=tuple(_stage_line(*stage) for stage in stages),
         fates=proof.fates,
         costs=(proof.costs,) if proof.costs is not None else (),
@@ -155,7 +165,8 @@ def _stage_line(stage: Stage, fact: StageFact, names: Sequence[str], sums: Mappi
     if isinstance(stage, ProductStage):
         for name, p in zip(names, stage.products, strict=True):
             products.append(ProductStep(name, (str(p.left), str(p.right)), tuple((str(t.block), str(t.coefficient)) for t in p.targets)))
-    return StageLine(fact.number, fact.kind, fact.steps, fact.contended, fact.width, tuple(products), fact.states, tuple(sums.items()))
+    known = fact.number, fact.kind, fact.steps, fact.contended, fact.width
+    return StageLine(*known, tuple(products), fact.states, tuple(sums.items()), stage_moves(stage))
 
 
 def _block_share(schedule: Schedule, space: str) -> float:

@@ -44,7 +44,7 @@ def _lines(report: ReportFacts) -> Iterator[str]:
         yield from ("", "stages as proved:" if report.proved else "stages as they run:")
         for stage in schedule.stages:
             yield f"  {stage.number} {stage_title(stage.kind, stage.contended)}"
-            yield from (f"      {step}" for step in stage.steps)
+            yield from (f"      {step}" for step in stage.told)
         for heading, details in fate_lines(schedule):
             yield f"  {heading}"
             yield from (f"      {line}" for line in details)

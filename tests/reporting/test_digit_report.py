@@ -114,11 +114,14 @@ def test_what_is_refused_is_told(shell: Shell) -> None:
     assert status == 1 and "## What does not hold" in out and "Why it is refused" in Path("page.html").read_text(encoding="utf-8")
 
 
-def test_the_command_prints_the_views(shell: Shell) -> None:
+def test_the_command_prints_the_views(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     report, _ = digit_report(digits("pairs"))
     assert shell("verify", "pairs") == (0, f"{report}\n", "")
     assert shell("verify", "pairs", "--json")[1] == report.json() and shell("verify", "pairs", "--markdown")[1] == report.markdown()
-    assert shell("verify", "pairs", "--html", "page.html")[0] == 0 and Path("page.html").read_text(encoding="utf-8") == report.html()
+    assert shell("verify", "pairs", "--html", "page.html")[0] == 0 and Path("page.html").read_text(encoding="utf-8") == report.html(
+        "1970-01-01"
+    )
     assert "blocks above" in shell("verify", "winograd (x) pairs", "--levels", "2")[1]
 
 

@@ -1,0 +1,159 @@
+"""A schedule to be played: the blocks as boards, and for every stage its steps and what they leave; a page only shows and hides this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from bilinear.reporting.coefficient_grid import readable
+from bilinear.reporting.rows import stage_title
+from bilinear.reporting.schedule_facts import ScheduleFacts, SpaceLine, StageLine
+from bilinear.verify.facts import BlockState
+
+MOST_TEXT = 120_000
+"""The most characters of steps and contents on a page; a longer schedule is listed without contents, and cannot be played."""
+ACROSS = 8
+"""The most temporaries side by side."""
+
+
+@dataclass(frozen=True)
+class PlayCell:
+    """A block on a board before the first stage: its number among all blocks, and what it holds."""
+
+    number: int
+    block: str
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Board:
+    """A matrix, or all temporaries, as rows of blocks."""
+
+    name: str
+    rows: tuple[tuple[PlayCell, ...], ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a stage leaves in a block: the block's number, the kind of its state, and its value as text."""
+
+    number: int
+    block: str
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True)
+class PlayStep:
+    """A step as the language writes it; `meaning` is a product in original blocks, `changes` what a sum leaves.
+
+    `reads` and `writes` are numbers of blocks, `product` the name of what is multiplied, empty for a sum.
+    """
+
+    text: str
+    product: str
+    meaning: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlayStage:
+    """A stage: its steps, which are simultaneous, and what several products together leave in a block."""
+
+    number: int
+    title: str
+    kind: str
+    steps: tuple[PlayStep, ...]
+    changes: tuple[Change, ...]
+
+    @property
+    def height(self) -> int:
+        """The number of rows in the table."""
+        return len(self.steps) + len(self.changes)
+
+
+@dataclass(frozen=True)
+class Play:
+    """The boards and the stages; without boards the schedule is too long to be played, and `note` says so."""
+
+    boards: tuple[Board, ...]
+    stages: tuple[PlayStage, ...]
+    note: str
+
+
+def play(facts: ScheduleFacts) -> Play:
+    """A schedule of any size: with boards and contents if the page can hold them, else with its steps alone."""
+    numbers = {block: i for i, block in enumerate(block for space in facts.spaces for block in space.blocks)}
+    before = {cell.block: cell.value for cell in _cells(facts.spaces, numbers)}
+    stages = tuple(_stages(facts, numbers, before))
+    size = sum(len(text) for stage in stages for text in _texts(stage))
+    if size <= MOST_TEXT and all(stage.states for stage in facts.stages):
+        return Play(tuple(_boards(facts.spaces, numbers)), stages, "")
+    alone = (PlayStage(s.number, s.title, s.kind, tuple(_alone(step) for step in s.steps), ()) for s in stages)
+    size_told = f"The contents of the blocks after {len(stages)} stages take {size} letters"
+    note = f"{size_told}, too many to be played here; the JSON report holds them."
+    return Play((), tuple(alone), note)
+
+
+def _texts(stage: PlayStage) -> Iterator[str]:
+    for step in stage.steps:
+        yield from (step.text, step.meaning, *(change.value for change in step.changes))
+    yield from (change.value for change in stage.changes)
+
+
+def _alone(step: PlayStep) -> PlayStep:
+    return PlayStep(step.text, step.product, "", (), ())
+
+
+def _cells(spaces: tuple[SpaceLine, ...], numbers: Mapping[str, int]) -> Iterator[PlayCell]:
+    for space in spaces:
+        given = space.name in ("A", "B", "C")
+        for block in space.blocks:
+            yield PlayCell(numbers[block], block, "original" if given else "undefined", block if given else "")
+
+
+def _boards(spaces: tuple[SpaceLine, ...], numbers: Mapping[str, int]) -> Iterator[Board]:
+    for space in spaces[:3]:
+        yield Board(space.name, _rows(tuple(_cells((space,), numbers)), space.columns))
+    own = tuple(_cells(spaces[3:], numbers))
+    if own:
+        yield Board("temporaries", _rows(own, min(ACROSS, len(own))))
+
+
+def _rows(cells: tuple[PlayCell, ...], columns: int) -> tuple[tuple[PlayCell, ...], ...]:
+    return tuple(cells[i : i + columns] for i in range(0, len(cells), columns))
+
+
+def _stages(facts: ScheduleFacts, numbers: Mapping[str, int], before: dict[str, str]) -> Iterator[PlayStage]:
+    for stage in facts.stages:
+        after = {state.block: state for state in stage.states}
+        held = dict(stage.holds)
+        written = {block: None for move in stage.moves for block in move.writes}
+        changes = {block: _change(numbers[block], after[block], held.get(block, "")) for block in written if block in after}
+        steps = tuple(_steps(stage, numbers, before, changes))
+        told = {change.block for step in steps for change in step.changes}
+        rest = tuple(change for block, change in changes.items() if block not in told)
+        yield PlayStage(stage.number, stage_title(stage.kind, stage.contended), stage.kind, steps, rest)
+        before = {**before, **{block: change.value for block, change in changes.items()}}
+
+
+def _steps(stage: StageLine, numbers: Mapping[str, int], before: Mapping[str, str], changes: Mapping[str, Change]) -> Iterator[PlayStep]:
+    names = [product.name for product in stage.products] or [""] * len(stage.moves)
+    for name, move in zip(names, stage.moves, strict=True):
+        meaning = f"{name} = {' · '.join(_factor(before[block]) for block in move.reads[:2])}" if name else ""
+        own = tuple(changes[block] for block in move.writes if not name and block in changes)
+        reads, writes = (tuple(dict.fromkeys(numbers[block] for block in blocks)) for blocks in (move.reads, move.writes))
+        yield PlayStep(readable(move.text), name, meaning, reads, writes, own)
+
+
+def _factor(value: str) -> str:
+    return f"({value})" if " " in value or value.startswith("−") else value or "undefined"
+
+
+def _change(number: int, state: BlockState, told: str) -> Change:
+    """Products are told by their names where these are known, and long sums in full."""
+    value = told if state.kind in ("product", "sum") and told else state.value
+    return Change(number, state.block, state.kind, readable(value))

@@ -1,0 +1,149 @@
+"""The figures of a page as SVG files: each with its title, its key and its colours, light and dark, so that it stands alone."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Sequence
+
+from bilinear.reporting.svg_grid import grid_svg
+
+MARGIN, LINE, LETTER, TITLE = 14.0, 20.0, 6.6, 8.2
+"""The space around a figure, the height of a line of its key, and the widths of a letter there and in a title."""
+SWATCH, GAP = 44.0, 22.0
+"""The width of a mark in the key, and the distance between two entries."""
+OWN = """.grid text { font-size: 11px; text-anchor: middle; dominant-baseline: central; } .grid .z { fill: var(--panel); }
+.grid .end { text-anchor: end; } .grid .name { fill: var(--soft); font-size: 10px; }
+.grid .q3 { fill: var(--p3-ink); } .grid .m3 { fill: var(--n3-ink); } .grid .wrong { fill: var(--warm); font-weight: 700; }
+svg .title { font-size: 14px; font-weight: 600; text-anchor: start; fill: var(--ink); }
+svg .legend { font-size: 12px; text-anchor: start; dominant-baseline: central; fill: var(--ink); stroke: none; }
+svg .swatch { font-size: 11px; text-anchor: middle; dominant-baseline: central; stroke: none; }
+svg .p3 .swatch { fill: var(--p3-ink); } svg .n3 .swatch { fill: var(--n3-ink); }
+svg .backdrop { fill: var(--paper); stroke: none; }
+"""
+SHADES = ("z", "p1", "p2", "p3", "n1", "n2", "n3")
+
+
+def svg_files(page: str) -> dict[str, str]:
+    """Every figure of a page of ours, by its file name: `schedule-1-1.svg`.
+
+    The colours follow the reader's light or dark setting, where the program that shows the file knows one.
+    """
+    style = _Style(page)
+    found = {}
+    for section in re.findall(r"<section.*?</section>", page, re.DOTALL):
+        root = ET.fromstring(section)
+        shared = next((ul for ul in root.iter("ul") if _classes(ul)[:1] == ["key"]), None)
+        for figure in root.iter("figure"):
+            own = next((ul for ul in figure.iter("ul") if _classes(ul)[:1] == ["key"]), None)
+            key = own if own is not None else shared
+            for drawing in _drawings(figure):
+                found[f"{drawing.get('id')}.svg"] = _alone(drawing, figure, key, style)
+    return found
+
+
+class _Style:
+    """The colours and the rules of a page."""
+
+    def __init__(self, page: str) -> None:
+        text = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
+        assert text is not None, "every page of ours has a style"
+        blocks = re.findall(r":root \{(.*?)\n *\}", text[1], re.DOTALL)[:2]
+        self.light, dark = (dict(re.findall(r"(--[\w-]+): (#\w+);", block)) for block in blocks)
+        self.dark = self.light | dark
+        plain = re.sub(r"@media[^{]*\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}|@page[^}]*\}", "", text[1])
+        self.rules: list[tuple[str, str]] = [(s.strip(), d.strip()) for s, d in re.findall(r"([^{}]+)\{([^{}]*)\}", plain + OWN)]
+
+    def of(self, classes: Sequence[str]) -> str:
+        """The rules of these classes: in light colours, and again in dark ones."""
+        known = {*classes, *(SHADES if {"grid", "picture"} & {*classes} else ())}
+        rules = [(s, d) for s, d in self.rules if ":hover" not in s and ":focus" not in s and _concerns(s, known)]
+        dark = [(s, "; ".join(part.strip() for part in d.split(";") if "var(" in part)) for s, d in rules]
+        lines = [f"{s} {{ {_resolved(d, self.light)} }}" for s, d in rules]
+        lines += ["@media (prefers-color-scheme: dark) {", *(f"{s} {{ {_resolved(d, self.dark)} }}" for s, d in dark if d), "}"]
+        return "\n" + "\n".join(lines) + "\n"
+
+
+def _concerns(selector: str, known: set[str]) -> bool:
+    first = re.match(r"(svg)\b|\.([\w-]+)", selector)
+    return first is not None and (selector[3:4] == " " if first[1] else first[2] in known)
+
+
+def _resolved(declarations: str, colours: dict[str, str]) -> str:
+    return re.sub(r"var\((--[\w-]+)\)", lambda found: colours[found[1]], declarations)
+
+
+def _classes(element: ET.Element) -> list[str]:
+    return (element.get("class") or "").split()
+
+
+def _drawings(figure: ET.Element) -> Iterator[ET.Element]:
+    """The drawings of a figure that have a name; a table of coefficients becomes one."""
+    yield from (svg for svg in figure.iter("svg") if svg.get("id"))
+    yield from (grid_svg(table) for table in figure.iter("table") if table.get("id"))
+
+
+def _alone(drawing: ET.Element, figure: ET.Element, key: ET.Element | None, style: _Style) -> str:
+    """The text of a file: backdrop, title, the drawing and its key."""
+    left, top, width, height = map(float, (drawing.get("viewBox") or "").split())
+    title = next(("".join(e.itertext()) for e in figure if e.tag in ("figcaption", "h3")), "")
+    head = LINE + 6 if title else 0.0
+    width = max(width, TITLE * len(title))
+    entries = [] if key is None else list(_key(key, left, top + height + LINE, max(width, 320.0)))
+    foot = max((y for _, y in entries), default=top + height) - top - height + (LINE if entries else 0)
+    classes = [*_classes(drawing), *_classes(figure)]
+    box = (left - MARGIN, top - head - MARGIN, width + 2 * MARGIN, height + head + foot + 2 * MARGIN)
+    place = dict(zip(("x", "y", "width", "height"), map(_number, box), strict=True))
+    root = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "viewBox": " ".join(place.values()), **_size(place)})
+    root.attrib |= {"class": " ".join(classes), "role": "img", "aria-label": drawing.get("aria-label") or title}
+    ET.SubElement(root, "style").text = style.of(classes)
+    ET.SubElement(root, "rect", {"class": "backdrop", **place})
+    if title:
+        ET.SubElement(root, "text", {"class": "title", "x": _number(left), "y": _number(top - head + 8)}).text = title
+    root.extend(_still(drawing))
+    root.extend(entry for entry, _ in entries)
+    return ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _still(drawing: ET.Element) -> ET.Element:
+    """The drawing without what a page shows only where one points."""
+    for group in drawing.iter("g"):
+        for child in [child for child in group if "tip" in _classes(child)]:
+            group.remove(child)
+    return drawing
+
+
+def _size(place: dict[str, str]) -> dict[str, str]:
+    return {name: place[name] for name in ("width", "height")}
+
+
+def _key(key: ET.Element, left: float, top: float, width: float) -> Iterator[tuple[ET.Element, float]]:
+    """The entries of a key, side by side in lines, with the height of each."""
+    x, y = left, top
+    for item in key.iter("li"):
+        words = " ".join("".join([*(child.tail or "" for child in item)]).split())
+        mark = max(float(child.get("width") or SWATCH) for child in item)
+        needed = mark + 8 + LETTER * len(words) + GAP
+        if x > left and x + needed > left + width:
+            x, y = left, y + LINE
+        group = ET.Element("g", {"transform": f"translate({_number(x)} {_number(y)})"})
+        group.extend(_swatch(item))
+        ET.SubElement(group, "text", {"class": "legend", "x": _number(mark + 8), "y": "6"}).text = words
+        yield group, y
+        x += needed
+
+
+def _swatch(item: ET.Element) -> Iterator[ET.Element]:
+    """The mark of an entry: a small drawing, or a box with the words of one."""
+    for child in item:
+        if child.tag == "svg":
+            yield from child
+        if child.tag == "b":
+            box = ET.Element("g", {"class": f"box {child.get('class') or ''}"})
+            ET.SubElement(box, "rect", {"class": child.get("class") or "", "width": _number(SWATCH), "height": "14", "y": "-1", "rx": "3"})
+            ET.SubElement(box, "text", {"class": "swatch", "x": _number(SWATCH / 2), "y": "6"}).text = "".join(child.itertext()).strip()
+            yield box
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}"
