@@ -12,6 +12,7 @@ __all__ = [
     "BilinearError",
     "StageError",
     "__version__",
+    "check",
     "compile",
     "from_arrays",
     "import_table",
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
     from bilinear.errors import BilinearError, StageError
     from bilinear.planner.plan_files import load_plan, save_plan
     from bilinear.runtime.auto import plan
+    from bilinear.runtime.check import check
     from bilinear.runtime.matmul import matmul
     from bilinear.runtime.multi_dot import multi_dot, plan_chain
 
 _HOMES = {
     "BilinearError": "bilinear.errors",
     "StageError": "bilinear.errors",
+    "check": "bilinear.runtime.check",
     "compile": "bilinear.driver",
     "Algorithm": "bilinear.algorithm",
     "from_arrays": "bilinear.algorithm",
