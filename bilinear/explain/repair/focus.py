@@ -1,8 +1,8 @@
 """Where a single misprint can be, in a scheme too large to try every edit.
 
-Rewriting one row of a map changes the scheme's result by (what the row gains) x (how much the result depends on the row); rewriting one column,
-by (the value of that column) x (what depends on it anew). At points that differ only in what the second factor depends on, the first is one
-number. So a row or column where the error is no multiple of its factor, point by point, is not where the misprint is.
+Rewriting one row of a map changes the scheme's result by (what the row gains) x (how much the result depends on the row); rewriting one
+column, by (the value of that column) x (what depends on it anew). At points that differ only in what one factor depends on, the other is
+one number. So a row or column where the error is no multiple of the one factor, point by point, is not where the misprint is.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from bilinear.ir.scheme import Scheme
 
 MOST_TERMS = 200_000
 """Schemes with more terms in their forms are not examined."""
-GROUPS = 4
-"""How many values the first factor takes."""
+GROUPS, MOST_GROUPS = 4, 24
+"""How many values the one factor takes; some that it takes in a small ring are 0, and tell nothing."""
 SMALL, FEW, MANY = 2**20, 4, 96
-"""Below this modulus a value takes many points; over Z/2 a polynomial of degree three that is not 0 is 0 at a point with probability 7/8."""
+"""Below this modulus a value takes many points; over Z/2 a polynomial of degree three may be 0 at 7/8 of them."""
 
 
 @dataclass(frozen=True)
@@ -49,29 +49,34 @@ def find_focus(scheme: Scheme) -> Focus | None:
     terms = [c for linear in maps for f in (*linear.steps, *linear.outputs) for _, c in f]
     if scheme.bases is not None or modulus >= 2**31 or len(terms) > MOST_TERMS or not all(map(has_residue, terms)):
         return None
-    rows = {t: np.ones(len(linear.steps) + len(linear.outputs), bool) for t, linear in zip(TABLES, maps, strict=True)}
-    columns = np.ones(scheme.w.inputs + len(scheme.w.steps), bool)
-    generator = np.random.default_rng(0)
-    for _ in range(GROUPS):
-        for table in TABLES:
-            values, slopes, error = _evaluated(scheme, modulus, table, generator)
-            rows[table] &= _multiples(error, slopes[table][getattr(scheme, table).inputs :], modulus)
-        values, slopes, error = _evaluated(scheme, modulus, "", generator)
-        columns &= _multiples(error, values, modulus)
+    left = {t: _doubtful(scheme, modulus, t, held) for t, held in (("u", "u"), ("v", "v"), ("w", "uv"), ("", "w"))}
+    rows, columns = {t: left[t] for t in TABLES}, left[""]
     return Focus({t: frozenset(np.flatnonzero(found).tolist()) for t, found in rows.items()}, frozenset(np.flatnonzero(columns).tolist()))
+
+
+def _doubtful(scheme: Scheme, modulus: int, table: str, held: str) -> NDArray[np.bool_]:
+    """Which rows of a map, or columns of W, can account for the error wherever the blocks of the `held` tables stay the same."""
+    left, generator, told = np.ones(1, bool), np.random.default_rng(0), 0
+    for _ in range(MOST_GROUPS):
+        values, slopes, error = _evaluated(scheme, modulus, held, generator)
+        factors = slopes[table][getattr(scheme, table).inputs :] if table else values
+        left = left & _multiples(error, factors, modulus)
+        told += bool(error.any())
+        if told == GROUPS:
+            break
+    return left
 
 
 def _evaluated(scheme: Scheme, modulus: int, held: str, generator: np.random.Generator) -> tuple[Array, dict[str, Array], Array]:
     """At some points: the values of the columns of W, what the result gains by each row of each map, and the error of the result.
 
-    The points differ in everything but the blocks of the `held` table; without one, in everything but the weights of C.
+    The points differ in everything but the blocks, or the weights of the blocks of C, of the `held` tables.
     """
     m, k, n = scheme.m, scheme.k, scheme.n
     count = MANY if modulus < SMALL else FEW
     inputs = {}
     for table, size in zip(TABLES, (m * k, k * n, m * n), strict=True):
-        is_fixed = table == (held or "w")
-        inputs[table] = np.broadcast_to(generator.integers(0, modulus, (size, 1 if is_fixed else count)), (size, count))
+        inputs[table] = np.broadcast_to(generator.integers(0, modulus, (size, 1 if table in held else count)), (size, count))
     left, right = (_forward(getattr(scheme, table), inputs[table], modulus) for table in "uv")
     left, right = left[len(left) - scheme.rank :], right[len(right) - scheme.rank :]
     values = _forward(scheme.w, left * right % modulus, modulus)
@@ -110,5 +115,6 @@ def _backward(linear: LinearMap, weights: Array, modulus: int) -> Array:
 def _multiples(error: Array, factors: Array, modulus: int) -> NDArray[np.bool_]:
     """Which rows of `factors` (rows, points) give the error if multiplied by one number each."""
     at = int(np.argmax(error != 0))
-    proportional: NDArray[np.bool_] = (factors * error[at] % modulus == factors[:, at, None] * error % modulus).all(axis=1)
-    return proportional & ((factors[:, at] != 0) | (error[at] == 0))
+    proportional = (factors * error[at] % modulus == factors[:, at, None] * error % modulus).all(axis=1)
+    found: NDArray[np.bool_] = proportional & ((factors[:, at] != 0) | (error[at] == 0))
+    return found
