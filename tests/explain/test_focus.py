@@ -120,6 +120,16 @@ def test_two_misprints_in_different_rows_leave_no_place_for_one() -> None:
     assert "no single edit repairs it" in explain_scheme(wrong, prove_scheme(wrong)).facts
 
 
+def test_a_wrong_number_is_replaced_by_another_of_the_scheme() -> None:
+    text = print_scheme(load("dps_444").scheme)
+    for old, new in (("S47 = 2 S21", "S47 = 3 S21"), ("2 S22", "1/2 S22")):
+        assert text.count(old) == 1
+        wrong = text.replace(old, new)
+        read = scheme_of(wrong)
+        (repair,) = explain_scheme(read, prove_scheme(read)).repairs
+        assert patched(wrong, repair.patches) == text
+
+
 @pytest.mark.parametrize("ring", ["Z/2", "Z/3", "Z/10007"])
 def test_misprints_over_residues(ring: str) -> None:
     first, rest = print_scheme(load("moosbauer_poole_555").scheme).split("\n", 1)
