@@ -12,6 +12,7 @@ __all__ = [
     "BilinearError",
     "StageError",
     "__version__",
+    "check",
     "compile",
     "einsum",
     "from_arrays",
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from bilinear.errors import BilinearError, StageError
     from bilinear.planner.plan_files import load_plan, save_plan
     from bilinear.runtime.auto import plan
+    from bilinear.runtime.check import check
     from bilinear.runtime.einsum import einsum, tensordot
     from bilinear.runtime.matmul import matmul
     from bilinear.runtime.multi_dot import multi_dot, plan_chain
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "BilinearError": "bilinear.errors",
     "StageError": "bilinear.errors",
+    "check": "bilinear.runtime.check",
     "compile": "bilinear.driver",
     "einsum": "bilinear.runtime.einsum",
     "Algorithm": "bilinear.algorithm",

@@ -12,6 +12,7 @@ import typer
 
 from bilinear.cli import (
     benching,
+    checking,
     combining,
     discovering,
     exchanging,
@@ -45,6 +46,7 @@ COMMANDS: tuple[tuple[str, Callable[..., None], str, str], ...] = (
     ("explain", explaining.explain, PROVE, "explain E301"),
     ("compile", proving.compile, MULTIPLY, "compile msmes --arch hopper,compute_90 --dtype float64"),
     ("run", running.run, MULTIPLY, "run strassen --shape 1000,700,900 --levels auto"),
+    ("check", checking.check, MULTIPLY, "check a.npy b.npy c.npy --tolerance 1e-12"),
     ("plan", planning.plan, MULTIPLY, "plan --shape 8192 --device h200 --workspace 2GiB --explain"),
     ("tune", tuning.tune, MULTIPLY, "tune --search 4096,8192x1024x8192"),
     ("bench", benching.bench, MULTIPLY, "bench --sizes 4096,8192 --html bench.html"),

@@ -143,8 +143,8 @@ def verify(
     inputs = inputs or natural_inputs(loaded.schedule)
     report, error = _examined(loaded, depth, inputs, accuracy)
     theorems = ""
-    if rocq is not None and error is None:
-        report, theorems = _with_theorems(report, loaded, depth, inputs, check)
+    if error is None:
+        report, theorems = _with_theorems(report, loaded, depth, inputs, rocq is not None, check)
     write_pages(report.html, html, svg)
     if as_json or markdown or error is None:
         print(report.json() if as_json else report.markdown() if markdown else report, end="" if as_json or markdown else "\n")
@@ -156,13 +156,16 @@ def verify(
         write_file(rocq, theorems)
 
 
-def _with_theorems(report: Report, loaded: Loaded, levels: int, inputs: str, check: bool) -> tuple[Report, str]:
-    """The theorems about a proved algorithm, and its report, which says who accepted them if they are to be checked."""
+def _with_theorems(report: Report, loaded: Loaded, levels: int, inputs: str, wanted: bool, check: bool) -> tuple[Report, str]:
+    """The report of a proved algorithm, which says who accepted its theorems, now or on record; and the theorems, if they are wanted."""
     from bilinear.reporting.examine import rocq_of
     from bilinear.reporting.rocq_kernel import accepted_by
+    from bilinear.reporting.rocq_record import accepted_on_record, on_record
 
+    if not wanted:
+        return replace(report, accepted_by=accepted_on_record(loaded, inputs) if levels == 1 else ""), ""
     theorems = rocq_of(loaded, levels, inputs)
-    return replace(report, accepted_by=accepted_by(theorems)) if check else report, theorems
+    return replace(report, accepted_by=accepted_by(theorems) if check else on_record(theorems)), theorems
 
 
 def _if_published(algorithm: str, error: BilinearError) -> BilinearError:

@@ -43,7 +43,7 @@ class ReportFacts:
     """The facts about one algorithm; `verdict` is `proved` or `refused`. What is unknown or was not requested is an empty tuple.
 
     `schedules` holds the schedule as written, `lowered` its costs as it runs; a report of a scheme alone has neither. `findings` say why
-    something is refused. `accepted_by` names the proof assistant that was run on the theorems and accepted them.
+    something is refused. `accepted_by` names the proof assistant that accepted the theorems, now or on record.
     """
 
     algorithm: str

@@ -42,7 +42,7 @@ def schedule_rows(t: ScheduleFacts) -> Rows:
 
 
 def acceptance_rows(report: ReportFacts) -> Rows:
-    """Which proof assistant accepted the theorems, if one was run."""
+    """Which proof assistant accepted the theorems, now or on record."""
     return (("accepted by", report.accepted_by),) if report.accepted_by else ()
 
 

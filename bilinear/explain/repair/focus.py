@@ -1,64 +1,120 @@
 """Where a single misprint can be, in a scheme too large to try every edit.
 
-An edit in the left factor of a product p changes the scheme's result by (something) x V[p] x W[., p], so the blocks of B and C in the
-failing equations are exactly those of p; likewise for the other factors. An edit of one block of C affects this block only.
+Rewriting one row of a map changes the scheme's result by (what the row gains) x (how much the result depends on the row); rewriting one
+column, by (the value of that column) x (what depends on it anew). At points that differ only in what one factor depends on, the other is
+one number. So a row or column where the error is no multiple of the one factor, point by point, is not where the misprint is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bilinear.explain.repair.solve import factors_by_product, residual
-from bilinear.ir.number import Symbolic
+import numpy as np
+from numpy.typing import NDArray
+
+from bilinear.explain.repair.edits import TABLES
+from bilinear.explain.repair.join import PRIME, Array, has_residue, residue
+from bilinear.ir.linear import LinearMap
 from bilinear.ir.scheme import Scheme
 
-MOST_TERMS = 2_000_000
-"""Larger schemes, in products of three coefficients, are not examined."""
+MOST_TERMS = 200_000
+"""Schemes with more terms in their forms are not examined."""
+GROUPS, MOST_GROUPS = 4, 24
+"""How many values the one factor takes; some that it takes in a small ring are 0, and tell nothing."""
+SMALL, FEW, MANY = 2**20, 4, 96
+"""Below this modulus a value takes many points; over Z/2 a polynomial of degree three may be 0 at 7/8 of them."""
 
 
 @dataclass(frozen=True)
 class Focus:
-    """The rows of U and V (products), and rows (blocks of C) and columns (products) of W, where one edit can be the repair."""
+    """The rows of each map, numbered from its named sums on, and the columns of W (products, then named sums) where one edit can repair."""
 
-    u: frozenset[int]
-    v: frozenset[int]
-    outputs: frozenset[int]
-    products: frozenset[int]
+    rows: dict[str, frozenset[int]]
+    columns: frozenset[int]
 
     @property
-    def products_in_doubt(self) -> int:
-        """The number of products where an edit may stand, counted once for each factor."""
-        return len(self.u) + len(self.v) + len(self.products)
+    def in_doubt(self) -> int:
+        """The number of rows and columns where an edit may stand."""
+        return len(self.columns) + sum(map(len, self.rows.values()))
 
     def allows(self, table: str, row: int, index: int) -> bool:
-        """True if a coefficient of an output of a map may be wrong."""
-        if table == "w":
-            return row in self.outputs or index in self.products
-        return row in (self.u if table == "u" else self.v)
+        """True if a coefficient of a map may be wrong."""
+        return row in self.rows[table] or (table == "w" and index in self.columns)
 
 
 def find_focus(scheme: Scheme) -> Focus | None:
-    """Where a single edit can be; None for schemes with named sums or basis changes, where one edit may have several effects."""
-    if scheme.bases is not None or any(linear.steps for linear in (scheme.u, scheme.v, scheme.w)):
+    """Where a single edit can be; None for schemes with basis changes, roots or i, and very large ones."""
+    modulus = scheme.ring.modulus or PRIME
+    maps: tuple[LinearMap, ...] = (scheme.u, scheme.v, scheme.w)
+    terms = [c for linear in maps for f in (*linear.steps, *linear.outputs) for _, c in f]
+    if scheme.bases is not None or modulus >= 2**31 or len(terms) > MOST_TERMS or not all(map(has_residue, terms)):
         return None
-    if any(isinstance(c, Symbolic) for table in scheme.tables for f in table for _, c in f):
-        return None
-    factors = factors_by_product(scheme)
-    if sum(len(left) * len(right) * len(column) for left, right, column in zip(*factors, strict=True)) > MOST_TERMS:
-        return None
-    modulus = scheme.ring.modulus
-    wrong = [cell for cell, value in residual(scheme).items() if not modulus or _numerator(value) % modulus]
-    seen = tuple(frozenset(cell[axis] for cell in wrong) for axis in range(3))
-    supports = [[frozenset(i for i, c in f if not modulus or _numerator(c) % modulus) for f in rows] for rows in factors]
-
-    def matching(axis: int) -> frozenset[int]:
-        others = [i for i in range(3) if i != axis]
-        return frozenset(p for p in range(scheme.rank) if all(supports[i][p] == seen[i] for i in others))
-
-    return Focus(matching(0), matching(1), seen[2] if len(seen[2]) == 1 else frozenset(), matching(2))
+    left = {t: _doubtful(scheme, modulus, t, held) for t, held in (("u", "u"), ("v", "v"), ("w", "uv"), ("", "w"))}
+    rows, columns = {t: left[t] for t in TABLES}, left[""]
+    return Focus({t: frozenset(np.flatnonzero(found).tolist()) for t, found in rows.items()}, frozenset(np.flatnonzero(columns).tolist()))
 
 
-def _numerator(value: object) -> int:
-    assert not isinstance(value, Symbolic)
-    number: int = value.numerator  # type: ignore[attr-defined]
-    return number
+def _doubtful(scheme: Scheme, modulus: int, table: str, held: str) -> NDArray[np.bool_]:
+    """Which rows of a map, or columns of W, can account for the error wherever the blocks of the `held` tables stay the same."""
+    left, generator, told = np.ones(1, bool), np.random.default_rng(0), 0
+    for _ in range(MOST_GROUPS):
+        values, slopes, error = _evaluated(scheme, modulus, held, generator)
+        factors = slopes[table][getattr(scheme, table).inputs :] if table else values
+        left = left & _multiples(error, factors, modulus)
+        told += bool(error.any())
+        if told == GROUPS:
+            break
+    return left
+
+
+def _evaluated(scheme: Scheme, modulus: int, held: str, generator: np.random.Generator) -> tuple[Array, dict[str, Array], Array]:
+    """At some points: the values of the columns of W, what the result gains by each row of each map, and the error of the result.
+
+    The points differ in everything but the blocks, or the weights of the blocks of C, of the `held` tables.
+    """
+    m, k, n = scheme.m, scheme.k, scheme.n
+    count = MANY if modulus < SMALL else FEW
+    inputs = {}
+    for table, size in zip(TABLES, (m * k, k * n, m * n), strict=True):
+        inputs[table] = np.broadcast_to(generator.integers(0, modulus, (size, 1 if table in held else count)), (size, count))
+    left, right = (_forward(getattr(scheme, table), inputs[table], modulus) for table in "uv")
+    left, right = left[len(left) - scheme.rank :], right[len(right) - scheme.rank :]
+    values = _forward(scheme.w, left * right % modulus, modulus)
+    slopes = {"w": _backward(scheme.w, inputs["w"], modulus)}
+    weights = slopes["w"][: scheme.rank]
+    slopes["u"] = _backward(scheme.u, right * weights % modulus, modulus)
+    slopes["v"] = _backward(scheme.v, left * weights % modulus, modulus)
+    found = (left * right % modulus * weights % modulus).sum(axis=0)
+    a, b, c = (inputs[t].reshape(*shape, count) for t, shape in zip(TABLES, ((m, k), (k, n), (m, n)), strict=True))
+    wanted = sum((a[:, p, None] * b[p] % modulus * c % modulus).sum(axis=(0, 1)) for p in range(k))
+    return values[: scheme.w.inputs + len(scheme.w.steps)], slopes, (wanted - found) % modulus
+
+
+def _forward(linear: LinearMap, inputs: Array, modulus: int) -> Array:
+    """The values of a map's inputs, steps and outputs at some points."""
+    rows = (*linear.steps, *linear.outputs)
+    values = np.zeros((linear.inputs + len(rows), inputs.shape[1]), dtype=np.int64)
+    values[: linear.inputs] = inputs
+    for number, form in enumerate(rows, linear.inputs):
+        for index, coefficient in form:
+            values[number] = (values[number] + residue(coefficient, modulus) * values[index]) % modulus
+    return values
+
+
+def _backward(linear: LinearMap, weights: Array, modulus: int) -> Array:
+    """What a weighted sum of the outputs gains by each input, step and output."""
+    rows = (*linear.steps, *linear.outputs)
+    gains = np.zeros((linear.inputs + len(rows), weights.shape[1]), dtype=np.int64)
+    gains[len(gains) - len(linear.outputs) :] = weights
+    for number in range(len(gains) - 1, linear.inputs - 1, -1):
+        for index, coefficient in rows[number - linear.inputs]:
+            gains[index] = (gains[index] + residue(coefficient, modulus) * gains[number]) % modulus
+    return gains
+
+
+def _multiples(error: Array, factors: Array, modulus: int) -> NDArray[np.bool_]:
+    """Which rows of `factors` (rows, points) give the error if multiplied by one number each."""
+    at = int(np.argmax(error != 0))
+    proportional = (factors * error[at] % modulus == factors[:, at, None] * error % modulus).all(axis=1)
+    found: NDArray[np.bool_] = proportional & ((factors[:, at] != 0) | (error[at] == 0))
+    return found

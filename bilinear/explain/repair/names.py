@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.number import Symbolic, rational
 from bilinear.ir.scheme import Places, Scheme, WrittenSum, WrittenTerm, block_name
 
+MOST_NUMBERS = 6
+"""The most numbers of a map that are tried in other terms."""
 _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|#[^\n]*')
 
 
@@ -53,6 +57,12 @@ class Writing:
         """The map of a table."""
         linear: LinearMap = getattr(self.scheme, table)
         return linear
+
+    def numbers(self, table: str) -> tuple[Fraction, ...]:
+        """The least sizes of coefficients of a map, beside 1."""
+        linear = self.map(table)
+        used = {abs(rational(c)) for f in (*linear.steps, *linear.outputs) for _, c in f if not isinstance(c, Symbolic)}
+        return tuple(sorted(used - {Fraction(1)})[:MOST_NUMBERS])
 
     def value(self, table: str, index: int) -> str:
         """The name of a value that forms of a table use."""

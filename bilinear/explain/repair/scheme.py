@@ -39,7 +39,7 @@ CLOSE = ("sign", "operand", "drop")
 MOST_EQUATIONS = 100_000
 """With more ones on the right-hand sides of the Brent equations (m * k * n), no repair is searched."""
 MOST_IN_DOUBT = 200
-"""The most products in which a single edit may stand, in a scheme too large to try every edit."""
+"""The most rows and columns in which a single edit may stand, in a scheme too large to try every edit."""
 POINTS = 48
 """The points at which an edit over Z/p is tried; over Z/2 a wrong one passes all with probability at most (7/8)**48. Then it is proved."""
 MOST_PROOFS = 800
@@ -71,7 +71,7 @@ def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> Search:
     most, focus = MOST_EDITS, None
     if count_edits(scheme) > MOST_LISTED:
         most, focus = 1, find_focus(scheme)
-        if focus is None or focus.products_in_doubt > MOST_IN_DOUBT:
+        if focus is None or focus.in_doubt > MOST_IN_DOUBT:
             return Search()
     every = edits(scheme, focus)
     if scheme.bases is not None or not _has_residues(scheme):

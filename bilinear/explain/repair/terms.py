@@ -118,7 +118,7 @@ def _renamed(term: _Term) -> Iterator[Edit]:
 
 
 def _scaled(term: _Term) -> Iterator[Edit]:
-    """Edits that double the term, or remove its number."""
+    """Edits that double the term, remove its number, or write another number that the map has."""
     w, c, name = term.written, term.coefficient, term.name
     if w is None or w.span.start == w.name.start:
         span, patches = (w.span, ((w.span.start, w.span.start, "2 "),)) if w is not None else (None, ())
@@ -129,6 +129,10 @@ def _scaled(term: _Term) -> Iterator[Edit]:
     if size not in (0, 1) and not isinstance(c, Symbolic):
         text, patch = f"writing {name} for {w.span.text}", (w.span.start, w.name.start, "")
         yield term.edit("scale", {term.index: Fraction(c) / size - c}, text, f"write {name}", w.span, patch)
+        for other in term.writing.numbers(term.table):
+            if other != size:
+                text, patch = f"writing {other} {name} for {w.span.text}", (w.span.start, w.name.start, f"{other} ")
+                yield term.edit("scale", {term.index: Fraction(c) / size * other - c}, text, f"write {other} {name}", w.span, patch)
 
 
 def _left_out(term: _Term) -> Edit:

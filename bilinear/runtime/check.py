@@ -1,0 +1,215 @@
+"""`check`: bound the error of a product that was computed somehow, by random projections (docs/checking.md)."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from math import inf
+from numbers import Real
+
+import numpy as np
+
+from bilinear.analysis.projections import expected, least_exact_vectors, least_vectors, shrinking
+from bilinear.backends.factor import factor
+from bilinear.errors import fail
+from bilinear.ir.matrix import Array, Dtype, Factor
+from bilinear.runtime.arrays import Kind, adopt, kind_of, multiplies_itself
+from bilinear.runtime.checked import Checked
+from bilinear.runtime.projected import Problem, residuals_exactly, residuals_of_floats
+from bilinear.runtime.thin_products import TINY, UNIT
+from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
+
+VECTORS = 16
+"""With a confidence of 1 - 1e-6 the bound is then about four times the estimate."""
+MOST_VECTORS = 1024
+KINDS = {"f2": "f", "f4": "f", "f8": "f", "c8": "c", "c16": "c"}
+"""The floating-point types that are checked, by NumPy's short names."""
+
+
+def check(
+    a: Array,
+    b: Array,
+    c: Array,
+    *,
+    alpha: Factor = 1,
+    beta: Factor = 0,
+    before: Array = None,
+    tolerance: float | None = None,
+    confidence: float = 1 - 1e-6,
+    vectors: int | None = None,
+    seed: int = 0,
+    stream: AbstractContextManager[object] | None = None,
+) -> Checked:
+    """How far `c` is from alpha * a @ b + beta * before: a bound after the fact, by products with a few random vectors.
+
+    Each array is read once, in panels of rows, and multiplied by thin matrices with the arrays' own library; nothing is written, and no
+    temporary is as large as a matrix. For floats and complex numbers the result bounds the Frobenius norm of the difference, and its
+    largest element. The roundings of the check itself are bounded, without a probability, and are part of the bound. Integers are checked
+    modulo 2^w, w the bits of `c`'s type, as `matmul` computes. A NaN or an Inf in an array makes the bound inf. The theory is in
+    docs/checking.md.
+
+    Parameters
+    ----------
+    a, b, c : array of shape (..., m, k), (..., k, n) and (..., m, n)
+        Or vectors as in `numpy.matmul`; NumPy's, CuPy's or PyTorch's arrays, or others that speak DLPack.
+    alpha, beta : number
+        The factors of the call.
+    before : array, optional
+        C as it was before the call, needed if beta is not 0.
+    tolerance : float, optional
+        For `relative`, the bound in units of |alpha| |a| |b| + |beta| |before|: `passed` says whether it was met, and `require()` raises
+        if not.
+    confidence : float
+        The bounds hold with at least this probability over the choice of the random vectors; a wrong product of integers passes with at
+        most the rest.
+    vectors : int, optional
+        The number of random vectors, for floats 16. More make the bound tighter.
+    seed : int
+        Fixes the random vectors.
+    stream : stream, optional
+        As in `matmul`.
+
+    Returns
+    -------
+    Checked
+        Its text is a line that says it all.
+
+    Raises
+    ------
+    BilinearError
+        E702 for shapes and types that are not checked, E703 for options that no check meets, E528 for a factor that its type cannot hold,
+        E511 for arrays on different devices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bilinear
+    >>> a, b = np.arange(12).reshape(3, 4), np.arange(20).reshape(4, 5)
+    >>> bilinear.check(a, b, a @ b).passed
+    True
+    >>> bilinear.check(a, b, a @ b + 1).passed
+    False
+    """
+    a, b, c, before = (x.detach() if hasattr(x, "requires_grad") else x for x in (a, b, c, before))  # nothing is recorded here
+    torch = torch_of(a, b, c, before)
+    if torch is not None:
+        with surroundings(torch, stream, a, b, c, before):
+            x, y, z, old = (adopt_tensor(torch, t) for t in (a, b, c, before))
+            return check(
+                x, y, z, alpha=alpha, beta=beta, before=old, tolerance=tolerance, confidence=confidence, vectors=vectors, seed=seed
+            )
+    if beta != 0 and before is None:
+        raise fail("E702", "beta is not 0, but C before the call is not given", "give before=, a copy of C from before the multiply")
+    before = None if beta == 0 else before
+    if any(multiplies_itself(x) for x in (a, b, c, before)):
+        raise fail("E702", "masked arrays, and others with a multiply of their own, are not checked", "give their data")
+    kind = kind_of(a, b, c, before)
+    given: list[Array] = [None if x is None else _adopted(x, kind) for x in (a, b, c, before)]
+    dtype = _working_type([x.dtype for x in given if x is not None], given[2].dtype)
+    _check_options(tolerance, confidence, seed)
+    count = _vectors(vectors, 1 - confidence, exact=dtype.kind in "iu")
+    problem = _problem(kind, given, alpha, beta, dtype, count, seed)
+    with stream if stream is not None and kind.on_gpu else nullcontext(), np.errstate(all="ignore"):
+        checked = _exact(problem, given[2]) if dtype.kind in "iu" else _floats(problem, given[2], 1 - confidence)
+    return replace(checked, confidence=confidence, tolerance=tolerance)
+
+
+def _floats(problem: Problem, c: Array, risk: float) -> Checked:
+    """The bounds of floats. Half of the risk belongs to the norm, the other half to all rows at once."""
+    found = residuals_of_floats(problem)
+    rows, count = max(1, found.residual.size), problem.count
+    inner = sum(x.shape[-1] + x.shape[-2] for x in (problem.a, problem.b))
+    slack = 1 + 8 * UNIT * (inner + rows + count + 100)  # of the norms themselves
+    residual, rounding = (float(np.linalg.norm(x)) for x in (found.residual, found.error))
+    whole, each = shrinking(risk / 2, count), shrinking(risk / 2 / rows, count)
+    bound = slack * (residual + rounding) / whole
+    apart = (found.residual + found.error).max(initial=0.0)
+    largest = min(bound, slack * float(apart) / each) if each > 0 else bound
+    underflow = (2 * count * rows * TINY) ** 0.5  # that is in the norms, which are from above
+    certain = max(0.0, residual / slack - slack * rounding - underflow) / (found.longest * slack)
+    if not np.isfinite(bound):
+        bound, largest, certain, residual, rounding = inf, inf, 0.0, inf, 0.0
+    place = _place(problem, found.residual)
+    shape, dtype, seed = tuple(c.shape), str(c.dtype), problem.seed
+    estimate = residual / expected(count)
+    return Checked(shape, dtype, 0.0, count, seed, None, bound, found.scale, largest, estimate, certain, rounding / whole, place)
+
+
+def _exact(problem: Problem, c: Array) -> Checked:
+    """The verdict on integers: rows that are not mapped to 0 are certainly wrong."""
+    wrong = residuals_exactly(problem)
+    is_wrong = bool(wrong.any())
+    bound = inf if is_wrong else 0.0
+    shape, dtype = tuple(c.shape), str(c.dtype)
+    facts = bound, 1.0, bound, bound, float(is_wrong), 0.0, _place(problem, wrong)
+    return Checked(shape, dtype, 0.0, problem.count, problem.seed, None, *facts, exact=True)
+
+
+def _place(problem: Problem, rows: Array) -> tuple[int, ...]:
+    """The index of the row with the largest entry; a NaN is larger than every number."""
+    if not rows.size:
+        return ()
+    at = np.unravel_index(int(np.argmax(np.where(np.isnan(rows), inf, rows))), (*problem.batch, problem.c.shape[-2]))
+    return tuple(int(i) for i in at)
+
+
+def _adopted(array: Array, kind: Kind) -> Array:
+    """An array as one of NumPy or CuPy (E702 for element types that they lack)."""
+    try:
+        return adopt(array, kind)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # which one depends on the array's library
+        raise fail("E702", f"an array cannot be checked as it lies in memory: {error}", "convert it, for example to float32") from None
+
+
+def _working_type(dtypes: list[Dtype], result: Dtype) -> Dtype:
+    """The type in which arrays of these types are checked (E702)."""
+    if all(d.kind in "iu" for d in dtypes):
+        return result
+    for d in dtypes:
+        short = f"{d.kind}{d.itemsize}"
+        if short not in KINDS and not (d.kind in "iu" and d.itemsize <= 4):
+            hint = "convert them to float32, float64 or a complex type, or all arrays to integers"
+            raise fail("E702", f"arrays of {d} are not checked" + (" beside floats" if d.kind in "iu" else ""), hint)
+    if result.kind in "iu":
+        raise fail("E702", f"C of {result} is not checked against factors of floats", "convert C")
+    return np.dtype("complex128" if any(d.kind == "c" for d in dtypes) else "float64")
+
+
+def _check_options(tolerance: float | None, confidence: float, seed: int) -> None:
+    if not isinstance(confidence, Real) or not 0 < confidence < 1:
+        raise fail("E703", f"confidence={confidence!r} is no probability between 0 and 1", "give for example confidence=0.999999")
+    if tolerance is not None and (not isinstance(tolerance, Real) or not 0 <= tolerance < inf):
+        raise fail("E703", f"tolerance={tolerance!r} is no number from 0", "give a multiple of |A| |B|, such as 1e-12")
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise fail("E703", f"seed={seed!r} is no whole number from 0", "give for example seed=1")
+
+
+def _vectors(asked: int | None, risk: float, exact: bool) -> int:
+    """The number of vectors (E703)."""
+    least = least_exact_vectors(risk) if exact else least_vectors(risk / 2)
+    count = (least if exact else max(VECTORS, least)) if asked is None else asked
+    if not isinstance(count, int | np.integer) or not least <= count <= MOST_VECTORS:
+        raise fail("E703", f"vectors={count!r} do not reach this confidence", f"give from {least} to {MOST_VECTORS}, or another confidence")
+    return int(count)
+
+
+def _problem(kind: Kind, given: list[Array], alpha: Factor, beta: Factor, dtype: Dtype, count: int, seed: int) -> Problem:
+    """The arrays as batches of matrices, and the factors as numbers of the working type (E702, E528)."""
+    a, b, c, before = given
+    inner, outer = np.result_type(a.dtype, b.dtype), c.dtype
+    factors = [factor(*named) for named in (("alpha", alpha, inner), ("beta", beta, outer))]
+    if dtype.kind not in "iu":
+        factors = [dtype.type(x) if dtype.kind == "c" else float(x) for x in factors]
+    left, right = (a[None, :] if a.ndim == 1 else a), (b[:, None] if b.ndim == 1 else b)
+    fits = a.ndim and b.ndim and left.shape[-1] == right.shape[-2]
+    try:
+        batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2]) if fits else ()
+    except ValueError:
+        fits = False
+    shape = (*batch, *(a.shape[-2:-1] if a.ndim > 1 else ()), *(b.shape[-1:] if b.ndim > 1 else ())) if fits else ()
+    if not fits or c.shape != shape or (before is not None and before.shape != shape):
+        told = ", ".join(f"{name} {x.shape}" for name, x in zip(("a", "b", "c", "before"), given, strict=True) if x is not None)
+        raise fail("E702", f"no product has these shapes: {told}", "give A (..., m, k), B (..., k, n) and C (..., m, n)")
+    full = (*batch, left.shape[-2], right.shape[-1])
+    c, before = (None if x is None else x.reshape(full) for x in (c, before))
+    return Problem(kind.module, kind.on_gpu, left, right, c, before, factors[0], factors[1], dtype, tuple(batch), count, int(seed))
