@@ -24,7 +24,7 @@ from bilinear.cli import (
     starting,
     tuning,
 )
-from bilinear.cli.spelling import plainly, with_options
+from bilinear.cli.spelling import as_spelled_now, plainly, with_options
 from bilinear.cli.streams import FAILED, INTERRUPTED, UNREAD, prepare_streams, tell, written_out
 from bilinear.errors import BilinearError, StageError
 from bilinear.reading import command
@@ -33,21 +33,21 @@ from bilinear.visible import visible
 
 SOON = 0.01
 """Seconds."""
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Fast matrix multiplication, proved.")
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Fast matrix multiplication, proved.")
 PROVE, MULTIPLY, FIND, EXCHANGE = "Write and prove", "Compile and multiply", "Find algorithms", "Exchange"
 COMMANDS: tuple[tuple[str, Callable[..., None], str, str], ...] = (
     ("verify", proving.verify, PROVE, "verify msmes --levels 2 --html msmes.html"),
     ("show", running.show, PROVE, "show winograd"),
     ("new", starting.new, PROVE, "new mine 2,2,2 --rank 7"),
-    ("list", listing.list_algorithms, PROVE, "list --format '2,3,*' --ring Z"),
+    ("list", listing.list_algorithms, PROVE, "list --format '2,3,*' --over Z"),
     ("add", listing.add, PROVE, "add mine.bl"),
     ("remove", listing.remove, PROVE, "remove mine"),
     ("explain", explaining.explain, PROVE, "explain E301"),
     ("compile", proving.compile, MULTIPLY, "compile msmes --arch hopper,compute_90 --dtype float64"),
     ("run", running.run, MULTIPLY, "run strassen --shape 1000,700,900 --levels auto"),
     ("plan", planning.plan, MULTIPLY, "plan --shape 8192 --device h200 --workspace 2GiB --explain"),
-    ("tune", tuning.tune, MULTIPLY, "tune --search 4096,8192x1024x8192"),
-    ("bench", benching.bench, MULTIPLY, "bench --sizes 4096,8192 --html bench.html"),
+    ("tune", tuning.tune, MULTIPLY, "tune --shape 4096 --shape 8192x1024x8192"),
+    ("bench", benching.bench, MULTIPLY, "bench --shape 4096 --shape 8192 --html bench.html"),
     ("doctor", running.doctor, MULTIPLY, "doctor"),
     ("schedule", planning.schedule, FIND, "schedule laderman --in-place -o found.bl"),
     ("discover", discovering.discover, FIND, "discover 3,3,3 --rank 23 -o found.bl"),
@@ -89,7 +89,9 @@ def _not_lost(found: sys.UnraisableHookArgs) -> None:
 def _run() -> int:
     """Run a command; returns its exit code."""
     try:
-        return app(standalone_mode=False) or 0
+        words, notes = as_spelled_now(sys.argv[1:])
+        tell(*notes)
+        return app(words, prog_name="bilinear", standalone_mode=False) or 0
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # typer exits with 1
             return UNREAD

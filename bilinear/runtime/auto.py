@@ -60,7 +60,7 @@ def plan(
     """The plan for C (m x n) = A (m x k) * B (k x n): what `matmul(..., plan=...)` runs, and why each alternative lost.
 
     `device` is the name of a shipped description, a file of `bilinear tune`, a `Device`, or "cpu" for the processors here as `bilinear tune
-    --cpu --keep` has described them. The default is the current GPU, for which a plan that `bilinear tune --search` found for this problem
+    --cpu --keep` has described them. The default is the current GPU, for which a plan that `bilinear tune --shape` found for this problem
     comes first. `inputs` says what may happen to A and B. `workspace` is the most bytes of workspace, a size such as "2GiB", "none" or
     "unlimited"; for processors an array stands for memory that is kept between calls. `accuracy` is the largest allowed error bound, in
     units of max|A| * max|B|, or "classical" or "twice": the most that the probable error by norm may be, in units of the classical
