@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,9 +23,11 @@ from bilinear.cli.options import (
     words,
 )
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.ir.measurement import Benchmark
 from bilinear.places import require_files
 from bilinear.writing import write_file
+
+if TYPE_CHECKING:
+    from bilinear.ir.measurement import Benchmark
 
 SIZES = "2048", "4096", "8192", "16384", "32768"
 

@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.groups import output_option, problem_option
+from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS, Element
-from bilinear.ir.placement import MOST_EXTENT
-from bilinear.planner.problem import require_inputs
 from bilinear.visible import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -40,11 +38,11 @@ SomeLevels = Annotated[
 ]
 Inputs = Annotated[
     str | None,
-    typer.Option(help="preserve, restore or consume the inputs (default: by the algorithm).", autocompletion=completing.inputs),
+    limit_option(help="preserve, restore or consume the inputs (default: by the algorithm).", autocompletion=completing.inputs),
 ]
-Shape = Annotated[str, typer.Option(help="Size of the check: m,k,n or MxKxN, or one number for all three.")]
+Shape = Annotated[str, problem_option(help="Size of the check: m,k,n or MxKxN, or one number for all three.")]
 Shapes = Annotated[list[str] | None, problem_option(help="N, MxKxN or m,k,n; given again for further shapes.")]
-Dtypes = Annotated[str, typer.Option(help="Element types, comma-separated.", autocompletion=completing.dtypes)]
+Dtypes = Annotated[str, problem_option(help="Element types, comma-separated.", autocompletion=completing.dtypes)]
 Output = Annotated[Path | None, output_option("--output", "-o", help="Write the result to a .bl file.")]
 
 
@@ -66,6 +64,8 @@ def read_dtypes(text: str, known: Mapping[str, Element] = IN_ARRAYS) -> tuple[st
 
 def read_shape(text: str) -> tuple[int, int, int]:
     """m, k and n (E504)."""
+    from bilinear.ir.placement import MOST_EXTENT
+
     try:
         sizes = [int(word) for word in words(text.replace("x", ","))]
     except ValueError:
@@ -80,6 +80,8 @@ def read_shape(text: str) -> tuple[int, int, int]:
 
 def read_chain(text: str) -> list[tuple[int, int]]:
     """The shapes of matrices that share extents, written once each (E504)."""
+    from bilinear.ir.placement import MOST_EXTENT
+
     try:
         extents = [int(word) for word in words(text.replace("x", ","))]
     except ValueError:
@@ -163,6 +165,8 @@ def device_files(named: str = "") -> tuple[str, ...]:
 
 def check_inputs(inputs: str | None) -> None:
     """Refuse an unknown promise (E513)."""
+    from bilinear.planner.problem import require_inputs
+
     if inputs is not None:
         require_inputs(inputs)
 

@@ -26,11 +26,11 @@ from bilinear.cli.options import (
 from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.scheme import Scheme
 from bilinear.places import require_files
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
+    from bilinear.ir.scheme import Scheme
     from bilinear.planner.plan import Plan
 
 

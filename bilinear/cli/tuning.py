@@ -26,7 +26,6 @@ from bilinear.cli.options import (
 )
 from bilinear.errors import fail
 from bilinear.places import require_files
-from bilinear.planner.device_files import cpu_json, device_json
 from bilinear.visible import visible
 from bilinear.writing import write_file
 
@@ -45,8 +44,6 @@ _TIME = f"With --shape, start no further problem or group of eight plans after t
 
 
 def tune(
-    output: Annotated[Path | None, output_option("--output", "-o", help="Write the description to a file.")] = None,
-    keep: Annotated[bool, output_option("--keep", help="Keep it for this kind of GPU and driver, so that `auto` uses it.")] = False,
     shape: Shapes = None,
     shapes_file: Annotated[Path | None, problem_option(help="The shapes of a file, N or MxKxN a line.")] = None,
     dtype: Annotated[str | None, problem_option(help=_DTYPES, autocompletion=completing.dtypes)] = None,
@@ -54,6 +51,8 @@ def tune(
     workspace: Annotated[str | None, limit_option(help=_WORKSPACE, autocompletion=completing.workspaces)] = None,
     time: Annotated[str | None, limit_option(help=_TIME)] = None,
     cpu: Annotated[bool, typer.Option("--cpu", help="Describe the processors and NumPy's library here, not the GPU.")] = False,
+    output: Annotated[Path | None, output_option("--output", "-o", help="Write the description to a file.")] = None,
+    keep: Annotated[bool, output_option("--keep", help="Keep it for this kind of GPU and driver, so that `auto` uses it.")] = False,
     json_file: Json = None,
 ) -> None:
     """Measure the current GPU and describe it for the planner (default: print it).
@@ -77,6 +76,8 @@ def tune(
     if cpu:
         _describe_cpu(output, keep)
         return
+    from bilinear.planner.device_files import device_json
+
     device = _describe(keep)
     if output is not None:
         write_file(output, device_json(device))
@@ -114,6 +115,7 @@ def _describe(keep: bool, is_told: bool = True) -> Device:
 def _describe_cpu(output: Path | None, keep: bool) -> None:
     """Measure, and print, write or keep, the description of the processors here."""
     from bilinear.measure.describe_cpu import tune_cpu
+    from bilinear.planner.device_files import cpu_json
     from bilinear.planner.kept_plans import keep_cpu
 
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0

@@ -41,18 +41,16 @@ def aligned(rows: Sequence[Sequence[object]], header: Sequence[str] | None) -> l
         return []
     cells = titles + texts
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    right = [bool(texts) and header is not None and all(map(_is_number, column)) for column in zip(*texts, strict=True)] or [False] * len(
-        widths
-    )
+    right = [bool(texts) and header is not None and all(_is_number(row[i]) for row in texts) for i in range(len(widths))]
     room = _room.get()
     parts = [list(range(len(widths)))]
-    if room is not None and _total(widths) > room:
-        widths = _narrowed(widths, right, room)
-        parts = _split(widths, room) if header is not None else parts
+    if room is not None and header is not None:
+        parts = _split(_narrowed(widths, right, room), room)
     lines: list[str] = []
     for part in parts:
         lines += [""] if lines else []
-        lines += _drawn([[row[i] for i in part] for row in cells], [widths[i] for i in part], [right[i] for i in part], header is not None)
+        own, turned = [widths[i] for i in part], [right[i] for i in part]
+        lines += _drawn([[row[i] for i in part] for row in cells], _narrowed(own, turned, room), turned, header is not None)
     return lines
 
 
@@ -74,10 +72,10 @@ def _total(widths: Sequence[int]) -> int:
     return sum(widths) + GAP * (len(widths) - 1)
 
 
-def _narrowed(widths: list[int], right: list[bool], room: int) -> list[int]:
+def _narrowed(widths: list[int], right: list[bool], room: int | None) -> list[int]:
     """The widths with the widest columns of text made narrower, until the table fits or none can be."""
     found = list(widths)
-    while (over := _total(found) - room) > 0:
+    while room is not None and (over := _total(found) - room) > 0:
         wide = [i for i, width in enumerate(found) if width > NARROWEST and not right[i]]
         if not wide:
             break
