@@ -1,7 +1,7 @@
 """The listings of a page, run in its order: commands print what the page shows, Python examples run.
 
-As a program (`python pages.py PAGE ...`, of which the standard library is enough) it does what each page says in an empty folder of its own,
-with the `bilinear` and the Python of the environment in which it runs.
+As a program (`python pages.py PAGE ...`, which needs the standard library alone) it does what each page says in an empty folder of its
+own, with the `bilinear` and the Python of the environment in which it runs.
 """
 
 from __future__ import annotations
