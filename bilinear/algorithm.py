@@ -39,7 +39,29 @@ class Algorithm(Loaded):
 
 
 def load(name_or_path: str | Path) -> Algorithm:
-    """The algorithm of a `.bl` file, or of a name among the shipped ones. Raises `BilinearError`."""
+    """The algorithm of a `.bl` file, or of a name among the shipped ones (`bilinear list`).
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A name is looked for in the working folder, in the user's own algorithms (`bilinear add`) and among the shipped ones.
+
+    Returns
+    -------
+    Algorithm
+        Its text is the algorithm in the language.
+
+    Raises
+    ------
+    BilinearError
+        If there is none, or if the file does not say an algorithm.
+
+    Examples
+    --------
+    >>> import bilinear
+    >>> bilinear.load("msmes")
+    <Algorithm strassen <2,2,2;7> over Q, scheduled by msmes>
+    """
     loaded = frontend.load(name_or_path)
     return Algorithm(loaded.scheme, loaded.schedule, loaded.source, loaded.path)
 
@@ -47,10 +69,35 @@ def load(name_or_path: str | Path) -> Algorithm:
 def from_arrays(
     u: object, v: object, w: object, *, ring: str | None = None, transposed: bool | None = None, name: str = "arrays"
 ) -> Algorithm:
-    """The algorithm of three tables of numbers, proved: U over the blocks of A, V over those of B, W over those of C.
+    """The algorithm of three tables of numbers, proved.
 
-    They are NumPy arrays or nested lists of integers, floats, fractions or complex numbers, a product a row or a column. The ring, and
-    whether C is `transposed` (its blocks numbered column by column), are found out where they are not said. Raises `BilinearError`.
+    Parameters
+    ----------
+    u, v, w : array_like
+        U over the blocks of A, V over those of B, W over those of C: NumPy arrays or nested lists of integers, floats, fractions or
+        complex numbers, a product a row or a column.
+    ring : str, optional
+        Such as "Z", "Q" or "Z/2". By default it is found out.
+    transposed : bool, optional
+        Whether the blocks of C are numbered column by column. By default it is found out.
+    name : str
+        The name of the algorithm.
+
+    Returns
+    -------
+    Algorithm
+
+    Raises
+    ------
+    BilinearError
+        If the tables do not multiply matrices; it names the equations that fail.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> import bilinear
+    >>> bilinear.from_arrays([[1]], [[2]], [[Fraction(1, 2)]], name="halves")
+    <Algorithm halves <1,1,1;1> over Q>
     """
     return _in_the_language(import_arrays(u, v, w, ring=ring, transposed=transposed, name=name))
 
@@ -58,7 +105,30 @@ def from_arrays(
 def import_table(
     path: str | Path, *, format: str = "", ring: str | None = None, transposed: bool | None = None, entry: str = ""
 ) -> Algorithm:
-    """The algorithm in a published table, proved; what is not said is found out, as `bilinear import` does. Raises `BilinearError`."""
+    """The algorithm in a published table, proved, as `bilinear import` reads it.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file (docs/formats.md).
+    format : str
+        The name of its format. By default it is found out.
+    ring : str, optional
+        Such as "Z", "Q" or "Z/2". By default it is found out.
+    transposed : bool, optional
+        Whether the blocks of C are numbered column by column. By default it is found out.
+    entry : str
+        Which one of several in a file.
+
+    Returns
+    -------
+    Algorithm
+
+    Raises
+    ------
+    BilinearError
+        If the file cannot be read, or if its table does not multiply matrices.
+    """
     return _in_the_language(import_scheme(path, format=format, ring=ring, transposed=transposed, entry=entry))
 
 

@@ -23,9 +23,34 @@ ARCHITECTURES = ("sm_80", "sm_90", "compute_90")
 
 
 def verify(algorithm: str | Path | Loaded, *, levels: int = 1, inputs: str | None = None) -> Report:
-    """Prove a scheme, and its schedule at `levels` levels; raises `BilinearError` where a proof fails.
+    """Prove a scheme, and its schedule at `levels` levels.
 
     Approximate schemes, schemes over Z/p, and schedules without a form that can be lowered are proved as written, and do not run.
+
+    Parameters
+    ----------
+    algorithm : str, Path or Algorithm
+        The name or path of an algorithm, or the algorithm.
+    levels : int
+        The number of recursion levels.
+    inputs : "preserve", "restore" or "consume", optional
+        What the schedule may do to A and B; by default what it is made for.
+
+    Returns
+    -------
+    Report
+        What is proved, with costs and error bounds; its text is what `bilinear verify` prints.
+
+    Raises
+    ------
+    BilinearError
+        If a proof fails.
+
+    Examples
+    --------
+    >>> import bilinear
+    >>> bilinear.load("strassen").verify(levels=2)
+    <Report on strassen: proved; strassen <2,2,2;7> over Q>
     """
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded.schedule)
@@ -48,10 +73,37 @@ def compile(
 ) -> Compiled:
     """Compile an algorithm to CUDA kernels; no GPU is needed.
 
-    `architectures` are `sm_NN` (a cubin each) or `compute_NN` (PTX for newer chips); `inputs` is `preserve`, `restore` or `consume` (by
-    default what the algorithm is made for). Products of `floats` run on their `own` units, or on the matrix units for `doubles`, which
-    are faster where they are as many, as on an H200. `mode` says how stages are launched (docs/modes.md). With `output`, a folder is
-    written that stands alone: sources, images, manifest and report; nothing is written where anything fails. Raises `BilinearError`.
+    Parameters
+    ----------
+    algorithm : str, Path or Algorithm
+        The name or path of an algorithm, or the algorithm.
+    levels : int
+        The number of recursion levels.
+    dtypes : sequence of str
+        "float64", "float32" or both.
+    architectures : sequence of str
+        `sm_NN` (a cubin each) or `compute_NN` (PTX for newer chips).
+    inputs : "preserve", "restore" or "consume", optional
+        What may happen to A and B; by default what the algorithm is made for.
+    output : str or Path, optional
+        A folder to write that stands alone: sources, images, manifest and report. Nothing is written if anything fails.
+    progress : callable
+        Called with the kernels that are built and the number of all.
+    floats : {"own", "doubles"}
+        Whether products of floats run on their own units, or on the matrix units for doubles, which are faster where they are as many, as
+        on an H200.
+    mode : str
+        How stages are launched (docs/modes.md).
+
+    Returns
+    -------
+    Compiled
+        The kernels with their sources, and the report.
+
+    Raises
+    ------
+    BilinearError
+        If a proof fails, or if a kernel cannot be built.
     """
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded.schedule)

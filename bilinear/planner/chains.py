@@ -85,6 +85,9 @@ class ChainPlan:
     left_to_right: ChainOrder
     fewest_multiplications: ChainOrder
 
+    def __repr__(self) -> str:
+        return f"<ChainPlan of {len(self.extents) - 1} matrices, {self.dtype}: {self.chosen.text} by {self.by}>"
+
     def __str__(self) -> str:
         others = ("left to right", self.left_to_right), ("fewest multiplications", self.fewest_multiplications)
         told = [f"{name}, {order.text}: {self.ratio(order):.2f} times as many" for name, order in others]

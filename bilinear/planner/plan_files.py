@@ -36,12 +36,40 @@ def plan_json(plan: Plan) -> str:
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
-    """Write a plan to a file; raises `BilinearError` (E612) if that fails."""
+    """Write a plan to a file.
+
+    Parameters
+    ----------
+    plan : Plan
+        A plan of `bilinear.plan`.
+    path : str or Path
+        The file, which is written whole or not at all.
+
+    Raises
+    ------
+    BilinearError
+        E612 if it cannot be written.
+    """
     write_file(Path(path), plan_json(plan))
 
 
 def load_plan(path: str | Path) -> Plan:
-    """Read a plan from a file. Raises `BilinearError`: E545 if it is not a plan, E546 if this version would run something else."""
+    """Read a plan from a file.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file of `save_plan`, or of `bilinear plan --json`.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    BilinearError
+        E545 if it is not a plan, E546 if this version would run something else.
+    """
     try:
         text = read_bounded(path).decode()
     except OSError as error:

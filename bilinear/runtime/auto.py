@@ -59,15 +59,51 @@ def plan(
 ) -> Plan:
     """The plan for C (m x n) = A (m x k) * B (k x n): what `matmul(..., plan=...)` runs, and why each alternative lost.
 
-    `device` is the name of a shipped description, a file of `bilinear tune`, a `Device`, or "cpu" for the processors here as `bilinear tune
-    --cpu --keep` has described them. The default is the current GPU, for which a plan that `bilinear tune --shape` found for this problem
-    comes first. `inputs` says what may happen to A and B. `workspace` is the most bytes of workspace, a size such as "2GiB", "none" or
-    "unlimited"; for processors an array stands for memory that is kept between calls. `accuracy` is the largest allowed error bound, in
-    units of max|A| * max|B|, or "classical" or "twice": the most that the probable error by norm may be, in units of the classical
-    multiply's. With an accuracy, products of digits may be chosen (docs/digits.md). With `explain`, errors are computed for every
-    candidate. `levels` pins shipped algorithms instead of choosing, the outermost level first: ("winograd_depth_first", "winograd").
-    `products` pins what multiplies below them: "pairs" are two float16 digits of each float32. With `accumulate` the plan is for a beta
-    other than 0. Raises `BilinearError` (E408, E501, E513, E519, E534, E541 to E543, E554).
+    Parameters
+    ----------
+    m, k, n : int
+        The extents of the problem.
+    dtype : dtype
+        float64 or float32.
+    device : str or Device, optional
+        The name of a shipped description, a file of `bilinear tune`, a `Device`, or "cpu" for the processors here as `bilinear tune --cpu
+        --keep` has described them. The default is the current GPU, for which a plan that `bilinear tune --shape` found for this problem
+        comes first.
+    inputs : {"preserve", "restore", "consume"}
+        What may happen to A and B.
+    workspace : int, str or array, optional
+        The most bytes of workspace, a size such as "2GiB", "none" or "unlimited" (the default). For processors an array stands for memory
+        that is kept between calls.
+    accuracy : float, "classical" or "twice", optional
+        The largest allowed error bound, in units of max|A| * max|B|, or the most that the probable error by norm may be, in units of the
+        classical multiply's. With an accuracy, products of digits may be chosen (docs/digits.md).
+    explain : bool
+        Compute errors for every candidate.
+    levels : sequence of str, optional
+        Algorithms to run instead of choosing, the outermost level first: ("winograd_depth_first", "winograd").
+    products : str, optional
+        What multiplies below them: "pairs" are two float16 digits of each float32.
+    accumulate : bool
+        Plan for a beta other than 0.
+
+    Returns
+    -------
+    Plan
+        Its text shows the best candidates.
+
+    Raises
+    ------
+    BilinearError
+        E408, E501, E513, E519, E534, E541 to E543, E554.
+
+    Examples
+    --------
+    >>> import bilinear
+    >>> plan = bilinear.plan(8192, 8192, 8192, "float64", device="h200")
+    >>> plan
+    <Plan of 8192 x 8192 by 8192 x 8192, float64, NVIDIA H200: winograd, then dps_444>
+    >>> bilinear.plan(8192, 8192, 8192, "float64", device="h200", workspace="none").chosen.workspace
+    0
     """
     budget, buffer = budget_and_buffer(workspace)
     budget = budget if buffer is None else int(buffer.nbytes)

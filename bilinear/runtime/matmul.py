@@ -39,49 +39,85 @@ def matmul(
 ) -> Array:
     """alpha * a @ b + beta * out, with the shapes, dtypes and batches of `numpy.matmul`.
 
-    `a` is (..., m, k) and `b` is (..., k, n), from NumPy, CuPy or any library that speaks DLPack. The result is (..., m, n), of the same
-    kind and on the same device; if `out` is given, it is written there. alpha is a number of the product's type, beta of `out`'s. A number
-    beyond the type's range is refused (E528); one that rounds to 0 in the type may count as 0. With alpha = 0 the operands are not read,
-    with beta = 0 `out` is not read. Inf and NaN are multiplied like other numbers: with an infinite alpha, a schedule that subtracts one
-    product from another gives NaN.
+    Inf and NaN are multiplied like other numbers; they reach more elements of the result than in the classical product. With an infinite
+    alpha, a schedule that subtracts one product from another gives NaN. Subclasses of NumPy's arrays come back as from `numpy.matmul`;
+    those with a multiply of their own, such as masked arrays, use it. With BILINEAR_USE_LIBRARY=1 in the environment, every call is the
+    library's multiply.
 
-    `algorithm` is `auto`, or the name or path of a scheme or schedule, which is found as by `bilinear.load` and read again if its files
-    have changed. On a GPU whose description is known, `auto` runs the plan that was timed for the problem, or else the one that the
-    performance model predicts to be fastest (docs/planning.md); on processors that `bilinear tune --cpu --keep` has described, the one that
-    is predicted to gain (docs/many-core.md). Elsewhere it is the library's multiply. `levels` is the number of recursion levels; 0 is the
-    library's multiply, and with a named algorithm "auto" is one level, and a further one while its blocks stay at least 1024 wide. If only
-    the library can multiply arrays of this type, a named algorithm is not used, and a `UserWarning` says so. `plan` is a plan of
-    `bilinear.plan`, which runs exactly, with its own promise about the inputs. With BILINEAR_USE_LIBRARY=1 in the environment, every call
-    is the library's multiply.
+    If the handler of a signal (such as Ctrl-C) raises, the exception leaves when nothing writes `out` any more. If the plan writes `a`
+    and `b`, it leaves after the current stage, with `a` and `b` restored; if that is impossible, the exception has a note that says so.
 
-    `inputs` says what happens to `a` and `b`: `preserve` never writes them, `restore` may write them and restores them to rounding,
-    `consume` leaves them undefined. The last two need an in-place schedule. `tolerance` limits how far `restore` may move an element of `a`
-    or `b`, relative to the largest magnitude in its finest block. All blocks are scanned first. If the schedule's drift bound exceeds the
-    tolerance for one of them, or if sums may overflow, the call is refused and nothing is written (E533). None, the default, refuses only
-    Inf and NaN (E524): elements far smaller than the blocks that are added to theirs may then come back as zeros, and sums that overflow
-    leave Inf and NaN.
+    Parameters
+    ----------
+    a, b : array of shape (..., m, k) and (..., k, n)
+        From NumPy, CuPy, PyTorch or any library that speaks DLPack.
+    out : array of shape (..., m, n), optional
+        Where the result is written. By default a new array of the same kind on the same device.
+    alpha, beta : number
+        alpha is a number of the product's type, beta of `out`'s. A number beyond the type's range is refused (E528); one that rounds to 0
+        in the type may count as 0. With alpha = 0 the operands are not read, with beta = 0 `out` is not read.
+    algorithm : str or Algorithm
+        `auto`, or the name or path of a scheme or schedule, which is found as by `load` and read again if its files have changed. On a
+        GPU whose description is known, `auto` runs the plan that was timed for the problem, or else the one that the performance model
+        predicts to be fastest (docs/planning.md); on processors that `bilinear tune --cpu --keep` has described, the one that is
+        predicted to gain (docs/many-core.md). Elsewhere it is the library's multiply. If only the library can multiply arrays of this
+        type, a named algorithm is not used, and a `UserWarning` says so.
+    levels : int or "auto"
+        The number of recursion levels; 0 is the library's multiply. With a named algorithm "auto" is one level, and a further one while
+        its blocks stay at least 1024 wide.
+    inputs : {"preserve", "restore", "consume"}
+        What happens to `a` and `b`: they are never written, they may be written and are restored to rounding, or they are left undefined.
+        The last two need an in-place schedule.
+    workspace : int, str or array, optional
+        The most bytes that the plan may allocate, a size such as "2GiB", "none", or "unlimited" (the default). It may also be a
+        one-dimensional array to use instead, because memory that was never touched is slow. A plan that needs more is refused, with the
+        bytes that it needs. A result computed aside from `out` is as large as `out` and counts, too; it is never put into a given array.
+        It is needed if `out` has another dtype than the product, overlaps an operand, or lacks the layout that a plan of parts was made
+        for, or if beta is not 0 and the schedule overwrites C. A new result, converted copies of operands, and buffers that do not grow
+        with the problem are not counted.
+    tolerance : float, optional
+        How far `restore` may move an element of `a` or `b`, relative to the largest magnitude in its finest block. All blocks are scanned
+        first. If the schedule's drift bound exceeds the tolerance for one of them, or if sums may overflow, the call is refused and
+        nothing is written (E533). By default only Inf and NaN are refused (E524): elements far smaller than the blocks that are added to
+        theirs may then come back as zeros, and sums that overflow leave Inf and NaN.
+    accuracy : float, "classical" or "twice", optional
+        A budget for `auto`. A number limits the bound of max|C - A*B| / (max|A| max|B|), which holds for all data; "classical" and
+        "twice" limit the probable error by norm to that of the classical multiply in this type, or to twice that. With an accuracy,
+        `auto` also weighs products of digits, several times as fast in float32 on a GPU that has the instructions; they are exact only on
+        integers of at most 11 bits (docs/digits.md). A bound that nothing keeps is refused (E519).
+    plan : Plan, optional
+        A plan of `bilinear.plan`, which runs exactly, with its own promise about the inputs.
+    stream : stream, optional
+        A CuPy stream, or for PyTorch's tensors also one of PyTorch. The default is the current stream of the arrays' library. On another
+        stream, keep the arrays until it has finished with them. While a stream is captured in a CUDA graph, a call that would allocate
+        from a pool or wait for the GPU is refused (E536).
 
-    `workspace` is the most bytes that the plan may allocate, "none", or "unlimited" (the default). It may also be a one-dimensional array
-    to use instead, because memory that was never touched is slow. A plan that needs more is refused, with the bytes that it needs. A result
-    computed aside from `out` is as large as `out` and counts, too; it is never put into a given array. It is needed if `out` has another
-    dtype than the product, overlaps an operand, or lacks the layout that a plan of parts was made for, or if beta is not 0 and the schedule
-    overwrites C. A new result, converted copies of operands, and buffers that do not grow with the problem are not counted.
+    Returns
+    -------
+    array of shape (..., m, n)
+        `out` if it is given.
 
-    `accuracy` is a budget for `auto`: a number limits the bound of max|C - A*B| / (max|A| max|B|), which holds for all data; "classical"
-    and "twice" limit the probable error by norm to that of the classical multiply in this type, or to twice that. With an accuracy, `auto`
-    also weighs products of digits, several times as fast in float32 on a GPU that has the instructions; they are exact only on integers
-    of at most 11 bits (docs/digits.md). A bound that nothing keeps is refused (E519).
+    Raises
+    ------
+    ValueError, TypeError
+        As `numpy.matmul` does.
+    BilinearError
+        For options that cannot be met.
+    MemoryError
+        If the workspace cannot be allocated.
+    StageError
+        If a stage fails; it names the blocks that have changed.
 
-    `stream` is a CuPy stream, or for PyTorch's tensors also one of PyTorch. The default is the current stream of the arrays' library. On
-    another stream, keep the arrays until it has finished with them. While a stream is captured in a CUDA graph, a call that would allocate
-    from a pool or wait for the GPU is refused (E536).
-
-    Subclasses of NumPy's arrays come back as from `numpy.matmul`; those with a multiply of their own, such as masked arrays, use it. If
-    the handler of a signal (such as Ctrl-C) raises, the exception leaves when nothing writes `out` any more. If the plan writes `a` and
-    `b`, it leaves after the current stage, with `a` and `b` restored; if that is impossible, the exception has a note that says so.
-
-    Raises `ValueError` and `TypeError` as `numpy.matmul` does, `BilinearError` for options that cannot be met, `MemoryError` if the
-    workspace cannot be allocated, and `StageError` if a stage fails.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bilinear
+    >>> a, b = np.arange(12).reshape(3, 4), np.arange(20).reshape(4, 5)
+    >>> c = bilinear.matmul(a, b, algorithm="strassen", levels=1)
+    >>> bool((c == a @ b).all())
+    True
+    >>> bilinear.matmul(a, b, c, alpha=2, beta=-1, algorithm="winograd", levels=1)[0]
+    array([70, 76, 82, 88, 94])
     """
     by_library = value_of(USE_LIBRARY) is not None and uses_library()
     if algorithm != "auto" and not by_library and not isinstance(algorithm, Loaded):

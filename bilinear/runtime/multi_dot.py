@@ -47,17 +47,45 @@ def multi_dot(
 ) -> Array:
     """The product of all arrays, as `numpy.linalg.multi_dot` gives it, in the order of `plan_chain`.
 
-    The arrays are matrices that fit each other, of one kind: NumPy's, CuPy's, or of any library that speaks DLPack. The first may be a
-    vector, which is a row, and the last one a column; the result lacks that dimension then. Each product is a `matmul`, with the same
-    meaning of `algorithm`, `levels`, `inputs` and `stream`. All products are computed in the common type of all arrays. The last one goes
-    into `out`, if it is given; that has the shape of the result. Intermediates are allocated once, and freed after the product that reads
+    All products are computed in the common type of all arrays. Intermediates are allocated once, and freed after the product that reads
     them.
 
-    The planner's times for `device`, a description as in `plan`, decide the order; the default is that of the GPU on which the arrays are.
-    NumPy's arrays without a `device`, types that the description lacks, and other values of `algorithm` and `levels` than `auto`, are
-    ordered by the number of multiplications. `workspace` is the most bytes of intermediates and workspaces together, or "unlimited".
+    Parameters
+    ----------
+    arrays : sequence of arrays
+        Matrices that fit each other, of one kind: NumPy's, CuPy's, PyTorch's, or of any library that speaks DLPack. The first may be a
+        vector, which is a row, and the last one a column; the result lacks that dimension then.
+    out : array, optional
+        Where the last product is written; it has the shape of the result.
+    device : str or Device, optional
+        The description, as in `plan`, whose times decide the order. The default is that of the GPU on which the arrays are. NumPy's
+        arrays without a `device`, types that the description lacks, and other values of `algorithm` and `levels` than `auto`, are ordered
+        by the number of multiplications.
+    algorithm, levels, inputs
+        As in `matmul`, for each product.
+    workspace : int or str, optional
+        The most bytes of intermediates and workspaces together, or "unlimited" (the default).
+    stream : stream, optional
+        As in `matmul`.
 
-    Raises `BilinearError` (E550 for arrays that are no chain, E535 if the intermediates exceed `workspace`) and what `matmul` raises.
+    Returns
+    -------
+    array
+        `out` if it is given.
+
+    Raises
+    ------
+    BilinearError
+        E550 for arrays that are no chain, E535 if the intermediates exceed `workspace`, and what `matmul` raises.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bilinear
+    >>> a, b, c = np.ones((2, 30)), np.ones((30, 3)), np.ones((3, 4))
+    >>> bilinear.multi_dot([a, b, c])
+    array([[90., 90., 90., 90.],
+           [90., 90., 90., 90.]])
     """
     given = tuple(arrays)
     torch = torch_of(*given, out)
@@ -132,9 +160,31 @@ def plan_chain(
 ) -> ChainPlan:
     """In which order `multi_dot` multiplies matrices of these shapes, what that takes, and what two usual orders take.
 
-    The first and the last shape may be those of vectors. `device`, `inputs` and `workspace` are those of `plan`; without a GPU and a
-    `device`, and for element types of which the device's description has no rates, `by` is `multiplications`. Raises `BilinearError`
-    (E513, E534, E535, E541 to E543, E550).
+    Parameters
+    ----------
+    shapes : sequence of shapes
+        The first and the last one may be those of vectors.
+    dtype : dtype
+        The common type of the matrices.
+    device, inputs, workspace
+        As in `plan`. Without a GPU and a `device`, and for types of which the device's description has no rates, multiplications are
+        counted instead of seconds (`by` is `multiplications`).
+
+    Returns
+    -------
+    ChainPlan
+        Its text shows the orders side by side.
+
+    Raises
+    ------
+    BilinearError
+        E513, E534, E535, E541 to E543, E550.
+
+    Examples
+    --------
+    >>> import bilinear
+    >>> bilinear.plan_chain([(10, 2000), (2000, 500), (500, 1)], device="h200")
+    <ChainPlan of 3 matrices, float64: A1 (A2 A3) by seconds>
     """
     require_inputs(inputs)
     name = dtype_name(dtype)

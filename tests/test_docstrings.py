@@ -1,0 +1,31 @@
+"""The docstrings of the public names: every parameter is described, and the examples run."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import re
+
+import pytest
+
+import bilinear
+
+CALLED = {name: getattr(bilinear, name) for name in bilinear.__all__ if inspect.isfunction(getattr(bilinear, name))}
+CALLED["verify"] = bilinear.Algorithm.verify
+HEADING = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[^\n]*\n-+$|\Z)", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_every_parameter_is_described(name: str) -> None:
+    section = HEADING.search(inspect.getdoc(CALLED[name]) or "")
+    assert section is not None
+    described = [each for line in section[1].splitlines() if re.match(r"\w", line) for each in line.split(" : ")[0].split(", ")]
+    assert described == list(inspect.signature(CALLED[name]).parameters)
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_examples_print_what_they_say(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BILINEAR_DEVICE", raising=False)
+    runner = doctest.DocTestRunner(verbose=False)
+    for example in doctest.DocTestFinder(recurse=False).find(CALLED[name], name, globs={}):
+        assert runner.run(example).failed == 0
