@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable
 from signal import SIGINT, pthread_kill
 from threading import Timer, main_thread
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from bilinear.cli import (
     benching,
@@ -33,7 +34,20 @@ from bilinear.visible import visible
 
 SOON = 0.01
 """Seconds."""
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Fast matrix multiplication, proved.")
+
+
+class Commands(TyperGroup):
+    """The commands, which also understand older names of options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of a command line as they are spelled now, and tell what is called otherwise."""
+        words, notes = as_spelled_now(args)
+        if not ctx.resilient_parsing:
+            tell(*notes)
+        return super().parse_args(ctx, words)
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False, help="Fast matrix multiplication, proved.")
 PROVE, MULTIPLY, FIND, EXCHANGE = "Write and prove", "Compile and multiply", "Find algorithms", "Exchange"
 COMMANDS: tuple[tuple[str, Callable[..., None], str, str], ...] = (
     ("verify", proving.verify, PROVE, "verify msmes --levels 2 --html msmes.html"),
@@ -89,9 +103,7 @@ def _not_lost(found: sys.UnraisableHookArgs) -> None:
 def _run() -> int:
     """Run a command; returns its exit code."""
     try:
-        words, notes = as_spelled_now(sys.argv[1:])
-        tell(*notes)
-        return app(words, prog_name="bilinear", standalone_mode=False) or 0
+        return app(prog_name="bilinear", standalone_mode=False) or 0
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # typer exits with 1
             return UNREAD

@@ -141,5 +141,5 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_the_command_for_machines() -> None:
-    facts = json.loads(CliRunner().invoke(app, ["share", "winograd", "--other-basis", "--json", "-"]).output)
+    facts = json.loads(CliRunner().invoke(app, ["share", "winograd", "--other-basis", "--json"]).output)
     assert facts["bases"]["A"] == {"additions": 2, "scalings": 0} and facts["C"]["after"] == {"additions": 6, "scalings": 0}
