@@ -87,6 +87,7 @@ def prepared(options: dict[str, Any], a: Any, b: Any, c: Any) -> tuple[int, Call
     from bilinear.backends.bound_launches import CELL
     from bilinear.backends.executor import allocate_workspace
     from bilinear.frontend import load
+    from bilinear.ir.input_kernel import ScanKernel
     from bilinear.ir.matrix import call_of, layout_of
     from bilinear.measure.bench_library import library_calls
     from bilinear.runtime.layouts import layouts_of
@@ -105,7 +106,7 @@ def prepared(options: dict[str, Any], a: Any, b: Any, c: Any) -> tuple[int, Call
     if options.get("inputs") == "restore":
         flag = cuda_executor._Flag(cupy.cuda.alloc_pinned_memory(CELL))
         device, stream = cupy.cuda.runtime.getDevice(), executor.stream()
-        scans = [cuda_executor._scan(layout_of(x), device) for x in (a, b)]
+        scans = [cuda_executor._look(ScanKernel, layout_of(x), device) for x in (a, b)]
         looks = [scan.ready((x.data.ptr, flag.address), 1, 0, stream).__enter__()[0] for scan, x in zip(scans, (a, b), strict=True)]
 
     def launch(_: int) -> None:

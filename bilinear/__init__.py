@@ -21,6 +21,7 @@ __all__ = [
     "multi_dot",
     "plan",
     "plan_chain",
+    "prepare",
     "save_plan",
 ]
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from bilinear.runtime.auto import plan
     from bilinear.runtime.matmul import matmul
     from bilinear.runtime.multi_dot import multi_dot, plan_chain
+    from bilinear.runtime.prepared import prepare
 
 _HOMES = {
     "BilinearError": "bilinear.errors",
@@ -46,6 +48,7 @@ _HOMES = {
     "multi_dot": "bilinear.runtime.multi_dot",
     "plan": "bilinear.runtime.auto",
     "plan_chain": "bilinear.runtime.multi_dot",
+    "prepare": "bilinear.runtime.prepared",
     "save_plan": "bilinear.planner.plan_files",
 }
 

@@ -21,7 +21,7 @@ def pieces_of(placement: Placement, call: Call) -> list[tuple[Placement, Call]]:
         else:
             now, c = c.part((0, own.m), (0, n)), c.part((own.m, m), (0, n))
         workspace = call.workspace if own.rest is None else (c.T if by_column else c).start(own.workspace_elements)
-        pieces.append((own, Call(left, right, now, call.alpha, call.beta, workspace)))
+        pieces.append((own, call._replace(a=left, b=right, c=now, workspace=workspace)))
     return pieces
 
 

@@ -20,7 +20,8 @@ from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import target_of
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS, Element
-from bilinear.ir.kernel import Cover, Grid, MagnitudeKernel, ScanKernel
+from bilinear.ir.input_kernel import DigestKernel, MagnitudeKernel, ScanKernel
+from bilinear.ir.kernel import Cover, Grid
 from bilinear.ir.launch import DirectKernel, InputKernel, Kernel, Launch, PlainLaunch
 from bilinear.ir.matrix import Array, Call, Dtype, Factor, Layout, Matrix, flat
 from bilinear.ir.placement import Placement, Strip
@@ -51,12 +52,12 @@ class CudaExecutor:
 
     def ready(self, placement: Placement, call: Call) -> AbstractContextManager[Sequence[Step]]:
         """Each strip and each stage of the core as a call that launches its kernel. They are cached by the layouts of the operands."""
-        a, b, c, alpha, beta, workspace = call
-        bases = (a.address, b.address, c.address, 0 if workspace is None else workspace.address)
+        a, b, c, alpha, beta, *buffers = call
+        bases = (a.address, b.address, c.address, *(0 if buffer is None else buffer.address for buffer in buffers))
         return self.bind(placement, a.layout, b.layout, c.layout).ready(bases, alpha, beta, self.stream())
 
     def bind(self, placement: Placement, a: Layout, b: Layout, c: Layout) -> Bound:
-        """The launches of a placement for matrices of these layouts; their bases are A, B, C and the workspace."""
+        """The launches of a placement for matrices of these layouts; their bases are A, B, C, the workspace and what is given."""
         return _bound(placement, (a.strides, b.strides, c.strides), c.dtype)
 
     def stream(self) -> int:
@@ -78,7 +79,7 @@ class CudaExecutor:
         if stages is not schedule.stages:
             schedule = replace(schedule, stages=stages, name=f"{schedule.name}-undo")
         places = {name: Place(number, 0, x.layout.strides, x.layout.itemsize) for number, (name, x) in enumerate(spaces.items())}
-        element = ELEMENTS[spaces["C"].layout.dtype.name]
+        element = ELEMENTS[next(iter(spaces.values())).layout.dtype.name]
         bound = Bound(
             element,
             _launches(replace(placement, schedule=schedule), element, launch_values(placement, places, "alpha", "beta", _itself)),
@@ -108,12 +109,25 @@ class CudaExecutor:
         flag.value.value = 0
         stream, device = self.stream(), cupy.cuda.runtime.getDevice()
         for matrix in matrices:
-            with _scan(matrix.layout, device).ready((matrix.address, flag.address), 1, 0, stream) as steps:
+            with _look(ScanKernel, matrix.layout, device).ready((matrix.address, flag.address), 1, 0, stream) as steps:
                 steps[0]()
         self.wait()
         is_finite = flag.value.value == 0
         _idle_flags.append(flag)
         return is_finite
+
+    def digest(self, matrix: Matrix) -> int:
+        """A number that tells whether a matrix has changed, in one pass. Blocks of threads write to host memory, and there is a wait."""
+        import cupy
+
+        memory = cupy.cuda.alloc_pinned_memory(SCAN_BLOCKS * CELL)
+        sums = (ctypes.c_uint64 * SCAN_BLOCKS).from_address(int(memory.ptr))
+        ctypes.memset(sums, 0, ctypes.sizeof(sums))
+        look = _look(DigestKernel, matrix.layout, cupy.cuda.runtime.getDevice())
+        with look.ready((matrix.address, int(memory.ptr)), 1, 0, self.stream()) as steps:
+            steps[0]()
+        self.wait()
+        return sum(sums) % 2**64
 
     def magnitudes(self, matrix: Matrix, rows: int, columns: int) -> Array:
         """max|x| of each of rows x columns equal blocks, in one pass over the matrix. Inf and NaN stay not finite."""
@@ -219,12 +233,12 @@ def _moved(place: Place, row: int, column: int) -> Place:
 
 
 def _workspaces(placement: Placement, itemsize: int) -> dict[str, Place]:
-    """Where the workspaces of a placement lie in its buffer, which is base 3."""
+    """Where the workspaces of a placement lie in its buffer, which is base 3, and in that of the given ones, base 4."""
     places = {}
-    for slot in placement.slots:
+    for base, slot in (*((3, slot) for slot in placement.slots), *((4, slot) for slot in placement.given)):
         along = slot.leading * itemsize, itemsize
         by_column = placement.schedule.space(slot.space).shape in placement.column_major
-        places[slot.space] = Place(3, slot.offset * itemsize, (along[1], along[0]) if by_column else along, itemsize)
+        places[slot.space] = Place(base, slot.offset * itemsize, (along[1], along[0]) if by_column else along, itemsize)
     return places
 
 
@@ -277,16 +291,16 @@ def load_function(image: bytes, name: str, shared_bytes: int) -> Function:
 
 
 @lru_cache(maxsize=MOST_BOUND)
-def _scan(layout: Layout, device: int) -> Bound:
-    """The launch that finds values that are not finite in matrices of a layout, on the current device. The bases are X and a flag."""
+def _look(kind: type[ScanKernel | DigestKernel], layout: Layout, device: int) -> Bound:
+    """The launch of a kernel that reads a matrix of a layout, on the current device. The bases are X and what the kernel writes."""
     shape, strides, dtype = layout
     element = ELEMENTS[dtype.name]
-    kernel = ScanKernel(f"scan_{element.cuda}", element)
+    kernel = kind(f"{kind.__name__.removesuffix('Kernel').lower()}_{element.cuda}", element)
     function = built_function(kernel, device)
     launch = PlainLaunch(kernel, Grid(((Cover("blocks", 1),),), 1))
-    x, found = Place(0, 0, (strides[0], strides[1]), dtype.itemsize), Place(1, 0, (0, 0), CELL)
-    values: Values = {"X": x, "X_rs": strides[0] // dtype.itemsize, "X_cs": strides[1] // dtype.itemsize, "found": found}
-    values |= {"rows": shape[0], "columns": shape[1], "blocks": SCAN_BLOCKS}
+    x, written = Place(0, 0, (strides[0], strides[1]), dtype.itemsize), Place(1, 0, (0, 0), CELL)
+    values: Values = {"X": x, "X_rs": strides[0] // dtype.itemsize, "X_cs": strides[1] // dtype.itemsize}
+    values |= {"found": written, "sums": written, "rows": shape[0], "columns": shape[1], "blocks": SCAN_BLOCKS}
     return Bound(element, [(launch, function, values)], launch_kernel())
 
 

@@ -12,7 +12,7 @@ from bilinear.backends.chain import Lines, lines_of, pieces_of
 from bilinear.backends.held_signals import Deliver, HeldSignals, nothing
 from bilinear.errors import StageError
 from bilinear.ir.matrix import Array, Call, Dtype, Factor, Matrix
-from bilinear.ir.placement import Placement, Strip
+from bilinear.ir.placement import Placement, Slot, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
 from bilinear.ir.tile import TILES, USUAL
 from bilinear.lowering.place import place_schedule
@@ -45,6 +45,9 @@ class Executor(Protocol):
 
     def is_finite(self, *matrices: Matrix) -> bool:
         """Whether every element of the matrices is finite."""
+
+    def digest(self, matrix: Matrix) -> int:
+        """A number that tells whether a matrix has changed: it is the same for the same bytes, and hardly ever for others."""
 
     def magnitudes(self, matrix: Matrix, rows: int, columns: int) -> Array:
         """max|x| of each of rows x columns equal blocks of a matrix of floats, as a NumPy array. Inf and NaN stay not finite."""
@@ -125,13 +128,20 @@ def lay_out(placement: Placement, call: Call) -> dict[str, Matrix]:
     """The core of each operand, and each workspace as a matrix inside the buffer."""
     m, k, n = placement.core
     spaces = {"A": call.a.part((0, m), (0, k)), "B": call.b.part((0, k), (0, n)), "C": call.c.part((0, m), (0, n))}
-    if call.workspace is None:
-        return spaces
-    for slot in placement.slots:
+    for buffer, slots in ((call.workspace, placement.slots), (call.given, placement.given)):
+        if buffer is not None:
+            spaces |= in_buffer(placement, slots, buffer)
+    return spaces
+
+
+def in_buffer(placement: Placement, slots: Sequence[Slot], buffer: Matrix) -> dict[str, Matrix]:
+    """Workspaces of a placement as matrices inside their buffer."""
+    spaces = {}
+    for slot in slots:
         if placement.schedule.space(slot.space).shape in placement.column_major:
-            spaces[slot.space] = call.workspace.space(slot.offset, (slot.columns, slot.rows), slot.leading).T
+            spaces[slot.space] = buffer.space(slot.offset, (slot.columns, slot.rows), slot.leading).T
         else:
-            spaces[slot.space] = call.workspace.space(slot.offset, (slot.rows, slot.columns), slot.leading)
+            spaces[slot.space] = buffer.space(slot.offset, (slot.rows, slot.columns), slot.leading)
     return spaces
 
 

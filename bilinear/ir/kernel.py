@@ -270,36 +270,3 @@ class PartsKernel:
     )
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="sum_parts.cu.j2", init=False)
-
-
-@dataclass(frozen=True)
-class ScanKernel:
-    """One launch that searches the matrix X (rows x columns) for values that are not finite."""
-
-    name: str
-    element: Element
-    threads: tuple[int, int] = (256, 1)
-    arguments: tuple[Argument, ...] = (
-        Argument("pointer", "X"),
-        Argument("index", "X_rs"),
-        Argument("index", "X_cs"),
-        Argument("index", "rows"),
-        Argument("index", "columns"),
-        Argument("flag", "found"),
-    )
-    shared_bytes: int = field(default=0, init=False)
-    template: str = field(default="scan.cu.j2", init=False)
-
-
-@dataclass(frozen=True)
-class MagnitudeKernel:
-    """One launch that finds max|x| of every block of the matrix X. X is cut into `across` blocks a row, each rows x columns.
-
-    The number of threads in a block must be a power of two, because they reduce by halves.
-    """
-
-    name: str
-    element: Element
-    threads: tuple[int, int] = (256, 1)
-    shared_bytes: int = field(default=0, init=False)
-    template: str = field(default="magnitudes.cu.j2", init=False)

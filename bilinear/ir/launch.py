@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bilinear.ir.digit_kernel import DigitKernel
-from bilinear.ir.kernel import Grid, LinearKernel, MagnitudeKernel, PartsKernel, ProductKernel, ScanKernel, ThinKernel
+from bilinear.ir.input_kernel import DigestKernel, MagnitudeKernel, ScanKernel
+from bilinear.ir.kernel import Grid, LinearKernel, PartsKernel, ProductKernel, ThinKernel
 
 Kernel = LinearKernel | ProductKernel
-InputKernel = ScanKernel | MagnitudeKernel
-"""Kernels that inspect the inputs before a plan may write them."""
+InputKernel = ScanKernel | MagnitudeKernel | DigestKernel
+"""Kernels that look at the inputs."""
 DirectKernel = ThinKernel | PartsKernel | DigitKernel
 """Kernels that multiply matrices as they lie, without a schedule."""
 
@@ -32,7 +33,7 @@ class Launch:
 class PlainLaunch:
     """One launch of a kernel that has no table."""
 
-    kernel: ScanKernel | DirectKernel
+    kernel: ScanKernel | DigestKernel | DirectKernel
     grid: Grid
     first: int = field(default=0, init=False)
     stage: None = field(default=None, init=False)

@@ -147,7 +147,8 @@ class Matrix(NamedTuple):
 class Call(NamedTuple):
     """c = alpha * a @ b + beta * c, for matrices of one type and factors that are numbers of it; with beta = 0 c is not read.
 
-    `workspace` is one-dimensional: the buffer of what runs, None where it needs none or is to make it.
+    `workspace` is one-dimensional: the buffer of what runs, None where it needs none or is to make it. `given` is the buffer of workspaces
+    that were filled before.
     """
 
     a: Matrix
@@ -156,6 +157,7 @@ class Call(NamedTuple):
     alpha: Factor
     beta: Factor
     workspace: Matrix | None = None
+    given: Matrix | None = None
 
 
 @lru_cache(maxsize=1024)

@@ -57,6 +57,8 @@ class Placement:
 
     A placement may compute only the first rows of a result (its first columns if C is column-major). Then `rest` computes the others
     afterwards, m and n are the extents of the first part, and its workspaces lie in the part of C that `rest` will overwrite.
+
+    Workspaces in `given` are filled before the call, and lie in a buffer of `given_elements` of their own.
     """
 
     schedule: Schedule
@@ -71,6 +73,8 @@ class Placement:
     tile: str = USUAL
     rest: Placement | None = None
     mode: str = STAGE
+    given: tuple[Slot, ...] = ()
+    given_elements: int = 0
 
     @property
     def chain(self) -> tuple[Placement, ...]:

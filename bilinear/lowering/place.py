@@ -34,17 +34,20 @@ def place_schedule(
     alive: Lifetimes | None = None,
     tile: str = USUAL,
     mode: str = STAGE,
+    filled: frozenset[str] = frozenset(),
 ) -> Placement:
     """Place an m x k by k x n multiply: the schedule takes the core (see `core_of`), strips take the rest.
 
     `tile` names the tile of the products on a GPU, `mode` how stages are launched there. `alive` gives the lifetimes of the schedule's
-    workspaces if they are already known.
+    workspaces if they are already known. Workspaces in `filled` lie in a buffer of their own, all of them at once.
     """
     core = core_of((schedule.m, schedule.k, schedule.n), (m, k, n), itemsize)
     if 0 in core:
         core = (0, 0, 0)
-    slots, elements = lay_out(schedule, core, itemsize, column_major, alive) if core[0] else ((), 0)
-    return Placement(schedule, m, k, n, core, _peel(m, k, n, *core), slots, elements, column_major, tile, mode=mode)
+    own, given = ([space for space in schedule.workspaces if (space.name in filled) is is_given] for is_given in (False, True))
+    slots, elements = lay_out(replace(schedule, workspaces=tuple(own)), core, itemsize, column_major, alive) if core[0] else ((), 0)
+    kept = lay_out(replace(schedule, workspaces=tuple(given)), core, itemsize, column_major, {}) if core[0] and given else ((), 0)
+    return Placement(schedule, m, k, n, core, _peel(m, k, n, *core), slots, elements, column_major, tile, None, mode, *kept)
 
 
 def borrowing(first: Placement, rest: Placement) -> Placement:

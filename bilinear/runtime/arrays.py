@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 
 from bilinear.errors import fail, install
-from bilinear.ir.matrix import Array
+from bilinear.ir.matrix import Array, Factor
 
 CUDA_DEVICE = 2
 """`kDLCUDA` of the DLPack specification."""
@@ -25,6 +25,17 @@ class Kind:
     module: ModuleType
     on_gpu: bool
     give_back: Callable[[Array], Array]
+
+
+class Kept:
+    """What stands for an operand and multiplies for itself (`runtime/prepared.py`)."""
+
+    def matmul(self, other: Array, out: Array = None, *, alpha: Factor = 1, beta: Factor = 0, workspace: Array = None) -> Array:
+        """alpha * A * B + beta * out."""
+        raise NotImplementedError
+
+    side: str
+    """The operand for which it stands, A or B."""
 
 
 def is_on_gpu(array: Array) -> bool:

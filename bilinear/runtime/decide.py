@@ -77,7 +77,7 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
         log.debug("matmul %s by %s of %s: %s (%s)", *shapes, dtype, "the library's multiply" if direct is None else direct, reason)
         return Decision(shape, dtype, None, library=LIBRARY if direct is None else direct)
     try:
-        return Decision(shape, dtype, recipe, _placement(recipe, layouts, shape, dtype))
+        return Decision(shape, dtype, recipe, placement_as_they_lie(recipe, layouts, shape, dtype))
     except BilinearError as error:
         if not options.is_automatic:
             raise
@@ -146,7 +146,7 @@ def _why_library(options: Options, layouts: Layouts, recipe: Recipe | None, dtyp
     return None if own is None else f"no schedule runs on {own}, which has its own multiply"
 
 
-def _placement(recipe: Recipe, layouts: Layouts, shape: tuple[int, ...], dtype: Dtype) -> Placement | None:
+def placement_as_they_lie(recipe: Recipe, layouts: Layouts, shape: tuple[int, ...], dtype: Dtype) -> Placement | None:
     """The recipe's placement if the operands can be used where they lie, else None.
 
     They can if all are matrices of the product's type, `out` suits the recipe, and `out` overlaps no operand.

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.plan import Plan
-from bilinear.runtime.arrays import adopt, adopt_out, kind_of
+from bilinear.runtime.arrays import Kept, adopt, adopt_out, kind_of
 from bilinear.runtime.auto import budget_and_buffer, check_plan_options
 from bilinear.runtime.environment import USE_LIBRARY, uses_library, value_of
 from bilinear.runtime.magnitudes import check_tolerance_option
@@ -50,7 +51,7 @@ def matmul(
     Parameters
     ----------
     a, b : array of shape (..., m, k) and (..., k, n)
-        From NumPy, CuPy, PyTorch or any library that speaks DLPack.
+        From NumPy, CuPy, PyTorch or any library that speaks DLPack; one of them may be what `prepare` gave for it.
     out : array of shape (..., m, n), optional
         Where the result is written. By default a new array of the same kind on the same device.
     alpha, beta : number
@@ -133,6 +134,8 @@ def matmul(
                 result = repeat.run(a, b, out, alpha, beta)
         if result is not None:
             return result
+    if key is None and (isinstance(a, Kept) or isinstance(b, Kept)):
+        return _by_kept(a, b, out, asked, workspace, stream)
     torch = torch_of(a, b, out) if key is None else None
     if torch is not None:
         with surroundings(torch, stream, a, b, out, workspace):
@@ -154,4 +157,22 @@ def matmul(
     return out if out is not None else kind.give_back(result)
 
 
+def _by_kept(
+    a: Array, b: Array, out: Array, asked: tuple[Any, ...], workspace: Array, stream: AbstractContextManager[object] | None
+) -> Array:
+    """A product with a prepared operand. What it was prepared for cannot be asked for again (E538)."""
+    kept, other, side = (a, b, "A") if isinstance(a, Kept) else (b, a, "B")
+    if kept.side != side or isinstance(other, Kept):
+        what = (
+            "both operands are prepared" if isinstance(other, Kept) else f"an operand that was prepared as {kept.side} is given as {side}"
+        )
+        raise fail("E538", what, "give the other operand as an array")
+    alpha, beta, *chosen = asked
+    if tuple(chosen) != _UNSAID:
+        raise fail("E538", "the plan of a prepared operand is settled", "give algorithm=, levels= and accuracy= to prepare()")
+    with _NO_STREAM if stream is None else stream:
+        return kept.matmul(other, out, alpha=alpha, beta=beta, workspace=workspace)
+
+
+_UNSAID = "auto", "auto", "preserve", None, None, None, None
 _NO_STREAM = nullcontext()

@@ -141,8 +141,10 @@ def _scaled(alpha: Array, product: Array) -> Array:
     return alpha * product if is_object else np.multiply(alpha, product)
 
 
-def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, b: Array, out: Array) -> None:
+def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, b: Array, out: Array, given: Matrix | None = None) -> None:
     """Run the decision's placement on every matrix of the batch. Without one, convert the operands to the product's type, and make one.
+
+    `given` is the buffer of what is kept of an operand.
 
     The result is computed aside from `out`, and added to it afterwards, if `out` has another dtype, overlaps an operand or does not suit
     the recipe, or if the schedule cannot add to it.
@@ -171,7 +173,7 @@ def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, 
     result = fresh(options.kind.module, target.shape, dtype, is_by_columns) if aside else target
     if placement is not None:
         workspace = _workspace(options, executor, placement, result, left, right, target)
-        _run_all(executor, placement, call_of(left, right, result, alpha, 0 if aside else beta, workspace))
+        _run_all(executor, placement, call_of(left, right, result, alpha, 0 if aside else beta, workspace)._replace(given=given))
     if aside:
         accumulate(target, result, beta)
 
@@ -209,9 +211,8 @@ def _check_budget(options: Options, placement: Placement, itemsize: int, aside: 
 
 def _run_all(executor: Executor, placement: Placement, batch: Call) -> None:
     """Run one placement, in one workspace, for every matrix of the batch."""
-    a, b, c, alpha, beta, workspace = batch
-    for index in indices(c.layout.shape[:-2]):
-        execute(executor, placement, Call(a.at(index), b.at(index), c.at(index), alpha, beta, workspace))
+    for index in indices(batch.c.layout.shape[:-2]):
+        execute(executor, placement, batch._replace(a=batch.a.at(index), b=batch.b.at(index), c=batch.c.at(index)))
 
 
 def _workspace(options: Options, executor: Executor, placement: Placement, result: Array, *others: Array) -> Matrix | None:

@@ -16,6 +16,7 @@ from bilinear.ir.tile import USUAL
 from bilinear.lowering.coefficients import require_elements
 from bilinear.lowering.place import borrowing, choose_levels, place_schedule
 from bilinear.lowering.prepare import Level, prepare, prepare_levels
+from bilinear.passes.split_operand import split_operand
 from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile, profile_of
 from bilinear.planner.plan import Candidate, Panel, Plan
@@ -29,8 +30,9 @@ class Recipe:
     """What is to run: the algorithm of each level, the outermost first, and what may happen to A and B (`inputs`).
 
     A single algorithm runs `levels` levels, a number or `auto`. `tile` names the tile of the products on a GPU; with a `device`, the tile
-    that the model predicts to be fastest there is used instead. With a `rest`, this recipe computes all but the last `left` rows of C
-    (columns, if C lies `by_columns`), and the rest computes those afterwards.
+    that the model predicts to be fastest there is used instead. What is computed from the operand `kept` alone ("A" or "B") is there
+    already. With a `rest`, this recipe computes all but the last `left` rows of C (columns, if C lies `by_columns`), and the rest computes
+    those afterwards.
     """
 
     algorithms: tuple[Loaded, ...]
@@ -41,6 +43,7 @@ class Recipe:
     left: int = 0
     by_columns: bool = False
     device: Same[Device] | None = None
+    kept: str = ""
 
     def suits(self, out: Layout | None) -> bool:
         """Whether the result may be computed in `out` (None: a new array). Parts keep temporaries in C, so C needs the planned layout."""
@@ -102,7 +105,7 @@ def fitted_placement(recipe: Recipe, extents: tuple[int, int, int], dtype: Dtype
     left = recipe.left
     own, later = ((m, k, n - left), (m, k, left)) if "C" in by_column else ((m - left, k, n), (left, k, n))
     same = tuple(map(Same, recipe.algorithms))
-    first = _fitted(same, recipe.levels, recipe.inputs, own, dtype, by_column, recipe.tile, recipe.device)
+    first = _fitted(same, recipe.levels, recipe.inputs, own, dtype, by_column, recipe.tile, recipe.device, recipe.kept)
     return first if recipe.rest is None else _joined(Same(first), Same(fitted_placement(recipe.rest, later, dtype, by_column)))
 
 
@@ -115,6 +118,16 @@ def largest_scaling(placement: Placement) -> float:
 def _largest_scaling(schedule: Same[Schedule]) -> float:
     stages = (stage for stage in schedule.what.stages if isinstance(stage, ProductStage))
     return max((abs(to_float(t.coefficient)) for stage in stages for x in stage.products for t in x.targets), default=0.0)
+
+
+@lru_cache(maxsize=64)
+def parted(schedule: Same[Schedule], operand: str) -> tuple[Schedule, Schedule]:
+    """What a schedule computes from an operand alone, and the rest. Refuses (E539) one that computes nothing before it needs both."""
+    parts = split_operand(schedule.what, operand)
+    if parts is None:
+        message = f"{schedule.what.name} computes nothing from {operand} alone that could be kept"
+        raise fail("E539", message, "prepare for a schedule that expands its operands, such as winograd")
+    return parts
 
 
 @lru_cache(maxsize=256)
@@ -132,13 +145,16 @@ def _fitted(
     by_column: frozenset[str],
     tile: str,
     device: Same[Device] | None,
+    kept: str,
 ) -> Placement:
     each = tuple(Level(same.what.scheme, same.what.schedule) for same in algorithms)
     scheme, own = each[0].scheme, each[0].schedule
     depth = max(1, choose_levels(scheme, *extents)) if levels == "auto" else int(levels)
     schedule = prepare(scheme, own, depth, inputs).schedule if len(each) == 1 else prepare_levels(each, inputs)
     require_elements(scheme, schedule.coefficients, str(dtype), dtype.kind)
-    placement = place_schedule(schedule, *extents, dtype.itemsize, by_column, tile=tile)
+    first, schedule = parted(Same(schedule), kept) if kept else (None, schedule)
+    filled = frozenset(space.name for space in first.workspaces) if first is not None else frozenset()
+    placement = place_schedule(schedule, *extents, dtype.itemsize, by_column, tile=tile, filled=filled)
     if device is None:
         return placement
     return replace(placement, tile=fastest_tile(profile_of(schedule), placement, str(dtype), device.what)[1])

@@ -41,7 +41,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     decide._decisions.clear()
     yield pretend(monkeypatch)
     decide._decisions.clear()
-    for cached in (cuda_executor._scan, cuda_executor.built_function):
+    for cached in (cuda_executor._look, cuda_executor.built_function):
         cached.cache_clear()
 
 

@@ -100,6 +100,9 @@ class EmulatedExecutor:
     def is_finite(self, *matrices: Matrix) -> bool:
         return all(bool(np.isfinite(matrix.memory).all()) for matrix in matrices)
 
+    def digest(self, matrix: Matrix) -> int:
+        return hash(matrix.memory.tobytes())
+
     def magnitudes(self, matrix: Matrix, rows: int, columns: int) -> Any:
         array = matrix.memory
         return abs(array).reshape(rows, array.shape[0] // rows, columns, -1).max((1, 3))

@@ -15,7 +15,8 @@ from bilinear.codegen.render import render
 from bilinear.driver import ARCHITECTURES
 from bilinear.frontend import load
 from bilinear.ir.element import ELEMENTS, FLOAT32, FLOAT64
-from bilinear.ir.kernel import LinearKernel, MagnitudeKernel, ProductKernel, ScanKernel
+from bilinear.ir.input_kernel import DigestKernel, MagnitudeKernel, ScanKernel
+from bilinear.ir.kernel import LinearKernel, ProductKernel
 from bilinear.ir.tile import TILES
 from bilinear.lowering.prepare import plain, prepare
 
@@ -41,7 +42,7 @@ def sources() -> dict[str, str]:
         loaded = load(name)
         for kernel in distinct_kernels(schedule_to_launches(prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule, element)):
             texts[kernel.name] = render(kernel)
-    for scan in (ScanKernel("scan_double", FLOAT64), MagnitudeKernel("magnitudes_double", FLOAT64)):
+    for scan in (ScanKernel("scan_double", FLOAT64), MagnitudeKernel("magnitudes_double", FLOAT64), DigestKernel("digest_double", FLOAT64)):
         texts[scan.name] = render(scan)
     return texts
 

@@ -19,6 +19,8 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 
+from soak.held_up import held_up, is_over
+
 import bilinear
 from bilinear import cli
 from bilinear.codegen.cache import default_cache
@@ -48,12 +50,14 @@ class Child:
 
     def wait(self, seconds: float = MOST_SECONDS) -> int | None:
         """Its exit code, negative after a signal; None where it had to be killed because it did not end."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        begin = time.monotonic()
+        while not is_over(time.monotonic() - begin, held_up(self.pid), seconds):
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 return os.waitstatus_to_exitcode(status)
             time.sleep(0.002)
+        self.send(signal.SIGUSR1)  # it prints where its threads are
+        time.sleep(0.5)
         self.send(signal.SIGKILL)
         os.waitpid(self.pid, 0)
         return None
@@ -87,7 +91,7 @@ def _run(work: Callable[[], None], printed: Path) -> int:
         os.dup2(stream, 1)
         os.dup2(stream, 2)
         sys.stdout = sys.stderr = open(stream, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # as long as the child lives
-        faulthandler.dump_traceback_later(MOST_SECONDS - 2, file=stream)  # where it hangs, if it does
+        faulthandler.register(signal.SIGUSR1, file=stream, all_threads=True)
         work()
         code = 0
     except SystemExit as stop:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from soak.held_up import held_up, is_over
 from soak.processes import MARK, kill_marked
 from soak.worker import FINDING
 
@@ -45,13 +46,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """A case that runs, since when and until when."""
+    """A case that runs, since when and until when; `held` is how long its process had waited for processors before."""
 
     kind: str
     seed: int
     folder: Path
     begin: float
     limit: float
+    held: float
 
     @property
     def seconds(self) -> float:
@@ -89,7 +91,7 @@ class Worker:
     def give(self, kind: str, seed: int, folder: Path, limit: float) -> None:
         """Begin a case."""
         assert self._process.stdin is not None
-        self.job = Job(kind, seed, folder, time.monotonic(), limit)
+        self.job = Job(kind, seed, folder, time.monotonic(), limit, held_up(self._process.pid))
         self._errors.truncate(0)
         with suppress(BrokenPipeError):  # a worker that is gone is found by `take`
             self._process.stdin.write((json.dumps({"kind": kind, "seed": seed, "folder": str(folder)}) + "\n").encode())
@@ -106,7 +108,7 @@ class Worker:
             how = self._process.returncode
             said = f"the process died: {signal.Signals(-how).name if how < 0 else f'exit code {how}'}"
             return self._ended(FINDING, f"{said}\n{self._printed()}", self.job.seconds)
-        if self.job.seconds > self.job.limit:
+        if is_over(self.job.seconds, held_up(self._process.pid) - self.job.held, self.job.limit):
             self._process.send_signal(signal.SIGUSR1)  # which prints where its threads are
             time.sleep(0.5)
             return self._ended(FINDING, f"no end after {self.job.limit:g} s\n{self._printed()}", self.job.seconds)

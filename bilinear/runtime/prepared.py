@@ -1,0 +1,251 @@
+"""Prepared operands: what a plan computes from one operand alone, computed once and kept for many calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from bilinear.backends.executor import in_buffer
+from bilinear.backends.same import Same
+from bilinear.errors import BilinearError, fail
+from bilinear.frontend import Loaded
+from bilinear.ir.matrix import Array, Factor, Layout, Matrix, layout_of, matrix_of
+from bilinear.ir.placement import MOST_EXTENT, Placement
+from bilinear.planner.plan import bytes_text
+from bilinear.runtime.arrays import Kept, Kind, adopt, adopt_out, kind_of
+from bilinear.runtime.decide import Decision, decide, placement_as_they_lie
+from bilinear.runtime.environment import uses_library
+from bilinear.runtime.layouts import Layouts, fit, layouts_of
+from bilinear.runtime.matmul import matmul
+from bilinear.runtime.multiply import by_schedule, make_executor
+from bilinear.runtime.named import algorithm_as_it_is
+from bilinear.runtime.options import Options, check_options
+from bilinear.runtime.recipe import Recipe, parted, placement_for
+from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
+
+LEFT, RIGHT = "A", "B"
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared(Kept):
+    """An operand with what its plan computes from it alone: the linear forms that are multiplied. `bilinear.prepare` makes it.
+
+    The operand itself is not copied. It must not change: every call looks whether it has, unless `checks` is False.
+    """
+
+    operand: Array
+    side: str
+    options: Options
+    checks: bool
+    recipe: Recipe | None
+    core: tuple[int, int, int]
+    buffer: Array
+    digest: int | None
+
+    def __repr__(self) -> str:
+        m, n = self.operand.shape
+        side = "left" if self.side == LEFT else "right"
+        name = "the library's multiply" if self.recipe is None else ", then ".join(own.scheme.name for own in self.recipe.algorithms)
+        return f"<Prepared {side} operand {m} x {n}, {self.operand.dtype}, for {name}: keeps {bytes_text(self.bytes)}>"
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that are kept, the operand itself not counted."""
+        return 0 if self.buffer is None else int(self.buffer.nbytes)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of the operand."""
+        rows, columns = self.operand.shape
+        return rows, columns
+
+    def matmul(self, other: Array, out: Array = None, *, alpha: Factor = 1, beta: Factor = 0, workspace: Any = None) -> Array:
+        """alpha * A * B + beta * out, where this is one operand and `other` the other one, a matrix or a batch of them.
+
+        Parameters
+        ----------
+        other : array
+            Of the same kind and dtype as the operand.
+        out, alpha, beta, workspace
+            As in `bilinear.matmul`.
+
+        Returns
+        -------
+        array
+            `out` if it is given. It has the same bits as from a call with the same algorithm without preparation.
+
+        Raises
+        ------
+        BilinearError
+            E537 if the operand has changed, E538 if what is kept does not fit this call, and what `bilinear.matmul` raises.
+        """
+        torch = torch_of(self.operand, other, out)
+        if torch is not None:
+            with surroundings(torch, None, self.operand, other, out, workspace):
+                left, right, target, buffer = (adopt_tensor(torch, x) for x in (self.operand, other, out, workspace))
+                result = replace(self, operand=left).matmul(right, target, alpha=alpha, beta=beta, workspace=buffer)
+                return torch.from_dlpack(result) if out is None else out
+        a, b = (self.operand, other) if self.side == LEFT else (other, self.operand)
+        options = self.options._replace(alpha=alpha, beta=beta, workspace=workspace)
+        check_options(options, out)
+        self._check_unchanged()
+        if self.recipe is None or alpha == 0 or uses_library():
+            own: dict[str, Any] = {"algorithm": options.algorithm or "auto", "levels": options.levels, "workspace": workspace}
+            return matmul(a, b, out, alpha=alpha, beta=beta, **own)
+        kind = kind_of(a, b, out)
+        left, right = adopt(a, kind), adopt(b, kind)
+        target = None if out is None else adopt_out(out, kind)
+        result = self._multiply(options._replace(kind=kind), self.recipe, left, right, target)
+        return out if out is not None else kind.give_back(result)
+
+    def _multiply(self, options: Options, recipe: Recipe, a: Array, b: Array, out: Array) -> Array:
+        layouts = layouts_of(a, b, out)
+        shape, dtype = fit(layouts)
+        other = layouts.b if self.side == LEFT else layouts.a
+        if other.dtype != self.operand.dtype or other.ndim < 2:
+            kept = f"a matrix of {self.operand.dtype}"
+            raise fail("E538", f"{kept} was prepared, and this is {other.ndim}-dimensional {other.dtype}", f"give {kept}")
+        result = options.kind.module.empty(shape, dtype) if out is None else out
+        placement = placement_as_they_lie(recipe, layouts, shape, dtype)
+        if 0 not in shape:
+            self._check_fits(placement or placement_for(recipe, layouts._replace(out=None)))
+        given = matrix_of(self.buffer) if self.bytes else None
+        by_schedule(options, Decision(shape, dtype, recipe, placement), recipe, a, b, result, given)
+        return result
+
+    def _check_fits(self, placement: Placement) -> None:
+        """Refuse (E538) a call whose blocks of the operand are others than those that are kept. One without a core reads none."""
+        here, kept = (core[:2] if self.side == LEFT else core[1:] for core in (placement.core, self.core))
+        if placement.core[0] and here != kept:
+            extent = placement.n if self.side == LEFT else placement.m
+            cut = f"{here[0]} x {here[1]} of the operand are cut into blocks"
+            message = f"with {extent} {_lines(self.side)}, {cut}, and {kept[0]} x {kept[1]} were"
+            raise fail("E538", message, f"prepare it with {_lines(self.side)}={extent}")
+
+    def _check_unchanged(self) -> None:
+        if self.digest is not None and _digest(self.operand) != self.digest:
+            raise fail("E537", "the operand has changed since it was prepared", "prepare it again")
+
+
+def prepare(
+    operand: Array,
+    *,
+    rows: int | None = None,
+    columns: int | None = None,
+    algorithm: str | Loaded = "auto",
+    levels: int | str = "auto",
+    accuracy: float | str | None = None,
+    check: bool = True,
+) -> Prepared:
+    """Compute once what a multiply computes from one operand alone, for many calls with that operand.
+
+    Parameters
+    ----------
+    operand : array of shape (k, n) or (m, k)
+        A matrix of NumPy, CuPy, or a library that speaks DLPack. It is kept, not copied, and must not change.
+    rows : int
+        The number of rows of the other operand, if this is the right one, B, of C = A * B.
+    columns : int
+        The number of columns of the other operand, if this is the left one, A. Either `rows` or `columns` is given. Calls may have others
+        as long as the operand is cut into the same blocks.
+    algorithm, levels, accuracy
+        As in `matmul`. Under "auto" the plan is the one for a call with these extents.
+    check : bool
+        Look at every call whether the operand has changed, which reads it once and, on a GPU, waits. Without it, a changed operand gives
+        wrong products.
+
+    Returns
+    -------
+    Prepared
+        `matmul` takes it in place of the operand; `bytes` says what it keeps. If the plan is the library's multiply, that is nothing.
+
+    Raises
+    ------
+    BilinearError
+        E539 if there is nothing to keep for the named algorithm, and what `matmul` raises.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bilinear
+    >>> weights = np.arange(48).reshape(6, 8)
+    >>> kept = bilinear.prepare(weights, rows=4, algorithm="strassen", levels=1)
+    >>> kept
+    <Prepared right operand 6 x 8, int64, for strassen: keeps 512 B>
+    >>> x = np.ones((4, 6), int)
+    >>> bool((bilinear.matmul(x, kept) == x @ weights).all())
+    True
+    """
+    if (rows is None) is (columns is None):
+        raise fail("E538", "the other operand has rows or columns of its own", "give rows= to prepare B, columns= to prepare A")
+    side, extent = (RIGHT, rows) if columns is None else (LEFT, columns)
+    if not isinstance(extent, int) or isinstance(extent, bool) or not 0 < extent <= MOST_EXTENT:
+        raise fail("E538", f"{_lines(side)}={extent!r} is no extent", f"give an integer from 1 to {MOST_EXTENT}")
+    torch = torch_of(operand)
+    if torch is not None:
+        with surroundings(torch, None, operand):
+            own: dict[str, Any] = {"rows": rows, "columns": columns, "algorithm": algorithm, "levels": levels, "accuracy": accuracy}
+            return replace(prepare(adopt_tensor(torch, operand), check=check, **own), operand=operand)
+    kind = kind_of(operand)
+    matrix = adopt(operand, kind)
+    if matrix.ndim != 2:
+        raise fail("E538", f"an operand of {matrix.ndim} dimension(s) cannot be prepared", "give a matrix")
+    if algorithm != "auto" and not isinstance(algorithm, Loaded):
+        algorithm = algorithm_as_it_is(str(algorithm))
+    options = Options(1, 0, algorithm, levels, "preserve", None, None, None, accuracy)
+    check_options(options, None)
+    recipe, layouts, settled = _recipe(options, kind, matrix, side, extent)
+    make = partial(Prepared, operand, side, settled, check)
+    if recipe is None:
+        return make(None, (0, 0, 0), None, None)
+    placement, buffer = _filled(recipe, layouts, kind, matrix, side)
+    return make(recipe, placement.core, buffer, _digest(matrix) if check else None)
+
+
+def _lines(side: str) -> str:
+    return "columns" if side == LEFT else "rows"
+
+
+def _recipe(options: Options, kind: Kind, matrix: Array, side: str, extent: int) -> tuple[Recipe | None, Layouts, Options]:
+    """What runs with such an operand, after it has been prepared; None for the library's multiply and for plans that keep nothing."""
+    own, (rows, columns), size = layout_of(matrix), matrix.shape, matrix.dtype.itemsize
+    shape = (columns, extent) if side == LEFT else (extent, rows)
+    other = Layout(shape, (shape[1] * size, size), matrix.dtype)
+    layouts = Layouts(own, other, None) if side == LEFT else Layouts(other, own, None)
+    settled = options.settled(kind)
+    recipe = decide(settled, layouts).recipe
+    if recipe is None or 0 in matrix.shape:
+        return None, layouts, options
+    levels = recipe.levels if recipe.levels != "auto" else placement_for(recipe, layouts).schedule.levels
+    try:
+        if recipe.rest is not None:
+            raise fail("E539", "the plan computes C in parts")
+        kept = Recipe(recipe.algorithms, levels, recipe.inputs, recipe.tile, device=recipe.device, kept=side)
+        placement_for(kept, layouts)
+    except BilinearError:
+        if settled.algorithm is not None:
+            raise
+        return None, layouts, options
+    return kept, layouts, settled
+
+
+def _filled(recipe: Recipe, layouts: Layouts, kind: Kind, matrix: Array, side: str) -> tuple[Placement, Array]:
+    """The placement of a recipe, and the buffer with everything that it computes from the operand alone; None if there is no core."""
+    placement = placement_for(recipe, layouts)
+    if not placement.given:
+        return placement, None
+    executor = make_executor(kind)
+    buffer = kind.module.empty(placement.given_elements, matrix.dtype)
+    first, _ = parted(Same(placement_for(replace(recipe, kept=""), layouts).schedule), side)
+    m, k, n = placement.core
+    core = matrix_of(matrix).part((0, m), (0, k)) if side == LEFT else matrix_of(matrix).part((0, k), (0, n))
+    spaces: dict[str, Matrix] = {side: core} | in_buffer(placement, placement.given, matrix_of(buffer))
+    for step in executor.steps(replace(placement, schedule=first), first.stages, spaces, 1, 0):
+        step()
+    return placement, buffer
+
+
+def _digest(operand: Array) -> int:
+    kind = kind_of(operand)
+    return make_executor(kind).digest(matrix_of(adopt(operand, kind)))
