@@ -39,6 +39,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Why tests were skipped, as a table; and in the file that SKIPPED_TESTS names, which scripts/test shows at its end."""
+    if hasattr(terminalreporter.config, "workerinput"):  # one of several processes, whose reports the first one has
+        return
     lines = skipped_table(map(_reason, terminalreporter.stats.get("skipped", [])))
     if lines:
         terminalreporter.section("skipped tests")
