@@ -42,7 +42,7 @@ def code(call: Any, *arguments: Any, **options: Any) -> str:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "object"])
 def test_products_are_exact_on_either_side(name: str, levels: Any, shape: Any, dtype: str) -> None:
-    a, b = operands(*shape, dtype)
+    a, b = (x.astype(dtype) for x in operands(*shape))
     right = bilinear.prepare(b, rows=shape[0], algorithm=name, levels=levels)
     left = bilinear.prepare(a, columns=shape[2], algorithm=name, levels=levels)
     expected = exact(a, b)
