@@ -27,8 +27,12 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || ! "$venv/bin/python" -c '' 
     *) "$python" -m venv --clear "$venv" ;;
     esac
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' # older ones know no --group
-    "$venv/bin/python" -m pip install --quiet --editable '.[nvrtc]' --group dev
-    echo "$wanted" >"$stamp"
+    rm -f "$stamp"
+    {
+        "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off --editable '.[nvrtc]' --group dev &&
+            echo "$wanted" >"$stamp"
+    } | sed -un 's/^Collecting \([^][ <>=!~;]*\).*/  fetching \1/p; s/^Installing collected .*/  installing all of it/p' >&2
+    if [ ! -f "$stamp" ]; then exit 1; fi # pip has said why
 fi
 PATH=$venv/bin:$PATH
 export PATH

@@ -1,7 +1,11 @@
-"""Options, the GPU probe, an empty data folder, and hypothesis' profile."""
+"""Options, the GPU probe, an empty data folder, hypothesis' profile, and why tests were skipped."""
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from collections.abc import Generator, Iterable
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -14,6 +18,47 @@ settings.load_profile("bilinear")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden sources anew")
     parser.addoption("--require-gpu", action="store_true", help="fail where a GPU test would be skipped")
+    parser.addoption("--slow", action="store_true", help="run also the tests marked slow, and fail where one of them would be skipped")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--slow"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: scripts/test --slow runs it"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A slow test that lacks a tool fails where slow tests were asked for: nothing may pass unseen."""
+    report = yield
+    if report.skipped and item.get_closest_marker("slow") and item.config.getoption("--slow"):
+        report.outcome, report.longrepr = "failed", f"--slow, but {_reason(report)}"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why tests were skipped, as a table; and in the file that SKIPPED_TESTS names, which scripts/test shows at its end."""
+    if hasattr(terminalreporter.config, "workerinput"):  # one of several processes, whose reports the first one has
+        return
+    lines = skipped_table(map(_reason, terminalreporter.stats.get("skipped", [])))
+    if lines:
+        terminalreporter.section("skipped tests")
+        terminalreporter.write_line("\n".join(lines))
+    if lines and (place := os.environ.get("SKIPPED_TESTS")):
+        with Path(place).open("a", encoding="utf-8") as file:
+            print(*lines, sep="\n", file=file)
+
+
+def skipped_table(reasons: Iterable[str]) -> list[str]:
+    """How many tests were skipped for each reason, the most frequent first."""
+    return [f"{count:5}  {reason}" for reason, count in Counter(reasons).most_common()]
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Why a test or a module was skipped."""
+    told = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return told.removeprefix("Skipped: ")
 
 
 @pytest.fixture

@@ -65,6 +65,7 @@ def test_what_describes_the_project_agrees() -> None:
     assert re.findall(r"^  - name: (.*)$", citation, re.MULTILINE) == [author["name"] for author in project["authors"]]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(NO_MKDOCS, reason="MkDocs is not installed (pip install --group docs)")
 def test_the_site_is_built_strictly_and_stands_alone(tmp_path: Path) -> None:
     site = tmp_path / "site"

@@ -55,7 +55,7 @@ class BuiltCheck:
             raise BilinearError(self.failures)
         if not self.passed:
             reasons = tuple(dict.fromkeys(row.reason for row in self.rows))
-            hint = "a C++ compiler (g++ 10 or newer) tests the sources, a GPU the images"
+            hint = "a C++ compiler (g++ 10 or newer, or `pip install ziglang`) tests the sources, a GPU the images"
             raise fail("E625", f"nothing in {self.folder} could be tested", hint, notes=reasons)
 
     def to_json(self) -> dict[str, object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -14,6 +13,7 @@ import numpy as np
 from bilinear.backends.gpu import description, driver_version, gpu_name
 from bilinear.codegen.cache import default_cache
 from bilinear.codegen.cuda import nvrtc
+from bilinear.emulator import compiler_name, skip_reason
 from bilinear.errors import fail, install
 
 TUNE = "bilinear tune --keep"
@@ -115,10 +115,10 @@ def _description() -> list[Finding]:
 
 
 def _emulator() -> Finding:
-    compiler = shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        return Finding("execute CUDA C on the CPU (tests)", False, "no C++ compiler", "install g++ 10 or newer")
-    return Finding("execute CUDA C on the CPU (tests)", True, os.path.basename(compiler))
+    what, reason = "execute CUDA C on the CPU (tests)", skip_reason()
+    if reason is not None:
+        return Finding(what, False, reason, "install g++ 10 or newer, or `pip install ziglang`")
+    return Finding(what, True, compiler_name())
 
 
 def _cache() -> Finding:

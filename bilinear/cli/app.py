@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable
 from signal import SIGINT, pthread_kill
 from threading import Timer, main_thread
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from bilinear.cli import (
     benching,
@@ -25,7 +26,7 @@ from bilinear.cli import (
     starting,
     tuning,
 )
-from bilinear.cli.spelling import plainly, with_options
+from bilinear.cli.spelling import as_spelled_now, plainly, with_options
 from bilinear.cli.streams import FAILED, INTERRUPTED, UNREAD, prepare_streams, tell, written_out
 from bilinear.errors import BilinearError, StageError
 from bilinear.reading import command
@@ -34,13 +35,26 @@ from bilinear.visible import visible
 
 SOON = 0.01
 """Seconds."""
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Fast matrix multiplication, proved.")
+
+
+class Commands(TyperGroup):
+    """The commands, which also understand older names of options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of a command line as they are spelled now, and tell what is called otherwise."""
+        words, notes = as_spelled_now(args)
+        if not ctx.resilient_parsing:
+            tell(*notes)
+        return super().parse_args(ctx, words)
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False, help="Fast matrix multiplication, proved.")
 PROVE, MULTIPLY, FIND, EXCHANGE = "Write and prove", "Compile and multiply", "Find algorithms", "Exchange"
 COMMANDS: tuple[tuple[str, Callable[..., None], str, str], ...] = (
     ("verify", proving.verify, PROVE, "verify msmes --levels 2 --html msmes.html"),
     ("show", running.show, PROVE, "show winograd"),
     ("new", starting.new, PROVE, "new mine 2,2,2 --rank 7"),
-    ("list", listing.list_algorithms, PROVE, "list --format '2,3,*' --ring Z"),
+    ("list", listing.list_algorithms, PROVE, "list --format '2,3,*' --over Z"),
     ("add", listing.add, PROVE, "add mine.bl"),
     ("remove", listing.remove, PROVE, "remove mine"),
     ("explain", explaining.explain, PROVE, "explain E301"),
@@ -48,8 +62,8 @@ COMMANDS: tuple[tuple[str, Callable[..., None], str, str], ...] = (
     ("run", running.run, MULTIPLY, "run strassen --shape 1000,700,900 --levels auto"),
     ("check", checking.check, MULTIPLY, "check a.npy b.npy c.npy --tolerance 1e-12"),
     ("plan", planning.plan, MULTIPLY, "plan --shape 8192 --device h200 --workspace 2GiB --explain"),
-    ("tune", tuning.tune, MULTIPLY, "tune --search 4096,8192x1024x8192"),
-    ("bench", benching.bench, MULTIPLY, "bench --sizes 4096,8192 --html bench.html"),
+    ("tune", tuning.tune, MULTIPLY, "tune --shape 4096 --shape 8192x1024x8192"),
+    ("bench", benching.bench, MULTIPLY, "bench --shape 4096 --shape 8192 --html bench.html"),
     ("doctor", running.doctor, MULTIPLY, "doctor"),
     ("schedule", planning.schedule, FIND, "schedule laderman --in-place -o found.bl"),
     ("discover", discovering.discover, FIND, "discover 3,3,3 --rank 23 -o found.bl"),
@@ -91,7 +105,7 @@ def _not_lost(found: sys.UnraisableHookArgs) -> None:
 def _run() -> int:
     """Run a command; returns its exit code."""
     try:
-        return app(standalone_mode=False) or 0
+        return app(prog_name="bilinear", standalone_mode=False) or 0
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # typer exits with 1
             return UNREAD

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Json, progress_bar, read_shape, say
+from bilinear.cli import completing
+from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
+from bilinear.cli.options import Output, progress_bar, read_shape, say
 from bilinear.places import require_files
 from bilinear.visible import WIDEST, visible, visible_lines
 from bilinear.writing import write_file
@@ -22,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def combine(
-    shape: Annotated[str, typer.Argument(help="The format m,k,n, or one number for all three.")],
+    format: Annotated[str, typer.Argument(metavar="M,K,N", help="The format: blocks m,k,n, or one number for all three.")],
     library: Annotated[list[Path] | None, typer.Argument(help="Files and folders of more schemes, .bl or published tables.")] = None,
-    over: Annotated[str, typer.Option(help="The ring: only schemes that hold over it are used.")] = "Q",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the scheme, proved, to a .bl file.")] = None,
+    over: Annotated[str, typer.Option(help="The ring: only schemes that hold over it are used.", autocompletion=completing.rings)] = "Q",
+    output: Output = None,
     name: Annotated[str, typer.Option(help="The name of the scheme (default: made from its format).")] = "",
     every: Annotated[bool, typer.Option("--all", help="Also list the best rank of every format up to this one.")] = False,
-    as_json: Json = False,
+    json_file: Json = None,
 ) -> None:
     """Find the least rank that sums and products of known schemes reach for a format, and say how."""
     from bilinear.algebra.best_rank import best_recipes
@@ -37,9 +39,9 @@ def combine(
     from bilinear.interchange.importing import known_ring
     from bilinear.lowering.prepare import proved
 
-    asked, ring = read_shape(shape), known_ring(over or " ")
+    asked, ring = read_shape(format), known_ring(over or " ")
     assert ring is not None, "it has a default"
-    require_files(output, unread=library or [])
+    require_files(output, file_of(json_file), unread=library or [])
     with progress_bar() as progress:
         entries = [*shipped_schemes(), *schemes_of(library or [], progress, _tell)]
         usable = [(text, scheme) for text, scheme in entries if lies_over(scheme, ring)]
@@ -49,13 +51,11 @@ def combine(
     recipe = best[asked]
     made = _made(recipe, name or "best_{}_{}_{}".format(*asked)) if output is not None else None
     text = _written(made, recipe) if made is not None else ""
-    if as_json:
-        print(json.dumps({**_facts(recipe), **({"formats": _formats(best)} if every else {})}, indent=1))
-    else:
-        print(_told(recipe) + (f"\n\n{_table(best)}" if every else ""))
+    facts = {**_facts(recipe), **({"formats": _formats(best)} if every else {})}
+    answer(json_file, lambda: json.dumps(facts, indent=1), lambda: _told(recipe) + (f"\n\n{_table(best)}" if every else ""))
     if output is not None:
         write_file(output, text)
-        if not as_json:
+        if not in_place_of_text(json_file):
             say("", f"written to {output}; `bilinear verify {output}` proves it again")
 
 

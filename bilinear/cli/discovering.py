@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Json, progress_bar, read_seconds, read_shape
+from bilinear.cli.answers import Json, answer, file_of
+from bilinear.cli.options import Output, progress_bar, read_seconds, read_shape
 from bilinear.errors import BilinearError, fail
 from bilinear.places import holds_another, require_files
 from bilinear.visible import visible_lines
@@ -27,23 +28,24 @@ def discover(
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed finds the same scheme.")] = 0,
     walkers: Annotated[int, typer.Option(min=1, max=4096, help="Number of walks; another number finds another scheme.")] = 8,
     best: Annotated[bool, typer.Option("--best", help="Write the best scheme if the rank is not reached.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The .bl file (default: in this folder, named by format, rank and seed).")
-    ] = None,
-    as_json: Json = False,
+    output: Output = None,
+    json_file: Json = None,
 ) -> None:
-    """Search for a scheme of low rank by a walk in the flip graph, with coefficients -1, 0 and 1, and prove the result."""
+    """Search for a scheme of low rank by a walk in the flip graph, with coefficients -1, 0 and 1, and prove the result.
+
+    It is written in this folder, named by format, rank and seed, unless `-o` names another place.
+    """
     from bilinear.codegen.cache import default_cache
     from bilinear.discovery.flip_search import Task, discover
 
     task = Task(read_shape(format), rank, seed, walkers)
     seconds = read_seconds(time)
-    require_files(output or Path("walk.bl"))
+    require_files(output or Path("walk.bl"), file_of(json_file))
     cache = default_cache().folder
     with progress_bar() as progress:
         found = discover(task, seconds, folder=cache and cache / "discovery", progress=progress)
     written = _write(found, output) if found.reached or best else None
-    print(json.dumps(_facts(found, written), indent=1) if as_json else _told(found, written))
+    answer(json_file, lambda: json.dumps(_facts(found, written), indent=1), lambda: _told(found, written))
     if found.interrupted:
         raise KeyboardInterrupt
     if not found.reached:

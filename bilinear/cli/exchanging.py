@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, progress_bar, say
+from bilinear.cli import completing
+from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
+from bilinear.cli.options import Algorithm, Output, progress_bar, say
 from bilinear.errors import fail
 from bilinear.places import holds_another, require_files
+from bilinear.visible import visible_lines
 from bilinear.writing import write_file, write_files
 
 if TYPE_CHECKING:
@@ -21,12 +24,14 @@ if TYPE_CHECKING:
 
 def import_(
     file: Annotated[Path, typer.Argument(help="A published table, any file of a set of three, or a folder of them.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the scheme to a .bl file.")] = None,
-    format: Annotated[str, typer.Option(help="json, npz, exp, maple or another of docs/formats.md (default: detect it).")] = "",
-    ring: Annotated[str, typer.Option(help=r"The ring of the coefficients: Q, Z/2, Q\[sqrt(3)] (default: detect it).")] = "",
+    output: Output = None,
+    format: Annotated[str, typer.Option("--from", help="json, npz, exp, maple or another of docs/formats.md (default: detect it).")] = "",
+    over: Annotated[
+        str, typer.Option(help=r"The ring of the coefficients: Q, Z/2, Q\[sqrt(3)] (default: detect it).", autocompletion=completing.rings)
+    ] = "",
     c: Annotated[str, typer.Option("--c", help="How the file numbers the blocks of C: rows or columns (default: detect it).")] = "",
     entry: Annotated[str, typer.Option(help="Which scheme of an archive or a notebook: 4,5,5.")] = "",
-    as_json: Json = False,
+    json_file: Json = None,
 ) -> None:
     """Read a published scheme, prove it, and write it in the language; of a folder, prove every file."""
     from bilinear.algebra.fold_bases import on_blocks
@@ -37,25 +42,25 @@ def import_(
     if c not in ("", "rows", "columns"):
         raise fail("E507", f"--c {c!r} is no order of blocks", "give rows, or columns where C is transposed")
     if os.path.isdir(file):  # which a name that is too long is not
-        if output is not None or format or ring or c or entry:
+        if output is not None or format or over or c or entry:
             raise fail("E507", "a folder is read as it is", "name one of its files to choose how it is read")
-        _folder(file, as_json)
+        _folder(file, json_file)
         return
-    require_files(output, unread=[file, *partners(file)])
-    result = import_file(file, format=format, ring=known_ring(ring), transposed=c == "columns" if c else None, entry=entry)
+    require_files(output, file_of(json_file), unread=[file, *partners(file)])
+    result = import_file(file, format=format, ring=known_ring(over), transposed=c == "columns" if c else None, entry=entry)
     if not isinstance(result, Imported):
-        _other(file, result, output, as_json)
+        _other(file, result, output, json_file)
         return
-    print(json.dumps(_facts(file, result), indent=1) if as_json else _told(file, result))
+    answer(json_file, lambda: json.dumps(_facts(file, result), indent=1), lambda: _told(file, result))
     if output is not None:
         write_file(output, readable_text(on_blocks(result.scheme)))
-        if not as_json:
+        if not in_place_of_text(json_file):
             say(f"written to {output}; `bilinear verify {output}` proves it again")
 
 
 def export(
     algorithm: Algorithm,
-    to: Annotated[str, typer.Option(help="fast-matmul, json, sms or npz.")],
+    to: Annotated[str, typer.Option(help="fast-matmul, json, sms or npz.", autocompletion=completing.formats)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, or for sms the start of the file names.")] = None,
 ) -> None:
     """Write a scheme in the format of a published collection (default: in this folder, named as that collection does)."""
@@ -125,7 +130,7 @@ def _told(file: Path, result: Imported) -> str:
     return "\n".join([f"{scheme.name}: proved", "", *(f"  {line}" for line in aligned(rows, None))])
 
 
-def _other(file: Path, result: Identified, output: Path | None, as_json: bool) -> None:
+def _other(file: Path, result: Identified, output: Path | None, json_file: Path | None) -> None:
     """Report another bilinear map: it is proved, but the language cannot express it."""
     if result.missing:
         raise fail("E356", f"{file} holds a part of an algorithm; it lacks {result.missing}")
@@ -134,31 +139,30 @@ def _other(file: Path, result: Identified, output: Path | None, as_json: bool) -
             "E355", f"{file} computes {result.title}, and the language writes products of matrices", "import it without -o to prove it"
         )
     name = result.algorithm.name
-    if as_json:
-        print(json.dumps({"file": str(file), "verdict": "proved", "scheme": name, "computes": result.title, "ring": result.ring}, indent=1))
-        return
-    facts = (("computes", result.title), ("ring", result.ring), ("products", len(result.algorithm.u.outputs)))
-    say(f"{name}: proved", "", *(f"  {fact:8}  {value}" for fact, value in facts))
+    facts = {"file": str(file), "verdict": "proved", "scheme": name, "computes": result.title, "ring": result.ring}
+    rows = (("computes", result.title), ("ring", result.ring), ("products", len(result.algorithm.u.outputs)))
+    lines = [f"{name}: proved", "", *(f"  {fact:8}  {value}" for fact, value in rows)]
+    answer(json_file, lambda: json.dumps(facts, indent=1), lambda: visible_lines(lines))
 
 
-def _folder(folder: Path, as_json: bool) -> None:
+def _folder(folder: Path, json_file: Path | None) -> None:
     """The table of every file of a folder that could hold a scheme, and its sums."""
     from bilinear.interchange.survey import PASSED_OVER, REFUSED, by_folder, survey
     from bilinear.reporting.table import aligned
 
+    require_files(file_of(json_file), unread=[folder])
     with progress_bar() as progress:
         found = list(survey(folder, progress))
     rows = [row for row in found if row.verdict != PASSED_OVER]
     passed_over = [row.file for row in found if row.verdict == PASSED_OVER]
-    if as_json:
-        print(json.dumps([vars(row) for row in found], indent=1))
-    else:
-        print("\n".join(aligned([(row.file, row.format, row.verdict, row.what) for row in rows], ("file", "format", "verdict", "what"))))
-        columns = ("folder", "format", "files", "proved", "lacking", "refused", "seconds")
-        print("\n" + "\n".join(aligned(by_folder(rows), columns)))
-    if passed_over and not as_json:
+
+    def told() -> str:
+        lines = aligned([(row.file, row.format, row.verdict, row.what) for row in rows], ("file", "format", "verdict", "what"))
+        lines += ["", *aligned(by_folder(rows), ("folder", "format", "files", "proved", "lacking", "refused", "seconds"))]
         some = f"{', '.join(passed_over[:5])}{f' and {len(passed_over) - 5} more' if passed_over[5:] else ''}"
-        say(f"passed over, because they hold no scheme that is read: {some}")
+        return visible_lines([*lines, *([f"passed over, because they hold no scheme that is read: {some}"] if passed_over else [])])
+
+    answer(json_file, lambda: json.dumps([vars(row) for row in found], indent=1), told)
     refused = [row for row in rows if row.verdict == REFUSED]
     if refused:
         raise fail(

@@ -7,11 +7,16 @@ from typing import Annotated
 
 import typer
 
+from bilinear.cli import completing
 from bilinear.errors import fail
 from bilinear.resources import diagnostics_page
 
 
-def explain(code: Annotated[str, typer.Argument(metavar="CODE", help="The code that stands behind `error`, such as E301.")]) -> None:
+def explain(
+    code: Annotated[
+        str, typer.Argument(metavar="CODE", help="The code that stands behind `error`, such as E301.", autocompletion=completing.codes)
+    ],
+) -> None:
     """Say what the code of an error means, show what causes it, and what to do."""
     text = diagnostics_page().read_text(encoding="utf-8")
     sections = {section[:4]: section for section in re.split(r"(?m)^##+ ", text) if re.match(r"E\d{3} ", section)}

@@ -5,47 +5,63 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Json, say, words
+from bilinear.cli import completing
+from bilinear.cli.answers import Json, answer, file_of
+from bilinear.cli.options import say, words
 from bilinear.errors import fail
+from bilinear.places import require_files
 
 if TYPE_CHECKING:
     from bilinear.reporting.shipped import LibraryRow
 
 ANY = "*"
+NOTE = "naive, shared: block additions of the tables, and with shared sums, as the file writes them; growth: of the error, a level"
 MOST_DIGITS = 10
 
 
 def list_algorithms(
     format: Annotated[str, typer.Option(help="Only schemes of these sizes, in any order: 3,4,5, or '2,3,*' with * for any.")] = "",
-    ring: Annotated[str, typer.Option(help=r"Only schemes with coefficients in this ring: Z, Z/2, Z\[1/2], Q, Q\[sqrt(3)].")] = "",
+    over: Annotated[
+        str,
+        typer.Option(
+            help=r"Only schemes with coefficients in this ring: Z, Z/2, Z\[1/2], Q, Q\[sqrt(3)].", autocompletion=completing.rings
+        ),
+    ] = "",
     max_rank: Annotated[int | None, typer.Option(min=1, help="Only schemes with at most this many products.")] = None,
     own: Annotated[bool, typer.Option("--own", help="Only what `bilinear add` has kept, with the hashes of the schemes.")] = False,
-    as_json: Json = False,
+    json_file: Json = None,
 ) -> None:
     """List the shipped schemes: what they cost, and how they run."""
     from bilinear.reporting.shipped import library_rows
     from bilinear.reporting.table import aligned
 
+    sizes, is_over = _read_format(format), _read_ring(over)
+    require_files(file_of(json_file))
     if own:
-        _list_own(as_json)
+        _list_own(json_file)
         return
-
-    sizes, over = _read_format(format), _read_ring(ring)
     rows = [row for row in library_rows() if row.has_sizes(sizes) and row.rank <= (max_rank or row.rank)]
-    rows = [row for row in rows if over(row)]
-    if as_json:
-        print(json.dumps([row.to_json() for row in rows], indent=1))
-        return
-    if not rows:
-        print("no shipped scheme is of that kind; `bilinear list` without options lists all")
-        return
+    rows = [row for row in rows if is_over(row)]
     header = ("name", "format", "exponent", "ring", "naive", "shared", "growth", "runs")
-    print("\n".join(aligned([cells for row in rows for cells in _cells(row)], header)))
-    print("\nnaive, shared: block additions of the tables, and with shared sums, as the file writes them; growth: of the error, a level")
+
+    def told() -> str:
+        if not rows:
+            return "no shipped scheme is of that kind; `bilinear list` without options lists all"
+        table = aligned([cells for row in rows for cells in _cells(row)], header)
+        return "\n".join(
+            [
+                *table,
+                "",
+                NOTE,
+            ]
+        )
+
+    answer(json_file, lambda: json.dumps([row.to_json() for row in rows], indent=1), told)
 
 
 def _cells(r: LibraryRow) -> Iterator[tuple[object, ...]]:
@@ -62,21 +78,23 @@ def _cells(r: LibraryRow) -> Iterator[tuple[object, ...]]:
 
 
 def add(file: Annotated[str, typer.Argument(help="A .bl file, or FILE.bl:NAME.")]) -> None:
-    """Add an algorithm of your own, proved: `auto`, `plan --levels`, `tune --search` and `combine` use it like a shipped one."""
+    """Add an algorithm of your own, proved: `auto`, `plan --levels`, `tune --shape` and `combine` use it like a shipped one."""
     from bilinear.planner.own import add
 
     name, place = add(file)
     say(f"{name} is added, and kept as {place}")
 
 
-def remove(name: Annotated[str, typer.Argument(help="A name that `bilinear list --own` shows.")]) -> None:
+def remove(
+    name: Annotated[str, typer.Argument(help="A name that `bilinear list --own` shows.", autocompletion=completing.own_names)],
+) -> None:
     """Remove an algorithm of your own."""
     from bilinear.planner.own import remove
 
     say(f"{name} is removed: {remove(name)}")
 
 
-def _list_own(as_json: bool) -> None:
+def _list_own(json_file: Path | None) -> None:
     from bilinear.frontend.files import own
     from bilinear.planner.profiles import own_records
     from bilinear.planner.ways import algorithm_named, hashes
@@ -92,15 +110,15 @@ def _list_own(as_json: bool) -> None:
         }
         for name in own()
     ]
-    if as_json:
-        print(json.dumps(rows, indent=1))
-    elif not rows:
-        print("there are none; `bilinear add FILE.bl` adds one")
-    else:
+
+    def told() -> str:
         cells = [
             (r["name"], r["format"], str(r["scheme_sha256"])[:16], str(r["schedule_sha256"])[:16] or "-", len(r["ways"])) for r in rows
         ]
-        print("\n".join(aligned(cells, ("name", "format", "scheme", "schedule", "ways"))))
+        none = "there are none; `bilinear add FILE.bl` adds one"
+        return "\n".join(aligned(cells, ("name", "format", "scheme", "schedule", "ways"))) if rows else none
+
+    answer(json_file, lambda: json.dumps(rows, indent=1), told)
 
 
 def _read_format(text: str) -> tuple[int | None, int | None, int | None]:

@@ -8,28 +8,42 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from signal import SIG_DFL, SIGTERM, signal
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from bilinear.cli import completing
+from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS, Element
-from bilinear.ir.placement import MOST_EXTENT
-from bilinear.planner.problem import require_inputs
 from bilinear.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     from bilinear.ir.measurement import LeftOut
+    from bilinear.ir.scheme import Scheme
 
 Algorithm = Annotated[
-    str, typer.Argument(help="A .bl file, a shipped algorithm (see `bilinear list`), or a composition: 'laderman (x) strassen'.")
+    str,
+    typer.Argument(
+        help="A .bl file, a shipped algorithm (see `bilinear list`), or a composition: 'laderman (x) strassen'.",
+        autocompletion=completing.algorithms,
+    ),
 ]
-Levels = Annotated[str, typer.Option(help="Levels of recursion, from 1.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Inputs = Annotated[str | None, typer.Option(help="preserve, restore or consume the inputs (default: by the algorithm).")]
-Shape = Annotated[str, typer.Option(help="Size of the check: m,k,n, or one number for all three.")]
-Dtypes = Annotated[str, typer.Option(help="Element types, comma-separated.")]
+Levels = Annotated[str, typer.Option(help="Levels of recursion, from 1.", autocompletion=completing.levels)]
+SomeLevels = Annotated[
+    str,
+    typer.Option(help="Levels of recursion, from 1, or auto: as many as keep blocks at least 1024 wide.", autocompletion=completing.levels),
+]
+Inputs = Annotated[
+    str | None,
+    limit_option(help="preserve, restore or consume the inputs (default: by the algorithm).", autocompletion=completing.inputs),
+]
+Shape = Annotated[str, problem_option(help="Size of the check: m,k,n or MxKxN, or one number for all three.")]
+Shapes = Annotated[list[str] | None, problem_option(help="N, MxKxN or m,k,n; given again for further shapes.")]
+Dtypes = Annotated[str, problem_option(help="Element types, comma-separated.", autocompletion=completing.dtypes)]
+Output = Annotated[Path | None, output_option("--output", "-o", help="Write the result to a .bl file.")]
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -50,6 +64,8 @@ def read_dtypes(text: str, known: Mapping[str, Element] = IN_ARRAYS) -> tuple[st
 
 def read_shape(text: str) -> tuple[int, int, int]:
     """m, k and n (E504)."""
+    from bilinear.ir.placement import MOST_EXTENT
+
     try:
         sizes = [int(word) for word in words(text.replace("x", ","))]
     except ValueError:
@@ -64,6 +80,8 @@ def read_shape(text: str) -> tuple[int, int, int]:
 
 def read_chain(text: str) -> list[tuple[int, int]]:
     """The shapes of matrices that share extents, written once each (E504)."""
+    from bilinear.ir.placement import MOST_EXTENT
+
     try:
         extents = [int(word) for word in words(text.replace("x", ","))]
     except ValueError:
@@ -77,9 +95,21 @@ def read_chain(text: str) -> list[tuple[int, int]]:
 def read_levels(text: str) -> int:
     """A number of levels (E514)."""
     if not re.fullmatch("[1-9][0-9]{0,3}", text):
-        hint = "give a number from 1; `bilinear run` also takes auto, because it knows the sizes"
+        hint = "give a number from 1; `bilinear run` and `compile` also take auto, because they know a shape"
         raise fail("E514", f"--levels {text[:40]} is not a number of levels", hint)
     return int(text)
+
+
+def read_levels_for(text: str, scheme: Scheme, shape: tuple[int, int, int]) -> int:
+    """A number of levels (E514), or for `auto` at least one, and more while blocks of this problem stay wide enough."""
+    from bilinear.lowering.place import choose_levels
+
+    return max(1, choose_levels(scheme, *shape)) if text == "auto" else read_levels(text)
+
+
+def joined(shapes: Sequence[str]) -> str:
+    """Shapes that were given one by one, as one list: a comma within a shape becomes x."""
+    return " ".join(re.sub(r"\s*,\s*", "x", shape.strip()) for shape in shapes)
 
 
 def read_workspace(text: str) -> int | str:
@@ -135,6 +165,8 @@ def device_files(named: str = "") -> tuple[str, ...]:
 
 def check_inputs(inputs: str | None) -> None:
     """Refuse an unknown promise (E513)."""
+    from bilinear.planner.problem import require_inputs
+
     if inputs is not None:
         require_inputs(inputs)
 

@@ -9,13 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from bilinear.cli.groups import output_option
 from bilinear.errors import fail
 from bilinear.places import require_files
 from bilinear.writing import make_folder, write_files
 
-Svg = Annotated[Path | None, typer.Option("--svg", help="Also write every figure of that page to this folder, as SVG files.")]
+Svg = Annotated[Path | None, output_option("--svg", help="Also write every figure of that page to this folder, as SVG files.")]
 EPOCH = "SOURCE_DATE_EPOCH"
 """The environment variable that sets the date of what is written, in seconds since 1970; https://reproducible-builds.org names it."""
 

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bilinear.cli import completing
+from bilinear.cli.answers import Json, answer, file_of
+from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.cli.options import (
     Algorithm,
-    Json,
+    Output,
     device_files,
     progress_bar,
     read_accuracy,
@@ -24,11 +27,11 @@ from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.scheme import Scheme
 from bilinear.places import require_files
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
+    from bilinear.ir.scheme import Scheme
     from bilinear.planner.plan import Plan
 
 
@@ -38,13 +41,13 @@ def schedule(
     depth_first: Annotated[bool, typer.Option("--depth-first", help="One product at a time, A and B never written.")] = False,
     accumulate: Annotated[bool, typer.Option("--accumulate", help="With --depth-first, find C += A*B; else C = A*B.")] = False,
     directly: Annotated[bool, typer.Option("--directly", help="With --depth-first, add products directly to partial sums.")] = False,
-    consume: Annotated[bool, typer.Option("--consume", help="Leave A and B undefined.")] = False,
-    keep: Annotated[str, typer.Option(help="Operands that are never written: A, B.")] = "",
-    temporaries: Annotated[int, typer.Option(min=0, help="The most blocks to allocate; with --in-place, for each of A and B.")] = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Find C = A*B, with blocks of C as scratch; else C += A*B.")] = False,
-    scratch: Annotated[str, typer.Option(help="With --overwrite, the operands whose sums blocks of C may hold (default: A, B).")] = "",
-    time: Annotated[str, typer.Option(help="End the search after this time with the best so far: seconds, or 90s, 5m.")] = "60",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the schedule to a .bl file (default: print it).")] = None,
+    consume: Annotated[bool, limit_option("--consume", help="Leave A and B undefined.")] = False,
+    keep: Annotated[str, limit_option(help="Operands that are never written: A, B.")] = "",
+    temporaries: Annotated[int, limit_option(min=0, help="The most blocks to allocate; with --in-place, for each of A and B.")] = 0,
+    overwrite: Annotated[bool, limit_option("--overwrite", help="Find C = A*B, with blocks of C as scratch; else C += A*B.")] = False,
+    scratch: Annotated[str, limit_option(help="With --overwrite, the operands whose sums blocks of C may hold (default: A, B).")] = "",
+    time: Annotated[str, limit_option(help="End the search after this time with the best so far: seconds, or 90s, 5m.")] = "60",
+    output: Output = None,
 ) -> None:
     """Find a schedule for a scheme, and write it in the language."""
     from bilinear.frontend import load
@@ -130,26 +133,49 @@ def _names(text: str) -> list[str]:
 
 
 def plan(
-    shape: Annotated[str, typer.Option(help="m,k,n, or one number for all three.")] = "",
-    chain: Annotated[str, typer.Option(help="Choose the order of a product of several matrices: 1000x20x3000x50 are three.")] = "",
-    dtype: Annotated[str, typer.Option(help=f"One of {', '.join(ELEMENTS)}.")] = "float64",
+    shape: Annotated[str, problem_option(help="m,k,n or MxKxN, or one number for all three.")] = "",
+    chain: Annotated[str, problem_option(help="Choose the order of a product of several matrices: 1000x20x3000x50 are three.")] = "",
+    dtype: Annotated[str, problem_option(help=f"One of {', '.join(ELEMENTS)}.", autocompletion=completing.elements)] = "float64",
     device: Annotated[
-        str, typer.Option(help="A shipped description (h200, a100, ...), a file of `bilinear tune`, or cpu (default: the GPU here).")
+        str,
+        problem_option(
+            help="A shipped description (h200, a100, ...), a file of `bilinear tune`, or cpu (default: the GPU here).",
+            autocompletion=completing.devices,
+        ),
     ] = "",
-    inputs: Annotated[str, typer.Option(help="What may happen to A and B: preserve, restore or consume.")] = "preserve",
+    inputs: Annotated[
+        str,
+        limit_option(help="What may happen to A and B: preserve, restore or consume.", autocompletion=completing.inputs),
+    ] = "preserve",
     workspace: Annotated[
-        str, typer.Option(help="Most memory beyond A, B and C: bytes, 2GiB (as 2G; 2GB is 2*10^9), none, or unlimited.")
+        str,
+        limit_option(
+            help="Most memory beyond A, B and C: bytes, 2GiB (as 2G; 2GB is 2*10^9), none, or unlimited.",
+            autocompletion=completing.workspaces,
+        ),
     ] = "unlimited",
-    accuracy: Annotated[str, typer.Option(help="The largest error bound, relative to max|A| * max|B|; or classical, or twice.")] = "",
-    levels: Annotated[str | None, typer.Option(help="Pin these algorithms, comma-separated, the outermost level first.")] = None,
+    accuracy: Annotated[
+        str,
+        limit_option(
+            help="The largest error bound, relative to max|A| * max|B|; or classical, or twice.", autocompletion=completing.accuracies
+        ),
+    ] = "",
+    levels: Annotated[
+        str | None,
+        typer.Option(
+            help="Pin these algorithms, comma-separated, the outermost level first, or auto: the planner chooses.",
+            autocompletion=completing.names,
+        ),
+    ] = None,
     products: Annotated[str | None, typer.Option(help="Pin what multiplies below the levels: pairs (of float16 digits).")] = None,
-    accumulate: Annotated[bool, typer.Option("--accumulate", help="Plan C += A*B; plans that overwrite C are excluded.")] = False,
+    accumulate: Annotated[bool, problem_option("--accumulate", help="Plan C += A*B; plans that overwrite C are excluded.")] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say why every alternative lost, what more workspace buys, and what bounds the plan.")
+        bool,
+        output_option("--explain", help="Say why every alternative lost, what more workspace buys, and what bounds the plan."),
     ] = False,
-    html: Annotated[Path | None, typer.Option("--html", help="Also write a page with a picture of time and workspace.")] = None,
+    html: Annotated[Path | None, output_option("--html", help="Also write a page with a picture of time and workspace.")] = None,
     svg: Svg = None,
-    as_json: Json = False,
+    json_file: Json = None,
 ) -> None:
     """Choose how to run a problem by a device's description; on a GPU without --device, a timed plan comes first."""
     from bilinear.reporting.plan_page import plan_html
@@ -158,17 +184,18 @@ def plan(
     if chain:
         others: dict[str, object] = {"shape": shape, "accuracy": accuracy, "levels": levels, "products": products}
         others |= {"accumulate": accumulate, "explain": explain, "html": html, "svg": svg}
-        _plan_chain(chain, dtype, device, inputs, workspace, as_json, [f"--{name}" for name, value in others.items() if value])
+        _plan_chain(chain, dtype, device, inputs, workspace, json_file, [f"--{name}" for name, value in others.items() if value])
         return
     if not shape:
         raise fail("E504", "there is no shape", "give --shape m,k,n for a product of two matrices, or --chain for one of several")
-    if levels is not None and re.fullmatch(r"[0-9, ]+|auto", levels):
+    levels = None if levels == "auto" else levels
+    if levels is not None and re.fullmatch(r"[0-9, ]+", levels):
         hint = "name one for each level, the outermost first: --levels winograd,winograd"
         raise fail("E514", f"--levels {levels[:40]} names no algorithms", hint)
     m, k, n = read_shape(shape)
     whole, pinned = bool(explain or html or svg), None if levels is None else [name.strip() for name in levels.split(",")]
     most = read_workspace(workspace)
-    require_pages(html, svg, unread=device_files(device))
+    require_pages(html, svg, file_of(json_file), unread=device_files(device))
     plan = choose(
         *(m, k, n, dtype),
         device=device or None,
@@ -181,10 +208,10 @@ def plan(
         products=products,
     )
     write_pages(lambda date: plan_html(plan, date), html, svg)
-    _print_plan(plan, device, explain, as_json)
+    _answer_plan(plan, device, explain, json_file)
 
 
-def _print_plan(plan: Plan, device: str, explain: bool, as_json: bool) -> None:
+def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None) -> None:
     """Print a plan; explained, with what bounds it on its device."""
     from bilinear.planner.roofline import roofline
     from bilinear.reporting.plans import pareto_table, plan_json, plan_table
@@ -193,15 +220,15 @@ def _print_plan(plan: Plan, device: str, explain: bool, as_json: bool) -> None:
 
     known = device_of(device or None) if explain else None
     bounds = None if known is None else roofline(plan, known)
-    if as_json:
-        print(plan_json(plan) if bounds is None else explained_json(plan, bounds), end="")
-        return
-    print(as_options(plan_table(plan, explain)))
-    if bounds is not None:
-        print(f"\n{pareto_table(plan)}\n\n{roofline_table(bounds)}")
+
+    def told() -> str:
+        parts = [as_options(plan_table(plan, explain)), *([] if bounds is None else [pareto_table(plan), roofline_table(bounds)])]
+        return "\n\n".join(parts)
+
+    answer(json_file, lambda: plan_json(plan) if bounds is None else explained_json(plan, bounds), told)
 
 
-def _plan_chain(chain: str, dtype: str, device: str, inputs: str, workspace: str, as_json: bool, others: list[str]) -> None:
+def _plan_chain(chain: str, dtype: str, device: str, inputs: str, workspace: str, json_file: Path | None, others: list[str]) -> None:
     """Choose and print the order of a chain; the other options that were given have no meaning."""
     from bilinear.reporting.chains import chain_json, chain_table
     from bilinear.runtime.multi_dot import plan_chain
@@ -209,5 +236,6 @@ def _plan_chain(chain: str, dtype: str, device: str, inputs: str, workspace: str
     if others:
         raise fail("E557", f"{others[0]} has no meaning with --chain", "leave it out")
     shapes, most = read_chain(chain), read_workspace(workspace)
+    require_files(file_of(json_file), unread=device_files(device))
     found = plan_chain(shapes, dtype, device=device or None, inputs=inputs, workspace=most)
-    print(chain_json(found) if as_json else chain_table(found), end="" if as_json else "\n")
+    answer(json_file, lambda: chain_json(found), lambda: chain_table(found))

@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bilinear.cli import completing
+from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
 from bilinear.cli.checks import check_table, require, run_checks
+from bilinear.cli.groups import output_option
 from bilinear.cli.options import (
     Algorithm,
     Dtypes,
     Inputs,
-    Json,
     Levels,
     Shape,
+    SomeLevels,
     check_inputs,
     devices,
     progress_bar,
     read_dtypes,
     read_levels,
+    read_levels_for,
     read_shape,
     say,
     words,
@@ -31,11 +35,13 @@ from bilinear.cli.options import (
 from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
+from bilinear.places import require_files
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
     from bilinear.frontend import Loaded, LoadedDigits
     from bilinear.measure.check_multiply import Check
+    from bilinear.reporting.digit_report import DigitReport
     from bilinear.reporting.report import Report
 
 WRITTEN = "sources, cubins, PTX, manifest.json, report.html, report.json, report.md, certificate.json"
@@ -44,18 +50,31 @@ WRITTEN = "sources, cubins, PTX, manifest.json, report.html, report.json, report
 def compile(
     algorithm: Algorithm,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder for sources, images, manifest and report (default: build/NAME).")
+        Path | None,
+        output_option("--output", "-o", help="Folder for sources, images, manifest and report (default: build/NAME)."),
     ] = None,
-    levels: Levels = "1",
+    levels: SomeLevels = "1",
     dtype: Dtypes = "float64,float32",
     arch: Annotated[
-        str, typer.Option(help="Architectures: sm_NN (cubin), compute_NN (PTX), a family such as hopper, or native.")
+        str,
+        typer.Option(
+            help="Architectures: sm_NN (cubin), compute_NN (PTX), a family such as hopper, or native.",
+            autocompletion=completing.architectures,
+        ),
     ] = "sm_80,sm_90,compute_90",
     inputs: Inputs = None,
     shape: Shape = "515,387,259",
-    floats: Annotated[str, typer.Option(help="Units for products of floats: own, or doubles (matrix units; faster on an H200).")] = "own",
-    mode: Annotated[str, typer.Option(help="How stages are launched: stage, S-M-T, S-T-M, S-M-M or M-M-M (docs/modes.md).")] = "stage",
-    as_json: Json = False,
+    floats: Annotated[
+        str,
+        typer.Option(
+            help="Units for products of floats: own, or doubles (matrix units; faster on an H200).", autocompletion=completing.floats
+        ),
+    ] = "own",
+    mode: Annotated[
+        str,
+        typer.Option(help="How stages are launched: stage, S-M-T, S-T-M, S-M-M or M-M-M (docs/modes.md).", autocompletion=completing.modes),
+    ] = "stage",
+    json_file: Json = None,
 ) -> None:
     """Prove an algorithm, compile it to CUDA kernels, and check the multiply on real input."""
     from bilinear import driver
@@ -67,62 +86,58 @@ def compile(
     from bilinear.places import require_folder
     from bilinear.reporting.report import name_of
 
-    dtypes, size, depth = read_dtypes(dtype, ELEMENTS), read_shape(shape), read_levels(levels)
+    dtypes, size, depth = read_dtypes(dtype, ELEMENTS), read_shape(shape), None if levels == "auto" else read_levels(levels)
     require_memory(size)
     check_inputs(inputs)
     loaded = load(algorithm)
     targets = [native_architecture() if name == "native" else name for name in words(arch)]
     folder = output or Path("build") / file_name(name_of(loaded, inputs or natural_inputs(loaded.schedule)))
     require_folder(folder)
+    require_files(file_of(json_file))
+    depth = depth or read_levels_for(levels, loaded.scheme, size)
     with progress_bar() as progress:
         compiled = driver.compile(
             loaded, levels=depth, dtypes=dtypes, architectures=targets, inputs=inputs, progress=progress, floats=floats, mode=mode
         )
         in_arrays = [one for one in dtypes if one in IN_ARRAYS]
         checks = run_checks(compiled.loaded, size, in_arrays, depth, compiled.inputs, devices(), progress)
-    if as_json:
-        print(json.dumps({**compiled.report.to_json(), "checks": [c.to_json() for c in checks]}, indent=1))
-    else:
-        _print_checked(compiled.report, checks, dtypes)
+    facts = {**compiled.report.to_json(), "checks": [c.to_json() for c in checks]}
+    answer(json_file, lambda: json.dumps(facts, indent=1), lambda: _checked(compiled.report, checks, dtypes))
     require(checks)
     compiled.write(folder)
-    say("", f"written to {folder}: {WRITTEN}", error=as_json)
+    say("", f"written to {folder}: {WRITTEN}", error=in_place_of_text(json_file))
 
 
-def _print_checked(report: Report, checks: list[Check], dtypes: tuple[str, ...]) -> None:
-    print(report)
-    if checks:
-        print("\n" + check_table(checks))
-    for one in dtypes:
-        if one not in IN_ARRAYS:
-            print(f"NumPy has no arrays of {one}: `bilinear verify --built` tests its kernels")
+def _checked(report: Report, checks: list[Check], dtypes: tuple[str, ...]) -> str:
+    missing = [f"NumPy has no arrays of {one}: `bilinear verify --built` tests its kernels" for one in dtypes if one not in IN_ARRAYS]
+    return "\n".join([str(report), *(["", check_table(checks)] if checks else []), *missing])
 
 
 def verify(
     algorithm: Algorithm = "",
     levels: Levels = "1",
     inputs: Inputs = None,
-    as_json: Json = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
-    html: Annotated[Path | None, typer.Option("--html", help="Also write the report as an HTML page.")] = None,
-    svg: Svg = None,
-    certificate: Annotated[Path | None, typer.Option("--certificate", help="Write a certificate for independent checking.")] = None,
-    rocq: Annotated[Path | None, typer.Option("--rocq", help="Write theorems for the proof assistant Rocq (Coq).")] = None,
-    check: Annotated[bool, typer.Option("--check", help="With --rocq: run coqc on them, and report that it accepts them.")] = False,
     accuracy: Annotated[float | None, typer.Option(help="Report how many levels keep this error, relative to max|A| * max|B|.")] = None,
     built: Annotated[Path | None, typer.Option("--built", help="Test the kernels of an output folder instead of an algorithm.")] = None,
+    json_file: Json = None,
+    markdown: Annotated[bool, output_option("--markdown", help="Print Markdown.")] = False,
+    html: Annotated[Path | None, output_option("--html", help="Also write the report as an HTML page.")] = None,
+    svg: Svg = None,
+    certificate: Annotated[Path | None, output_option("--certificate", help="Write a certificate for independent checking.")] = None,
+    rocq: Annotated[Path | None, output_option("--rocq", help="Write theorems for the proof assistant Rocq (Coq).")] = None,
+    check: Annotated[bool, output_option("--check", help="With --rocq: run coqc on them, and report that it accepts them.")] = False,
 ) -> None:
     """Prove a scheme and its schedule, and print the report; or test the kernels of an output folder."""
     depth = read_levels(levels)
     if (built is None) == (not algorithm):
         raise fail("E507", "name one thing to verify", "bilinear verify ALGORITHM, or bilinear verify --built FOLDER")
-    if as_json and markdown:
+    if in_place_of_text(json_file) and markdown:
         raise fail("E507", "--json and --markdown exclude each other", "choose one of them; --html writes a file beside either")
     if check and rocq is None:
         raise fail("E507", "--check runs coqc on theorems, and --rocq writes them", "give --rocq FILE --check")
     if built is not None:
         _verify_built(
-            built, as_json, other_options=bool(markdown or html or svg or certificate or rocq or inputs or accuracy or depth != 1)
+            built, json_file, other_options=bool(markdown or html or svg or certificate or rocq or inputs or accuracy or depth != 1)
         )
         return
     from bilinear.frontend import LoadedDigits, load_any
@@ -137,19 +152,16 @@ def verify(
     except BilinearError as unread:
         raise _if_published(algorithm, unread) from None
     if isinstance(loaded, LoadedDigits):
-        _verify_digits(loaded, depth, as_json, markdown, html, other_options=bool(svg or certificate or rocq or inputs or accuracy))
+        _verify_digits(loaded, depth, json_file, markdown, html, other_options=bool(svg or certificate or rocq or inputs or accuracy))
         return
-    require_pages(html, svg, certificate, rocq)
+    require_pages(html, svg, certificate, rocq, file_of(json_file))
     inputs = inputs or natural_inputs(loaded.schedule)
     report, error = _examined(loaded, depth, inputs, accuracy)
     theorems = ""
     if error is None:
         report, theorems = _with_theorems(report, loaded, depth, inputs, rocq is not None, check)
     write_pages(report.html, html, svg)
-    if as_json or markdown or error is None:
-        print(report.json() if as_json else report.markdown() if markdown else report, end="" if as_json or markdown else "\n")
-    if error is not None:
-        raise error
+    _answer_report(report, json_file, markdown, error)
     if certificate is not None:
         write_file(certificate, certificate_of(loaded, depth, inputs))
     if rocq is not None:
@@ -186,7 +198,9 @@ def _if_published(algorithm: str, error: BilinearError) -> BilinearError:
     )
 
 
-def _verify_digits(loaded: LoadedDigits, levels: int, as_json: bool, markdown: bool, html: Path | None, other_options: bool) -> None:
+def _verify_digits(
+    loaded: LoadedDigits, levels: int, json_file: Path | None, markdown: bool, html: Path | None, other_options: bool
+) -> None:
     """Prove a scheme that multiplies digits, and print its report."""
     from bilinear.lowering.prepare import require_levels
     from bilinear.reporting.digit_report import digit_report
@@ -195,11 +209,18 @@ def _verify_digits(loaded: LoadedDigits, levels: int, as_json: bool, markdown: b
         hint = "there are --json, --markdown and --html, and --levels of a block scheme above the digits"
         raise fail("E507", f"{loaded.scheme.name} multiplies digits, and its proof has no such option", hint)
     require_levels(levels)
-    require_pages(html, None)
+    require_pages(html, None, file_of(json_file))
     report, error = digit_report(loaded.scheme, levels)
     write_pages(report.html, html, None)
-    if as_json or markdown or error is None:
-        print(report.json() if as_json else report.markdown() if markdown else report, end="" if as_json or markdown else "\n")
+    _answer_report(report, json_file, markdown, error)
+
+
+def _answer_report(report: Report | DigitReport, json_file: Path | None, markdown: bool, error: BilinearError | None) -> None:
+    """Print or write a report; the text of one that is refused is not printed, because the error follows and is raised."""
+    if error is None or markdown or in_place_of_text(json_file):
+        answer(json_file, report.json, report.markdown if markdown else lambda: str(report))
+    elif json_file is not None:
+        write_file(json_file, report.json())
     if error is not None:
         raise error
 
@@ -214,12 +235,13 @@ def _examined(loaded: Loaded, levels: int, inputs: str, accuracy: float | None) 
         return refusal(loaded, error), error
 
 
-def _verify_built(folder: Path, as_json: bool, other_options: bool) -> None:
+def _verify_built(folder: Path, json_file: Path | None, other_options: bool) -> None:
     if other_options:
         raise fail("E507", "the test of a folder has no such option", "with --built there is --json only: the folder says the rest")
     from bilinear.artifact.check import verify_built
 
+    require_files(file_of(json_file))
     with progress_bar() as progress:
         check = verify_built(folder, progress=progress)
-    print(check.json() if as_json else check, end="" if as_json else "\n")
+    answer(json_file, check.json, lambda: str(check))
     check.require()

@@ -7,48 +7,52 @@ from typing import Annotated
 
 import typer
 
+from bilinear.cli import completing
+from bilinear.cli.answers import Json, answer, file_of
 from bilinear.cli.checks import check_table, require, run_checks
 from bilinear.cli.options import (
     Algorithm,
     Dtypes,
     Inputs,
-    Json,
     Shape,
+    SomeLevels,
     check_inputs,
     devices,
     progress_bar,
     read_dtypes,
     read_levels,
+    read_levels_for,
     read_shape,
 )
 from bilinear.errors import fail
+from bilinear.places import require_files
 
 
 def run(
     algorithm: Algorithm,
     shape: Shape = "1024",
     dtype: Dtypes = "float64",
-    levels: Annotated[str, typer.Option(help="Levels of recursion, from 1, or auto: as many as keep blocks at least 1024 wide.")] = "1",
+    levels: SomeLevels = "1",
     inputs: Inputs = None,
-    device: Annotated[str, typer.Option(help="cpu, gpu, or all usable ones.")] = "all",
+    device: Annotated[str, typer.Option(help="cpu, gpu, or all usable ones.", autocompletion=completing.usable)] = "all",
     tolerance: Annotated[float | None, typer.Option(help="How far restored inputs may drift, relative to a block.")] = None,
-    as_json: Json = False,
+    json_file: Json = None,
 ) -> None:
     """Run the multiply on real input, check it against the classical one, and time both once."""
     from bilinear.frontend import load
-    from bilinear.lowering.place import choose_levels
     from bilinear.lowering.prepare import natural_inputs
 
     check_inputs(inputs)
-    size, dtypes = read_shape(shape), read_dtypes(dtype)
+    size, dtypes, depth = read_shape(shape), read_dtypes(dtype), None if levels == "auto" else read_levels(levels)
     loaded = load(algorithm)
-    depth = max(1, choose_levels(loaded.scheme, *size)) if levels == "auto" else read_levels(levels)
+    require_files(file_of(json_file))
+    depth = depth or read_levels_for(levels, loaded.scheme, size)
     promised = inputs or natural_inputs(loaded.schedule)
     if tolerance is not None and promised != "restore":
         raise fail("E532", "a tolerance is for inputs that are restored, and here none are", "use a schedule that restores, such as msmes")
     with progress_bar() as progress:
         checks = run_checks(loaded, size, dtypes, depth, promised, devices(device), progress, "running", tolerance)
-    print(json.dumps([c.to_json() for c in checks], indent=1) if as_json else check_table(checks))
+    answer(json_file, lambda: json.dumps([c.to_json() for c in checks], indent=1), lambda: check_table(checks))
     require(checks)
 
 
@@ -73,16 +77,17 @@ def show(
     print(load(algorithm))
 
 
-def doctor(as_json: Json = False) -> None:
+def doctor(json_file: Json = None) -> None:
     """Say what this machine can do, and what to install for the rest."""
     from bilinear.backends.doctor import examine
     from bilinear.reporting.table import aligned
 
+    require_files(file_of(json_file))
     findings = examine()
-    if as_json:
-        print(json.dumps([finding.to_json() for finding in findings], indent=1))
-        return
-    print("\n".join(aligned([(f.what, "yes" if f.usable else "no", f.detail) for f in findings], ("can", "here", "detail"))))
-    remedies = [f"  {f.what}: {f.remedy}" for f in findings if f.remedy]
-    if remedies:
-        print("\nfor the rest:\n" + "\n".join(remedies))
+
+    def told() -> str:
+        table = aligned([(f.what, "yes" if f.usable else "no", f.detail) for f in findings], ("can", "here", "detail"))
+        remedies = [f"  {f.what}: {f.remedy}" for f in findings if f.remedy]
+        return "\n".join([*table, *(["", "for the rest:", *remedies] if remedies else [])])
+
+    answer(json_file, lambda: json.dumps([finding.to_json() for finding in findings], indent=1), told)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Algorithm, Json, progress_bar, read_seconds, say
+from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
+from bilinear.cli.options import Algorithm, Output, progress_bar, read_seconds, say
 from bilinear.places import require_files
 from bilinear.writing import write_file
 
@@ -25,8 +25,8 @@ def share(
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     work: Annotated[int | None, typer.Option(min=1, help="The most sums to try; the same work and seed give the same result.")] = None,
     other_basis: Annotated[bool, typer.Option("--other-basis", help="First change the bases so that U, V and W have few terms.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the scheme with its shared sums to a .bl file.")] = None,
-    as_json: Json = False,
+    output: Output = None,
+    json_file: Json = None,
 ) -> None:
     """Find the sums that a scheme's forms share, compute each once, and count additions and scalings before and after."""
     from bilinear.algebra.basis_search import change_to_sparse_bases
@@ -37,7 +37,7 @@ def share(
 
     seconds = read_seconds(time) if time else math.inf
     loaded = load(algorithm)
-    require_files(output)
+    require_files(output, file_of(json_file))
     scheme = loaded.scheme
     prove_scheme(scheme).require()
     with progress_bar() as progress:
@@ -49,10 +49,10 @@ def share(
             progress=lambda state: progress(str(state), state.done, state.allowed),
         )
     prove_scheme(result.scheme).require()
-    print(json.dumps(_facts(scheme, result, seed), indent=1) if as_json else _told(scheme, result, time))
+    answer(json_file, lambda: json.dumps(_facts(scheme, result, seed), indent=1), lambda: _told(scheme, result, time))
     if output is not None:
         write_file(output, readable_text(result.scheme, with_sums=True))
-        if not as_json:
+        if not in_place_of_text(json_file):
             say(f"written to {output}; `bilinear verify {output}` proves it again")
 
 

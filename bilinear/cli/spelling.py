@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bilinear.errors import Diagnostic
@@ -10,6 +11,17 @@ from bilinear.errors import Diagnostic
 OTHER_NAMES = {"architectures": "arch", "dtypes": "dtype"}
 ARGUMENTS = "device|inputs|workspace|levels|tolerance|accuracy|shape|floats|mode|dtype|dtypes|architectures|products|output|algorithm"
 _ARGUMENT = re.compile(rf"\b({ARGUMENTS})=(?:'([^']*)'|([\w.]+))")
+OLDER = {
+    "bench": {"--sizes": "--shape", "--dtypes": "--dtype"},
+    "tune": {"--search": "--shape", "--dtypes": "--dtype"},
+    "list": {"--ring": "--over"},
+    "import": {"--ring": "--over", "--format": "--from"},
+}
+"""By command, what options were called before they had one name everywhere; they are understood, and the new name is told."""
+OF_SEVERAL = "--sizes", "--search"
+"""Older options that took several values, separated by commas; the new ones are repeated."""
+WITHOUT_ARGUMENTS = "list", "plan", "tune", "bench", "doctor"
+"""Commands for which every word behind `--json` is a file."""
 PLAINER = {
     "Input should be a valid integer, unable to parse string as an integer": "it takes an integer",
     "Input should be a valid number, unable to parse string as a number": "it takes a number",
@@ -36,3 +48,41 @@ def plainly(usage: str) -> str:
     for text, plain in PLAINER.items():
         usage = usage.replace(text, plain)
     return usage
+
+
+def as_spelled_now(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words of a command line with today's names of options, and for each older one what it is called now.
+
+    `--json` without a file becomes `--json -`. A word behind it is a file if it is called so (.json), or if it can be nothing else.
+    """
+    command = next((word for word in words if not word.startswith("-")), "")
+    found: list[str] = []
+    notes: list[str] = []
+    for number, word in enumerate(words):
+        if word == "--":
+            return [*found, *words[number:]], notes
+        if number and words[number - 1] in OLDER.get(command, {}):
+            continue  # the value of an older option
+        name, is_given, value = word.partition("=")
+        now = OLDER.get(command, {}).get(name)
+        if now is not None:
+            told = list(_renamed(name, now, value if is_given else "".join(words[number + 1 : number + 2])))
+            found += told
+            notes.append(f"note: {name} is called {now} now: {' '.join(told)}")
+        else:
+            found.append(word)
+        if word == "--json" and not _is_file(command, "".join(words[number + 1 : number + 2])):
+            found.append("-")
+    return found, notes
+
+
+def _renamed(name: str, now: str, value: str) -> Iterator[str]:
+    for one in value.split(",") if name in OF_SEVERAL else [value]:
+        yield from (now, one)
+
+
+def _is_file(command: str, word: str) -> bool:
+    """Whether the word behind `--json` is its file."""
+    if word == "-" or word.endswith(".json") or word.startswith("/dev/"):
+        return True
+    return command in WITHOUT_ARGUMENTS and bool(word) and not word.startswith("-")

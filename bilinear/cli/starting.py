@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import read_shape, say
+from bilinear.cli.options import Output, read_shape, say
 from bilinear.errors import fail
 from bilinear.places import require_files
 from bilinear.writing import write_file
@@ -33,9 +33,9 @@ def new(
     name: Annotated[str, typer.Argument(help="The name of the scheme.")],
     format: Annotated[str, typer.Argument(metavar="M,K,N", help="A has m x k blocks, B k x n, C m x n; one number stands for all three.")],
     rank: Annotated[int | None, typer.Option(help="Empty rows for this many products (default: the classical product).")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write (default: NAME.bl).")] = None,
+    output: Output = None,
 ) -> None:
-    """Start a scheme: a file with the classical product, or with empty rows to fill in."""
+    """Start a scheme: a file with the classical product, or with empty rows to fill in; it is written to NAME.bl, or where `-o` says."""
     sizes = read_shape(format)
     path = output or Path(f"{name}.bl")
     text = starting_text(name, *sizes, rank)

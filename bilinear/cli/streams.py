@@ -9,6 +9,8 @@ from io import TextIOWrapper
 from signal import SIGINT, SIGPIPE
 from typing import TextIO
 
+from bilinear.cli.colour import allows_colour, coloured
+
 FAILED = 1
 """The exit code for user errors."""
 INTERRUPTED, UNREAD = 128 + SIGINT, 128 + SIGPIPE
@@ -28,7 +30,8 @@ def prepare_streams() -> bool:
 def tell(*texts: str) -> None:
     """Print to standard error, if it can be written."""
     with suppress(OSError):
-        print(*texts, sep="\n", file=sys.stderr, flush=True)
+        for text in texts:
+            print(coloured(text) if allows_colour(sys.stderr) else text, file=sys.stderr, flush=True)
 
 
 def written_out() -> int:

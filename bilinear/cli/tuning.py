@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bilinear.cli import completing
+from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
+from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.cli.options import (
-    Json,
+    Shapes,
     ends_on_sigterm,
+    joined,
     nothing_measured,
     progress_bar,
     read_dtypes,
@@ -22,7 +26,7 @@ from bilinear.cli.options import (
 )
 from bilinear.errors import fail
 from bilinear.places import require_files
-from bilinear.planner.device_files import cpu_json, device_json
+from bilinear.visible import visible
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
@@ -33,44 +37,47 @@ if TYPE_CHECKING:
 DTYPES, TIME = "float64,float32", "5m"
 BUSY = 0.5
 """The load average from which a description of processors is worth little."""
-_DTYPES = f"With --search, element types, comma-separated (default: {DTYPES})."
-_INPUTS = "With --search, what may happen to A and B: preserve (default) or restore."
-_WORKSPACE = "With --search, most bytes beyond A, B and C: a number, none, or unlimited (default)."
-_TIME = f"With --search, start no further problem or group of eight plans after this time: 90s, 5m (default: {TIME})."
+_DTYPES = f"With --shape, element types, comma-separated (default: {DTYPES})."
+_INPUTS = "With --shape, what may happen to A and B: preserve (default) or restore."
+_WORKSPACE = "With --shape, most memory beyond A, B and C: bytes, 2GiB, none, or unlimited (default)."
+_TIME = f"With --shape, start no further problem or group of eight plans after this time: 90s, 5m (default: {TIME})."
 
 
 def tune(
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the description to a file.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep it for this kind of GPU and driver, so that `auto` uses it.")] = False,
-    search: Annotated[
-        str | None, typer.Option(help="Time plans for these sizes, each N or MxKxN, and keep the fastest: `auto` runs it.")
-    ] = None,
-    shapes_file: Annotated[Path | None, typer.Option(help="The same for the shapes of a file, N or MxKxN a line.")] = None,
-    dtypes: Annotated[str | None, typer.Option(help=_DTYPES)] = None,
-    inputs: Annotated[str | None, typer.Option(help=_INPUTS)] = None,
-    workspace: Annotated[str | None, typer.Option(help=_WORKSPACE)] = None,
-    time: Annotated[str | None, typer.Option(help=_TIME)] = None,
+    shape: Shapes = None,
+    shapes_file: Annotated[Path | None, problem_option(help="The shapes of a file, N or MxKxN a line.")] = None,
+    dtype: Annotated[str | None, problem_option(help=_DTYPES, autocompletion=completing.dtypes)] = None,
+    inputs: Annotated[str | None, limit_option(help=_INPUTS, autocompletion=completing.inputs)] = None,
+    workspace: Annotated[str | None, limit_option(help=_WORKSPACE, autocompletion=completing.workspaces)] = None,
+    time: Annotated[str | None, limit_option(help=_TIME)] = None,
     cpu: Annotated[bool, typer.Option("--cpu", help="Describe the processors and NumPy's library here, not the GPU.")] = False,
-    as_json: Json = False,
+    output: Annotated[Path | None, output_option("--output", "-o", help="Write the description to a file.")] = None,
+    keep: Annotated[bool, output_option("--keep", help="Keep it for this kind of GPU and driver, so that `auto` uses it.")] = False,
+    json_file: Json = None,
 ) -> None:
-    """Measure the current GPU and describe it for the planner (default: print it), or time plans for problems and keep the fastest."""
-    shapes = _shapes(search, shapes_file)
+    """Measure the current GPU and describe it for the planner (default: print it).
+
+    With shapes: time plans for them, check and keep the fastest, so that `auto` runs it.
+    """
+    shapes = _shapes(shape, shapes_file)
     if shapes is not None and cpu:
         raise fail("E557", "--cpu describes processors, and a search times plans on a GPU", "leave one of them out")
     if shapes is not None:
         if output is not None:
             raise fail("E557", "-o names a file for a description, and a search keeps plans", "leave one of them out, or give --keep")
-        words = (DTYPES if dtypes is None else dtypes, "preserve" if inputs is None else inputs, TIME if time is None else time)
-        _search(shapes, *words, read_workspace("unlimited" if workspace is None else workspace), keep, as_json)
+        words = (DTYPES if dtype is None else dtype, "preserve" if inputs is None else inputs, TIME if time is None else time)
+        _search(shapes, *words, read_workspace("unlimited" if workspace is None else workspace), keep, json_file)
         return
-    options = {"--dtypes": dtypes, "--inputs": inputs, "--workspace": workspace, "--time": time, "--json": as_json or None}
+    options = {"--dtype": dtype, "--inputs": inputs, "--workspace": workspace, "--time": time, "--json": json_file}
     lost = [name for name, value in options.items() if value is not None]
     if lost:
-        raise fail("E557", f"{lost[0]} has no meaning without --search", "leave it out, or name problems")
+        raise fail("E557", f"{lost[0]} has no meaning without --shape", "leave it out, or name problems")
     require_files(output)
     if cpu:
         _describe_cpu(output, keep)
         return
+    from bilinear.planner.device_files import device_json
+
     device = _describe(keep)
     if output is not None:
         write_file(output, device_json(device))
@@ -79,15 +86,15 @@ def tune(
         print(device_json(device), end="")
 
 
-def _shapes(sizes: str | None, file: Path | None) -> Sequence[Shape] | None:
+def _shapes(given: Sequence[str] | None, file: Path | None) -> Sequence[Shape] | None:
     """The shapes for which plans are timed; None if none are given."""
     from bilinear.measure.bench_shapes import read_shapes_file, read_sizes
 
-    if sizes is not None and file is not None:
-        raise fail("E684", "--search and --shapes-file each say for what plans are timed", "give one of them")
+    if given is not None and file is not None:
+        raise fail("E684", "--shape and --shapes-file each say for what plans are timed", "give one of them")
     if file is not None:
         return read_shapes_file(file)
-    return None if sizes is None else read_sizes(sizes)
+    return None if given is None else read_sizes(joined(given))
 
 
 def _describe(keep: bool, is_told: bool = True) -> Device:
@@ -108,6 +115,7 @@ def _describe(keep: bool, is_told: bool = True) -> Device:
 def _describe_cpu(output: Path | None, keep: bool) -> None:
     """Measure, and print, write or keep, the description of the processors here."""
     from bilinear.measure.describe_cpu import tune_cpu
+    from bilinear.planner.device_files import cpu_json
     from bilinear.planner.kept_plans import keep_cpu
 
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
@@ -124,7 +132,9 @@ def _describe_cpu(output: Path | None, keep: bool) -> None:
         print(cpu_json(cpu), end="")
 
 
-def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, workspace: int | str, describe: bool, as_json: bool) -> None:
+def _search(
+    shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, workspace: int | str, describe: bool, json_file: Path | None
+) -> None:
     """Time, keep and show the fastest plans; plans kept before an error are shown, too."""
     from bilinear.backends.gpu import driver_version, gpu_name
     from bilinear.measure.bench import require_gpu
@@ -137,12 +147,13 @@ def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, worksp
         raise fail("E513", f"inputs={inputs!r}: plans are timed on the same inputs again and again", "choose preserve or restore")
     problems = [(shape, dtype) for dtype in read_dtypes(dtypes) for shape in shapes]
     (budget, _), seconds = budget_and_buffer(workspace), read_seconds(time)
+    require_files(file_of(json_file))
     require_gpu()
     require_use([dtype for _, dtype in problems])
     folder = folder_of_plans(gpu_name(), driver_version())
     device = None if describe else current_device()
     if device is None or device.estimate:
-        device = _describe(keep=True, is_told=not as_json)
+        device = _describe(keep=True, is_told=not in_place_of_text(json_file))
     plans: list[Plan] = []
     left_out: list[LeftOut] = []
     try:
@@ -154,22 +165,22 @@ def _search(shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, worksp
                 else:
                     left_out.append(found)
     finally:
-        _show(plans, left_out, folder, as_json)
+        _show(plans, left_out, folder, json_file)
     if not plans:
         raise nothing_measured(left_out)
 
 
-def _show(plans: Sequence[Plan], left_out: Sequence[LeftOut], folder: Path, as_json: bool) -> None:
+def _show(plans: Sequence[Plan], left_out: Sequence[LeftOut], folder: Path, json_file: Path | None) -> None:
     from bilinear.planner.plan_files import plan_json
     from bilinear.reporting.plans import timed_table
 
-    if as_json:
-        found = {"plans": [json.loads(plan_json(plan)) for plan in plans], "left_out": [vars(left) for left in left_out]}
-        print(json.dumps(found, indent=1))
-        return
-    if plans:
-        print(timed_table(plans))
-    for left in left_out:
-        say(f"left out: {left.what}: {left.why}")
-    if plans:
-        say(f"kept in {folder}: `auto` runs them on every {plans[0].device} under this driver")
+    def told() -> str:
+        lines = [timed_table(plans)] if plans else []
+        lines += [visible(f"left out: {left.what}: {left.why}") for left in left_out]
+        return "\n".join(
+            lines + [visible(f"kept in {folder}: `auto` runs them on every {plan.device} under this driver") for plan in plans[:1]]
+        )
+
+    found = {"plans": [json.loads(plan_json(plan)) for plan in plans], "left_out": [vars(left) for left in left_out]}
+    if plans or left_out or in_place_of_text(json_file):
+        answer(json_file, lambda: json.dumps(found, indent=1), told)

@@ -1,6 +1,6 @@
 """Run emitted CUDA C on a CPU: the host's C++ compiler, one fiber per CUDA thread, undefined behaviour reported."""
 
-from bilinear.emulator.compiler import CompileError, compile_on_cpu, skip_reason, without_barrier
+from bilinear.emulator.compiler import CompileError, compile_on_cpu, compiler_name, skip_reason, without_barrier
 from bilinear.emulator.guard import guarded, guarded_empty
 from bilinear.emulator.launch import (
     ORDERS,
@@ -30,6 +30,7 @@ __all__ = [
     "TrapError",
     "UndefinedError",
     "compile_on_cpu",
+    "compiler_name",
     "guarded",
     "guarded_empty",
     "skip_reason",

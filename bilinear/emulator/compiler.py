@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from bilinear.emulator.launch import Module
@@ -37,6 +38,7 @@ FLAGS = (
     "-w",
 )
 DAY = 86400.0
+NO_COMPILER = "no C++20 compiler (g++, clang++, or that of the wheel ziglang)"
 BUILT, UNFINISHED = re.compile(r"[0-9a-f]{32}\.so"), re.compile(r"building-.*")
 """The names that libraries, and folders in which they are built, have in the cache: what is called otherwise is not ours."""
 
@@ -46,20 +48,36 @@ class CompileError(Exception):
 
 
 @functools.cache
-def _compiler() -> tuple[str, str, str] | None:
-    """The first compiler that builds C++20 with all flags: its path, its version, and its flag for the checks; None if there is none."""
+def _compiler() -> tuple[tuple[str, ...], str, str] | None:
+    """The first compiler that builds C++20 with all flags: its command, its version, its flag for the checks; None if there is none.
+
+    Where the machine has none, the compiler of the wheel `ziglang` serves, which is clang with libraries of its own.
+    """
     program = "#include <bit>\ntemplate <auto value> int f() { return std::popcount(unsigned(value)); }\nint g() { return f<3>(); }\n"
-    for name in ("g++", "clang++"):
-        path = shutil.which(name)
-        if path is None:
-            continue
+    for name, command in _candidates():
         checks = CHECKS + STRICTER.get(name, "")
         with tempfile.TemporaryDirectory() as folder:
-            probe = [path, *FLAGS, checks, "-x", "c++", "-", "-c", "-o", f"{folder}/probe.o"]
+            probe = [*command, *FLAGS, checks, "-x", "c++", "-", "-c", "-o", f"{folder}/probe.o"]
             if subprocess.run(probe, input=program, text=True, capture_output=True, check=False).returncode:
                 continue
-        return path, subprocess.run([path, "--version"], text=True, capture_output=True, check=True).stdout, checks
+        return command, subprocess.run([*command, "--version"], text=True, capture_output=True, check=True).stdout, checks
     return None
+
+
+def _candidates() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Compilers by name, each with the command that runs it."""
+    for name in ("g++", "clang++"):
+        path = shutil.which(name)
+        if path is not None:
+            yield name, (path,)
+    if find_spec("ziglang") is not None:
+        yield "zig", (sys.executable, "-m", "ziglang", "c++")
+
+
+def compiler_name() -> str:
+    """The name of the compiler that serves; empty if there is none."""
+    found = _compiler()
+    return "" if found is None else "zig" if len(found[0]) > 1 else os.path.basename(found[0][0])
 
 
 def skip_reason() -> str | None:
@@ -69,7 +87,7 @@ def skip_reason() -> str | None:
     if platform.machine() not in ("x86_64", "aarch64"):
         return f"the CUDA emulator was not written for {platform.machine()}"
     if _compiler() is None:
-        return "no C++20 compiler (g++ or clang++)"
+        return NO_COMPILER
     return None
 
 
@@ -167,7 +185,7 @@ def compile_on_cpu(
     if compiler is None:
         raise CompileError(skip_reason() or "no compiler")
     text = _prepare(source, kernels)
-    command, checks = [compiler[0], *FLAGS, *flags], compiler[2]
+    command, checks = [*compiler[0], *FLAGS, *flags], compiler[2]
     headers = (HEADER, *(HOPPER if USES_HOPPER.search(source) else ()), *include)
     parts = (text, source, *(header.read_text(encoding="utf-8") for header in headers), compiler[1], *command, checks)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]

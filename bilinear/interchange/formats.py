@@ -36,7 +36,7 @@ _SIZES = r"[1-9][0-9]*[ \t]+[1-9][0-9]*[ \t]+[1-9][0-9]*[ \t]+[1-9][0-9]*"
 
 @dataclass(frozen=True)
 class Format:
-    """A format by its name for `--format` and `--to`; `transposed` says whether it numbers the blocks of C column by column."""
+    """A format by its name for `--from` and `--to`; `transposed` says whether it numbers the blocks of C column by column."""
 
     name: str
     title: str
@@ -106,7 +106,7 @@ def format_of(path: Path, named: str = "") -> tuple[Format, str]:
         return by_name[0], "by its name"
     by_look = next((f for f in by_name or FORMATS.values() if re.match(f.looks, head)), None)
     if by_look is None:
-        hint = "`bilinear verify` reads the language" if path.suffix == ".bl" else f"name one: --format {'|'.join(FORMATS)}"
+        hint = "`bilinear verify` reads the language" if path.suffix == ".bl" else f"name one: --from {'|'.join(FORMATS)}"
         raise fail("E351", f"{path} is of no known format", hint)
     return by_look, "by how it begins"
 

@@ -155,7 +155,7 @@ def _refused(reading: Reading, proof: SchemeProof, ring: Ring | None, transposed
     many = f"{len(proof.failures)} of {proof.equations}" if proof.complete else f"at least {len(proof.failures)} of {proof.equations}"
     message = f"{scheme.name} {scheme.format} over {proof.ring} does not multiply: {many} Brent equations fail"
     if ring is None and proof.valid_over:
-        hints.append(f"as it is written it holds over {', '.join(proof.valid_over)}: say --ring {proof.valid_over[0]} if that is meant")
+        hints.append(f"as it is written it holds over {', '.join(proof.valid_over)}: say --over {proof.valid_over[0]} if that is meant")
     if not hints:
         notes.append("tried were both orientations of C, the ring of the file, and every Z/p that its equations allow")
         hints = ["compare the file with its source; is it complete?"]
@@ -174,5 +174,5 @@ def _otherwise(reading: Reading, ring: Ring | None, transposed: bool | None) -> 
                 if transposed is not None
                 else []
             )
-            told.append(" and ".join([*turn, *([f"--ring {scheme.ring}"] if ring is not None else [])]))
+            told.append(" and ".join([*turn, *([f"--over {scheme.ring}"] if ring is not None else [])]))
     return told

@@ -10,7 +10,7 @@ INTRODUCTION = """\
 # The shipped algorithms
 
 Every file of [algorithms/](../algorithms) is a scheme, or a schedule of one. `bilinear list` prints this table, `--format 3,4,5`,
-`--ring Z` and `--max-rank 30` choose from it, and `bilinear verify NAME` proves one and says more. Formats that are not here are composed
+`--over Z` and `--max-rank 30` choose from it, and `bilinear verify NAME` proves one and says more. Formats that are not here are composed
 of these by `bilinear combine` ([algebra.md](algebra.md)); how a scheme of your own comes to run beside them is told in
 [adding-a-scheme.md](adding-a-scheme.md). The files of [algorithms/digits/](../algorithms/digits) multiply digits of numbers:
 [digits.md](digits.md).

@@ -2,29 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from textwrap import wrap
 
 from bilinear.visible import visible
 
 MOST = 1000
 """The most characters of a cell."""
+NARROWEST = 24
+"""Columns of text are not made narrower than this, in characters."""
+GAP = 2
+"""Spaces between columns."""
+Cells = list[str]
+_room: ContextVar[int | None] = ContextVar("room", default=None)
+
+
+@contextmanager
+def fitted(columns: int | None) -> Iterator[None]:
+    """While the context lasts, tables are at most this many characters wide where their words and numbers allow it; None: no limit."""
+    token = _room.set(columns)
+    try:
+        yield
+    finally:
+        _room.reset(token)
 
 
 def aligned(rows: Sequence[Sequence[object]], header: Sequence[str] | None) -> list[str]:
-    """Rows as lines with columns two spaces apart: numbers right-aligned, text left, the header underlined."""
+    """Rows as lines with columns two spaces apart: numbers right-aligned, text left, the header underlined.
+
+    In a table that has to fit (`fitted`), long texts go on in further lines, and columns that find no room stand below the others, each
+    time beside the first column.
+    """
     texts = [[visible(str(cell), MOST) for cell in row] for row in rows]
     titles = [list(header)] if header is not None else []
     if not texts and not titles:
         return []
-    columns = range(len((titles or texts)[0]))
-    widths = [max(len(row[i]) for row in titles + texts) for i in columns]
-    right = [bool(texts) and header is not None and all(_is_number(row[i]) for row in texts) for i in columns]
+    cells = titles + texts
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    right = [bool(texts) and header is not None and all(_is_number(row[i]) for row in texts) for i in range(len(widths))]
+    room = _room.get()
+    parts = [list(range(len(widths)))]
+    if room is not None and header is not None:
+        parts = _split(_narrowed(widths, right, room), room)
+    lines: list[str] = []
+    for part in parts:
+        lines += [""] if lines else []
+        own, turned = [widths[i] for i in part], [right[i] for i in part]
+        lines += _drawn([[row[i] for i in part] for row in cells], _narrowed(own, turned, room), turned, header is not None)
+    return lines
 
-    def line(row: Sequence[str]) -> str:
-        return "  ".join(cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(row, widths, right, strict=True)).rstrip()
 
-    ruled = [*map(line, titles), "  ".join("-" * w for w in widths)] if titles else []
-    return [*ruled, *map(line, texts)]
+def _drawn(cells: list[Cells], widths: list[int], right: list[bool], ruled: bool) -> list[str]:
+    """Some columns as lines."""
+    lines: list[str] = []
+    for number, row in enumerate(cells):
+        wrapped = [[cell] if len(cell) <= width else wrap(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for depth in range(max(map(len, wrapped))):
+            parts = [words[depth] if depth < len(words) else "" for words in wrapped]
+            placed = (p.rjust(w) if r else p.ljust(w) for p, w, r in zip(parts, widths, right, strict=True))
+            lines.append((" " * GAP).join(placed).rstrip())
+        if ruled and number == 0:
+            lines.append((" " * GAP).join("-" * width for width in widths))
+    return lines
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _narrowed(widths: list[int], right: list[bool], room: int | None) -> list[int]:
+    """The widths with the widest columns of text made narrower, until the table fits or none can be."""
+    found = list(widths)
+    while room is not None and (over := _total(found) - room) > 0:
+        wide = [i for i, width in enumerate(found) if width > NARROWEST and not right[i]]
+        if not wide:
+            break
+        widest = max(wide, key=found.__getitem__)
+        rest = max((found[i] for i in wide if i != widest), default=NARROWEST)
+        found[widest] = max(NARROWEST, found[widest] - over, min(rest, found[widest] - 1))
+    return found
+
+
+def _split(widths: list[int], room: int) -> list[list[int]]:
+    """The columns in groups that fit, each with the first column, which names the row."""
+    parts = [[0]]
+    for column in range(1, len(widths)):
+        if len(parts[-1]) > 1 and _total([widths[i] for i in (*parts[-1], column)]) > room:
+            parts.append([0])
+        parts[-1].append(column)
+    return parts
 
 
 def _is_number(text: str) -> bool:

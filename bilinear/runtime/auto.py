@@ -67,7 +67,7 @@ def plan(
         float64 or float32.
     device : str or Device, optional
         The name of a shipped description, a file of `bilinear tune`, a `Device`, or "cpu" for the processors here as `bilinear tune --cpu
-        --keep` has described them. The default is the current GPU, for which a plan that `bilinear tune --search` found for this problem
+        --keep` has described them. The default is the current GPU, for which a plan that `bilinear tune --shape` found for this problem
         comes first.
     inputs : {"preserve", "restore", "consume"}
         What may happen to A and B.

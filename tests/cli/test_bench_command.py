@@ -94,7 +94,7 @@ def whole() -> Benchmark:
 
 
 def test_the_table_the_results_and_the_page_are_one_run(gpu: Gpu, shell: Shell, tmp_path: Path) -> None:
-    words = ("--sizes", "64", "--dtypes", "float64", "--algorithms", "plan,msmes:1", "--rounds", 2)
+    words = ("--shape", "64", "--dtype", "float64", "--algorithms", "plan,msmes:1", "--rounds", 2)
     status, out, err = shell(*words, "--json", "a.json", "--html", tmp_path / "a.html")
     assert status == 0 and not err
     lines = out.splitlines()
@@ -110,7 +110,7 @@ def test_the_table_the_results_and_the_page_are_one_run(gpu: Gpu, shell: Shell, 
     ]
     assert all(r[-2:] == ["1755", "612"] for r in cells) and "written to a.json, " in out
     kept = json.loads((tmp_path / "a.json").read_text())
-    assert len(kept["rows"]) == 4 and len(kept["errors"]) == 4 and kept["command"][:3] == ["bilinear", "bench", "--sizes"]
+    assert len(kept["rows"]) == 4 and len(kept["errors"]) == 4 and kept["command"][:3] == ["bilinear", "bench", "--shape"]
     assert str(tmp_path) not in json.dumps(kept), "no path of this machine"
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "every plan passed its checks" in page and page.count("<rect") == 3 + 7
@@ -120,7 +120,7 @@ def test_the_results_are_those_that_the_tables_read(gpu: Gpu, shell: Shell, tmp_
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     import tables
 
-    assert shell("--sizes", "64", "--rounds", 1, "--json", "a.json")[0] == 0
+    assert shell("--shape", "64", "--rounds", 1, "--json", "a.json")[0] == 0
     text = tables.best(json.loads((tmp_path / "a.json").read_text()))
     assert "| float64 | 64 | 6.00 ms | 2.00 (winograd, 1 level) | 0.86 (msmes, 1 level) | 1.00 (library) | yes |" in text
     assert "| float32 | 64 |" in text
@@ -133,7 +133,7 @@ def test_the_grid_is_summed_up_in_a_line(gpu: Gpu, shell: Shell, monkeypatch: py
     status, out, _ = shell("--grid", "--json", "grid.json")
     assert status == 0 and "2 shapes: median ratio 1.500, worst 64x3x20 float32 1.000" in out and "; 0 below 0.98; 0 wrong" in out
     gpu.launch_ms = 2.2
-    _, out, _ = shell("--grid", "--dtypes", "float64")
+    _, out, _ = shell("--grid", "--dtype", "float64")
     assert "1 shapes: " in out and "1 below 0.98: 64 float64 0.909 (0.909..0.909, winograd, 1 level)" in out
 
 
@@ -151,7 +151,7 @@ def test_a_failed_check_is_an_error_after_the_table(gpu: Gpu, shell: Shell) -> N
         c[0, 0] += 1  # type: ignore[index]
 
     gpu.damage = damage
-    status, out, err = shell("--sizes", "64", "--dtypes", "float64", "--algorithms", "winograd:1", "--rounds", 1)
+    status, out, err = shell("--shape", "64", "--dtype", "float64", "--algorithms", "winograd:1", "--rounds", 1)
     assert status == 1 and re.search(r"winograd, 1 level .* NO ", out)
     assert "error[E685]: winograd, 1 level at 64x64x64, float64, failed its check" in err and "integers exact: False" in err
 
@@ -159,14 +159,14 @@ def test_a_failed_check_is_an_error_after_the_table(gpu: Gpu, shell: Shell) -> N
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (("--sizes", "4x5"), "E681"),
+        (("--shape", "4x5"), "E681"),
         (("--shapes-file", "missing.txt"), "E681"),
         (("--algorithms", "msmes:0"), "E682"),
-        (("--grid", "--sizes", "512"), "E684"),
+        (("--grid", "--shape", "512"), "E684"),
         (("--grid", "--shapes-file", "x"), "E684"),
-        (("--dtypes", "int8"), "E503"),
-        (("--sizes", "64", "--json", "no/such/place.json"), "E612"),
-        (("--sizes", "64", "--html", "."), "E612"),
+        (("--dtype", "int8"), "E503"),
+        (("--shape", "64", "--json", "no/such/place.json"), "E612"),
+        (("--shape", "64", "--html", "."), "E612"),
         (("--rounds", "0"), "--rounds"),
     ],
 )
@@ -180,7 +180,7 @@ def test_nothing_measured_is_an_error(gpu: Gpu, shell: Shell, monkeypatch: pytes
         raise MemoryError("no room")
 
     monkeypatch.setattr(bench, "_operands", no_room)
-    status, out, err = shell("--sizes", "64", "--dtypes", "float64")
+    status, out, err = shell("--shape", "64", "--dtype", "float64")
     assert status == 1 and "left out:\n  64x64x64 float64: MemoryError: no room" in out
     assert "error[E686]: nothing was measured\n  note: 64x64x64 float64: MemoryError: no room" in err
 
@@ -194,7 +194,7 @@ def test_without_a_gpu_it_is_said(shell: Shell, monkeypatch: pytest.MonkeyPatch)
 
 def test_without_matplotlib_a_png_is_refused_before_anything_runs(gpu: Gpu, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_plot, "find_spec", lambda name: None)
-    status, out, err = shell("--sizes", "64", "--png", "a.png")
+    status, out, err = shell("--shape", "64", "--png", "a.png")
     assert status == 1 and not out and "error[E683]" in err and ".[plot]" in err and not gpu.now
 
 

@@ -69,7 +69,7 @@ def contents() -> dict[str, bytes]:
         ("combine", "2,2,2", "library", "-o", "library/deep.bl"),
         ("combine", "2,2,2", "library", "s.bl", "-o", "hard"),
         ("bench", "--shapes-file", "sizes", "--json", "sizes"),
-        ("bench", "--sizes", "64", "--json", "x", "--html", "x"),
+        ("bench", "--shape", "64", "--json", "x", "--html", "x"),
     ],
 )
 def test_a_command_does_not_write_over_what_it_reads(shell: Shell, words: tuple[str, ...]) -> None:
@@ -81,7 +81,7 @@ def test_a_command_does_not_write_over_what_it_reads(shell: Shell, words: tuple[
 def test_the_device_that_the_environment_names_is_read_too(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BILINEAR_DEVICE", "d.json")
     before = contents()
-    for words in (("plan", "--shape", "512", "--html", "d.json"), ("bench", "--sizes", "64", "--json", "d.json")):
+    for words in (("plan", "--shape", "512", "--html", "d.json"), ("bench", "--shape", "64", "--json", "d.json")):
         status, out, err = shell(*words)
         assert (status, out) == (1, "") and "error[E612]" in err and contents() == before
 

@@ -80,13 +80,13 @@ def test_the_result_multiplies() -> None:
 def test_the_ring_is_found_or_taken_as_it_is_said() -> None:
     u, v, w = (np.abs(table) for table in tables(load("strassen").scheme))
     assert str(import_arrays(u, v, w).scheme.ring) == "Z/2"
-    with pytest.raises(BilinearError, match=r"E356.*over Q does not multiply(.|\n)*--ring Z/2"):
+    with pytest.raises(BilinearError, match=r"E356.*over Q does not multiply(.|\n)*--over Z/2"):
         import_arrays(u, v, w, ring="Q")
     with pytest.raises(BilinearError, match="E203"):
         import_arrays(u, v, w, ring="F2")
     signed = tables(load("strassen").scheme)
     signed[2][0, 0] *= -1
-    with pytest.raises(BilinearError, match=r"E356(.|\n)*holds over Z/2: say --ring Z/2"):
+    with pytest.raises(BilinearError, match=r"E356(.|\n)*holds over Z/2: say --over Z/2"):
         import_arrays(*signed)
 
 

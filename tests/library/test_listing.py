@@ -40,11 +40,11 @@ def test_filters(shell: Shell) -> None:
     assert set(names(shell, "--format", "2,*,*", "--max-rank", "7")) == {
         row.name for row in library_rows() if 2 in (row.m, row.k, row.n) and row.rank <= 7
     }
-    integer, halves = names(shell, "--ring", "Z"), names(shell, "--ring", "Z/3")
+    integer, halves = names(shell, "--over", "Z"), names(shell, "--over", "Z/3")
     assert "strassen" in integer and not {"accurate_sqrt3", "accurate_halves", "bini"} & set(integer)
     assert "accurate_halves" in halves and "accurate_sqrt3" not in halves
-    assert "accurate_sqrt3" in names(shell, "--ring", "Q[sqrt(3)]")
-    assert set(names(shell, "--ring", "Z[1/2]")) == set(halves) == set(integer) | {"accurate_halves", "smirnov_336", "dps_444"}
+    assert "accurate_sqrt3" in names(shell, "--over", "Q[sqrt(3)]")
+    assert set(names(shell, "--over", "Z[1/2]")) == set(halves) == set(integer) | {"accurate_halves", "smirnov_336", "dps_444"}
 
 
 def test_where_nothing_is_so(shell: Shell) -> None:
@@ -59,7 +59,7 @@ def test_where_nothing_is_so(shell: Shell) -> None:
         (("--format", "2,3,x"), "error[E670]: '2,3,x' is no format"),
         (("--format", "0,3,3"), "error[E670]"),
         (("--format", f"{'9' * 5000},3,3"), "error[E670]"),
-        (("--ring", "F2"), "error[E203]: 'F2' is no ring that is known"),
+        (("--over", "F2"), "error[E203]: 'F2' is no ring that is known"),
     ],
 )
 def test_what_is_no_filter(shell: Shell, options: tuple[str, ...], said: str) -> None:

@@ -472,7 +472,7 @@ def kept_files(tmp_path: Path) -> list[str]:
 
 
 def test_the_command_keeps_what_auto_then_runs(gpu: Gpu, shell: Shell, tmp_path: Path) -> None:
-    status, out, err = shell("--search", "64,64x65x128", "--dtypes", "float64")
+    status, out, err = shell("--shape", "64", "--shape", "64x65x128", "--dtype", "float64")
     folder = tmp_path / "data" / "bilinear" / "devices" / "a-pretended-gpu-13000"
     assert (status, err) == (0, "") and kept_files(tmp_path) == ["float64-64x64x64-preserve.json", "float64-64x65x128-preserve.json"]
     header, rule, *rows, last = out.splitlines()
@@ -510,14 +510,14 @@ def test_what_was_decided_by_a_kept_plan_is_decided_anew_where_a_description_is_
 
 def test_the_command_keeps_plans_within_limits(gpu: Gpu, shell: Shell, tmp_path: Path) -> None:
     gpu.launch_ms = 5.0
-    status, out, _ = shell("--search", "64", "--dtypes", "float32", "--inputs", "restore", "--workspace", "none", "--time", "60s")
+    status, out, _ = shell("--shape", "64", "--dtype", "float32", "--inputs", "restore", "--workspace", "none", "--time", "60s")
     assert status == 0 and re.search(r"64x64x64 +float32 +restore +msmes, 1 level +\S.* 0 +35 +60 +1\.71\n", out)
     assert kept_files(tmp_path) == ["float32-64x64x64-restore-0.json"]
     a, before = np.ones((64, 64), "float32"), gpu.now
     bilinear.matmul(a, a.copy(), inputs="restore", workspace="none")
     assert gpu.now - before == 35
     (tmp_path / "shapes.txt").write_text("64  # one\n")
-    status, _, _ = shell("--shapes-file", tmp_path / "shapes.txt", "--dtypes", "float32", "--workspace", 10**6)
+    status, _, _ = shell("--shapes-file", tmp_path / "shapes.txt", "--dtype", "float32", "--workspace", 10**6)
     assert status == 0 and kept_files(tmp_path) == ["float32-64x64x64-preserve-1000000.json", "float32-64x64x64-restore-0.json"]
 
 
@@ -528,12 +528,12 @@ def test_the_command_prints_json(gpu: Gpu, shell: Shell, tmp_path: Path, monkeyp
         return np.empty(shape, dtype)
 
     monkeypatch.setattr(gpu, "empty", empty)
-    found = shell.json("--search", "64")
+    found = shell.json("--shape", "64")
     assert found["left_out"] == [{"what": "64x64x64 float32", "why": "out of memory: no room"}]
     (plan,) = found["plans"]
     (file,) = tmp_path.rglob("*.json")
     assert plan["format"] == FORMAT and json.loads(file.read_text()) == plan
-    status, out, _ = shell("--search", "64")
+    status, out, _ = shell("--shape", "64")
     assert status == 0 and out.splitlines()[-2:] == [
         "left out: 64x64x64 float32: out of memory: no room",
         f"kept in {file.parent}: `auto` runs them on every a pretended GPU under this driver",
@@ -542,7 +542,7 @@ def test_the_command_prints_json(gpu: Gpu, shell: Shell, tmp_path: Path, monkeyp
 
 def test_the_table_says_where_nothing_is_faster(gpu: Gpu, shell: Shell) -> None:
     gpu.library_ms = 20.0
-    status, out, _ = shell("--search", "64", "--dtypes", "float64")
+    status, out, _ = shell("--shape", "64", "--dtype", "float64")
     assert status == 0 and re.search(r"64x64x64 +float64 +preserve +library +- +0 +20 +20 +1\.00\n", out)
 
 
@@ -551,41 +551,41 @@ def test_a_gpu_is_described_where_that_is_asked_for_or_needed(
 ) -> None:
     described = replace(SLOW_LIBRARY, name=HERE.name)
     monkeypatch.setattr(describe_device, "tune", lambda progress: described)
-    assert shell("--search", "64", "--dtypes", "float64")[0] == 0
+    assert shell("--shape", "64", "--dtype", "float64")[0] == 0
     assert kept_description(HERE.name, 13000) is None, "one is known"
     told = f"kept in {kept_at(HERE.name, 13000)}: `auto` uses it on every {HERE.name} under this driver\n"
-    status, out, _ = shell("--search", "64", "--dtypes", "float64", "--keep")
+    status, out, _ = shell("--shape", "64", "--dtype", "float64", "--keep")
     assert status == 0 and out.startswith(told) and kept_description(HERE.name, 13000) == described
     (tmp_path / "data" / "bilinear" / "devices" / "a-pretended-gpu-13000.json").unlink()
     for known in (None, replace(described, estimate="a data sheet")):
         monkeypatch.setattr(auto, "current_device", lambda found=known: found)
-        assert shell.json("--search", "64", "--dtypes", "float64")["plans"] and kept_description(HERE.name, 13000) == described
+        assert shell.json("--shape", "64", "--dtype", "float64")["plans"] and kept_description(HERE.name, 13000) == described
         (tmp_path / "data" / "bilinear" / "devices" / "a-pretended-gpu-13000.json").unlink()
 
 
 @pytest.mark.parametrize(
     ("words", "environment", "code"),
     [
-        (("--search", "64", "-o", "x.json"), {}, "E557"),
-        (("--search", "64", "--shapes-file", "x.txt"), {}, "E684"),
+        (("--shape", "64", "-o", "x.json"), {}, "E557"),
+        (("--shape", "64", "--shapes-file", "x.txt"), {}, "E684"),
         (("--shapes-file", "/no/such/file"), {}, "E681"),
-        (("--dtypes", "float32"), {}, "E557"),
+        (("--dtype", "float32"), {}, "E557"),
         (("--inputs", "restore"), {}, "E557"),
         (("--workspace", "none", "--keep"), {}, "E557"),
         (("--time", "5m"), {}, "E557"),
         (("--json",), {}, "E557"),
-        (("--search", "64", "--dtypes", ""), {}, "E503"),
-        (("--search", "64", "--inputs", ""), {}, "E513"),
-        (("--search", "64", "--time", ""), {}, "E664"),
-        (("--search", "64", "--inputs", "consume"), {}, "E513"),
-        (("--search", "64", "--dtypes", "int8"), {}, "E503"),
-        (("--search", "64x64"), {}, "E681"),
-        (("--search", ""), {}, "E681"),
-        (("--search", "64", "--workspace", "some"), {}, "E534"),
-        (("--search", "64", "--time", "soon"), {}, "E664"),
-        (("--search", "64"), {"BILINEAR_DEVICE": "h200"}, "E687"),
-        (("--search", "64"), {"BILINEAR_USE_LIBRARY": "1"}, "E687"),
-        (("--search", "64", "--dtypes", "float32"), {"CUPY_TF32": "1"}, "E687"),
+        (("--shape", "64", "--dtype", ""), {}, "E503"),
+        (("--shape", "64", "--inputs", ""), {}, "E513"),
+        (("--shape", "64", "--time", ""), {}, "E664"),
+        (("--shape", "64", "--inputs", "consume"), {}, "E513"),
+        (("--shape", "64", "--dtype", "int8"), {}, "E503"),
+        (("--shape", "64x64"), {}, "E681"),
+        (("--shape", ""), {}, "E681"),
+        (("--shape", "64", "--workspace", "some"), {}, "E534"),
+        (("--shape", "64", "--time", "soon"), {}, "E664"),
+        (("--shape", "64"), {"BILINEAR_DEVICE": "h200"}, "E687"),
+        (("--shape", "64"), {"BILINEAR_USE_LIBRARY": "1"}, "E687"),
+        (("--shape", "64", "--dtype", "float32"), {"CUPY_TF32": "1"}, "E687"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_at_once(
@@ -607,7 +607,7 @@ def test_a_place_where_nothing_can_be_kept_is_told_before_anything_is_timed(
     monkeypatch.setattr(describe_device, "tune", lambda progress: pytest.fail("measured"))
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
-    status, out, err = shell("--search", "64", *words)
+    status, out, err = shell("--shape", "64", *words)
     assert (status, out) == (1, "") and "error[E612]: cannot make" in err and "XDG_DATA_HOME" in err and not gpu.now
 
 
@@ -618,14 +618,14 @@ def test_what_was_kept_before_the_disk_was_full_is_shown(gpu: Gpu, shell: Shell,
         return keep_plan(choice, driver)
 
     monkeypatch.setattr(kept_plans, "keep_plan", fills)
-    status, out, err = shell("--search", "64")
+    status, out, err = shell("--shape", "64")
     assert status == 1 and "error[E612]: no space left" in err and kept_files(tmp_path) == ["float64-64x64x64-preserve.json"]
     assert re.search(r"64x64x64 +float64 .*\nkept in ", out) and "float32" not in out
 
 
 def test_without_a_gpu_it_is_said(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "why_no_gpu", lambda: "CuPy is not installed")
-    status, out, err = shell("--search", "64")
+    status, out, err = shell("--shape", "64")
     assert (status, out) == (1, "") and "error[E680]" in err and "CuPy is not installed" in err
 
 
@@ -634,7 +634,7 @@ def test_nothing_measured_is_an_error(gpu: Gpu, shell: Shell, tmp_path: Path, mo
         raise MemoryError("no room")
 
     monkeypatch.setattr(gpu, "empty", no_room)
-    status, out, err = shell("--search", "64", "--dtypes", "float64")
+    status, out, err = shell("--shape", "64", "--dtype", "float64")
     assert status == 1 and out == "left out: 64x64x64 float64: out of memory: no room\n"
     assert "error[E686]: nothing was measured\n  note: 64x64x64 float64: out of memory: no room" in err and not kept_files(tmp_path)
 
@@ -649,7 +649,7 @@ def test_what_was_found_before_sigterm_is_shown(gpu: Gpu, shell: Shell, tmp_path
 
     monkeypatch.setattr(GpuStand, "build", ends)
     before = signal.getsignal(signal.SIGTERM)
-    status, out, _ = shell("--search", "64")
+    status, out, _ = shell("--shape", "64")
     assert status == 128 + signal.SIGTERM and signal.getsignal(signal.SIGTERM) is before
     assert re.search(r"64x64x64 +float64 .*\nkept in ", out) and kept_files(tmp_path) == ["float64-64x64x64-preserve.json"]
 
@@ -660,7 +660,7 @@ def test_what_was_found_before_a_wrong_result_stays_kept(gpu: Gpu, shell: Shell,
             c[0, 0] += 1
 
     gpu.damage = damage
-    status, out, err = shell("--search", "64")
+    status, out, err = shell("--shape", "64")
     assert status == 1 and "error[E685]: winograd, 1 level at 64x64x64, float32, failed its check" in err
     assert re.search(r"64x64x64 +float64 .*\nkept in ", out) and "float32" not in out
     assert kept_files(tmp_path) == ["float64-64x64x64-preserve.json"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -15,7 +16,14 @@ from bilinear.resources import templates_folder
 MARK = "(* ---- The algorithm. ---- *)"
 CLOSED = "Closed under the global context"
 THEOREM = re.compile(r"Theorem \w+ : (multiplies|runs) (.*)\.\nProof\. .*\n")
-needs_coqc = pytest.mark.skipif(shutil.which("coqc") is None, reason="coqc is not installed")
+INSTALLED = pytest.mark.skipif(shutil.which("coqc") is None, reason="coqc is not installed")
+Test = TypeVar("Test", bound=Callable[..., object])
+
+
+def needs_coqc(test: Test) -> Test:
+    """Marks a test that runs coqc: it is slow, and skipped where there is none."""
+    marked: Test = INSTALLED(pytest.mark.slow(test))
+    return marked
 
 
 def tail(text: str) -> str:
@@ -32,7 +40,7 @@ def batch(tails: Mapping[str, str]) -> str:
 def coqc(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the proof assistant on a text."""
     (folder / "tested.v").write_text(text, encoding="utf-8")
-    return subprocess.run(["coqc", "-q", "tested.v"], cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(["coqc", "-q", "tested.v"], cwd=folder, capture_output=True, text=True, timeout=3000, check=False)
 
 
 def verdicts(texts: Iterable[str], folder: Path) -> list[bool]:

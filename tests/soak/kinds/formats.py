@@ -64,9 +64,9 @@ def _mangled(files: dict[str, bytes], form: str, draw: random.Random, marker: Pa
 def _options(form: str, draw: random.Random) -> list[str]:
     words = ["--json"] if draw.random() < 0.2 else []
     if draw.random() < 0.2:
-        words += ["--format", draw.choice((form, form, *FORMS))]
+        words += ["--from", draw.choice((form, form, *FORMS))]
     if draw.random() < 0.15:
-        words += ["--ring", draw.choice(("Q", "Z", "Z/2", "Z/3", "Z/7", "Q[sqrt(3)]", "Q[i]", "Q[lambda]"))]
+        words += ["--over", draw.choice(("Q", "Z", "Z/2", "Z/3", "Z/7", "Q[sqrt(3)]", "Q[i]", "Q[lambda]"))]
     if draw.random() < 0.15:
         words += ["--c", draw.choice(("rows", "columns"))]
     return words

@@ -1,0 +1,59 @@
+"""What a command answers: text that fits the terminal, and JSON in its place or in a file beside it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Annotated
+
+from bilinear.cli.colour import allows_colour, coloured
+from bilinear.cli.groups import output_option
+from bilinear.writing import write_file
+
+STDOUT = Path("-")
+LEAST_COLUMNS = 40
+"""Tables are not made narrower than this."""
+Json = Annotated[
+    Path | None,
+    output_option("--json", metavar="[FILE]", help="Print JSON; with FILE.json, write it there beside the text."),
+]
+
+
+def in_place_of_text(json_file: Path | None) -> bool:
+    """Whether JSON is printed, and no text."""
+    return json_file == STDOUT
+
+
+def file_of(json_file: Path | None) -> Path | None:
+    """The file for JSON, if one is named."""
+    return None if json_file == STDOUT else json_file
+
+
+def answer(json_file: Path | None, data: Callable[[], str], text: Callable[[], str]) -> None:
+    """Print an answer as text, or as JSON in its place; JSON with a file is written there, and the text is printed, too."""
+    file = file_of(json_file)
+    if file is not None:
+        write_file(file, _ended(data()))
+    print_fitted(data if in_place_of_text(json_file) else text)
+
+
+def print_fitted(text: Callable[[], str]) -> None:
+    """Print what a function writes; on a terminal, with tables as wide as it is, and the verdict in colour."""
+    from bilinear.reporting.table import fitted
+
+    with fitted(_columns()):
+        found = text()
+    print(coloured(_ended(found)) if allows_colour(sys.stdout) else _ended(found), end="")
+
+
+def _ended(text: str) -> str:
+    return text if text.endswith("\n") else f"{text}\n"
+
+
+def _columns() -> int | None:
+    """The width of the terminal; None if the answer goes elsewhere."""
+    if sys.stdout.isatty():
+        return max(LEAST_COLUMNS, get_terminal_size().columns)
+    return None

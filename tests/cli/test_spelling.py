@@ -1,0 +1,131 @@
+"""One spelling for one thing: older names are understood and told, `--json` prints or writes, shapes are given again and again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shell import Shell
+from typer.main import get_command
+
+from bilinear.cli.app import app
+from bilinear.cli.options import joined
+from bilinear.cli.spelling import OLDER, WITHOUT_ARGUMENTS, as_spelled_now
+from bilinear.measure.bench_shapes import read_sizes
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    return Shell(monkeypatch, capsys)
+
+
+@pytest.mark.parametrize(
+    ("given", "now"),
+    [
+        ("bench --sizes 64,8x9x10 --dtypes float32", "bench --shape 64 --shape 8x9x10 --dtype float32"),
+        ("tune --search=64", "tune --shape 64"),
+        ("import --ring Z/2 table --format=json", "import --over Z/2 table --from json"),
+        ("list --ring", "list --over "),
+        ("verify --ring Z", "verify --ring Z"),
+        ("list -- --ring Z", "list -- --ring Z"),
+        ("verify --json strassen", "verify --json - strassen"),
+        ("verify strassen --json", "verify strassen --json -"),
+        ("verify --json a.json strassen", "verify --json a.json strassen"),
+        ("plan --json x --shape 4", "plan --json x --shape 4"),
+        ("plan --json --shape 4", "plan --json - --shape 4"),
+        ("plan --json - --shape 4", "plan --json - --shape 4"),
+        ("", ""),
+    ],
+)
+def test_a_command_line_is_written_as_it_is_spelled_now(given: str, now: str) -> None:
+    assert as_spelled_now(given.split())[0] == now.split(" ") if now else as_spelled_now([]) == ([], [])
+
+
+def test_an_older_name_is_told(shell: Shell) -> None:
+    status, out, err = shell("list", "--ring", "Z/2", "--max-rank", 7)
+    assert status == 0 and err == "note: --ring is called --over now: --over Z/2\n"
+    assert (0, out, "") == shell("list", "--over", "Z/2", "--max-rank", 7)
+
+
+def test_no_older_name_is_an_option(shell: Shell) -> None:
+    for command, names in OLDER.items():
+        text = shell(command, "--help")[1]
+        for older, now in names.items():
+            assert f"{now} " in text and (f"{older} " not in text or older == "--format")
+
+
+def test_commands_without_arguments_are_those() -> None:
+    """A word behind `--json` can only be a file where nothing else stands alone."""
+    group: Any = get_command(app)
+    takes_none = {name for name, command in group.commands.items() if all(one.param_type_name == "option" for one in command.params)}
+    assert takes_none == set(WITHOUT_ARGUMENTS)
+
+
+COMMANDS = [
+    ("verify", "strassen"),
+    ("verify", "pairs"),
+    ("list", "--max-rank", "7"),
+    ("list", "--own"),
+    ("plan", "--shape", "512", "--device", "h200"),
+    ("plan", "--shape", "512", "--device", "h200", "--explain"),
+    ("plan", "--chain", "100x20x300x50", "--device", "h200"),
+    ("combine", "2,2,2"),
+    ("share", "strassen"),
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_json_goes_to_a_file_beside_the_text_or_in_its_place(words: tuple[str, ...], shell: Shell) -> None:
+    status, text, err = shell(*words)
+    assert status == 0, err
+    assert shell(*words, "--json", "found.json") == (0, text, "")
+    found = Path("found.json").read_text()
+    assert shell(*words, "--json")[1] == found and json.loads(found) == json.loads(shell(*words, "--json", "-")[1])
+
+
+MORE = ("run", "strassen"), ("doctor",), ("compile", "strassen"), ("import", "x.exp")
+
+
+@pytest.mark.parametrize("words", [*COMMANDS, *MORE], ids=" ".join)
+def test_a_file_that_cannot_be_written_is_told_before_the_work(
+    words: tuple[str, ...], shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for work in (
+        "bilinear.reporting.examine.examine",
+        "bilinear.reporting.digit_report.digit_report",
+        "bilinear.runtime.auto.plan",
+        "bilinear.runtime.multi_dot.plan_chain",
+        "bilinear.algebra.best_rank.best_recipes",
+        "bilinear.algebra.share_sums.share_sums",
+        "bilinear.cli.running.run_checks",
+        "bilinear.driver.compile",
+        "bilinear.backends.doctor.examine",
+        "bilinear.interchange.importing.import_file",
+    ):
+        monkeypatch.setattr(work, _never)
+    status, out, err = shell(*words, "--json", "no/such/place.json")
+    assert (status, out) == (1, "") and err.startswith("error[E612]: cannot write no/such/place.json")
+
+
+def _never(*_: object, **__: object) -> None:
+    raise AssertionError("the work has begun")
+
+
+def test_a_refused_scheme_is_written_too(shell: Shell) -> None:
+    Path("wrong.bl").write_text("scheme wrong <1,1,1;1>\n  M1 = A11 * B11\n  C11 = -M1\n")
+    status, out, err = shell("verify", "wrong.bl", "--json", "found.json")
+    assert (status, out) == (1, "") and "error[E301]" in err and json.loads(Path("found.json").read_text())["verdict"] == "refused"
+
+
+@pytest.mark.parametrize("given", [["64", "8x9x10"], ["64", "8,9,10"], ["64", " 8 , 9 , 10 "]])
+def test_shapes_are_given_one_by_one(given: list[str]) -> None:
+    assert read_sizes(joined(given)) == ((64, 64, 64), (8, 9, 10))
+
+
+def test_levels_may_be_chosen_where_a_shape_is_known(shell: Shell) -> None:
+    plan = ("plan", "--shape", "8192", "--device", "h200")
+    assert shell(*plan, "--levels", "auto") == shell(*plan)
+    assert "also take auto" in shell("verify", "strassen", "--levels", "auto")[2]

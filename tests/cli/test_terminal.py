@@ -1,0 +1,157 @@
+"""What only a terminal gets: tables as wide as it is, colour, and words that a shell completes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from shell import Shell
+
+from bilinear.cli import answers, completing
+from bilinear.cli.colour import allows_colour, coloured
+from bilinear.codegen.cuda.target import targets_of
+from bilinear.ir.element import ELEMENTS, IN_ARRAYS
+from bilinear.planner.device_files import shipped_devices
+from bilinear.reporting.table import aligned, fitted
+
+ROWS = [("first", "one two three four five six seven eight", 1.5, 10), ("second", "nine", 22.25, 2000)]
+HEADER = ("name", "what it says about itself", "ms", "bytes")
+
+
+@pytest.mark.parametrize("room", [200, 64, 50, 40, 35])
+def test_a_table_fits_and_loses_nothing(room: int) -> None:
+    whole = aligned(ROWS, HEADER)
+    with fitted(room):
+        lines = aligned(ROWS, HEADER)
+    assert max(map(len, lines)) <= room and aligned(ROWS, HEADER) == whole
+    assert (lines == whole) == (max(map(len, whole)) <= room)
+    told = " ".join(" ".join(lines).split())
+    assert all(word in told for row in ROWS for cell in row for word in str(cell).split())
+
+
+def test_what_is_wrapped_stays_in_its_column() -> None:
+    with fitted(50):
+        lines = aligned(ROWS, HEADER)
+    assert lines == [
+        "name    what it says about itself        ms  bytes",
+        "------  ----------------------------  -----  -----",
+        "first   one two three four five six     1.5     10",
+        "        seven eight",
+        "second  nine                          22.25   2000",
+    ]
+
+
+def test_columns_without_room_stand_below_beside_the_first() -> None:
+    with fitted(30):
+        lines = aligned([(name, 11111111, 22222222, 33333333) for name in ("a", "b")], ("name", "one", "two", "three"))
+    assert lines == [
+        "name       one       two",
+        "----  --------  --------",
+        "a     11111111  22222222",
+        "b     11111111  22222222",
+        "",
+        "name     three",
+        "----  --------",
+        "a     33333333",
+        "b     33333333",
+    ]
+
+
+def test_facts_go_on_below_their_values() -> None:
+    with fitted(40):
+        assert aligned([("source", "one two three four five six seven")], None) == ["source  one two three four five six", "        seven"]
+
+
+class Terminal:
+    """A stream that is a terminal, or is not."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        self.isatty = lambda: is_terminal
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_terminal", "allowed"),
+    [
+        ({"TERM": "xterm"}, True, True),
+        ({"TERM": "xterm"}, False, False),
+        ({"TERM": "dumb"}, True, False),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, True, False),
+    ],
+)
+def test_colour_needs_a_terminal(environment: dict[str, str], is_terminal: bool, allowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TERM", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert allows_colour(Terminal(is_terminal)) is allowed  # type: ignore[arg-type]
+
+
+def test_what_is_coloured() -> None:
+    text = "a.bl:3:5: error[E301]: wrong\n  3 | M1\n    | ^^ here\n  note: a fact\n  hint: an action\n"
+    shown = coloured(text)
+    assert shown.count("\033[0m") == 4 and "\033[1;31merror[E301]:\033[0m" in shown and "\033[31m^^ here\033[0m" in shown
+    assert coloured("error: proved\nx") == "\033[1;31merror:\033[0m proved\nx" and coloured("s: proved\n") == "s: \033[32mproved\033[0m\n"
+    assert coloured("plain text\n  proved: 3\n") == "plain text\n  proved: 3\n"
+
+
+def test_no_escape_sequence_leaves_for_a_file(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TERM", "xterm")
+    shell = Shell(monkeypatch, capsys)
+    for words in (("verify", "strassen"), ("verify", "nothing"), ("list",), ("--help",)):
+        assert "\033" not in "".join(shell(*words)[1:])
+
+
+def test_an_answer_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    shell = Shell(monkeypatch, capsys)
+    plan = ("plan", "--shape", "8192", "--device", "h200")
+    wide = shell(*plan)[1]
+    monkeypatch.setattr(answers, "_columns", lambda: 60)
+    narrow = shell(*plan)[1]
+    assert max(map(len, narrow.splitlines()[1:])) <= 60 < max(map(len, wide.splitlines()[1:]))
+    assert set(wide.split()) - set(narrow.split()) <= {word for word in wide.split() if set(word) == {"-"}}
+
+
+def completed(*words: str) -> list[str]:
+    """What the command line offers to bash for the last word."""
+    environment = {
+        **os.environ,
+        "_BILINEAR_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(("bilinear", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
+    command = [sys.executable, "-m", "bilinear.cli"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_a_shell_completes_commands_options_and_names() -> None:
+    assert completed("ver") == ["verify"]
+    assert {"winograd", "winograd_in_place"} <= set(completed("verify", "wino"))
+    assert "--workspace" in completed("plan", "--work") and "--sizes" not in completed("bench", "--s")
+
+
+def test_names_are_completed_from_what_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.bl").touch()
+    Path("device.json").touch()
+    Path("folder").mkdir()
+    assert (
+        completing.algorithms("m")[-1] == "mine.bl"
+        and "msmes" in completing.algorithms("m")
+        and completing.algorithms("fol") == ["folder/"]
+    )
+    assert completing.algorithms("nowhere/x") == [] and completing.names("winograd,stra") == ["winograd,strassen"]
+    assert completing.devices("") == ["cpu", *sorted(shipped_devices()), "device.json", "folder/"]
+    assert completing.architectures("sm_90,hop") == ["sm_90,hopper"] and completing.codes("e30") == completing.codes("E30") != []
+    assert completing.own_names("") == []
+
+
+def test_what_is_offered_is_understood() -> None:
+    assert set(completing.dtypes("")) == set(IN_ARRAYS) and completing.elements("") == list(ELEMENTS)
+    assert targets_of([name for name in completing.architectures("") if name != "native"])

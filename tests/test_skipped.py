@@ -1,0 +1,52 @@
+"""Slow tests run only where they were asked for, and there nothing is skipped unseen; the reasons of the others are told in a table."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import skipped_table
+
+ROOT = Path(__file__).resolve().parents[1]
+TESTS = """
+import pytest
+
+def test_quick(): pass
+
+@pytest.mark.slow
+def test_slow(): pass
+
+@pytest.mark.slow
+@pytest.mark.skipif(True, reason="no prover")
+def test_needs_a_program(): pass
+
+@pytest.mark.skip(reason="no machine")
+def test_needs_a_machine(): pass
+
+def test_says_no_within(): pytest.skip("no machine")
+"""
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "spread"])
+def test_what_is_skipped_is_told(workers: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow: slow\n  gpu: gpu\n")
+    (tmp_path / "test_it.py").write_text(TESTS)
+    monkeypatch.setenv("SKIPPED_TESTS", str(tmp_path / "skipped"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    results = []
+    for slow in ([], ["--slow"]):
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers, *slow, "test_it.py"]
+        results.append(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False))
+    quick, whole = results
+    assert quick.returncode == 0 and "1 passed, 4 skipped" in quick.stdout
+    told = ["    2  no machine", "    1  slow: scripts/test --slow runs it", "    1  no prover"]
+    assert "\n".join(told) in quick.stdout
+    assert whole.returncode == 1 and "2 passed, 2 skipped, 1 error" in whole.stdout and "--slow, but no prover" in whole.stdout
+    assert (tmp_path / "skipped").read_text().splitlines() == [*told, "    2  no machine"]
+
+
+def test_the_most_frequent_reason_comes_first() -> None:
+    assert skipped_table(["a", "b", "b"]) == ["    2  b", "    1  a"] and skipped_table([]) == []
