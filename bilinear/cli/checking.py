@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Json
+from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
+from bilinear.cli.groups import limit_option, problem_option
 from bilinear.errors import fail
+from bilinear.places import require_files
+from bilinear.writing import write_file
 
 if TYPE_CHECKING:
     from bilinear.ir.matrix import Array
@@ -20,26 +23,33 @@ def check(
     b: Annotated[Path, typer.Argument(metavar="B", help="A .npy file: (..., k, n).")],
     c: Annotated[Path, typer.Argument(metavar="C", help="A .npy file: what should be alpha*A*B + beta*BEFORE.")],
     tolerance: Annotated[
-        float | None, typer.Option(help="The largest error that passes, in units of |A| |B|; without one, none fails.")
+        float | None, limit_option(help="The largest error that passes, in units of |A| |B|; without one, none fails.")
     ] = None,
-    confidence: Annotated[float, typer.Option(help="The probability with which the bound holds.")] = 1 - 1e-6,
-    vectors: Annotated[int | None, typer.Option(help="Random vectors; more make the bound tighter (default: 16).")] = None,
-    seed: Annotated[int, typer.Option(help="Which vectors.")] = 0,
-    alpha: Annotated[float, typer.Option(help="The factor of A*B.")] = 1,
-    beta: Annotated[float, typer.Option(help="The factor of BEFORE.")] = 0,
-    before: Annotated[Path | None, typer.Option(help="A .npy file: C before the multiply.")] = None,
-    as_json: Json = False,
+    confidence: Annotated[float, limit_option(help="The probability with which the bound holds.")] = 1 - 1e-6,
+    vectors: Annotated[int | None, limit_option(help="Random vectors; more make the bound tighter (default: 16).")] = None,
+    seed: Annotated[int, limit_option(help="Which vectors.")] = 0,
+    alpha: Annotated[float, problem_option(help="The factor of A*B.")] = 1,
+    beta: Annotated[float, problem_option(help="The factor of BEFORE.")] = 0,
+    before: Annotated[Path | None, problem_option(help="A .npy file: C before the multiply.")] = None,
+    json_file: Json = None,
 ) -> None:
     """Bound the error of a product in .npy files by random projections; they are read in panels, each once."""
     from bilinear.runtime.check import check as check_arrays
 
+    require_files(file_of(json_file), unread=(str(path) for path in (a, b, c, before) if path is not None))
     x, y, z = map(_mapped, (a, b, c))
     factors = [int(value) if value.is_integer() else value for value in (alpha, beta)]
     old = None if before is None else _mapped(before)
     given = {"alpha": factors[0], "beta": factors[1], "before": old, "tolerance": tolerance, "confidence": confidence}
     found = check_arrays(x, y, z, **given, vectors=vectors, seed=seed)  # type: ignore[arg-type]
-    if as_json or found.passed is not False:
-        print(json.dumps(found.to_json(), indent=1) if as_json else found)
+
+    def data() -> str:
+        return json.dumps(found.to_json(), indent=1)
+
+    if found.passed is not False or in_place_of_text(json_file):
+        answer(json_file, data, lambda: str(found))
+    elif json_file is not None:
+        write_file(json_file, data())
     if found.passed is False:
         found.require()
 
