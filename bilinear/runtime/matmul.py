@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
-
-import numpy as np
+from contextlib import AbstractContextManager
+from typing import Literal
 
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.plan import Plan
-from bilinear.runtime.arrays import adopt, adopt_out, kind_of
-from bilinear.runtime.auto import budget_and_buffer, check_plan_options
-from bilinear.runtime.environment import USE_LIBRARY, uses_library, value_of
-from bilinear.runtime.magnitudes import check_tolerance_option
-from bilinear.runtime.multiply import multiply
-from bilinear.runtime.named import algorithm_as_it_is
-from bilinear.runtime.options import Options, check_options
-from bilinear.runtime.repeat import repeated
-from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
+from bilinear.runtime.on_arrays import matmul_arrays
+from bilinear.runtime.torch_tensors import check_recorded, matmul_tensors, records_gradients, torch_of
 
 
 def matmul(
@@ -83,39 +74,13 @@ def matmul(
     Raises `ValueError` and `TypeError` as `numpy.matmul` does, `BilinearError` for options that cannot be met, `MemoryError` if the
     workspace cannot be allocated, and `StageError` if a stage fails.
     """
-    by_library = value_of(USE_LIBRARY) is not None and uses_library()
-    if algorithm != "auto" and not by_library and not isinstance(algorithm, Loaded):
-        algorithm = algorithm_as_it_is(str(algorithm))
-    accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
     asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy
-    key, repeat = (None, None) if by_library else repeated(a, b, out, asked)
-    if repeat is not None:
-        if stream is None:
-            result = repeat.run(a, b, out, alpha, beta)
-        else:
-            with stream:
-                result = repeat.run(a, b, out, alpha, beta)
-        if result is not None:
-            return result
-    torch = torch_of(a, b, out) if key is None else None
-    if torch is not None:
-        with surroundings(torch, stream, a, b, out, workspace):
-            left, right, target, buffer = (adopt_tensor(torch, x) for x in (a, b, out, workspace))
-            own: dict[str, Any] = {"alpha": alpha, "beta": beta, "algorithm": algorithm, "levels": levels, "inputs": inputs}
-            result = matmul(left, right, target, workspace=buffer, tolerance=tolerance, accuracy=accuracy, plan=plan, **own)
-            return torch.from_dlpack(result) if out is None else out
-    options = Options(*asked)
-    check_options(options, out)
-    if plan is not None:
-        check_plan_options(plan, algorithm, levels, inputs)
-    check_tolerance_option(tolerance, inputs if plan is None else plan.chosen.promise)
-    kind = kind_of(a, b, out)
-    left, right = adopt(a, kind), adopt(b, kind)
-    given = None if out is None else adopt_out(out, kind)
-    budget_and_buffer(workspace)  # only to refuse a wrong value
-    with stream if stream is not None and kind.on_gpu else _NO_STREAM:
-        result = multiply(options, kind, key, left, right, given)
-    return out if out is not None else kind.give_back(result)
+    torch = torch_of(a, b, out)
+    if torch is None:
+        return matmul_arrays(a, b, out, asked, stream)
+    if records_gradients(torch, a, b, out):
+        check_recorded(torch, a, b, out, asked, stream)
+        from bilinear.runtime.torch_matmul import recorded
 
-
-_NO_STREAM = nullcontext()
+        return recorded(a, b, str(algorithm), levels)
+    return matmul_tensors(torch, a, b, out, asked, stream)
