@@ -14,7 +14,7 @@ import torch
 
 from bilinear.ir.matrix import Array
 from bilinear.runtime.options import Options
-from bilinear.runtime.torch_tensors import matmul_tensors, multiplies_by_itself
+from bilinear.runtime.torch_tensors import TYPES, matmul_tensors, multiplies_by_itself
 
 How = tuple[str, int | None]
 """An algorithm and its levels, as the operators take them; None stands for "auto"."""
@@ -130,10 +130,18 @@ def _operator(name: str, classical: Callable[[Array, Array], Array], dims: int) 
 
 def _cast(device: str, a: Array, b: Array, algorithm: str = "auto", levels: int | None = None) -> Array:
     """The rule of autocast, as for `torch.mm`: floating-point operands other than float64 are cast to the type of the region."""
-    dtype = torch.get_autocast_dtype(device)
-    a, b = (x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device else x for x in (a, b))
+    a, b = (x.to(multiplied_type(x)) if x.device.type == device else x for x in (a, b))
     with torch.autocast(device, enabled=False):
         return multiply(a, b, (algorithm, levels))
 
 
+def multiplied_type(tensor: Array) -> torch.dtype:
+    """The type in which a tensor is multiplied: inside of autocast that of the region, for floating-point types other than float64."""
+    device, dtype = tensor.device.type, tensor.dtype
+    is_cast = dtype.is_floating_point and dtype != torch.float64 and torch.is_autocast_enabled(device)
+    return torch.get_autocast_dtype(device) if is_cast else dtype
+
+
+SCHEDULED = frozenset(getattr(torch, name) for name in TYPES)
+"""The types that schedules run on."""
 _OPERATORS = {2: _operator("mm", torch.mm, 2), 3: _operator("bmm", torch.bmm, 3)}

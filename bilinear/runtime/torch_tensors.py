@@ -19,7 +19,7 @@ from bilinear.runtime.on_arrays import Asked, matmul_arrays
 from bilinear.runtime.options import Options, check_options
 from bilinear.runtime.unused import warn_unused
 
-_TYPES = {"float32", "float64", "bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
+TYPES = {"float32", "float64", "bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
 """The types that are multiplied as arrays; PyTorch multiplies its other types by itself."""
 
 
@@ -74,7 +74,7 @@ def _why_itself(tensor: Array) -> str | None:
         return f"no schedule runs on tensors of layout {layout}"
     if not tensor.is_cuda and str(tensor.device).partition(":")[0] != "cpu":
         return f"no schedule runs on the device {tensor.device}"
-    return None if dtype in _TYPES else f"no schedule runs on {dtype}"
+    return None if dtype in TYPES else f"no schedule runs on {dtype}"
 
 
 def matmul_tensors(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None) -> Array:
@@ -145,7 +145,9 @@ def adopt_tensor(torch: ModuleType, array: Array) -> Array:
             raise BufferError("it is a view that negates its memory")
         return _on_gpu(array.detach()) if array.is_cuda else array.detach().numpy()
     except (BufferError, RuntimeError, TypeError, ValueError) as error:  # which one depends on the versions of PyTorch and CuPy
-        hint = "give a dense tensor, after resolve_conj() and resolve_neg(), of a type that the other library has"
+        hint = (
+            "give a dense tensor, after resolve_conj() and resolve_neg(); inside of torch.func and torch.compile, use bilinear.torch.matmul"
+        )
         raise fail("E517", f"a tensor cannot be multiplied as it lies in memory: {error}", hint) from None
 
 

@@ -9,7 +9,8 @@ import torch
 from bilinear.ir.matrix import Array
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.torch_matmul import as_how, product
-from bilinear.runtime.torch_operators import How
+from bilinear.runtime.torch_operators import SCHEDULED, How, multiplied_type
+from bilinear.runtime.unused import warn_unused
 
 
 def linear(x: Array, weight: Array, bias: Array = None, *, algorithm: str = "auto", levels: int | Literal["auto"] = "auto") -> Array:
@@ -21,9 +22,33 @@ def linear(x: Array, weight: Array, bias: Array = None, *, algorithm: str = "aut
 
 
 def weighted(x: Array, weight: Array, bias: Array, how: How) -> Array:
-    """`linear` with options that were checked."""
+    """`linear` with options that were checked. Types that no schedule runs on stay PyTorch's, which rounds the sum with the bias once."""
+    reason = why_pytorchs(x)
+    if reason is not None:
+        leave(how, reason)
+        return torch.nn.functional.linear(x, weight, bias)
     result = product(x, weight.mT if weight.ndim > 1 else weight, how)
     return result if bias is None else result + in_type_of(result, bias)
+
+
+def why_pytorchs(tensor: Array) -> str | None:
+    """Why PyTorch multiplies a tensor by itself, as far as the type says it; None otherwise."""
+    dtype = multiplied_type(tensor)
+    return None if dtype in SCHEDULED else f"no schedule runs on {str(dtype).removeprefix('torch.')}"
+
+
+def leave(how: How, reason: str) -> None:
+    """Warn, if an algorithm is named, that it does not run."""
+    algorithm, levels = how
+    if algorithm != "auto" and levels != 0:
+        _warn(algorithm, reason)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _warn(algorithm: str, reason: str) -> bool:
+    """Warn; while PyTorch traces a function, once for the trace."""
+    warn_unused(algorithm, reason)
+    return True
 
 
 def in_type_of(product: Array, addend: Array) -> Array:

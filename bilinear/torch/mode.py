@@ -13,8 +13,7 @@ from torch.overrides import TorchFunctionMode
 from bilinear.ir.matrix import Array, Factor
 from bilinear.runtime.torch_matmul import product
 from bilinear.runtime.torch_operators import How
-from bilinear.runtime.unused import warn_unused
-from bilinear.torch.layers import checked_how, in_type_of, weighted
+from bilinear.torch.layers import checked_how, in_type_of, leave, weighted, why_pytorchs
 
 Function = Callable[..., Array]
 Kinds = tuple[type, ...]
@@ -48,22 +47,10 @@ class using(TorchFunctionMode):  # type: ignore[misc]  # noqa: N801  (it is call
             reason = _why_not(func, types, args[:count] if len(args) <= count else None, given)
             if reason is None:
                 return instead(self._how, *args, **given)
-            self._leave(reason)
+            leave(self._how, reason)
         elif func in _BESIDE:
-            self._leave(f"{func.__name__} multiplies inside of PyTorch")
+            leave(self._how, f"{func.__name__} multiplies inside of PyTorch")
         return func(*args, **given)
-
-    def _leave(self, reason: str) -> None:
-        algorithm, levels = self._how
-        if algorithm != "auto" and levels != 0:
-            _warn(algorithm, reason)
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _warn(algorithm: str, reason: str) -> bool:
-    """Warn; while PyTorch traces a function, once for the trace."""
-    warn_unused(algorithm, reason)
-    return True
 
 
 def _why_not(func: Function, types: Kinds, tensors: Tensors | None, given: Named) -> str | None:
@@ -77,7 +64,7 @@ def _why_not(func: Function, types: Kinds, tensors: Tensors | None, given: Named
         return "a tensor is sparse or nested"
     if any(x.dtype != operands[0].dtype for x in operands) and not torch.is_autocast_enabled(operands[0].device.type):
         return f"the operands of {func.__name__} are of different types"
-    return None
+    return why_pytorchs(operands[0])
 
 
 def _mm(how: How, input: Array, mat2: Array) -> Array:

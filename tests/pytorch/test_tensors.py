@@ -33,10 +33,10 @@ def test_tensors_are_written_where_they_lie() -> None:
     assert torch.equal(out.T, A @ B) and torch.equal(a, A) and torch.equal(b, B)
     buffer = torch.empty(1000, dtype=torch.float64)
     assert torch.equal(bilinear.matmul(a, b, algorithm="winograd", levels=1, workspace=buffer), A @ B)
-    parameter = torch.nn.Parameter(a)
+    parameter = torch.nn.Parameter(torch.zeros(6, 6, dtype=torch.float64))
     with torch.no_grad():
-        bilinear.matmul(b.T, b, parameter[:6, :6], algorithm="strassen", levels=1)
-    assert torch.equal(parameter[:6, :6], (B.T @ B)[:6, :6]) if B.shape[1] == 6 else True
+        bilinear.matmul(b, a, parameter, algorithm="strassen", levels=1)
+    assert torch.equal(parameter, B @ A)
 
 
 def test_a_gradient_is_recorded(runs: Runs) -> None:
@@ -81,7 +81,7 @@ def views() -> list[Array]:
 
 @pytest.mark.parametrize("at", range(len(views())))
 def test_what_does_not_lie_in_memory_as_numbers_is_refused(at: int) -> None:
-    with pytest.raises(BilinearError, match="E51[17]"):
+    with pytest.raises(BilinearError, match=r"E51[17]"):
         bilinear.matmul(views()[at], B, torch.empty(8, 8, dtype=torch.float64))
 
 
@@ -109,5 +109,5 @@ def test_options_are_checked_as_for_arrays(inputs: Literal["preserve", "restore"
         bilinear.matmul(A, B, levels=-1, inputs=inputs)
     with pytest.raises(BilinearError, match="E121"):
         bilinear.matmul(A.half(), B.half(), algorithm="nosuch", inputs=inputs)
-    with pytest.raises(ValueError, match="mismatch"):
+    with pytest.raises(ValueError, match="inner dimensions"):
         bilinear.matmul(A, A, algorithm="strassen", inputs=inputs)
