@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,21 @@ def test_chain(tmp_path: Path) -> None:
     assert "(A1 A2) (A3 A4) by multiplications; left to right, ((A1 A2) A3) A4: 3.40 times as many" in printed
     assert "integers exact: True" in printed
     assert "on an H200: (((A1 A2) A3) A4) A5 by seconds" in printed
+
+
+def test_transformer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trained by both multiplies, the losses agree to rounding; without PyTorch it says what to install."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    printed = _run(_example("transformer.py"), tmp_path, "--steps", "6", "--width", "16")
+    if find_spec("torch") is None:
+        assert printed == "PyTorch is not installed: pip install torch\n"
+        return
+    assert re.findall(r"(?m)^(library|strassen) +losses(?: \d\.\d{4}){6}; [\d.]+ s; most memory so far \d+ MiB$", printed) == [
+        "library",
+        "strassen",
+    ]
+    (difference,) = re.findall(r"the losses differ by (\S+) of themselves", printed)
+    assert float(difference) < 1e-4
 
 
 def test_run_without_bilinear(tmp_path: Path) -> None:
