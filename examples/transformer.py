@@ -35,9 +35,8 @@ class Model(torch.nn.Module):  # type: ignore[misc]
         self.head = torch.nn.Linear(width, TOKENS)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        places = torch.arange(tokens.shape[1], device=tokens.device)
         mask = torch.nn.Transformer.generate_square_subsequent_mask(tokens.shape[1], device=tokens.device)
-        return self.head(self.layers(self.embed(tokens) + self.place(places), mask=mask, is_causal=True))
+        return self.head(self.layers(self.embed(tokens) + self.place.weight[: tokens.shape[1]], mask=mask, is_causal=True))
 
 
 def train(steps: int, width: int, device: str) -> list[float]:

@@ -41,6 +41,7 @@ EXAMPLES = {
 }
 """Commands that answer at once, the same on every machine, and write no file."""
 NOT_CALLED = "__version__", "Algorithm", "BilinearError", "StageError"
+TORCH = "matmul", "linear", "Linear", "using"
 RESULTS = "bilinear.reporting.report.Report", "bilinear.planner.plan.Plan", "bilinear.planner.chains.ChainPlan"
 
 
@@ -206,6 +207,8 @@ def api() -> str:
     lines += ["::: bilinear.Algorithm", "    options: {members: [matmul]}", ""]
     lines += ["`Algorithm.compile` is [`compile`](#bilinear.compile) of this algorithm, and `Algorithm.verify` this:", ""]
     lines += ["::: bilinear.driver.verify", "", "::: bilinear.BilinearError", "", "::: bilinear.StageError", ""]
+    lines += ["With PyTorch ([how to](how-to/pytorch.md)), after `import bilinear.torch`:", ""]
+    lines += [f"::: bilinear.torch.{name}\n" for name in TORCH]
     return "\n".join([*lines, *(f"::: {name}\n" for name in RESULTS)])
 
 

@@ -50,6 +50,8 @@ def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pyt
     found = listings(page)
     if any("--built" in text for _, _, text in found) and (reason := skip_reason()) is not None:
         pytest.skip(reason)
+    if any("import torch\n" in text for _, _, text in found if not text.startswith(ON_A_GPU)):
+        pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test-torch installs it and runs these examples")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     names: dict[str, object] = {}
