@@ -71,8 +71,11 @@ def matmul(
     the handler of a signal (such as Ctrl-C) raises, the exception leaves when nothing writes `out` any more. If the plan writes `a` and
     `b`, it leaves after the current stage, with `a` and `b` restored; if that is impossible, the exception has a note that says so.
 
-    Raises `ValueError` and `TypeError` as `numpy.matmul` does, `BilinearError` for options that cannot be met, `MemoryError` if the
-    workspace cannot be allocated, and `StageError` if a stage fails.
+    PyTorch's tensors are multiplied where they lie. The product of two tensors, into a new one, is recorded for gradients. Types that no
+    schedule runs on, such as bfloat16, are PyTorch's own products, with the same warning (docs/how-to/pytorch.md).
+
+    Raises `ValueError` and `TypeError` as `numpy.matmul` does (for tensors also what `torch.matmul` raises), `BilinearError` for options
+    that cannot be met, `MemoryError` if the workspace cannot be allocated, and `StageError` if a stage fails.
     """
     asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy
     torch = torch_of(a, b, out)

@@ -142,6 +142,6 @@ def multiplied_type(tensor: Array) -> torch.dtype:
     return torch.get_autocast_dtype(device) if is_cast else dtype
 
 
-SCHEDULED = frozenset(getattr(torch, name) for name in TYPES)
+SCHEDULED = frozenset(getattr(torch, name) for name in TYPES if hasattr(torch, name))
 """The types that schedules run on."""
 _OPERATORS = {2: _operator("mm", torch.mm, 2), 3: _operator("bmm", torch.bmm, 3)}

@@ -13,13 +13,15 @@ import numpy as np
 
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array
-from bilinear.runtime.arrays import NUMPY
+from bilinear.runtime.arrays import NUMPY, cupy_module
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.on_arrays import Asked, matmul_arrays
 from bilinear.runtime.options import Options, check_options
 from bilinear.runtime.unused import warn_unused
 
-TYPES = {"float32", "float64", "bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
+_ONLY_AS_ARRAYS = {"bool", "uint16", "uint32", "uint64"}
+"""The types that NumPy multiplies and PyTorch does not."""
+TYPES = {"float32", "float64", "int8", "int16", "int32", "int64", "uint8"} | _ONLY_AS_ARRAYS
 """The types that are multiplied as arrays; PyTorch multiplies its other types by itself."""
 
 
@@ -59,22 +61,29 @@ def multiplies_by_itself(a: Array, b: Array, asked: Options) -> bool:
     """
     check_options(asked, None)
     is_unnamed = asked.is_plain(NUMPY)
-    loaded = None if is_unnamed or not isinstance(asked.algorithm, str) else algorithm_as_it_is(asked.algorithm)
+    named = None if is_unnamed else asked.algorithm
+    named = algorithm_as_it_is(named) if isinstance(named, str) else named
     reason = _why_itself(a) or _why_itself(b)
     if reason is None:
-        return is_unnamed and not a.is_cuda and asked.described_cpu(NUMPY, a, b) is None
-    if not is_unnamed:
-        warn_unused("the algorithm" if loaded is None else loaded.scheme.name, reason)
+        is_pytorchs = not a.is_cuda and _name(a.dtype) not in _ONLY_AS_ARRAYS
+        return is_unnamed and is_pytorchs and asked.described_cpu(NUMPY, a, b) is None
+    if named is not None:
+        warn_unused(named.scheme.name, reason)
     return True
 
 
 def _why_itself(tensor: Array) -> str | None:
-    dtype, layout = (str(x).removeprefix("torch.") for x in (tensor.dtype, tensor.layout))
+    dtype, layout = _name(tensor.dtype), _name(tensor.layout)
     if layout != "strided":
         return f"no schedule runs on tensors of layout {layout}"
     if not tensor.is_cuda and str(tensor.device).partition(":")[0] != "cpu":
         return f"no schedule runs on the device {tensor.device}"
     return None if dtype in TYPES else f"no schedule runs on {dtype}"
+
+
+def _name(what: object) -> str:
+    """The name of a type or of a layout, without that of PyTorch."""
+    return str(what).removeprefix("torch.")
 
 
 def matmul_tensors(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None) -> Array:
@@ -102,9 +111,7 @@ def surroundings(torch: ModuleType, stream: Any, *arrays: Array) -> Iterator[Non
     if not any(isinstance(x, torch.Tensor) and x.is_cuda for x in arrays):
         yield
         return
-    import cupy
-
-    device = devices.pop()
+    cupy, device = cupy_module(), devices.pop()
     given = torch.cuda.current_stream(device) if stream is None else stream
     own = _as_cupys(given.cuda_stream) if hasattr(given, "cuda_stream") else given
     with cupy.cuda.Device(device.index), own, cupy.cuda.using_allocator(_pool().malloc):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
 from typing import Literal
 
 import numpy as np
@@ -12,6 +14,7 @@ from pytorch.needed import integers, torch
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array
+from bilinear.runtime import torch_tensors
 
 A, B = integers(8, 6), integers(6, 8)
 
@@ -72,6 +75,21 @@ def test_types_without_a_schedule_are_pytorchs_own(dtype: Array, runs: Runs) -> 
     with pytest.warns(UserWarning, match=f"winograd is not used: no schedule runs on {str(dtype)[6:]}; the library multiplies") as told:
         assert torch.equal(bilinear.matmul(a, b, algorithm="winograd", levels=1), a @ b)
     assert runs == [] and [warning.filename for warning in told] == [__file__]
+
+
+def test_types_that_only_arrays_multiply() -> None:
+    a = A.abs()
+    for dtype in (torch.uint16, torch.uint64):
+        assert torch.equal(bilinear.matmul(a.to(dtype), a.T.to(dtype)).long(), (a @ a.T).long())
+    assert torch.equal(bilinear.matmul(A > 0, B > 0), (A > 0).double() @ (B > 0).double() > 0)
+
+
+def test_a_tensor_on_a_gpu_needs_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    there = SimpleNamespace(is_cuda=True, device="cuda:0")
+    monkeypatch.setattr(torch, "Tensor", SimpleNamespace)
+    with pytest.raises(BilinearError, match="E512"), torch_tensors.surroundings(torch, None, there):
+        pass
 
 
 def views() -> list[Array]:
