@@ -5,10 +5,15 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Literal
 
+import numpy as np
+
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.plan import Plan
-from bilinear.runtime.on_arrays import matmul_arrays
+from bilinear.runtime.environment import USE_LIBRARY, uses_library, value_of
+from bilinear.runtime.named import algorithm_as_it_is
+from bilinear.runtime.on_arrays import multiply_anew
+from bilinear.runtime.repeat import repeated
 from bilinear.runtime.torch_tensors import check_recorded, matmul_tensors, records_gradients, torch_of
 
 
@@ -77,13 +82,27 @@ def matmul(
     Raises `ValueError` and `TypeError` as `numpy.matmul` does (for tensors also what `torch.matmul` raises), `BilinearError` for options
     that cannot be met, `MemoryError` if the workspace cannot be allocated, and `StageError` if a stage fails.
     """
+    by_library = value_of(USE_LIBRARY) is not None and uses_library()
+    named = algorithm
+    if algorithm != "auto" and not by_library and not isinstance(algorithm, Loaded):
+        algorithm = algorithm_as_it_is(str(algorithm))
+    accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
     asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy
-    torch = torch_of(a, b, out)
+    key, repeat = (None, None) if by_library else repeated(a, b, out, asked)
+    if repeat is not None:  # as in `matmul_arrays`, without the time of one call more
+        if stream is None:
+            result = repeat.run(a, b, out, alpha, beta)
+        else:
+            with stream:
+                result = repeat.run(a, b, out, alpha, beta)
+        if result is not None:
+            return result
+    torch = torch_of(a, b, out) if key is None else None
     if torch is None:
-        return matmul_arrays(a, b, out, asked, stream)
+        return multiply_anew(a, b, out, asked, stream, key)
     if records_gradients(torch, a, b, out):
-        check_recorded(torch, a, b, out, asked, stream)
+        check_recorded(torch, a, b, out, (alpha, beta, named, *asked[3:]), stream)
         from bilinear.runtime.torch_matmul import recorded
 
-        return recorded(a, b, str(algorithm), levels)
+        return recorded(a, b, str(named), levels)
     return matmul_tensors(torch, a, b, out, asked, stream)

@@ -16,7 +16,7 @@ from bilinear.runtime.magnitudes import check_tolerance_option
 from bilinear.runtime.multiply import multiply
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.options import Options, check_options
-from bilinear.runtime.repeat import repeated
+from bilinear.runtime.repeat import Key, repeated
 
 Asked = tuple[Any, ...]
 """The first fields of `Options`, up to the accuracy, as the caller gave them."""
@@ -39,6 +39,12 @@ def matmul_arrays(a: Array, b: Array, out: Array, asked: Asked, stream: Abstract
                 result = repeat.run(a, b, out, alpha, beta)
         if result is not None:
             return result
+    return multiply_anew(a, b, out, asked, stream, key)
+
+
+def multiply_anew(a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None, key: Key | None) -> Array:
+    """The same for a call that is not repeated; what runs is kept under its key."""
+    _, _, algorithm, levels, inputs, workspace, tolerance, plan, _ = asked
     options = Options(*asked)
     check_options(options, out)
     if plan is not None:
