@@ -43,6 +43,7 @@ EXAMPLES = {
 NOT_CALLED = "__version__", "Algorithm", "BilinearError", "StageError"
 OF_OTHERS = ("bilinear.jax.matmul",)
 """Functions outside of the package's own names."""
+TORCH = "matmul", "linear", "Linear", "using"
 RESULTS = "bilinear.reporting.report.Report", "bilinear.planner.plan.Plan", "bilinear.planner.chains.ChainPlan"
 
 
@@ -208,6 +209,8 @@ def api() -> str:
     lines += ["::: bilinear.Algorithm", "    options: {members: [matmul]}", ""]
     lines += ["`Algorithm.compile` is [`compile`](#bilinear.compile) of this algorithm, and `Algorithm.verify` this:", ""]
     lines += ["::: bilinear.driver.verify", "", "::: bilinear.BilinearError", "", "::: bilinear.StageError", ""]
+    lines += ["With PyTorch ([how to](how-to/pytorch.md)), after `import bilinear.torch`:", ""]
+    lines += [f"::: bilinear.torch.{name}\n" for name in TORCH]
     return "\n".join([*lines, *(f"::: {name}\n" for name in (*RESULTS, *OF_OTHERS))])
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,21 @@ def test_chain(tmp_path: Path) -> None:
 )
 def test_work_of_every_day_agrees_with_a_classical_result(name: str, extents: tuple[str, ...], told: str, tmp_path: Path) -> None:
     assert told in _run(_example(f"{name}.py"), tmp_path, *extents)
+
+
+def test_transformer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trained by both multiplies, the losses agree to rounding; without PyTorch it says what to install."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    printed = _run(_example("transformer.py"), tmp_path, "--steps", "6", "--width", "16")
+    if find_spec("torch") is None:
+        assert printed == "PyTorch is not installed: pip install torch\n"
+        return
+    assert re.findall(r"(?m)^(library|strassen) +losses(?: \d\.\d{4}){6}; [\d.]+ s; most memory so far \d+ MiB$", printed) == [
+        "library",
+        "strassen",
+    ]
+    (difference,) = re.findall(r"the losses differ by (\S+) of themselves", printed)
+    assert float(difference) < 1e-4
 
 
 def test_run_without_bilinear(tmp_path: Path) -> None:

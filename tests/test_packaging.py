@@ -44,6 +44,23 @@ def test_an_unknown_name_is_refused() -> None:
         bilinear.nothing  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    ("found", "reason"), [("None", "not installed"), ("types.SimpleNamespace(__version__='2.0', library=0)", "PyTorch 2.0 lacks")]
+)
+def test_without_pytorch_its_room_says_what_to_install(found: str, reason: str) -> None:
+    program = f"""
+import sys, types
+sys.modules["torch"] = {found}
+from bilinear import BilinearError
+try:
+    import bilinear.torch
+except BilinearError as error:
+    print(error)
+"""
+    printed = run(program)
+    assert printed.startswith("error[E571]: ") and reason in printed and "pip install 'torch>=2.6'" in printed
+
+
 def test_the_shipped_files_are_found() -> None:
     assert list(resources.templates_folder().glob("*.cu.j2"))
     assert resources.algorithms_folder().joinpath("msmes.bl").is_file()

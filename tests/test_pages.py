@@ -7,7 +7,7 @@ from doctest import ELLIPSIS, OutputChecker
 from pathlib import Path
 
 import pytest
-from pages import ROOT, listings, run_page
+from pages import NEEDS, ROOT, listings, run_page
 
 from bilinear.emulator import skip_reason
 
@@ -20,6 +20,8 @@ WITH_LISTINGS = [page for page in PAGES if listings(page)]
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if any("--built" in text for _, _, text in listings(page)) and (reason := skip_reason()) is not None:
         pytest.skip(reason)
+    if any("import torch\n" in text for _, _, text in listings(page) if not NEEDS.match(text)):
+        pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test-torch installs it and runs these examples")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     run_page(page, tmp_path, [sys.executable, "-m", "bilinear.cli"], {"PYTHONPATH": str(ROOT)})

@@ -57,7 +57,7 @@ def kind_of(*arrays: Array) -> Kind:
     if len(gpu) > 1:
         raise fail("E511", "the operands live on different devices", "move them to one device first")
     on_gpu = gpu.pop()
-    module = _cupy() if on_gpu else np
+    module = cupy_module() if on_gpu else np
     foreign = next((array for array in given if _is_foreign(array, module)), None)
     return Kind(module, on_gpu, _giver(foreign) if foreign is not None or on_gpu else _wrapper(given))
 
@@ -105,7 +105,8 @@ def adopt_out(array: Array, kind: Kind) -> Array:
     return view
 
 
-def _cupy() -> ModuleType:
+def cupy_module() -> ModuleType:
+    """CuPy, for arrays on a GPU; refused (E512) if it is not installed."""
     try:
         return import_module("cupy")
     except ImportError:

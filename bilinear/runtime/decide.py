@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +21,7 @@ from bilinear.runtime.auto import check_plan_fits, cpu_plan_for, gpu_here, plan_
 from bilinear.runtime.layouts import Layouts, fit
 from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import Recipe, chosen_recipe, placement_for
+from bilinear.runtime.unused import warn_unused
 
 log = logging.getLogger("bilinear")
 
@@ -73,7 +72,7 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
     if recipe is None or reason is not None:
         direct = None if plan is None else plan.direct
         if options.algorithm is not None and recipe is not None and options.alpha != 0:
-            warnings.warn(f"{recipe.loaded.scheme.name} is not used: {reason}; the library multiplies", stacklevel=_levels_to_the_caller())
+            warn_unused(recipe.loaded.scheme.name, str(reason))
         log.debug("matmul %s by %s of %s: %s (%s)", *shapes, dtype, "the library's multiply" if direct is None else direct, reason)
         return Decision(shape, dtype, None, library=LIBRARY if direct is None else direct)
     try:
@@ -83,14 +82,6 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
             raise
         log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", *shapes, recipe.loaded.scheme.name, error)
         return Decision(shape, dtype, None)
-
-
-def _levels_to_the_caller() -> int:
-    """How far up the stack the function that calls this one finds the first caller outside of the package."""
-    frame, levels = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("bilinear."):
-        frame, levels = frame.f_back, levels + 1
-    return levels
 
 
 def _named(options: Options) -> Recipe | None:

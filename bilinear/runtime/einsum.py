@@ -20,7 +20,7 @@ from bilinear.runtime.multiply import make_executor
 from bilinear.runtime.product_options import ProductOptions
 from bilinear.runtime.safety import check_apart, is_writable
 from bilinear.runtime.subscripts import Contraction, Labels, Shape, as_text, extents_of, read_subscripts
-from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
+from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, surroundings, torch_of
 
 Axes: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]]
 """A number of axes, or the axes of the first operand and those of the second."""
@@ -136,7 +136,7 @@ def _contract(contraction: Contraction, given: Sequence[Array], out: Array, opti
         with surroundings(torch, None, *given, out):
             target, *arrays = (adopt_tensor(torch, x) for x in (out, *given))
             result = _contract(contraction, arrays, target, options)
-            return torch.from_dlpack(result) if out is None else out
+            return give_tensor(torch, result) if out is None else out
     own = next((type(x).__name__ for x in (*given, out) if multiplies_itself(x)), None)
     if own is not None:
         raise fail("E733", f"{own} has a multiply of its own, which einsum does not call", "give plain arrays, such as array.filled(0)")

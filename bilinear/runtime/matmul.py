@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -11,15 +11,12 @@ from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.plan import Plan
-from bilinear.runtime.arrays import Kept, adopt, adopt_out, kind_of
-from bilinear.runtime.auto import budget_and_buffer, check_plan_options
+from bilinear.runtime.arrays import Kept
 from bilinear.runtime.environment import USE_LIBRARY, uses_library, value_of
-from bilinear.runtime.magnitudes import check_tolerance_option
-from bilinear.runtime.multiply import multiply
 from bilinear.runtime.named import algorithm_as_it_is
-from bilinear.runtime.options import Options, check_options
+from bilinear.runtime.on_arrays import Asked, multiply_anew
 from bilinear.runtime.repeat import repeated
-from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
+from bilinear.runtime.torch_tensors import check_recorded, matmul_tensors, records_gradients, torch_of
 
 
 def matmul(
@@ -47,6 +44,9 @@ def matmul(
 
     If the handler of a signal (such as Ctrl-C) raises, the exception leaves when nothing writes `out` any more. If the plan writes `a`
     and `b`, it leaves after the current stage, with `a` and `b` restored; if that is impossible, the exception has a note that says so.
+
+    PyTorch's tensors are multiplied where they lie. The product of two tensors, into a new one, is recorded for gradients. Types that no
+    schedule runs on, such as bfloat16, are PyTorch's own products, with the warning of `algorithm` (docs/how-to/pytorch.md).
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def matmul(
     Raises
     ------
     ValueError, TypeError
-        As `numpy.matmul` does.
+        As `numpy.matmul` does, and for tensors what `torch.matmul` raises.
     BilinearError
         For options that cannot be met.
     MemoryError
@@ -121,12 +121,13 @@ def matmul(
     array([70, 76, 82, 88, 94])
     """
     by_library = value_of(USE_LIBRARY) is not None and uses_library()
+    named = algorithm
     if algorithm != "auto" and not by_library and not isinstance(algorithm, Loaded):
         algorithm = algorithm_as_it_is(str(algorithm))
     accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
     asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy
     key, repeat = (None, None) if by_library else repeated(a, b, out, asked)
-    if repeat is not None:
+    if repeat is not None:  # as in `matmul_arrays`, without the time of one call more
         if stream is None:
             result = repeat.run(a, b, out, alpha, beta)
         else:
@@ -137,29 +138,17 @@ def matmul(
     if key is None and (isinstance(a, Kept) or isinstance(b, Kept)):
         return _by_kept(a, b, out, asked, workspace, stream)
     torch = torch_of(a, b, out) if key is None else None
-    if torch is not None:
-        with surroundings(torch, stream, a, b, out, workspace):
-            left, right, target, buffer = (adopt_tensor(torch, x) for x in (a, b, out, workspace))
-            own: dict[str, Any] = {"alpha": alpha, "beta": beta, "algorithm": algorithm, "levels": levels, "inputs": inputs}
-            result = matmul(left, right, target, workspace=buffer, tolerance=tolerance, accuracy=accuracy, plan=plan, **own)
-            return torch.from_dlpack(result) if out is None else out
-    options = Options(*asked)
-    check_options(options, out)
-    if plan is not None:
-        check_plan_options(plan, algorithm, levels, inputs)
-    check_tolerance_option(tolerance, inputs if plan is None else plan.chosen.promise)
-    kind = kind_of(a, b, out)
-    left, right = adopt(a, kind), adopt(b, kind)
-    given = None if out is None else adopt_out(out, kind)
-    budget_and_buffer(workspace)  # only to refuse a wrong value
-    with stream if stream is not None and kind.on_gpu else _NO_STREAM:
-        result = multiply(options, kind, key, left, right, given)
-    return out if out is not None else kind.give_back(result)
+    if torch is None:
+        return multiply_anew(a, b, out, asked, stream, key)
+    if records_gradients(torch, a, b, out):
+        check_recorded(torch, a, b, out, (alpha, beta, named, *asked[3:]), stream)
+        from bilinear.runtime.torch_matmul import recorded
+
+        return recorded(a, b, str(named), levels)
+    return matmul_tensors(torch, a, b, out, asked, stream)
 
 
-def _by_kept(
-    a: Array, b: Array, out: Array, asked: tuple[Any, ...], workspace: Array, stream: AbstractContextManager[object] | None
-) -> Array:
+def _by_kept(a: Array, b: Array, out: Array, asked: Asked, workspace: Array, stream: AbstractContextManager[object] | None) -> Array:
     """A product with a prepared operand. What it was prepared for cannot be asked for again (E538)."""
     kept, other, side = (a, b, "A") if isinstance(a, Kept) else (b, a, "B")
     if kept.side != side or isinstance(other, Kept):
@@ -170,9 +159,8 @@ def _by_kept(
     alpha, beta, *chosen = asked
     if tuple(chosen) != _UNSAID:
         raise fail("E538", "the plan of a prepared operand is settled", "give algorithm=, levels= and accuracy= to prepare()")
-    with _NO_STREAM if stream is None else stream:
+    with nullcontext() if stream is None else stream:
         return kept.matmul(other, out, alpha=alpha, beta=beta, workspace=workspace)
 
 
 _UNSAID = "auto", "auto", "preserve", None, None, None, None
-_NO_STREAM = nullcontext()

@@ -26,7 +26,7 @@ from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import check_out
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.safety import check_apart, is_writable
-from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
+from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, surroundings, torch_of
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -94,7 +94,7 @@ def multi_dot(
             target, *matrices = (adopt_tensor(torch, x) for x in (out, *given))
             run = partial(multi_dot, matrices, out=target, device=device, workspace=workspace)
             result = run(algorithm=algorithm, levels=levels, inputs=inputs)
-            return torch.from_dlpack(result) if out is None else out
+            return give_tensor(torch, result) if out is None else out
     require_inputs(inputs)
     budget = _budget(workspace)
     kind = kind_of(*given, out) if given else NUMPY

@@ -99,12 +99,17 @@ class Options(NamedTuple):
         return named, self.levels, self.inputs, self.accuracy, self.most_bytes, bool(self.alpha != 0), bool(self.beta != 0)
 
 
+def check_levels(levels: object) -> None:
+    """Refuse (E514) what is no number of levels."""
+    if levels != "auto" and (not isinstance(levels, (int, np.integer)) or isinstance(levels, bool) or levels < 0):
+        raise fail("E514", f"levels={levels!r} is not a number of levels", "give an integer of at least 0, or 'auto'")
+
+
 def check_options(options: Options, out: Array) -> None:
     """Refuse options that have no meaning: E513, E514, E515, E519, E528, E543."""
     alpha, beta, _, levels, inputs, *_ = options
     require_inputs(inputs)
-    if levels != "auto" and (not isinstance(levels, (int, np.integer)) or isinstance(levels, bool) or levels < 0):
-        raise fail("E514", f"levels={levels!r} is not a number of levels", "give an integer of at least 0, or 'auto'")
+    check_levels(levels)
     factors: tuple[tuple[str, Array], ...] = (("alpha", alpha), ("beta", beta))
     for name, value in factors:
         if type(value) not in (int, float) and np.ndim(value) != 0:

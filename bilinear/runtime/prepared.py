@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from bilinear.backends.executor import in_buffer
 from bilinear.backends.same import Same
@@ -22,7 +21,7 @@ from bilinear.runtime.multiply import by_schedule, make_executor
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.options import Options, check_options
 from bilinear.runtime.recipe import Recipe, parted, placement_for
-from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
+from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, surroundings, torch_of
 
 LEFT, RIGHT = "A", "B"
 
@@ -60,7 +59,7 @@ class Prepared(Kept):
         rows, columns = self.operand.shape
         return rows, columns
 
-    def matmul(self, other: Array, out: Array = None, *, alpha: Factor = 1, beta: Factor = 0, workspace: Any = None) -> Array:
+    def matmul(self, other: Array, out: Array = None, *, alpha: Factor = 1, beta: Factor = 0, workspace: Array = None) -> Array:
         """alpha * A * B + beta * out, where this is one operand and `other` the other one, a matrix or a batch of them.
 
         Parameters
@@ -85,14 +84,15 @@ class Prepared(Kept):
             with surroundings(torch, None, self.operand, other, out, workspace):
                 left, right, target, buffer = (adopt_tensor(torch, x) for x in (self.operand, other, out, workspace))
                 result = replace(self, operand=left).matmul(right, target, alpha=alpha, beta=beta, workspace=buffer)
-                return torch.from_dlpack(result) if out is None else out
+                return give_tensor(torch, result) if out is None else out
         a, b = (self.operand, other) if self.side == LEFT else (other, self.operand)
         options = self.options._replace(alpha=alpha, beta=beta, workspace=workspace)
         check_options(options, out)
         self._check_unchanged()
         if self.recipe is None or alpha == 0 or uses_library():
-            own: dict[str, Any] = {"algorithm": options.algorithm or "auto", "levels": options.levels, "workspace": workspace}
-            return matmul(a, b, out, alpha=alpha, beta=beta, **own)
+            named, levels = options.algorithm or "auto", options.levels
+            settled = "auto" if isinstance(levels, str) else levels
+            return matmul(a, b, out, alpha=alpha, beta=beta, algorithm=named, levels=settled, workspace=workspace)
         kind = kind_of(a, b, out)
         left, right = adopt(a, kind), adopt(b, kind)
         target = None if out is None else adopt_out(out, kind)
@@ -185,8 +185,9 @@ def prepare(
     torch = torch_of(operand)
     if torch is not None:
         with surroundings(torch, None, operand):
-            own: dict[str, Any] = {"rows": rows, "columns": columns, "algorithm": algorithm, "levels": levels, "accuracy": accuracy}
-            return replace(prepare(adopt_tensor(torch, operand), check=check, **own), operand=operand)
+            array = adopt_tensor(torch, operand)
+            kept = prepare(array, rows=rows, columns=columns, algorithm=algorithm, levels=levels, accuracy=accuracy, check=check)
+            return replace(kept, operand=operand)
     kind = kind_of(operand)
     matrix = adopt(operand, kind)
     if matrix.ndim != 2:

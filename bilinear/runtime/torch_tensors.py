@@ -1,40 +1,117 @@
-"""PyTorch's tensors on a GPU, multiplied as CuPy arrays on PyTorch's stream with memory from PyTorch's pool."""
+"""PyTorch's tensors, multiplied where they lie: as CuPy arrays on PyTorch's stream, with memory from its pool, or as NumPy's arrays."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array
+from bilinear.runtime.arrays import NUMPY, cupy_module
+from bilinear.runtime.named import algorithm_as_it_is
+from bilinear.runtime.on_arrays import Asked, matmul_arrays
+from bilinear.runtime.options import Options, check_options
+from bilinear.runtime.unused import warn_unused
+
+_ONLY_AS_ARRAYS = {"bool", "uint16", "uint32", "uint64"}
+"""The types that NumPy multiplies and PyTorch does not."""
+TYPES = {"float32", "float64", "int8", "int16", "int32", "int64", "uint8"} | _ONLY_AS_ARRAYS
+"""The types that are multiplied as arrays; PyTorch multiplies its other types by itself."""
 
 
 def torch_of(*arrays: Array) -> ModuleType | None:
-    """The module `torch` if an operand is a PyTorch tensor on a GPU, else None. Nothing is imported."""
+    """The module `torch` if an operand is a PyTorch tensor, else None. Nothing is imported."""
     kind = getattr(sys.modules.get("torch"), "Tensor", None)  # while another thread imports torch, it has no `Tensor`
-    if kind is None or not any(isinstance(x, kind) and x.is_cuda for x in arrays):
+    if kind is None or not any(isinstance(x, kind) for x in arrays):
         return None
     return sys.modules["torch"]
 
 
+def records_gradients(torch: ModuleType, *arrays: Array) -> bool:
+    """Whether a gradient is asked for, and recorded."""
+    return bool(torch.is_grad_enabled()) and any(isinstance(x, torch.Tensor) and x.requires_grad for x in arrays)
+
+
+def check_recorded(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: object) -> None:
+    """Refuse (E516) what the operators, which record gradients, do not compute."""
+    if not _is_product(torch, a, b, out, asked, stream):
+        raise _unrecorded("operators compute the product of two tensors, into a new one")
+    if not isinstance(asked[2], str):
+        raise _unrecorded("operators take an algorithm by its name or path")
+
+
+def _is_product(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: object) -> bool:
+    """Whether a call asks for the product of two tensors by some algorithm and levels, and for nothing else."""
+    alpha, beta, _, _, inputs, *others = asked
+    plain = type(alpha) in (int, float) and alpha == 1 and type(beta) in (int, float) and beta == 0 and inputs == "preserve"
+    return plain and all(x is None for x in (out, stream, *others)) and isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+
+
+def multiplies_by_itself(a: Array, b: Array, asked: Options) -> bool:
+    """Whether PyTorch's own multiply is to run for two tensors; warns if it does so in place of a named algorithm.
+
+    It runs for types, layouts and devices that no schedule runs on, and on processors for `auto` that has nothing to weigh. Raises
+    `BilinearError` for options that have no meaning.
+    """
+    check_options(asked, None)
+    is_unnamed = asked.is_plain(NUMPY)
+    named = None if is_unnamed else asked.algorithm
+    named = algorithm_as_it_is(named) if isinstance(named, str) else named
+    reason = _why_itself(a) or _why_itself(b)
+    if reason is None:
+        is_pytorchs = not a.is_cuda and _name(a.dtype) not in _ONLY_AS_ARRAYS
+        return is_unnamed and is_pytorchs and asked.described_cpu(NUMPY, a, b) is None
+    if named is not None:
+        warn_unused(named.scheme.name, reason)
+    return True
+
+
+def _why_itself(tensor: Array) -> str | None:
+    dtype, layout = _name(tensor.dtype), _name(tensor.layout)
+    if layout != "strided":
+        return f"no schedule runs on tensors of layout {layout}"
+    if not tensor.is_cuda and str(tensor.device).partition(":")[0] != "cpu":
+        return f"no schedule runs on the device {tensor.device}"
+    return None if dtype in TYPES else f"no schedule runs on {dtype}"
+
+
+def _name(what: object) -> str:
+    """The name of a type or of a layout, without that of PyTorch."""
+    return str(what).removeprefix("torch.")
+
+
+def matmul_tensors(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None) -> Array:
+    """`matmul` of tensors whose gradients are not recorded, or of tensors and arrays."""
+    if _is_product(torch, a, b, out, asked, stream) and a.dtype == b.dtype and multiplies_by_itself(a, b, Options(*asked)):
+        return torch.matmul(a, b)
+    before, workspace, after = asked[:5], asked[5], asked[6:]
+    with surroundings(torch, stream, a, b, out, workspace):
+        left, right, target, buffer = (adopt_tensor(torch, x) for x in (a, b, out, workspace))
+        result = matmul_arrays(left, right, target, (*before, buffer, *after), None)
+        return give_tensor(torch, result) if out is None else out
+
+
 @contextmanager
-def surroundings(torch: ModuleType, stream: Any, *tensors: Array) -> Iterator[None]:
-    """Make CuPy use the tensors' device, PyTorch's current stream or the given one, and PyTorch's memory pool.
+def surroundings(torch: ModuleType, stream: Any, *arrays: Array) -> Iterator[None]:
+    """Make CuPy use the tensors' device, PyTorch's current stream or the given one, and PyTorch's memory pool; nothing on processors.
 
     The given stream is PyTorch's or CuPy's. Tensors of several devices are refused (E511).
     """
-    import cupy
-
-    devices = {x.device for x in tensors if isinstance(x, torch.Tensor)}
+    devices = {x.device for x in arrays if isinstance(x, torch.Tensor)}
     if len(devices) > 1:
         raise fail(
             "E511", f"the operands live on different devices: {', '.join(sorted(map(str, devices)))}", "move them to one device first"
         )
-    device = devices.pop()
+    if not any(isinstance(x, torch.Tensor) and x.is_cuda for x in arrays):
+        yield
+        return
+    cupy, device = cupy_module(), devices.pop()
     given = torch.cuda.current_stream(device) if stream is None else stream
     own = _as_cupys(given.cuda_stream) if hasattr(given, "cuda_stream") else given
     with cupy.cuda.Device(device.index), own, cupy.cuda.using_allocator(_pool().malloc):
@@ -60,26 +137,42 @@ def _as_cupys(handle: int) -> Any:
 
 
 def adopt_tensor(torch: ModuleType, array: Array) -> Array:
-    """A tensor as a CuPy array of the same memory; anything else unchanged.
+    """A tensor as a CuPy or NumPy array of the same memory; anything else unchanged.
 
     Refused are tensors that ask for gradients, which are not recorded (E516), and tensors whose memory does not hold their elements (E517):
-    sparse ones, views that conjugate or negate (PyTorch would export the latter without their sign), and types that CuPy does not know.
+    sparse ones, views that conjugate or negate (PyTorch would export the latter without their sign), types that CuPy or NumPy does not
+    know, and tensors inside of a transformation such as `torch.vmap`.
     """
     if not isinstance(array, torch.Tensor):
         return array
     if array.requires_grad and torch.is_grad_enabled():
-        raise fail(
-            "E516", "a tensor asks for gradients, which this multiply does not record", "give tensor.detach(), or use torch.no_grad()"
-        )
-    import cupy
-
+        raise _unrecorded("there is no operator for this multiply")
     try:
         if array.is_neg():
             raise BufferError("it is a view that negates its memory")
-        return cupy.from_dlpack(array.detach())
+        return _on_gpu(array.detach()) if array.is_cuda else array.detach().numpy()
     except (BufferError, RuntimeError, TypeError, ValueError) as error:  # which one depends on the versions of PyTorch and CuPy
-        hint = "give a dense tensor, after resolve_conj() and resolve_neg()"
+        hint = (
+            "give a dense tensor, after resolve_conj() and resolve_neg(); inside of torch.func and torch.compile, use bilinear.torch.matmul"
+        )
         raise fail("E517", f"a tensor cannot be multiplied as it lies in memory: {error}", hint) from None
+
+
+def _on_gpu(tensor: Array) -> Array:
+    import cupy
+
+    return cupy.from_dlpack(tensor)
+
+
+def give_tensor(torch: ModuleType, result: Array) -> Array:
+    """A result as a tensor of the same memory."""
+    return torch.from_dlpack(np.asarray(result) if isinstance(result, np.generic) else result)
+
+
+def _unrecorded(reason: str) -> Exception:
+    """What refuses a multiply whose gradient would be lost."""
+    hint = "give two tensors and the name of an algorithm, and no other options; or tensor.detach(), or use torch.no_grad()"
+    return fail("E516", f"a tensor asks for gradients, which are not recorded: {reason}", hint)
 
 
 @cache

@@ -40,6 +40,8 @@ class Tensor:
     requires_grad: bool = False
     is_cuda: bool = True
     negates: bool = False
+    dtype: str = "torch.float64"
+    layout: str = "torch.strided"
 
     def is_neg(self) -> bool:
         return self.negates
@@ -149,9 +151,10 @@ def test_a_module_that_is_still_being_imported_is_not_asked(gpu: Gpu, monkeypatc
 def test_gradients_are_refused_where_they_would_be_recorded(gpu: Gpu) -> None:
     x, y, a, b = operands()
     asking = replace(a, requires_grad=True)
-    with pytest.raises(BilinearError, match="E516") as caught:
-        bilinear.matmul(asking, b, **WINOGRAD)
-    assert "detach" in str(caught.value)
+    for more in ({"out": Tensor(Array(np.empty((16, 16))))}, {"alpha": 2}, {"inputs": "restore", "algorithm": "msmes"}):
+        with pytest.raises(BilinearError, match="E516") as caught:
+            bilinear.matmul(asking, b, **{**WINOGRAD, **more})
+        assert "detach" in str(caught.value)
     torch().records = False
     np.testing.assert_array_equal(bilinear.matmul(asking, b, **WINOGRAD).array.host, x @ y)
 

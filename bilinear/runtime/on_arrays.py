@@ -1,0 +1,62 @@
+"""`matmul` on arrays of NumPy, CuPy, or another library that speaks DLPack. PyTorch's tensors arrive as one of the first two."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from bilinear.frontend import Loaded
+from bilinear.ir.matrix import Array
+from bilinear.runtime.arrays import adopt, adopt_out, kind_of
+from bilinear.runtime.auto import budget_and_buffer, check_plan_options
+from bilinear.runtime.environment import USE_LIBRARY, uses_library, value_of
+from bilinear.runtime.magnitudes import check_tolerance_option
+from bilinear.runtime.multiply import multiply
+from bilinear.runtime.named import algorithm_as_it_is
+from bilinear.runtime.options import Options, check_options
+from bilinear.runtime.repeat import Key, repeated
+
+Asked = tuple[Any, ...]
+"""The first fields of `Options`, up to the accuracy, as the caller gave them."""
+
+
+def matmul_arrays(a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None) -> Array:
+    """alpha * a @ b + beta * out, as `matmul` says it, by what is asked for. A call that ran before on a GPU is found first."""
+    alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy = asked
+    by_library = value_of(USE_LIBRARY) is not None and uses_library()
+    if algorithm != "auto" and not by_library and not isinstance(algorithm, Loaded):
+        algorithm = algorithm_as_it_is(str(algorithm))
+    accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
+    asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy
+    key, repeat = (None, None) if by_library else repeated(a, b, out, asked)
+    if repeat is not None:
+        if stream is None:
+            result = repeat.run(a, b, out, alpha, beta)
+        else:
+            with stream:
+                result = repeat.run(a, b, out, alpha, beta)
+        if result is not None:
+            return result
+    return multiply_anew(a, b, out, asked, stream, key)
+
+
+def multiply_anew(a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None, key: Key | None) -> Array:
+    """The same for a call that is not repeated; what runs is kept under its key."""
+    _, _, algorithm, levels, inputs, workspace, tolerance, plan, _ = asked
+    options = Options(*asked)
+    check_options(options, out)
+    if plan is not None:
+        check_plan_options(plan, algorithm, levels, inputs)
+    check_tolerance_option(tolerance, inputs if plan is None else plan.chosen.promise)
+    kind = kind_of(a, b, out)
+    left, right = adopt(a, kind), adopt(b, kind)
+    given = None if out is None else adopt_out(out, kind)
+    budget_and_buffer(workspace)  # only to refuse a wrong value
+    with stream if stream is not None and kind.on_gpu else _NO_STREAM:
+        result = multiply(options, kind, key, left, right, given)
+    return out if out is not None else kind.give_back(result)
+
+
+_NO_STREAM = nullcontext()

@@ -1,0 +1,64 @@
+"""`matmul` of PyTorch's tensors by the operators: vectors, matrices and batches as `torch.matmul` takes them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from bilinear.ir.matrix import Array
+from bilinear.runtime.options import check_levels
+from bilinear.runtime.torch_operators import How, multiply
+
+
+def matmul(a: Array, b: Array, *, algorithm: str = "auto", levels: int | Literal["auto"] = "auto") -> Array:
+    """a @ b for tensors, with the shapes of `torch.matmul`, by the operators: recorded for gradients, traced, cast and vectorised.
+
+    `algorithm` is `auto`, or the name or path of a scheme or schedule; `levels` is as in `bilinear.matmul`. Products of a batch by one
+    matrix are one product of more rows. Raises what `torch.matmul` raises, and `BilinearError`.
+    """
+    return product(a, b, as_how(algorithm, levels))
+
+
+def product(a: Array, b: Array, how: How) -> Array:
+    """`matmul` with options that were checked."""
+    if not a.ndim or not b.ndim:
+        return torch.matmul(a, b)  # which refuses it
+    left, right = a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]
+    if left.shape[-1] != right.shape[-2]:
+        return torch.matmul(a, b)  # which refuses it
+    result = _folded(left, right, how) if right.ndim == 2 else _batched(left, right, how)
+    result = result if a.ndim > 1 else result.squeeze(-2)
+    return result if b.ndim > 1 else result.squeeze(-1)
+
+
+def as_how(algorithm: str, levels: int | str) -> How:
+    """An algorithm and its levels for the operators. Raises `BilinearError` (E514)."""
+    check_levels(levels)
+    return algorithm, None if isinstance(levels, str) else int(levels)
+
+
+def _folded(left: Array, right: Array, how: How) -> Array:
+    if left.ndim == 2:
+        return multiply(left, right, how)
+    rows = left.shape[:-1]
+    return multiply(left.reshape(rows.numel(), left.shape[-1]), right, how).reshape(*rows, right.shape[-1])
+
+
+def _batched(left: Array, right: Array, how: How) -> Array:
+    try:
+        batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    except RuntimeError:
+        return torch.matmul(left, right)  # which refuses it in its words
+    left, right = left.expand(*batch, *left.shape[-2:]), right.expand(*batch, *right.shape[-2:])
+    if len(batch) == 1:
+        return multiply(left, right, how)
+    products = torch.Size(batch).numel()
+    a, b = (x.reshape(products, *x.shape[-2:]) for x in (left, right))
+    return multiply(a, b, how).reshape(*batch, left.shape[-2], right.shape[-1])
+
+
+def recorded(a: Array, b: Array, algorithm: str, levels: int | Literal["auto"]) -> Array:
+    """`bilinear.matmul` of tensors that ask for gradients. It multiplies in their own type, inside of autocast, too."""
+    with torch.autocast(a.device.type, enabled=False):
+        return matmul(a, b, algorithm=algorithm, levels=levels)

@@ -1,0 +1,17 @@
+"""The warning that a named algorithm does not run."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+_INSIDE = "bilinear", "torch"
+"""What stands between a multiply and its caller: this package, and PyTorch, which calls its operators, also from code without a module."""
+
+
+def warn_unused(name: str, reason: str) -> None:
+    """Warn that the named algorithm does not run, at the first caller outside of this package and of PyTorch."""
+    frame, levels = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "torch").partition(".")[0] in _INSIDE:
+        frame, levels = frame.f_back, levels + 1
+    warnings.warn(f"{name} is not used: {reason}; the library multiplies", stacklevel=levels)

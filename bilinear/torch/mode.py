@@ -1,0 +1,133 @@
+"""`using`: a context in which the matrix products of PyTorch's functions run by an algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Literal
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from bilinear.ir.matrix import Array, Factor
+from bilinear.runtime.torch_matmul import product
+from bilinear.runtime.torch_operators import How
+from bilinear.torch.layers import checked_how, in_type_of, leave, weighted, why_pytorchs
+
+Function = Callable[..., Array]
+Kinds = tuple[type, ...]
+Tensors = tuple[Array, ...]
+Named = dict[str, Array]
+
+
+class using(TorchFunctionMode):  # type: ignore[misc]  # noqa: N801  (it is called like a function)
+    """A context in which PyTorch's matrix products run by `algorithm` at `levels`, as in `bilinear.torch.matmul`.
+
+    These are `mm`, `bmm`, `matmul`, `@`, `addmm`, `baddbmm` and `linear`, also where modules call them, `MultiheadAttention` among them.
+    Their gradients are products by the same algorithm, also if `backward` runs later. A model that is compiled may be called inside, or
+    open the context itself. If an algorithm is named and a product cannot run by it, PyTorch multiplies, and a `UserWarning` says why:
+    types other than float32, float64 and integers, sparse tensors, subclasses, `out=`, and functions such as `einsum` and `addmm_` that
+    multiply inside of PyTorch. Fused functions (attention, convolutions, recurrent layers) are not matrix products, and are left alone.
+    Raises `BilinearError` at once for an algorithm that cannot be found.
+    """
+
+    def __init__(self, algorithm: str = "auto", levels: int | Literal["auto"] = "auto") -> None:
+        self._how = checked_how(algorithm, levels)
+        super().__init__()
+
+    def __torch_function__(self, func: Function, types: Kinds, args: Tensors = (), kwargs: Named | None = None) -> Array:
+        """Run a function of PyTorch, or what stands for it here."""
+        given = kwargs or {}
+        if func in _OPENED:
+            with self:
+                return _OPENED[func](*args, **given)
+        if func in _TAKEN:
+            instead, count = _TAKEN[func]
+            reason = _why_not(func, types, args[:count] if len(args) <= count else None, given)
+            if reason is None:
+                return instead(self._how, *args, **given)
+            leave(self._how, reason)
+        elif func in _BESIDE:
+            leave(self._how, f"{func.__name__} multiplies inside of PyTorch")
+        return func(*args, **given)
+
+
+def _why_not(func: Function, types: Kinds, tensors: Tensors | None, given: Named) -> str | None:
+    """Why PyTorch's own function must run; None if ours may."""
+    if tensors is None or not given.keys() <= _KNOWN:
+        return f"this form of {func.__name__} has no algorithm"
+    operands = [x for x in (*tensors, *given.values()) if isinstance(x, torch.Tensor)]
+    if any(kind not in (torch.Tensor, torch.nn.Parameter) for kind in types):
+        return "a tensor is of a subclass, which may multiply otherwise"
+    if any(x.layout is not torch.strided or x.is_nested for x in operands):
+        return "a tensor is sparse or nested"
+    if any(x.dtype != operands[0].dtype for x in operands) and not torch.is_autocast_enabled(operands[0].device.type):
+        return f"the operands of {func.__name__} are of different types"
+    return why_pytorchs(operands[0])
+
+
+def _mm(how: How, input: Array, mat2: Array) -> Array:
+    return product(input, mat2, how) if input.ndim == mat2.ndim == 2 else torch.mm(input, mat2)
+
+
+def _bmm(how: How, input: Array, mat2: Array) -> Array:
+    are_batches = input.ndim == mat2.ndim == 3 and input.shape[0] == mat2.shape[0]
+    return product(input, mat2, how) if are_batches else torch.bmm(input, mat2)
+
+
+def _matmul(how: How, input: Array, other: Array) -> Array:
+    return product(input, other, how)
+
+
+def _rmatmul(how: How, input: Array, other: Array) -> Array:
+    return product(other, input, how)
+
+
+def _linear(how: How, input: Array, weight: Array, bias: Array = None) -> Array:
+    return weighted(input, weight, bias, how)
+
+
+def _addmm(how: How, input: Array, mat1: Array, mat2: Array, *, beta: Factor = 1, alpha: Factor = 1) -> Array:
+    return _added(input, _mm(how, mat1, mat2), beta, alpha)
+
+
+def _baddbmm(how: How, input: Array, batch1: Array, batch2: Array, *, beta: Factor = 1, alpha: Factor = 1) -> Array:
+    return _added(input, _bmm(how, batch1, batch2), beta, alpha)
+
+
+def _added(addend: Array, product: Array, beta: Factor, alpha: Factor) -> Array:
+    """beta * addend + alpha * product, of the shape of the product; with beta = 0 the addend is not read."""
+    scaled = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return scaled
+    return torch.add(scaled, in_type_of(product, addend).expand(product.shape), alpha=beta)
+
+
+_KNOWN = {"input", "mat1", "mat2", "batch1", "batch2", "other", "weight", "bias", "tensor1", "tensor2", "beta", "alpha"}
+_TAKEN: dict[Function, tuple[Function, int]] = {
+    **dict.fromkeys((torch.mm, torch.Tensor.mm), (_mm, 2)),
+    **dict.fromkeys((torch.bmm, torch.Tensor.bmm), (_bmm, 2)),
+    **dict.fromkeys((torch.matmul, torch.linalg.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__), (_matmul, 2)),
+    torch.Tensor.__rmatmul__: (_rmatmul, 2),
+    functional.linear: (_linear, 3),
+    **dict.fromkeys((torch.addmm, torch.Tensor.addmm), (_addmm, 3)),
+    **dict.fromkeys((torch.baddbmm, torch.Tensor.baddbmm), (_baddbmm, 3)),
+}
+"""Functions that have a product of ours in their place, and how many operands they take."""
+_BESIDE = {
+    *(torch.einsum, torch.tensordot, torch.chain_matmul, torch.linalg.multi_dot, torch.addbmm, functional.bilinear),
+    *(torch.Tensor.addmm_, torch.Tensor.baddbmm_, torch.Tensor.addbmm, torch.Tensor.addbmm_),
+}
+"""Functions that multiply matrices where no other product can stand."""
+
+
+def _opened(function: FunctionType) -> Function:
+    """A function of PyTorch that is written in Python, without its first step, which hands it over to contexts like ours as a whole."""
+    alike = FunctionType(function.__code__, {**function.__globals__, "has_torch_function": lambda _: False}, function.__name__)
+    alike.__defaults__, alike.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    return alike
+
+
+_OPENED = {functional.multi_head_attention_forward: _opened(functional.multi_head_attention_forward)}
+"""Functions whose products are taken one by one."""

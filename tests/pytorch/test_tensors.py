@@ -1,0 +1,131 @@
+"""`bilinear.matmul` and `multi_dot` on PyTorch's tensors in the memory of processors: NumPy's rules, where they lie."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Literal
+
+import numpy as np
+import pytest
+from pytorch.conftest import Runs
+from pytorch.needed import integers, torch
+
+import bilinear
+from bilinear.errors import BilinearError
+from bilinear.ir.matrix import Array
+from bilinear.runtime import torch_tensors
+
+A, B = integers(8, 6), integers(6, 8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+@pytest.mark.parametrize("algorithm", ["auto", "strassen"])
+def test_a_product_of_tensors_is_a_tensor(algorithm: str, dtype: Array) -> None:
+    a, b = A.to(dtype), B.to(dtype)
+    for left, right in ((a, b), (b.T, b), (a, b[:, 0]), (a[0], b[:, 0]), (a.reshape(2, 4, 6), b)):
+        c = bilinear.matmul(left, right, algorithm=algorithm, levels="auto" if algorithm == "auto" else 1)
+        assert isinstance(c, torch.Tensor) and c.dtype == dtype and torch.equal(c, left @ right)
+
+
+def test_tensors_are_written_where_they_lie() -> None:
+    out, a, b = torch.full((8, 8), 3.0, dtype=torch.float64), A.clone(), B.clone()
+    assert bilinear.matmul(a, b, out, alpha=2, beta=1, algorithm="winograd", levels=1) is out
+    assert torch.equal(out, 2 * (A @ B) + 3)
+    assert bilinear.matmul(a, b, out.T, algorithm="msmes", levels=1, inputs="restore").data_ptr() == out.data_ptr()
+    assert torch.equal(out.T, A @ B) and torch.equal(a, A) and torch.equal(b, B)
+    buffer = torch.empty(1000, dtype=torch.float64)
+    assert torch.equal(bilinear.matmul(a, b, algorithm="winograd", levels=1, workspace=buffer), A @ B)
+    parameter = torch.nn.Parameter(torch.zeros(6, 6, dtype=torch.float64))
+    with torch.no_grad():
+        bilinear.matmul(b, a, parameter, algorithm="strassen", levels=1)
+    assert torch.equal(parameter, B @ A)
+
+
+def test_a_gradient_is_recorded(runs: Runs) -> None:
+    a, b = A.clone().requires_grad_(), B.clone().requires_grad_()
+    c = bilinear.matmul(a, b, algorithm="strassen", levels=1)
+    c.sum().backward()
+    assert torch.equal(c, A @ B) and torch.equal(a.grad, torch.ones_like(c) @ B.T) and torch.equal(b.grad, A.T @ torch.ones_like(c))
+    assert [name for name, *_ in runs] == ["strassen"] * 3
+    with torch.autocast("cpu", dtype=torch.bfloat16):  # it names its type itself
+        assert bilinear.matmul(a.float(), b.float(), algorithm="strassen", levels=1).dtype == torch.float32
+    with torch.no_grad():
+        assert not bilinear.matmul(a, b, algorithm="strassen", levels=1).requires_grad
+
+
+def test_a_gradient_that_would_be_lost_is_refused() -> None:
+    a = A.clone().requires_grad_()
+    strassen = bilinear.load("strassen")
+    refused: list[dict[str, Array]] = [{"out": torch.empty(8, 8)}, {"alpha": 2}, {"workspace": "none"}, {"accuracy": "twice"}]
+    for more in [*refused, {"algorithm": strassen}, {"inputs": "restore", "algorithm": "msmes"}]:
+        with pytest.raises(BilinearError, match=r"E516(.|\n)*detach"):
+            bilinear.matmul(a, B, **more)
+    for operands in ((a, B.numpy()), (A.numpy(), B.clone().requires_grad_())):
+        with pytest.raises(BilinearError, match="E516"):
+            bilinear.matmul(*operands)
+    with pytest.raises(BilinearError, match="E516"):
+        bilinear.multi_dot([a, B, A])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.complex128])
+def test_types_without_a_schedule_are_pytorchs_own(dtype: Array, runs: Runs) -> None:
+    a, b = A.to(dtype), B.to(dtype)
+    assert torch.equal(bilinear.matmul(a, b), a @ b)
+    with pytest.warns(UserWarning, match=f"winograd is not used: no schedule runs on {str(dtype)[6:]}; the library multiplies") as told:
+        assert torch.equal(bilinear.matmul(a, b, algorithm="winograd", levels=1), a @ b)
+    assert runs == [] and [warning.filename for warning in told] == [__file__]
+
+
+def test_types_that_only_arrays_multiply() -> None:
+    a = A.abs()
+    for dtype in (torch.uint16, torch.uint64):
+        assert torch.equal(bilinear.matmul(a.to(dtype), a.T.to(dtype)).long(), (a @ a.T).long())
+    assert torch.equal(bilinear.matmul(A > 0, B > 0), (A > 0).double() @ (B > 0).double() > 0)
+
+
+def test_a_tensor_on_a_gpu_needs_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    there = SimpleNamespace(is_cuda=True, device="cuda:0")
+    monkeypatch.setattr(torch, "Tensor", SimpleNamespace)
+    with pytest.raises(BilinearError, match="E512"), torch_tensors.surroundings(torch, None, there):
+        pass
+
+
+def views() -> list[Array]:
+    z = torch.complex(A, A)
+    return [A.bfloat16(), A.to_sparse(), torch._neg_view(A), z.conj(), torch.empty(8, 6, device="meta"), A.to(torch.float8_e4m3fn)]
+
+
+@pytest.mark.parametrize("at", range(len(views())))
+def test_what_does_not_lie_in_memory_as_numbers_is_refused(at: int) -> None:
+    with pytest.raises(BilinearError, match=r"E51[17]"):
+        bilinear.matmul(views()[at], B, torch.empty(8, 8, dtype=torch.float64))
+
+
+def test_tensors_in_a_transformation_are_refused() -> None:
+    with pytest.raises(BilinearError, match=r"E517(.|\n)*bilinear\.torch"):
+        torch.vmap(lambda a: bilinear.matmul(a, B, algorithm="strassen", levels=1))(A.reshape(2, 4, 6))
+
+
+def test_tensors_beside_arrays() -> None:
+    for a, b in ((A, B.numpy()), (A.numpy(), B)):
+        c = bilinear.matmul(a, b, algorithm="strassen", levels=1)
+        assert isinstance(c, torch.Tensor) and torch.equal(c, A @ B)
+    out = np.empty((8, 8))
+    assert bilinear.matmul(A, B, out, algorithm="strassen", levels=1) is out and np.array_equal(out, (A @ B).numpy())
+
+
+def test_a_chain_of_tensors() -> None:
+    found = bilinear.multi_dot([A, B, A], algorithm="strassen", levels=1)
+    assert isinstance(found, torch.Tensor) and torch.equal(found, A @ B @ A)
+
+
+@pytest.mark.parametrize("inputs", ["preserve", "restore"])
+def test_options_are_checked_as_for_arrays(inputs: Literal["preserve", "restore"]) -> None:
+    with pytest.raises(BilinearError, match="E514"):
+        bilinear.matmul(A, B, levels=-1, inputs=inputs)
+    with pytest.raises(BilinearError, match="E121"):
+        bilinear.matmul(A.half(), B.half(), algorithm="nosuch", inputs=inputs)
+    with pytest.raises(ValueError, match="inner dimensions"):
+        bilinear.matmul(A, A, algorithm="strassen", inputs=inputs)

@@ -1,0 +1,196 @@
+"""The context: which of PyTorch's functions run by the algorithm, what they give, and what is said where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pytorch.conftest import Runs
+from pytorch.needed import integers, torch
+
+import bilinear.torch
+from bilinear.errors import BilinearError
+from bilinear.ir.matrix import Array
+from bilinear.torch.mode import _BESIDE, _TAKEN
+
+A, B, C = integers(4, 6), integers(6, 4, seed=1), integers(4, 4, seed=2)
+BATCHES = integers(3, 4, 6), integers(3, 6, 4), integers(3, 4, 4)
+TAKEN: list[Callable[[], Array]] = [
+    lambda: torch.mm(A, B),
+    lambda: torch.mm(input=A, mat2=B),
+    lambda: A.mm(B),
+    lambda: torch.bmm(*BATCHES[:2]),
+    lambda: BATCHES[0].bmm(BATCHES[1]),
+    lambda: torch.matmul(A, B),
+    lambda: torch.linalg.matmul(A, B),
+    lambda: A.matmul(other=B),
+    lambda: A @ B,
+    lambda: A @ B[:, 0],
+    lambda: A[0] @ BATCHES[1],
+    lambda: A.__rmatmul__(B),
+    lambda: torch.nn.functional.linear(A, B.T, C[0]),
+    lambda: torch.nn.functional.linear(BATCHES[0], B.T, bias=C[0]),
+    lambda: torch.nn.functional.linear(A[0], B.T),
+    lambda: torch.addmm(C, A, B),
+    lambda: torch.addmm(C[0], A, B, beta=-3, alpha=2),
+    lambda: C.addmm(A, B, beta=2),
+    lambda: torch.addmm(C / 0, A, B, beta=0),
+    lambda: torch.baddbmm(BATCHES[2], *BATCHES[:2], alpha=2),
+    lambda: C[0].baddbmm(*BATCHES[:2]),
+]
+BESIDE: list[Callable[[], Array]] = [
+    lambda: torch.einsum("ij,jk", A, B),
+    lambda: torch.tensordot(A, B, 1),
+    lambda: torch.linalg.multi_dot([A, B, C]),
+    lambda: torch.addbmm(C, *BATCHES[:2]),
+    lambda: C.clone().addmm_(A, B),
+    lambda: BATCHES[2].clone().baddbmm_(*BATCHES[:2]),
+    lambda: torch.mm(A, B, out=torch.empty(4, 4, dtype=A.dtype)),
+    lambda: torch.mm(A.to_sparse(), B),
+    lambda: torch.mm(A.bfloat16(), B.bfloat16()),
+]
+
+
+@pytest.mark.parametrize("call", range(len(TAKEN)))
+def test_a_product_runs_by_the_algorithm(call: int, runs: Runs) -> None:
+    wanted = TAKEN[call]()
+    with bilinear.torch.using("winograd", levels=1):
+        found = TAKEN[call]()
+    assert torch.equal(found, wanted) and found.shape == wanted.shape
+    assert [name for name, *_ in runs] == ["winograd"]
+    assert torch.equal(TAKEN[call](), wanted) and len(runs) == 1  # outside it is PyTorch's again
+
+
+@pytest.mark.parametrize("call", range(len(BESIDE)))
+def test_a_named_algorithm_that_does_not_run_says_so(call: int, runs: Runs) -> None:
+    wanted = BESIDE[call]()
+    with (
+        bilinear.torch.using("winograd", levels=1),
+        pytest.warns(UserWarning, match="winograd is not used: .*; the library multiplies") as told,
+    ):
+        found = BESIDE[call]()
+    assert torch.equal(found, wanted) and runs == []
+    assert {warning.filename for warning in told} == {__file__}
+    for quietly in (bilinear.torch.using(), bilinear.torch.using("winograd", levels=0)):
+        with quietly:
+            assert torch.equal(BESIDE[call](), wanted)
+
+
+def test_every_function_of_the_tables_is_pytorchs() -> None:
+    assert all(callable(function) for function in (*_TAKEN, *_BESIDE)) and not set(_TAKEN) & _BESIDE
+
+
+def test_what_pytorch_refuses_is_refused_as_by_pytorch() -> None:
+    wrong: list[Callable[[], Array]] = [
+        lambda: torch.mm(A, A),
+        lambda: torch.mm(A, BATCHES[1]),
+        lambda: torch.bmm(BATCHES[0], BATCHES[1][:2]),
+        lambda: torch.addmm(integers(3, 3), A, B),
+        lambda: torch.nn.functional.linear(A, B),
+    ]
+    for call in wrong:
+        with pytest.raises(RuntimeError):
+            call()
+        with bilinear.torch.using("strassen", levels=1), pytest.raises(RuntimeError):
+            call()
+    with bilinear.torch.using("strassen", levels=1), pytest.warns(UserWarning, match="different types"), pytest.raises(RuntimeError):
+        torch.mm(A, B.float())
+
+
+def test_the_innermost_context_counts(runs: Runs) -> None:
+    with bilinear.torch.using("winograd", levels=1):
+        with bilinear.torch.using("strassen", levels=1):
+            A @ B
+        A @ B
+        with bilinear.torch.using():
+            A @ B  # on processors `auto` is the library
+    assert [name for name, *_ in runs] == ["strassen", "winograd"]
+
+
+def test_a_subclass_multiplies_itself() -> None:
+    class Own(torch.Tensor):  # type: ignore[misc]
+        pass
+
+    own = A.as_subclass(Own)
+    with bilinear.torch.using("strassen", levels=1), pytest.warns(UserWarning, match="subclass"):
+        assert isinstance(own @ B, Own)
+
+
+def test_what_is_no_algorithm_is_refused_at_once() -> None:
+    for make in (bilinear.torch.using, lambda name: bilinear.torch.Linear(2, 2, algorithm=name)):
+        with pytest.raises(BilinearError, match="E121"):
+            make("nosuch")
+    with pytest.raises(BilinearError, match="E514"):
+        bilinear.torch.using("strassen", levels=-1)
+
+
+def encoder() -> Array:
+    torch.manual_seed(0)
+    return torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).double()
+
+
+def gradients(model: Array, loss: Array) -> list[Array]:
+    model.zero_grad()
+    loss.backward()
+    return [parameter.grad.clone() for parameter in model.parameters()]
+
+
+def test_all_products_of_a_model_and_of_its_gradients(runs: Runs) -> None:
+    """Of the attention and of the layers, six products; backwards each is two, but for the first one's, whose input asks for none."""
+    model, x = encoder(), torch.linspace(-1, 1, 80, dtype=torch.float64).reshape(2, 5, 8)
+    wanted = gradients(model, model(x).square().sum())
+    with bilinear.torch.using("strassen", levels=1):
+        loss = model(x).square().sum()
+    forwards = len(runs)
+    found = gradients(model, loss)  # after the context
+    assert (forwards, len(runs)) == (4, 4 + 7) and {name for name, *_ in runs} == {"strassen"}
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_attention_that_shows_its_weights(runs: Runs) -> None:
+    attention, x = torch.nn.MultiheadAttention(8, 2, batch_first=True, dtype=torch.float64), integers(2, 5, 8) / 8
+    wanted = attention(x, x, x)
+    with bilinear.torch.using("strassen", levels=1):
+        found = attention(x, x, x)
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    assert len(runs) == 4  # the projections, queries by keys, weights by values, the output
+
+
+@pytest.mark.filterwarnings("ignore")  # what a compiler says is not ours
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_compiled_model(inside: bool, runs: Runs) -> None:
+    model, x = encoder(), torch.linspace(-1, 1, 80, dtype=torch.float64).reshape(2, 5, 8)
+    wanted = gradients(model, model(x).square().sum())
+
+    def run(forward: Array, x: Array) -> Array:
+        with bilinear.torch.using("strassen", levels=1):
+            return forward(x)
+
+    torch._dynamo.reset()
+    if inside:
+        found = torch.compile(lambda x: run(model, x), fullgraph=True, backend="aot_eager")(x)
+    else:
+        found = run(torch.compile(model, fullgraph=True, backend="aot_eager"), x)
+    torch.testing.assert_close(gradients(model, found.square().sum()), wanted, rtol=1e-12, atol=1e-12)
+    assert len(runs) == 4 + 7 and {name for name, *_ in runs} == {"strassen"}
+
+
+def test_a_compiled_function_warns_when_it_is_traced() -> None:
+    def product(a: Array, b: Array) -> Array:
+        with bilinear.torch.using("strassen", levels=1):
+            return torch.einsum("ij,jk", a, b)
+
+    torch._dynamo.reset()
+    with pytest.warns(UserWarning, match="strassen is not used: einsum"):
+        assert torch.equal(torch.compile(product, fullgraph=True, backend="aot_eager")(A, B), A @ B)
+
+
+def test_autocast_inside(runs: Runs) -> None:
+    layer = torch.nn.Linear(6, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        wanted = layer(A.float())
+        with bilinear.torch.using():
+            found = layer(A.float())
+    assert found.dtype == torch.bfloat16 and torch.equal(found, wanted) and runs == []
+    found.float().sum().backward()
+    assert layer.weight.grad.dtype == layer.bias.grad.dtype == torch.float32
