@@ -20,7 +20,8 @@ from typing import Any
 from common import median, save
 
 from bilinear.codegen.cache import default_cache
-from bilinear.discovery.flip_search import Found, Task, discover
+from bilinear.discovery.flip_search import Found, discover
+from bilinear.discovery.tasks import Task
 
 TARGETS = ("2,2,2,7", "2,2,3,11", "2,3,3,15", "3,3,3,23")
 COLUMNS = ("scheme", "found", "median", "least", "most", "median_steps", "steps_per_second")

@@ -1,4 +1,4 @@
-"""A walker over Z/2: a scheme as one bit mask a factor, and what finds equal factors."""
+"""The memory of a walker over Z/2: one bit mask for a factor, and hash chains that find equal factors at once."""
 
 from __future__ import annotations
 
@@ -7,12 +7,28 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bilinear.discovery.walker import ROOM, WIDTH, tally_at
+
 BUCKETS = 256
-RANK, BEST, BEST_AT, STEPS, PATIENCE, PAIRS = range(6)
-ROOM, PLUS, BACK = range(3)
+"""Hash chains of a mode."""
+BINARY_PATIENCE = 2_000
+"""Steps without a reduction before a plus transition."""
+PAIRS = 5
+"""The place in `BinaryWalker.tally` of the number of pairs; the others are those of `walker`."""
+FIELD = 12
+"""Bits of the number of a product in a packed pair."""
 
 
 class BinaryWalker(NamedTuple):
+    """The state of a walk over Z/2; its arrays are written in place.
+
+    `factors[mode, p]` is the mask of the odd coefficients of product p: mode 0 over the blocks of A, 1 over those of B, 2 over those of C.
+    Products whose factors have the same hash form a chain, doubly linked: `heads[mode, bucket]` is the first, `chain[mode, 0, p]` the next
+    and `chain[mode, 1, p]` the one before, or -1. `pairs` lists the pairs of products with equal factors, packed as mode, p and q;
+    `places[mode, p, q]` is where in the list a pair stands. `best`, `random` and `tally` are as in `walker.Walker`. `basis`, `sums` and
+    `members` are room for an elimination.
+    """
+
     factors: NDArray[np.uint64]
     best: NDArray[np.uint64]
     heads: NDArray[np.int16]
@@ -21,20 +37,27 @@ class BinaryWalker(NamedTuple):
     places: NDArray[np.int32]
     random: NDArray[np.uint64]
     tally: NDArray[np.int64]
-    rules: NDArray[np.int64]
+    basis: NDArray[np.uint64]
+    sums: NDArray[np.uint64]
+    members: NDArray[np.int64]
 
 
-def binary_walker(factors, rank, room, patience, back, seed, number):
-    most = rank + room + 1
-    f = np.zeros((3, most), np.uint64)
-    f[:, :rank] = factors[:, :rank]
-    return BinaryWalker(f, f.copy(), np.zeros((3, BUCKETS), np.int16), np.zeros((3, 2, most), np.int16),
-        np.zeros(3 * most * (most - 1) // 2, np.int32), np.zeros((3, most, most), np.int32), np.array([seed << 32 | number], np.uint64),
-        np.array([rank, rank, 0, 0, patience, 0], np.int64), np.array([room, patience, back], np.int64))
-
-
-def classical(m, k, n):
-    f = np.zeros((3, m * k * n), np.uint64)
-    for r, (i, p, j) in enumerate([(i, p, j) for i in range(m) for p in range(k) for j in range(n)]):
-        f[:, r] = [1 << (i * k + p), 1 << (p * n + j), 1 << (i * n + j)]
-    return f
+def binary_walker(masks: NDArray[np.uint64], seed: int, number: int) -> BinaryWalker:
+    """A walker at a scheme, whose factors are given as `walker.masks_of` does; a coefficient -1 is odd as well."""
+    rank = masks.shape[2]
+    most = rank + ROOM + 1
+    factors = np.zeros((3, most), np.uint64)
+    factors[:, :rank] = masks[:, 0] | masks[:, 1]
+    return BinaryWalker(
+        factors,
+        factors.copy(),
+        np.full((3, BUCKETS), -1, np.int16),
+        np.full((3, 2, most), -1, np.int16),
+        np.zeros(3 * most * (most - 1) // 2, np.int32),
+        np.zeros((3, most, most), np.int32),
+        np.array([seed << 32 | number], np.uint64),
+        tally_at(rank, BINARY_PATIENCE),
+        np.zeros(WIDTH, np.uint64),
+        np.zeros(WIDTH, np.uint64),
+        np.zeros(WIDTH, np.int64),
+    )

@@ -1,192 +1,256 @@
-"""The compiled moves over Z/2."""
+"""The compiled moves and the walk in the flip graph over Z/2, where every flip and every plus transition can be made.
+
+The moves are those of `kernels`, with + for every sign, and the sources are the same. Only `discovery.engine` imports this module.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from numba import config, njit
+from numpy.typing import NDArray
 
-from bilinear.discovery.binary import BEST, BEST_AT, BACK, PAIRS, PATIENCE, PLUS, RANK, ROOM, STEPS
+from bilinear.discovery.binary import BINARY_PATIENCE, FIELD, PAIRS, BinaryWalker
+from bilinear.discovery.kernels import NONE, POLL, STEP, TRIES, below, compiled
+from bilinear.discovery.walker import BEST, BEST_AT, PATIENCE, RANK, RETURN, ROOM, STEPS
 
-STEP, FIRST, SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-S27, S30, S31, S32, S56 = (np.uint64(shift) for shift in (27, 30, 31, 32, 56))
-NONE = np.uint64(0)
+SHIFT = np.uint64(56)
+"""Leaves the 8 bits of a bucket."""
+LOWEST = (1 << FIELD) - 1
+ONE = np.uint64(1)
 
-def compiled(function):
-    return njit(nogil=True, error_model="numpy", cache=bool(config.CACHE_DIR))(function)
-
-@compiled
-def below(random, most):
-    random[0] += STEP
-    x = random[0]
-    x = (x ^ (x >> S30)) * FIRST
-    x = (x ^ (x >> S27)) * SECOND
-    x ^= x >> S31
-    return np.int64(((x >> S32) * np.uint64(most)) >> S32)
 
 @compiled
-def bucket(value):
-    return np.int64((value * STEP) >> S56)
+def bucket(factor: int) -> int:
+    """The hash chain of a factor: the top bits of its product with an odd constant."""
+    return np.int64((factor * STEP) >> SHIFT)  # type: ignore[return-value]
+
 
 @compiled
-def enter(w, mode, p, value):
-    """p gets value: chain + pairs; returns whether it shares two factors with another."""
-    f, chain, heads, pairs, places, tally = w.factors, w.chain, w.heads, w.pairs, w.places, w.tally
-    f[mode, p] = value
-    slot = bucket(value)
-    first = heads[mode, slot]
-    q = np.int64(first)
-    twice = False
-    m1 = mode + 1 if mode < 2 else 0
-    m2 = mode - 1 if mode > 0 else 2
-    count = tally[PAIRS]
+def enter(walker: BinaryWalker, mode: int, p: int, factor: int) -> bool:
+    """Give product p, which is in no chain, a factor, and list its pairs; returns whether there are any."""
+    factors, heads, chain, places = walker.factors, walker.heads, walker.chain, walker.places
+    factors[mode, p] = factor
+    into = bucket(factor)
+    first, begin = np.int64(heads[mode, into]), walker.tally[PAIRS]
+    q, count = first, begin
     while q >= 0:
-        if f[mode, q] == value:
-            pairs[count] = mode << 24 | p << 12 | q
-            places[mode, p, q] = count
-            places[mode, q, p] = count
+        if factors[mode, q] == factor:
+            walker.pairs[count] = (mode << FIELD | p) << FIELD | q
+            places[mode, p, q] = places[mode, q, p] = count
             count += 1
-            twice |= f[m1, p] == f[m1, q] or f[m2, p] == f[m2, q]
         q = np.int64(chain[mode, 0, q])
-    tally[PAIRS] = count
-    chain[mode, 0, p] = first
-    chain[mode, 1, p] = -1
+    walker.tally[PAIRS] = count
+    chain[mode, 0, p], chain[mode, 1, p] = first, -1
     if first >= 0:
         chain[mode, 1, first] = p
-    heads[mode, slot] = p
-    return twice
+    heads[mode, into] = p
+    return bool(count > begin)
+
 
 @compiled
-def leave(w, mode, p):
-    f, chain, heads, pairs, places, tally = w.factors, w.chain, w.heads, w.pairs, w.places, w.tally
-    value = f[mode, p]
-    slot = bucket(value)
+def is_dependent(walker: BinaryWalker, mode: int, p: int, other: int) -> bool:
+    """True if the products that share p's factor of a mode have linearly dependent factors of another mode."""
+    factors, chain, basis, size = walker.factors, walker.chain, walker.basis, 0
+    factor = factors[mode, p]
+    q = np.int64(walker.heads[mode, bucket(factor)])
+    while q >= 0:
+        if factors[mode, q] == factor:
+            rest = factors[other, q]
+            for i in range(size):
+                rest = min(rest, rest ^ basis[i])
+            if rest == NONE:
+                return True
+            basis[size] = rest
+            size += 1
+        q = np.int64(chain[mode, 0, q])
+    return False
+
+
+@compiled
+def leave(walker: BinaryWalker, mode: int, p: int) -> None:
+    """Take product p out of its chain and its pairs out of the list; the last pair takes the place of each."""
+    factors, heads, chain, places = walker.factors, walker.heads, walker.chain, walker.places
+    factor = factors[mode, p]
     after, before = np.int64(chain[mode, 0, p]), np.int64(chain[mode, 1, p])
     if before >= 0:
         chain[mode, 0, before] = after
     else:
-        heads[mode, slot] = after
+        heads[mode, bucket(factor)] = after
     if after >= 0:
         chain[mode, 1, after] = before
-    q = np.int64(heads[mode, slot])
-    count = tally[PAIRS]
+    q, count = np.int64(heads[mode, bucket(factor)]), walker.tally[PAIRS]
     while q >= 0:
-        if f[mode, q] == value:
+        if factors[mode, q] == factor:
             count -= 1
-            at = places[mode, p, q]
-            last = pairs[count]
-            pairs[at] = last
-            lm, lp, lq = last >> 24, (last >> 12) & 4095, last & 4095
-            places[lm, lp, lq] = at
-            places[lm, lq, lp] = at
+            place, last = places[mode, p, q], walker.pairs[count]
+            walker.pairs[place] = last
+            of, r, s = last >> 2 * FIELD, (last >> FIELD) & LOWEST, last & LOWEST
+            places[of, r, s] = places[of, s, r] = place
         q = np.int64(chain[mode, 0, q])
-    tally[PAIRS] = count
+    walker.tally[PAIRS] = count
+
 
 @compiled
-def link_all(w):
-    w.tally[PAIRS] = 0
-    w.heads[:] = -1
+def link_all(walker: BinaryWalker) -> None:
+    """Rebuild chains and pairs. Their order then depends on the factors alone, so a walk goes on as if it had not been interrupted."""
+    walker.tally[PAIRS] = 0
     for mode in range(3):
-        for p in range(w.tally[RANK]):
-            enter(w, mode, p, w.factors[mode, p])
+        for i in range(walker.heads.shape[1]):
+            walker.heads[mode, i] = -1
+        for p in range(walker.tally[RANK]):
+            enter(walker, mode, p, walker.factors[mode, p])
+
 
 @compiled
-def flip(w):
-    f = w.factors
-    choice = below(w.random, 2 * w.tally[PAIRS])
-    code = w.pairs[choice >> 1]
-    mode, p, q = code >> 24, (code >> 12) & 4095, code & 4095
+def flip(walker: BinaryWalker) -> bool:
+    """Make a random flip of a scheme that cannot be reduced; returns whether a reduction now exists.
+
+    For a pair with a_p = a_q: a b_p c_p + a b_q c_q = a (b_p + b_q) c_p + a b_q (c_q + c_p). The pair in both orders gives all its flips.
+    Only factors of products that share one with p or q can become dependent.
+    """
+    factors = walker.factors
+    choice = below(walker.random, 2 * walker.tally[PAIRS])
+    pair = walker.pairs[choice >> 1]
+    mode, p, q = pair >> 2 * FIELD, (pair >> FIELD) & LOWEST, pair & LOWEST
     if choice & 1:
         p, q = q, p
-    b = mode + 1 if mode < 2 else 0
-    c = mode - 1 if mode > 0 else 2
-    nb, nc = f[b, p] ^ f[b, q], f[c, p] ^ f[c, q]
-    leave(w, b, p)
-    t1 = enter(w, b, p, nb)
-    leave(w, c, q)
-    t2 = enter(w, c, q, nc)
-    return t1 | t2
+    b, c = mode + 1 if mode < 2 else 0, mode - 1 if mode > 0 else 2
+    of_b, of_c = factors[b, p] ^ factors[b, q], factors[c, p] ^ factors[c, q]
+    leave(walker, b, p)
+    opened = enter(walker, b, p, of_b) and (is_dependent(walker, b, p, mode) or is_dependent(walker, b, p, c))
+    leave(walker, c, q)
+    opened |= enter(walker, c, q, of_c) and (is_dependent(walker, c, q, mode) or is_dependent(walker, c, q, b))
+    return opened or is_dependent(walker, c, p, b) or is_dependent(walker, b, q, c)
+
 
 @compiled
-def drop(w, p):
-    last = w.tally[RANK] - 1
+def drop(walker: BinaryWalker, p: int) -> None:
+    """Remove a product; the last one takes its place."""
+    last = walker.tally[RANK] - 1
     for mode in range(3):
-        w.factors[mode, p] = w.factors[mode, last]
-    w.tally[RANK] = last
+        walker.factors[mode, p] = walker.factors[mode, last]
+    walker.tally[RANK] = last
+
 
 @compiled
-def reduce_once(w):
-    f = w.factors
-    for p in range(w.tally[RANK]):
-        if f[0, p] == NONE or f[1, p] == NONE or f[2, p] == NONE:
-            drop(w, p)
-            return True
-        for q in range(p):
-            for mode in range(3):
-                if f[(mode + 1) % 3, p] == f[(mode + 1) % 3, q] and f[(mode + 2) % 3, p] == f[(mode + 2) % 3, q]:
-                    f[mode, q] ^= f[mode, p]
-                    drop(w, p)
+def reduce_once(walker: BinaryWalker) -> bool:
+    """Remove a product if the factors of some that share one are linearly dependent; returns whether there were any.
+
+    From b_r = b_1 + ... + b_s follows a b_r c_r = a b_1 c_r + ... + a b_s c_r, so that c_r is added to c_1 ... c_s and r is dropped.
+    A zero factor is the sum of none; two products with two equal factors are the case s = 1. Pairs are not rebuilt.
+    """
+    for mode in range(3):
+        for p in range(walker.tally[RANK]):
+            for turned in range(1, 3):
+                if merge(walker, mode, p, (mode + turned) % 3, (mode + 3 - turned) % 3):
                     return True
     return False
 
+
 @compiled
-def plus(w):
-    f, rank = w.factors, w.tally[RANK]
-    if rank < 2 or rank == f.shape[1]:
+def merge(walker: BinaryWalker, mode: int, p: int, b: int, c: int) -> bool:
+    """Remove a product if the factors b are dependent of p and of later products that share p's factor of the mode."""
+    factors, basis, sums, members, size = walker.factors, walker.basis, walker.sums, walker.members, 0
+    for q in range(p, walker.tally[RANK]):
+        if factors[mode, q] != factors[mode, p]:
+            continue
+        rest, total = factors[b, q], NONE
+        for i in range(size):
+            if rest ^ basis[i] < rest:
+                rest, total = rest ^ basis[i], total ^ sums[i]
+        if rest == NONE:
+            for i in range(size):
+                if total >> np.uint64(i) & ONE:
+                    factors[c, members[i]] ^= factors[c, q]
+            drop(walker, q)
+            return True
+        basis[size], sums[size], members[size] = rest, total ^ ONE << np.uint64(size), q
+        size += 1
+    return False
+
+
+@compiled
+def plus(walker: BinaryWalker) -> bool:
+    """Turn a random pair without a common factor into three products; returns False if there is no room or no such pair is met.
+
+    Pairs are not rebuilt. For a, b, c the three modes in any order:
+    a_p b_p c_p + a_q b_q c_q = a_p (b_p + b_q) c_p + (a_q + a_p) b_q c_q + a_p b_q (c_q + c_p).
+    """
+    factors, random, rank = walker.factors, walker.random, walker.tally[RANK]
+    if rank < 2 or rank == factors.shape[1]:
         return False
-    for _ in range(1000):
-        p, q = below(w.random, rank), below(w.random, rank - 1)
+    for _ in range(TRIES):
+        p, q, choice = below(random, rank), below(random, rank - 1), below(random, 6)
         q += q >= p
-        choice = below(w.random, 6)
         a, turned = choice % 3, 1 + choice // 3
         b, c = (a + turned) % 3, (a + 3 - turned) % 3
-        if f[a, p] == f[a, q] or f[b, p] == f[b, q] or f[c, p] == f[c, q]:
+        if factors[a, p] == factors[a, q] or factors[b, p] == factors[b, q] or factors[c, p] == factors[c, q]:
             continue
-        f[a, rank], f[b, rank], f[c, rank] = f[a, p], f[b, q], f[c, p] ^ f[c, q]
-        f[b, p] ^= f[b, q]
-        f[a, q] ^= f[a, p]
-        w.tally[RANK] = rank + 1
+        factors[a, rank], factors[b, rank], factors[c, rank] = factors[a, p], factors[b, q], factors[c, p] ^ factors[c, q]
+        factors[b, p] ^= factors[b, q]
+        factors[a, q] ^= factors[a, p]
+        walker.tally[RANK] = rank + 1
         return True
     return False
 
-@compiled
-def keep(w):
-    for mode in range(3):
-        for p in range(w.tally[RANK]):
-            w.best[mode, p] = w.factors[mode, p]
 
 @compiled
-def go_back(w):
-    for mode in range(3):
-        for p in range(w.tally[BEST]):
-            w.factors[mode, p] = w.best[mode, p]
-    w.tally[RANK] = w.tally[BEST]
-    link_all(w)
+def patience(walker: BinaryWalker) -> int:
+    """Steps without a reduction before a plus transition: the more pairs, the more schemes are within reach of flips."""
+    return BINARY_PATIENCE * (1 + walker.tally[PAIRS])  # type: ignore[no-any-return]
+
 
 @compiled
-def settle(w):
-    tally = w.tally
-    while reduce_once(w):
-        tally[PATIENCE] = w.rules[PLUS]
-        if tally[RANK] < tally[BEST]:
-            tally[BEST], tally[BEST_AT] = tally[RANK], tally[STEPS]
-            keep(w)
-    link_all(w)
+def walk(walker: BinaryWalker, steps: int, target: int, number: int, halt: NDArray[np.int64]) -> None:
+    """Walk on for `steps` steps, or until the best rank is at most `target`, or until halt[0] < number.
 
-@compiled
-def walk(w, steps, target, number, halt):
-    tally, rules = w.tally, w.rules
-    link_all(w)
+    A step is a flip or a plus transition. Plus transitions happen if no reduction came for some time (`patience`) and the rank is less than
+    `ROOM` above the best, or if there is no flip. All reductions are made at once. A call depends only on factors, best factors, random
+    numbers and tally.
+    """
+    tally = walker.tally
+    settle(walker)
     for step in range(steps):
-        if tally[BEST] <= target or (step & 1023 == 0 and halt[0] < number):
+        if tally[BEST] <= target or (step % POLL == 0 and halt[0] < number):
             return
         tally[STEPS] += 1
         tally[PATIENCE] -= 1
-        if rules[BACK] and (tally[STEPS] - tally[BEST_AT]) % rules[BACK] == 0:
-            go_back(w)
-        if tally[PAIRS] == 0 or tally[PATIENCE] < 0:
-            changed = (tally[PAIRS] == 0 or tally[RANK] < tally[BEST] + rules[ROOM]) and plus(w)
-            tally[PATIENCE] = rules[PLUS]
+        if (tally[STEPS] - tally[BEST_AT]) % RETURN == 0:
+            go_back(walker)
+        stuck = tally[PAIRS] == 0
+        if stuck or tally[PATIENCE] < 0:
+            changed = (stuck or tally[RANK] < tally[BEST] + ROOM) and plus(walker)
+            tally[PATIENCE] = patience(walker)
         else:
-            changed = flip(w)
+            changed = flip(walker)
         if changed:
-            settle(w)
+            settle(walker)
+
+
+@compiled
+def settle(walker: BinaryWalker) -> None:
+    """Make all available reductions, and keep the scheme if it is the best so far."""
+    tally = walker.tally
+    while reduce_once(walker):
+        tally[PATIENCE] = patience(walker)
+        if tally[RANK] < tally[BEST]:
+            tally[BEST], tally[BEST_AT] = tally[RANK], tally[STEPS]
+            keep(walker)
+    link_all(walker)
+
+
+@compiled
+def go_back(walker: BinaryWalker) -> None:
+    """Restart at the best scheme."""
+    for mode in range(3):
+        for p in range(walker.tally[BEST]):
+            walker.factors[mode, p] = walker.best[mode, p]
+    walker.tally[RANK] = walker.tally[BEST]
+    link_all(walker)
+
+
+@compiled
+def keep(walker: BinaryWalker) -> None:
+    """Copy the factors."""
+    for mode in range(3):
+        for p in range(walker.tally[RANK]):
+            walker.best[mode, p] = walker.factors[mode, p]

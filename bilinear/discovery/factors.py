@@ -12,7 +12,7 @@ from bilinear.algebra.credits import numbered
 from bilinear.algebra.maps import transposed
 from bilinear.errors import fail
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.number import Coefficient, Symbolic
+from bilinear.ir.number import Coefficient, Symbolic, residue
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
 
@@ -40,7 +40,7 @@ def residues_of(scheme: Scheme, code: str) -> Factors:
         if isinstance(value, Symbolic) or modulus not in (0, 2) or value.denominator % 2 == 0:
             message = f"{scheme.name} is over {scheme.ring}, and its coefficients have no residues modulo 2"
             raise fail(code, message, "give a scheme over Z/2, over Z, or over Q with odd denominators", notes=(f"one is {value}",))
-    u, v, w = (np.array([[int(value.numerator) % 2 for value in row] for row in table], np.uint64) for table in tables)
+    u, v, w = (np.array([[residue(value, 2) for value in row] for row in table], np.uint64) for table in tables)
     return u, v, w
 
 

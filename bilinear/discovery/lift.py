@@ -1,16 +1,18 @@
 """Hensel lifting: a scheme over Z/2 becomes one over Z/4, Z/8, ..., and then over Z or Q.
 
 If a scheme holds modulo 2^s, adding 2^s times unknown bits to its coefficients changes the Brent equations modulo 2^(s+1) by 2^s times a
-linear form of the bits, the same in every step: the Jacobian of the equations, modulo 2. So each step solves one linear system modulo 2, and
-the system of the first step has a solution exactly if the scheme is the residue of one over Z/4. Kauers, Moosbauer, Flip graphs for matrix
+linear form of the bits, the same in every step: the Jacobian of the equations, modulo 2. So each step solves one linear system modulo 2,
+and that of the first step has a solution exactly if the scheme is the residue of one over Z/4. Kauers, Moosbauer, Flip graphs for matrix
 multiplication (2022), section 5; rational reconstruction by Wang (1981).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +28,6 @@ from bilinear.verify.scheme import prove_scheme
 
 MOST_BITS = 2**31
 """The most bits of the eliminated system, 256 MiB: an equation and an unknown for each unknown."""
-MOST_TRIES = 1000
 MOST_POWER = 48
 """The largest power of 2 modulo which a scheme is lifted; sums stay exact in words of 64 bits."""
 INTEGER_POWER = 12
@@ -54,7 +55,9 @@ class Lifted:
     tries: int
 
 
-def lift(scheme: Scheme, *, over: str = "Q", seed: int = 0, tries: int = 10) -> Lifted:
+def lift(
+    scheme: Scheme, *, over: str = "Q", seed: int = 0, tries: int = 10, progress: Callable[[str, int, int], None] = lambda *_: None
+) -> Lifted:
     """Lift a scheme over Z/2 to Z or, if no integers are found and `over` is Q, to rationals with odd denominators.
 
     A step has many solutions. The first try changes even coefficients only where odd ones are not enough, so it mostly finds -1, 0 and 1;
@@ -65,6 +68,7 @@ def lift(scheme: Scheme, *, over: str = "Q", seed: int = 0, tries: int = 10) -> 
     begin = _Begin(scheme)
     refused: list[BilinearError] = []
     for number in range(tries):
+        progress(f"lifting {scheme.format}, choice {number + 1}", number, tries)
         attempt = _Attempt(begin, over, np.random.default_rng([seed, number]) if number else None)
         try:
             lifted, power = attempt.run()
@@ -112,7 +116,7 @@ class _Begin:
         return self.needed.size
 
     def jacobian(self) -> Words:
-        """The change of the equations with each coefficient, modulo 2, as packed bits: U, V and W of the first product, then of the next."""
+        """The change of the equations with each coefficient, as packed bits: U, V and W of the first product, then of the next."""
         parts = []
         for factors in zip(*(factor.astype(bool) for factor in self.factors), strict=True):
             for mode, size in enumerate(self.sizes):
@@ -120,14 +124,15 @@ class _Begin:
                 parts.append(packed((axes[0][:, :, None, None] & axes[1][:, None, :, None] & axes[2][:, None, None, :]).reshape(size, -1)))
         return np.concatenate(parts)
 
-    def split(self, values: NDArray[np.generic]) -> list[NDArray[np.generic]]:
+    def split(self, values: NDArray[Any]) -> list[NDArray[Any]]:
         """Coefficients in the order of the unknowns as U, V and the transpose of W."""
         return np.split(values.reshape(self.scheme.rank, -1), np.cumsum(self.sizes)[:-1], axis=1)
 
     def wrong(self, values: Words) -> Words:
         """What the equations lack, modulo 2^64."""
         u, v, w = self.split(values)
-        return (self.needed - np.tensordot(u, v[:, :, None] * w[:, None, :], (0, 0))).reshape(-1)
+        lacking: Words = self.needed - np.tensordot(u, v[:, :, None] * w[:, None, :], (0, 0))
+        return lacking.reshape(-1)
 
 
 class _Attempt:
@@ -165,7 +170,7 @@ class _Attempt:
 
     def _unsolvable(self, power: int, equations: tuple[int, ...]) -> Exception:
         scheme = self.begin.scheme
-        listed = ", ".join(_equation(scheme, *np.unravel_index(e, self.begin.sizes)) for e in equations[:SHOWN])
+        listed = ", ".join(_equation(scheme, e) for e in equations[:SHOWN])
         more = f" and {len(equations) - SHOWN} more" if len(equations) > SHOWN else ""
         one = len(equations) == 1
         contradiction = f"{'this equation reads' if one else f'these {len(equations)} add up to'} 0 = 1: {listed}{more}"
@@ -197,9 +202,12 @@ class _Attempt:
         return scheme_of(self.begin.scheme, rows, Ring(ring))
 
 
-def _equation(scheme: Scheme, a: int, b: int, c: int) -> str:
+def _equation(scheme: Scheme, number: int) -> str:
+    """The name of an equation; they are numbered by blocks of A, then of B, then of C."""
+    pair, c = divmod(number, scheme.m * scheme.n)
+    a, b = divmod(pair, scheme.k * scheme.n)
     blocks = (("A", a, scheme.k), ("B", b, scheme.n), ("C", c, scheme.n))
-    left, right, output = (block_name(name, *divmod(int(block), columns)) for name, block, columns in blocks)
+    left, right, output = (block_name(name, *divmod(block, columns)) for name, block, columns in blocks)
     return f"{left}*{right} in {output}"
 
 
