@@ -11,10 +11,14 @@ from bilinear.discovery.walker import ROOM, WIDTH, tally_at
 
 BUCKETS = 256
 """Hash chains of a mode."""
-BINARY_PATIENCE = 2_000
-"""Steps without a reduction before a plus transition."""
-PAIRS = 5
-"""The place in `BinaryWalker.tally` of the number of pairs; the others are those of `walker`."""
+PATIENCE_FACTOR, LEAST_PAIRS = 5, 10
+"""Steps without a reduction before a plus transition: this factor times the square of the number of pairs, or of this if there are fewer."""
+RESTART = 20_000_000
+"""Steps without a lower rank after which a walk restarts."""
+FROM_START = 4
+"""One restart in so many is at the start, the others at the best scheme."""
+PAIRS, LOW, LOW_AT = range(5, 8)
+"""Places of `BinaryWalker.tally` beside those of `walker`: the pairs, the lowest rank since the last restart, the step that reached it."""
 FIELD = 12
 """Bits of the number of a product in a packed pair."""
 
@@ -25,12 +29,13 @@ class BinaryWalker(NamedTuple):
     `factors[mode, p]` is the mask of the odd coefficients of product p: mode 0 over the blocks of A, 1 over those of B, 2 over those of C.
     Products whose factors have the same hash form a chain, doubly linked: `heads[mode, bucket]` is the first, `chain[mode, 0, p]` the next
     and `chain[mode, 1, p]` the one before, or -1. `pairs` lists the pairs of products with equal factors, packed as mode, p and q;
-    `places[mode, p, q]` is where in the list a pair stands. `best`, `random` and `tally` are as in `walker.Walker`. `basis`, `sums` and
-    `members` are room for an elimination.
+    `places[mode, p, q]` is where in the list a pair stands. `start` holds the factors of the start; `best`, `random` and `tally` are as in
+    `walker.Walker`; `basis`, `sums` and `members` are room for an elimination.
     """
 
     factors: NDArray[np.uint64]
     best: NDArray[np.uint64]
+    start: NDArray[np.uint64]
     heads: NDArray[np.int16]
     chain: NDArray[np.int16]
     pairs: NDArray[np.int32]
@@ -51,12 +56,13 @@ def binary_walker(masks: NDArray[np.uint64], seed: int, number: int) -> BinaryWa
     return BinaryWalker(
         factors,
         factors.copy(),
+        factors.copy(),
         np.full((3, BUCKETS), -1, np.int16),
         np.full((3, 2, most), -1, np.int16),
         np.zeros(3 * most * (most - 1) // 2, np.int32),
         np.zeros((3, most, most), np.int32),
         np.array([seed << 32 | number], np.uint64),
-        tally_at(rank, BINARY_PATIENCE),
+        tally_at(rank, 0),
         np.zeros(WIDTH, np.uint64),
         np.zeros(WIDTH, np.uint64),
         np.zeros(WIDTH, np.int64),

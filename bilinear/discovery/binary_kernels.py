@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.discovery.binary import BINARY_PATIENCE, FIELD, PAIRS, BinaryWalker
-from bilinear.discovery.kernels import NONE, POLL, STEP, TRIES, below, compiled
-from bilinear.discovery.walker import BEST, BEST_AT, PATIENCE, RANK, RETURN, ROOM, STEPS
+from bilinear.discovery.binary import FIELD, FROM_START, LEAST_PAIRS, LOW, LOW_AT, PAIRS, PATIENCE_FACTOR, RESTART, BinaryWalker
+from bilinear.discovery.kernels import NONE, POLL, STEP, TRIES, Factors, below, compiled
+from bilinear.discovery.walker import BEST, BEST_AT, PATIENCE, RANK, ROOM, STEPS
 
 SHIFT = np.uint64(56)
 """Leaves the 8 bits of a bucket."""
@@ -196,7 +196,8 @@ def plus(walker: BinaryWalker) -> bool:
 @compiled
 def patience(walker: BinaryWalker) -> int:
     """Steps without a reduction before a plus transition: the more pairs, the more schemes are within reach of flips."""
-    return BINARY_PATIENCE * (1 + walker.tally[PAIRS])  # type: ignore[no-any-return]
+    pairs = max(walker.tally[PAIRS], LEAST_PAIRS)
+    return PATIENCE_FACTOR * pairs * pairs  # type: ignore[no-any-return]
 
 
 @compiled
@@ -204,8 +205,8 @@ def walk(walker: BinaryWalker, steps: int, target: int, number: int, halt: NDArr
     """Walk on for `steps` steps, or until the best rank is at most `target`, or until halt[0] < number.
 
     A step is a flip or a plus transition. Plus transitions happen if no reduction came for some time (`patience`) and the rank is less than
-    `ROOM` above the best, or if there is no flip. All reductions are made at once. A call depends only on factors, best factors, random
-    numbers and tally.
+    `ROOM` above the lowest since the last restart. Without any flip there are two: from one alone the way mostly leads straight back. All
+    reductions are made at once. A call depends only on factors, best factors, start, random numbers and tally.
     """
     tally = walker.tally
     settle(walker)
@@ -214,11 +215,13 @@ def walk(walker: BinaryWalker, steps: int, target: int, number: int, halt: NDArr
             return
         tally[STEPS] += 1
         tally[PATIENCE] -= 1
-        if (tally[STEPS] - tally[BEST_AT]) % RETURN == 0:
-            go_back(walker)
+        if tally[STEPS] - tally[LOW_AT] > RESTART:
+            restart(walker)
         stuck = tally[PAIRS] == 0
         if stuck or tally[PATIENCE] < 0:
-            changed = (stuck or tally[RANK] < tally[BEST] + ROOM) and plus(walker)
+            changed = (stuck or tally[RANK] < tally[LOW] + ROOM) and plus(walker)
+            if stuck:
+                changed |= plus(walker)
             tally[PATIENCE] = patience(walker)
         else:
             changed = flip(walker)
@@ -230,27 +233,36 @@ def walk(walker: BinaryWalker, steps: int, target: int, number: int, halt: NDArr
 def settle(walker: BinaryWalker) -> None:
     """Make all available reductions, and keep the scheme if it is the best so far."""
     tally = walker.tally
+    reduced = False
     while reduce_once(walker):
+        reduced = True
+    link_all(walker)
+    if reduced:
         tally[PATIENCE] = patience(walker)
-        if tally[RANK] < tally[BEST]:
-            tally[BEST], tally[BEST_AT] = tally[RANK], tally[STEPS]
-            keep(walker)
-    link_all(walker)
+    if tally[RANK] < tally[LOW]:
+        tally[LOW], tally[LOW_AT] = tally[RANK], tally[STEPS]
+    if tally[RANK] < tally[BEST]:
+        tally[BEST], tally[BEST_AT] = tally[RANK], tally[STEPS]
+        copy(walker.factors, walker.best)
 
 
 @compiled
-def go_back(walker: BinaryWalker) -> None:
-    """Restart at the best scheme."""
-    for mode in range(3):
-        for p in range(walker.tally[BEST]):
-            walker.factors[mode, p] = walker.best[mode, p]
-    walker.tally[RANK] = walker.tally[BEST]
-    link_all(walker)
+def restart(walker: BinaryWalker) -> None:
+    """Go back to the best scheme or, now and then, to the start."""
+    tally = walker.tally
+    if below(walker.random, FROM_START) == 0:
+        copy(walker.start, walker.factors)
+        tally[RANK] = walker.start.shape[1] - ROOM - 1
+    else:
+        copy(walker.best, walker.factors)
+        tally[RANK] = tally[BEST]
+    tally[LOW], tally[LOW_AT] = tally[RANK], tally[STEPS]
+    settle(walker)
 
 
 @compiled
-def keep(walker: BinaryWalker) -> None:
-    """Copy the factors."""
+def copy(of: Factors, to: Factors) -> None:
+    """Copy factors, by loops: they compile faster than slices."""
     for mode in range(3):
-        for p in range(walker.tally[RANK]):
-            walker.best[mode, p] = walker.factors[mode, p]
+        for p in range(of.shape[1]):
+            to[mode, p] = of[mode, p]

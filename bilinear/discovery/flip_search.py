@@ -64,7 +64,8 @@ def discover(
 
     `folder` keeps the compiled walk; the seconds of compilation are not counted. If the file `state` exists, the walk goes on from there;
     it is written every half minute and at the end. Raises `BilinearError`: E660 if the rank is no sensible goal, E661 if the format is
-    too large, E662 without numba, E740 and E741 if no walk goes over the ring or begins at the start, E742 if `state` is no state of the search.
+    too large, E662 without numba, E740 and E741 if no walk goes over the ring or begins at the start, E742 if `state` is no state of this
+    search.
     """
     task.require()
     begin = binary_walker if task.ring == "Z/2" else ternary_walker

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.discovery.binary import BinaryWalker
+from bilinear.discovery.binary import LOW, LOW_AT, BinaryWalker
 from bilinear.discovery.tasks import Task
-from bilinear.discovery.walker import BEST, RANK, Walker, to_scheme
+from bilinear.discovery.walker import BEST, BEST_AT, RANK, STEPS, Walker, to_scheme
 from bilinear.errors import BilinearError, fail
 from bilinear.reading import read_bounded
 from bilinear.verify.scheme import multiplies
@@ -132,7 +132,9 @@ def _set(task: Task, walker: AnyWalker, entry: dict[str, Any]) -> None:
         raise _StateError("the random numbers of a walker are wrong")
     walker.tally[:] = tally
     walker.random[0] = random
-    if not 1 <= tally[BEST] <= tally[RANK] <= walker.factors.shape[-1] or min(tally[2:4]) < 0:
+    if not 1 <= tally[BEST] <= min(tally[RANK], tally[LOW]) <= max(tally[RANK], tally[LOW]) <= walker.factors.shape[-1]:
+        raise _StateError("the tally of a walker is wrong")
+    if not 0 <= min(tally[BEST_AT], tally[LOW_AT]) <= max(tally[BEST_AT], tally[LOW_AT]) <= tally[STEPS]:
         raise _StateError("the tally of a walker is wrong")
     _fill(task, walker.factors, tally[RANK], entry["factors"])
     _fill(task, walker.best, tally[BEST], entry["best"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from shlex import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +55,7 @@ class Task:
     def options(self) -> str:
         """The options of the command that walks so, without the rank."""
         ring = f" --ring {self.ring}" if self.ring != "Z" else ""
-        start = f" --from {self.named}" if self.named else ""
+        start = f" --from {quote(self.named)}" if self.named else ""
         walkers = f" --walkers {self.walkers}" if self.walkers != Task.walkers else ""
         return f"{ring}{start} --seed {self.seed}{walkers}"
 

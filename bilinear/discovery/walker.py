@@ -63,8 +63,8 @@ def ternary_walker(masks: NDArray[np.uint64], seed: int, number: int) -> Walker:
 
 
 def tally_at(rank: int, patience: int) -> NDArray[np.int64]:
-    """The tally of a walker that begins at a scheme of this rank, with a place for the number of pairs at its end."""
-    return np.array([rank, rank, 0, 0, patience, 0], np.int64)
+    """The tally of a walker that begins at a scheme of this rank; only walks over Z/2 use the last three places."""
+    return np.array([rank, rank, 0, 0, patience, 0, rank, 0], np.int64)
 
 
 def classical_masks(m: int, k: int, n: int) -> NDArray[np.uint64]:
