@@ -12,9 +12,11 @@ from bilinear.discovery.walker import ROOM, WIDTH, tally_at
 BUCKETS = 256
 """Hash chains of a mode."""
 PATIENCE_FACTOR, LEAST_PAIRS = 5, 10
-"""Steps without a reduction before a plus transition: this factor times the square of the number of pairs, or of this if there are fewer."""
+"""A plus transition follows after this factor times p^2 steps without a reduction; p is the number of pairs, at least the second."""
 RESTART = 20_000_000
 """Steps without a lower rank after which a walk restarts."""
+ISOLATED = 10_000
+"""So many steps does a visit of a scheme without flips count for: most ways from there lead back."""
 FROM_START = 4
 """One restart in so many is at the start, the others at the best scheme."""
 PAIRS, LOW, LOW_AT = range(5, 8)

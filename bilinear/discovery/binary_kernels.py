@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.discovery.binary import FIELD, FROM_START, LEAST_PAIRS, LOW, LOW_AT, PAIRS, PATIENCE_FACTOR, RESTART, BinaryWalker
+from bilinear.discovery.binary import FIELD, FROM_START, ISOLATED, LEAST_PAIRS, LOW, LOW_AT, PAIRS, PATIENCE_FACTOR, RESTART, BinaryWalker
 from bilinear.discovery.kernels import NONE, POLL, STEP, TRIES, Factors, below, compiled
 from bilinear.discovery.walker import BEST, BEST_AT, PATIENCE, RANK, ROOM, STEPS
 
@@ -222,6 +222,7 @@ def walk(walker: BinaryWalker, steps: int, target: int, number: int, halt: NDArr
             changed = (stuck or tally[RANK] < tally[LOW] + ROOM) and plus(walker)
             if stuck:
                 changed |= plus(walker)
+                tally[LOW_AT] -= ISOLATED
             tally[PATIENCE] = patience(walker)
         else:
             changed = flip(walker)

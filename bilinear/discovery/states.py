@@ -134,7 +134,7 @@ def _set(task: Task, walker: AnyWalker, entry: dict[str, Any]) -> None:
     walker.random[0] = random
     if not 1 <= tally[BEST] <= min(tally[RANK], tally[LOW]) <= max(tally[RANK], tally[LOW]) <= walker.factors.shape[-1]:
         raise _StateError("the tally of a walker is wrong")
-    if not 0 <= min(tally[BEST_AT], tally[LOW_AT]) <= max(tally[BEST_AT], tally[LOW_AT]) <= tally[STEPS]:
+    if not 0 <= tally[BEST_AT] <= tally[STEPS] or tally[LOW_AT] > tally[STEPS]:
         raise _StateError("the tally of a walker is wrong")
     _fill(task, walker.factors, tally[RANK], entry["factors"])
     _fill(task, walker.best, tally[BEST], entry["best"])
