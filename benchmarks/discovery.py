@@ -1,6 +1,6 @@
 """How long the walk takes to known ranks: seconds of the search for five seeds, and their median. Needs no GPU.
 
-    python benchmarks/discovery.py [--json RESULT.json] [--seeds N] [--time SECONDS] [--ring Z/2] [--walkers N] [M,K,N,RANK ...]
+    python benchmarks/discovery.py [--json RESULT.json] [--seeds N] [--time SECONDS] [--ring Z/2 [--lift]] [--walkers N] [M,K,N,RANK ...]
 
 Over Z/2 what is found is also lifted to Z. Seconds are those of the walk, and of all its threads on the processor, which other programs
 on the machine affect less; Python, numba and loading the compiled walk, or compiling it once, come before: they are in the seconds of
@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--time", type=float, default=120.0, help="the longest search, in seconds")
     parser.add_argument("--ring", default="Z")
     parser.add_argument("--walkers", type=int, default=8)
+    parser.add_argument("--lift", action="store_true")
     arguments = parser.parse_args()
     folder = default_cache().folder
     folder = folder and folder / "discovery"
@@ -51,7 +52,11 @@ def main() -> None:
         finds, cpu = [], []
         for seed in range(1, arguments.seeds + 1):
             begin = time.process_time()
-            finds.append(discover(Task((m, k, n), rank, seed, arguments.walkers, arguments.ring), arguments.time, folder=folder))
+            finds.append(
+                discover(
+                    Task((m, k, n), rank, seed, arguments.walkers, arguments.ring, lifted=arguments.lift), arguments.time, folder=folder
+                )
+            )
             cpu.append(time.process_time() - begin)
         rows.append({"ring": arguments.ring, "walkers": arguments.walkers, **_row(f"<{m},{k},{n};{rank}>", finds, cpu)})
         print(ROW.format(*(rows[-1][name] for name in COLUMNS)), flush=True)

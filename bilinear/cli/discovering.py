@@ -27,6 +27,7 @@ def discover(
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed finds the same scheme.")] = 0,
     walkers: Annotated[int, typer.Option(min=1, max=4096, help="Number of walks; another number finds another scheme.")] = 8,
     ring: Annotated[str, typer.Option(help="Z: coefficients -1, 0 and 1; or Z/2: a faster walk, for `bilinear lift` to lift.")] = "Z",
+    lift: Annotated[bool, typer.Option("--lift", help="Over Z/2: go on until a scheme can be lifted to Z or Q, and write that.")] = False,
     start: Annotated[
         str, typer.Option("--from", help="Begin at this scheme, a .bl file or a shipped name, in place of the classical.")
     ] = "",
@@ -44,7 +45,7 @@ def discover(
     from bilinear.frontend import load
 
     shape, seconds = read_shape(format), read_seconds(time)
-    task = Task(shape, rank, seed, walkers, ring, load(start).scheme if start else None, start)
+    task = Task(shape, rank, seed, walkers, ring, load(start).scheme if start else None, start, lift)
     require_files(output or Path("walk.bl"), state)
     cache = default_cache().folder
     with progress_bar() as progress:
@@ -110,7 +111,8 @@ def _told(found: Found, written: Path | None) -> str:
 def _not_reached(found: Found, time: str, written: Path | None) -> BilinearError:
     m, k, n = found.task.format
     begin = "the classical rank" if found.task.start is None else f"the rank {found.task.begin} of the start"
-    below = f"the best rank is {found.rank}" if found.scheme is not None else f"nothing is below {begin}"
+    rank = f"the best rank is {found.rank}" + ", and nothing of the rank was lifted" * (found.rank <= found.task.rank)
+    below = rank if found.scheme is not None else f"nothing is below {begin}"
     keep = ("give --best to write what was reached",) if found.scheme is not None and written is None else ()
     return fail(
         "E663", f"<{m},{k},{n};{found.task.rank}> was not found in --time {time}: {below}", "give more --time, or another --seed", *keep

@@ -11,7 +11,7 @@ from bilinear.discovery.walker import ROOM, WIDTH, tally_at
 
 BUCKETS = 256
 """Hash chains of a mode."""
-PATIENCE_FACTOR, LEAST_PAIRS = 5, 10
+PATIENCE_FACTOR, LEAST_PAIRS = 20, 10
 """A plus transition follows after this factor times p^2 steps without a reduction; p is the number of pairs, at least the second."""
 RESTART = 20_000_000
 """Steps without a lower rank after which a walk restarts."""

@@ -20,9 +20,11 @@ import numpy as np
 
 from bilinear.discovery.binary import binary_walker
 from bilinear.discovery.engine import kernels
+from bilinear.discovery.lift import lift
 from bilinear.discovery.states import AnyWalker, Best, State, read_state, write_state
 from bilinear.discovery.tasks import Task
-from bilinear.discovery.walker import BEST, BEST_AT, STEPS, ternary_walker, to_scheme
+from bilinear.discovery.walker import BEST, BEST_AT, RANK, STEPS, ternary_walker, to_scheme
+from bilinear.errors import BilinearError
 from bilinear.ir.scheme import Scheme
 from bilinear.verify.scheme import prove_scheme
 
@@ -53,8 +55,8 @@ class Found:
 
     @property
     def reached(self) -> bool:
-        """True if the rank is at most the requested one."""
-        return self.rank <= self.task.rank
+        """True if the rank is at most the requested one, and the scheme lifted if that was requested."""
+        return self.rank <= self.task.rank and not (self.task.lifted and (self.scheme is None or self.scheme.ring.name == "Z/2"))
 
 
 def discover(
@@ -98,6 +100,7 @@ class _Search:
         self.lock = Lock()
         self.best = best or Best(task.begin, 0, 0, walkers[0].best.copy())
         self.kept = State.of(walkers, self.best)
+        self.scheme: Scheme | None = None  # the one that was lifted
 
     def run(self, seconds: float, keep: Callable[[], None] = lambda: None) -> Found:
         """Walk, and call `keep` now and then and at the end."""
@@ -105,8 +108,8 @@ class _Search:
         interrupted = False
         with ThreadPoolExecutor(min(len(self.walkers), _cores())) as pool:
             try:
-                while self.best.rank > self.task.rank and self._round(pool, begin, seconds):
-                    if self.best.rank > self.task.rank:
+                while not self._is_over and self._round(pool, begin, seconds):
+                    if not self._is_over:
                         self.kept = State.of(self.walkers, self.best)
                     if time.monotonic() - last > KEPT_EVERY:
                         keep()
@@ -116,9 +119,13 @@ class _Search:
                 self.halt[0] = -1
         keep()
         total = sum(int(walker.tally[STEPS]) for walker in self.walkers)
-        scheme = _proved(self.task, self.best) if self.best.rank < self.task.begin else None
+        scheme = self.scheme or (_proved(self.task, self.best) if self.best.rank < self.task.begin else None)
         elapsed = time.monotonic() - begin
         return Found(self.task, scheme, self.best.rank, self.best.walker, self.best.steps, total, elapsed, interrupted)
+
+    @property
+    def _is_over(self) -> bool:
+        return self.scheme is not None if self.task.lifted else self.best.rank <= self.task.rank
 
     def _round(self, pool: ThreadPoolExecutor, begin: float, seconds: float) -> bool:
         """Run one round and record its result. Returns False, without a result, if the time ran out first."""
@@ -137,12 +144,26 @@ class _Search:
         number, walker = min(enumerate(self.walkers), key=lambda at: max(int(at[1].tally[BEST]), self.task.rank))
         if walker.tally[BEST] < self.best.rank:
             self.best = Best(int(walker.tally[BEST]), number, int(walker.tally[BEST_AT]), walker.best.copy())
+        if self.task.lifted:
+            self._lift()
         return True
+
+    def _lift(self) -> None:
+        """Lift the scheme where a walker stands, if it has the rank; the lowest number of which that is lifted decides."""
+        for number, walker in enumerate(self.walkers):
+            if (rank := int(walker.tally[RANK])) <= self.task.rank:
+                here = Best(rank, number, int(walker.tally[STEPS]), walker.factors.copy())
+                try:
+                    self.scheme = lift(_proved(self.task, here)).scheme
+                except BilinearError:
+                    continue  # the walk goes on to another scheme
+                self.best = here
+                return
 
     def _walk(self, number: int) -> None:
         walker = self.walkers[number]
-        self.walk(walker, ROUND, self.task.rank, number, self.halt)
-        if walker.tally[BEST] <= self.task.rank:
+        self.walk(walker, ROUND, 0 if self.task.lifted else self.task.rank, number, self.halt)
+        if walker.tally[BEST] <= self.task.rank and not self.task.lifted:
             with self.lock:
                 self.halt[0] = min(self.halt[0], number)
 

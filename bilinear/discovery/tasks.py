@@ -29,7 +29,7 @@ class Task:
     """The search task: a scheme of the format <m,k,n> with at most `rank` products, the number of walkers, and the seed.
 
     Over Z all coefficients are -1, 0 or 1; over Z/2 a walk is faster and never held up by signs. Walkers begin at the scheme `start`, which
-    was `named` so, or at the classical one.
+    was `named` so, or at the classical one. With `lifted` a scheme over Z/2 counts only if it can be lifted to Z or Q.
     """
 
     format: Format
@@ -39,6 +39,7 @@ class Task:
     ring: str = "Z"
     start: Scheme | None = None
     named: str = ""
+    lifted: bool = False
 
     @property
     def classical(self) -> int:
@@ -57,7 +58,8 @@ class Task:
         ring = f" --ring {self.ring}" if self.ring != "Z" else ""
         start = f" --from {quote(self.named)}" if self.named else ""
         walkers = f" --walkers {self.walkers}" if self.walkers != Task.walkers else ""
-        return f"{ring}{start} --seed {self.seed}{walkers}"
+        lifted = " --lift" if self.lifted else ""
+        return f"{ring}{lifted}{start} --seed {self.seed}{walkers}"
 
     @cached_property
     def masks(self) -> NDArray[np.uint64]:
@@ -73,6 +75,8 @@ class Task:
         m, k, n = self.format
         if self.ring not in RINGS:
             raise fail("E740", f"no walk goes over {self.ring[:40]!r}", "choose Z, with coefficients -1, 0 and 1, or Z/2")
+        if self.lifted and self.ring != "Z/2":
+            raise fail("E740", f"a scheme over {self.ring} needs no lift", "give --ring Z/2 with --lift")
         largest = max(m * k, k * n, m * n)
         if largest > WIDTH:
             raise fail(

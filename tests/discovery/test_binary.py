@@ -311,3 +311,23 @@ def test_the_walker_keeps_what_it_found(kernels: Any) -> None:
     assert walker.tally[BEST] == 7
     best = tuple(tuple(int(x) for x in walker.best[:, p]) for p in range(7))
     assert tensor(best) == multiplication(2, 2, 2)
+
+
+def test_a_walk_goes_on_until_a_scheme_is_lifted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two that are tried are said not to be lifted; what is tried is over Z/2 and has the rank."""
+    tried: list[Scheme] = []
+
+    def unwilling(scheme: Scheme) -> Any:
+        tried.append(scheme)
+        if len(tried) < 3:
+            raise BilinearError([])
+        return lift(scheme)
+
+    monkeypatch.setattr(flip_search, "ROUND", 2**12)
+    monkeypatch.setattr(flip_search, "lift", unwilling)
+    found = discover(Task((2, 2, 2), 7, seed=1, ring="Z/2", lifted=True))
+    assert len(tried) == 3 and all(scheme.rank == 7 and scheme.ring.name == "Z/2" for scheme in tried)
+    assert found.reached and found.scheme is not None and found.scheme.ring.name == "Z" and prove_scheme(found.scheme).holds
+    assert "--ring Z/2 --lift --seed 1" in found.scheme.citation
+    with pytest.raises(BilinearError, match="E740"):
+        discover(Task((2, 2, 2), 7, lifted=True))

@@ -162,3 +162,14 @@ def test_a_system_that_is_too_large_is_refused_before_it_is_built(monkeypatch: p
 def test_what_is_read_is_named_in_the_result(tmp_path: Path) -> None:
     found = lift(modulo_2("strassen"), seed=3)
     assert found.scheme.name == "strassen_lifted" and found.scheme.citation.endswith("Lifted from Z/2 by `bilinear lift`, with --seed 3.")
+
+
+def test_the_linear_system_is_the_change_of_the_equations() -> None:
+    """Twice a coefficient more changes what the equations lack by twice its column, modulo 4."""
+    begin = _Begin(modulo_2("hopcroft_kerr"))
+    values = np.concatenate(begin.factors, axis=1).reshape(-1)
+    columns = unpacked(begin.jacobian(), begin.equations)
+    for unknown in range(0, len(values), 7):
+        more = values.copy()
+        more[unknown] += np.uint64(2)
+        assert ((begin.wrong(values) - begin.wrong(more)) % 4 == 2 * columns[unknown].astype(np.uint64)).all()
