@@ -81,7 +81,7 @@ def _facts(found: Found, written: Path | None) -> dict[str, object]:
     m, k, n = found.task.format
     return {
         "format": f"<{m},{k},{n};{found.rank}>",
-        "ring": found.task.ring,
+        "ring": found.scheme.ring.name if found.scheme is not None and found.task.ring == "Z/2" else found.task.ring,
         "asked": found.task.rank,
         "rank": found.rank,
         "reached": found.reached,
@@ -102,7 +102,8 @@ def _told(found: Found, written: Path | None) -> str:
     lines = [f"{found.total} steps of {found.task.walkers} walkers in {found.seconds:.1f} s"]
     if found.scheme is not None:
         facts = f"{found.scheme.additions} additions, by walker {found.walker} after {found.steps} steps"
-        lines.insert(0, f"<{m},{k},{n};{found.rank}>: proved, {facts}")
+        over = f" over {found.scheme.ring}" if found.task.ring == "Z/2" else ""
+        lines.insert(0, f"<{m},{k},{n};{found.rank}>: proved{over}, {facts}")
     if written is not None:
         lines.append(f"written to {written}; `bilinear verify {written}` proves it again")
     return visible_lines(lines)

@@ -162,7 +162,8 @@ class _Search:
 
     def _walk(self, number: int) -> None:
         walker = self.walkers[number]
-        self.walk(walker, ROUND, 0 if self.task.lifted else self.task.rank, number, self.halt)
+        goes_on = self.task.lifted and walker.tally[BEST] <= self.task.rank  # it has tried to lift the first scheme that it found
+        self.walk(walker, ROUND, 0 if goes_on else self.task.rank, number, self.halt)
         if walker.tally[BEST] <= self.task.rank and not self.task.lifted:
             with self.lock:
                 self.halt[0] = min(self.halt[0], number)
