@@ -27,23 +27,31 @@ def discover(
     time: Annotated[str, typer.Option(help="End the search after this time: seconds, or 90s, 5m, 2h.")] = "60",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed finds the same scheme.")] = 0,
     walkers: Annotated[int, typer.Option(min=1, max=4096, help="Number of walks; another number finds another scheme.")] = 8,
+    over: Annotated[str, typer.Option(help="Z: coefficients -1, 0 and 1; or Z/2: a faster walk, for `bilinear lift` to lift.")] = "Z",
+    lift: Annotated[bool, typer.Option("--lift", help="Over Z/2: go on until a scheme can be lifted to Z or Q, and write that.")] = False,
+    start: Annotated[
+        str, typer.Option("--from", help="Begin at this scheme, a .bl file or a shipped name, in place of the classical.")
+    ] = "",
+    state: Annotated[Path | None, typer.Option("--state", help="Keep the walk in this file, and go on from there where it exists.")] = None,
     best: Annotated[bool, typer.Option("--best", help="Write the best scheme if the rank is not reached.")] = False,
     output: Output = None,
     json_file: Json = None,
 ) -> None:
-    """Search for a scheme of low rank by a walk in the flip graph, with coefficients -1, 0 and 1, and prove the result.
+    """Search for a scheme of low rank by a walk in the flip graph, with coefficients -1, 0 and 1 or over Z/2, and prove the result.
 
     It is written in this folder, named by format, rank and seed, unless `-o` names another place.
     """
     from bilinear.codegen.cache import default_cache
-    from bilinear.discovery.flip_search import Task, discover
+    from bilinear.discovery.flip_search import discover
+    from bilinear.discovery.tasks import Task
+    from bilinear.frontend import load
 
-    task = Task(read_shape(format), rank, seed, walkers)
-    seconds = read_seconds(time)
-    require_files(output or Path("walk.bl"), file_of(json_file))
+    shape, seconds = read_shape(format), read_seconds(time)
+    task = Task(shape, rank, seed, walkers, over, load(start).scheme if start else None, start, lift)
+    require_files(output or Path("walk.bl"), state, file_of(json_file))
     cache = default_cache().folder
     with progress_bar() as progress:
-        found = discover(task, seconds, folder=cache and cache / "discovery", progress=progress)
+        found = discover(task, seconds, folder=cache and cache / "discovery", state=state, progress=progress)
     written = _write(found, output) if found.reached or best else None
     answer(json_file, lambda: json.dumps(_facts(found, written), indent=1), lambda: _told(found, written))
     if found.interrupted:
@@ -75,6 +83,7 @@ def _facts(found: Found, written: Path | None) -> dict[str, object]:
     m, k, n = found.task.format
     return {
         "format": f"<{m},{k},{n};{found.rank}>",
+        "ring": found.scheme.ring.name if found.scheme is not None and found.task.ring == "Z/2" else found.task.ring,
         "asked": found.task.rank,
         "rank": found.rank,
         "reached": found.reached,
@@ -95,7 +104,8 @@ def _told(found: Found, written: Path | None) -> str:
     lines = [f"{found.total} steps of {found.task.walkers} walkers in {found.seconds:.1f} s"]
     if found.scheme is not None:
         facts = f"{found.scheme.additions} additions, by walker {found.walker} after {found.steps} steps"
-        lines.insert(0, f"<{m},{k},{n};{found.rank}>: proved, {facts}")
+        over = f" over {found.scheme.ring}" if found.task.ring == "Z/2" else ""
+        lines.insert(0, f"<{m},{k},{n};{found.rank}>: proved{over}, {facts}")
     if written is not None:
         lines.append(f"written to {written}; `bilinear verify {written}` proves it again")
     return visible_lines(lines)
@@ -103,7 +113,9 @@ def _told(found: Found, written: Path | None) -> str:
 
 def _not_reached(found: Found, time: str, written: Path | None) -> BilinearError:
     m, k, n = found.task.format
-    below = f"the best rank is {found.rank}" if found.scheme is not None else "nothing is below the classical rank"
+    begin = "the classical rank" if found.task.start is None else f"the rank {found.task.begin} of the start"
+    rank = f"the best rank is {found.rank}" + ", and nothing of the rank was lifted" * (found.rank <= found.task.rank)
+    below = rank if found.scheme is not None else f"nothing is below {begin}"
     keep = ("give --best to write what was reached",) if found.scheme is not None and written is None else ()
     return fail(
         "E663", f"<{m},{k},{n};{found.task.rank}> was not found in --time {time}: {below}", "give more --time, or another --seed", *keep

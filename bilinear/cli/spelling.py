@@ -14,6 +14,7 @@ _ARGUMENT = re.compile(rf"\b({ARGUMENTS})=(?:'([^']*)'|([\w.]+))")
 OLDER = {
     "bench": {"--sizes": "--shape", "--dtypes": "--dtype"},
     "tune": {"--search": "--shape", "--dtypes": "--dtype"},
+    "discover": {"--ring": "--over"},
     "list": {"--ring": "--over"},
     "import": {"--ring": "--over", "--format": "--from"},
 }

@@ -9,12 +9,14 @@ from types import ModuleType
 
 from bilinear.errors import fail, install
 
-SOURCES = ("kernels.py", "walker.py")
+SOURCES = ("kernels.py", "walker.py", "binary_kernels.py", "binary.py")
 """The files whose changes invalidate the compiled code; numba itself would check only the first."""
 
 
-def kernels(folder: Path | None) -> ModuleType:
-    """The module of compiled moves. The first call in a process decides whether machine code is kept in `folder` or only in memory.
+def kernels(folder: Path | None, module: str = "kernels") -> ModuleType:
+    """A module of compiled moves, `kernels` or `binary_kernels`.
+
+    The first call in a process decides whether machine code is kept in `folder` or only in memory.
 
     If numba's own `NUMBA_CACHE_DIR` names a folder, it is used instead. Raises `BilinearError` (E662) without numba.
     """
@@ -26,7 +28,7 @@ def kernels(folder: Path | None) -> ModuleType:
     named = Path(of_others) if of_others else folder
     config.CACHE_DIR = "" if named is None else str(named / _version())
     try:
-        return import_module("bilinear.discovery.kernels")
+        return import_module(f"bilinear.discovery.{module}")
     finally:
         config.CACHE_DIR = of_others
 

@@ -1,8 +1,9 @@
-"""The search: walkers start at the classical scheme and walk in rounds, until one reaches the rank or the time is over.
+"""The search: walkers start at the classical scheme, or at another, and walk in rounds, until one reaches the rank or the time is over.
 
 Every walker has its own random numbers and takes the same number of steps in every round. The first round in which a walker reaches the
-rank decides; among several such walkers the lowest number wins. So the result depends only on format, rank, seed and number of walkers.
-Threads affect only how long it takes; a time limit can only stop it before a result.
+rank decides; among several such walkers the lowest number wins. So the result depends only on format, rank, ring, start, seed and number of
+walkers. Threads affect only how long it takes; a time limit can only stop it before a result. A round begins with the factors, the random
+numbers and the tally of each walker and nothing else, so a search that is kept between rounds goes on as if it had not ended.
 """
 
 from __future__ import annotations
@@ -14,48 +15,33 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bilinear.discovery.binary import binary_walker
 from bilinear.discovery.engine import kernels
-from bilinear.discovery.walker import BEST, BEST_AT, STEPS, WIDTH, Walker, classical_walker, to_scheme
-from bilinear.errors import fail
+from bilinear.discovery.lift import lift
+from bilinear.discovery.states import AnyWalker, Best, State, read_state, write_state
+from bilinear.discovery.tasks import Task
+from bilinear.discovery.walker import BEST, BEST_AT, RANK, STEPS, ternary_walker, to_scheme
+from bilinear.errors import BilinearError
 from bilinear.ir.scheme import Scheme
 from bilinear.verify.scheme import prove_scheme
 
 ROUND = 2**19
 """Steps of a walker in a round: about a tenth of a second."""
-MOST = 2**32
-"""Seeds and numbers of walkers must be smaller."""
+KEPT_EVERY = 30.0
+"""Seconds between two writings of the state file."""
 
 Progress = Callable[[str, int, int], None]
-Format = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class Task:
-    """The search task: a scheme of the format <m,k,n> with at most `rank` products, the number of walkers, and the seed."""
-
-    format: Format
-    rank: int
-    seed: int = 0
-    walkers: int = 8
-
-    @property
-    def classical(self) -> int:
-        """The rank of the classical scheme, where walkers start."""
-        m, k, n = self.format
-        return m * k * n
 
 
 @dataclass(frozen=True)
 class Found:
-    """The proved scheme of the lowest rank in the completed rounds; None if no walker got below the classical rank.
+    """The proved scheme of the lowest rank in the completed rounds; None if no walker got below the rank of the start.
 
-    `walker` reached it after `steps` of its own steps; all walkers took `total` steps in `seconds`. If neither `reached` nor `interrupted`
-    (by Ctrl-C) is true, the time ran out.
+    `walker` reached it after `steps` of its own steps; all walkers took `total` steps, and those of this call `seconds`. If neither
+    `reached` nor `interrupted` (by Ctrl-C) is true, the time ran out.
     """
 
     task: Task
@@ -69,74 +55,77 @@ class Found:
 
     @property
     def reached(self) -> bool:
-        """True if the rank is at most the requested one."""
-        return self.rank <= self.task.rank
+        """True if the rank is at most the requested one, and the scheme lifted if that was requested."""
+        return self.rank <= self.task.rank and not (self.task.lifted and (self.scheme is None or self.scheme.ring.name == "Z/2"))
 
 
-def discover(task: Task, seconds: float, *, folder: Path | None = None, progress: Progress = lambda *_: None) -> Found:
+def discover(
+    task: Task, seconds: float, *, folder: Path | None = None, state: Path | None = None, progress: Progress = lambda *_: None
+) -> Found:
     """Walk until a scheme of the task's rank is found or the time is over; Ctrl-C also ends the walk and keeps its result.
 
-    `folder` keeps the compiled walk; the seconds of compilation are not counted. Raises `BilinearError`: E660 if the rank is no sensible
-    goal, E661 if the format is too large, E662 without numba.
+    `folder` keeps the compiled walk; the seconds of compilation are not counted. If the file `state` exists, the walk goes on from there;
+    it is written every half minute and at the end. Raises `BilinearError`: E660 if the rank is no sensible goal, E661 if the format is
+    too large, E662 without numba, E740 and E741 if no walk goes over the ring or begins at the start, E742 if `state` is no state of this
+    search.
     """
-    _check(task)
+    task.require()
+    begin = binary_walker if task.ring == "Z/2" else ternary_walker
+    walkers: list[AnyWalker] = [begin(task.masks, task.seed, number) for number in range(task.walkers)]
+    best = read_state(state, task, walkers) if state is not None and state.exists() else None
     progress("compiling the walk (once)", 0, 1)
-    walkers = [classical_walker(*task.format, task.seed, number) for number in range(task.walkers)]
     with ThreadPoolExecutor(1) as pool:  # a Ctrl-C while numba calls back would be lost there, and comes to the main thread alone
-        walk = pool.submit(_compiled, folder, walkers[0]).result()
-    return _Search(task, walkers, walk, progress).run(seconds)
+        walk = pool.submit(_compiled, folder, task).result()
+    search = _Search(task, walkers, walk, progress, best)
+    keep = None if state is None else lambda: write_state(state, task, search.kept)
+    return search.run(seconds, keep or (lambda: None))
 
 
-def _compiled(folder: Path | None, walker: Walker) -> Callable[..., None]:
+def _compiled(folder: Path | None, task: Task) -> Callable[..., None]:
     """The walk in machine code."""
-    walk: Callable[..., None] = kernels(folder).walk
-    walk(walker, 0, 0, 0, np.zeros(1, np.int64))
+    binary = task.ring == "Z/2"
+    walk: Callable[..., None] = kernels(folder, "binary_kernels" if binary else "kernels").walk
+    walk((binary_walker if binary else ternary_walker)(task.masks, 0, 0), 0, 0, 0, np.zeros(1, np.int64))
     return walk
-
-
-def _check(task: Task) -> None:
-    m, k, n = task.format
-    largest = max(m * k, k * n, m * n)
-    if largest > WIDTH:
-        raise fail("E661", f"<{m},{k},{n}> has {largest} blocks in a matrix, and the walk has masks of {WIDTH} bits", "split the format")
-    if not 1 <= task.rank < task.classical:
-        reason = "it has no product" if task.rank < 1 else f"the classical scheme has rank {task.classical}"
-        hint = f"give one from 1 to {task.classical - 1}" if task.classical > 1 else "give a larger format"
-        raise fail("E660", f"rank {task.rank} is nothing to look for in <{m},{k},{n}>: {reason}", hint)
-
-
-class _Best(NamedTuple):
-    """The lowest rank of a completed round, the first walker to reach it, its number of steps, and its factors."""
-
-    rank: int
-    walker: int
-    steps: int
-    factors: NDArray[np.uint64]
 
 
 class _Search:
     """Walkers and their shared state."""
 
-    def __init__(self, task: Task, walkers: list[Walker], walk: Callable[..., None], progress: Progress) -> None:
+    def __init__(
+        self, task: Task, walkers: list[AnyWalker], walk: Callable[..., None], progress: Progress, best: Best | None = None
+    ) -> None:
         self.task, self.walkers, self.walk, self.progress = task, walkers, walk, progress
         self.halt = np.array([task.walkers], np.int64)  # walkers with higher numbers halt: the winner's number, or -1 for all
         self.lock = Lock()
-        self.best = _Best(task.classical, 0, 0, walkers[0].best)
+        self.best = best or Best(task.begin, 0, 0, walkers[0].best.copy())
+        self.kept = State.of(walkers, self.best)
+        self.scheme: Scheme | None = None  # the one that was lifted
 
-    def run(self, seconds: float) -> Found:
-        begin = time.monotonic()
+    def run(self, seconds: float, keep: Callable[[], None] = lambda: None) -> Found:
+        """Walk, and call `keep` now and then and at the end."""
+        begin = last = time.monotonic()
         interrupted = False
         with ThreadPoolExecutor(min(len(self.walkers), _cores())) as pool:
             try:
-                while self.best.rank > self.task.rank and self._round(pool, begin, seconds):
-                    pass
+                while not self._is_over and self._round(pool, begin, seconds):
+                    if not self._is_over:
+                        self.kept = State.of(self.walkers, self.best)
+                    if time.monotonic() - last > KEPT_EVERY:
+                        keep()
+                        last = time.monotonic()
             except KeyboardInterrupt:
                 interrupted = True
                 self.halt[0] = -1
+        keep()
         total = sum(int(walker.tally[STEPS]) for walker in self.walkers)
-        scheme = _proved(self.task, self.best) if self.best.rank < self.task.classical else None
+        scheme = self.scheme or (_proved(self.task, self.best) if self.best.rank < self.task.begin else None)
         elapsed = time.monotonic() - begin
         return Found(self.task, scheme, self.best.rank, self.best.walker, self.best.steps, total, elapsed, interrupted)
+
+    @property
+    def _is_over(self) -> bool:
+        return self.scheme is not None if self.task.lifted else self.best.rank <= self.task.rank
 
     def _round(self, pool: ThreadPoolExecutor, begin: float, seconds: float) -> bool:
         """Run one round and record its result. Returns False, without a result, if the time ran out first."""
@@ -154,13 +143,28 @@ class _Search:
             return False
         number, walker = min(enumerate(self.walkers), key=lambda at: max(int(at[1].tally[BEST]), self.task.rank))
         if walker.tally[BEST] < self.best.rank:
-            self.best = _Best(int(walker.tally[BEST]), number, int(walker.tally[BEST_AT]), walker.best.copy())
+            self.best = Best(int(walker.tally[BEST]), number, int(walker.tally[BEST_AT]), walker.best.copy())
+        if self.task.lifted:
+            self._lift()
         return True
+
+    def _lift(self) -> None:
+        """Lift the scheme where a walker stands, if it has the rank; the lowest number of which that is lifted decides."""
+        for number, walker in enumerate(self.walkers):
+            if (rank := int(walker.tally[RANK])) <= self.task.rank:
+                here = Best(rank, number, int(walker.tally[STEPS]), walker.factors.copy())
+                try:
+                    self.scheme = lift(_proved(self.task, here)).scheme
+                except BilinearError:
+                    continue  # the walk goes on to another scheme
+                self.best = here
+                return
 
     def _walk(self, number: int) -> None:
         walker = self.walkers[number]
-        self.walk(walker, ROUND, self.task.rank, number, self.halt)
-        if walker.tally[BEST] <= self.task.rank:
+        goes_on = self.task.lifted and walker.tally[BEST] <= self.task.rank  # it has tried to lift the first scheme that it found
+        self.walk(walker, ROUND, 0 if goes_on else self.task.rank, number, self.halt)
+        if walker.tally[BEST] <= self.task.rank and not self.task.lifted:
             with self.lock:
                 self.halt[0] = min(self.halt[0], number)
 
@@ -169,11 +173,10 @@ class _Search:
         return f"<{m},{k},{n}>: rank {self.best.rank}, looking for {self.task.rank}"
 
 
-def _proved(task: Task, best: _Best) -> Scheme:
+def _proved(task: Task, best: Best) -> Scheme:
     """The scheme, proved, with the command that finds it again as its source."""
     m, k, n = task.format
-    walkers = f" --walkers {task.walkers}" if task.walkers != Task.walkers else ""
-    command = f"bilinear discover {m},{k},{n} --rank {best.rank} --seed {task.seed}{walkers}"
+    command = f"bilinear discover {m},{k},{n} --rank {best.rank}{task.options}"
     citation = f"Found by `{command}`, a walk in the flip graph: walker {best.walker}, {best.steps} steps."
     scheme = to_scheme(m, k, n, best.factors, best.rank, f"walk_{m}x{k}x{n}_{best.rank}_seed{task.seed}", citation)
     prove_scheme(scheme).require()

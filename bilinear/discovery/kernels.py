@@ -215,7 +215,7 @@ def walk(walker: Walker, steps: int, target: int, number: int, halt: NDArray[np.
     `ROOM` above the best, or if there is no flip. All reductions are made at once.
     """
     tally, counts = walker.tally, walker.counts
-    link_all(walker)
+    settle(walker)
     for step in range(steps):
         if tally[BEST] <= target or (step % POLL == 0 and halt[0] < number):
             return

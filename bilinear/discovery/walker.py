@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,8 @@ from bilinear.algebra.credits import numbered
 from bilinear.algebra.maps import transposed
 from bilinear.algebra.normalise_signs import normalise_signs
 from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.number import Coefficient
+from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import Scheme
 
 WIDTH = 64
@@ -44,25 +47,54 @@ class Walker(NamedTuple):
 
 
 def classical_walker(m: int, k: int, n: int, seed: int, number: int) -> Walker:
-    """A walker at the classical scheme; seeds and numbers below 2^32 give different random streams."""
-    rank = m * k * n
+    """A walker at the classical scheme."""
+    return ternary_walker(classical_masks(m, k, n), seed, number)
+
+
+def ternary_walker(masks: NDArray[np.uint64], seed: int, number: int) -> Walker:
+    """A walker at a scheme, given by its masks; seeds and numbers below 2^32 give different random streams."""
+    rank = masks.shape[2]
     most = rank + ROOM + 1
     factors = np.zeros((3, 2, most), np.uint64)
-    products = [(i, p, j) for i in range(m) for p in range(k) for j in range(n)]
-    for product, (i, p, j) in enumerate(products):
-        factors[:, 0, product] = [1 << (i * k + p), 1 << (p * n + j), 1 << (i * n + j)]
+    factors[:, :, :rank] = masks
     pairs = np.zeros((3, most * (most - 1) // 2, 2), np.int32)
-    tally = np.array([rank, rank, 0, 0, LEAST_PATIENCE], np.int64)
     random = np.array([seed << 32 | number], np.uint64)
-    return Walker(factors, factors.copy(), pairs, np.zeros(3, np.int64), random, tally)
+    return Walker(factors, factors.copy(), pairs, np.zeros(3, np.int64), random, tally_at(rank, LEAST_PATIENCE))
+
+
+def tally_at(rank: int, patience: int) -> NDArray[np.int64]:
+    """The tally of a walker that begins at a scheme of this rank; only walks over Z/2 use the last three places."""
+    return np.array([rank, rank, 0, 0, patience, 0, rank, 0], np.int64)
+
+
+def classical_masks(m: int, k: int, n: int) -> NDArray[np.uint64]:
+    """The factors of the classical scheme, as `masks_of` gives those of any."""
+    products = [(1 << (i * k + p), 1 << (p * n + j), 1 << (i * n + j)) for i in range(m) for p in range(k) for j in range(n)]
+    masks = np.zeros((3, 2, len(products)), np.uint64)
+    masks[:, 0] = np.array(products, np.uint64).T
+    return masks
+
+
+def masks_of(tables: Iterable[Iterable[Sequence[Coefficient]]]) -> NDArray[np.uint64]:
+    """Masks of shape (3, 2, rank) of factors with coefficients -1, 0 and 1: masks[mode, 0] of the 1s, masks[mode, 1] of the -1s."""
+    return np.array([[[_mask(row, sign) for row in rows] for sign in (1, -1)] for rows in map(list, tables)], np.uint64)
+
+
+def _mask(row: Sequence[Coefficient], value: int) -> int:
+    return sum(1 << i for i, x in enumerate(row) if x == value)
 
 
 def to_scheme(m: int, k: int, n: int, factors: NDArray[np.integer], rank: int, name: str, citation: str) -> Scheme:
-    """The scheme of the first `rank` products, with the first coefficient of each factor over A and B made positive."""
-    rows = [tuple(_form(*map(int, factors[mode, :, p])) for p in range(rank)) for mode in range(3)]
+    """The scheme of the first `rank` products, with the first coefficient of each factor over A and B made positive.
+
+    Factors without masks of signs, of shape (3, products) in place of (3, 2, products), make a scheme over Z/2.
+    """
+    masks = factors[:, None] if factors.ndim == 2 else factors
+    rows = [tuple(_form(*map(int, masks[mode, :, p])) for p in range(rank)) for mode in range(3)]
     u, v, of_c = (LinearMap(size, forms) for size, forms in zip((m * k, k * n, m * n), rows, strict=True))
-    return normalise_signs(Scheme(name, m, k, n, u, v, transposed(of_c), numbered(rank), citation=citation))
+    ring = Ring("Z/2") if factors.ndim == 2 else RATIONALS
+    return normalise_signs(Scheme(name, m, k, n, u, v, transposed(of_c), numbered(rank), ring, citation=citation))
 
 
-def _form(plus: int, minus: int) -> Form:
+def _form(plus: int, minus: int = 0) -> Form:
     return tuple((i, 1 if plus >> i & 1 else -1) for i in range(WIDTH) if (plus | minus) >> i & 1)

@@ -90,9 +90,8 @@ class Prepared(Kept):
         check_options(options, out)
         self._check_unchanged()
         if self.recipe is None or alpha == 0 or uses_library():
-            named, levels = options.algorithm or "auto", options.levels
-            settled = "auto" if isinstance(levels, str) else levels
-            return matmul(a, b, out, alpha=alpha, beta=beta, algorithm=named, levels=settled, workspace=workspace)
+            levels = options.levels if isinstance(options.levels, int) else "auto"
+            return matmul(a, b, out, alpha=alpha, beta=beta, algorithm=options.algorithm or "auto", levels=levels, workspace=workspace)
         kind = kind_of(a, b, out)
         left, right = adopt(a, kind), adopt(b, kind)
         target = None if out is None else adopt_out(out, kind)

@@ -135,3 +135,56 @@ def test_without_numba(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     status, _, err = shell("2,2,2", "--rank", 7)
     assert status == 1 and "error[E662]" in err and "hint: pip install '.[discover]'" in err
+
+
+def test_a_find_over_z2_is_lifted_to_z(shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = shell("2,2,2", "--rank", 7, "--over", "Z/2", "--seed", 3, "-o", "two.bl", "--json")
+    assert status == 0, err
+    assert json.loads(out)["ring"] == "Z/2" and "over Z/2" in Path("two.bl").read_text()
+    lift = Shell(monkeypatch, capsys, "lift")
+    status, out, err = lift("two.bl", "-o", "lifted.bl")
+    assert status == 0 and err == ""
+    assert out.startswith("two_lifted <2,2,2;7>: proved over Z, ")
+    assert "lifted to Z/4 by 64 equations for 84 unknowns, of rank 61" in out and "written to lifted.bl" in out
+    scheme = load("lifted.bl").scheme
+    assert scheme.ring.name == "Z" and scheme.name == "lifted" and prove_scheme(scheme).holds
+    facts = json.loads(lift("two.bl", "--over", "Z", "--json")[1])
+    assert facts["ring"] == "Z" and facts["power"] == 2 and facts["tries"] == 1 and facts["file"] is None
+
+
+def test_a_walk_from_a_file_and_a_state_that_goes_on(shell: Shell, tmp_path: Path) -> None:
+    assert "error[E660]" in shell("2,2,3", "--rank", 11, "--from", "winograd_223")[2]  # it has 11 products
+    words = ("2,2,2", "--rank", 7, "--over", "Z/2", "--from", "naive2x2", "--walkers", 2, "--state", "walk.json")
+    first, again = shell(*words, "-o", "one.bl"), shell(*words, "-o", "one.bl")
+    assert first[0] == again[0] == 0 and first[1].splitlines()[0] == again[1].splitlines()[0]
+    assert "--from naive2x2" in load("one.bl").scheme.citation
+    status, _, err = shell(*words, "--seed", 5)
+    assert status == 1 and "error[E742]: walk.json is no state of this search: its seed is 0, not 5" in err
+    Path("other.json").write_text("mine")
+    status, _, err = shell(*words[:-1], "other.json")
+    assert status == 1 and "error[E742]" in err and Path("other.json").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("discover", "2,2,2", "--rank", 7, "--over", "Z/4"), "E740"),
+        (("discover", "2,2,3", "--rank", 7, "--from", "strassen"), "E741"),
+        (("discover", "2,2,2", "--rank", 7, "--from", "nothing.bl"), "E121"),
+        (("discover", "2,2,2", "--rank", 7, "--state", "nowhere/x.json"), "E612"),
+        (("discover", "2,2,2", "--rank", 7, "--state", "x", "-o", "x"), "E612"),
+        (("lift", "strassen", "--over", "R"), "E740"),
+        (("lift", "dps_444"), "E743"),
+        (("lift", "strassen", "-o", "nowhere/x.bl"), "E612"),
+    ],
+)
+def test_what_cannot_be_walked_or_lifted_is_refused(
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    words: tuple[object, ...],
+    code: str,
+) -> None:
+    status, out, err = Shell(monkeypatch, capsys)(*words)
+    assert status == 1 and out == "" and f"error[{code}]" in err and not list(tmp_path.iterdir())

@@ -15,7 +15,9 @@ from discovery.flips import multiplication
 
 from bilinear.codegen.cache import default_cache
 from bilinear.discovery import engine, flip_search
-from bilinear.discovery.flip_search import Found, Task
+from bilinear.discovery.flip_search import Found
+from bilinear.discovery.states import AnyWalker, Best
+from bilinear.discovery.tasks import Task
 from bilinear.discovery.walker import BEST, classical_walker
 from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source
@@ -66,9 +68,9 @@ def test_the_walk_is_compiled_where_no_interrupt_arrives(monkeypatch: pytest.Mon
     """What numba calls back cannot hand on a Ctrl-C: it would be lost, and a traceback printed."""
     compiled_in = []
 
-    def compiling(folder: Path | None) -> Any:
+    def compiling(folder: Path | None, module: str) -> Any:
         compiled_in.append(threading.current_thread())
-        return engine.kernels(folder)
+        return engine.kernels(folder, module)
 
     monkeypatch.setattr(flip_search, "kernels", compiling)
     assert discover(Task((2, 2, 2), 7, seed=1)).reached
@@ -78,7 +80,7 @@ def test_the_walk_is_compiled_where_no_interrupt_arrives(monkeypatch: pytest.Mon
 def test_what_does_not_multiply_is_refused() -> None:
     walker = classical_walker(2, 2, 2, 0, 0)
     with pytest.raises(BilinearError, match="E301"):
-        flip_search._proved(Task((2, 2, 2), 7), flip_search._Best(7, 0, 0, walker.best))
+        flip_search._proved(Task((2, 2, 2), 7), Best(7, 0, 0, walker.best))
 
 
 def test_the_source_is_the_command_that_finds_it_again() -> None:
@@ -118,7 +120,7 @@ def test_the_lowest_number_wins_its_round(monkeypatch: pytest.MonkeyPatch, secon
 def test_a_lower_rank_than_was_asked_for_is_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
     """A walker of a higher number may have been halted on its way there, or not."""
     task = Task((2, 2, 2), 7, walkers=3)
-    walkers = [classical_walker(2, 2, 2, 0, number) for number in range(3)]
+    walkers: list[AnyWalker] = [classical_walker(2, 2, 2, 0, number) for number in range(3)]
 
     def walk(walker: Any, steps: int, target: int, number: int, halt: Any) -> None:
         walker.tally[BEST] = (8, 7, 6)[number]

@@ -1,0 +1,111 @@
+"""What is searched for: a format, a rank, a ring, and where the walkers begin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from shlex import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bilinear.discovery.factors import coefficients_of, residues_of
+from bilinear.discovery.walker import WIDTH, classical_masks, masks_of
+from bilinear.errors import fail
+from bilinear.ir.scheme import Scheme
+from bilinear.verify.scheme import prove_scheme
+
+MOST = 2**32
+"""Seeds and numbers of walkers must be smaller."""
+MOST_RANK = 1000
+"""The most products of a start: a walker over Z/2 keeps a place for every pair."""
+RINGS = ("Z", "Z/2")
+
+Format = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Task:
+    """The search task: a scheme of the format <m,k,n> with at most `rank` products, the number of walkers, and the seed.
+
+    Over Z all coefficients are -1, 0 or 1; over Z/2 a walk is faster and never held up by signs. Walkers begin at the scheme `start`, which
+    was `named` so, or at the classical one. With `lifted` a scheme over Z/2 counts only if it can be lifted to Z or Q.
+    """
+
+    format: Format
+    rank: int
+    seed: int = 0
+    walkers: int = 8
+    ring: str = "Z"
+    start: Scheme | None = None
+    named: str = ""
+    lifted: bool = False
+
+    @property
+    def classical(self) -> int:
+        """The rank of the classical scheme."""
+        m, k, n = self.format
+        return m * k * n
+
+    @property
+    def begin(self) -> int:
+        """The rank of the scheme where walkers begin."""
+        return self.start.rank if self.start is not None else self.classical
+
+    @property
+    def options(self) -> str:
+        """The options of the command that walks so, without the rank."""
+        ring = f" --over {self.ring}" if self.ring != "Z" else ""
+        start = f" --from {quote(self.named)}" if self.named else ""
+        walkers = f" --walkers {self.walkers}" if self.walkers != Task.walkers else ""
+        lifted = " --lift" if self.lifted else ""
+        return f"{ring}{lifted}{start} --seed {self.seed}{walkers}"
+
+    @cached_property
+    def masks(self) -> NDArray[np.uint64]:
+        """The factors of the scheme where walkers begin, as `walker.masks_of` gives them."""
+        if self.start is None:
+            return classical_masks(*self.format)
+        return masks_of(
+            [table.tolist() for table in residues_of(self.start, "E741")] if self.ring == "Z/2" else coefficients_of(self.start)
+        )
+
+    def require(self) -> None:
+        """Refuse what cannot be searched: E740 the ring, E661 the format, E741 the start, E660 the rank."""
+        m, k, n = self.format
+        if self.ring not in RINGS:
+            raise fail("E740", f"no walk goes over {self.ring[:40]!r}", "choose Z, with coefficients -1, 0 and 1, or Z/2")
+        if self.lifted and self.ring != "Z/2":
+            raise fail("E740", f"a scheme over {self.ring} needs no lift", "give --over Z/2 with --lift")
+        largest = max(m * k, k * n, m * n)
+        if largest > WIDTH:
+            raise fail(
+                "E661", f"<{m},{k},{n}> has {largest} blocks in a matrix, and the walk has masks of {WIDTH} bits", "split the format"
+            )
+        if self.start is not None:
+            self._require_start(self.start)
+        if not 1 <= self.rank < self.begin:
+            whose = "the classical scheme" if self.start is None else self.start.name
+            reason = "it has no product" if self.rank < 1 else f"{whose} has rank {self.begin}"
+            hint = f"give one from 1 to {self.begin - 1}" if self.begin > 1 else "give a larger format"
+            raise fail("E660", f"rank {self.rank} is nothing to look for in <{m},{k},{n}>: {reason}", hint)
+
+    def _require_start(self, start: Scheme) -> None:
+        if (start.m, start.k, start.n) != self.format:
+            m, k, n = self.format
+            raise fail(
+                "E741", f"the walk cannot begin at {start.name}: it is {start.format}, and <{m},{k},{n}> is looked for", "name another"
+            )
+        if start.rank > MOST_RANK:
+            raise fail("E741", f"the walk cannot begin at {start.name}: its rank {start.rank} is above {MOST_RANK}", "name another")
+        prove_scheme(start).require()
+        if self.ring == "Z":
+            self._require_signs(start)
+        _ = self.masks
+
+    def _require_signs(self, start: Scheme) -> None:
+        for value in (value for table in coefficients_of(start) for row in table for value in row):
+            if start.ring.modulus or value not in (-1, 0, 1):
+                message = f"the walk over Z cannot begin at {start.name}: its coefficients must be -1, 0 and 1 and hold over Z"
+                note = f"it is over {start.ring}" if start.ring.modulus else f"one is {value}"
+                raise fail("E741", message, "name another, or give --over Z/2 where all denominators are odd", notes=(note,))
