@@ -74,8 +74,11 @@ class Representation:
 
     @property
     def norm_limit(self) -> int:
-        """R, the largest integer with 2 R^2 < M: rows and columns of integers whose 2-norms are at most R have products below M/2."""
-        return isqrt((self.product - 1) // 2)
+        """R, the largest integer with 2 R^2 < (1 - 2^-30) M: rows and columns of integers whose 2-norms are at most R have products below M/2.
+
+        They stay away from M/2 by so much that a float64 tells which multiple of M is to be subtracted.
+        """
+        return isqrt(((2**30 - 1) * self.product - 1) // 2**31)
 
     @property
     def bytes(self) -> int:
@@ -85,7 +88,12 @@ class Representation:
     @cached_property
     def weights(self) -> tuple[int, ...]:
         """The numbers e_p of the Chinese remainder theorem, 1 modulo p and 0 modulo the others; x = sum of e_p * x_p modulo M."""
-        return tuple(M // p * pow(M // p, -1, p) for M in (self.product,) for p in self.moduli)
+        return tuple(M // p * inverse for M in (self.product,) for p, inverse in zip(self.moduli, self.inverses, strict=True))
+
+    @property
+    def inverses(self) -> tuple[int, ...]:
+        """The inverses of M/p modulo p."""
+        return tuple(pow(self.product // p, -1, p) for p in self.moduli)
 
     def __str__(self) -> str:
         return f"digits {self.name} of {self.of}: {', '.join(self.claims)}"
@@ -139,6 +147,11 @@ class DigitScheme:
     def format(self) -> str:
         """The format as written: `<2,2,2;21>`."""
         return f"<{','.join(map(str, self.sizes))};{self.rank}>"
+
+
+def residues_of(of: Element, count: int) -> Representation:
+    """The residues of a type modulo the `count` largest numbers there are."""
+    return Representation(f"residues{count}", of, None, count, moduli=largest_moduli(count))
 
 
 def residues(representation: Representation) -> DigitScheme:

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 
 from bilinear.ir.digit_kernel import DigitKernel
 from bilinear.ir.kernel import Grid, LinearKernel, MagnitudeKernel, PartsKernel, ProductKernel, ScanKernel, ThinKernel
+from bilinear.ir.residue_kernel import ResidueKernel
 
 Kernel = LinearKernel | ProductKernel
 InputKernel = ScanKernel | MagnitudeKernel
 """Kernels that inspect the inputs before a plan may write them."""
-DirectKernel = ThinKernel | PartsKernel | DigitKernel
+DirectKernel = ThinKernel | PartsKernel | DigitKernel | ResidueKernel
 """Kernels that multiply matrices as they lie, without a schedule."""
 
 

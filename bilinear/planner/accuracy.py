@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.tile import DIGIT_TILES
-from bilinear.planner.digits import geometry_of, scheme_of
+from bilinear.planner.digit_geometry import geometry_of
+from bilinear.planner.digits import scheme_of
 from bilinear.planner.plan import Candidate
 from bilinear.planner.problem import CLASSES, Problem
 from bilinear.planner.ways import Way, algorithm_named, follows_from_names, lowered, strategies
