@@ -1,7 +1,7 @@
 """Products of float32 or float64 matrices on the int8 matrix units of a GPU: numbers are scaled, cut to integers, and those to residues.
 
-Launches: the scale of every line, from its 2-norm; the forms of A and of B, as residues modulo each p; the products modulo each p; the forms
-of the products, put together by the Chinese remainder theorem. Everything between cutting and the result is exact (docs/digits.md).
+Launches: the scale of every line, from its 2-norm; the forms of A and of B, as residues modulo each p; the products modulo each p; their
+forms, put together by the Chinese remainder theorem. Everything between cutting and the result is exact (docs/digits.md).
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from struct import pack, unpack
 from bilinear.analysis.residue_bounds import room_of
 from bilinear.backends.bound_launches import Values
 from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, launched
-from bilinear.codegen.lower_residues import ResidueKernels, lower_residues, require_residues
+from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
 from bilinear.ir.digit_kernel import ClearKernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_kernel import PANEL, RESIDUE_TILES, ResidueExpandKernel
 from bilinear.planner.plan import Digits
+from bilinear.planner.residues import require_residues
 
 
 class ResidueMultiply(CutMultiply):
@@ -42,7 +43,7 @@ class ResidueMultiply(CutMultiply):
 
     def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
         """The launches in their order, with the values of their arguments."""
-        g, own, result = self._geometry, self.kernels(is_aligned), self.result()
+        own, result = self.kernels(is_aligned), self.result()
         (room,) = unpack("<q", pack("<d", self._room))
         left, right = (
             x | {"exponents": result[scales], "flag": result["flag"], "room": room}

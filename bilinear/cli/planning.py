@@ -141,7 +141,7 @@ def plan(
     ] = "unlimited",
     accuracy: Annotated[str, typer.Option(help="The largest error bound, relative to max|A| * max|B|; or classical, or twice.")] = "",
     levels: Annotated[str | None, typer.Option(help="Pin these algorithms, comma-separated, the outermost level first.")] = None,
-    products: Annotated[str | None, typer.Option(help="Pin what multiplies below the levels: pairs (of float16 digits).")] = None,
+    products: Annotated[str | None, typer.Option(help="Pin what multiplies below the levels: pairs of float16, or residues.")] = None,
     accumulate: Annotated[bool, typer.Option("--accumulate", help="Plan C += A*B; plans that overwrite C are excluded.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Say why every alternative lost, what more workspace buys, and what bounds the plan.")

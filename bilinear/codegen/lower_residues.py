@@ -8,11 +8,9 @@ from functools import lru_cache
 from bilinear.analysis.evaluation_order import evaluate
 from bilinear.analysis.headroom import headroom
 from bilinear.codegen.lower_digits import LANES, OperandOrder, Places, blocks_of_left, blocks_of_result, blocks_of_right
-from bilinear.errors import fail
 from bilinear.ir.element import Element
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.residue_kernel import (
-    MOST_BITS,
     MOST_UNROLLED,
     ResidueExpandKernel,
     ResidueProductKernel,
@@ -22,10 +20,8 @@ from bilinear.ir.residue_kernel import (
 )
 from bilinear.ir.scheme import Scheme
 
-FEW_TARGETS, MOST_TARGETS = 4, 16
-"""Blocks of C: up to the first number a thread puts together four neighbours of each, up to the second one."""
-MOST_HEADROOM = 6
-"""By so many bits forms may exceed their blocks: limbs, and sums of residues times pieces, hold no more."""
+FEW_TARGETS = 4
+"""With more blocks of C, a thread puts together one element of each instead of four, because their pieces do not fit its registers."""
 
 
 @dataclass(frozen=True)
@@ -36,21 +32,6 @@ class ResidueKernels:
     expand: tuple[ResidueExpandKernel, ResidueExpandKernel]
     product: ResidueProductKernel
     recompose: ResidueRecomposeKernel
-
-
-def require_residues(scheme: Scheme, tile: ResidueTile) -> None:
-    """Refuse a scheme whose sums of blocks cannot be formed of residues exactly.
-
-    Raises `BilinearError`: E591 if a coefficient is no integer, E592 if sums are larger than whole numbers of three limbs, or C has too
-    many blocks.
-    """
-    if any(type(c) is not int for linear in (scheme.u, scheme.v, scheme.w) for row in linear.matrix for _, c in row):
-        raise fail("E591", f"{scheme.name} has coefficients that are no integers, and sums of residues are", "take a scheme over Z")
-    most = max(map(headroom, (scheme.u, scheme.v, scheme.w)))
-    bits = tile.representation.norm_limit.bit_length() + max(headroom(scheme.u), headroom(scheme.v))
-    if scheme.m * scheme.n > MOST_TARGETS or most > MOST_HEADROOM or bits > MOST_BITS:
-        what = f"{scheme.name} has sums of up to {most} bits more than a block, and {scheme.m * scheme.n} blocks of C"
-        raise fail("E592", what, f"{tile.name} allow {MOST_HEADROOM} bits, {MOST_TARGETS} blocks, and integers of {MOST_BITS} bits")
 
 
 @lru_cache(maxsize=64)
@@ -84,9 +65,7 @@ def _expand(
     width = min(lanes, _width(order, element))
     name = f"residue_expand_{stem}_{'ca'[order.along]}_{width}_{element.suffix}"
     comment = f"{linear.additions} addition(s) an element"
-    return ResidueExpandKernel(
-        name, comment, element, order.along, width, lanes, moduli, factors, places, forms, evaluate(linear)
-    )
+    return ResidueExpandKernel(name, comment, element, order.along, width, lanes, moduli, factors, places, forms, evaluate(linear))
 
 
 def _recompose(scheme: Scheme, stem: str, tile: ResidueTile, whole: bool) -> ResidueRecomposeKernel:
@@ -94,6 +73,4 @@ def _recompose(scheme: Scheme, stem: str, tile: ResidueTile, whole: bool) -> Res
     lanes = LANES if len(places) <= FEW_TARGETS else 1
     width = min(element.lanes, lanes) if whole else 1
     name, comment = f"residue_recompose_{stem}_{width}_{element.suffix}", f"{scheme.w.additions} addition(s) an element"
-    return ResidueRecomposeKernel(
-        name, comment, element, width, lanes, tile.representation, places, headroom(scheme.w), evaluate(scheme.w)
-    )
+    return ResidueRecomposeKernel(name, comment, element, width, lanes, tile.representation, places, headroom(scheme.w), evaluate(scheme.w))

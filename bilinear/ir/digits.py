@@ -74,7 +74,7 @@ class Representation:
 
     @property
     def norm_limit(self) -> int:
-        """R, the largest integer with 2 R^2 < (1 - 2^-30) M: rows and columns of integers whose 2-norms are at most R have products below M/2.
+        """R, the largest integer with 2 R^2 < (1 - 2^-30) M: rows and columns whose 2-norms are at most R have products below M/2.
 
         They stay away from M/2 by so much that a float64 tells which multiple of M is to be subtracted.
         """

@@ -32,8 +32,8 @@ SUM_BITS = 52
 class ResidueTile:
     """An m x n tile of a product modulo one of `count` numbers, in slices of depth k; `stages` slices are in flight.
 
-    `consumers` warpgroups multiply, one more copies. `cluster` blocks of threads share what they read of B, and run in bands of `band`
-    tiles of rows. `of` is the type whose numbers are cut.
+    `consumers` warpgroups multiply, one more copies. `cluster` blocks of threads share what they read of B. Sums in int32 are reduced every
+    `chunk` terms. Blocks run in bands of `band` tiles of rows. `of` is the type whose numbers are cut.
     """
 
     of: Element
@@ -44,6 +44,7 @@ class ResidueTile:
     stages: int = 4
     consumers: int = 2
     cluster: int = 2
+    chunk: int = LONGEST_SUM
     band: int = 16
     registers: int = 232
 
@@ -175,11 +176,6 @@ class ResidueProductKernel:
     features: str = field(default="a", init=False)
     """The suffix of the architecture: its instructions are those of one chip."""
     template: str = field(default="residue_product.cu.j2", init=False)
-
-    @property
-    def chunk(self) -> int:
-        """Terms whose products int32 holds, modulo each p."""
-        return LONGEST_SUM
 
     @property
     def bounds(self) -> str:

@@ -18,8 +18,7 @@ from bilinear.planner.digit_rates import DigitRates
 from bilinear.planner.plan import DIGITS, Candidate
 from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import Problem
-from bilinear.planner.profiles import outline
-from bilinear.planner.ways import Way, algorithm_named, follows_from_names
+from bilinear.planner.ways import algorithm_named, follows_from_names
 
 if TYPE_CHECKING:  # readers are imported lazily: most plans need none
     from bilinear.ir.scheme import Scheme

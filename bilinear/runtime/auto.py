@@ -16,13 +16,14 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.matrix import Array, Dtype
 from bilinear.ir.placement import MOST_EXTENT
-from bilinear.planner.choose import make_plan, pinned_plan
+from bilinear.planner.choose import make_plan
 from bilinear.planner.cpu import Cpu, cpu_plan
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.estimates import TUNING_SECONDS
 from bilinear.planner.library_points import LibraryPoints
 from bilinear.planner.model import is_aligned
+from bilinear.planner.pinned import pinned_plan
 from bilinear.planner.plan import Plan
 from bilinear.planner.policy import USUAL_RULES, LibraryRules
 from bilinear.planner.problem import Problem
@@ -66,8 +67,9 @@ def plan(
     units of max|A| * max|B|, or "classical" or "twice": the most that the probable error by norm may be, in units of the classical
     multiply's. With an accuracy, products of digits may be chosen (docs/digits.md). With `explain`, errors are computed for every
     candidate. `levels` pins shipped algorithms instead of choosing, the outermost level first: ("winograd_depth_first", "winograd").
-    `products` pins what multiplies below them: "pairs" are two float16 digits of each float32. With `accumulate` the plan is for a beta
-    other than 0. Raises `BilinearError` (E408, E501, E513, E519, E534, E541 to E543, E554).
+    `products` pins what multiplies below them: "pairs" are two float16 digits of each float32, "residues15" residues modulo 15 numbers, and
+    "residues" those with the fewest moduli that keep the accuracy, "classical" if none is given. With `accumulate` the plan is for a beta
+    other than 0. Raises `BilinearError` (E408, E501, E513, E519, E534, E541 to E543, E554, E567, E591, E592).
     """
     budget, buffer = budget_and_buffer(workspace)
     budget = budget if buffer is None else int(buffer.nbytes)
