@@ -82,7 +82,7 @@ class CutMultiply(ABC):
             kept = cupy.empty(self.workspace, self._element.name)  # freed in stream order
             workspace = kept.data.ptr
         is_aligned = (a | b | c) % ALIGNMENT == 0
-        bound = self._bound.get(is_aligned) or self._bind(is_aligned)
+        bound = self.bound(is_aligned)
         factors = factor("alpha", alpha, self._layouts[2].dtype), factor("beta", beta, self._layouts[2].dtype)
         with bound.ready((a, b, c, workspace), *factors, CudaExecutor().stream()) as steps:
             run_launches(steps, "a product of digits", 2)
@@ -91,8 +91,11 @@ class CutMultiply(ABC):
         """The same, in the caller's memory at this address."""
         return lambda a, b, c, alpha, beta: self(a, b, c, alpha, beta, workspace)
 
-    def _bind(self, is_aligned: bool) -> Bound:
+    def bound(self, is_aligned: bool) -> Bound:
         """The launches for operands at multiples of 16 bytes, or at any address."""
+        return self._bound.get(is_aligned) or self._bind(is_aligned)
+
+    def _bind(self, is_aligned: bool) -> Bound:
         import cupy
 
         device = cupy.cuda.Device()

@@ -133,7 +133,7 @@ def test_inf_and_nan_are_those_of_the_classical_product(gpu: Gpu) -> None:
 
 
 def launch(kernel: Any, blocks: int, values: Mapping[str, Any], rows: int = 1) -> None:
-    module, types = compiled(kernel)
+    module, _ = compiled(kernel)
     arguments = [values[argument.name] for argument in kernel.arguments]
     module.launch(kernel.name, (blocks, rows), kernel.threads, arguments, shared_bytes=kernel.shared_bytes)
 
@@ -183,7 +183,7 @@ def test_a_shorter_chunk_gives_the_same() -> None:
     tile = replace(RESIDUE_TILES["residues7"], chunk=256)
     generator, results = np.random.default_rng(2), []
     digits = [generator.integers(-98, 98, (7, 2, 5 * 16384)).astype(np.int8).view(np.uint8) for _ in "AB"]
-    for each, name in ((tile, "short"), (RESIDUE_TILES["residues7"], "long")):
+    for each, name in ((tile, "in_chunks"), (RESIDUE_TILES["residues7"], "whole")):
         p = np.zeros((7, 256, 256), np.uint8)
         values = {"DA": digits[0], "DB": digits[1], "panels_m": 2, "panels_n": 2, "slices": 5, "P": p, "m": 256, "pitch": 256}
         launch(ResidueProductKernel(name, each, ELEMENTS["float32"]), 2, values, rows=7)
