@@ -88,8 +88,8 @@ def checked(multiply: CutMultiply, a: Any, b: Any, c: Any) -> bool:
 
 def launch_ms(multiply: CutMultiply, a: Any, b: Any, c: Any) -> dict[str, float]:
     """The median milliseconds of each launch."""
-    workspace = cupy.empty(multiply.workspace, a.dtype)
-    bases, found = (a.data.ptr, b.data.ptr, c.data.ptr, workspace.data.ptr), {}
+    workspace, found = cupy.empty(multiply.workspace, a.dtype), dict[str, float]()
+    bases = a.data.ptr, b.data.ptr, c.data.ptr, workspace.data.ptr
     names = [launch.kernel.name for launch, _ in multiply.launches(True, cupy.cuda.Device().attributes["MultiProcessorCount"])]
     with multiply.bound(True).ready(bases, 1.0, 0.0, cupy.cuda.get_current_stream().ptr) as calls:
         for name, call in zip(names, calls, strict=True):

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from bilinear.analysis.digit_bounds import probable_classical
-from bilinear.analysis.headroom import headroom
-from bilinear.analysis.residue_bounds import moduli_for, room_of
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.residue_kernel import MOST_BITS, RESIDUE_TILES, ResidueTile
-from bilinear.ir.scheme import Scheme
 from bilinear.planner.digit_geometry import geometry_of
 from bilinear.planner.digits import scheme_of
 from bilinear.planner.plan import DIGITS, Candidate
 from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import CLASSES, Problem
+
+if TYPE_CHECKING:  # bounds are imported lazily: most plans need none
+    from bilinear.ir.scheme import Scheme
 
 RESIDUES = "residues"
 """The name of the residues with the fewest moduli that keep the accuracy."""
@@ -33,6 +33,9 @@ def residues_for(problem: Problem) -> str:
 
     Raises `BilinearError` (E567) if none of those that kernels are generated for do.
     """
+    from bilinear.analysis.digit_bounds import probable_classical
+    from bilinear.analysis.residue_bounds import moduli_for
+
     element, asked = ELEMENTS[problem.dtype], USUAL_CLASS if problem.accuracy is None else problem.accuracy
     limit = CLASSES[asked] * probable_classical(problem.k, element.roundoffs[1]) if isinstance(asked, str) else asked
     counts = [tile.count for tile in RESIDUE_TILES.values() if tile.of is element]
@@ -44,6 +47,8 @@ def residue_candidate(problem: Problem, levels: tuple[str, ...], name: str) -> C
 
     Raises `BilinearError`: E543 for residues of another type, E567 if K is too large for them, and the errors of `require_residues`.
     """
+    from bilinear.analysis.residue_bounds import room_of
+
     tile = RESIDUE_TILES[name]
     if tile.of.name != problem.dtype:
         raise fail("E543", f"{name} stand for {tile.of}, not for {problem.dtype}", "take `residues`, which are of the problem's type")
@@ -69,6 +74,8 @@ def require_residues(scheme: Scheme, tile: ResidueTile) -> None:
     Raises `BilinearError`: E591 if a coefficient is no integer, E592 if sums are larger than whole numbers of three limbs, or C has too
     many blocks.
     """
+    from bilinear.analysis.headroom import headroom
+
     if any(type(c) is not int for linear in (scheme.u, scheme.v, scheme.w) for row in linear.matrix for _, c in row):
         raise fail("E591", f"{scheme.name} has coefficients that are no integers, and residues have only those", "take a scheme over Z")
     most = max(map(headroom, (scheme.u, scheme.v, scheme.w)))

@@ -196,12 +196,11 @@ def test_a_shorter_chunk_gives_the_same() -> None:
         values = {"DA": digits[0], "DB": digits[1], "panels_m": 2, "panels_n": 2, "slices": 5, "P": p, "m": 256, "pitch": 256}
         launch(ResidueProductKernel(name, each, ELEMENTS["float32"]), 2, values, rows=7)
         results.append(p)
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])
     left, right = (unswizzled(x) for x in digits)
-    for p, modulus, x, y in zip(results[0].view(np.int8), tile.representation.moduli, left, right, strict=True):
-        exact = x.astype(int) @ y.astype(int).T
-        np.testing.assert_array_equal((p - exact) % modulus, 0)
-        assert int(abs(p.astype(int)).max()) <= modulus // 2
+    for found, modulus, x, y in zip(results[0].view(np.int8).astype(int), tile.representation.moduli, left, right, strict=True):
+        np.testing.assert_array_equal((found - x.astype(int) @ y.astype(int).T) % modulus, 0)
+        assert abs(found).max() <= modulus // 2
 
 
 MUTANTS = {  # by what is wrong: what stands in the text, and what instead
