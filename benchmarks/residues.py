@@ -18,7 +18,7 @@ from common import Call, classical, need_gpu, queued, save
 from bilinear.backends.cut_products import CutMultiply
 from bilinear.backends.digits import digit_multiply_of
 from bilinear.ir.matrix import layout_of
-from bilinear.ir.residue_kernel import RESIDUE_TILES
+from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.planner.accuracy import certain_error
 from bilinear.planner.plan import DIGITS, Candidate, Digits
 from bilinear.planner.portfolio import portfolio

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from bilinear.analysis.digit_bounds import Summation, Unit, line_exponent, products_of_digits
 from bilinear.analysis.residue_bounds import norm_upward, scale_exponent
-from bilinear.ir.digits import LONGEST_SUM, DigitScheme, Representation, least_residue
+from bilinear.ir.digits import DigitScheme, Representation, least_residue
 from bilinear.ir.element import FLOAT32, FLOAT64, Element
+from bilinear.ir.residue_tile import LONGEST_SUM
 
 Reals = NDArray[np.float64]
 

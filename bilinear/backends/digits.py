@@ -16,7 +16,7 @@ from bilinear.codegen.lower_digits import DigitKernels, lower_digits
 from bilinear.ir.digit_kernel import PANEL, SLICE, ClearKernel, ExpandKernel, LargestKernel
 from bilinear.ir.element import FLOAT32
 from bilinear.ir.matrix import Layout
-from bilinear.ir.residue_kernel import RESIDUE_TILES
+from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
 from bilinear.planner.digits import element_of
 from bilinear.planner.plan import Digits

@@ -14,8 +14,10 @@ from bilinear.backends.bound_launches import Values
 from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, launched
 from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
 from bilinear.ir.digit_kernel import ClearKernel
+from bilinear.ir.digits import residues_of
 from bilinear.ir.matrix import Layout
-from bilinear.ir.residue_kernel import PANEL, RESIDUE_TILES, ResidueExpandKernel
+from bilinear.ir.residue_kernel import ResidueExpandKernel
+from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES
 from bilinear.planner.plan import Digits
 from bilinear.planner.residues import require_residues
 
@@ -30,7 +32,7 @@ class ResidueMultiply(CutMultiply):
         self._tile = RESIDUE_TILES[digits.tile]
         super().__init__(a, b, c, digits, self._tile.of)
         require_residues(self._scheme, self._tile)
-        self._room = room_of(self._tile.representation, self._extents[1])
+        self._room = room_of(residues_of(self._tile.of, self._tile.count), self._extents[1])
 
     def kernels(self, is_aligned: bool) -> ResidueKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""

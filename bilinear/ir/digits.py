@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import combinations
 from math import gcd, isqrt, prod
 
@@ -26,8 +26,6 @@ LARGEST_MODULUS = 256
 """Residues of least size modulo this number, -128 to 127, are the numbers of int8."""
 MOST_MODULI = 32
 """The most moduli of a number."""
-LONGEST_SUM = 131_072
-"""Products of residues are added up in int32 for at most this many terms."""
 _NAMES = {1: ("h",), 2: ("h", "l"), 3: ("h", "m", "l")}
 
 
@@ -149,6 +147,7 @@ class DigitScheme:
         return f"<{','.join(map(str, self.sizes))};{self.rank}>"
 
 
+@lru_cache
 def residues_of(of: Element, count: int) -> Representation:
     """The residues of a type modulo the `count` largest numbers there are."""
     return Representation(f"residues{count}", of, None, count, moduli=largest_moduli(count))

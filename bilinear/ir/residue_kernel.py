@@ -7,17 +7,16 @@ A line is a row of A or a column of B. An operand lies `along` if its neighbours
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import ceil
 
 from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, indices
-from bilinear.ir.digits import LONGEST_SUM, Representation, residues_of
-from bilinear.ir.element import FLOAT32, FLOAT64, Element
+from bilinear.ir.digits import Representation
+from bilinear.ir.element import Element
 from bilinear.ir.evaluation import Evaluation
 from bilinear.ir.kernel import Argument
+from bilinear.ir.residue_tile import PANEL, SLICE, ResidueTile
 
-PANEL, SLICE = 128, 128
-"""Lines and terms of residues that lie together."""
 LIMB = 24
 """Bits of a limb. A whole number has three."""
 MOST_BITS = 3 * LIMB - 1
@@ -26,55 +25,6 @@ MOST_UNROLLED = 16
 """With more forms than this, the loop over the moduli is not unrolled."""
 SUM_BITS = 52
 """Bits of sums of residues times pieces of a weight: one less than a float64 holds, for a carry."""
-
-
-@dataclass(frozen=True)
-class ResidueTile:
-    """An m x n tile of a product modulo one of `count` numbers, in slices of depth k; `stages` slices are in flight.
-
-    `consumers` warpgroups multiply, one more copies. `cluster` blocks of threads share what they read of B. Sums in int32 are reduced every
-    `chunk` terms. Blocks run in bands of `band` tiles of rows. `of` is the type whose numbers are cut.
-    """
-
-    of: Element
-    count: int
-    m: int = 128
-    n: int = 256
-    k: int = SLICE
-    stages: int = 4
-    consumers: int = 2
-    cluster: int = 2
-    chunk: int = LONGEST_SUM
-    band: int = 16
-    registers: int = 232
-
-    @property
-    def name(self) -> str:
-        """The name of its residues."""
-        return self.representation.name
-
-    @property
-    def representation(self) -> Representation:
-        """Its residues."""
-        return _representation(self.of, self.count)
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return 128 * (self.consumers + 1)
-
-    @property
-    def slice_bytes(self) -> int:
-        """Bytes of a panel's slice, modulo each p."""
-        return PANEL * SLICE * self.count
-
-
-_representation = lru_cache(residues_of)
-
-RESIDUE_TILES = {
-    f"residues{count}": ResidueTile(of, count) for of, counts in ((FLOAT32, (7, 8, 9)), (FLOAT64, range(13, 18))) for count in counts
-}
-"""The tiles of products of residues, by name."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +114,9 @@ class ResidueProductKernel:
     """Products of residues, each reduced modulo its p. They lie in P in rows of `pitch` bytes."""
 
     name: str
-    tile: ResidueTile
     element: Element
+    tile: ResidueTile
+    moduli: tuple[int, ...]
     arguments: tuple[Argument, ...] = (
         Argument("bytes", "DA"),
         Argument("bytes", "DB"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, prod
 
-from bilinear.ir.residue_kernel import PANEL, RESIDUE_TILES, ResidueTile
+from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES, ResidueTile
 from bilinear.ir.tile import DIGIT_TILES, DigitTile
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bilinear.errors import fail
 from bilinear.ir.digit_kernel import MOST_BLOCKS, SLICE
 from bilinear.ir.element import FLOAT32, Element
-from bilinear.ir.residue_kernel import RESIDUE_TILES
+from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
 from bilinear.planner.device import Device, at
 from bilinear.planner.digit_geometry import WORD, DigitGeometry, geometry_of

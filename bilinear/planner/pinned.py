@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from bilinear.errors import fail
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.ir.residue_kernel import RESIDUE_TILES
+from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
 from bilinear.planner.choose import Weighing, hashes_of
 from bilinear.planner.device import Device

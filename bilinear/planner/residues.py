@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.residue_kernel import MOST_BITS, RESIDUE_TILES, ResidueTile
+from bilinear.ir.residue_tile import RESIDUE_TILES, ResidueTile
 from bilinear.planner.digit_geometry import geometry_of
 from bilinear.planner.digits import scheme_of
 from bilinear.planner.plan import DIGITS, Candidate
@@ -48,11 +48,12 @@ def residue_candidate(problem: Problem, levels: tuple[str, ...], name: str) -> C
     Raises `BilinearError`: E543 for residues of another type, E567 if K is too large for them, and the errors of `require_residues`.
     """
     from bilinear.analysis.residue_bounds import room_of
+    from bilinear.ir.digits import residues_of
 
     tile = RESIDUE_TILES[name]
     if tile.of.name != problem.dtype:
         raise fail("E543", f"{name} stand for {tile.of}, not for {problem.dtype}", "take `residues`, which are of the problem's type")
-    room_of(tile.representation, problem.k)
+    room_of(residues_of(tile.of, tile.count), problem.k)
     require_residues(scheme_of(levels), tile)
     m, n = (problem.n, problem.m) if "C" in problem.column_major else (problem.m, problem.n)
     return Candidate(levels, "preserve", DIGITS, None, geometry_of(levels, (m, problem.k, n), name).places[-1], tile=name)
@@ -75,11 +76,13 @@ def require_residues(scheme: Scheme, tile: ResidueTile) -> None:
     many blocks.
     """
     from bilinear.analysis.headroom import headroom
+    from bilinear.ir.digits import residues_of
+    from bilinear.ir.residue_kernel import MOST_BITS
 
     if any(type(c) is not int for linear in (scheme.u, scheme.v, scheme.w) for row in linear.matrix for _, c in row):
         raise fail("E591", f"{scheme.name} has coefficients that are no integers, and residues have only those", "take a scheme over Z")
     most = max(map(headroom, (scheme.u, scheme.v, scheme.w)))
-    bits = tile.representation.norm_limit.bit_length() + max(headroom(scheme.u), headroom(scheme.v))
+    bits = residues_of(tile.of, tile.count).norm_limit.bit_length() + max(headroom(scheme.u), headroom(scheme.v))
     if scheme.m * scheme.n > MOST_TARGETS or most > MOST_HEADROOM or bits > MOST_BITS:
         what = f"{scheme.name} has sums of up to {most} bits more than a block, and {scheme.m * scheme.n} blocks of C"
         hint = f"{tile.name} take {MOST_HEADROOM} bits, integers of {MOST_BITS} bits, and {MOST_TARGETS} blocks: name fewer levels"

@@ -23,10 +23,10 @@ from bilinear.codegen.render import render
 from bilinear.emulator import LaunchError, compile_on_cpu, skip_reason
 from bilinear.errors import BilinearError
 from bilinear.frontend.algorithms import load_digits
-from bilinear.ir.digits import LONGEST_SUM, least_residue, residues
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.digits import Representation, least_residue, residues, residues_of
 from bilinear.ir.matrix import layout_of
-from bilinear.ir.residue_kernel import RESIDUE_TILES, ResidueProductKernel
+from bilinear.ir.residue_kernel import ResidueProductKernel
+from bilinear.ir.residue_tile import LONGEST_SUM, RESIDUE_TILES, ResidueTile
 from bilinear.planner.accuracy import certain_error
 from bilinear.planner.device_files import load_device
 from bilinear.planner.digits import scheme_of
@@ -55,6 +55,14 @@ def residue_plan(shape: tuple[int, int, int], levels: tuple[str, ...], products:
 
 def dtype_of(products: str) -> str:
     return RESIDUE_TILES[products].of.name
+
+
+def representation_of(tile: ResidueTile) -> Representation:
+    return residues_of(tile.of, tile.count)
+
+
+def product_kernel(name: str, tile: ResidueTile) -> ResidueProductKernel:
+    return ResidueProductKernel(name, tile.of, tile, representation_of(tile).moduli)
 
 
 def laid(x: Any, dtype: str, by_columns: bool, padded: int = 0) -> Any:
@@ -106,7 +114,7 @@ def test_no_element_is_further_off_than_the_bound(gpu: Gpu, products: str, level
     memory = Array(np.full((plan.chosen.workspace or 0) // 8, np.nan))
     bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=memory)
     check_scales(memory.host.view(np.int32)[: m + n], a, b, products)
-    bound = residue_bound(residues(tile.representation), k)
+    bound = residue_bound(residues(representation_of(tile)), k)
     for i in range(m):
         for j in range(n):
             x, y = ([Fraction(float(v)) for v in line] for line in (a[i], b[:, j]))
@@ -118,7 +126,7 @@ def test_no_element_is_further_off_than_the_bound(gpu: Gpu, products: str, level
 
 def check_scales(found: Any, a: Any, b: Any, products: str) -> None:
     """Exponents are at most those of exact norms, so that the range is kept, and one less only where a norm rounds up to the limit."""
-    representation, k = RESIDUE_TILES[products].representation, a.shape[1]
+    representation, k = representation_of(RESIDUE_TILES[products]), a.shape[1]
     room = Fraction(room_of(representation, k))
     for exponent, line in zip(found, [*a, *b.T], strict=True):
         square = sum((Fraction(float(v)) ** 2 for v in line), Fraction(0))
@@ -150,7 +158,7 @@ def launch(kernel: Any, blocks: int, values: Mapping[str, Any], rows: int = 1) -
 def test_what_is_put_together_is_rounded_once(products: str) -> None:
     """The Chinese remainder theorem on the largest numbers there are, on small ones, and on those between, in exact arithmetic."""
     tile = RESIDUE_TILES[products]
-    representation, u = tile.representation, Fraction(tile.of.unit_roundoff)
+    representation, u = representation_of(tile), Fraction(tile.of.unit_roundoff)
     order = OperandOrder(True, True)
     kernel = lower_residues(scheme_of(()), "plain", tile, order, order, True).recompose
     largest, generator = representation.norm_limit**2, np.random.default_rng(1)
@@ -174,7 +182,7 @@ def test_what_is_put_together_is_rounded_once(products: str) -> None:
 def test_sums_beyond_int32_are_cut() -> None:
     """The largest residues, in sums of more terms than int32 holds, modulo 256 and 255."""
     slices = LONGEST_SUM // 128 + 1
-    kernel = ResidueProductKernel("product", RESIDUE_TILES["residues7"], ELEMENTS["float32"])
+    kernel = product_kernel("product", RESIDUE_TILES["residues7"])
     digits = [np.empty((2, 2, slices * 16384), np.int8) for _ in "AB"]
     for x, sign in zip(digits, (1, -1), strict=True):
         x[0], x[1] = -128, 127 * sign
@@ -194,11 +202,11 @@ def test_a_shorter_chunk_gives_the_same() -> None:
     for each, name in ((tile, "in_chunks"), (RESIDUE_TILES["residues7"], "whole")):
         p = np.zeros((7, 256, 256), np.uint8)
         values = {"DA": digits[0], "DB": digits[1], "panels_m": 2, "panels_n": 2, "slices": 5, "P": p, "m": 256, "pitch": 256}
-        launch(ResidueProductKernel(name, each, ELEMENTS["float32"]), 2, values, rows=7)
+        launch(product_kernel(name, each), 2, values, rows=7)
         results.append(p)
     np.testing.assert_array_equal(results[0], results[1])
     left, right = (unswizzled(x) for x in digits)
-    for found, modulus, x, y in zip(results[0].view(np.int8).astype(int), tile.representation.moduli, left, right, strict=True):
+    for found, modulus, x, y in zip(results[0].view(np.int8).astype(int), representation_of(tile).moduli, left, right, strict=True):
         np.testing.assert_array_equal((found - x.astype(int) @ y.astype(int).T) % modulus, 0)
         assert abs(found).max() <= modulus // 2
 
@@ -217,7 +225,7 @@ MUTANTS = {  # by what is wrong: what stands in the text, and what instead
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_of_the_product_fail(name: str) -> None:
-    kernel = ResidueProductKernel("product", RESIDUE_TILES["residues7"], ELEMENTS["float32"])
+    kernel = product_kernel("product", RESIDUE_TILES["residues7"])
     text, (old, new) = render(kernel), MUTANTS[name]
     assert text.count(old) == 1
     module = compile_on_cpu(text.replace(old, new), {kernel.name: [c_type(x, kernel.element) for x in kernel.arguments]})
@@ -259,7 +267,7 @@ def test_memory_is_the_pools_or_the_callers(gpu: Gpu) -> None:
 def test_tiles_are_the_shipped_digits() -> None:
     for name, tile in RESIDUE_TILES.items():
         shipped = load_digits(name).representation
-        assert replace(shipped, citation="") == tile.representation and tile.name == name
+        assert replace(shipped, citation="") == representation_of(tile) and tile.name == name
         assert max(shipped.moduli) <= 256
 
 
