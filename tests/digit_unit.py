@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from math import fsum
+from math import fsum, isqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bilinear.analysis.digit_bounds import Summation, Unit, line_exponent, products_of_digits
 from bilinear.analysis.residue_bounds import norm_upward, scale_exponent
-from bilinear.ir.digits import LONGEST_SUM, DigitScheme, Representation, least_residue
-from bilinear.ir.element import FLOAT32, Element
+from bilinear.ir.digits import DigitScheme, Representation, least_residue
+from bilinear.ir.element import FLOAT32, FLOAT64, Element
+from bilinear.ir.residue_tile import LONGEST_SUM
 
 Reals = NDArray[np.float64]
 
@@ -107,3 +108,47 @@ def by_residues(representation: Representation, left: list[int], right: list[int
         parts = [int(np.dot(x[i : i + LONGEST_SUM], y[i : i + LONGEST_SUM])) for i in range(0, len(x), LONGEST_SUM)]
         total += weight * least_residue(sum(parts), p)
     return (total + product // 2) % product - product // 2
+
+
+KINDS = "normal", "nine decades", "thirty decades", "cancelling", "subnormal", "largest", "zeros", "lone"
+"""Kinds of data on which bounds are checked."""
+
+
+def data(kind: str, m: int, k: int, n: int, element: Element = FLOAT64) -> tuple[Reals, Reals]:
+    """Operands of one of `KINDS`, numbers of an element type."""
+    generator = np.random.default_rng(31 * k + m)
+    a, b = generator.standard_normal((m, k)), generator.standard_normal((k, n))
+    if kind in ("nine decades", "thirty decades"):
+        many = 9 if kind == "nine decades" else 30
+        a, b = (x * 10 ** generator.uniform(-many / 2, many / 2, x.shape) for x in (a, b))
+    elif kind == "cancelling":
+        a[:, 1::2] = -a[:, : k // 2 * 2 : 2]
+        b = np.ones((k, n)) / 3
+    elif kind == "subnormal":
+        most = 2 ** (element.significand - 3)
+        a = np.ldexp(generator.integers(-most, most, (m, k)).astype(float), element.least)
+    elif kind == "largest":
+        a[0], b = element.largest * np.sign(a[0]), b * 2.0**-40
+    elif kind == "zeros":
+        a[0], b[:, 1] = 0.0, 0.0
+    elif kind == "lone":
+        a[:] = 2.0**-40
+        a[:, 0] = 1.0
+    return a.astype(element.name).astype(float), b.astype(element.name).astype(float)
+
+
+def allowed(rounded: float, cut: float, inner: int, x: list[Fraction], y: list[Fraction]) -> Fraction:
+    """The certain bound of one element by residues, exactly: numbers may be beyond the range of floats."""
+    norms = [root_upward(sum((v * v for v in line), Fraction(0))) for line in (x, y)]
+    sums = [sum((abs(v) for v in line), Fraction(0)) for line in (x, y)]
+    size = sum((abs(p * q) for p, q in zip(x, y, strict=True)), Fraction(0))
+    cut_, grain = Fraction(cut), Fraction(rounded)
+    return grain * size + cut_ * (norms[0] * sums[1] + norms[1] * sums[0]) + inner * cut_**2 * norms[0] * norms[1]
+
+
+def root_upward(square: Fraction) -> Fraction:
+    """A square root that is not too small, to about 100 bits."""
+    if not square:
+        return Fraction(0)
+    shift = 2 * max(0, 100 - (square.numerator.bit_length() - square.denominator.bit_length()) // 2)
+    return Fraction(isqrt(int(square * 2**shift)) + 1, 2 ** (shift // 2))

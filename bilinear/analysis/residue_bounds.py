@@ -14,8 +14,8 @@ from math import isqrt, sqrt
 from bilinear.analysis.digit_bounds import ROUNDED, block_bound, block_variance
 from bilinear.analysis.rounding import SLACK, gamma
 from bilinear.errors import fail
-from bilinear.ir.digits import MOST_MODULI, DigitScheme, Representation, largest_moduli, residues
-from bilinear.ir.element import Element
+from bilinear.ir.digits import MOST_MODULI, DigitScheme, Representation, residues, residues_of
+from bilinear.ir.element import FLOAT64, Element
 
 _UNEVEN = 1.4711
 """The root mean square of 2^f for f evenly spread between 0 and 1: what a scale that is a power of two loses."""
@@ -52,17 +52,17 @@ def scale_exponent(norm: Fraction | float, representation: Representation, inner
     It is the largest with 2^e * norm + r * sqrt(K) <= R, where r is what rounding to an integer adds at most: 1/2, or 0 if truncated. The
     integers of the row then have a 2-norm of at most R, so sum |a'||b'| <= R^2 < M/2 by Cauchy and Schwarz, for every input.
     """
-    room = _room(representation, inner)
+    room = room_of(representation, inner)
     if not norm:
         return 0
-    ratio = room / Fraction(norm)
+    ratio = Fraction(room) / Fraction(norm)
     exponent = ratio.numerator.bit_length() - ratio.denominator.bit_length()
     return exponent if Fraction(2) ** exponent <= ratio else exponent - 1
 
 
 def norm_upward(squares: float, inner: int) -> float:
     """A 2-norm that is not too small, from a sum of K squares added up in float64 in any order, without under- or overflow."""
-    return sqrt(squares) * (1 + (inner + 4) * 2.0**-53)
+    return sqrt(squares) * (1 + (inner + 8) * 2.0**-53)
 
 
 def residue_bound(scheme: DigitScheme, inner: int) -> ResidueBound:
@@ -70,7 +70,7 @@ def residue_bound(scheme: DigitScheme, inner: int) -> ResidueBound:
     representation = scheme.representation
     loss = 0.5 if representation.rounded else 1.0
     # 2^(e+1) is too large a scale, so 2^-e < 2 * norm / room; norms are rounded up by `norm_upward`
-    cut = 2 * loss / float(_room(representation, inner)) * (1 + (inner + 8) * 2.0**-53)
+    cut = 2 * loss / room_of(representation, inner) * (1 + (inner + 8) * 2.0**-53)
     return ResidueBound(gamma(3, representation.of.unit_roundoff) * (1 + cut * sqrt(inner)) ** 2, cut * (1 + 2.0**-20), inner)
 
 
@@ -89,7 +89,7 @@ def probable_residues(scheme: DigitScheme, inner: int, levels: int = 1) -> float
     u = representation.of.unit_roundoff
     below = inner if block is None else max(1, inner // block.k**levels)
     tail = sqrt(1 / 12) if representation.rounded else sqrt(1 / 3)
-    varied = 2 * (tail * _UNEVEN * sqrt(below) / float(_room(representation, below))) ** 2 + (ROUNDED * u) ** 2
+    varied = 2 * (tail * _UNEVEN * sqrt(below) / room_of(representation, below)) ** 2 + (ROUNDED * u) ** 2
     return sqrt(varied if block is None or levels == 0 else block_variance(block, levels, varied, u))
 
 
@@ -100,7 +100,7 @@ def moduli_for(of: Element, inner: int, accuracy: float, *, probable: bool = Fal
     if none is enough: the result is rounded to the type `of` in any case.
     """
     for count in counts or range(2, MOST_MODULI + 1):
-        representation = Representation(f"residues{count}", of, None, count, moduli=largest_moduli(count))
+        representation = residues_of(of, count)
         scheme = residues(representation)
         if not _has_room(representation, inner):
             continue
@@ -115,14 +115,16 @@ def _has_room(representation: Representation, inner: int) -> bool:
     return representation.norm_limit > _rounding_norm(representation, inner)
 
 
-def _room(representation: Representation, inner: int) -> Fraction:
-    """What rounding to integers leaves of R: the largest 2-norm of a scaled row. `ValueError` for unscaled residues."""
+def room_of(representation: Representation, inner: int) -> float:
+    """What rounding to integers leaves of R, rounded down: the largest 2-norm of a scaled row. `ValueError` for unscaled residues."""
     if not representation.scaled:
         raise ValueError("unscaled residues are those of integers, and exact while 2 |C| < M")
     if not _has_room(representation, inner):
         what = f"{representation.count} moduli are too few for sums of {inner} terms"
         raise fail("E567", what, "take more moduli: their product grows with each")
-    return representation.norm_limit - _rounding_norm(representation, inner)
+    twice = int(2 * (representation.norm_limit - _rounding_norm(representation, inner)))
+    tail = max(0, twice.bit_length() - FLOAT64.significand)
+    return (twice >> tail << tail) / 2
 
 
 def _rounding_norm(representation: Representation, inner: int) -> Fraction:

@@ -167,7 +167,7 @@ def plan(
             autocompletion=completing.names,
         ),
     ] = None,
-    products: Annotated[str | None, typer.Option(help="Pin what multiplies below the levels: pairs (of float16 digits).")] = None,
+    products: Annotated[str | None, typer.Option(help="Pin what multiplies below the levels: pairs of float16, or residues.")] = None,
     accumulate: Annotated[bool, problem_option("--accumulate", help="Plan C += A*B; plans that overwrite C are excluded.")] = False,
     explain: Annotated[
         bool,

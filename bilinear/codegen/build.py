@@ -18,6 +18,7 @@ from bilinear.ir.digit_kernel import DigitProductKernel
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.launch import DirectKernel, InputKernel, Kernel, Launch
 from bilinear.ir.placement import STAGE
+from bilinear.ir.residue_kernel import ResidueProductKernel
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import MMA_FLOAT64, USUAL, tile_on
 
@@ -110,5 +111,5 @@ def require_floats(floats: str) -> None:
 
 def build_kernel(kernel: Kernel | InputKernel | DirectKernel, target: CudaTarget) -> Built:
     """The image of one kernel; one with the features of a chip is built for that chip alone."""
-    own = CudaTarget(f"{target.name}{kernel.features}") if isinstance(kernel, DigitProductKernel) else target
+    own = CudaTarget(f"{target.name}{kernel.features}") if isinstance(kernel, DigitProductKernel | ResidueProductKernel) else target
     return build(render(kernel), kernel.name, own)

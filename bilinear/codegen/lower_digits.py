@@ -18,6 +18,9 @@ MANY_BLOCKS = 16
 """With more blocks than this, a thread handles half as many neighbours, because their values do not fit its registers."""
 
 
+Places = tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True)
 class OperandOrder:
     """How an operand lies: `along` if neighbours in memory are terms of one sum; `whole` if lanes may be read at once."""
@@ -36,12 +39,28 @@ class DigitKernels:
     recompose: RecomposeKernel | None
 
 
+def blocks_of_left(scheme: Scheme) -> Places:
+    """The place of each block of A in the order of U: of the lines, of the terms."""
+    return tuple((i, t) for i in range(scheme.m) for t in range(scheme.k))
+
+
+def blocks_of_right(scheme: Scheme) -> Places:
+    """The place of each block of B in the order of V: of the lines, which are columns, of the terms."""
+    return tuple((j, t) for t in range(scheme.k) for j in range(scheme.n))
+
+
+def blocks_of_result(scheme: Scheme) -> Places:
+    """The place of each block of C in the order of W: of the rows, of the columns."""
+    return tuple((i, j) for i in range(scheme.m) for j in range(scheme.n))
+
+
 @lru_cache(maxsize=64)
 def lower_digits(scheme: Scheme, stem: str, tile: DigitTile, left: OperandOrder, right: OperandOrder, whole_result: bool) -> DigitKernels:
     """The kernels for operands that lie so. The scheme was proved; `stem` names it in kernels."""
-    a = [(i, t) for i in range(scheme.m) for t in range(scheme.k)]
-    b = [(j, t) for t in range(scheme.k) for j in range(scheme.n)]
-    expand = (_expand(scheme.u, a, f"{stem}_a", left), _expand(scheme.v, b, f"{stem}_b", right))
+    expand = (
+        _expand(scheme.u, blocks_of_left(scheme), f"{stem}_a", left),
+        _expand(scheme.v, blocks_of_right(scheme), f"{stem}_b", right),
+    )
     direct = scheme.rank == 1 and scheme.m == scheme.k == scheme.n == 1
     orders = "".join("ca"[x.along] for x in (left, right))
     name = f"digit_product_{tile.name}_{orders}".replace("-", "_") + "_direct" * direct
@@ -59,18 +78,17 @@ def _lanes(linear: LinearMap) -> int:
     return LANES if linear.inputs < MANY_BLOCKS and len(linear.outputs) <= MOST_BLOCKS else LANES // 2
 
 
-def _expand(linear: LinearMap, places: list[tuple[int, int]], stem: str, order: OperandOrder) -> ExpandKernel:
+def _expand(linear: LinearMap, places: Places, stem: str, order: OperandOrder) -> ExpandKernel:
     lanes = _lanes(linear)
     width = lanes if order.whole else 1
     name = f"digit_expand_{stem}_{'ca'[order.along]}_{width}"
     comment = f"{linear.additions} addition(s) an element"
-    return ExpandKernel(name, comment, order.along, width, lanes, tuple(places), len(linear.outputs), headroom(linear), evaluate(linear))
+    return ExpandKernel(name, comment, order.along, width, lanes, places, len(linear.outputs), headroom(linear), evaluate(linear))
 
 
 def _recompose(scheme: Scheme, stem: str, whole: bool) -> RecomposeKernel:
     lanes = LANES if scheme.rank <= MOST_BLOCKS else LANES // 2
     width = lanes if whole else 1
-    places = tuple((i, j) for i in range(scheme.m) for j in range(scheme.n))
     comment = f"{scheme.w.additions} addition(s) an element"
     heads = headroom(scheme.u), headroom(scheme.v)
-    return RecomposeKernel(f"digit_recompose_{stem}_{width}", comment, width, lanes, places, *heads, evaluate(scheme.w))
+    return RecomposeKernel(f"digit_recompose_{stem}_{width}", comment, width, lanes, blocks_of_result(scheme), *heads, evaluate(scheme.w))

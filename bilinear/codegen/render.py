@@ -39,6 +39,8 @@ def environment() -> Environment:
     environment.filters["choose"] = _choose
     environment.filters["flag"] = _flag
     environment.filters["address"] = _address
+    environment.filters["hexadecimal"] = hex
+    environment.filters["exact"] = float.hex
     return environment
 
 
@@ -66,6 +68,7 @@ def _parameter(argument: Argument, stored: str) -> str:
         "flag": "int* ",
         "words": "unsigned* ",
         "digits": "unsigned short* ",
+        "bytes": "unsigned char* ",
     }
     return types[argument.kind] + argument.name
 

@@ -57,7 +57,7 @@ constexpr size_t STACK = 2 * PAGE;
 constexpr size_t DYNAMIC_SHARED = 4 * PAGE;    // more than the 227 KiB of any current device
 constexpr size_t SIGNAL_STACK = 2 * PAGE;
 constexpr size_t PARKED = PAGE;                // static shared memory of a block while another of its cluster runs
-constexpr size_t EXTENSION = 64 * PAGE;        // what a further header keeps for a block
+constexpr size_t EXTENSION = 80 * PAGE;        // what a further header keeps for a block
 constexpr unsigned MOST_BLOCKS = 8;            // in a cluster
 
 enum Order : int { ASCENDING, DESCENDING, RANDOM };
@@ -752,6 +752,7 @@ extern "C" inline __attribute__((used, visibility("default"))) size_t cuda_on_cp
 #define __global__
 #define __device__
 #define __host__
+#define __constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
@@ -813,6 +814,12 @@ inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
 inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
+inline int __float2int_rn(float x) { return int(lrintf(x)); }
+inline unsigned __dp4a(unsigned a, unsigned b, unsigned c)
+{
+    for (int shift = 0; shift < 32; shift += 8) c += (a >> shift & 255) * (b >> shift & 255);
+    return c;
+}
 inline int __popc(unsigned x) { return std::popcount(x); }
 inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
 inline int __ffs(int x) { return x == 0 ? 0 : std::countr_zero(static_cast<unsigned>(x)) + 1; }

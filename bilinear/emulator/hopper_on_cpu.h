@@ -1,5 +1,5 @@
 // Hopper's clusters, transaction barriers and bulk copies into shared memory on a CPU, as the functions that kernels call them by. Included
-// after cuda_on_cpu.h where the emitted text uses one, with warpgroup_on_cpu.h.
+// after cuda_on_cpu.h where the emitted text uses one, with units_on_cpu.h and warpgroup_on_cpu.h.
 //
 // What is asynchronous happens as late as it may. A copy lands, and a multiplication is done, only when no thread of the cluster can go on
 // without it; until then its destination holds NaN. So the result of a kernel that reads too early, or fills a stage again too early, is

@@ -18,16 +18,17 @@ PANEL, SLICE = 128, 64
 MOST_BLOCKS = 64
 """The most blocks of a matrix in one pass over memory."""
 
-_FACTORS = (Argument("scalar", "alpha"), Argument("scalar", "beta"))
+FACTORS = (Argument("scalar", "alpha"), Argument("scalar", "beta"))
 
 
-def _indices(*names: str) -> tuple[Argument, ...]:
+def indices(*names: str) -> tuple[Argument, ...]:
+    """Parameters that are 64-bit integers."""
     return tuple(Argument("index", name) for name in names)
 
 
-_OPERAND = (Argument("pointer", "X"), *_indices("X_line", "X_term", "lines", "terms"))
-_RESULT = (Argument("pointer", "C"), *_indices("C_rs", "C_cs", "m", "n"))
-_SCALES = (Argument("words", "LA"), Argument("words", "LB"), Argument("flag", "flag"))
+OPERAND = (Argument("pointer", "X"), *indices("X_line", "X_term", "lines", "terms"))
+RESULT = (Argument("pointer", "C"), *indices("C_rs", "C_cs", "m", "n"))
+SCALES = (Argument("words", "LA"), Argument("words", "LB"), Argument("flag", "flag"))
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class ClearKernel:
     name: str = "digit_clear"
     element: Element = FLOAT32
     threads: tuple[int, int] = (256, 1)
-    arguments: tuple[Argument, ...] = (Argument("words", "words"), *_indices("count"))
+    arguments: tuple[Argument, ...] = (Argument("words", "words"), *indices("count"))
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="digit_clear.cu.j2", init=False)
 
@@ -51,8 +52,8 @@ class LargestKernel:
     width: int
     element: Element = FLOAT32
     arguments: tuple[Argument, ...] = (
-        *_OPERAND,
-        *_indices("block", "depth", "parts"),
+        *OPERAND,
+        *indices("block", "depth", "parts"),
         Argument("words", "largest"),
         Argument("flag", "flag"),
     )
@@ -84,8 +85,8 @@ class ExpandKernel:
     evaluation: Evaluation
     element: Element = FLOAT32
     arguments: tuple[Argument, ...] = (
-        *_OPERAND,
-        *_indices("block_lines", "block_terms", "panels", "slices"),
+        *OPERAND,
+        *indices("block_lines", "block_terms", "panels", "slices"),
         Argument("words", "largest"),
         Argument("digits", "D"),
     )
@@ -111,10 +112,10 @@ class DigitProductKernel:
     @property
     def arguments(self) -> tuple[Argument, ...]:
         """Its parameters."""
-        digits = (Argument("digits", "DA"), Argument("digits", "DB"), *_indices("panels_m", "panels_n", "slices"))
+        digits = (Argument("digits", "DA"), Argument("digits", "DB"), *indices("panels_m", "panels_n", "slices"))
         if self.direct:
-            return (*digits, *_RESULT, *_SCALES, *_FACTORS)
-        return (*digits, Argument("pointer", "P"), *_indices("m", "pitch"))
+            return (*digits, *RESULT, *SCALES, *FACTORS)
+        return (*digits, Argument("pointer", "P"), *indices("m", "pitch"))
 
     @property
     def bounds(self) -> str:
@@ -147,10 +148,10 @@ class RecomposeKernel:
     element: Element = FLOAT32
     arguments: tuple[Argument, ...] = (
         Argument("pointer", "P"),
-        *_indices("block_m", "block_n", "pitch"),
-        *_RESULT,
-        *_SCALES,
-        *_FACTORS,
+        *indices("block_m", "block_n", "pitch"),
+        *RESULT,
+        *SCALES,
+        *FACTORS,
     )
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import combinations
 from math import gcd, isqrt, prod
 
@@ -26,8 +26,6 @@ LARGEST_MODULUS = 256
 """Residues of least size modulo this number, -128 to 127, are the numbers of int8."""
 MOST_MODULI = 32
 """The most moduli of a number."""
-LONGEST_SUM = 131_072
-"""Products of residues are added up in int32 for at most this many terms."""
 _NAMES = {1: ("h",), 2: ("h", "l"), 3: ("h", "m", "l")}
 
 
@@ -74,8 +72,11 @@ class Representation:
 
     @property
     def norm_limit(self) -> int:
-        """R, the largest integer with 2 R^2 < M: rows and columns of integers whose 2-norms are at most R have products below M/2."""
-        return isqrt((self.product - 1) // 2)
+        """R, the largest integer with 2 R^2 < (1 - 2^-30) M: rows and columns whose 2-norms are at most R have products below M/2.
+
+        They stay away from M/2 by so much that a float64 tells which multiple of M is to be subtracted.
+        """
+        return isqrt(((2**30 - 1) * self.product - 1) // 2**31)
 
     @property
     def bytes(self) -> int:
@@ -85,7 +86,12 @@ class Representation:
     @cached_property
     def weights(self) -> tuple[int, ...]:
         """The numbers e_p of the Chinese remainder theorem, 1 modulo p and 0 modulo the others; x = sum of e_p * x_p modulo M."""
-        return tuple(M // p * pow(M // p, -1, p) for M in (self.product,) for p in self.moduli)
+        return tuple(M // p * inverse for M in (self.product,) for p, inverse in zip(self.moduli, self.inverses, strict=True))
+
+    @property
+    def inverses(self) -> tuple[int, ...]:
+        """The inverses of M/p modulo p."""
+        return tuple(pow(self.product // p, -1, p) for p in self.moduli)
 
     def __str__(self) -> str:
         return f"digits {self.name} of {self.of}: {', '.join(self.claims)}"
@@ -139,6 +145,12 @@ class DigitScheme:
     def format(self) -> str:
         """The format as written: `<2,2,2;21>`."""
         return f"<{','.join(map(str, self.sizes))};{self.rank}>"
+
+
+@lru_cache
+def residues_of(of: Element, count: int) -> Representation:
+    """The residues of a type modulo the `count` largest numbers there are."""
+    return Representation(f"residues{count}", of, None, count, moduli=largest_moduli(count))
 
 
 def residues(representation: Representation) -> DigitScheme:

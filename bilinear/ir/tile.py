@@ -119,6 +119,11 @@ class DigitTile:
         """Threads of a block."""
         return 128 * (self.consumers + 1)
 
+    @property
+    def slice_bytes(self) -> int:
+        """Bytes of a slice of 128 lines, both digits of them."""
+        return 128 * self.k * 4
+
 
 @dataclass(frozen=True)
 class ThinTile:

@@ -11,13 +11,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from bilinear.ir.element import ELEMENTS, Element
+from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
-from bilinear.planner.digits import geometry_of, scheme_of
+from bilinear.planner.digit_geometry import geometry_of
+from bilinear.planner.digits import scheme_of
 from bilinear.planner.plan import Candidate
 from bilinear.planner.problem import CLASSES, Problem
 from bilinear.planner.ways import Way, algorithm_named, follows_from_names, lowered, strategies
 
 if TYPE_CHECKING:  # readers are imported lazily: most plans need none
+    from bilinear.ir.digits import DigitScheme
     from bilinear.ir.scheme import Scheme
 
 
@@ -98,8 +101,11 @@ def _probable_way(levels: tuple[str, ...], inner: int, unit_roundoff: float) -> 
 def _digits_error(levels: tuple[str, ...], inner: int, tile: str) -> float:
     from bilinear.analysis.digit_bounds import Summation, block_bound, digit_bound
     from bilinear.analysis.headroom import headroom
+    from bilinear.analysis.residue_bounds import residue_block_bound
     from bilinear.frontend.algorithms import load_digits
 
+    if tile in RESIDUE_TILES:  # sums of blocks of residues are exact: levels do not appear in the bound
+        return residue_block_bound(_residues(tile), inner)
     own, block = DIGIT_TILES[tile], _block(levels)
     head = 0 if block is None else max(headroom(block.u), headroom(block.v))
     scheme, terms = load_digits(own.scheme), inner
@@ -112,11 +118,22 @@ def _digits_error(levels: tuple[str, ...], inner: int, tile: str) -> float:
 def _probable_digits(levels: tuple[str, ...], inner: int, tile: str) -> float:
     from bilinear.algebra.digits import tensor_digits
     from bilinear.analysis.digit_bounds import Summation, probable_digits
+    from bilinear.analysis.residue_bounds import probable_residues
     from bilinear.frontend.algorithms import load_digits
 
+    if tile in RESIDUE_TILES:
+        return probable_residues(_residues(tile), inner)
     own, block = DIGIT_TILES[tile], _block(levels)
     scheme = load_digits(own.scheme)
     return probable_digits(scheme if block is None else tensor_digits(block, scheme), inner, Summation(own.chunk))
+
+
+def _residues(name: str) -> DigitScheme:
+    """The digit scheme of residues of this name."""
+    from bilinear.ir.digits import residues, residues_of
+
+    tile = RESIDUE_TILES[name]
+    return residues(residues_of(tile.of, tile.count))
 
 
 def _block(levels: tuple[str, ...]) -> Scheme | None:

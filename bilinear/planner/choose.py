@@ -8,13 +8,12 @@ from functools import lru_cache
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.placement import MOST_LEVELS, Placement
-from bilinear.ir.tile import DIGIT_TILES
+from bilinear.ir.placement import Placement
 from bilinear.lowering.place import core_of, place_schedule
 from bilinear.planner.accuracy import why_inaccurate, with_errors
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.device import Device
-from bilinear.planner.digits import digit_candidate, digit_candidates
+from bilinear.planner.digits import digit_candidates
 from bilinear.planner.model import (
     ProductWork,
     each_tile,
@@ -29,8 +28,9 @@ from bilinear.planner.policy import Policy
 from bilinear.planner.portfolio import portfolio, ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
+from bilinear.planner.residues import unweighed_residues
 from bilinear.planner.thin import thin_candidates, thin_library
-from bilinear.planner.ways import Way, algorithm_named, authored, follows_from_names, forget_changed_files, full_names
+from bilinear.planner.ways import Way, follows_from_names
 from bilinear.resources import implementation_sha256
 
 MOST_THIN = 8
@@ -44,7 +44,7 @@ def make_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:
     With `explain` everything is computed for every candidate that fits; else times only of those that may win, and error bounds only where
     an accuracy is asked for. Raises `BilinearError` (E519) if nothing is as accurate, not even the library's multiply.
     """
-    weighed = _Weighing(problem, device, explain)
+    weighed = Weighing(problem, device, explain)
     library, thin = weighed.library(), weighed.thin()[: None if explain else 1]
     found = [library, *thin, *weighed.digits()]
     able: list[Candidate] = [candidate for candidate in found if not candidate.why]
@@ -64,7 +64,7 @@ def make_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:
     others = [replace(c, why=weighed.why_lost(c, chosen, library)) for c in able if c is not chosen]
     why = _why_chosen(chosen, library, able[0])
     first = replace(chosen, why=why if weighed.fits else f"{why}; A, B and C need more memory than the device has")
-    return Plan(problem, device.title, (first, *others, *refused), _hashes(chosen), implementation_sha256())
+    return Plan(problem, device.title, (first, *others, *refused), hashes_of(chosen), implementation_sha256())
 
 
 def too_inaccurate(why: str) -> BilinearError:
@@ -77,7 +77,7 @@ def contenders(problem: Problem, device: Device) -> tuple[Candidate, ...]:
 
     Blocks may be smaller than those that the model is trusted with, and plain ones as small as they like.
     """
-    weighed = _Weighing(problem, device, explain=False)
+    weighed = Weighing(problem, device, explain=False)
     found = [c for way in weighed.ways() if weighed.is_worth_timing(way) for c in weighed.in_each_tile(way)]
     borrowed = weighed.borrowed()
     found += [] if borrowed is None else [borrowed]
@@ -94,58 +94,10 @@ def timed_plan(problem: Problem, device: Device, timed: Sequence[Candidate]) -> 
         gain = "nothing gains enough" if min(off) < 0 else "nothing is faster"
     first = replace(chosen, why=f"timed: {gain}")
     others = [replace(c, why=f"timed: {abs(x):.1%} {'slower' if x >= 0 else 'faster'}") for c, x in zip(timed[1:], off[1:], strict=True)]
-    return Plan(problem, device.name, (first, *others), _hashes(chosen), implementation_sha256())
+    return Plan(problem, device.name, (first, *others), hashes_of(chosen), implementation_sha256())
 
 
-def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], products: str | None = None) -> Plan:
-    """The plan that runs these algorithms, the outermost level first, whatever the model says of it.
-
-    A level is a shipped algorithm, one of the user's own, or a file `FILE.bl`. With `products`, the name of a tile of digits, there may be
-    no level: products are of digits.
-
-    Raises `BilinearError`: E543 for other names and for levels that do not fit the problem's limits, E408 for levels that cannot stand
-    below each other, E501 for too many products.
-    """
-    from bilinear.frontend.algorithms import is_file_name
-    from bilinear.frontend.files import own, shipped
-    from bilinear.lowering.prepare import Level, prepare_levels
-
-    forget_changed_files()
-    known = own() | shipped()
-    unknown = [name for name in levels if not is_file_name(name) and name not in known]
-    if unknown or not (levels or products):
-        what = f"{unknown[0]!r} is no shipped algorithm, and none of your own" if unknown else "no level is named"
-        raise fail("E543", what, f"choose from {', '.join(known)}", "or give a file: mine.bl")
-    levels = full_names(levels)
-    if len(levels) > MOST_LEVELS:
-        raise fail("E543", f"{len(levels)} levels are more than a plan has", f"name at most {MOST_LEVELS}")
-    if products is not None:
-        return _pinned_digits(problem, device, levels, products)
-    prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), problem.inputs)
-    writes = any(authored(name, problem.inputs).writes_operands for name in levels)
-    way, weighed = Way(levels, problem.inputs if writes else "preserve"), _Weighing(problem, device, explain=True)
-    found = weighed.figures(way)
-    if found.why:
-        raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
-    if problem.accumulate and "recurse" in outline(way).strategies:
-        raise fail("E543", f"{found.name}: it overwrites C, and the product is to be added to it", "choose other levels")
-    library = weighed.library()
-    first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
-    return Plan(problem, device.title, (first, library), outline(way).sha256, implementation_sha256())
-
-
-def _pinned_digits(problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Plan:
-    if products not in DIGIT_TILES:
-        raise fail("E543", f"there are no products {products!r}", f"choose from {', '.join(DIGIT_TILES)}")
-    weighed = _Weighing(problem, device, explain=True)
-    found, library = weighed.judged(digit_candidate(problem, device, levels, products)), weighed.library()
-    if found.why:
-        raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
-    first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
-    return Plan(problem, device.title, (first, library), _hashes(found), implementation_sha256())
-
-
-def _hashes(chosen: Candidate) -> tuple[tuple[str, str], ...]:
+def hashes_of(chosen: Candidate) -> tuple[tuple[str, str], ...]:
     """Of every level of every part."""
     return tuple(one for part in chosen.parts if part.levels for one in outline(Way(part.levels, part.inputs)).sha256)
 
@@ -154,7 +106,7 @@ follows_from_names(make_plan.cache_clear)
 
 
 @dataclass(frozen=True)
-class _Weighing:
+class Weighing:
     """Candidates of one problem on one device."""
 
     problem: Problem
@@ -178,8 +130,14 @@ class _Weighing:
         return sorted(found, key=lambda c: (bool(c.why), *_by_time(c)))
 
     def digits(self) -> list[Candidate]:
-        """Products of digits, where an accuracy is asked for: without one integers are exact, which digits hold only up to 11 bits."""
-        return [] if self.problem.accuracy is None else [*map(self.judged, digit_candidates(self.problem, self.device))]
+        """Products of digits, where an accuracy is asked for: without one integers are exact, which digits hold only up to 11 bits.
+
+        Products of residues are only told of, for no rates of theirs are known.
+        """
+        if self.problem.accuracy is None:
+            return []
+        untimed = unweighed_residues(self.problem) if self.explain and self.device.digits else ()
+        return [*map(self.judged, digit_candidates(self.problem, self.device)), *(with_errors(c, self.problem, True) for c in untimed)]
 
     def judged(self, candidate: Candidate) -> Candidate:
         """A candidate with its error bound, if that is needed, and why it may not run."""
@@ -304,6 +262,7 @@ class _Weighing:
 
     @property
     def budget(self) -> int:
+        """Bytes of workspace that are left."""
         free = max(0, int(self.device.memory * self.policy.memory_share) - self._operands)
         return free if self.problem.workspace is None else min(self.problem.workspace, free)
 

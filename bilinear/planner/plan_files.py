@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import FLOAT32
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.ir.tile import DIGIT_TILES, THIN_TILES, TILES
+from bilinear.ir.tile import THIN_TILES, TILES
+from bilinear.planner.digits import products_of
 from bilinear.planner.plan import DIGITS, LIBRARIES, THIN, Candidate, Panel, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import forget_changed_files, hashes
@@ -127,7 +127,7 @@ def _check(plan: Plan) -> None:
     chosen, p = plan.chosen, plan.problem
     for candidate in plan.candidates:
         _check_fields(candidate, _tiles_of(candidate, p.dtype))
-    if chosen.ms is None:
+    if chosen.ms is None and not chosen.is_digits:
         raise ValueError("its first candidate has no time")
     if not all(isinstance(text, str) for text in (plan.version, plan.implementation_sha256, plan.device)):
         raise ValueError("a field has the wrong type")
@@ -149,7 +149,7 @@ def _check(plan: Plan) -> None:
 
 def _tiles_of(candidate: Candidate, dtype: str) -> Collection[str]:
     if candidate.is_digits:
-        return DIGIT_TILES if dtype == FLOAT32.name and not candidate.rest else ()
+        return products_of(dtype) if not candidate.rest else ()
     return THIN_TILES[dtype] if candidate.is_thin else TILES[dtype]
 
 

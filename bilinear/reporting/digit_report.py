@@ -11,7 +11,8 @@ from bilinear.analysis.accuracy import classical_bound
 from bilinear.analysis.digit_bounds import Summation, block_bound, cutting_error, digit_bound, probable_classical, probable_digits
 from bilinear.analysis.residue_bounds import probable_residues, residue_block_bound
 from bilinear.errors import BilinearError
-from bilinear.ir.digits import LONGEST_SUM, DigitScheme, Representation, digit_names
+from bilinear.ir.digits import DigitScheme, Representation, digit_names
+from bilinear.ir.residue_tile import LONGEST_SUM
 from bilinear.reporting.report_facts import PROVED, REFUSED
 from bilinear.reporting.scheme_facts import written_sum
 from bilinear.reporting.table import aligned

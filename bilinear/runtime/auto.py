@@ -16,13 +16,14 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.matrix import Array, Dtype
 from bilinear.ir.placement import MOST_EXTENT
-from bilinear.planner.choose import make_plan, pinned_plan
+from bilinear.planner.choose import make_plan
 from bilinear.planner.cpu import Cpu, cpu_plan
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.estimates import TUNING_SECONDS
 from bilinear.planner.library_points import LibraryPoints
 from bilinear.planner.model import is_aligned
+from bilinear.planner.pinned import pinned_plan
 from bilinear.planner.plan import Plan
 from bilinear.planner.policy import USUAL_RULES, LibraryRules
 from bilinear.planner.problem import Problem
@@ -82,7 +83,8 @@ def plan(
     levels : sequence of str, optional
         Algorithms to run instead of choosing, the outermost level first: ("winograd_depth_first", "winograd").
     products : str, optional
-        What multiplies below them: "pairs" are two float16 digits of each float32.
+        What multiplies below them: "pairs" are two float16 digits of each float32, "residues15" residues modulo 15 numbers, and
+        "residues" those with the fewest moduli that keep the accuracy, "classical" if none is given.
     accumulate : bool
         Plan for a beta other than 0.
 
@@ -94,7 +96,7 @@ def plan(
     Raises
     ------
     BilinearError
-        E408, E501, E513, E519, E534, E541 to E543, E554.
+        E408, E501, E513, E519, E534, E541 to E543, E554, E567, E591, E592.
 
     Examples
     --------

@@ -19,10 +19,10 @@ from bilinear.runtime.options import Options
 from bilinear.runtime.repeat import Operands
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
-    from bilinear.backends.digits import DigitMultiply
+    from bilinear.backends.cut_products import CutMultiply
     from bilinear.backends.thin import ThinMultiply
 
-    OwnMultiply = ThinMultiply | DigitMultiply
+    OwnMultiply = ThinMultiply | CutMultiply
 
 log = logging.getLogger("bilinear")
 
@@ -33,7 +33,7 @@ POOLED = (
 """Message and hint of a refusal during capture."""
 NEEDS: dict[type[Direct], str] = {
     Thin: "multiplies two matrices or vectors of one type, and needs an out of that type",
-    Digits: "multiplies two matrices or vectors of float32 on a GPU of compute capability 9.0, and needs an out of float32",
+    Digits: "multiplies two matrices or vectors of the type it cuts on a GPU of compute capability 9.0, and needs an out of that type",
 }
 """What arrays our own kernels take."""
 LESS: dict[type[Direct], str] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 from bilinear.backends.executor import in_buffer
 from bilinear.backends.same import Same
@@ -90,13 +91,17 @@ class Prepared(Kept):
         check_options(options, out)
         self._check_unchanged()
         if self.recipe is None or alpha == 0 or uses_library():
-            levels = options.levels if isinstance(options.levels, int) else "auto"
-            return matmul(a, b, out, alpha=alpha, beta=beta, algorithm=options.algorithm or "auto", levels=levels, workspace=workspace)
+            return self._unprepared(a, b, out, options)
         kind = kind_of(a, b, out)
         left, right = adopt(a, kind), adopt(b, kind)
         target = None if out is None else adopt_out(out, kind)
         result = self._multiply(options._replace(kind=kind), self.recipe, left, right, target)
         return out if out is not None else kind.give_back(result)
+
+    def _unprepared(self, a: Array, b: Array, out: Array, options: Options) -> Array:
+        levels: int | Literal["auto"] = "auto" if isinstance(options.levels, str) else options.levels
+        named = options.algorithm or "auto"
+        return matmul(a, b, out, alpha=options.alpha, beta=options.beta, algorithm=named, levels=levels, workspace=options.workspace)
 
     def _multiply(self, options: Options, recipe: Recipe, a: Array, b: Array, out: Array) -> Array:
         layouts = layouts_of(a, b, out)

@@ -14,8 +14,9 @@ from bilinear.frontend import load
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.lowering.prepare import prepare
-from bilinear.planner.choose import make_plan, pinned_plan
+from bilinear.planner.choose import make_plan
 from bilinear.planner.device_files import load_device
+from bilinear.planner.pinned import pinned_plan
 from bilinear.planner.plan import LIBRARY, Plan
 from bilinear.planner.plan_files import plan_from_json
 from bilinear.planner.problem import Problem

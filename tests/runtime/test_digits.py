@@ -24,7 +24,8 @@ from bilinear.ir.number import to_float
 from bilinear.planner.accuracy import certain_error
 from bilinear.planner.device import ElementRates
 from bilinear.planner.device_files import load_device
-from bilinear.planner.digits import digit_candidate, geometry_of, scheme_of
+from bilinear.planner.digit_geometry import geometry_of
+from bilinear.planner.digits import digit_candidate, scheme_of
 from bilinear.planner.plan import LIBRARY_ITSELF, Digits, Plan
 from bilinear.planner.plan_files import plan_from_json, plan_json
 from bilinear.runtime import auto

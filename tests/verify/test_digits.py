@@ -12,10 +12,11 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import LoadedDigits, load, load_any, parse_source
 from bilinear.frontend.files import shipped_digits
 from bilinear.ir.bilinear_map import BilinearAlgorithm
-from bilinear.ir.digits import LONGEST_SUM, DigitScheme, Representation, largest_moduli, least_residue, residues
+from bilinear.ir.digits import DigitScheme, Representation, largest_moduli, least_residue, residues
 from bilinear.ir.element import FLOAT64
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic
+from bilinear.ir.residue_tile import LONGEST_SUM
 from bilinear.source import Source
 from bilinear.verify.digits import exact_in_int32, prove_digits
 

@@ -1,0 +1,160 @@
+"""What products of float16 digits and of residues have in common: addresses, memory, and the classical product that stands by.
+
+A line of an operand that holds an Inf or a NaN sets a flag on the device. Then the launches before write nothing to C, and the classical
+product runs, the last launch, which ends at once if the flag is clear.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from functools import lru_cache
+
+from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
+from bilinear.backends.cublas import Multiply
+from bilinear.backends.cuda_executor import CudaExecutor, built_function, launch_kernel
+from bilinear.backends.factor import factor
+from bilinear.backends.thin import ALIGNMENT, is_by_rows, is_in_lanes
+from bilinear.codegen.lower import schedule_to_launches
+from bilinear.codegen.lower_digits import OperandOrder
+from bilinear.codegen.names import stem
+from bilinear.ir.digit_kernel import DigitKernel
+from bilinear.ir.element import Element
+from bilinear.ir.kernel import Argument, Cover, Grid, ProductKernel
+from bilinear.ir.launch import Launch, PlainLaunch
+from bilinear.ir.matrix import Factor, Layout
+from bilinear.ir.residue_kernel import ResidueKernel
+from bilinear.ir.scheme import Scheme
+from bilinear.ir.tile import LARGE
+from bilinear.lowering.prepare import plain, proved
+from bilinear.planner.digit_geometry import WORD, geometry_of
+from bilinear.planner.digits import scheme_of
+from bilinear.planner.plan import Digits
+from bilinear.planner.ways import algorithm_named, follows_from_names
+
+CutKernel = DigitKernel | ResidueKernel
+CutLaunch = tuple[Launch | PlainLaunch, Values]
+
+
+@lru_cache(maxsize=64)
+def proved_scheme(levels: tuple[str, ...]) -> Scheme:
+    """The scheme of levels of shipped algorithms, each proved."""
+    for name in levels:
+        proved(algorithm_named(name).scheme)
+    return scheme_of(levels)
+
+
+follows_from_names(proved_scheme.cache_clear)
+
+
+class CutMultiply(ABC):
+    """C = alpha * A * B + beta * C for matrices of an element type and these layouts, called with addresses like a library's.
+
+    `workspace` is the number of elements that a call allocates from CuPy's pool. The caller's memory, in its place, must begin at a
+    multiple of `alignment` bytes, because bulk copies read it.
+    """
+
+    alignment = ALIGNMENT
+
+    def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits, element: Element) -> None:
+        self._element = element
+        self._swaps = not is_by_rows(c)
+        self._layouts = (b.T, a.T, c.T) if self._swaps else (a, b, c)
+        self._scheme = proved_scheme(digits.levels)
+        self._stem = stem("_".join(digits.levels) or "plain", len(digits.levels))
+        (m, k), (_, n) = self._layouts[0].shape, self._layouts[1].shape
+        self._extents = m, k, n
+        self._geometry = geometry_of(digits.levels, self._extents, digits.tile)
+        self._bound: dict[bool, Bound] = {}
+        self.workspace = self._geometry.places[-1] // element.bytes
+
+    def __call__(self, a: int, b: int, c: int, alpha: Factor, beta: Factor, workspace: int = 0) -> None:
+        """Launch on CuPy's current stream; `workspace` is the address of the caller's memory, if there is one, a multiple of 16.
+
+        Raises `StageError` if a launch fails, and before that whatever says that there is no kernel or no memory.
+        """
+        import cupy
+
+        if self._swaps:
+            a, b = b, a
+        kept = None
+        if not workspace:
+            kept = cupy.empty(self.workspace, self._element.name)  # freed in stream order
+            workspace = kept.data.ptr
+        is_aligned = (a | b | c) % ALIGNMENT == 0
+        bound = self.bound(is_aligned)
+        factors = factor("alpha", alpha, self._layouts[2].dtype), factor("beta", beta, self._layouts[2].dtype)
+        with bound.ready((a, b, c, workspace), *factors, CudaExecutor().stream()) as steps:
+            run_launches(steps, "a product of digits", 2)
+
+    def within(self, workspace: int) -> Multiply:
+        """The same, in the caller's memory at this address."""
+        return lambda a, b, c, alpha, beta: self(a, b, c, alpha, beta, workspace)
+
+    def bound(self, is_aligned: bool) -> Bound:
+        """The launches for operands at multiples of 16 bytes, or at any address."""
+        return self._bound.get(is_aligned) or self._bind(is_aligned)
+
+    def _bind(self, is_aligned: bool) -> Bound:
+        import cupy
+
+        device = cupy.cuda.Device()
+        launches = self.launches(is_aligned, device.attributes["MultiProcessorCount"])
+        loaded = [(launch, built_function(launch.kernel, device.id), values) for launch, values in launches]
+        bound = self._bound[is_aligned] = Bound(self._element, loaded, launch_kernel())
+        return bound
+
+    @abstractmethod
+    def all_kernels(self) -> tuple[CutKernel, ...]:
+        """The kernels for operands at multiples of 16 bytes, but the classical one."""
+
+    @abstractmethod
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+        """The launches in their order, with the values of their arguments."""
+
+    def orders(self, is_aligned: bool) -> tuple[OperandOrder, OperandOrder, bool]:
+        """How the operands lie, and whether the result is written several elements at once."""
+        a, b, c = self._layouts
+        left = OperandOrder(is_by_rows(a), is_aligned and is_in_lanes(a))
+        right = OperandOrder(not is_by_rows(b), is_aligned and is_in_lanes(b))
+        return left, right, is_aligned and is_in_lanes(c)
+
+    def operands(self) -> tuple[Values, Values]:
+        """The values of A and of B: where their elements lie, by line and term."""
+        (m, k, n), (a, b, _) = self._extents, self._layouts
+        return self._operand(0, a.strides, m, k), self._operand(1, b.strides[::-1], n, k)
+
+    def _operand(self, base: int, strides: tuple[int, ...], lines: int, terms: int) -> Values:
+        size = self._element.bytes
+        own: Values = {"X": Place(base, 0, strides, size), "X_line": strides[0] // size, "X_term": strides[1] // size}
+        return own | {"lines": lines, "terms": terms}
+
+    def result(self) -> Values:
+        """The values of C, of alpha and beta, and of the scales: what gives those of A, those of B, and the flag."""
+        (m, _, n), c, size = self._extents, self._layouts[2], self._element.bytes
+        words, lines = self._geometry.places[0], self._geometry.lines
+        own: Values = {"C": Place(2, 0, c.strides, size), "C_rs": c.strides[0] // size, "C_cs": c.strides[1] // size, "m": m, "n": n}
+        scales = {"LA": at(words), "LB": at(words + WORD * lines[0]), "flag": at(words + WORD * sum(lines))}
+        return own | {"alpha": "alpha", "beta": "beta"} | scales
+
+    def classical(self) -> CutLaunch:
+        """The product that runs if the flag is set."""
+        (launch,) = schedule_to_launches(plain().schedule, self._element, LARGE, "digit_classical")
+        kernel, size = launch.kernel, self._element.bytes
+        if not isinstance(kernel, ProductKernel):
+            raise TypeError("the plain schedule is one product")
+        guarded = replace(kernel, guarded=True, arguments=(*kernel.arguments, Argument("flag", "flag")))
+        values = self.result() | dict(zip(("bm", "bk", "bn"), self._extents, strict=True))
+        for number, (name, x) in enumerate(zip("AB", self._layouts, strict=False)):
+            values |= {name: Place(number, 0, x.strides, size), f"{name}_rs": x.strides[0] // size, f"{name}_cs": x.strides[1] // size}
+        return replace(launch, kernel=guarded), values
+
+
+def launched(kernel: CutKernel, blocks: int, values: Values, rows: int = 1) -> CutLaunch:
+    """A launch of so many blocks of threads, `rows` times."""
+    return PlainLaunch(kernel, Grid(((Cover("blocks", 1),),), rows)), values | {"blocks": blocks}
+
+
+def at(offset: int) -> Place:
+    """A place in the workspace, which is base 3."""
+    return Place(3, offset, (0, 0), WORD)

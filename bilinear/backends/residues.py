@@ -1,0 +1,79 @@
+"""Products of float32 or float64 matrices on the int8 matrix units of a GPU: numbers are scaled, cut to integers, and those to residues.
+
+Launches: the scale of every line, from its 2-norm; the forms of A and of B, as residues modulo each p; the products modulo each p; their
+forms, put together by the Chinese remainder theorem. Everything between cutting and the result is exact (docs/digits.md).
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from struct import pack, unpack
+
+from bilinear.analysis.residue_bounds import room_of
+from bilinear.backends.bound_launches import Values
+from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, launched
+from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
+from bilinear.ir.digit_kernel import ClearKernel
+from bilinear.ir.digits import residues_of
+from bilinear.ir.matrix import Layout
+from bilinear.ir.residue_kernel import ResidueExpandKernel
+from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES
+from bilinear.planner.plan import Digits
+from bilinear.planner.residues import require_residues
+
+
+class ResidueMultiply(CutMultiply):
+    """A product by residues of the type that they stand for.
+
+    Raises `BilinearError`: E567 if there are too few moduli for sums of so many terms, E591 and E592 for levels that residues do not hold.
+    """
+
+    def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits) -> None:
+        self._tile = RESIDUE_TILES[digits.tile]
+        super().__init__(a, b, c, digits, self._tile.of)
+        require_residues(self._scheme, self._tile)
+        self._room = room_of(residues_of(self._tile.of, self._tile.count), self._extents[1])
+
+    def kernels(self, is_aligned: bool) -> ResidueKernels:
+        """The kernels for operands at multiples of 16 bytes, or at any address."""
+        return lower_residues(self._scheme, self._stem, self._tile, *self.orders(is_aligned))
+
+    def all_kernels(self) -> tuple[CutKernel, ...]:
+        """The kernels for operands at multiples of 16 bytes, but the classical one."""
+        own = self.kernels(is_aligned=True)
+        return (*own.scale, *own.expand, own.product, own.recompose)
+
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+        """The launches in their order, with the values of their arguments."""
+        own, result = self.kernels(is_aligned), self.result()
+        (room,) = unpack("<q", pack("<d", self._room))
+        left, right = (
+            x | {"exponents": result[scales], "flag": result["flag"], "room": room}
+            for x, scales in zip(self.operands(), ("LA", "LB"), strict=True)
+        )
+        return [
+            launched(ClearKernel(), 1, {"words": result["flag"], "count": 1}),
+            *(launched(kernel, ceil(x["lines"] / kernel.lines), x) for kernel, x in zip(own.scale, (left, right), strict=True)),
+            self._expansion(own.expand[0], left, 0),
+            self._expansion(own.expand[1], right, 1),
+            *self._products(own, result),
+            self.classical(),
+        ]
+
+    def _expansion(self, kernel: ResidueExpandKernel, operand: Values, side: int) -> CutLaunch:
+        g = self._geometry
+        panels, lines = g.panels[side], g.block[0 if side == 0 else 2]
+        shape: Values = {"block_lines": lines, "block_terms": g.block[1], "panels": panels, "slices": g.slices, "D": at(g.places[1 + side])}
+        return launched(kernel, kernel.blocks * panels * g.slices, operand | shape)
+
+    def _products(self, own: ResidueKernels, result: Values) -> list[CutLaunch]:
+        g, tile = self._geometry, self._tile
+        (block_m, _, block_n), (_, left, right, products, _), (panels_m, panels_n) = g.block, g.places, g.panels
+        digits: Values = {"DA": at(left), "DB": at(right), "panels_m": panels_m, "panels_n": panels_n, "slices": g.slices}
+        into: Values = {"P": at(products), "pitch": g.pitch}
+        tiles = panels_m * (panels_n * PANEL // tile.n)
+        covers = ceil(block_n / (own.recompose.threads[0] * own.recompose.lanes)) * ceil(block_m / own.recompose.threads[1])
+        return [
+            launched(own.product, tiles, digits | into | {"m": block_m}, g.rank * tile.count),
+            launched(own.recompose, covers, result | into | {"block_m": block_m, "block_n": block_n}),
+        ]

@@ -1,0 +1,56 @@
+"""Tiles of products of residues: how a block of threads multiplies modulo one p. It is imported for every plan, and knows no schemes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bilinear.ir.element import FLOAT32, FLOAT64, Element
+
+PANEL, SLICE = 128, 128
+"""Lines and terms of residues that lie together."""
+LONGEST_SUM = 131_072
+"""Products of residues are added up in int32 for at most this many terms."""
+
+
+@dataclass(frozen=True)
+class ResidueTile:
+    """An m x n tile of a product modulo one of `count` numbers, in slices of depth k; `stages` slices are in flight.
+
+    `consumers` warpgroups multiply, one more copies. `cluster` blocks of threads share what they read of B. Sums in int32 are reduced every
+    `chunk` terms. Blocks run in bands of `band` tiles of rows. `of` is the type whose numbers are cut.
+    """
+
+    of: Element
+    count: int
+    m: int = 128
+    n: int = 256
+    k: int = SLICE
+    stages: int = 4
+    consumers: int = 2
+    cluster: int = 2
+    chunk: int = LONGEST_SUM
+    band: int = 16
+    registers: int = 232
+
+    @property
+    def name(self) -> str:
+        """The name of its residues."""
+        return f"residues{self.count}"
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 128 * (self.consumers + 1)
+
+    @property
+    def slice_bytes(self) -> int:
+        """Bytes of a panel's slice, modulo each p."""
+        return PANEL * SLICE * self.count
+
+
+RESIDUE_TILES = {
+    tile.name: tile
+    for of, counts in ((FLOAT32, (7, 8, 9)), (FLOAT64, (13, 14, 15, 16, 17)))
+    for tile in (ResidueTile(of, count) for count in counts)
+}
+"""The tiles of products of residues, by name."""

@@ -1,0 +1,100 @@
+"""Where everything lies in the workspace of a product of digits: blocks, panels, slices, and the parts of the workspace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, prod
+
+from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES, ResidueTile
+from bilinear.ir.tile import DIGIT_TILES, DigitTile
+from bilinear.planner.profiles import outline
+from bilinear.planner.ways import Way
+
+WORD = 4
+"""Bytes of a word: a largest magnitude, an exponent, the flag, and a product in float32."""
+CELL = 256
+"""Bytes to whose multiples parts of the workspace are aligned."""
+PITCH = 16
+"""Bytes to whose multiples rows of products of residues are aligned."""
+
+
+@dataclass(frozen=True)
+class DigitGeometry:
+    """Blocks, panels and workspace of a product of m x k by k x n by a scheme of `rank` products on a grid, in a tile.
+
+    Extents of blocks are multiples of 4, so that four neighbours lie in one block. The blocks of a cluster have panels of A of their own,
+    and a tile has whole panels of B.
+    """
+
+    grid: tuple[int, int, int]
+    rank: int
+    extents: tuple[int, int, int]
+    tile: DigitTile | ResidueTile
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """The extents (m, k, n) of a block; what lies outside of the operands is taken to be 0."""
+        m, k, n = (ceil(ceil(extent / blocks) / 4) * 4 for extent, blocks in zip(self.extents, self.grid, strict=True))
+        return m, k, n
+
+    @property
+    def panels(self) -> tuple[int, int]:
+        """Panels of lines of a block of A and of B."""
+        m, _, n = self.block
+        return ceil(ceil(m / PANEL) / self.tile.cluster) * self.tile.cluster, ceil(n / self.tile.n) * (self.tile.n // PANEL)
+
+    @property
+    def slices(self) -> int:
+        """Slices of terms of a block."""
+        return ceil(self.block[1] / self.tile.k)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the only product is C."""
+        return self.rank == 1 and isinstance(self.tile, DigitTile)
+
+    @property
+    def digit_bytes(self) -> tuple[int, int]:
+        """Bytes of the digits of A and of B."""
+        left, right = (self.rank * panels * self.slices * self.tile.slice_bytes for panels in self.panels)
+        return left, right
+
+    @property
+    def pitch(self) -> int:
+        """From row to row of a product, in its elements."""
+        return self.block[2] if isinstance(self.tile, DigitTile) else ceil(self.block[2] / PITCH) * PITCH
+
+    @property
+    def product_bytes(self) -> int:
+        """Bytes of the products: float32, or a byte modulo each p."""
+        if self.is_direct:
+            return 0
+        return self.rank * self.block[0] * self.pitch * (WORD if isinstance(self.tile, DigitTile) else self.tile.count)
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """Lines of A and B that have scales of their own: of a block if they are cut after sums were formed, else all of them."""
+        m, _, n = self.block if isinstance(self.tile, DigitTile) else self.extents
+        return m, n
+
+    @property
+    def words(self) -> int:
+        """Words of what gives the scales of all lines, and of the flag."""
+        return sum(self.lines) + 1
+
+    @property
+    def places(self) -> tuple[int, int, int, int, int]:
+        """Where words, digits of A, digits of B and products begin in the workspace, and where it ends, in bytes."""
+        ends = [0]
+        for size in (self.words * WORD, *self.digit_bytes, self.product_bytes):
+            ends.append(ends[-1] + ceil(size / CELL) * CELL)
+        words, left, right, products, end = ends
+        return words, left, right, products, end
+
+
+def geometry_of(levels: tuple[str, ...], extents: tuple[int, int, int], tile: str) -> DigitGeometry:
+    """The geometry of levels of shipped algorithms; none: the product itself."""
+    grids = [outline(Way((name,))) for name in levels]
+    m, k, n = (prod(getattr(own.profile, extent) for own in grids) for extent in "mkn")
+    found = RESIDUE_TILES.get(tile) or DIGIT_TILES[tile]
+    return DigitGeometry((m, k, n), prod(own.products for own in grids), extents, found)

@@ -1,0 +1,74 @@
+"""Plans of algorithms, or of products of digits, that were asked for by name, whatever the model says of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bilinear.errors import fail
+from bilinear.ir.placement import MOST_LEVELS
+from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.tile import DIGIT_TILES
+from bilinear.planner.choose import Weighing, hashes_of
+from bilinear.planner.device import Device
+from bilinear.planner.digits import digit_candidate
+from bilinear.planner.plan import Candidate, Plan
+from bilinear.planner.problem import Problem
+from bilinear.planner.profiles import outline
+from bilinear.planner.residues import RESIDUES, residue_candidate, residues_for
+from bilinear.planner.ways import Way, algorithm_named, authored, forget_changed_files, full_names
+from bilinear.resources import implementation_sha256
+
+
+def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], products: str | None = None) -> Plan:
+    """The plan that runs these algorithms, the outermost level first, whatever the model says of it.
+
+    A level is a shipped algorithm, one of the user's own, or a file `FILE.bl`. With `products`, the name of a tile of digits, there may be
+    no level: products are of digits.
+
+    Raises `BilinearError`: E543 for other names and for levels that do not fit the problem's limits, E408 for levels that cannot stand
+    below each other, E501 for too many products.
+    """
+    from bilinear.frontend.algorithms import is_file_name
+    from bilinear.frontend.files import own, shipped
+    from bilinear.lowering.prepare import Level, prepare_levels
+
+    forget_changed_files()
+    known = own() | shipped()
+    unknown = [name for name in levels if not is_file_name(name) and name not in known]
+    if unknown or not (levels or products):
+        what = f"{unknown[0]!r} is no shipped algorithm, and none of your own" if unknown else "no level is named"
+        raise fail("E543", what, f"choose from {', '.join(known)}", "or give a file: mine.bl")
+    levels = full_names(levels)
+    if len(levels) > MOST_LEVELS:
+        raise fail("E543", f"{len(levels)} levels are more than a plan has", f"name at most {MOST_LEVELS}")
+    if products is not None:
+        return _pinned_digits(problem, device, levels, products)
+    prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), problem.inputs)
+    writes = any(authored(name, problem.inputs).writes_operands for name in levels)
+    way, weighed = Way(levels, problem.inputs if writes else "preserve"), Weighing(problem, device, explain=True)
+    found = weighed.figures(way)
+    if found.why:
+        raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
+    if problem.accumulate and "recurse" in outline(way).strategies:
+        raise fail("E543", f"{found.name}: it overwrites C, and the product is to be added to it", "choose other levels")
+    library = weighed.library()
+    first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
+    return Plan(problem, device.title, (first, library), outline(way).sha256, implementation_sha256())
+
+
+def _pinned_digits(problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Plan:
+    weighed = Weighing(problem, device, explain=True)
+    found, library = weighed.judged(_digits_named(problem, device, levels, products)), weighed.library()
+    if found.why:
+        raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
+    speed = "no time is known" if found.ms is None else f"{(library.ms or 0.0) / found.ms:.2f} times as fast as the library"
+    first = replace(found, why=f"asked for: {speed}")
+    return Plan(problem, device.title, (first, library), hashes_of(found), implementation_sha256())
+
+
+def _digits_named(problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Candidate:
+    if products in DIGIT_TILES:
+        return digit_candidate(problem, device, levels, products)
+    if products == RESIDUES or products in RESIDUE_TILES:
+        return residue_candidate(problem, levels, residues_for(problem) if products == RESIDUES else products)
+    raise fail("E543", f"there are no products {products!r}", f"choose from {', '.join((*DIGIT_TILES, RESIDUES, *RESIDUE_TILES))}")
