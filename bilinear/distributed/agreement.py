@@ -29,7 +29,7 @@ class Told:
 
 
 def agree(comm: MPI.Intracomm, watch: Watch, told: Told, timeout: float) -> None:
-    """Return if all ranks say the same; else raise the same `BilinearError` on all of them (E763, E765, E767, or what all were refused for)."""
+    """Return if all ranks say the same; else raise the same `BilinearError` on all of them: E763, E765, E767, or why all were refused."""
     verdict = _judge(comm, watch, told, timeout) if comm.rank == 0 else _ask(comm, watch, told, timeout)
     if verdict is not None:
         raise BilinearError(verdict)
@@ -81,15 +81,15 @@ def disagreement(told: list[Told]) -> Diagnostic | None:
     if refused:
         rank, why = min(refused.items())
         others = sorted(set(refused) - {rank})
-        notes = (f"{_ranks(others)} cannot take part either",) if others else ()
-        return Diagnostic("E767", f"rank {rank} cannot take part: {why.message} ({why.code})", None, "", (*why.notes, *notes), why.hints)
+        notes = [*why.notes, *(f"{_ranks([each])} cannot take part either" for each in others)]
+        return Diagnostic("E767", f"rank {rank} cannot take part: {why.message} ({why.code})", None, "", tuple(notes), why.hints)
     for name in told[0].facts:
         values: dict[str, list[int]] = {}
         for rank, each in enumerate(told):
             values.setdefault(each.facts.get(name, "none"), []).append(rank)
         if len(values) > 1:
-            notes = tuple(f"{_ranks(ranks)}: {value}" for value, ranks in values.items())
-            return Diagnostic("E763", f"the ranks differ in {name}", None, "", notes, ("give all ranks the same",))
+            said = tuple(f"{_ranks(ranks)}: {value}" for value, ranks in values.items())
+            return Diagnostic("E763", f"the ranks differ in {name}", None, "", said, ("give all ranks the same",))
     return None
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from bilinear.distributed.agreement import Told, agree
 from bilinear.distributed.rank import Post, Steps, Ticket
-from bilinear.distributed.staging import Staging
-from bilinear.distributed.watch import Watch, end_at_once, failed
+from bilinear.distributed.staging import Bytes, Staging
+from bilinear.distributed.watch import LINGER, Watch, end_at_once, failed
 from bilinear.errors import fail, install
 from bilinear.ir.matrix import Array
 
@@ -33,7 +33,7 @@ class Connection:
         self.watch = Watch(watched, SILENCE)
         self.watch.start()
         self.sent = self.received = 0
-        self._under_way: list[tuple[list[MPI.Request], Staging, list[object]]] = []
+        self._under_way: list[tuple[list[MPI.Request], Staging, list[Bytes]]] = []
 
     def agree(self, told: Told, timeout: float) -> None:
         """Return if all ranks are about to do the same, else raise the same error on all of them."""
@@ -56,18 +56,18 @@ class Connection:
         return result
 
     def _run(self, steps: Steps) -> Array:
-        answer = None
-        while True:
-            try:
-                asked = steps.send(answer)
-            except StopIteration as done:
-                return done.value
-            answer = self._post(asked) if isinstance(asked, Post) else self._wait(asked.ticket)
+        try:
+            asked = next(steps)
+            while True:
+                asked = steps.send(self._post(asked) if isinstance(asked, Post) else self._wait(asked.ticket))
+        except StopIteration as done:
+            return done.value
 
     def _post(self, post: Post) -> Ticket:
         from mpi4py import MPI
 
-        requests, staging, held = [], Staging(), []
+        staging, held = Staging(), list[Bytes]()
+        requests: list[MPI.Request] = []
         for source, tag, array in post.receives:
             buffer = staging.arriving(array)
             requests.append(self.comm.Irecv([buffer, MPI.BYTE], source, tag))
@@ -80,7 +80,7 @@ class Connection:
         self._under_way.append((requests, staging, held))
         return Ticket(len(self._under_way) - 1)
 
-    def _wait(self, ticket: Ticket) -> None:
+    def _wait(self, ticket: Ticket) -> Ticket:
         from mpi4py import MPI
 
         requests, staging, held = self._under_way[ticket]
@@ -93,6 +93,7 @@ class Connection:
         staging.land()
         held.clear()
         requests.clear()
+        return ticket
 
 
 def _duplicate(comm: MPI.Intracomm, timeout: float) -> MPI.Intracomm:
@@ -101,7 +102,7 @@ def _duplicate(comm: MPI.Intracomm, timeout: float) -> MPI.Intracomm:
     end = monotonic() + timeout
     while not request.Test():
         if monotonic() > end:
-            register(end_at_once)
+            register(end_at_once, LINGER)
             raise fail("E765", f"not all {comm.size} ranks called within {timeout:g} s", "every rank must call; timeout= waits longer")
         sleep(LONGEST_PAUSE)
     return duplicate
@@ -114,7 +115,7 @@ def connected(comm: MPI.Intracomm | None, timeout: float) -> Connection:
     except ImportError as error:
         raise fail("E766", f"mpi4py is not usable: {error}", install("mpi")) from None
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-        raise fail("E766", "this MPI lets one thread at a time call it", "a build with MPI_THREAD_MULTIPLE is needed, and mpi4py's default for it")
+        raise fail("E766", "this MPI lets one thread at a time call it", "take one with MPI_THREAD_MULTIPLE, which mpi4py asks for")
     comm = MPI.COMM_WORLD if comm is None else comm
     key = _keys[0] if _keys else MPI.Comm.Create_keyval()
     _keys[:] = [key]

@@ -9,7 +9,7 @@ from math import prod
 from bilinear.distributed.distributions import Distribution
 from bilinear.distributed.plan import Extents, Plan
 from bilinear.distributed.shares import Tile, panel_tasks, shared_products, tiles
-from bilinear.distributed.spread import Rect, Spread, joined, near_even, run
+from bilinear.distributed.spread import Rect, Spread, joined, length, near_even, run
 from bilinear.distributed.traffic import busiest, traffic
 from bilinear.distributed.workspace import workspace
 from bilinear.errors import fail
@@ -34,10 +34,10 @@ def decompose(
 ) -> Plan:
     """The plan of C = A B over `ranks`; A, B and C are distributed as `given`.
 
-    With a scheme, `levels` of it run breadth first (None: the fewest with a product for each rank). Without, C is computed in a tile a rank,
-    the classical way, in panels of k. `memory` is the most elements that a rank may hold beside its pieces: as in CAPS (G. Ballard, J.
-    Demmel, O. Holtz, B. Lipshitz, O. Schwartz, *Communication-optimal parallel algorithm for Strassen's matrix multiplication*, SPAA 2012),
-    as few depth-first levels as keep it stand above the breadth-first ones. Raises `BilinearError` (E760 to E762).
+    With a scheme, `levels` of it run breadth first (None: the fewest with a product for each rank). Without, C is computed in a tile a
+    rank, the classical way, in panels of k. `memory` is the most elements that a rank may hold beside its pieces: as few depth-first levels
+    as keep it stand above the breadth-first ones, as in CAPS (G. Ballard, J. Demmel, O. Holtz, B. Lipshitz, O. Schwartz,
+    *Communication-optimal parallel algorithm for Strassen's matrix multiplication*, SPAA 2012). Raises `BilinearError` (E760 to E762).
     """
     _require_extents(extents)
     m, k, n = extents
@@ -46,7 +46,9 @@ def decompose(
     spreads = lie[0], lie[1], lie[2]
     breadth = () if scheme is None else (scheme,) * (levels or _fewest_levels(scheme, ranks))
     if prod(level.rank for level in breadth) > MOST_PRODUCTS:
-        raise fail("E760", f"{len(breadth)} levels of {breadth[0].name} are {breadth[0].rank ** len(breadth)} products", "take fewer levels")
+        raise fail(
+            "E760", f"{len(breadth)} levels of {breadth[0].name} are {breadth[0].rank ** len(breadth)} products", "take fewer levels"
+        )
     least = None
     for effort in range(MOST_LEVELS + 1):
         if scheme is None:
@@ -57,7 +59,18 @@ def decompose(
         if memory is None or needed <= memory:
             return plan
         least = needed if least is None else min(least, needed)
+        if _is_finest(plan):
+            break
     raise fail("E762", f"no decomposition needs at most {memory} elements a rank", f"allow {least}, or take more ranks")
+
+
+def _is_finest(plan: Plan) -> bool:
+    """Whether one more depth-first level would cut blocks of one row or column, or panels are that narrow already."""
+    if not plan.levels:
+        return all(task.inner[1] - task.inner[0] == 1 for tasks in plan.tasks for task in tasks)
+    last = plan.levels[-1]
+    blocks = plan.form[0][0].columns, plan.form[1][0].columns
+    return any(length(runs) < 2 * max(last.k, last.n) for runs in blocks)
 
 
 def _panels(extents: Extents, ranks: int, given: tuple[Spread, Spread, Spread], panels: int) -> Plan:

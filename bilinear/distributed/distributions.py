@@ -129,8 +129,8 @@ class Pieces:
 def from_descriptor(descriptor: Sequence[int], process_grid: ProcessGrid) -> tuple[tuple[int, int], BlockCyclic]:
     """The shape and the distribution of a matrix with ScaLAPACK's array descriptor on a grid.
 
-    The descriptor is (DTYPE, CTXT, M, N, MB, NB, RSRC, CSRC, LLD) of DESCINIT; the context is the grid's, and the leading dimension does not
-    matter, for pieces are arrays. Raises `BilinearError` (E761) for one of another type.
+    The descriptor is (DTYPE, CTXT, M, N, MB, NB, RSRC, CSRC, LLD) of DESCINIT; the context is the grid's, and the leading dimension does
+    not matter, for pieces are arrays. Raises `BilinearError` (E761) for one of another type.
     """
     values = tuple(int(value) for value in descriptor)
     if len(values) != 9 or values[0] != DENSE:
@@ -148,7 +148,9 @@ def _dealt(extent: int, block: int, parts: int, part: int) -> Runs:
 def _require_ranks(grid: ProcessGrid, ranks: int) -> None:
     p, q = grid.shape
     if p * q != ranks:
-        raise fail("E761", f"a grid of {p} x {q} processes, and there are {ranks}", "give a grid with as many processes as the communicator")
+        raise fail(
+            "E761", f"a grid of {p} x {q} processes, and there are {ranks}", "give a grid with as many processes as the communicator"
+        )
 
 
 def _require_first(first: tuple[int, int], grid: ProcessGrid) -> None:

@@ -137,7 +137,7 @@ class _Rank:
         return post
 
     def _tasks(self, factors: tuple[list[Array], list[Array]], products: list[Array]) -> Generator[Post | Wait, Ticket, list[Ticket]]:
-        """Multiply; the operands of a task travel while the one before it is multiplied. The tickets of the results that are on their way."""
+        """Multiply; the operands of a task travel while the one before it is multiplied. Tickets of the results that are on their way."""
         tasks, total, returned = self.plan.tasks[self.rank], None, []
         following = (yield from self._fetch(tasks[0], factors)) if tasks else None
         for task, after in pairwise([*tasks, None]):
@@ -209,7 +209,7 @@ class _Arrivals:
         self.waiting.clear()
 
 
-def _index(held: Rect, part: Rect) -> tuple[object, object]:
+def _index(held: Rect, part: Rect) -> tuple[object, ...]:
     """NumPy's index of a part of what is held."""
     local = part.inside(held)
     if len(local.rows) <= 1 and len(local.columns) <= 1:

@@ -20,9 +20,9 @@ def tiles(rows: int, columns: int, ranks: int) -> tuple[Tile, ...]:
     """A matrix in as many tiles of equal area, so that the operands of a product in these tiles are read least.
 
     The tiles stand in columns, as in O. Beaumont, V. Boudet, F. Rastello, Y. Robert, *Matrix multiplication on heterogeneous platforms*
-    (IEEE Trans. Parallel Distrib. Syst. 12, 2001): with c columns, the ranks are dealt out to them as evenly as possible, and a column is as
-    wide as its share of the ranks. A rank reads its rows of A and its columns of B, so that c is taken for which their sum over all ranks
-    is least.
+    (IEEE Trans. Parallel Distrib. Syst. 12, 2001): with c columns, the ranks are dealt out to them as evenly as possible, and a column is
+    as wide as its share of the ranks. A rank reads its rows of A and its columns of B, so that c is taken for which their sum over all
+    ranks is least.
     """
     layouts = (_in_columns(rows, columns, ranks, count) for count in range(1, ranks + 1))
 
@@ -40,7 +40,7 @@ def _in_columns(rows: int, columns: int, ranks: int, count: int) -> tuple[Tile, 
 
 
 def panel_tasks(shares: Sequence[Tile], k: int, panels: int) -> tuple[tuple[Task, ...], ...]:
-    """The classical multiply: a tile of C a rank, computed panel of k by panel, so that one panel can travel while another is multiplied."""
+    """The classical multiply: a tile of C a rank, panel of k after panel, so that one panel can travel while another is multiplied."""
     return tuple(
         tuple(Task(0, rows, inner, columns) for inner in near_even(k, panels) if _some(rows, inner, columns)) for rows, columns in shares
     )

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 Run = tuple[int, int]
 """Indices from the first to before the second."""
@@ -98,4 +98,4 @@ def near_even(extent: int, parts: int) -> tuple[Run, ...]:
     """An extent in as many contiguous parts, the first `extent % parts` of them longer by one."""
     size, longer = divmod(extent, parts)
     ends = (0, *accumulate(size + (part < longer) for part in range(parts)))
-    return tuple(zip(ends, ends[1:], strict=False))
+    return tuple(pairwise(ends))

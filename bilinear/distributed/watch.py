@@ -1,4 +1,4 @@
-"""Whether the other ranks are alive: a thread that sends a sign of life once a second, and hears when a rank fails, falls silent, or ends."""
+"""Whether the other ranks are alive: a thread that sends a sign of life once a second, and hears when a rank fails or ends."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ MOST_TEXT = 4000
 class Watch(Thread):
     """Signs of life go round a ring: each rank sends to the next one, and watches the one before it, while it waits for messages.
 
-    The first to notice a failure tells all ranks. Afterwards the communicator is broken for good. MPI cannot be finalized then (it would wait
-    for messages that never come), so the process ends without that, with exit code 1.
+    The first to notice a failure tells all ranks. Afterwards the communicator is broken for good. MPI cannot be finalized then, for it
+    would wait for messages that never come; so the process ends without that, with exit code 1.
     """
 
     def __init__(self, comm: MPI.Intracomm, silence: float) -> None:
@@ -106,7 +106,7 @@ class Watch(Thread):
 
     @property
     def _before(self) -> int:
-        return (self.comm.rank - 1) % self.comm.size
+        return int((self.comm.rank - 1) % self.comm.size)
 
     def _tell_all(self, failure: Diagnostic) -> None:
         for rank in range(self.comm.size):

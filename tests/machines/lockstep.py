@@ -40,13 +40,12 @@ class Rank:
             return False
         self.ticket = None
         try:
-            asked = self.steps.send(self.answer)
+            asked = next(self.steps) if self.answer is None else self.steps.send(self.answer)
         except StopIteration as done:
             self.result = done.value
             return True
-        self.answer = None
         if isinstance(asked, Wait):
-            self.ticket = asked.ticket
+            self.ticket = self.answer = asked.ticket
         else:
             self.answer = self._post(asked)
         return True
@@ -84,7 +83,7 @@ def run(plan: Plan, a: Matrix, b: Matrix) -> tuple[list[Matrix], Network]:
     network = Network()
     given = zip(pieces(a, plan.given[0]), pieces(b, plan.given[1]), strict=True)
     ranks = [Rank(at, steps_of(plan, at, *own, np.matmul), network) for at, own in enumerate(given)]
-    while any([rank.advance() for rank in ranks]):
+    while any(rank.advance() for rank in ranks):
         pass
     assert all(rank.result is not None for rank in ranks), "the ranks wait for each other"
     assert not any(network.under_way.values()), "messages that nobody receives"

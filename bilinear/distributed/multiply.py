@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from bilinear.algebra.fold_bases import fold_bases
 from bilinear.distributed.agreement import Told
 from bilinear.distributed.connection import Connection, connected
 from bilinear.distributed.decompose import decompose
@@ -21,8 +20,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
-from bilinear.lowering.coefficients import require_elements, require_numbers
-from bilinear.lowering.prepare import proved
+from bilinear.lowering.ready import ready
 from bilinear.runtime.arrays import adopt, kind_of
 from bilinear.runtime.matmul import matmul as multiply_here
 from bilinear.runtime.named import algorithm_as_it_is
@@ -78,8 +76,8 @@ def matmul(
 
     The ranks first agree that all call the same. `timeout` is how many seconds they wait for each other there. Where they differ, all raise
     the same `BilinearError` (E763, E767), and so where the arguments are wrong (E528, E760 to E762, and what `load` raises). If a rank does
-    not call (E765), fails, ends or is not heard of for 20 s (E764), all others raise that, the communicator cannot be used any more, and the
-    process ends with exit code 1. Raises E766 if mpi4py is not usable.
+    not call (E765), fails, ends or is not heard of for 20 s (E764), all others raise that. The communicator cannot be used any more then,
+    and the process ends with exit code 1. Raises E766 if mpi4py is not usable.
     """
     connection = connected(comm, timeout)
     three = (distributions,) * 3 if not isinstance(distributions, Sequence) else tuple(distributions)
@@ -106,8 +104,7 @@ def _prepared(connection: Connection, a: Array, b: Array, asked: Asked) -> tuple
         plan, digest = plan_for(asked, str(a.dtype), connection.comm.size)
         _check_pieces(plan, connection.comm.rank, a, b)
     except (BilinearError, AttributeError, TypeError, ValueError, OSError) as error:
-        known = isinstance(error, BilinearError)
-        refused = error if known else fail("E767", f"{type(error).__name__}: {error}")
+        refused = error if isinstance(error, BilinearError) else fail("E767", f"{type(error).__name__}: {error}")
         return Told(_facts(asked, a), refused.diagnostics[0]), None
     return Told({**_facts(asked, a), "the plan": digest}), plan
 
@@ -158,17 +155,6 @@ def _planned(
     plan = decompose(shape, ranks, distributions, scheme, levels, memory)
     tables = [level.tables for level in plan.levels]
     return plan, sha256(repr((tables, plan.home, plan.form, plan.tasks)).encode()).hexdigest()[:16]
-
-
-def ready(scheme: Scheme, dtype: np.dtype[np.generic]) -> Scheme:
-    """A scheme proved, over numbers that the type holds, and without bases of its own. Raises `BilinearError`."""
-    require_numbers(scheme, proved(scheme))
-    plain = fold_bases(scheme)
-    maps = plain.u, plain.v, plain.w
-    written = (c for linear in maps for form in (*linear.steps, *linear.outputs) for _, c in form)
-    summed = (c for table in plain.tables for form in table for _, c in form)
-    require_elements(plain, (*written, *summed), str(dtype), dtype.kind)
-    return plain
 
 
 def _check_pieces(plan: Plan, rank: int, a: Array, b: Array) -> None:
