@@ -36,15 +36,15 @@ def matmul(
 ) -> da.Array:
     """x @ y, m x k by k x n, as a lazy array of Dask: nothing is computed yet.
 
-    `levels` levels of the scheme named by `algorithm` are laid over the matrices; with 0 the multiply is the classical one, chunk by chunk.
-    Chunks may be of any sizes: the matrices are padded with zeros and cut anew, in equal chunks about as large as before, so that each block
-    of the scheme is some whole ones. Each sum of blocks is a task a chunk, and so is each product of two chunks, which runs `bilinear.matmul`
-    with `algorithm=local` and `levels=local_levels`; k is summed up chunk by chunk. The result has the type of `numpy.matmul`, and chunks as
-    equal as the operands'. Chunks are NumPy's or CuPy's.
+    `levels` levels of the scheme named by `algorithm` are laid over the matrices; 0 is the classical multiply, chunk by chunk. Chunks may
+    be of any sizes: the matrices are padded with zeros and cut anew, in equal chunks about as large as before, so that each block of the
+    scheme is some whole ones. Each sum of blocks is a task a chunk. Each product of two chunks is a task, too, which runs `bilinear.matmul`
+    with `algorithm=local` and `levels=local_levels`; k is summed up chunk by chunk. The result has the type of `numpy.matmul`. Chunks are
+    NumPy's or CuPy's.
 
-    Dask decides where and when tasks run: workers that are slower get fewer, chunks that do not fit into memory are spilled, and what a lost
-    worker held is computed again. Raises `BilinearError`: E770 if Dask is not installed, E771 for what is no matrix of known chunks, E528 for
-    a type that cannot hold the scheme's coefficients, and what `bilinear.load` raises.
+    Dask decides where and when tasks run: slower workers get fewer, chunks that do not fit into memory are spilled, and what a lost worker
+    held is computed again. Raises `BilinearError`: E770 if Dask is not installed, E771 for what is no matrix of known chunks, E528 for a
+    type that cannot hold the scheme's coefficients, and what `bilinear.load` raises.
     """
     try:
         import dask.array
@@ -82,8 +82,8 @@ def _check(name: str, operand: object, kind: type[da.Array]) -> None:
 
 def _chunk(x: da.Array, axis: int, parts: int) -> int:
     """The extent of equal chunks about as large as the largest ones along an axis, of which each of `parts` blocks is some whole ones."""
-    block = -(-x.shape[axis] // parts)
-    count = max(1, round(block / max(x.chunks[axis])))
+    block: int = -(-x.shape[axis] // parts)
+    count: int = max(1, round(block / max(x.chunks[axis])))
     return -(-block // count)
 
 
@@ -124,7 +124,7 @@ def _sum_of(form: Form, values: list[da.Array]) -> da.Array:
         return values[form[0][0]]
     terms = [values[index] for index, _ in form] or values[:1]
     renumbered = tuple((at, c) for at, (_, c) in enumerate(form))
-    return dask.array.map_blocks(_summed, *terms, form=renumbered, dtype=terms[0].dtype, meta=terms[0]._meta)
+    return dask.array.map_blocks(_summed, *terms, form=renumbered, token="sum", dtype=terms[0].dtype, meta=terms[0]._meta)
 
 
 def _summed(*chunks: Array, form: Form) -> Array:
@@ -135,7 +135,7 @@ def _by_chunks(x: da.Array, y: da.Array, multiply: partial[Array]) -> da.Array:
     """The classical product of chunks: along k one chunk after another is multiplied and added."""
     import dask.array
 
-    total, options = None, {"dtype": x.dtype, "meta": x._meta, "align_arrays": False}
+    total, options = None, {"dtype": x.dtype, "meta": x._meta, "align_arrays": False, "token": "multiply"}
     for at in range(x.numblocks[1]):
         operands = x.blocks[:, at], "ik", y.blocks[at, :], "kj"
         total = dask.array.blockwise(multiply, "ij", *operands, *(() if total is None else (total, "ij")), **options)

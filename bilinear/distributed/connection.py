@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from atexit import register
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
@@ -68,32 +69,44 @@ class Connection:
 
         staging, held = Staging(), list[Bytes]()
         requests: list[MPI.Request] = []
-        for source, tag, array in post.receives:
-            buffer = staging.arriving(array)
+        for source, tag, x in post.receives:
+            buffer = staging.arriving(x)
             requests.append(self.comm.Irecv([buffer, MPI.BYTE], source, tag))
             self.received += buffer.nbytes
-        for target, tag, array in post.sends:
-            buffer = staging.leaving(array)
+        for target, tag, x in post.sends:
+            buffer = staging.leaving(x)
             requests.append(self.comm.Isend([buffer, MPI.BYTE], target, tag))
             self.sent += buffer.nbytes
             held.append(buffer)
         self._under_way.append((requests, staging, held))
         return Ticket(len(self._under_way) - 1)
 
-    def _wait(self, ticket: Ticket) -> Ticket:
+    def largest(self, value: float) -> float:
+        """The largest of what the ranks give; all of them must call."""
         from mpi4py import MPI
 
+        own, found = array("d", [value]), array("d", [0.0])
+        self._finish([self.comm.Iallreduce([own, MPI.DOUBLE], [found, MPI.DOUBLE], MPI.MAX)])
+        return found[0]
+
+    def _wait(self, ticket: Ticket) -> Ticket:
         requests, staging, held = self._under_way[ticket]
+        self._finish(requests)
+        staging.land()
+        held.clear()
+        requests.clear()
+        return ticket
+
+    def _finish(self, requests: list[MPI.Request]) -> None:
+        """Wait for requests, as long as no rank is lost."""
+        from mpi4py import MPI
+
         pause, self.watch.since = FIRST_PAUSE, monotonic()
         while not MPI.Request.Testall(requests):
             self.watch.require_sound()
             sleep(pause)
             pause = min(1.1 * pause, LONGEST_PAUSE)
         self.watch.since = None
-        staging.land()
-        held.clear()
-        requests.clear()
-        return ticket
 
 
 def _duplicate(comm: MPI.Intracomm, timeout: float) -> MPI.Intracomm:

@@ -31,13 +31,15 @@ def decompose(
     scheme: Scheme | None = None,
     levels: int | None = None,
     memory: int | None = None,
+    itemsize: int = 1,
 ) -> Plan:
     """The plan of C = A B over `ranks`; A, B and C are distributed as `given`.
 
     With a scheme, `levels` of it run breadth first (None: the fewest with a product for each rank). Without, C is computed in a tile a
-    rank, the classical way, in panels of k. `memory` is the most elements that a rank may hold beside its pieces: as few depth-first levels
-    as keep it stand above the breadth-first ones, as in CAPS (G. Ballard, J. Demmel, O. Holtz, B. Lipshitz, O. Schwartz,
-    *Communication-optimal parallel algorithm for Strassen's matrix multiplication*, SPAA 2012). Raises `BilinearError` (E760 to E762).
+    rank, the classical way, in panels of k. `memory` is the most that a rank may hold beside its pieces, in bytes if an element has
+    `itemsize`: as few depth-first levels as keep it stand above the breadth-first ones, as in CAPS (G. Ballard, J. Demmel, O. Holtz, B.
+    Lipshitz, O. Schwartz, *Communication-optimal parallel algorithm for Strassen's matrix multiplication*, SPAA 2012). Raises
+    `BilinearError` (E760 to E762).
     """
     _require_extents(extents)
     m, k, n = extents
@@ -55,13 +57,13 @@ def decompose(
             plan = _panels(extents, ranks, spreads, min(PANELS * 4**effort, k))
         else:
             plan = _by_scheme(extents, ranks, spreads, (scheme,) * effort, breadth)
-        needed = workspace(plan)
+        needed = workspace(plan) * itemsize
         if memory is None or needed <= memory:
             return plan
         least = needed if least is None else min(least, needed)
         if _is_finest(plan):
             break
-    raise fail("E762", f"no decomposition needs at most {memory} elements a rank", f"allow {least}, or take more ranks")
+    raise fail("E762", f"no decomposition needs at most {memory} bytes a rank", f"allow {least}, or take more ranks")
 
 
 def _is_finest(plan: Plan) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from bilinear.distributed.agreement import Told
 from bilinear.distributed.connection import Connection, connected
 from bilinear.distributed.decompose import decompose
-from bilinear.distributed.distributions import Distribution
+from bilinear.distributed.distributions import Distribution, Pieces, Slab
 from bilinear.distributed.plan import Extents, Plan
 from bilinear.distributed.rank import steps_of
 from bilinear.errors import BilinearError, fail
@@ -136,8 +136,10 @@ def plan_for(asked: Asked, dtype: str, ranks: int) -> tuple[Plan, str]:
     levels = None if asked.levels == "auto" else asked.levels
     if levels is not None and (not isinstance(levels, int) or isinstance(levels, bool) or levels < 1):
         raise fail("E760", f"levels={levels!r} is no positive integer", "give the levels of the scheme, or 'auto'")
-    memory = None if asked.memory is None else int(asked.memory) // np.dtype(dtype).itemsize
-    return _planned(asked.shape, ranks, asked.distributions, None if loaded is None else loaded.scheme, levels, memory, dtype)
+    if asked.memory is not None and (not isinstance(asked.memory, int) or asked.memory < 0):
+        raise fail("E762", f"memory={asked.memory!r} is no number of bytes", "give an integer of at least 0, or None")
+    scheme = None if loaded is None else loaded.scheme
+    return _planned(tuple(asked.shape), ranks, tuple(asked.distributions), scheme, levels, asked.memory, dtype)
 
 
 @lru_cache(maxsize=16)
@@ -152,9 +154,20 @@ def _planned(
 ) -> tuple[Plan, str]:
     if scheme is not None:
         scheme = ready(scheme, np.dtype(dtype))
-    plan = decompose(shape, ranks, distributions, scheme, levels, memory)
+    plan = decompose(shape, ranks, distributions, scheme, levels, memory, np.dtype(dtype).itemsize)
     tables = [level.tables for level in plan.levels]
     return plan, sha256(repr((tables, plan.home, plan.form, plan.tasks)).encode()).hexdigest()[:16]
+
+
+def home(
+    shape: Extents, ranks: int, decomposition: str | Loaded, *, levels: int | Literal["auto"] = "auto", dtype: str = "float64"
+) -> tuple[Pieces, Pieces, Pieces]:
+    """The distributions of A, B and C from which only factors and products travel: a scheme's sums are computed where the matrices lie.
+
+    Each rank holds some rows of each block of the scheme. The arguments are those of `matmul`. Raises what it raises for them.
+    """
+    plan, _ = plan_for(Asked(shape, (Slab.X, Slab.X, Slab.X), decomposition, levels), dtype, ranks)
+    return Pieces(plan.home[0]), Pieces(plan.home[1]), Pieces(plan.home[2])
 
 
 def _check_pieces(plan: Plan, rank: int, a: Array, b: Array) -> None:

@@ -79,7 +79,7 @@ def test_panels_save_memory() -> None:
 
 
 def test_too_little_memory_is_refused_with_what_is_needed() -> None:
-    with pytest.raises(BilinearError, match=r"E762.*at most 10 elements a rank\n  hint: allow ([0-9]+)") as caught:
+    with pytest.raises(BilinearError, match=r"E762.*at most 10 bytes a rank\n  hint: allow ([0-9]+)") as caught:
         decompose((32, 32, 32), 2, [Slab.X] * 3, SCHEMES["winograd"], memory=10)
     least = int(str(caught.value).split("allow ")[1].split(",")[0])
     assert workspace(decompose((32, 32, 32), 2, [Slab.X] * 3, SCHEMES["winograd"], memory=least)) == least

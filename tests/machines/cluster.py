@@ -1,0 +1,51 @@
+"""A program: a product on two processes of Dask, and one during which one of them is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import dask.array
+import numpy as np
+from distributed import Client, LocalCluster
+
+import bilinear.dask
+
+N, CHUNK = 480, 60
+
+
+def slowly(x: np.ndarray, folder: str) -> np.ndarray:
+    """A chunk, after a moment; says which process computed it."""
+    Path(folder, f"{os.getpid()}-{time.monotonic_ns()}").touch()
+    time.sleep(0.05)
+    return x
+
+
+def main() -> None:
+    generator = np.random.default_rng(2)
+    a, b = generator.integers(-9, 10, (N, N)), generator.integers(-9, 10, (N, N))
+    x, y = dask.array.from_array(a, chunks=CHUNK), dask.array.from_array(b, chunks=CHUNK)
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with TemporaryDirectory() as folder, LocalCluster(**options) as cluster, Client(cluster) as client:
+        assert (bilinear.dask.matmul(x, y, algorithm="winograd", levels=2).compute() == a @ b).all()
+        print("exact on two workers", time.monotonic())
+        found = client.compute(bilinear.dask.matmul(x.map_blocks(slowly, folder), y, algorithm="winograd", levels=2))
+        while len(computed_by(folder)) < 2:
+            assert not found.done()
+            time.sleep(0.01)
+        victim = computed_by(folder).pop()
+        os.kill(victim, signal.SIGKILL)
+        assert (found.result() == a @ b).all()
+        assert victim not in client.run(os.getpid).values() and len(computed_by(folder)) >= 2
+        print(time.monotonic(), "exact though one was killed")
+
+
+def computed_by(folder: str) -> set[int]:
+    return {int(path.name.split("-")[0]) for path in Path(folder).iterdir()}
+
+
+if __name__ == "__main__":
+    main()
