@@ -41,6 +41,7 @@ EXAMPLES = {
 }
 """Commands that answer at once, the same on every machine, and write no file."""
 NOT_CALLED = "__version__", "Algorithm", "BilinearError", "StageError"
+OVER_MACHINES = "bilinear.distributed.multiply.matmul", "bilinear.distributed.multiply.home", "bilinear.dask.matmul"
 RESULTS = "bilinear.reporting.report.Report", "bilinear.planner.plan.Plan", "bilinear.planner.chains.ChainPlan"
 
 
@@ -206,7 +207,9 @@ def api() -> str:
     lines += ["::: bilinear.Algorithm", "    options: {members: [matmul]}", ""]
     lines += ["`Algorithm.compile` is [`compile`](#bilinear.compile) of this algorithm, and `Algorithm.verify` this:", ""]
     lines += ["::: bilinear.driver.verify", "", "::: bilinear.BilinearError", "", "::: bilinear.StageError", ""]
-    return "\n".join([*lines, *(f"::: {name}\n" for name in RESULTS)])
+    lines += [f"::: {name}\n" for name in RESULTS]
+    lines += ["# Over ranks and workers", "", "`bilinear.distributed.matmul`, and below it `bilinear.dask.matmul`.", ""]
+    return "\n".join([*lines, *(f"::: {name}\n" for name in OVER_MACHINES)])
 
 
 def gallery() -> str:

@@ -116,8 +116,9 @@ class _Rank:
 
     def _operands_for_others(self, factors: tuple[list[Array], list[Array]]) -> Post:
         post, packed = Post(), dict[tuple[int, int, Rect], Array]()
-        for target, tasks in enumerate(self.plan.tasks):
-            for task in tasks if target != self.rank else ():
+        for step in range(1, self.plan.ranks):
+            target = (self.rank + step) % self.plan.ranks  # each rank begins with another one, so that none is sent to by all at once
+            for task in self.plan.tasks[target]:
                 for side in (0, 1):
                     held = self.plan.form[side][self.rank]
                     part = held.meet(task.operands[side])

@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 
 import bilinear.dask
 
-N, CHUNK = 480, 60
+N, CHUNK = 240, 40
 
 
 def slowly(x: np.ndarray, folder: str) -> np.ndarray:
@@ -30,9 +30,9 @@ def main() -> None:
     x, y = dask.array.from_array(a, chunks=CHUNK), dask.array.from_array(b, chunks=CHUNK)
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
     with TemporaryDirectory() as folder, LocalCluster(**options) as cluster, Client(cluster) as client:
-        assert (bilinear.dask.matmul(x, y, algorithm="winograd", levels=2).compute() == a @ b).all()
-        print("exact on two workers", time.monotonic())
-        found = client.compute(bilinear.dask.matmul(x.map_blocks(slowly, folder), y, algorithm="winograd", levels=2))
+        assert (bilinear.dask.matmul(x, y, algorithm="winograd", levels=1).compute() == a @ b).all()
+        print("exact on two workers")
+        found = client.compute(bilinear.dask.matmul(x.map_blocks(slowly, folder), y, algorithm="winograd", levels=1))
         while len(computed_by(folder)) < 2:
             assert not found.done()
             time.sleep(0.01)
@@ -40,7 +40,7 @@ def main() -> None:
         os.kill(victim, signal.SIGKILL)
         assert (found.result() == a @ b).all()
         assert victim not in client.run(os.getpid).values() and len(computed_by(folder)) >= 2
-        print(time.monotonic(), "exact though one was killed")
+        print("exact though one was killed")
 
 
 def computed_by(folder: str) -> set[int]:

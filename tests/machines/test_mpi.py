@@ -59,6 +59,22 @@ def test_a_killed_rank_ends_all() -> None:
     assert "Killed" in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_the_benchmark_runs_as_the_page_says(ranks: int) -> None:
+    done = mpirun(ranks, "-m", "bilinear.distributed.bench", "--shape", "96x80x112", "--repeat", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = told_by(0, done.stdout).splitlines()
+    assert lines[0].endswith(f"96 x 80 by 80 x 112, float64, {ranks} rank{'s' if ranks > 1 else ''}")
+    assert [line.split()[-1] for line in lines[4:10]] == ["yes"] * 6
+    assert "one rank, the library's multiply" in lines[-1]
+
+
+@pytest.mark.parametrize("words", [("--shape", "3x"), ("--repeat", "0"), ("--levels", "0"), ("--shape", "8x8")])
+def test_wrong_options_of_the_benchmark_are_refused(words: tuple[str, ...]) -> None:
+    done = mpirun(1, "-m", "bilinear.distributed.bench", *words)
+    assert done.returncode == 1 and "E769" in done.stderr
+
+
 def told_by(rank: int, output: str) -> str:
     """What one rank printed. Where two print at once, the launcher may put a rank's number into the middle of a line."""
     lines = [line for line in output.splitlines() if line.startswith(f"[{rank}]")]
