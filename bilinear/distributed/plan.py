@@ -118,6 +118,16 @@ def operand_moves(plan: Plan, side: int) -> tuple[Move, ...]:
     return tuple(found)
 
 
+def sending_order(plan: Plan, rank: int) -> tuple[tuple[int, int], ...]:
+    """In which order a rank sends operands: (target, number of its task) each.
+
+    All first tasks come first, so that every rank can begin; and each rank begins with another target, so that none is sent to by all.
+    """
+    most = max(map(len, plan.tasks))
+    targets = [(rank + step) % plan.ranks for step in range(1, plan.ranks)]
+    return tuple((target, at) for at in range(most) for target in targets if at < len(plan.tasks[target]))
+
+
 def results_of(tasks: tuple[Task, ...]) -> tuple[tuple[Task, ...], ...]:
     """The tasks of a rank, those that are added up to one result together."""
     groups: list[list[Task]] = []

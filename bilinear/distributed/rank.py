@@ -11,7 +11,7 @@ import numpy as np
 
 from bilinear.backends.array_forms import added_up, blocks_of, evaluate
 from bilinear.backends.array_sums import add, coefficient
-from bilinear.distributed.plan import Plan, Task, results_of
+from bilinear.distributed.plan import Plan, Task, results_of, sending_order
 from bilinear.distributed.spread import Rect, Spread
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
@@ -116,17 +116,16 @@ class _Rank:
 
     def _operands_for_others(self, factors: tuple[list[Array], list[Array]]) -> Post:
         post, packed = Post(), dict[tuple[int, int, Rect], Array]()
-        for step in range(1, self.plan.ranks):
-            target = (self.rank + step) % self.plan.ranks  # each rank begins with another one, so that none is sent to by all at once
-            for task in self.plan.tasks[target]:
-                for side in (0, 1):
-                    held = self.plan.form[side][self.rank]
-                    part = held.meet(task.operands[side])
-                    if part.size:
-                        key = side, task.product, part
-                        if key not in packed:
-                            packed[key] = _packed(_take(factors[side][task.product], held, part))
-                        post.sends.append((target, LEFT + side, packed[key]))
+        for target, at in sending_order(self.plan, self.rank):
+            task = self.plan.tasks[target][at]
+            for side in (0, 1):
+                held = self.plan.form[side][self.rank]
+                part = held.meet(task.operands[side])
+                if part.size:
+                    key = side, task.product, part
+                    if key not in packed:
+                        packed[key] = _packed(_take(factors[side][task.product], held, part))
+                    post.sends.append((target, LEFT + side, packed[key]))
         return post
 
     def _results_from_others(self, products: list[Array], arrivals: _Arrivals) -> Post:
