@@ -42,9 +42,8 @@ def _in_columns(rows: int, columns: int, ranks: int, count: int) -> tuple[Tile, 
 def panel_tasks(shares: Sequence[Tile], k: int, panels: int) -> tuple[tuple[Task, ...], ...]:
     """The classical multiply: a tile of C a rank, panel of k after panel, so that one panel can travel while another is multiplied."""
     parts = near_even(k, panels)
-    turned = [
-        [*parts[rank % panels :], *parts[: rank % panels]] for rank in range(len(shares))
-    ]  # a panel's few owners cannot serve all at once
+    # Ranks begin with different panels, for the few that hold one cannot send it to all at once.
+    turned = [[*parts[rank % panels :], *parts[: rank % panels]] for rank in range(len(shares))]
     return tuple(
         tuple(Task(0, rows, inner, columns) for inner in turned[rank] if _some(rows, inner, columns))
         for rank, (rows, columns) in enumerate(shares)
