@@ -1,8 +1,11 @@
-# Sourced by the scripts beside it, with $root set: goes to the checkout and makes .venv there, or leaves it where it is up to date.
+# Sourced by the scripts beside it, with $root set: goes to the checkout and makes .venv there, or leaves it where it is up to date. A script
+# that needs another environment names its folder in $bilinear_venv, and what to install with pip there in $bilinear_wants.
 # shellcheck shell=sh
 
 cd "$root"
-venv=$root/.venv
+bilinear_venv=${bilinear_venv:-.venv}
+bilinear_wants=${bilinear_wants:-".[nvrtc] --group dev"}
+venv=$root/$bilinear_venv
 stamp=$venv/made-for
 wanted="$root $(cksum <pyproject.toml)" # an editable install holds the path of the checkout
 
@@ -21,15 +24,16 @@ find_python() {
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || ! "$venv/bin/python" -c '' 2>/dev/null; then
     find_python
     if [ -L "$venv" ]; then rm "$venv"; fi # what it points to is not ours to empty
-    echo "making .venv with $("$python" --version) (once; a minute or two)" >&2
+    echo "making $bilinear_venv with $("$python" --version) (once; a minute or two)" >&2
     case $("$venv/bin/pip" --version 2>/dev/null) in
     *" from $venv/"*) ;; # one that was moved here would run the programs of its old place
     *) "$python" -m venv --clear "$venv" ;;
     esac
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' # older ones know no --group
+    # shellcheck disable=SC2086 # several words
     rm -f "$stamp"
     {
-        "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off --editable '.[nvrtc]' --group dev &&
+        "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off --editable $bilinear_wants &&
             echo "$wanted" >"$stamp"
     } | sed -un 's/^Collecting \([^][ <>=!~;]*\).*/  fetching \1/p; s/^Installing collected .*/  installing all of it/p' >&2
     if [ ! -f "$stamp" ]; then exit 1; fi # pip has said why

@@ -44,6 +44,7 @@ NOT_CALLED = "__version__", "Algorithm", "BilinearError", "StageError"
 OF_OTHERS = ("bilinear.jax.matmul",)
 """Functions outside of the package's own names."""
 TORCH = "matmul", "linear", "Linear", "using"
+OVER_MACHINES = "bilinear.distributed.multiply.matmul", "bilinear.distributed.multiply.home", "bilinear.dask.matmul"
 RESULTS = "bilinear.reporting.report.Report", "bilinear.planner.plan.Plan", "bilinear.planner.chains.ChainPlan"
 
 
@@ -211,7 +212,9 @@ def api() -> str:
     lines += ["::: bilinear.driver.verify", "", "::: bilinear.BilinearError", "", "::: bilinear.StageError", ""]
     lines += ["With PyTorch ([how to](how-to/pytorch.md)), after `import bilinear.torch`:", ""]
     lines += [f"::: bilinear.torch.{name}\n" for name in TORCH]
-    return "\n".join([*lines, *(f"::: {name}\n" for name in (*RESULTS, *OF_OTHERS))])
+    lines += [f"::: {name}\n" for name in (*RESULTS, *OF_OTHERS)]
+    lines += ["# Over ranks and workers", "", "`bilinear.distributed.matmul`, and below it `bilinear.dask.matmul`.", ""]
+    return "\n".join([*lines, *(f"::: {name}\n" for name in OVER_MACHINES)])
 
 
 def gallery() -> str:

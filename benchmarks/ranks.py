@@ -1,0 +1,113 @@
+"""Draws docs/images/ranks-*.svg and the table of docs/distributed.md: a model of efficiency on 1 to 10^5 ranks. `--check` only compares.
+
+`--simulate` prints the discrete simulation beside the model, for 7, 49 and 343 ranks (a minute).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from math import log10
+
+from picture import FONT, THEMES, Theme
+from tables import ROOT
+
+from bilinear.distributed import home
+from bilinear.distributed.decompose import decompose
+from bilinear.distributed.model import Machine, best_levels, estimate, holds, machines
+from bilinear.distributed.simulate import simulate
+from bilinear.frontend import load
+
+SCHEME = load("winograd").scheme
+SIDES = 65_536, 1_048_576
+RANKS = tuple(sorted({round(10 ** (step / 8)) for step in range(41)}))
+SHOWN = 1, 8, 64, 512, 4096, 32_768, 100_000
+WIDTH, HEIGHT, TOP, BOTTOM = 860, 330, 80, 280
+LEFT, PANEL, GAP = 50, 350, 60
+HIGHEST = 2.0
+PAGE = ROOT / "docs" / "distributed.md"
+BEGIN, END = "<!-- drawn by benchmarks/ranks.py -->\n", "<!-- end -->\n"
+
+
+def efficiency(machine: Machine, n: int, ranks: int, fast: bool) -> tuple[float, int] | None:
+    """One rank's time of the library's multiply, if it had the memory, over `ranks` times theirs, and the levels; None without memory."""
+    levels = best_levels(machine, n, ranks, SCHEME) if fast else 0
+    if levels is None or not holds(machine, n, ranks):
+        return None
+    return estimate(machine, n, 1).seconds / ranks / estimate(machine, n, ranks, SCHEME if fast else None, levels).seconds, levels
+
+
+def table(machine: Machine) -> Iterator[str]:
+    """Efficiencies as Markdown."""
+    yield "| N | decomposition |" + "".join(f" {ranks} |" for ranks in SHOWN)
+    yield "|---|---|" + "---|" * len(SHOWN)
+    for n in SIDES:
+        for name, fast in (("`2d`", False), ("`winograd`, levels", True)):
+            found = [efficiency(machine, n, ranks, fast) for ranks in SHOWN]
+            cells = ["-" if each is None else f"{each[0]:.2f}" + (f", {each[1]}" if fast else "") for each in found]
+            yield f"| {n} | {name} | " + " | ".join(cells) + " |"
+
+
+def picture(machine: Machine, theme: Theme) -> str:
+    """The same as SVG: a panel for each N, a line for each decomposition."""
+    title = "Efficiency by the number of ranks, predicted: " + machine.text
+    body = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">',
+        f"<title>{title}</title>",
+        f"<style>text {{ {FONT}; font-size: 13px; fill: {theme.text} }} .title {{ font-size: 17px; font-weight: 600 }}",
+        ".end { text-anchor: end } .middle { text-anchor: middle }</style>",
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="{theme.page}"/>',
+        f'<text class="title" x="{LEFT - 30}" y="30">{title}</text>',
+    ]
+    for at, n in enumerate(SIDES):
+        body += _panel(machine, n, LEFT + at * (PANEL + GAP), theme)
+    return "\n".join([*body, "</svg>", ""])
+
+
+def _panel(machine: Machine, n: int, left: float, theme: Theme) -> Iterator[str]:
+    def place(ranks: float, value: float) -> tuple[float, float]:
+        return left + PANEL * log10(ranks) / 5, BOTTOM - (BOTTOM - TOP) * value / HIGHEST
+
+    yield f'<text x="{left}" y="{TOP - 20}">N = {n}</text>'
+    for value in (0, 0.5, 1, 1.5, 2):
+        _, y = place(1, value)
+        yield f'<path d="M{left} {y:.1f}h{PANEL}" stroke="{theme.line}"/><text class="end" x="{left - 8}" y="{y + 4:.1f}">{value:g}</text>'
+    for power in range(6):
+        x, _ = place(10**power, 0)
+        yield f'<text class="middle" x="{x:.1f}" y="{BOTTOM + 20}">{10**power}</text>'
+    for name, fast, colour in (("2d", False, theme.memory), ("winograd", True, theme.nothing)):
+        found = [(ranks, efficiency(machine, n, ranks, fast)) for ranks in RANKS]
+        places = [place(ranks, each[0]) for ranks, each in found if each is not None]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        yield f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2.5"/>'
+        yield f'<text x="{left + (160 if fast else 115)}" y="{TOP - 20}" style="fill: {colour}">{name}</text>'
+
+
+def simulated(machine: Machine) -> Iterator[str]:
+    """The simulation beside the model."""
+    for ranks, levels, n in ((7, 1, 57_344), (7, 2, 57_344), (49, 2, 100_352), (343, 3, 351_232)):
+        plan = decompose((n, n, n), ranks, home((n, n, n), ranks, "winograd", levels=levels), SCHEME, levels)
+        found, model = simulate(plan, machine), estimate(machine, n, ranks, SCHEME, levels).seconds
+        yield f"{ranks} ranks, {levels} levels, N = {n}: {found:.4f} s simulated, {model:.4f} s by the model, ratio {found / model:.3f}"
+
+
+def main() -> int:
+    machine = machines()["h200"]
+    if "--simulate" in sys.argv:
+        print(*simulated(machine), sep="\n")
+        return 0
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+    drawn = {PAGE: before + BEGIN + "\n".join(table(machine)) + "\n" + END + rest.split(END)[1]}
+    drawn |= {ROOT / "docs" / "images" / f"ranks-{name}.svg": picture(machine, theme) for name, theme in THEMES.items()}
+    wrong = [path for path, text in drawn.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if "--check" not in sys.argv:
+        for path in wrong:
+            path.write_text(drawn[path], encoding="utf-8")
+    elif wrong:
+        print(f"not as drawn: {', '.join(path.name for path in wrong)}: python benchmarks/ranks.py", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""`matmul` of Dask's arrays: a fast scheme on blocks of chunks, as a graph of tasks that Dask schedules, moves, spills and repeats."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import isnan
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bilinear.backends.array_forms import added_up, evaluate
+from bilinear.errors import fail, install
+from bilinear.frontend import Loaded
+from bilinear.ir.linear import Form
+from bilinear.ir.matrix import Array
+from bilinear.ir.scheme import Scheme
+from bilinear.lowering.ready import ready
+from bilinear.runtime.matmul import matmul as multiply_here
+from bilinear.runtime.named import algorithm_as_it_is
+
+if TYPE_CHECKING:
+    import dask.array as da
+
+KINDS = "iufc"
+"""NumPy's letters of the element types that are multiplied."""
+
+
+def matmul(
+    x: da.Array,
+    y: da.Array,
+    *,
+    algorithm: str | Loaded = "winograd",
+    levels: int = 1,
+    local: str = "auto",
+    local_levels: int | str = "auto",
+) -> da.Array:
+    """x @ y, m x k by k x n, as a lazy array of Dask: nothing is computed yet.
+
+    `levels` levels of the scheme named by `algorithm` are laid over the matrices; 0 is the classical multiply, chunk by chunk. Chunks may
+    be of any sizes: the matrices are padded with zeros and cut anew, in equal chunks about as large as before, so that each block of the
+    scheme is some whole ones. Each sum of blocks is a task a chunk. Each product of two chunks is a task, too, which runs `bilinear.matmul`
+    with `algorithm=local` and `levels=local_levels`; k is summed up chunk by chunk. The result has the type of `numpy.matmul`. Chunks are
+    NumPy's or CuPy's.
+
+    Dask decides where and when tasks run: slower workers get fewer, chunks that do not fit into memory are spilled, and what a lost worker
+    held is computed again. Raises `BilinearError`: E770 if Dask is not installed, E771 for what is no matrix of known chunks, E528 for a
+    type that cannot hold the scheme's coefficients, and what `bilinear.load` raises.
+    """
+    try:
+        import dask.array
+    except ImportError as error:
+        raise fail("E770", f"dask.array is not usable: {error}", install("dask")) from None
+    for name, operand in (("x", x), ("y", y)):
+        _check(name, operand, dask.array.Array)
+    if x.shape[1] != y.shape[0]:
+        raise fail("E771", f"x has {x.shape[1]} columns, and y {y.shape[0]} rows", "they must be as many")
+    if not isinstance(levels, int) or isinstance(levels, bool) or levels < 0:
+        raise fail("E771", f"levels={levels!r} is no number of levels", "give 0, or how many levels of the scheme")
+    dtype = np.result_type(x.dtype, y.dtype)
+    named = algorithm_as_it_is(algorithm) if isinstance(algorithm, str) else algorithm
+    scheme = ready(named.scheme, dtype)
+    multiply = partial(_multiplied, algorithm=local, levels=local_levels)
+    parts = scheme.m**levels, scheme.k**levels, scheme.n**levels
+    sizes = _chunk(x, 0, parts[0]), max(_chunk(x, 1, parts[1]), _chunk(y, 0, parts[1])), _chunk(y, 1, parts[2])
+    left = _cut(x.astype(dtype), parts[:2], sizes[:2])
+    right = _cut(y.astype(dtype), parts[1:], sizes[1:])
+    return _product(left, right, scheme, levels, multiply)[: x.shape[0], : y.shape[1]]
+
+
+def _check(name: str, operand: object, kind: type[da.Array]) -> None:
+    """Refuse (E771) what is no matrix of numbers in chunks of known sizes."""
+    if not isinstance(operand, kind) or operand.ndim != 2:
+        what = f"an array of {operand.ndim} dimensions" if isinstance(operand, kind) else type(operand).__name__
+        raise fail("E771", f"{name} is {what}", "matmul multiplies matrices, as arrays of dask.array")
+    if operand.dtype.kind not in KINDS:
+        raise fail("E771", f"{name} is of {operand.dtype}", "matmul multiplies integers and floating-point numbers")
+    if any(isnan(extent) for extent in operand.shape):
+        raise fail("E771", f"{name} has chunks of unknown sizes", "x.compute_chunk_sizes() finds them")
+    if 0 in operand.shape:
+        raise fail("E771", f"{name} has the shape {operand.shape}", "give a matrix with elements")
+
+
+def _chunk(x: da.Array, axis: int, parts: int) -> int:
+    """The extent of equal chunks about as large as the largest ones along an axis, of which each of `parts` blocks is some whole ones."""
+    block: int = -(-x.shape[axis] // parts)
+    count: int = max(1, round(block / max(x.chunks[axis])))
+    return -(-block // count)
+
+
+def _cut(x: da.Array, parts: tuple[int, int], sizes: tuple[int, int]) -> da.Array:
+    """The matrix in chunks of these extents, padded so that each block is some whole ones."""
+    import dask.array
+
+    wider = tuple((0, -extent % (part * size)) for extent, part, size in zip(x.shape, parts, sizes, strict=True))
+    return dask.array.pad(x, wider).rechunk(sizes) if any(map(any, wider)) else x.rechunk(sizes)
+
+
+def _product(x: da.Array, y: da.Array, scheme: Scheme, levels: int, multiply: partial[Array]) -> da.Array:
+    """The product by so many levels of a scheme, which divide the numbers of chunks."""
+    import dask.array
+
+    if not levels:
+        return _by_chunks(x, y, multiply)
+    factors = (
+        evaluate(scheme.u, _blocks(x, scheme.m, scheme.k), _sum_of),
+        evaluate(scheme.v, _blocks(y, scheme.k, scheme.n), _sum_of),
+    )
+    products = [_product(left, right, scheme, levels - 1, multiply) for left, right in zip(*factors, strict=True)]
+    blocks = evaluate(scheme.w, products, _sum_of)
+    return dask.array.block([blocks[at : at + scheme.n] for at in range(0, len(blocks), scheme.n)])
+
+
+def _blocks(x: da.Array, rows: int, columns: int) -> list[da.Array]:
+    """The blocks of a matrix, row by row, each some whole chunks."""
+    height, width = x.numblocks[0] // rows, x.numblocks[1] // columns
+    return [x.blocks[i * height : (i + 1) * height, j * width : (j + 1) * width] for i in range(rows) for j in range(columns)]
+
+
+def _sum_of(form: Form, values: list[da.Array]) -> da.Array:
+    """A linear form of blocks: one task a chunk."""
+    import dask.array
+
+    if len(form) == 1 and form[0][1] == 1:
+        return values[form[0][0]]
+    terms = [values[index] for index, _ in form] or values[:1]
+    renumbered = tuple((at, c) for at, (_, c) in enumerate(form))
+    return dask.array.map_blocks(_summed, *terms, form=renumbered, token="sum", dtype=terms[0].dtype, meta=terms[0]._meta)
+
+
+def _summed(*chunks: Array, form: Form) -> Array:
+    return added_up(form, list(chunks))
+
+
+def _by_chunks(x: da.Array, y: da.Array, multiply: partial[Array]) -> da.Array:
+    """The classical product of chunks: along k one chunk after another is multiplied and added."""
+    import dask.array
+
+    total, options = None, {"dtype": x.dtype, "meta": x._meta, "align_arrays": False, "token": "multiply"}
+    for at in range(x.numblocks[1]):
+        operands = x.blocks[:, at], "ik", y.blocks[at, :], "kj"
+        total = dask.array.blockwise(multiply, "ij", *operands, *(() if total is None else (total, "ij")), **options)
+    return total
+
+
+def _multiplied(x: list[Array], y: list[Array], total: Array = None, *, algorithm: str, levels: int | str) -> Array:
+    """A product of two chunks, added to a total; along k Dask gives lists, of one chunk here."""
+    found = multiply_here(x[0], y[0], algorithm=algorithm, levels=levels)  # type: ignore[arg-type]
+    return found if total is None else total + found

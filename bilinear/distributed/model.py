@@ -1,0 +1,142 @@
+"""A model of time and traffic for any number of ranks: closed formulas for squares of blocks, on machines that are data (machines.toml)."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from math import isqrt
+
+from bilinear.distributed.decompose import PANELS
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.scheme import Scheme
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Rates of a rank and of its links (machines.toml says what each is)."""
+
+    text: str
+    itemsize: int
+    ranks_per_host: int
+    products: float
+    memory: float
+    holds: float
+    near: float
+    far: float
+    near_latency: float
+    far_latency: float
+
+    def link(self, source: int, target: int) -> tuple[float, float]:
+        """Latency, and seconds for each byte, of a message between two ranks."""
+        if source // self.ranks_per_host == target // self.ranks_per_host:
+            return self.near_latency, 1 / self.near
+        return self.far_latency, 1 / self.far
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one rank takes: seconds of sums, of products, and of messages, which arrive in `tasks` parts; bytes that it receives."""
+
+    sums: float
+    products: float
+    messages: float
+    received: float
+    tasks: int
+
+    @property
+    def seconds(self) -> float:
+        """Sums, then the first part of the messages; while it is multiplied the next arrives."""
+        first = self.messages / self.tasks
+        return self.sums + first + max(self.products, self.messages - first)
+
+
+@lru_cache(maxsize=1)
+def machines() -> dict[str, Machine]:
+    """The machines that are described."""
+    text = files("bilinear.distributed").joinpath("machines.toml").read_text(encoding="utf-8")
+    return {name: Machine(**fields) for name, fields in tomllib.loads(text).items()}
+
+
+def estimate(machine: Machine, n: int, ranks: int, scheme: Scheme | None = None, levels: int = 1) -> Estimate:
+    """C = A B of n x n matrices: in tiles, or by levels of a scheme, breadth first; matrices lie where they are needed first.
+
+    With fewer ranks than products a rank multiplies `products / ranks` of them, and all but a `1 / ranks` of their factors, and as much of
+    its products, travels. With more, `ranks / products` ranks share one, in p x q tiles.
+    """
+    if scheme is None:
+        return _in_tiles(machine, n, ranks)
+    products = scheme.rank**levels
+    m, k, b = n / scheme.m**levels, n / scheme.k**levels, n / scheme.n**levels
+    sharing = max(1, ranks // products)
+    p, q = _grid(sharing)
+    each = max(1.0, products / ranks)
+    moved = each * (m * k / p + k * b / q + m * b / sharing) * (1 - 1 / ranks) * machine.itemsize
+    flops = 2 * m * k * b * products / ranks
+    waits = each * 3 * (ranks - 1)
+    return Estimate(
+        sum(sums(scheme, levels, (n, n, n))) / ranks * machine.itemsize / machine.memory,
+        flops / machine.products,
+        _travel(machine, ranks, moved, waits),
+        moved,
+        max(1, round(each)),
+    )
+
+
+def _in_tiles(machine: Machine, n: int, ranks: int) -> Estimate:
+    p, q = _grid(ranks)
+    moved = n * n / p * (1 - 1 / q) + n * n / q * (1 - 1 / p)
+    received = moved * machine.itemsize
+    messages = PANELS * (p + q - 2)
+    return Estimate(0.0, 2 * n**3 / ranks / machine.products, _travel(machine, ranks, received, messages), received, PANELS)
+
+
+def _grid(ranks: int) -> tuple[float, float]:
+    """The sides of a grid that is as square as the divisors allow; of a prime number, of tiles of equal areas."""
+    p = next(each for each in range(isqrt(ranks), 0, -1) if ranks % each == 0)
+    return (p, ranks / p) if 2 * p * p >= ranks else (ranks**0.5, ranks**0.5)
+
+
+def _travel(machine: Machine, ranks: int, received: float, messages: float) -> float:
+    """Seconds in which one port receives that, evenly from all others: those of the same host over the near link."""
+    if ranks == 1:
+        return 0.0
+    near = (min(machine.ranks_per_host, ranks) - 1) / (ranks - 1)
+    latency = near * machine.near_latency + (1 - near) * machine.far_latency
+    return messages * latency + received * (near / machine.near + (1 - near) / machine.far)
+
+
+def sums(scheme: Scheme, levels: int, extents: tuple[float, float, float]) -> tuple[float, float]:
+    """Elements that all ranks read and write for the sums of A and B, and for those of C.
+
+    A sum reads its terms and writes itself; a block that is used as it is costs nothing.
+    """
+    before = after = 0.0
+    count, (m, k, n) = 1, extents
+    for _ in range(levels):
+        m, k, n = m / scheme.m, k / scheme.k, n / scheme.n
+        before += count * (m * k * _passes(scheme.u) + k * n * _passes(scheme.v))
+        after += count * m * n * _passes(scheme.w)
+        count *= scheme.rank
+    return before, after
+
+
+def _passes(linear: LinearMap) -> int:
+    """Blocks that are read and written to compute a map."""
+    return sum(len(form) + 1 for form in (*linear.steps, *linear.outputs) if len(form) > 1)
+
+
+def holds(machine: Machine, n: int, ranks: int, scheme: Scheme | None = None, levels: int = 0) -> bool:
+    """Whether A, B and C, the factors of all products, and the products fit into the memory of the ranks."""
+    elements = 3.0 * n * n
+    if scheme is not None:
+        m, k, b = n / scheme.m**levels, n / scheme.k**levels, n / scheme.n**levels
+        elements += scheme.rank**levels * (m * k + k * b + m * b)
+    return elements * machine.itemsize / ranks <= machine.holds
+
+
+def best_levels(machine: Machine, n: int, ranks: int, scheme: Scheme, most: int = 6) -> int | None:
+    """The number of levels with the least time among those that memory allows, all breadth first; None if it allows none."""
+    allowed = [levels for levels in range(1, most + 1) if holds(machine, n, ranks, scheme, levels)]
+    return min(allowed, key=lambda levels: estimate(machine, n, ranks, scheme, levels).seconds, default=None)

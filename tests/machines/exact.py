@@ -1,0 +1,85 @@
+"""A program for mpirun: products in all decompositions and many distributions, exact on integers, with the traffic that the plan has."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from bilinear.distributed import BlockCyclic, BlockNonCyclic, ProcessGrid, Slab
+from bilinear.distributed.connection import connected
+from bilinear.distributed.distributions import Distribution
+from bilinear.distributed.multiply import Asked, plan_for, run
+from bilinear.distributed.spread import Runs
+from bilinear.distributed.traffic import traffic
+from bilinear.distributed.workspace import workspace
+from bilinear.errors import BilinearError
+
+Matrix = NDArray[np.generic]
+TIMEOUT = 300.0
+
+
+def indices(runs: Runs) -> list[int]:
+    return [at for start, stop in runs for at in range(start, stop)]
+
+
+def piece(matrix: Matrix, distribution: Distribution, comm: MPI.Intracomm) -> Matrix:
+    rows, columns = matrix.shape
+    part = distribution.spread(rows, columns, comm.size)[comm.rank]
+    return matrix[np.ix_(indices(part.rows), indices(part.columns))]
+
+
+def distributions(ranks: int) -> list[Distribution]:
+    tall, wide = ProcessGrid((ranks, 1)), ProcessGrid((1, ranks), "column-major")
+    square = ProcessGrid((2, ranks // 2)) if ranks % 2 == 0 else wide
+    return [Slab.X, Slab.Y, BlockNonCyclic(square), BlockCyclic(square, (3, 2), (0, 0)), BlockCyclic(tall, (4, 4), (ranks - 1, 0))]
+
+
+def main() -> None:
+    comm = MPI.COMM_WORLD
+    connection = connected(comm, TIMEOUT)
+    known, calls = distributions(comm.size), 0
+    for extents in ((24, 24, 24), (45, 37, 52), (3, 50, 1)):
+        m, k, n = extents
+        generator = np.random.default_rng(7)
+        a, b = generator.integers(-9, 10, (m, k)), generator.integers(-9, 10, (k, n))
+        for name, dtype in (("2d", "int64"), ("strassen", "float64"), ("winograd", "float32"), ("laderman", "int32"), ("2d", "complex128")):
+            three = known[calls % 5], known[calls // 2 % 5], known[calls // 3 % 5]
+            for memory in (None, tight(Asked(extents, three, name), dtype, comm.size)):
+                asked = Asked(extents, three, name, "auto", memory, local_levels=0)
+                left, right = (piece(x, d, comm).astype(dtype) for x, d in zip((a, b), three, strict=False))
+                before = connection.sent, connection.received
+                found = run(connection, left, right, asked, TIMEOUT)
+                assert found.dtype == dtype and np.array_equal(found, piece(a @ b, three[2], comm)), (extents, asked)
+                check_traffic(asked, dtype, before, (connection.sent, connection.received), comm)
+                calls += 1
+    by_plan = Asked((64, 64, 64), (Slab.X,) * 3, "winograd", algorithm="strassen", local_levels=1)
+    a = np.random.default_rng(3).integers(-9, 10, (64, 64)).astype("float64")
+    found = run(connection, piece(a, Slab.X, comm), piece(a, Slab.X, comm), by_plan, TIMEOUT)
+    assert np.array_equal(found, piece(a @ a, Slab.X, comm))
+    print(f"rank {comm.rank}: {calls} products")
+
+
+def tight(asked: Asked, dtype: str, ranks: int) -> int | None:
+    """Bytes that need a depth-first level, if one helps."""
+    memory = workspace(plan_for(asked, dtype, ranks)[0]) * np.dtype(dtype).itemsize * 9 // 10
+    try:
+        plan_for(replace(asked, memory=memory), dtype, ranks)
+    except BilinearError:
+        return None
+    return memory
+
+
+def check_traffic(asked: Asked, dtype: str, before: tuple[int, int], after: tuple[int, int], comm: MPI.Intracomm) -> None:
+    pairs = traffic(plan_for(asked, dtype, comm.size)[0])
+    for end, (low, high) in enumerate(zip(before, after, strict=True)):
+        wanted = sum(size for pair, size in pairs.items() if pair[end] == comm.rank)
+        assert high - low == wanted * np.dtype(dtype).itemsize, asked
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()

@@ -1,0 +1,78 @@
+"""A program for mpirun: a multiply in which rank 1 misbehaves in the way that the first argument names."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from bilinear.distributed import Slab, connection, decompose, matmul, multiply
+
+Matrix = NDArray[np.float64]
+N, SHORT, LONG = 12, 8.0, 300.0
+
+
+def died(x: Matrix, y: Matrix, **options: object) -> Matrix:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return x
+
+
+def stopped(x: Matrix, y: Matrix, **options: object) -> Matrix:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return x
+
+
+def raised(x: Matrix, y: Matrix, **options: object) -> Matrix:
+    raise MemoryError("no room for a product")
+
+
+IN_A_PRODUCT: dict[str, Callable[..., Matrix]] = {"died": died, "stopped": stopped, "raised": raised}
+
+
+def main(way: str) -> None:
+    """Rank 1 of `mpirun` deviates; every rank ends with an error."""
+    is_odd = MPI.COMM_WORLD.rank == 1
+    a = b = np.ones(Slab.X.spread(N, N, MPI.COMM_WORLD.size)[MPI.COMM_WORLD.rank].shape)
+    shape, decomposition, timeout = (N, N, N), "strassen", LONG
+    if way == "stopped":
+        connection.SILENCE = SHORT
+    if way.startswith("late"):
+        timeout = SHORT
+    if way == "plan":
+        decomposition = "2d"
+    if way in ("late twice", "ended after one"):
+        matmul(a, b, shape=shape, distributions=Slab.X, timeout=LONG)
+    if way == "ended":
+        timeout = SHORT
+    if is_odd and way in IN_A_PRODUCT:
+        setattr(multiply, "multiply_here", IN_A_PRODUCT[way])  # noqa: B010
+    elif is_odd and way.startswith("late"):
+        time.sleep(600)
+    elif is_odd and way.startswith("ended"):
+        sys.exit(0)
+    elif is_odd and way == "shape":
+        shape = N, N, N + 1
+    elif is_odd and way == "type":
+        a = b = a.astype(np.float32)
+    elif is_odd and way == "piece":
+        a = a[:-1]
+    elif is_odd and way == "scheme":
+        decomposition = "winograd"
+    elif is_odd and way == "name":
+        decomposition = "strasen"
+    elif is_odd and way == "plan":
+        decompose.PANELS = 3
+    elif is_odd and way == "version":
+        setattr(multiply, "__version__", "0.0.1")  # noqa: B010
+    matmul(a, b, shape=shape, distributions=Slab.X, decomposition=decomposition, timeout=timeout)
+    print("went on")
+
+
+if __name__ == "__main__":
+    main(" ".join(sys.argv[1:]))
