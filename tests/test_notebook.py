@@ -17,6 +17,7 @@ def test_no_output_is_kept() -> None:
     assert set(kept["metadata"]) == {"kernelspec", "language_info"}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of Jupyter's packages; the kernel has its own filters
 def test_every_cell_runs_and_shows_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed (pip install --group notebook)")
