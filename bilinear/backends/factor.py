@@ -53,6 +53,8 @@ def check_object_factors(alpha: Factor, beta: Factor, a: Array, b: Array, out: A
     if alpha != 0 and a.size and b.size:
         with suppress(Exception):  # operands that cannot be multiplied are not the factor's fault
             product = _first(a) * _first(b)
+    elif alpha != 0 and a.shape[-1] == 0:  # sums of no terms are the integer 0
+        product = 0
     if product is not None:
         _check_multiplies("alpha", alpha, product, product)
     if beta != 0 and out is not None and out.size:

@@ -139,3 +139,12 @@ def test_the_inner_product_of_objects_keeps_their_arithmetic(alpha: Any) -> None
     assert found == wanted and type(found) is type(wanted)
     out = np.array(7, object)
     assert bilinear.matmul(x, x, out, alpha=alpha, beta=2) is out and out.item() == wanted + 14
+
+
+def test_a_factor_that_multiplies_no_sum_of_no_terms_is_refused() -> None:
+    """Objects with no inner extent have no element to try the factor on, but their product is there: zeros."""
+    a, b, out = np.empty((3, 0), object), np.empty((0, 3), object), np.full((3, 3), 5, object)
+    with pytest.raises(BilinearError, match="E528"):
+        bilinear.matmul(a, b, out, alpha="2", beta=1, algorithm="strassen", levels=1)
+    assert (out == 5).all()
+    assert (bilinear.matmul(a, b, out, alpha=2, beta=1, algorithm="strassen", levels=1) == 5).all()
