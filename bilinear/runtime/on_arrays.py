@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.options import Options, check_options
 from bilinear.runtime.repeat import Key, repeated
 
-Asked = tuple[Any, ...]
+Asked = tuple[Array, ...]
 """The first fields of `Options`, up to the accuracy, as the caller gave them."""
 
 

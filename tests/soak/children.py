@@ -117,9 +117,9 @@ def _interrupt_no_more() -> None:
 @cache
 def import_everything() -> None:
     """Import all that commands import when they need it: what an import does under a limit, or interrupted, is Python's affair."""
-    for found in walk_packages(bilinear.__path__, "bilinear."):
+    for found in walk_packages(bilinear.__path__, "bilinear.", onerror=lambda name: None):
         if not found.name.endswith("__main__"):
-            with suppress(ImportError):
+            with suppress(ImportError, BilinearError):  # of rooms whose libraries are not here
                 import_module(found.name)
     for name in ("cuda.bindings.nvrtc", "rich.progress", "numba"):
         with suppress(ImportError):
