@@ -156,11 +156,11 @@ def _by_kept(a: Array, b: Array, out: Array, asked: Asked, workspace: Array, str
             "both operands are prepared" if isinstance(other, Kept) else f"an operand that was prepared as {kept.side} is given as {side}"
         )
         raise fail("E538", what, "give the other operand as an array")
-    alpha, beta, *chosen = asked
-    if tuple(chosen) != _UNSAID:
+    alpha, beta, algorithm, levels, inputs, _, *others = asked
+    if (algorithm, levels, inputs, *others) != _UNSAID:
         raise fail("E538", "the plan of a prepared operand is settled", "give algorithm=, levels= and accuracy= to prepare()")
     with nullcontext() if stream is None else stream:
         return kept.matmul(other, out, alpha=alpha, beta=beta, workspace=workspace)
 
 
-_UNSAID = "auto", "auto", "preserve", None, None, None, None
+_UNSAID = "auto", "auto", "preserve", None, None, None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
+from bilinear.backends.capture import not_captured
 from bilinear.backends.executor import in_buffer
 from bilinear.backends.same import Same
 from bilinear.errors import BilinearError, fail
@@ -100,8 +101,9 @@ class Prepared(Kept):
 
     def _unprepared(self, a: Array, b: Array, out: Array, options: Options) -> Array:
         levels: int | Literal["auto"] = "auto" if isinstance(options.levels, str) else options.levels
-        named = options.algorithm or "auto"
-        return matmul(a, b, out, alpha=options.alpha, beta=options.beta, algorithm=named, levels=levels, workspace=options.workspace)
+        named, (alpha, beta, most) = options.algorithm or "auto", (options.alpha, options.beta, options.workspace)
+        own: Array = options.accuracy  # it was checked when the operand was prepared
+        return matmul(a, b, out, alpha=alpha, beta=beta, algorithm=named, levels=levels, workspace=most, accuracy=own)
 
     def _multiply(self, options: Options, recipe: Recipe, a: Array, b: Array, out: Array) -> Array:
         layouts = layouts_of(a, b, out)
@@ -253,4 +255,7 @@ def _filled(recipe: Recipe, layouts: Layouts, kind: Kind, matrix: Array, side: s
 
 def _digest(operand: Array) -> int:
     kind = kind_of(operand)
-    return make_executor(kind).digest(matrix_of(adopt(operand, kind)))
+    executor = make_executor(kind)
+    if executor.is_captured():
+        raise not_captured("nothing can wait for what tells whether a prepared operand has changed", "prepare it before, with check=False")
+    return executor.digest(matrix_of(adopt(operand, kind)))

@@ -191,3 +191,28 @@ def test_the_digest_of_numpy_sees_a_change() -> None:
     assert before == engine.digest(matrix_of(x.copy()))
     x[299, 199] = -1
     assert before != engine.digest(matrix_of(x))
+
+
+def test_a_call_of_the_library_keeps_the_accuracy_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = operands(20, 20, 20)
+    asked: list[Any] = []
+    kept = bilinear.prepare(b, rows=20, accuracy=1e-12)
+
+    def multiply(*arrays: Any, **options: Any) -> Any:
+        asked.append(options["accuracy"])
+        return arrays[0] @ arrays[1]
+
+    monkeypatch.setattr("bilinear.runtime.prepared.matmul", multiply)
+    np.testing.assert_array_equal(kept.matmul(a), exact(a, b))
+    assert asked == [1e-12]
+
+
+def test_during_capture_nobody_can_look_for_a_change(gpu: Gpu) -> None:
+    a, b = operands(20, 16, 12)
+    kept, unchecked = (bilinear.prepare(Array(b), rows=20, algorithm="winograd", levels=1, check=check) for check in (True, False))
+    out, space = Array(np.zeros((20, 12))), Array(np.zeros(10_000))
+    gpu.is_capturing = True
+    assert code(bilinear.matmul, Array(a), kept, out, workspace=space) == "E536"
+    bilinear.matmul(Array(a), unchecked, out, workspace=space)
+    gpu.is_capturing = False
+    np.testing.assert_array_equal(out.host, exact(a, b))
