@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from bilinear.ir.element import Element
 from bilinear.ir.kernel import Argument
 
+MATRIX = (Argument("pointer", "X"), *(Argument("index", name) for name in ("X_rs", "X_cs", "rows", "columns")))
+"""The matrix that a kernel looks at."""
+
 
 @dataclass(frozen=True)
 class ScanKernel:
@@ -15,14 +18,7 @@ class ScanKernel:
     name: str
     element: Element
     threads: tuple[int, int] = (256, 1)
-    arguments: tuple[Argument, ...] = (
-        Argument("pointer", "X"),
-        Argument("index", "X_rs"),
-        Argument("index", "X_cs"),
-        Argument("index", "rows"),
-        Argument("index", "columns"),
-        Argument("flag", "found"),
-    )
+    arguments: tuple[Argument, ...] = (*MATRIX, Argument("flag", "found"))
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="scan.cu.j2", init=False)
 
@@ -51,13 +47,6 @@ class DigestKernel:
     name: str
     element: Element
     threads: tuple[int, int] = (256, 1)
-    arguments: tuple[Argument, ...] = (
-        Argument("pointer", "X"),
-        Argument("index", "X_rs"),
-        Argument("index", "X_cs"),
-        Argument("index", "rows"),
-        Argument("index", "columns"),
-        Argument("pointer", "sums"),
-    )
+    arguments: tuple[Argument, ...] = (*MATRIX, Argument("pointer", "sums"))
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="digest.cu.j2", init=False)
