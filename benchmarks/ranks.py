@@ -34,7 +34,8 @@ def efficiency(machine: Machine, n: int, ranks: int, fast: bool) -> tuple[float,
     levels = best_levels(machine, n, ranks, SCHEME) if fast else 0
     if levels is None or not holds(machine, n, ranks):
         return None
-    return estimate(machine, n, 1).seconds / ranks / estimate(machine, n, ranks, SCHEME if fast else None, levels).seconds, levels
+    alone, shared = estimate(machine, (n, n, n), 1), estimate(machine, (n, n, n), ranks, SCHEME if fast else None, levels)
+    return alone.seconds / ranks / shared.seconds, levels
 
 
 def table(machine: Machine) -> Iterator[str]:
@@ -87,7 +88,7 @@ def simulated(machine: Machine) -> Iterator[str]:
     """The simulation beside the model."""
     for ranks, levels, n in ((7, 1, 57_344), (7, 2, 57_344), (49, 2, 100_352), (343, 3, 351_232)):
         plan = decompose((n, n, n), ranks, home((n, n, n), ranks, "winograd", levels=levels), SCHEME, levels)
-        found, model = simulate(plan, machine), estimate(machine, n, ranks, SCHEME, levels).seconds
+        found, model = simulate(plan, machine), estimate(machine, (n, n, n), ranks, SCHEME, levels).seconds
         yield f"{ranks} ranks, {levels} levels, N = {n}: {found:.4f} s simulated, {model:.4f} s by the model, ratio {found / model:.3f}"
 
 

@@ -1,6 +1,21 @@
-"""Matrices over many machines: `matmul` on the ranks of MPI, and the distributions in which pieces come and go (docs/distributed.md)."""
+"""Matrices over many machines: products and chains on the ranks of MPI, and how pieces come and go (docs/distributed.md)."""
 
+from bilinear.distributed.chain import chain_plan, multi_dot
 from bilinear.distributed.distributions import BlockCyclic, BlockNonCyclic, Pieces, ProcessGrid, Slab, from_descriptor, shape
+from bilinear.distributed.model import Machine
 from bilinear.distributed.multiply import home, matmul
 
-__all__ = ["BlockCyclic", "BlockNonCyclic", "Pieces", "ProcessGrid", "Slab", "from_descriptor", "home", "matmul", "shape"]
+__all__ = [
+    "BlockCyclic",
+    "BlockNonCyclic",
+    "Machine",
+    "Pieces",
+    "ProcessGrid",
+    "Slab",
+    "chain_plan",
+    "from_descriptor",
+    "home",
+    "matmul",
+    "multi_dot",
+    "shape",
+]

@@ -46,7 +46,7 @@ def decompose(
     shapes = (m, k), (k, n), (m, n)
     lie = tuple(distribution.spread(*shape, ranks) for distribution, shape in zip(given, shapes, strict=True))
     spreads = lie[0], lie[1], lie[2]
-    breadth = () if scheme is None else (scheme,) * (levels or _fewest_levels(scheme, ranks))
+    breadth = () if scheme is None else (scheme,) * (levels or fewest_levels(scheme, ranks))
     if prod(level.rank for level in breadth) > MOST_PRODUCTS:
         raise fail(
             "E760", f"{len(breadth)} levels of {breadth[0].name} are {breadth[0].rank ** len(breadth)} products", "take fewer levels"
@@ -112,7 +112,7 @@ def _strips(rows: int, columns: int, down: int, across: int, ranks: int) -> Spre
     return tuple(Rect(runs, run(0, across * columns)) for runs in held)
 
 
-def _fewest_levels(scheme: Scheme, ranks: int) -> int:
+def fewest_levels(scheme: Scheme, ranks: int) -> int:
     """The fewest levels, at least one, with as many products as ranks."""
     levels = 1
     while scheme.rank > 1 and scheme.rank**levels < ranks:

@@ -1,21 +1,26 @@
-"""A model of time and traffic for any number of ranks: closed formulas for squares of blocks, on machines that are data (machines.toml)."""
+"""A model of time and traffic for any number of ranks: closed formulas, on machines that are data (machines.toml)."""
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from math import isqrt
 
 from bilinear.distributed.decompose import PANELS
+from bilinear.distributed.plan import Extents
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.scheme import Scheme
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Rates of a rank and of its links (machines.toml says what each is)."""
+    """Rates of a rank and of its links (machines.toml says what each is).
+
+    `local` gives the seconds of an m x k by k x n product on one rank; None: `products` operations a second at any size.
+    """
 
     text: str
     itemsize: int
@@ -27,6 +32,11 @@ class Machine:
     far: float
     near_latency: float
     far_latency: float
+    local: Callable[[int, int, int], float] | None = field(default=None, repr=False)  # an address in it would differ from rank to rank
+
+    def multiply(self, m: float, k: float, n: float) -> float:
+        """Seconds of an m x k by k x n product on one rank."""
+        return 2 * m * k * n / self.products if self.local is None else self.local(*(max(1, round(x)) for x in (m, k, n)))
 
     def link(self, source: int, target: int) -> tuple[float, float]:
         """Latency, and seconds for each byte, of a message between two ranks."""
@@ -59,37 +69,37 @@ def machines() -> dict[str, Machine]:
     return {name: Machine(**fields) for name, fields in tomllib.loads(text).items()}
 
 
-def estimate(machine: Machine, n: int, ranks: int, scheme: Scheme | None = None, levels: int = 1) -> Estimate:
-    """C = A B of n x n matrices: in tiles, or by levels of a scheme, breadth first; matrices lie where they are needed first.
+def estimate(machine: Machine, extents: Extents, ranks: int, scheme: Scheme | None = None, levels: int = 1) -> Estimate:
+    """C = A B of an m x k by k x n product: in tiles, or by levels of a scheme, breadth first; matrices lie where they are needed first.
 
     With fewer ranks than products a rank multiplies `products / ranks` of them, and all but a `1 / ranks` of their factors, and as much of
     its products, travels. With more, `ranks / products` ranks share one, in p x q tiles.
     """
     if scheme is None:
-        return _in_tiles(machine, n, ranks)
+        return _in_tiles(machine, extents, ranks)
     products = scheme.rank**levels
-    m, k, b = n / scheme.m**levels, n / scheme.k**levels, n / scheme.n**levels
+    m, k, n = (extent / blocks**levels for extent, blocks in zip(extents, (scheme.m, scheme.k, scheme.n), strict=True))
     sharing = max(1, ranks // products)
     p, q = _grid(sharing)
     each = max(1.0, products / ranks)
-    moved = each * (m * k / p + k * b / q + m * b / sharing) * (1 - 1 / ranks) * machine.itemsize
-    flops = 2 * m * k * b * products / ranks
+    moved = each * (m * k / p + k * n / q + m * n / sharing) * (1 - 1 / ranks) * machine.itemsize
     waits = each * 3 * (ranks - 1)
     return Estimate(
-        sum(sums(scheme, levels, (n, n, n))) / ranks * machine.itemsize / machine.memory,
-        flops / machine.products,
+        sum(sums(scheme, levels, extents)) / ranks * machine.itemsize / machine.memory,
+        products * sharing / ranks * machine.multiply(m / p, k, n / q),
         _travel(machine, ranks, moved, waits),
         moved,
         max(1, round(each)),
     )
 
 
-def _in_tiles(machine: Machine, n: int, ranks: int) -> Estimate:
+def _in_tiles(machine: Machine, extents: Extents, ranks: int) -> Estimate:
+    m, k, n = extents
     p, q = _grid(ranks)
-    moved = n * n / p * (1 - 1 / q) + n * n / q * (1 - 1 / p)
+    moved = m * k / p * (1 - 1 / q) + k * n / q * (1 - 1 / p)
     received = moved * machine.itemsize
     messages = PANELS * (p + q - 2)
-    return Estimate(0.0, 2 * n**3 / ranks / machine.products, _travel(machine, ranks, received, messages), received, PANELS)
+    return Estimate(0.0, machine.multiply(m / p, k, n / q), _travel(machine, ranks, received, messages), received, PANELS)
 
 
 def _grid(ranks: int) -> tuple[float, float]:
@@ -139,4 +149,4 @@ def holds(machine: Machine, n: int, ranks: int, scheme: Scheme | None = None, le
 def best_levels(machine: Machine, n: int, ranks: int, scheme: Scheme, most: int = 6) -> int | None:
     """The number of levels with the least time among those that memory allows, all breadth first; None if it allows none."""
     allowed = [levels for levels in range(1, most + 1) if holds(machine, n, ranks, scheme, levels)]
-    return min(allowed, key=lambda levels: estimate(machine, n, ranks, scheme, levels).seconds, default=None)
+    return min(allowed, key=lambda levels: estimate(machine, (n, n, n), ranks, scheme, levels).seconds, default=None)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from bilinear.version import __version__
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+P = TypeVar("P")
 CLASSICAL = "2d"
 KINDS = "iufc"
 """NumPy's letters of the element types that are multiplied."""
@@ -86,59 +87,79 @@ def matmul(
 
 def run(connection: Connection, a: Array, b: Array, asked: Asked, timeout: float) -> Array:
     """`matmul` on a connection."""
-    told, plan = _prepared(connection, a, b, asked)
-    connection.agree(told, timeout)
-    assert plan is not None, "a rank that cannot take part is told so"
+
+    def planned() -> tuple[Plan, str]:
+        plan, digest = plan_for(asked, str(a.dtype), connection.comm.size)
+        _check_pieces(plan, connection.comm.rank, a, b)
+        return plan, digest
+
+    plan = agreed(connection, _facts(asked, a), planned, timeout)
     kind = kind_of(a, b)
     left, right = adopt(a, kind), adopt(b, kind)
-
-    def multiply(x: Array, y: Array) -> Array:
-        return multiply_here(x, y, algorithm=asked.algorithm, levels=asked.local_levels)
-
+    multiply = partial(multiply_here, algorithm=asked.algorithm, levels=asked.local_levels)
     return kind.give_back(connection.run(steps_of(plan, connection.comm.rank, left, right, multiply)))
 
 
-def _prepared(connection: Connection, a: Array, b: Array, asked: Asked) -> tuple[Told, Plan | None]:
-    """What this rank tells the others, and its plan if it can take part."""
+def agreed(connection: Connection, facts: dict[str, str], planned: Callable[[], tuple[P, str]], timeout: float) -> P:
+    """The plan, after all ranks have agreed on the facts and on its digest.
+
+    Raises the same `BilinearError` on all ranks: E763, E765, E767, or why none can take part.
+    """
+    plan = None
     try:
-        plan, digest = plan_for(asked, str(a.dtype), connection.comm.size)
-        _check_pieces(plan, connection.comm.rank, a, b)
+        plan, digest = planned()
+        told = Told({**facts, "the plan": digest})
     except (BilinearError, AttributeError, TypeError, ValueError, OSError) as error:
         refused = error if isinstance(error, BilinearError) else fail("E767", f"{type(error).__name__}: {error}")
-        return Told(_facts(asked, a), refused.diagnostics[0]), None
-    return Told({**_facts(asked, a), "the plan": digest}), plan
+        told = Told(facts, refused.diagnostics[0])
+    connection.agree(told, timeout)
+    assert plan is not None, "a rank that cannot take part is told so"
+    return plan
 
 
 def _facts(asked: Asked, a: Array) -> dict[str, str]:
     """What must be the same on all ranks, as text."""
-    algorithm = asked.decomposition if isinstance(asked.decomposition, str) else asked.decomposition.scheme.name
-    values = {
-        "the version of bilinear": __version__,
+    values: dict[str, object] = {
         "shape": asked.shape,
-        "the element type": getattr(a, "dtype", type(a).__name__),
         "distributions": asked.distributions,
-        "decomposition": algorithm,
+        "decomposition": name_of(asked.decomposition),
         "levels": asked.levels,
         "memory": asked.memory,
         "algorithm": asked.algorithm,
         "local_levels": asked.local_levels,
     }
-    return {name: str(value) for name, value in values.items()}
+    return said(a, values)
+
+
+def said(a: Array, values: dict[str, object]) -> dict[str, str]:
+    """Facts as text, after the version and the element type."""
+    own = {"the version of bilinear": __version__, "the element type": getattr(a, "dtype", type(a).__name__)}
+    return {name: str(value) for name, value in (own | values).items()}
+
+
+def name_of(decomposition: str | Loaded) -> str:
+    """A decomposition in words."""
+    return decomposition if isinstance(decomposition, str) else decomposition.scheme.name
+
+
+def scheme_named(decomposition: str | Loaded) -> Scheme | None:
+    """The scheme of a decomposition, None for the classical one. Raises what `load` raises."""
+    if decomposition == CLASSICAL:
+        return None
+    loaded = algorithm_as_it_is(decomposition) if isinstance(decomposition, str) else decomposition
+    return loaded.scheme
 
 
 def plan_for(asked: Asked, dtype: str, ranks: int) -> tuple[Plan, str]:
     """The plan of a call on so many ranks, and a digest of it. Raises `BilinearError`."""
     if len(asked.distributions) != 3:
         raise fail("E761", f"{len(asked.distributions)} distributions", "give those of A, B and C, or one for all")
-    loaded = None if asked.decomposition == CLASSICAL else asked.decomposition
-    if isinstance(loaded, str):
-        loaded = algorithm_as_it_is(loaded)
+    scheme = scheme_named(asked.decomposition)
     levels = None if asked.levels == "auto" else asked.levels
     if levels is not None and (not isinstance(levels, int) or isinstance(levels, bool) or levels < 1):
         raise fail("E760", f"levels={levels!r} is no positive integer", "give the levels of the scheme, or 'auto'")
     if asked.memory is not None and (not isinstance(asked.memory, int) or asked.memory < 0):
         raise fail("E762", f"memory={asked.memory!r} is no number of bytes", "give an integer of at least 0, or None")
-    scheme = None if loaded is None else loaded.scheme
     return _planned(tuple(asked.shape), ranks, tuple(asked.distributions), scheme, levels, asked.memory, dtype)
 
 
@@ -173,8 +194,15 @@ def home(
 def _check_pieces(plan: Plan, rank: int, a: Array, b: Array) -> None:
     """Refuse (E767) pieces that are not what the distributions say."""
     for name, piece, spread in (("A", a, plan.given[0]), ("B", b, plan.given[1])):
-        if np.dtype(piece.dtype).kind not in KINDS or piece.dtype != a.dtype:
-            raise fail("E767", f"a piece of {name} of {piece.dtype}", "A and B are of one type of integers or floating-point numbers")
-        if tuple(piece.shape) != spread[rank].shape:
-            expected = " x ".join(map(str, spread[rank].shape))
-            raise fail("E767", f"its piece of {name} has the shape {tuple(piece.shape)}, by the distribution it is {expected}")
+        if piece.dtype != a.dtype:
+            raise fail("E767", f"a piece of {name} of {piece.dtype}, and one of A of {a.dtype}", "A and B are of one type")
+        check_piece(name, piece, spread[rank].shape)
+
+
+def check_piece(name: str, piece: Array, shape: tuple[int, int]) -> None:
+    """Refuse (E767) a piece that is not what its distribution says."""
+    if np.dtype(piece.dtype).kind not in KINDS:
+        raise fail("E767", f"a piece of {name} of {piece.dtype}", "give integers or floating-point numbers")
+    if tuple(piece.shape) != shape:
+        expected = " x ".join(map(str, shape))
+        raise fail("E767", f"its piece of {name} has the shape {tuple(piece.shape)}, by the distribution it is {expected}")

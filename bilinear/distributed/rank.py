@@ -47,6 +47,39 @@ def steps_of(plan: Plan, rank: int, a: Array, b: Array, multiply: Multiply) -> S
     return _Rank(plan, rank, multiply, b.dtype).product(a, b)
 
 
+def moved(x: Array, source: Spread, target: Spread, rank: int, tag: int) -> Steps:
+    """The rank's part of a matrix in another spread; what lies beyond the matrix is padding, and zero."""
+    if source == target:
+        return x
+    held, wanted = source[rank], target[rank]
+    out, post, arrivals = np.zeros_like(x, shape=wanted.shape, order="C"), Post(), _Arrivals()
+    for other in range(len(source)):
+        leaves, comes = held.meet(target[other]), wanted.meet(source[other])
+        if other == rank:
+            _put(out, wanted, comes, _take(x, held, comes))
+        else:
+            if leaves.size:
+                post.sends.append((other, tag, _packed(_take(x, held, leaves))))
+            arrivals.expect(post, other, tag, out, wanted, comes)
+    ticket = yield post
+    yield Wait(ticket)
+    arrivals.put()
+    return out
+
+
+def numbered_from(first: int, steps: Steps) -> Steps:
+    """The computation of a rank of a group whose ranks are numbered from `first` on."""
+    try:
+        asked = next(steps)
+        while True:
+            if isinstance(asked, Post):
+                sends, receives = ([(first + rank, tag, x) for rank, tag, x in each] for each in (asked.sends, asked.receives))
+                asked = Post(sends, receives)
+            asked = steps.send((yield asked))
+    except StopIteration as done:
+        return done.value
+
+
 @dataclass
 class _Rank:
     plan: Plan
@@ -56,30 +89,11 @@ class _Rank:
 
     def product(self, a: Array, b: Array) -> Steps:
         given, home = self.plan.given, self.plan.home
-        a = yield from self._spread(a, given[0], home[0], HOME_A)
-        b = yield from self._spread(b, given[1], home[1], HOME_B)
+        a = yield from moved(a, given[0], home[0], self.rank, HOME_A)
+        b = yield from moved(b, given[1], home[1], self.rank, HOME_B)
         c = yield from self._depth(a, b, self.plan.depth)
         del a, b
-        return (yield from self._spread(c, home[2], given[2], RESULT))
-
-    def _spread(self, x: Array, source: Spread, target: Spread, tag: int) -> Steps:
-        """The rank's part of a matrix in another spread; what lies beyond the matrix is padding, and zero."""
-        if source == target:
-            return x
-        held, wanted = source[self.rank], target[self.rank]
-        out, post, arrivals = np.zeros_like(x, shape=wanted.shape, order="C"), Post(), _Arrivals()
-        for other in range(self.plan.ranks):
-            leaves, comes = held.meet(target[other]), wanted.meet(source[other])
-            if other == self.rank:
-                _put(out, wanted, comes, _take(x, held, comes))
-            else:
-                if leaves.size:
-                    post.sends.append((other, tag, _packed(_take(x, held, leaves))))
-                arrivals.expect(post, other, tag, out, wanted, comes)
-        ticket = yield post
-        yield Wait(ticket)
-        arrivals.put()
-        return out
+        return (yield from moved(c, home[2], given[2], self.rank, RESULT))
 
     def _depth(self, a: Array, b: Array, levels: tuple[Scheme, ...]) -> Steps:
         """One product after another, each added to the blocks of C before the next."""

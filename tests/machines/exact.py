@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import reduce
+from itertools import pairwise
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bilinear.distributed import BlockCyclic, BlockNonCyclic, ProcessGrid, Slab
-from bilinear.distributed.connection import connected
+from bilinear.distributed.chain import AskedChain, run_chain
+from bilinear.distributed.connection import Connection, connected
 from bilinear.distributed.distributions import Distribution
+from bilinear.distributed.model import Machine
 from bilinear.distributed.multiply import Asked, plan_for, run
 from bilinear.distributed.spread import Runs
 from bilinear.distributed.traffic import traffic
@@ -60,7 +64,26 @@ def main() -> None:
     a = np.random.default_rng(3).integers(-9, 10, (64, 64)).astype("float64")
     found = run(connection, piece(a, Slab.X, comm), piece(a, Slab.X, comm), by_plan, TIMEOUT)
     assert np.array_equal(found, piece(a @ a, Slab.X, comm))
+    chains(connection, known)
     print(f"rank {comm.rank}: {calls} products")
+
+
+def chains(connection: Connection, known: list[Distribution]) -> None:
+    """Chains by products on all ranks, and on groups of them: on the second machine every product takes as long on any number of ranks."""
+    comm, same = connection.comm, Machine("products of one second", 8, 8, 1e12, 1e12, 1e12, 1e12, 1e12, 0.0, 0.0, local=one_second)
+    for machine in ("h200", same):
+        for at, dtype in enumerate(("float64", "int64", "float32")):
+            extents = (9, 40, 6, 30, 5, 50, 8)
+            given = tuple(known[(at + place) % 5] for place in range(len(extents)))
+            matrices = [np.random.default_rng(place).integers(-3, 4, shape) for place, shape in enumerate(pairwise(extents))]
+            own = [piece(matrix, d, comm).astype(dtype) for matrix, d in zip(matrices, given, strict=False)]
+            asked = AskedChain(extents, given, "winograd", machine, local_levels=0)
+            found = run_chain(connection, own, asked, TIMEOUT)
+            assert found.dtype == dtype and np.array_equal(found, piece(reduce(np.matmul, matrices), given[-1], comm)), (dtype, machine)
+
+
+def one_second(m: int, k: int, n: int) -> float:
+    return 1.0
 
 
 def tight(asked: Asked, dtype: str, ranks: int) -> int | None:

@@ -80,9 +80,14 @@ def indices(runs: Sequence[tuple[int, int]]) -> list[int]:
 
 def run(plan: Plan, a: Matrix, b: Matrix) -> tuple[list[Matrix], Network]:
     """The piece of C of every rank, and the network afterwards."""
-    network = Network()
     given = zip(pieces(a, plan.given[0]), pieces(b, plan.given[1]), strict=True)
-    ranks = [Rank(at, steps_of(plan, at, *own, np.matmul), network) for at, own in enumerate(given)]
+    return run_all([steps_of(plan, at, *own, np.matmul) for at, own in enumerate(given)])
+
+
+def run_all(all_steps: Sequence[Steps]) -> tuple[list[Matrix], Network]:
+    """The result of every rank, and the network afterwards."""
+    network = Network()
+    ranks = [Rank(at, steps, network) for at, steps in enumerate(all_steps)]
     while any(rank.advance() for rank in ranks):
         pass
     assert all(rank.result is not None for rank in ranks), "the ranks wait for each other"

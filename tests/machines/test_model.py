@@ -28,7 +28,7 @@ def received(plan: Plan) -> int:
 @pytest.mark.parametrize(("ranks", "levels", "n"), [(1, 1, 64), (7, 1, 28), (7, 2, 56), (49, 2, 196), (14, 1, 56), (28, 1, 56)])
 def test_received_bytes_are_those_of_the_plan(ranks: int, levels: int, n: int) -> None:
     """With more ranks than products their strips do not lie along the tiles, so that a little more or less is a rank's own."""
-    found = estimate(H200, n, ranks, WINOGRAD, levels).received / H200.itemsize
+    found = estimate(H200, (n, n, n), ranks, WINOGRAD, levels).received / H200.itemsize
     assert found == pytest.approx(received(at_home(ranks, levels, n)), rel=1e-12 if ranks <= 7**levels else 0.07)
 
 
@@ -36,19 +36,19 @@ def test_received_bytes_are_those_of_the_plan(ranks: int, levels: int, n: int) -
 def test_received_bytes_of_tiles_are_those_of_the_plan(grid: tuple[int, int]) -> None:
     ranks = grid[0] * grid[1]
     plan = decompose((48, 48, 48), ranks, [BlockNonCyclic(ProcessGrid(grid))] * 3)
-    assert estimate(H200, 48, ranks).received / H200.itemsize == pytest.approx(received(plan))
+    assert estimate(H200, (48, 48, 48), ranks).received / H200.itemsize == pytest.approx(received(plan))
 
 
 @pytest.mark.parametrize(("ranks", "levels", "n"), [(1, 1, 8192), (7, 1, 57_344), (7, 2, 57_344), (7, 1, 3584), (49, 2, 100_352)])
 def test_the_simulation_agrees(ranks: int, levels: int, n: int) -> None:
     found = simulate(at_home(ranks, levels, n), H200)
-    assert found == pytest.approx(estimate(H200, n, ranks, WINOGRAD, levels).seconds, rel=0.06)
+    assert found == pytest.approx(estimate(H200, (n, n, n), ranks, WINOGRAD, levels).seconds, rel=0.06)
 
 
 @pytest.mark.parametrize(("ranks", "grid"), [(1, (1, 1)), (2, (1, 2)), (4, (2, 2))])
 def test_the_simulation_of_tiles_agrees(ranks: int, grid: tuple[int, int]) -> None:
     plan = decompose((32_768,) * 3, ranks, [BlockNonCyclic(ProcessGrid(grid))] * 3)
-    assert simulate(plan, H200) == pytest.approx(estimate(H200, 32_768, ranks).seconds, rel=0.03)
+    assert simulate(plan, H200) == pytest.approx(estimate(H200, (32_768, 32_768, 32_768), ranks).seconds, rel=0.03)
 
 
 def test_sums_are_counted_as_written() -> None:
