@@ -19,7 +19,7 @@ from threading import Lock
 import numpy as np
 
 from bilinear.discovery.binary import binary_walker
-from bilinear.discovery.engine import kernels
+from bilinear.discovery.compiled_walk import Walk, compiled_walk
 from bilinear.discovery.lift import lift
 from bilinear.discovery.states import AnyWalker, Best, State, read_state, write_state
 from bilinear.discovery.tasks import Task
@@ -74,27 +74,15 @@ def discover(
     walkers: list[AnyWalker] = [begin(task.masks, task.seed, number) for number in range(task.walkers)]
     best = read_state(state, task, walkers) if state is not None and state.exists() else None
     progress("compiling the walk (once)", 0, 1)
-    with ThreadPoolExecutor(1) as pool:  # a Ctrl-C while numba calls back would be lost there, and comes to the main thread alone
-        walk = pool.submit(_compiled, folder, task).result()
-    search = _Search(task, walkers, walk, progress, best)
+    search = _Search(task, walkers, compiled_walk(folder, task.ring), progress, best)
     keep = None if state is None else lambda: write_state(state, task, search.kept)
     return search.run(seconds, keep or (lambda: None))
-
-
-def _compiled(folder: Path | None, task: Task) -> Callable[..., None]:
-    """The walk in machine code."""
-    binary = task.ring == "Z/2"
-    walk: Callable[..., None] = kernels(folder, "binary_kernels" if binary else "kernels").walk
-    walk((binary_walker if binary else ternary_walker)(task.masks, 0, 0), 0, 0, 0, np.zeros(1, np.int64))
-    return walk
 
 
 class _Search:
     """Walkers and their shared state."""
 
-    def __init__(
-        self, task: Task, walkers: list[AnyWalker], walk: Callable[..., None], progress: Progress, best: Best | None = None
-    ) -> None:
+    def __init__(self, task: Task, walkers: list[AnyWalker], walk: Walk, progress: Progress, best: Best | None = None) -> None:
         self.task, self.walkers, self.walk, self.progress = task, walkers, walk, progress
         self.halt = np.array([task.walkers], np.int64)  # walkers with higher numbers halt: the winner's number, or -1 for all
         self.lock = Lock()

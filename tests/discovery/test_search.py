@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -62,19 +61,6 @@ def test_a_find_multiplies(blocks: tuple[int, int, int], rank: int) -> None:
     assert all(c in (-1, 1) for table in scheme.tables for row in table for _, c in row)
     assert all(row[0][1] == 1 for row in (*scheme.u.outputs, *scheme.v.outputs))
     assert parse_source(Source("x.bl", print_scheme(scheme))).schemes == (scheme,)
-
-
-def test_the_walk_is_compiled_where_no_interrupt_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What numba calls back cannot hand on a Ctrl-C: it would be lost, and a traceback printed."""
-    compiled_in = []
-
-    def compiling(folder: Path | None, module: str) -> Any:
-        compiled_in.append(threading.current_thread())
-        return engine.kernels(folder, module)
-
-    monkeypatch.setattr(flip_search, "kernels", compiling)
-    assert discover(Task((2, 2, 2), 7, seed=1)).reached
-    assert compiled_in and threading.main_thread() not in compiled_in
 
 
 def test_what_does_not_multiply_is_refused() -> None:
