@@ -18,12 +18,6 @@ from bilinear.runtime.budgets import budget_and_buffer
 CODES = re.findall(r"(?m)^### (E\d+) (.*)$", diagnostics_page().read_text(encoding="utf-8"))
 
 
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(monkeypatch, capsys)
-
-
 def test_the_help_groups_the_commands(shell: Shell) -> None:
     _, text, _ = shell("--help")
     for name, _, panel, _ in COMMANDS:
