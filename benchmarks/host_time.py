@@ -141,10 +141,10 @@ def measure(name: str, size: int, dtype: str) -> dict[str, Any]:
 
 def pretend() -> None:
     """A `cupy` whose arrays have a layout and an address but no memory, and whose functions do nothing."""
-    from bilinear.backends import cuda_executor
+    from bilinear.backends import loaded_kernels
     from bilinear.codegen import build as building
     from bilinear.codegen.cuda.nvrtc import Built
-    from bilinear.runtime import auto
+    from bilinear.runtime import devices_here
 
     addresses = count(2**40, 2**36)
 
@@ -206,8 +206,8 @@ def pretend() -> None:
             pass
 
     building.__dict__["build"] = lambda source, name, target: Built(target, b"", (), "", cached=False)
-    cuda_executor._function = lambda *_: Function()
-    auto._described.cache_clear()
+    loaded_kernels._function = lambda *_: Function()
+    devices_here._described.cache_clear()
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import cupy
 import numpy as np
-from common import Call, classical, interleaved, need_gpu, save
+from common import Call, classical, exact_calls, interleaved, need_gpu, save
 
 import bilinear
 from bilinear.planner.plan import Plan
@@ -50,18 +50,10 @@ def crossover(n: int, dtype: str) -> Row:
     a, b, c = (cupy.empty((n, n), dtype) for _ in range(3))
     fill(a, 1)
     fill(b, 2)
-    wanted, exact = cupy.matmul(a.astype("float64"), b.astype("float64")), {}
     calls = classical(a, b, c)
     for levels in LEVELS:
         calls[f"msmes {levels}"] = partial(bilinear.matmul, a, b, c, plan=msmes_plan(n, dtype, levels))
-    for name, call in calls.items():
-        c[...] = cupy.nan
-        call()
-        exact[name] = bool((c == wanted).all())
-    del wanted
-    generator = cupy.random.default_rng(3)
-    for x in (a, b):
-        x[...] = generator.standard_normal(x.shape, dtype=dtype)
+    exact = exact_calls(calls, a, b, c)
     ms = {name: round(median(times), 4) for name, times in interleaved(calls, ROUNDS).items()}
     return {"part": "levels", "n": n, "dtype": dtype, "ms": ms, "exact": exact}
 

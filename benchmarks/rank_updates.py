@@ -16,7 +16,7 @@ import numpy as np
 from common import Call, need_gpu, queued, save
 from thin_auto import copy_rate, libraries, matrix
 
-from bilinear.backends.cuda_executor import load_function
+from bilinear.backends.loaded_kernels import load_function
 from bilinear.backends.thin import kernel_for
 from bilinear.codegen.cuda.nvrtc import build_all
 from bilinear.codegen.cuda.target import target_of

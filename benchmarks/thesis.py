@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +132,13 @@ def filled(page: str, name: str, lines: Iterable[str]) -> str:
     return "\n".join((f"{head}{begin}", *lines, f"{end}{rest.split(end)[1]}"))
 
 
-def main() -> None:
-    text = PAGE.read_text()
+def redraw(page: Path, drawn: Callable[[str], str]) -> None:
+    """Draw a page's figures anew, or with `--check` only say whether they are those of the results."""
+    text = page.read_text()
     if "--check" in sys.argv:
-        sys.exit(0 if drawn(text) == text else "docs/msmes.md: the figures are not those of benchmarks/results")
-    PAGE.write_text(drawn(text))
+        sys.exit(0 if drawn(text) == text else f"docs/{page.name}: the figures are not those of benchmarks/results")
+    page.write_text(drawn(text))
 
 
 if __name__ == "__main__":
-    main()
+    redraw(PAGE, drawn)

@@ -17,12 +17,12 @@ from typing import Any
 
 import cupy
 import numpy as np
-from common import Call, need_gpu, queued, save
+from common import Call, exact_calls, need_gpu, queued, save
 from thin_auto import copy_rate, libraries, matrix
 from tsm2 import Chip, Tsm2Kernel, candidates, estimate, launch_arguments, source, threshold, variant_of
 
 import bilinear
-from bilinear.backends.cuda_executor import load_function
+from bilinear.backends.loaded_kernels import load_function
 from bilinear.codegen.cuda.nvrtc import Built, build_all
 from bilinear.codegen.cuda.target import target_of
 from bilinear.ir.element import ELEMENTS
@@ -117,15 +117,7 @@ def measure(shape: Shape, dtype: str, images: dict[str, Built], launch: Launcher
     kernels = {name: fastest([(one, launch(one, a, b, c)) for one in found]) for name, found in kernels_of(shape, dtype).items()}
     calls: dict[str, Call] = {**libraries(a, b, c), "thin": partial(bilinear.matmul, a, b, c, plan=plan)}
     calls |= {name: launch(one, a, b, c) for name, one in kernels.items()}
-    wanted, exact = cupy.matmul(a.astype("float64"), b.astype("float64")), {}
-    for name, call in calls.items():
-        c[...] = cupy.nan
-        call()
-        exact[name] = bool((c == wanted).all())
-    del wanted
-    generator = cupy.random.default_rng(3)
-    for x in (a, b):
-        x[...] = generator.standard_normal(x.shape, dtype=dtype)
+    exact = exact_calls(calls, a, b, c)
     us = {name: round(1e3 * median(values), 2) for name, values in queued(calls, ROUNDS, IN_A_ROW).items()}
     moved = (m * k + k * n + m * n) * a.itemsize / 1e3  # kB
     return {

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from thesis import filled, source
+from thesis import filled, redraw, source
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, RESULTS = ROOT / "docs" / "thin.md", ROOT / "benchmarks" / "results"
@@ -154,12 +154,5 @@ def drawn(page: str) -> str:
     return page
 
 
-def main() -> None:
-    text = PAGE.read_text()
-    if "--check" in sys.argv:
-        sys.exit(0 if drawn(text) == text else "docs/thin.md: the figures are not those of benchmarks/results")
-    PAGE.write_text(drawn(text))
-
-
 if __name__ == "__main__":
-    main()
+    redraw(PAGE, drawn)

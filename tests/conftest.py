@@ -1,4 +1,4 @@
-"""Options, the GPU probe, an empty data folder, hypothesis' profile, and why tests were skipped."""
+"""Options, the command line, the GPU probe, an empty data folder, hypothesis' profile, and why tests were skipped."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import os
 from collections import Counter
 from collections.abc import Generator, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from shell import Shell
 
 settings.register_profile("bilinear", deadline=None, derandomize=True)
 settings.load_profile("bilinear")
@@ -59,6 +63,15 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     """Why a test or a module was skipped."""
     told = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return told.removeprefix("Skipped: ")
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
+    """The command line in this process, in a folder of its own."""
+    from shell import Shell
+
+    monkeypatch.chdir(tmp_path)
+    return Shell(monkeypatch, capsys)
 
 
 @pytest.fixture

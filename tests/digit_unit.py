@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bilinear.analysis.digit_bounds import Summation, Unit, line_exponent, products_of_digits
 from bilinear.analysis.residue_bounds import norm_upward, scale_exponent
+from bilinear.frontend import LoadedDigits, load_any
 from bilinear.ir.digits import DigitScheme, Representation, least_residue
 from bilinear.ir.element import FLOAT32, FLOAT64, Element
 from bilinear.ir.residue_tile import LONGEST_SUM
@@ -27,6 +28,13 @@ def kept(x: Reals, element: Element, rounded: bool = True) -> Reals:
     whole = np.ldexp(x, -exponent)
     found = np.ldexp(np.rint(whole) if rounded else np.trunc(whole), exponent)
     return np.asarray(np.where(np.abs(found) >= 2.0**element.most, np.copysign(np.inf, x), found))
+
+
+def digits(name: str) -> DigitScheme:
+    """A shipped scheme of digits."""
+    found = load_any(name)
+    assert isinstance(found, LoadedDigits)
+    return found.scheme
 
 
 def exponents(x: Reals, representation: Representation, axis: int, headroom: int = 0) -> NDArray[np.int64]:

@@ -27,12 +27,6 @@ TAKES = {
 }
 
 
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(monkeypatch, capsys)
-
-
 THRICE = """\
 scheme one <1,1,1;1>
   C11 = A11 * B11

@@ -133,3 +133,8 @@ def test_types_are_missing_in_few_places() -> None:
         for file in PACKAGE.rglob("*.py")
     }
     assert sum(written.values()) <= 62, {file: count for file, count in written.items() if count}
+
+
+def test_files_are_read_in_one_sitting() -> None:
+    lines = {str(path.relative_to(PACKAGE)): len(path.read_text(encoding="utf-8").splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert {name: count for name, count in lines.items() if count > 300} == {}

@@ -30,11 +30,6 @@ def is_text(character: str) -> bool:
 
 
 @pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(monkeypatch, capsys)
-
-
-@pytest.fixture
 def hostile(tmp_path: Path) -> Path:
     """A file whose name and citation are hostile."""
     path = tmp_path / "a\x1b[31m\n\u202e.bl"

@@ -21,8 +21,8 @@ from bilinear.artifact.findings import BuiltRow
 from bilinear.artifact.read import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram
 from bilinear.artifact.run import Shape, core_of, first_difference, multiply
 from bilinear.backends.bound_launches import Function
-from bilinear.backends.cuda_executor import load_function
 from bilinear.backends.doctor import why_no_device
+from bilinear.backends.loaded_kernels import load_function
 from bilinear.codegen.build import Progress
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import Diagnostic, fail

@@ -6,34 +6,29 @@ import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cache, lru_cache, partial
-from threading import RLock, local
+from functools import lru_cache, partial
+from threading import local
 
 import numpy as np
 
 from bilinear.backends.bound_launches import CELL, Bound, Function, Place, Values, launch_values
 from bilinear.backends.capture import is_captured
 from bilinear.backends.executor import ends_with_strip, place_strip
+from bilinear.backends.loaded_kernels import built_function, loaded_launches
 from bilinear.backends.newest import keep
-from bilinear.codegen.build import build_kernel, build_program
-from bilinear.codegen.cuda.nvrtc import Built
-from bilinear.codegen.cuda.target import target_of
-from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.input_kernel import DigestKernel, MagnitudeKernel, ScanKernel
 from bilinear.ir.kernel import Cover, Grid
-from bilinear.ir.launch import DirectKernel, InputKernel, Kernel, Launch, PlainLaunch
+from bilinear.ir.launch import Launch, PlainLaunch
 from bilinear.ir.matrix import Array, Call, Dtype, Factor, Layout, Matrix, flat
 from bilinear.ir.placement import Placement, Strip
-from bilinear.ir.schedule import Schedule, Stage
+from bilinear.ir.schedule import Stage
 
 Step = Callable[[], None]
 Strides = tuple[int, ...]
 Loaded = tuple[Launch, Function, Values]
 
 SCAN_BLOCKS = 1024
-MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
-"""`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of the CUDA driver; it must be set to use more than 48 KiB."""
 MOST_BOUND = 256
 """The most placements that are kept bound to the layouts of their operands; the oldest is dropped."""
 
@@ -218,7 +213,7 @@ def _all_launches(placement: Placement, strides: tuple[Strides, Strides, Strides
 
 
 def _launches(placement: Placement, element: Element, values: Values) -> Iterator[Loaded]:
-    for launch, function in _loaded(placement.schedule, element, placement.tile, placement.mode):
+    for launch, function in loaded_launches(placement.schedule, element, placement.tile, placement.mode):
         yield launch, function, values
 
 
@@ -246,50 +241,6 @@ def _itself(place: Place) -> Place:
     return place
 
 
-_functions: dict[tuple[int, str, str, str, int], tuple[Schedule, list[tuple[Launch, Function]]]] = {}
-_lock = RLock()  # a signal handler may multiply while its thread builds
-
-
-def _loaded(schedule: Schedule, element: Element, tile: str, mode: str) -> list[tuple[Launch, Function]]:
-    """The launches of a schedule with their functions on the current device, built and loaded once.
-
-    The key is the schedule's identity: hashing a deep schedule at every call would cost more than the launches. The entry keeps the
-    schedule alive, so an identity is never used twice.
-    """
-    import cupy
-
-    device = cupy.cuda.Device()
-    key = (id(schedule), element.name, tile, mode, device.id)
-    with _lock:
-        if key not in _functions:
-            program = build_program(schedule, element, [target_of(device.compute_capability)], tile, mode=mode)
-            functions = {own.kernel.name: _function(own.kernel, *own.images) for own in program.kernels}
-            _functions[key] = (schedule, [(launch, functions[launch.kernel.name]) for launch in program.launches])
-        return _functions[key][1]
-
-
-def _function(kernel: Kernel | InputKernel | DirectKernel, built: Built) -> Function:
-    """A kernel's image, loaded on the current device."""
-    return load_function(built.image, kernel.name, kernel.shared_bytes)
-
-
-def load_function(image: bytes, name: str, shared_bytes: int) -> Function:
-    """The function of this name in an image, loaded on the current device; raises `BilinearError` (E531) if it needs too much there."""
-    from cupy.cuda import driver
-    from cupy.cuda.function import Module
-
-    module = Module()
-    module.load(image)
-    function: Function = module.get_function(name)
-    if shared_bytes:
-        try:
-            driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
-        except driver.CUDADriverError as error:
-            message = f"{name} needs {shared_bytes} bytes of shared memory for a block, which this GPU refuses: {error}"
-            raise fail("E531", message, "plan with a description of this GPU") from None
-    return function
-
-
 @lru_cache(maxsize=MOST_BOUND)
 def _look(kind: type[ScanKernel | DigestKernel], layout: Layout, device: int) -> Bound:
     """The launch of a kernel that reads a matrix of a layout, on the current device. The bases are X and what the kernel writes."""
@@ -302,11 +253,3 @@ def _look(kind: type[ScanKernel | DigestKernel], layout: Layout, device: int) ->
     values: Values = {"X": x, "X_rs": strides[0] // dtype.itemsize, "X_cs": strides[1] // dtype.itemsize}
     values |= {"found": written, "sums": written, "rows": shape[0], "columns": shape[1], "blocks": SCAN_BLOCKS}
     return Bound(element, [(launch, function, values)], launch_kernel())
-
-
-@cache
-def built_function(kernel: Kernel | InputKernel | DirectKernel, device: int) -> Function:
-    """The function of a kernel that has no table, built and loaded once for a device."""
-    import cupy
-
-    return _function(kernel, build_kernel(kernel, target_of(cupy.cuda.Device(device).compute_capability)))

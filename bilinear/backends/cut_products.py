@@ -1,7 +1,7 @@
-"""What products of float16 digits and of residues have in common: addresses, memory, and the classical product that stands by.
+"""What products of float16 digits and of residues have in common: addresses, memory, and the classical product in their place.
 
-A line of an operand that holds an Inf or a NaN sets a flag on the device. Then the launches before write nothing to C, and the classical
-product runs, the last launch, which ends at once if the flag is clear.
+A line of an operand that holds an Inf or a NaN sets a flag on the device. Then these launches write nothing to C, and the last launch, the
+classical product, computes C. If the flag is clear, the last launch ends at once.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from functools import lru_cache
 
 from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
 from bilinear.backends.cublas import Multiply
-from bilinear.backends.cuda_executor import CudaExecutor, built_function, launch_kernel
+from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.factor import factor
+from bilinear.backends.loaded_kernels import built_function
 from bilinear.backends.thin import ALIGNMENT, is_by_rows, is_in_lanes
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.lower_digits import OperandOrder
@@ -130,7 +131,7 @@ class CutMultiply(ABC):
         return own | {"lines": lines, "terms": terms}
 
     def result(self) -> Values:
-        """The values of C, of alpha and beta, and of the scales: what gives those of A, those of B, and the flag."""
+        """The values of C, alpha, beta, the flag, and the words that give the scales of A and of B."""
         (m, _, n), c, size = self._extents, self._layouts[2], self._element.bytes
         words, lines = self._geometry.places[0], self._geometry.lines
         own: Values = {"C": Place(2, 0, c.strides, size), "C_rs": c.strides[0] // size, "C_cs": c.strides[1] // size, "m": m, "n": n}

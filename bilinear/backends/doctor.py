@@ -104,7 +104,7 @@ def _gpu() -> Finding:
 
 
 def _description() -> list[Finding]:
-    """By what plans are made on the GPU; nothing without one."""
+    """The description by which plans are made for the GPU; nothing without a GPU."""
     if why_no_gpu() is not None:
         return []
     device, what = description(gpu_name(), driver_version()), "plan for the GPU"

@@ -76,7 +76,7 @@ def execute(executor: Executor, placement: Placement, call: Call) -> None:
 def run_parts(
     placement: Placement, parts: Parts, ready: AbstractContextManager[Sequence[Step]], stopped: Callable[[Parts], Stopped]
 ) -> None:
-    """Run the parts that an executor has made ready, as `execute` promises; `stopped` is asked only where stages must be undone."""
+    """Run the parts that an executor has made ready, as `execute` promises; `stopped` is called only if stages must be undone."""
     with ready as steps:
         if not placement.schedule.writes_operands:
             _run_steps(parts, steps, stopped)

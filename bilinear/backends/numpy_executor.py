@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from bilinear.analysis.block_maps import components
 from bilinear.backends import workers
-from bilinear.backends.array_sums import add, coefficient, combine
+from bilinear.backends.array_sums import add, coefficient
 from bilinear.backends.array_tiles import Array, Tile, is_by_column, is_readable, shaped, tile_count, tiles_along, tiles_by_row
 from bilinear.backends.executor import ready_on_views
+from bilinear.backends.numpy_sums import LinearPart, Views, kept_factor, ordered_parts
 from bilinear.backends.same import Same
-from bilinear.ir.linear import Form
 from bilinear.ir.matrix import Call, Dtype, Factor, Matrix, matrix_of
-from bilinear.ir.number import Coefficient
 from bilinear.ir.placement import Placement
-from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Stage, Target
+from bilinear.ir.schedule import LinearStage, Product, ProductStage, Stage, Target
 
 Step = Callable[[], None]
 
@@ -32,8 +29,6 @@ LINEAR_BUFFER = 1 << 22
 """Bytes that each worker holds for the values of a tile: enough for the largest tile of 32 values in double precision."""
 PRODUCT_BUFFER = 1 << 23
 """Bytes of a product that are held before they are added to their targets."""
-MOST_ORDERED = 256
-"""Stages whose sums are kept in order; the oldest goes first."""
 MOST_HELD = workers.MOST_WORKERS * LINEAR_BUFFER + 4 * PRODUCT_BUFFER
 """The most bytes that a call holds beside its operands and its workspace, for any problem: each worker's buffer, a tile of a product, and
 for operands that BLAS cannot read where they lie, a packed tile of each and a partial product."""
@@ -55,7 +50,7 @@ class NumpyExecutor:
 
     def steps(self, placement: Placement, stages: tuple[Stage, ...], spaces: dict[str, Matrix], alpha: Factor, beta: Factor) -> list[Step]:
         """Each stage as a call that runs it; the buffers are allocated here, not in the calls."""
-        views = _Views(placement, spaces)
+        views = Views(placement, spaces)
         return [
             self._linear(stage, views, beta) if isinstance(stage, LinearStage) else self._products(stage, views, alpha, beta)
             for stage in stages
@@ -105,23 +100,23 @@ class NumpyExecutor:
         """One buffer for each thread that shares this many tiles. A few tiles are not worth another thread."""
         return [self._held(f"worker {i}", LINEAR_BUFFER, dtype) for i in range(min(workers.worker_count(), max(1, tiles // 4)))]
 
-    def _linear(self, stage: LinearStage, views: _Views, beta: Factor) -> Step:
-        parts = [_Part(part, views, beta) for part in _ordered_parts(Same(stage))]
+    def _linear(self, stage: LinearStage, views: Views, beta: Factor) -> Step:
+        parts = [LinearPart(part, views, beta) for part in ordered_parts(Same(stage))]
         rows = max(part.rows for part in parts)
         size = max(1, min(LINEAR_TILE, LINEAR_BUFFER // views.dtype.itemsize // rows))
         held = self._worker_buffers(sum(tile_count(part.extents, size) for part in parts), views.dtype)
         buffers = [buffer[: rows * size].reshape(rows, size) for buffer in held]
 
-        def tiles() -> Iterator[tuple[_Part, Tile]]:
+        def tiles() -> Iterator[tuple[LinearPart, Tile]]:
             return ((part, tile) for part in parts for tile in tiles_along(part.extents, part.by_column, size))
 
-        def combine(each: tuple[_Part, Tile], worker: int) -> None:
+        def combine(each: tuple[LinearPart, Tile], worker: int) -> None:
             part, tile = each
             part.run(tile, buffers[worker])
 
         return lambda: workers.share(tiles, combine, len(buffers))
 
-    def _products(self, stage: ProductStage, views: _Views, alpha: Factor, beta: Factor) -> Step:
+    def _products(self, stage: ProductStage, views: Views, alpha: Factor, beta: Factor) -> Step:
         runs = [self._product(product, views, alpha, beta) for product in stage.products]
 
         def run() -> None:
@@ -131,10 +126,10 @@ class NumpyExecutor:
 
         return run
 
-    def _product(self, product: Product, views: _Views, alpha: Factor, beta: Factor) -> Step:
+    def _product(self, product: Product, views: Views, alpha: Factor, beta: Factor) -> Step:
         """One product: computed in its target if it is only stored there, else added to its targets a tile at a time."""
         left, right = views.block(product.left), views.block(product.right)
-        outs = [(views.block(t.block), _factor(t, alpha, views.dtype), _kept(t.kept, beta)) for t in product.targets]
+        outs = [(views.block(t.block), _factor(t, alpha, views.dtype), kept_factor(t.kept, beta)) for t in product.targets]
         readable = is_readable(left) and is_readable(right)
         if readable and len(outs) == 1 and outs[0][1:] == (1, 0) and is_readable(outs[0][0]):
             return partial(_multiply, left, right, outs[0][0])
@@ -185,111 +180,6 @@ def _is_finite(array: Array) -> bool:
         with np.errstate(all="ignore"):
             return all(bool((np.subtract(array[tile], array[tile]) == 0).all()) for tile in tiles)
     return array.dtype.kind not in "fc" or all(bool(np.isfinite(array[tile]).all()) for tile in tiles)
-
-
-def _kept(factor: Coefficient, beta: Factor) -> Any:
-    """The number by which an old value is multiplied in a call with this beta."""
-    return beta if factor == BETA else factor
-
-
-class _Views:
-    """Blocks of the spaces of a placement as array views."""
-
-    def __init__(self, placement: Placement, spaces: dict[str, Matrix]) -> None:
-        bm, bk, bn = placement.block
-        extents = {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
-        self._extents = {space.name: extents[space.shape] for space in placement.schedule.spaces}
-        self._spaces: dict[str, Array] = {name: space.memory for name, space in spaces.items()}
-        self.dtype = next(iter(self._spaces.values())).dtype
-
-    def block(self, block: Block) -> Array:
-        height, width = self._extents[block.space]
-        row, column = block.row * height, block.column * width
-        return self._spaces[block.space][row : row + height, column : column + width]
-
-
-class _OrderedPart(NamedTuple):
-    """An independent part of a linear stage: the terms of its sums in the order of the additions, and the order of its outputs."""
-
-    map: BlockMap
-    steps: tuple[Form, ...]
-    outputs: tuple[Form, ...]
-    order: tuple[tuple[int, bool], ...]
-
-
-@lru_cache(maxsize=MOST_ORDERED)
-def _ordered_parts(stage: Same[LinearStage]) -> tuple[_OrderedPart, ...]:
-    """The parts of a stage. For small matrices, to find them would take longer than to run them."""
-    return tuple(_ordered_part(part) for block_map in stage.what.maps for part in components(block_map))
-
-
-def _ordered_part(part: BlockMap) -> _OrderedPart:
-    place = {block: i for i, block in enumerate(part.sources)}
-    steps = tuple(_ordered(step, None) for step in part.map.steps)
-    outputs = tuple(_ordered(output, place.get(t)) for output, t in zip(part.map.outputs, part.targets, strict=True))
-    return _OrderedPart(part, steps, outputs, tuple(_write_order(part)))
-
-
-class _Part:
-    """An independent part of a linear stage, ready to run: its blocks as views, and the order in which its outputs are written."""
-
-    def __init__(self, part: _OrderedPart, views: _Views, beta: Factor) -> None:
-        self._sources = [views.block(block) for block in part.map.sources]
-        self._targets = [views.block(block) for block in part.map.targets]
-        self._kept = [_kept(factor, beta) for factor in part.map.kept]
-        self._steps, self._outputs, self._order = part.steps, part.outputs, part.order
-        self.extents: tuple[int, int] = self._targets[0].shape
-        self.by_column = is_by_column(self._targets[0])
-        self.rows = 2 + len(self._steps) + sum(held for _, held in self._order)
-
-    def run(self, tile: Tile, buffer: Array) -> None:
-        """Read a tile of every source, and write a tile of every target as soon as nothing reads its old value any more."""
-        values = [source[tile] for source in self._sources]
-        shape = self._targets[0][tile].shape
-        free = [shaped(row, shape, self.by_column) for row in buffer[: self.rows]]
-        scratch = free.pop()
-        for step in self._steps:
-            values.append(free.pop())
-            combine(step, values, values[-1], scratch)
-        waiting = []
-        for position, held in self._order:
-            out, keep = self._targets[position][tile], self._kept[position]
-            if keep == 0 and not held:
-                combine(self._outputs[position], values, out, scratch)
-                continue
-            combine(self._outputs[position], values, free[-1], scratch)
-            if held:
-                waiting.append((out, free.pop(), keep))
-            else:
-                add(out, free[-1], scratch, 1, keep)
-        for out, result, keep in waiting:
-            add(out, result, scratch, 1, keep)
-
-
-def _write_order(part: BlockMap) -> list[tuple[int, bool]]:
-    """An order of the outputs in which few must wait: (position, whether a later output reads the old value of its target)."""
-    place = {block: i for i, block in enumerate(part.sources)}
-    own = [place.get(target) for target in part.targets]
-    reads = [{index for index, _ in output} for output in part.map.outputs]
-    readers = Counter(index for indices in reads for index in indices)
-    left = list(range(len(own)))
-    order: list[tuple[int, bool]] = []
-
-    def is_read_by_others(position: int) -> bool:
-        index = own[position]
-        return index is not None and readers[index] > (index in reads[position])
-
-    while left:
-        position = next((p for p in left if not is_read_by_others(p)), left[0])
-        order.append((position, is_read_by_others(position)))
-        left.remove(position)
-        readers.subtract(reads[position])
-    return order
-
-
-def _ordered(terms: Form, own: int | None) -> Form:
-    """The terms in the order in which they are added: first the target's own value, which is overwritten, then one with coefficient 1."""
-    return tuple(sorted(terms, key=lambda term: (term[0] != own, term[1] != 1)))
 
 
 def _factor(target: Target, alpha: Factor, dtype: Dtype) -> Any:

@@ -9,8 +9,9 @@ from typing import Any
 
 from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
 from bilinear.backends.cublas import Multiply
-from bilinear.backends.cuda_executor import CudaExecutor, built_function, launch_kernel
+from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.factor import factor
+from bilinear.backends.loaded_kernels import built_function
 from bilinear.ir.element import IN_ARRAYS, Element
 from bilinear.ir.kernel import Cover, Grid, PartsKernel, ThinKernel
 from bilinear.ir.launch import PlainLaunch

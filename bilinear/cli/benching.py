@@ -52,6 +52,7 @@ def bench(
     Without a shape: 2048, 4096, 8192, 16384 and 32768. With a file, `--json` is written while rows are found.
     """
     from bilinear.measure import bench as measuring
+    from bilinear.measure.bench_errors import with_errors
     from bilinear.measure.bench_tasks import build_ahead, tasks_for
     from bilinear.reporting.bench_plot import require_matplotlib
     from bilinear.reporting.bench_table import bench_table, grid_summary
@@ -71,7 +72,7 @@ def bench(
         build_ahead(tasks, device, progress)
         result = measuring.collect(measuring.measure(tasks, device, effort, progress), "bench", ["bilinear", *sys.argv[1:]], file)
         if (html or svg or png) and not grid:
-            result = measuring.with_errors(result, device, progress)
+            result = with_errors(result, device, progress)
             measuring.save(result, file)
     written = [str(path) for path in (file, png, html, svg) if path is not None]
     answer(

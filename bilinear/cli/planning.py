@@ -216,7 +216,7 @@ def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None)
     from bilinear.planner.roofline import roofline
     from bilinear.reporting.plans import pareto_table, plan_json, plan_table
     from bilinear.reporting.roofline import explained_json, roofline_table
-    from bilinear.runtime.auto import device_of
+    from bilinear.runtime.devices_here import device_of
 
     known = device_of(device or None) if explain else None
     bounds = None if known is None else roofline(plan, known)

@@ -110,6 +110,6 @@ def require_floats(floats: str) -> None:
 
 
 def build_kernel(kernel: Kernel | InputKernel | DirectKernel, target: CudaTarget) -> Built:
-    """The image of one kernel; one with the features of a chip is built for that chip alone."""
+    """The image of one kernel; a kernel that needs the features of one chip is built for that chip alone."""
     own = CudaTarget(f"{target.name}{kernel.features}") if isinstance(kernel, DigitProductKernel | ResidueProductKernel) else target
     return build(render(kernel), kernel.name, own)

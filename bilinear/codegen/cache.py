@@ -102,7 +102,7 @@ def default_cache() -> Cache:
         folder = user_cache_path("bilinear") / "kernels"
     except RuntimeError:
         folder = None
-    if folder is None or not folder.is_absolute():  # without a home, platformdirs fails or leaves the tilde
+    if folder is None or not folder.is_absolute():  # without a home folder, platformdirs fails or leaves `~` in the path
         log.info("there is no home folder for the kernel cache; kernels are kept in memory")
         return Cache(None)
     return Cache(folder)

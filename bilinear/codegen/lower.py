@@ -80,7 +80,7 @@ def _rows(schedule: Schedule, number: int, stage: Stage, mode: str) -> Iterator[
 
 
 def _tilings(kernel: Kernel) -> tuple[tuple[Cover, ...], ...]:
-    """The tilings of one row of the table along x, of which the one with most tiles counts: a linear kernel may go by rows or columns."""
+    """The tilings of one row of the table along x: a linear kernel may go by rows or columns. The one with most tiles counts."""
     if isinstance(kernel, ProductKernel):
         return ((Cover("bm", kernel.tile.m), Cover("bn", kernel.tile.n)),)
     extents = sorted({(part.height, part.width) for part in kernel.parts})

@@ -14,12 +14,13 @@ from bilinear.backends.doctor import why_no_gpu
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.matrix import Array
-from bilinear.ir.measurement import Benchmark, ErrorPoint, LaunchTime, LeftOut, Load, Measurement, Shape, Trust
-from bilinear.measure.bench_check import check, fill_normal, trust_of, wrong_libraries
+from bilinear.ir.measurement import Benchmark, LaunchTime, LeftOut, Load, Measurement, Trust
+from bilinear.measure.bench_check import fill_normal, trust_of, wrong_libraries
+from bilinear.measure.bench_errors import operands
 from bilinear.measure.bench_launches import launch_times
 from bilinear.measure.bench_library import library_calls
 from bilinear.measure.bench_machine import Watch, machine
-from bilinear.measure.bench_tasks import Case, Task, bound_of, choose, pinned
+from bilinear.measure.bench_tasks import Case, Task, choose
 from bilinear.measure.describe_device import tune
 from bilinear.measure.timing import (
     IN_A_ROW,
@@ -33,7 +34,7 @@ from bilinear.measure.timing import (
 )
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
-from bilinear.runtime import auto
+from bilinear.runtime import devices_here
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.matmul import matmul
 from bilinear.writing import write_file
@@ -42,9 +43,6 @@ What = str | tuple[object, ...]
 """What is timed: a call of the library by its name, or what a plan runs."""
 SAVE_EVERY = 5.0
 """Results are saved after this many seconds, because a run can be cut short."""
-ERROR_SIZE = 2048
-ERROR_WAYS = ("winograd", "msmes")
-MOST_ERROR_LEVELS = 3
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ def described(tasks: Sequence[Task], progress: Progress = no_progress) -> Device
     """
     if uses_library():
         raise fail("E687", "BILINEAR_USE_LIBRARY makes everything the library's multiply: there is nothing to compare", "unset it")
-    known = auto.current_device()
+    known = devices_here.current_device()
     if known is None and any(case.by_auto for task in tasks for case in task.cases):
         hint = "bilinear tune --keep"
         raise fail("E687", "without a description of this GPU `auto` is the library's multiply: there is nothing to compare", hint)
@@ -150,30 +148,6 @@ def save(result: Benchmark, file: Path | None) -> None:
         write_file(file, result.json())
 
 
-def with_errors(result: Benchmark, device: Device, progress: Progress = no_progress) -> Benchmark:
-    """The benchmark with errors by level for the element types measured; errors that cannot be measured are left out."""
-    try:
-        return replace(result, errors=tuple(errors_by_level(dict.fromkeys(row.dtype for row in result.rows), device, progress)))
-    except Exception as error:  # as in `measure`
-        return replace(result, left_out=(*result.left_out, LeftOut("errors by level", f"{type(error).__name__}: {error}")))
-
-
-def errors_by_level(dtypes: Iterable[str], device: Device, progress: Progress = no_progress) -> Iterator[ErrorPoint]:
-    """The error of a few algorithms at 0 to 3 levels, each checked as in `measure`."""
-    size = ERROR_SIZE
-    for dtype in dtypes:
-        progress(f"errors by level, {dtype}", 0, 1)
-        a, b, c = _operands((size, size, size), dtype)
-        for name in ERROR_WAYS:
-            for levels in range(MOST_ERROR_LEVELS + 1):
-                case = pinned(f"{name}:{levels}") if levels else Case()
-                plan = choose(Task((size,) * 3, dtype), case, device) if levels else None
-                call = partial(matmul, a, b, c, plan=plan) if plan else partial(matmul, a, b, c, levels=0)
-                bound = bound_of(plan, size, dtype)
-                trust = check(call, a, b, c, case.inputs, bound, True)
-                yield ErrorPoint(name, levels, dtype, size, trust.error, bound)
-
-
 @dataclass(frozen=True)
 class _Bench:
     """One task on the GPU."""
@@ -185,7 +159,7 @@ class _Bench:
 
     def rows(self) -> Iterator[Measurement | LeftOut]:
         task = self.task
-        arrays = _operands(task.shape, task.dtype)
+        arrays = operands(task.shape, task.dtype)
         plans: dict[Case, Plan] = {}
         for case in task.cases:
             try:
@@ -290,14 +264,6 @@ def _row(
 def _what(case: Case, plan: Plan) -> What:
     """What runs: equal for cases that run the same thing."""
     return plan.chosen.levels, plan.chosen.inputs, plan.chosen.tile, plan.chosen.rest, case.by_auto
-
-
-def _operands(shape: Shape, dtype: str) -> tuple[Array, Array, Array]:
-    import cupy
-
-    cupy.get_default_memory_pool().free_all_blocks()
-    m, k, n = shape
-    return cupy.empty((m, k), dtype), cupy.empty((k, n), dtype), cupy.empty((m, n), dtype)
 
 
 def _generator(seed: int) -> Array:

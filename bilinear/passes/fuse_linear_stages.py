@@ -98,7 +98,7 @@ class _Run:
             for block_map in stage.maps:
                 groups.setdefault(self.shape_of[block_map.targets[0].space], [[], []])[order].append(block_map)
         written = {shape: {t for m in before for t in m.targets} for shape, (before, _) in groups.items()}
-        for shape, (_, after) in groups.items():  # a form over blocks of another size that the first stage changes has to wait
+        for shape, (_, after) in groups.items():  # a form cannot read blocks of another size that the first stage changes
             if {block for m in after for block in m.sources} & {t for other in written if other != shape for t in written[other]}:
                 return None
         maps: list[BlockMap] = []

@@ -36,7 +36,7 @@ class _UnfitError(Exception):
 def imply_scaling(schedule: AnySchedule) -> Schedule:
     """The schedule with implied scaling; one that has it already is returned unchanged. Raises `ValueError` with the obstacle.
 
-    An obstacle to both kinds is a step whose blocks have not the sizes that it needs.
+    One obstacle is a step whose blocks do not have the sizes that it needs.
     """
     try:
         if isinstance(schedule, Schedule):

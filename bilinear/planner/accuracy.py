@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # readers are imported lazily: most plans need none
 
 
 def with_errors(candidate: Candidate, problem: Problem, explain: bool) -> Candidate:
-    """A candidate with its certain bound and its probable error, each where it is asked for, or where everything is explained."""
+    """A candidate with its certain bound and its probable error. Each is computed if the accuracy needs it, or to explain everything."""
     asked, inner, dtype = problem.accuracy, problem.k, problem.dtype
     certain = certain_error(candidate, inner, dtype) if explain or isinstance(asked, float | int) else None
     probable = relative_error(candidate, inner, dtype) if explain or isinstance(asked, str) else None
@@ -33,7 +33,7 @@ def with_errors(candidate: Candidate, problem: Problem, explain: bool) -> Candid
 
 
 def why_inaccurate(candidate: Candidate, asked: float | str | None) -> str:
-    """Why a candidate with its errors is not as accurate as is asked for, empty where it is."""
+    """Why a candidate with its errors is less accurate than is asked for; empty if it is accurate enough."""
     if isinstance(asked, str):
         times = candidate.probable or 0.0
         return f"its probable error is {times:.2g} times the classical multiply's" if times > CLASSES[asked] else ""

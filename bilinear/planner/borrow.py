@@ -53,7 +53,7 @@ class Borrowing:
         return Candidate(first.levels, first.inputs, "borrow", chain.seconds * 1e3, 0, tile=first.tile, rest=tuple(rest))
 
     def _chains(self, extent: int, parts: int) -> list[_Chain]:
-        """For each first way, the fastest chain of at most `parts` parts for the last `extent` rows."""
+        """For each first way, the fastest chain of at most `parts` parts that computes the last `extent` rows."""
         found = [self._timed(way, extent) for way in self._last]
         for way in self._heads if parts > 1 and found else ():
             own = self._lent(way, extent)

@@ -39,7 +39,7 @@ MOST_THIN = 8
 
 @lru_cache(maxsize=1024)
 def make_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:
-    """The plan for a problem on a device, from the device's description alone: no GPU is asked, and the same is chosen every time.
+    """The plan for a problem on a device, from the device's description alone: it needs no GPU, and the choice is always the same.
 
     With `explain` everything is computed for every candidate that fits; else times only of those that may win, and error bounds only where
     an accuracy is asked for. Raises `BilinearError` (E519) if nothing is as accurate, not even the library's multiply.
@@ -73,9 +73,9 @@ def too_inaccurate(why: str) -> BilinearError:
 
 
 def contenders(problem: Problem, device: Device) -> tuple[Candidate, ...]:
-    """What may be fastest where the model errs, for who can time it: every way in every tile that fits the limits, by predicted time.
+    """The candidates to time, because the model may err: every way in every tile that fits the limits, by predicted time.
 
-    Blocks may be smaller than those that the model is trusted with, and plain ones as small as they like.
+    Blocks may be smaller than those for which the model is trusted, and plain ones of any size.
     """
     weighed = Weighing(problem, device, explain=False)
     found = [c for way in weighed.ways() if weighed.is_worth_timing(way) for c in weighed.in_each_tile(way)]
@@ -115,17 +115,17 @@ class Weighing:
 
     @property
     def policy(self) -> Policy:
-        """What the device's description says of thresholds."""
+        """The thresholds in the device's description."""
         return self.device.policy
 
     def ways(self) -> Iterator[Way]:
-        """Those of no more products than their proofs and kernels are worth here."""
+        """The ways of few enough products that their proofs and kernels are worth the time here."""
         found, own = ways(self.problem), self.policy
         is_long = (self.library().ms or 0.0) >= own.long_ms
         return (way for way in found if is_long or outline(way).products <= own.many_products)
 
     def thin(self) -> list[Candidate]:
-        """The kernel for thin products in each tile: first what may run, by time."""
+        """The kernel for thin products in each tile: those that may run come first, by time."""
         found = map(self.judged, thin_candidates(self.problem, self.device))
         return sorted(found, key=lambda c: (bool(c.why), *_by_time(c)))
 
@@ -174,7 +174,7 @@ class Weighing:
         return self.figures(way)
 
     def is_large(self, way: Way, block: tuple[int, int, int]) -> bool:
-        """Whether the model is any good for a way with blocks of these extents."""
+        """Whether the model is trusted for a way with blocks of these extents."""
         p = self.problem
         is_even = p.lies_evenly and not p.column_major and is_aligned(p.k, p.n, p.dtype)
         least = self.policy.least_extents(p.dtype, is_even and portfolio().is_plain(way.levels))
@@ -253,7 +253,7 @@ class Weighing:
         return not why_inaccurate(with_errors(_candidate(way), self.problem, self.explain), self.problem.accuracy)
 
     def why_not(self, found: Candidate) -> str:
-        """Why a candidate may not run, empty where it may."""
+        """Why a candidate may not run; empty if it may."""
         p = self.problem
         if found.workspace is not None and found.workspace > self.budget:
             what = "allowed" if self.budget == p.workspace else "left on the device beside A, B and C"

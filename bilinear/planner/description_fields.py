@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import TypeVar
 
@@ -38,13 +38,16 @@ class Reader:
         self.check(name in value, f"{name} is missing")
         return read(self, value[name], name)
 
-    def record(self, kind: Callable[..., T], value: object, fields: Fields) -> T:
-        """A record, field by field."""
-        return kind(**{name: self.field(value, name, read) for name, read in fields.items()})
+    def record(self, kind: type[T], value: object, own: Fields | None = None, **given: object) -> T:
+        """A record, field by field, beside those that are `given`: as its type is usually read, unless it has its `own` way."""
+        ways = own or {}
+        names = {field.name: str(field.type) for field in fields(kind) if field.name not in given}  # type: ignore[arg-type]
+        found = {name: self.field(value, name, ways[name] if name in ways else USUAL[type]) for name, type in names.items()}
+        return kind(**found, **given)
 
 
 Fields = Mapping[str, Callable[[Reader, object, str], object]]
-"""How each field of a record is read."""
+"""How some fields of a record are read."""
 
 
 def read_text(reader: Reader, value: object, name: str) -> str:
@@ -100,7 +103,7 @@ def read_table(reader: Reader, value: object, name: str) -> Table:
 
 
 def column_of(kind: Callable[[float], T], above: int) -> Callable[[Reader, object, str], tuple[T, ...]]:
-    """How a list of numbers above this one is read: thousands of them, in two passes."""
+    """How a list of thousands of numbers above this one is read, in two passes."""
 
     def column(reader: Reader, value: object, name: str) -> tuple[T, ...]:
         if not isinstance(value, list) or not 0 < len(value) <= MOST_POINTS:
@@ -119,3 +122,7 @@ def read_texts(reader: Reader, value: object, name: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not 0 < len(value) <= MOST_POINTS:
         raise reader.wrong(f"{name} is no list of 1 to {MOST_POINTS} values")
     return tuple(read_text(reader, one, name) for one in value)
+
+
+USUAL: Fields = {"str": read_text, "int": read_whole, "float": read_positive, "Table": read_table}
+"""How a field of a type is read."""

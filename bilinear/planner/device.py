@@ -127,7 +127,7 @@ class Device:
         return f"{self.name}, an estimate" if self.estimate else self.name
 
     def __hash__(self) -> int:
-        """By a few fields: a plan is found again in microseconds, of which a hash of all tables would take half."""
+        """By a few fields: to hash all tables would double the microseconds in which a plan is found again."""
         return hash((self.name, self.bandwidth, self.launch))
 
     def rates(self, dtype: str) -> ElementRates:
@@ -142,11 +142,11 @@ class Device:
         return tuple(own.name for own in self.rates(dtype).tiles)
 
     def thin_rates(self, dtype: str) -> ThinRates | None:
-        """What is known of thin products of an element type."""
+        """The rates of thin products of an element type, if they are known."""
         return dict(self.thin).get(dtype)
 
     def digit_rates(self, dtype: str) -> DigitRates | None:
-        """What is known of products of digits of an element type."""
+        """The rates of products of digits of an element type, if they are known."""
         return dict(self.digits).get(dtype)
 
     def with_rates(self, dtype: str, rates: ElementRates) -> Device:

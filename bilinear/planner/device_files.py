@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import asdict, fields, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import TypeVar
 
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS, FLOAT32, IN_ARRAYS
@@ -23,7 +24,6 @@ from bilinear.planner.description_fields import (
     read_share,
     read_source,
     read_table,
-    read_text,
     read_texts,
     read_whole,
 )
@@ -36,6 +36,7 @@ from bilinear.planner.thin_rates import ThinRates, ThinTileRates
 from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
+T = TypeVar("T")
 FORMAT, CPU_FORMAT = "bilinear-device/8", "bilinear-cpu/1"
 SHEET = "bilinear-data-sheet/1"
 """The format of a data sheet, from which a description is estimated."""
@@ -105,7 +106,7 @@ def device_named(full_name: str) -> Device | None:
     """The shipped description of a GPU by the name that its driver gives, or None."""
     name = json.dumps(full_name).encode()
     for path in shipped_devices().values():
-        if name in path.read_bytes():  # to read a description takes longer than a first plan may
+        if name in path.read_bytes():  # to read every description would take longer than a first plan may
             device = load_device(str(path))
             if device.name == full_name:
                 return device
@@ -121,7 +122,7 @@ def parse_device(content: bytes, document: str) -> Device:
     if value.get("format") == SHEET:
         return estimate(reader.record(DataSheet, value, _SHEET), load_device("h200"))
     _require_format(reader, value, FORMAT)
-    return reader.record(Device, value, {**_DEVICE, **{name: read for name, read in _OPTIONAL.items() if name in value}})
+    return reader.record(Device, value, _DEVICE, **({} if "modes" in value else {"modes": None}))
 
 
 def parse_cpu(content: bytes, document: str) -> Cpu:
@@ -143,10 +144,14 @@ def _parsed(content: bytes, document: str) -> tuple[dict[str, object], Reader]:
     return value if isinstance(value, dict) else {}, Reader(document)
 
 
+def _read(kind: type[T], own: Fields | None, reader: Reader, value: object, name: str) -> T:
+    return reader.record(kind, value, own)
+
+
 def _tiles(names: Collection[str], reader: Reader, value: object, name: str) -> tuple[TileRates, ...]:
     if not isinstance(value, dict) or not {USUAL, SMALL} <= value.keys() <= set(names):
         raise reader.wrong(f"{name} does not describe {USUAL}, {SMALL} and others of the tiles {', '.join(names)}")
-    return tuple(reader.record(partial(TileRates, tile), value[tile], _TILE) for tile in names if tile in value)
+    return tuple(reader.record(TileRates, value[tile], _TILE, name=tile) for tile in names if tile in value)
 
 
 def _elements(reader: Reader, value: object, name: str) -> tuple[tuple[str, ElementRates], ...]:
@@ -171,10 +176,6 @@ def _digits(reader: Reader, value: object, name: str) -> tuple[tuple[str, DigitR
     return tuple((dtype, reader.record(DigitRates, value[dtype], _DIGITS)) for dtype in value)
 
 
-def _modes(reader: Reader, value: object, name: str) -> ModeRates:
-    return reader.record(ModeRates, value, _MODES)
-
-
 def _each(names: Collection[str], reader: Reader, value: object, name: str) -> tuple[tuple[str, float], ...]:
     if not isinstance(value, dict) or value.keys() != set(names):
         raise reader.wrong(f"{name} is not by {', '.join(names)}")
@@ -184,7 +185,7 @@ def _each(names: Collection[str], reader: Reader, value: object, name: str) -> t
 def _thin_tiles(dtype: str, reader: Reader, value: object, name: str) -> tuple[ThinTileRates, ...]:
     if not isinstance(value, dict) or not value.keys() <= THIN_TILES[dtype].keys():
         raise reader.wrong(f"{name} has other tiles than those for thin products of {dtype}")
-    return tuple(reader.record(partial(ThinTileRates, tile), value[tile], _THIN_TILE) for tile in value)
+    return tuple(reader.record(ThinTileRates, value[tile], name=tile) for tile in value)
 
 
 def _library(reader: Reader, value: object, name: str) -> LibraryPoints:
@@ -199,7 +200,7 @@ def _library(reader: Reader, value: object, name: str) -> LibraryPoints:
 def _cpu_elements(reader: Reader, value: object, name: str) -> tuple[tuple[str, CpuRates], ...]:
     if not isinstance(value, dict) or not value.keys() <= set(IN_ARRAYS):
         raise reader.wrong(f"{name} has other types than {', '.join(IN_ARRAYS)}")
-    return tuple((dtype, reader.record(CpuRates, own, _CPU_RATES)) for dtype, own in value.items())
+    return tuple((dtype, reader.record(CpuRates, own, {"slack": _slack})) for dtype, own in value.items())
 
 
 def _slack(reader: Reader, value: object, name: str) -> Table:
@@ -221,110 +222,38 @@ def _extents(reader: Reader, value: object, name: str) -> Extents:
     return m, k, n
 
 
-def _policy(reader: Reader, value: object, name: str) -> Policy:
-    return reader.record(Policy, value, _POLICY)
-
-
-def _library_rules(reader: Reader, value: object, name: str) -> LibraryRules:
-    return reader.record(LibraryRules, value, {own.name: read_whole for own in fields(LibraryRules)})
-
-
 _POLICY: Fields = {
-    "least_gain": read_share,
-    "least_gain_plain": read_share,
-    "least_gain_thin": read_share,
-    "least_gain_digits": read_share,
-    "least_block": read_whole,
+    **dict.fromkeys(("least_gain", "least_gain_plain", "least_gain_thin", "least_gain_digits", "memory_share"), read_share),
     "least_plain_block": _blocks,
-    "least_timed_block": read_whole,
-    "least_timed_inner": read_whole,
-    "many_products": read_whole,
     "long_ms": read_not_negative,
-    "memory_share": read_share,
 }
-_TILE: Fields = {
-    "rows": read_whole,
-    "columns": read_whole,
-    "blocks": read_whole,
-    "start": read_not_negative,
-    "lone": read_share,
-    "share": read_table,
-    "unaligned": read_share,
-    "exposed": read_share,
-}
-_RATES: Fields = {
-    "accumulating": read_share,
-    "epilogue": read_positive,
-    "scattered_epilogue": read_share,
-    "strip": read_share,
-    "scattered": read_share,
-    "streaming": read_table,
-    "product": read_table,
-    "library": read_table,
-    "library_unaligned": read_share,
-}
+_TILE: Fields = {"start": read_not_negative, **dict.fromkeys(("lone", "unaligned", "exposed"), read_share)}
+_RATES: Fields = dict.fromkeys(("accumulating", "scattered_epilogue", "strip", "scattered", "library_unaligned"), read_share)
 _POINTS: Fields = {
     "kernels": read_texts,
     **dict.fromkeys(("m", "n", "k"), column_of(int, 0)),
     **dict.fromkeys(("order", "small", "large"), column_of(int, -1)),
     **dict.fromkeys(("cublas", "cublaslt"), column_of(float, 0)),
 }
-_THIN_TILE: Fields = dict.fromkeys(("along", "across", "arithmetic", "short_along", "short_across"), read_positive)
-_THIN: Fields = {
-    "pipes": read_positive,
-    "launch": read_positive,
-    "latency": read_positive,
-    "adding": read_positive,
-    "again": read_positive,
-    "copies": read_positive,
-    "torn": read_positive,
-    "gathering": read_positive,
-    "tail": read_share,
-    "library": _library,
-}
+_THIN: Fields = {"tail": read_share, "library": _library}
 _DIGITS: Fields = {
-    "product": read_table,
     **dict.fromkeys(("search", "expansion", "recomposition"), read_share),
     **dict.fromkeys(("start", "direct", "launch"), read_not_negative),
 }
-_DEVICE: Fields = {
-    "name": read_text,
-    "processors": read_whole,
-    "memory": read_whole,
-    "l2": read_whole,
-    "bandwidth": read_positive,
-    "launch": read_not_negative,
-    "call": read_not_negative,
-    "scan": read_not_negative,
-    "elements": _elements,
-    "policy": _policy,
-    "library_rules": _library_rules,
-    "thin": _thin,
-    "shared": read_whole,
-    "estimate": read_source,
-    "digits": _digits,
-}
 _MODES: Fields = {
-    **dict.fromkeys(("groups", "items", "warps"), read_whole),
     **dict.fromkeys(("group", "item", "single", "branch"), read_not_negative),
     "again": partial(_each, AGAIN),
     "warp_tile": partial(_each, tuple(ELEMENTS)),
 }
-_OPTIONAL: Fields = {"modes": _modes}
-"""Fields that a description may lack."""
-_SHEET: Fields = {
-    "name": read_text,
-    **dict.fromkeys(("processors", "memory", "l2", "shared"), read_whole),
-    **dict.fromkeys(("clock", "bandwidth", "float32", "float64", "float64_units"), read_positive),
-    "source": read_source,
+_DEVICE: Fields = {
+    **dict.fromkeys(("launch", "call", "scan"), read_not_negative),
+    "elements": _elements,
+    "policy": partial(_read, Policy, _POLICY),
+    "library_rules": partial(_read, LibraryRules, None),
+    "thin": _thin,
+    "digits": _digits,
+    "modes": partial(_read, ModeRates, _MODES),
+    "estimate": read_source,
 }
-_CPU_RATES: Fields = {"library": read_table, "streaming": read_table, "slack": _slack}
-_CPU: Fields = {
-    "name": read_text,
-    "library": read_text,
-    "memory": read_whole,
-    "stage": read_not_negative,
-    "touching": read_positive,
-    "elements": _cpu_elements,
-    "least_gain": read_share,
-}
+_SHEET: Fields = {"source": read_source}
+_CPU: Fields = {"stage": read_not_negative, "elements": _cpu_elements, "least_gain": read_share}

@@ -61,7 +61,7 @@ class DigitGeometry:
 
     @property
     def pitch(self) -> int:
-        """From row to row of a product, in its elements."""
+        """The distance from row to row of a product, in elements."""
         return self.block[2] if isinstance(self.tile, DigitTile) else ceil(self.block[2] / PITCH) * PITCH
 
     @property
@@ -79,7 +79,7 @@ class DigitGeometry:
 
     @property
     def words(self) -> int:
-        """Words of what gives the scales of all lines, and of the flag."""
+        """The number of words that give the scales of all lines, and of the flag."""
         return sum(self.lines) + 1
 
     @property
@@ -93,7 +93,7 @@ class DigitGeometry:
 
 
 def geometry_of(levels: tuple[str, ...], extents: tuple[int, int, int], tile: str) -> DigitGeometry:
-    """The geometry of levels of shipped algorithms; none: the product itself."""
+    """The geometry of levels of shipped algorithms; without levels, of the product itself."""
     grids = [outline(Way((name,))) for name in levels]
     m, k, n = (prod(getattr(own.profile, extent) for own in grids) for extent in "mkn")
     found = RESIDUE_TILES.get(tile) or DIGIT_TILES[tile]

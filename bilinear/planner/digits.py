@@ -1,4 +1,4 @@
-"""Products of digits: how long they take, and which candidates that makes."""
+"""Products of digits: how long they take, and their candidates."""
 
 from __future__ import annotations
 

@@ -16,11 +16,12 @@ if TYPE_CHECKING:  # which imports NumPy
 ORDERS = ("NN", "NT", "TN", "TT")
 """Whether BLAS takes the operands of a result by columns as they lie, or transposed."""
 NEAREST, NEAR = 6, 0.05
-"""So many points count for a shape, each with the weight 1 / (distance + `NEAR`)."""
+"""This many points count for a shape, each with the weight 1 / (distance + `NEAR`)."""
 ANOTHER_ORDER, ANOTHER_ALIGNMENT, ANOTHER_KERNEL = 1.0, 0.4, 4.0
-"""What the distance grows by for an operand in another order, for lines that are multiples of 16 bytes in one shape only, for a kernel."""
+"""What is added to the distance for an operand in another order, for lines that are multiples of 16 bytes in one shape only, and for
+another kernel."""
 MOST_APART = 0.4
-"""A call that is slower than the other by more, as a logarithm, counts as this much slower: one such point would outweigh the others."""
+"""The most that a call counts as slower than the other, as a logarithm: otherwise one point would outweigh the others."""
 Kernels = tuple[str, str]
 """The kernels that cublasLt proposes with a small workspace, which its call runs, and with a large one, which cuBLAS mostly runs."""
 Shape = tuple[int, int, int]

@@ -69,7 +69,7 @@ def profile_of(schedule: Schedule) -> Profile:
 
 
 def _linear(stage: LinearStage, shape_of: dict[str, str]) -> LinearWork:
-    from bilinear.analysis.block_maps import components  # planning from the table of outlines counts nothing
+    from bilinear.analysis.block_maps import components  # imported late: planning from the table of outlines counts nothing
 
     pieces = [piece for block_map in stage.maps for piece in components(block_map)]
     counts = Counter((shape_of[p.targets[0].space], len(p.sources), len(p.targets)) for p in pieces)

@@ -103,7 +103,7 @@ class Traffic:
 
 
 def traffic_of(stage: Sequence[Launch], placement: Placement, dtype: str) -> Traffic:
-    """What the launches of a linear stage move with beta = 0; whatever shares a table's row reads a block once."""
+    """What the launches of a linear stage move with beta = 0; what shares a row of a table reads a block once."""
     extents = dict(zip(("bm", "bk", "bn"), placement.block, strict=True))
     seen: set[tuple[str, int, int]] = set()
     by_part: list[tuple[Part, int]] = []

@@ -1,4 +1,4 @@
-"""Plans of algorithms, or of products of digits, that were asked for by name, whatever the model says of them."""
+"""Plans of algorithms, or of products of digits, that are asked for by name. The model has no say."""
 
 from __future__ import annotations
 

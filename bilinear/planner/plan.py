@@ -158,7 +158,7 @@ class Plan:
         return f"<Plan of {p.m} x {p.k} by {p.k} x {p.n}, {p.dtype}, {self.device}: {self.chosen.name}>"
 
     def __str__(self) -> str:
-        """The problem, and the candidates that are worth a look, the chosen one first."""
+        """The problem, and the best candidates, the chosen one first."""
         more = [f"... and {len(self.candidates) - SHOWN} more in candidates"] if len(self.candidates) > SHOWN else []
         return "\n".join([repr(self)[1:-1], *(f"  {c}" for c in self.candidates[:SHOWN]), *more])
 

@@ -154,7 +154,7 @@ def _tiles_of(candidate: Candidate, dtype: str) -> Collection[str]:
 
 
 def is_level_name(name: str) -> bool:
-    """True if a plan may name a level so: an identifier, or an absolute path of a file, perhaps with the name of an algorithm in it."""
+    """True if this can name a level: an identifier, or an absolute path of a file, perhaps with the name of an algorithm in it."""
     path, mark, picked = name.rpartition(".bl:")
     file = path + ".bl" if mark else name
     return name.isidentifier() or (Path(file).is_absolute() and Path(file).suffix == ".bl" and (not mark or picked.isidentifier()))

@@ -12,7 +12,7 @@ Extents = tuple[int, int, int]
 class Policy:
     """What the planner weighs on a device, and what it takes to be chosen. The defaults are those of a device that nobody has fitted.
 
-    The library's multiply runs unless a plan is predicted to gain more than a part `least_gain` of its time, for the model is no better;
+    The library's multiply runs unless a plan is predicted to save more than the part `least_gain` of its time: the model is no more exact;
     `least_gain_plain` for the product kernel with sums whole or in parts, which does what the library does, and is seldom so much faster;
     `least_gain_thin` for the kernel for thin products, whose times and the library's are known less well;
     `least_gain_digits` for products of digits.
@@ -77,4 +77,4 @@ class LibraryRules:
 
 
 USUAL_POLICY, USUAL_RULES = Policy(), LibraryRules()
-"""Those of a device without a description, and of one that is described anew."""
+"""For a device without a description, and for one that is described anew."""

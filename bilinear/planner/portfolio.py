@@ -47,7 +47,7 @@ class Portfolio:
 
 @cache
 def portfolio() -> Portfolio:
-    """The portfolio of the shipped file; from the table of profiles, where it holds this file's content."""
+    """The portfolio of the shipped file, read from the table of profiles if that holds the file's content."""
     text = FILE.read_bytes()
     facts = shipped_portfolio(hashlib.sha256(text).hexdigest()) or parsed(text)
     borrow = facts["borrow"]

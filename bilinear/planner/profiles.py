@@ -86,7 +86,7 @@ class Outline:
 
 @lru_cache(maxsize=256)
 def outline(way: Way) -> Outline:
-    """The outline of a way: of the table, or of its schedule where the table does not hold it."""
+    """The outline of a way: from the table, or else from its schedule."""
     entry = _outlines().get(way_key(way)) or own_outlines().get(way_key(way))
     return outline_of(way) if entry is None else _outline(entry)
 
@@ -121,7 +121,7 @@ def own_outlines() -> Mapping[str, OutlineEntry]:
 
 @cache
 def own_records() -> dict[str, OwnRecord]:
-    """What is kept of each algorithm that the user has added, read once a process; none of what another version wrote, which is logged."""
+    """What is kept of each algorithm that the user has added, read once a process. What another version wrote is left out, and logged."""
     folder, found = own_folder(), dict[str, OwnRecord]()
     for path in sorted(folder.glob("*.bl")) if folder is not None else ():
         try:
@@ -142,7 +142,7 @@ follows_from_names(own_records.cache_clear)
 
 
 def shipped_portfolio(sha256: str) -> PortfolioFacts | None:
-    """The facts of the portfolio file that has this hash, from the table; None where the table holds those of another one."""
+    """The facts of the portfolio file that has this hash, from the table; None if the table is of another file."""
     held = _table().get("portfolio")
     return held["facts"] if isinstance(held, dict) and held.get("sha256") == sha256 else None
 
@@ -168,7 +168,7 @@ def _table() -> dict[str, object]:
 
 @cache
 def _outlines() -> dict[str, OutlineEntry]:
-    """The outlines of the shipped table by way; none where it belongs to other algorithms."""
+    """The outlines of the shipped table by way; none if it was made from other algorithms."""
     found = _table().get("outlines") if _table().get("algorithms_sha256") == algorithms_sha256() else {}
     return found if isinstance(found, dict) else {}
 

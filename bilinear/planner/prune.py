@@ -1,4 +1,4 @@
-"""Prune: leave out candidates in tiles that cannot be good, before they are built and timed.
+"""Prune: leave out candidates whose tiles cannot be fast, before they are built and timed.
 
 The three levels are those of the parameter tuning of A. Khan, M. Al-Mouhamed and A. Fatayer ("Optimizing the Matrix Multiply Using Strassen
 and Winograd Algorithms with Limited Recursions on Many Core", section 3.2 and algorithm 1). Theirs is for kernels that only run on
@@ -68,7 +68,7 @@ def idle(rows: int, columns: int, block: tuple[int, int]) -> float:
 
 
 def level_of(rows: int, columns: int, block: tuple[int, int], active: int, most_idle: float = 0.0, may_exceed: bool = False) -> str:
-    """The level that prunes a tile for a block of the result, of which `active` blocks of threads fit; empty if none does.
+    """The level that prunes a tile for a block of the result; empty if none does. `active` blocks of threads of the tile fit.
 
     Without the last two arguments the levels are as published: a tile must divide the block, and may not be larger.
     """

@@ -1,4 +1,4 @@
-"""Thin products: how long each tile of our own kernel takes, how the library's calls do, and which candidates that makes."""
+"""Thin products: how long each tile of our own kernel and each call of the library takes, and their candidates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device does with thin products: rates of our own kernel by tile, and how the library's calls do on measured points."""
+"""What a device does with thin products: rates of our own kernel by tile, and the library's times at measured points."""
 
 from __future__ import annotations
 

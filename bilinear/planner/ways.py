@@ -25,18 +25,18 @@ class Way(NamedTuple):
 _files: dict[str, tuple[Looks, Loaded]] = {}
 """The files that levels name, as they were read."""
 _caches: list[Callable[[], None]] = []
-"""What empties the caches of what follows from levels' names."""
+"""The functions that empty the caches of what follows from levels' names."""
 
 
 def follows_from_names(empty: Callable[[], None]) -> None:
-    """Register what empties a cache by levels' names: it is called when a file has changed."""
+    """Register a function that empties a cache by levels' names. It is called when a file has changed."""
     _caches.append(empty)
 
 
 def algorithm_named(name: str) -> Loaded:
     """The algorithm of a level: a shipped one or one of the user's own, read once a process, or a file `FILE.bl`.
 
-    Names other than of files mean nothing in the working folder. Raises `BilinearError` (E121).
+    Only names of files depend on the working folder. Raises `BilinearError` (E121).
     """
     return _files[name][1] if name in _files else _named(name)
 

@@ -28,7 +28,7 @@ class Kind:
 
 
 class Kept:
-    """What stands for an operand and multiplies for itself (`runtime/prepared.py`)."""
+    """An operand that is no array and has a multiply of its own (`runtime/prepared.py`)."""
 
     def matmul(self, other: Array, out: Array = None, *, alpha: Factor = 1, beta: Factor = 0, workspace: Array = None) -> Array:
         """alpha * A * B + beta * out."""

@@ -17,9 +17,10 @@ from bilinear.lowering.prepare import check_promise
 from bilinear.planner.accuracy import certain_error
 from bilinear.planner.choose import too_inaccurate
 from bilinear.planner.plan import LIBRARY, LIBRARY_ITSELF, Direct, Plan
-from bilinear.runtime.auto import check_plan_fits, cpu_plan_for, gpu_here, plan_for
+from bilinear.runtime import devices_here
+from bilinear.runtime.auto import cpu_plan_for, plan_for
 from bilinear.runtime.layouts import Layouts, fit
-from bilinear.runtime.options import Options
+from bilinear.runtime.options import Options, check_plan_fits
 from bilinear.runtime.recipe import Recipe, chosen_recipe, placement_for
 from bilinear.runtime.unused import warn_unused
 
@@ -55,7 +56,7 @@ def decide(options: Options, layouts: Layouts) -> Decision:
     """
     if not options.kind.on_gpu:
         return _decide(options, layouts)
-    key = (options.question, gpu_here() if options.is_automatic else None, layouts)
+    key = (options.question, devices_here.gpu_here() if options.is_automatic else None, layouts)
     found = _decisions.get(key)
     if found is None:
         found = _decide(options, layouts)

@@ -11,8 +11,8 @@ from bilinear.backends.cublas import Multiply, multiply_of
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, layout_of
 from bilinear.planner.plan import CUBLAS, LIBRARY, Digits, Direct, Thin, own_name
-from bilinear.runtime import auto
-from bilinear.runtime.auto import over_budget
+from bilinear.runtime import devices_here
+from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.decide import check_library_accuracy
 from bilinear.runtime.operands import accumulate, as_matrices, given_workspace
 from bilinear.runtime.options import Options
@@ -40,7 +40,7 @@ LESS: dict[type[Direct], str] = {
     Thin: "plan with this workspace, for sums that are whole need none, or use algorithm='auto'",
     Digits: "plan with this workspace, or use algorithm='auto'",
 }
-"""What helps if they need more workspace than is allowed."""
+"""The hint if they need more workspace than is allowed."""
 
 
 def own_of(layouts: Operands, direct: str | Direct) -> OwnMultiply | None:
@@ -58,7 +58,7 @@ def own_of(layouts: Operands, direct: str | Direct) -> OwnMultiply | None:
 
 def library_of(layouts: Operands, library: str | Direct) -> Multiply | None:
     """The library's call for matrices of these layouts; None for what is left to `cupy.matmul`."""
-    rules, points = auto.library_choice(layouts[2].dtype.name)
+    rules, points = devices_here.library_choice(layouts[2].dtype.name)
     return multiply_of(*layouts, library if isinstance(library, str) else LIBRARY, rules, points)
 
 

@@ -92,7 +92,7 @@ def written(array: Array, target: Array) -> Array:
 
 
 def _first(part: Labelled, axes: Collection[int]) -> Labelled:
-    """A view without some dimensions: what lies at their first place."""
+    """A view without some dimensions, at index 0 of each."""
     array, labels = part
     kept = tuple(label for axis, label in enumerate(labels) if axis not in axes)
     return Labelled(array[(..., *(0 if axis in axes else slice(None) for axis in range(array.ndim)))], kept)  # `...`: an array, no number

@@ -20,8 +20,10 @@ from bilinear.planner import chains
 from bilinear.planner.chains import ChainPlan, Way, chain_extents
 from bilinear.planner.device import Device
 from bilinear.planner.problem import require_inputs
+from bilinear.runtime import devices_here
 from bilinear.runtime.arrays import NUMPY, adopt, adopt_out, kind_of
-from bilinear.runtime.auto import budget_and_buffer, device_of, dtype_name, gpu_here, plan
+from bilinear.runtime.auto import dtype_name, plan
+from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import check_out
 from bilinear.runtime.matmul import matmul
@@ -185,10 +187,10 @@ def plan_chain(
 
 def _times(device: str | Device | None, dtype: str) -> tuple[Device | None, tuple[str, int] | None]:
     """The description of a device if it has times of an element type, and the GPU whose timed plans come first."""
-    known = device_of(device)
+    known = devices_here.device_of(device)
     if known is None or uses_library() or dtype not in dict(known.elements):
         return None, None
-    return known, gpu_here() if device is None else None
+    return known, devices_here.gpu_here() if device is None else None
 
 
 @lru_cache(maxsize=256)

@@ -19,7 +19,7 @@ from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
 from bilinear.planner.plan import CUBLAS, LIBRARY, Direct, own_name
 from bilinear.runtime.arrays import Kind
-from bilinear.runtime.auto import over_budget
+from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.decide import Decision, check_library_accuracy, decide
 from bilinear.runtime.direct import POOLED, direct_multiply, library_of, own_of, run_direct_plan
 from bilinear.runtime.layouts import layouts_of
@@ -56,7 +56,7 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
             log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, own_name(decision.library), error)
             check_library_accuracy(options.accuracy, layouts.extents[1], decision.dtype)
             return _by_library(options, decision, a, b, out, layouts.overlaps)
-        if not layouts.overlaps:  # the key says nothing of overlap: without it a schedule may run
+        if not layouts.overlaps:  # the key does not tell of overlap, and arrays that do not overlap may run by a schedule
             _keep(asked, kind, key, decision, a, b, result)
         return result
     result = options.kind.module.empty(decision.shape, decision.dtype) if out is None else out

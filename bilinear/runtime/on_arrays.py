@@ -9,12 +9,12 @@ import numpy as np
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
 from bilinear.runtime.arrays import adopt, adopt_out, kind_of
-from bilinear.runtime.auto import budget_and_buffer, check_plan_options
+from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.environment import USE_LIBRARY, uses_library, value_of
 from bilinear.runtime.magnitudes import check_tolerance_option
 from bilinear.runtime.multiply import multiply
 from bilinear.runtime.named import algorithm_as_it_is
-from bilinear.runtime.options import Options, check_options
+from bilinear.runtime.options import Options, check_options, check_plan_options
 from bilinear.runtime.repeat import Key, repeated
 
 Asked = tuple[Array, ...]

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bilinear.backends.same import Same
 from bilinear.errors import fail
+from bilinear.ir.matrix import Array, Dtype
+from bilinear.planner.plan import Plan
+
+if TYPE_CHECKING:
+    pass
+
+from typing import NamedTuple
+
+from bilinear.backends.same import Same
 from bilinear.frontend import Loaded
-from bilinear.ir.matrix import Array, Factor
+from bilinear.ir.matrix import Factor
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
-from bilinear.planner.plan import Plan
 from bilinear.planner.problem import require_accuracy, require_inputs
-from bilinear.runtime import auto
+from bilinear.runtime import devices_here
 from bilinear.runtime.arrays import NUMPY, Kind
+from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.environment import uses_library
 
 LEAST_EXTENT = 256
@@ -50,7 +58,7 @@ class Options(NamedTuple):
             return self._replace(kind=kind, algorithm=None, levels=0)
         is_auto = self.algorithm == "auto"
         asks = kind.on_gpu and (self.levels == "auto" if is_auto else self.levels != 0)
-        device = auto.current_device() if asks else None
+        device = devices_here.current_device() if asks else None
         if is_auto or self.levels == 0:
             return self._replace(kind=kind, algorithm=None, levels=0, device=device, cpu=cpu)
         return self._replace(kind=kind, device=device)
@@ -58,12 +66,12 @@ class Options(NamedTuple):
     @property
     def budget(self) -> int | None:
         """The most bytes of workspace; None if there is no limit, or a buffer of the caller's."""
-        return auto.budget_and_buffer(self.workspace)[0]
+        return budget_and_buffer(self.workspace)[0]
 
     @property
     def buffer(self) -> Array:
         """The caller's own workspace, or None."""
-        return auto.budget_and_buffer(self.workspace)[1]
+        return budget_and_buffer(self.workspace)[1]
 
     @property
     def is_automatic(self) -> bool:
@@ -75,12 +83,12 @@ class Options(NamedTuple):
         if not self.is_plain(kind) or self.algorithm != "auto" or self.levels != "auto" or self.plan is not None or uses_library():
             return None
         is_large = a.ndim == b.ndim == 2 and min(a.shape + b.shape) >= LEAST_EXTENT
-        return auto.current_cpu() if is_large else None
+        return devices_here.current_cpu() if is_large else None
 
     def is_plain(self, kind: Kind) -> bool:
-        """Whether these options, before they are settled, come to NumPy's own multiply of arrays in the host's memory.
+        """Whether these options, before they are settled, mean NumPy's own multiply of arrays in the host's memory.
 
-        An accuracy is not looked at.
+        The accuracy is ignored.
         """
         if kind.on_gpu or self.alpha != 1 or self.beta != 0:
             return False
@@ -89,7 +97,7 @@ class Options(NamedTuple):
     @property
     def most_bytes(self) -> int | None:
         """The most bytes of workspace that a chosen plan may need; the size of the caller's buffer if there is one."""
-        budget, buffer = auto.budget_and_buffer(self.workspace)
+        budget, buffer = budget_and_buffer(self.workspace)
         return budget if buffer is None else getattr(buffer, "nbytes", 0)
 
     @property
@@ -120,3 +128,19 @@ def check_options(options: Options, out: Array) -> None:
         raise fail("E519", what, "leave it out; `bilinear plan --explain` shows the error of every plan")
     if out is None and beta != 0:
         raise fail("E515", "beta scales out, and there is no out", "give out=, or leave beta at 0")
+
+
+def check_plan_options(plan: Plan, algorithm: object, levels: object, inputs: str) -> None:
+    """Refuse (E544) options that the plan already decides."""
+    if not isinstance(plan, Plan):
+        raise fail("E544", f"plan is a {type(plan).__name__}, not a plan of bilinear.plan", "make one with bilinear.plan or load_plan")
+    if algorithm != "auto" or levels != "auto" or inputs not in ("preserve", plan.chosen.promise):
+        raise fail("E544", "a plan has its own algorithm, levels and promise of the inputs", "leave these options out")
+
+
+def check_plan_fits(plan: Plan, extents: tuple[int, int, int], dtype: Dtype) -> None:
+    """Refuse (E544) a plan for another problem."""
+    p = plan.problem
+    if extents != (p.m, p.k, p.n) or str(dtype) != p.dtype:
+        shapes = f"{' x '.join(map(str, (p.m, p.k, p.n)))} of {p.dtype}, these arrays are {' x '.join(map(str, extents))} of {dtype}"
+        raise fail("E544", f"the plan is for {shapes}", "plan for this problem")

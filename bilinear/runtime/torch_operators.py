@@ -116,7 +116,7 @@ def _product(
 
 
 def _operator(name: str, classical: Callable[[Array, Array], Array], dims: int) -> Callable[..., Array]:
-    """An operator with all its rules. It allocates and may compile, which CUDA graphs cannot record: where PyTorch knows, it is told."""
+    """An operator with all its rules. It allocates and may compile, which CUDA graphs cannot record; its tag says so to PyTorch."""
     tag = getattr(torch.Tag, "cudagraph_unsafe", None)
     run, tags = partial(_product, classical, dims), () if tag is None else (tag,)
     operator = torch.library.custom_op(f"bilinear::{name}", run, mutates_args=(), schema=_SCHEMA, tags=tags)

@@ -170,7 +170,7 @@ def give_tensor(torch: ModuleType, result: Array) -> Array:
 
 
 def _unrecorded(reason: str) -> Exception:
-    """What refuses a multiply whose gradient would be lost."""
+    """The refusal of a multiply whose gradient would be lost."""
     hint = "give two tensors and the name of an algorithm, and no other options; or tensor.detach(), or use torch.no_grad()"
     return fail("E516", f"a tensor asks for gradients, which are not recorded: {reason}", hint)
 

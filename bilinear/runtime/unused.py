@@ -6,7 +6,7 @@ import sys
 import warnings
 
 _INSIDE = "bilinear", "torch"
-"""What stands between a multiply and its caller: this package, and PyTorch, which calls its operators, also from code without a module."""
+"""The packages whose frames are skipped: this one, and PyTorch, which calls its operators, also from code without a module."""
 
 
 def warn_unused(name: str, reason: str) -> None:

@@ -25,11 +25,6 @@ def _library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gather, "shipped_schemes", lambda: known)
 
 
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(monkeypatch, capsys)
-
-
 def test_a_recipe_is_printed_and_the_scheme_is_written_proved(shell: Shell, tmp_path: Path) -> None:
     path = tmp_path / "best.bl"
     status, out, err = shell("combine", "3,4,2", "-o", path)

@@ -7,7 +7,7 @@ from math import inf, ldexp
 
 import numpy as np
 import pytest
-from digit_unit import Reals, by_norm, digits_of, exact, exponents, kept, multiply
+from digit_unit import Reals, by_norm, digits, digits_of, exact, exponents, kept, multiply
 
 from bilinear.analysis.accuracy import error_bound
 from bilinear.analysis.digit_bounds import (
@@ -23,19 +23,13 @@ from bilinear.analysis.digit_bounds import (
     products_of_digits,
     smallest_part,
 )
-from bilinear.frontend import LoadedDigits, load, load_any, parse_source
+from bilinear.frontend import load, parse_source
 from bilinear.ir.digits import DigitScheme, Representation
 from bilinear.ir.element import BFLOAT16, FLOAT16, FLOAT32
 from bilinear.source import Source
 
 U = FLOAT32.unit_roundoff
 ALIGNED, ONE_BY_ONE, FINER = Unit(16, 24), Unit(1, 24), Unit(16, 27)
-
-
-def digits(name: str) -> DigitScheme:
-    found = load_any(name)
-    assert isinstance(found, LoadedDigits)
-    return found.scheme
 
 
 def shifted(scheme: DigitScheme) -> DigitScheme:

@@ -9,7 +9,7 @@ from math import isqrt, log2
 
 import numpy as np
 import pytest
-from digit_unit import KINDS, allowed, as_integers, by_residues, data
+from digit_unit import KINDS, allowed, as_integers, by_residues, data, digits
 
 from bilinear.analysis.residue_bounds import (
     moduli_for,
@@ -20,16 +20,8 @@ from bilinear.analysis.residue_bounds import (
     scale_exponent,
 )
 from bilinear.errors import BilinearError
-from bilinear.frontend import LoadedDigits, load_any
-from bilinear.ir.digits import DigitScheme
 from bilinear.ir.element import FLOAT32, FLOAT64
 from bilinear.reporting.digit_report import digit_report
-
-
-def digits(name: str) -> DigitScheme:
-    found = load_any(name)
-    assert isinstance(found, LoadedDigits)
-    return found.scheme
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,7 +14,7 @@ import pytest
 from runtime.pretended_gpu import Array, Gpu, pretend
 
 import bilinear
-from bilinear.backends import bound_launches, cuda_executor
+from bilinear.backends import bound_launches, cuda_executor, loaded_kernels
 from bilinear.backends.executor import allocate_workspace, lay_out
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError
@@ -28,7 +28,7 @@ from bilinear.planner.device_files import load_device
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
-from bilinear.runtime import auto, decide
+from bilinear.runtime import auto, decide, devices_here
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 
@@ -41,7 +41,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     decide._decisions.clear()
     yield pretend(monkeypatch)
     decide._decisions.clear()
-    for cached in (cuda_executor._look, cuda_executor.built_function):
+    for cached in (cuda_executor._look, loaded_kernels.built_function):
         cached.cache_clear()
 
 
@@ -345,7 +345,9 @@ def test_auto_is_what_can_be_captured(gpu: Gpu, monkeypatch: pytest.MonkeyPatch)
     """During capture the library replaces a plan that needs memory from the pool; here it is refused, too. Then the plan runs again."""
     h200, slow = replace(load_device("h200"), thin=(), policy=Policy(least_block=4)), ((1.0, 1e-9),)
     monkeypatch.setattr(choose, "ways", lambda problem: (Way(("winograd",)),))
-    monkeypatch.setattr(auto, "_described", lambda named, index: h200.with_rates("float64", replace(h200.rates("float64"), library=slow)))
+    monkeypatch.setattr(
+        devices_here, "_described", lambda named, index: h200.with_rates("float64", replace(h200.rates("float64"), library=slow))
+    )
     for cached in (make_plan, auto._chosen, auto._logged):
         cached.cache_clear()
     (x, y, _), (a, b, c) = operands(8, EVEN)
@@ -374,7 +376,7 @@ def test_plans_and_the_model_decide_as_before(gpu: Gpu, monkeypatch: pytest.Monk
         plan = make_plan(Problem(*EVEN), slow_library)
         assert not plan.is_library
         known = {"": None, "h200": h200, "slow": slow_library}
-        monkeypatch.setattr(auto, "_described", lambda named, index: known[named])
+        monkeypatch.setattr(devices_here, "_described", lambda named, index: known[named])
         for name, given, runs in (("", None, 0), ("h200", None, 0), ("slow", None, 1), ("", plan, 1), ("", None, 0)):
             monkeypatch.setenv("BILINEAR_DEVICE", name)
             for _ in range(2):

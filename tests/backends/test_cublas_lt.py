@@ -32,7 +32,7 @@ from bilinear.planner.library_points import LibraryPoints
 from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate
 from bilinear.planner.policy import LibraryRules
 from bilinear.planner.problem import Problem
-from bilinear.runtime import auto, repeat
+from bilinear.runtime import auto, devices_here, repeat
 
 RULES = LibraryRules()
 REFUSED = 15
@@ -202,7 +202,7 @@ def test_a_call_goes_by_the_rules_of_its_device(gpu: Gpu, monkeypatch: pytest.Mo
     """cuBLAS multiplies floats with sums of 300 terms, unless a description has other rules; BILINEAR_USE_LIBRARY reads no description."""
     here = replace(load_device("h200"), thin=(), library_rules=replace(RULES, short_sum=300))
     for described, is_lt, is_set in ((None, False, False), (here, True, False), (here, False, True)):
-        monkeypatch.setattr(auto, "_described", lambda named, index, found=described: found)
+        monkeypatch.setattr(devices_here, "_described", lambda named, index, found=described: found)
         monkeypatch.setattr(repeat, "_repeats", {})
         monkeypatch.setenv("BILINEAR_USE_LIBRARY", "1" if is_set else "")
         gpu.by_cublas.clear()
@@ -227,7 +227,7 @@ def test_measured_points_choose_the_call_of_thin_products(gpu: Gpu, monkeypatch:
     """Points come before the rules, which choose cublasLt here, unless nothing is known of the difference."""
     for cublas, cublaslt, by_lt in ((1.0, 1.1, False), (1.1, 1.0, True), (1.0, 1.0, True)):
         device = pointed((cublas,), (cublaslt,))
-        monkeypatch.setattr(auto, "_described", lambda named, index, found=device: found)
+        monkeypatch.setattr(devices_here, "_described", lambda named, index, found=device: found)
         monkeypatch.setattr(repeat, "_repeats", {})
         gpu.by_cublas.clear()
         gpu.lt.asked.clear()
@@ -240,7 +240,7 @@ def test_points_of_the_kernels_that_are_proposed_count_most(gpu: Gpu, monkeypatc
     """The nearer point says cublasLt, the one with the proposed kernels cuBLAS; both are as near if the large workspace is refused."""
     columns = {"m": (4, 8), "n": (5, 5), "k": (3, 3), "order": (0, 0), "small": (1, 0), "large": (1, 1)}
     device = pointed((1.1, 1.0), (1.0, 1.1), **columns)
-    monkeypatch.setattr(auto, "_described", lambda named, index: device)
+    monkeypatch.setattr(devices_here, "_described", lambda named, index: device)
     for kernels, refuses, by_lt in (
         (((55, 11, 31), (55, 15, 31)), False, False),
         (((55, 15, 31), (55, 15, 31)), False, True),
@@ -343,9 +343,9 @@ def test_a_plan_may_name_the_library(library: str, dtype: str, gpu: Gpu) -> None
 @pytest.mark.parametrize("library", ["cublas", "cublaslt"])
 def test_auto_runs_a_library_that_was_kept(library: str, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """First and repeated calls, although the rules would choose cublasLt for the floats and cuBLAS for the doubles."""
-    name, driver = auto._identity(0)
+    name, driver = devices_here._identity(0)
     here = replace(load_device("h200"), name=name)
-    monkeypatch.setattr(auto, "_described", lambda named, index: here)
+    monkeypatch.setattr(devices_here, "_described", lambda named, index: here)
     other = Candidate((), "preserve", LIBRARY, 2.0)
     for dtype in ("float32", "float64"):
         problem = Problem(5, 3, 4, dtype, lies_evenly=False)

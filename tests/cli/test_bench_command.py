@@ -19,7 +19,7 @@ from shell import Shell
 
 from bilinear.ir.measurement import Benchmark, ErrorPoint, Interval, LaunchTime, LeftOut, Load, Measurement, Trust
 from bilinear.ir.tile import USUAL
-from bilinear.measure import bench, bench_shapes, bench_tasks
+from bilinear.measure import bench, bench_errors, bench_shapes, bench_tasks
 from bilinear.reporting import bench_plot
 from bilinear.reporting.bench_chart import error_charts, launch_bars, ratio_charts
 from bilinear.reporting.bench_page import bench_html
@@ -31,8 +31,8 @@ TRUST = Trust(True, True, 1e-13, 1e-9)
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bench, "ERROR_SIZE", 64)
-    monkeypatch.setattr(bench, "MOST_ERROR_LEVELS", 1)
+    monkeypatch.setattr(bench_errors, "ERROR_SIZE", 64)
+    monkeypatch.setattr(bench_errors, "MOST_ERROR_LEVELS", 1)
     return Shell(monkeypatch, capsys, "bench")
 
 
@@ -179,7 +179,7 @@ def test_nothing_measured_is_an_error(gpu: Gpu, shell: Shell, monkeypatch: pytes
     def no_room(*rest: object) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(bench, "_operands", no_room)
+    monkeypatch.setattr(bench, "operands", no_room)
     status, out, err = shell("--shape", "64", "--dtype", "float64")
     assert status == 1 and "left out:\n  64x64x64 float64: MemoryError: no room" in out
     assert "error[E686]: nothing was measured\n  note: 64x64x64 float64: MemoryError: no room" in err

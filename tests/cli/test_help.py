@@ -13,15 +13,9 @@ from bilinear.cli.spelling import as_options
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.errors import BilinearError
 from bilinear.resources import diagnostics_page
-from bilinear.runtime.auto import budget_and_buffer
+from bilinear.runtime.budgets import budget_and_buffer
 
 CODES = re.findall(r"(?m)^### (E\d+) (.*)$", diagnostics_page().read_text(encoding="utf-8"))
-
-
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(monkeypatch, capsys)
 
 
 def test_the_help_groups_the_commands(shell: Shell) -> None:
@@ -68,7 +62,7 @@ def test_arguments_are_spelled_as_options(text: str, found: str) -> None:
 
 
 def test_hints_of_commands_are_not_pythons(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bilinear.runtime.auto.current_device", lambda: None)
+    monkeypatch.setattr("bilinear.runtime.devices_here.current_device", lambda: None)
     assert "hint: give --device h200, or a file of `bilinear tune`" in shell("plan", "--shape", "64")[2]
     assert shell("plan", "--shape", "64", "--device", "h200")[1].rstrip().endswith("more: --explain")
 

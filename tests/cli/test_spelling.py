@@ -16,12 +16,6 @@ from bilinear.cli.spelling import OLDER, WITHOUT_ARGUMENTS, as_spelled_now
 from bilinear.measure.bench_shapes import read_sizes
 
 
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(monkeypatch, capsys)
-
-
 @pytest.mark.parametrize(
     ("given", "now"),
     [

@@ -9,6 +9,7 @@ from math import gcd
 from pathlib import Path
 
 import pytest
+from digit_unit import digits
 from shell import Shell
 
 from bilinear import matmul
@@ -23,12 +24,6 @@ from bilinear.verify.digits import prove_digits
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(shipped_digits())
-
-
-def digits(name: str) -> DigitScheme:
-    found = load_any(name)
-    assert isinstance(found, LoadedDigits)
-    return found.scheme
 
 
 def test_pairs_triples_and_residues_are_shipped() -> None:

@@ -20,7 +20,7 @@ from bilinear.planner.device_files import load_device
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
-from bilinear.runtime import auto, decide, multiply, on_arrays
+from bilinear.runtime import auto, decide, devices_here, multiply, on_arrays
 from bilinear.runtime.arrays import Kind
 
 H200 = replace(load_device("h200"), thin=(), policy=Policy(least_block=32))
@@ -123,7 +123,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setitem(sys.modules, "cupy", gpu)
     monkeypatch.setattr(on_arrays, "kind_of", lambda *operands: Kind(arrays, True, lambda result: result))
     monkeypatch.setattr(multiply, "make_executor", lambda kind: Timed(gpu))
-    monkeypatch.setattr(auto, "current_device", lambda: SLOW_LIBRARY)
+    monkeypatch.setattr(devices_here, "current_device", lambda: SLOW_LIBRARY)
     monkeypatch.setattr(bench, "why_no_gpu", lambda: None)
     told = {"clocks.sm": "1755 MHz", "power.draw": "612.30 W", "temperature.gpu": "64"}
     told |= {"driver_version": "580.1", "clocks.max.sm": "1980 MHz", "power.limit": "700 W"}
@@ -131,7 +131,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(bench_tasks, "WORTH_A_POOL", 10**9)
     monkeypatch.setattr(choose, "ways", few_ways)
     monkeypatch.delenv("BILINEAR_USE_LIBRARY", raising=False)
-    for cached in (make_plan, auto._chosen, auto._logged, auto._identity, bench_timing._holder):
+    for cached in (make_plan, auto._chosen, auto._logged, devices_here._identity, bench_timing._holder):
         cached.cache_clear()
     decide._decisions.clear()
     return gpu

@@ -25,14 +25,14 @@ from bilinear.ir.measurement import Benchmark, LeftOut, Load, Measurement
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import MMA_FLOAT64, TILES
 from bilinear.lowering.prepare import plain
-from bilinear.measure import bench, bench_check, bench_library, bench_machine, bench_tasks
+from bilinear.measure import bench, bench_check, bench_errors, bench_library, bench_machine, bench_tasks
 from bilinear.measure.bench import Effort, collect, measure
 from bilinear.measure.bench_check import check, fill_integers, wrong_libraries
 from bilinear.measure.bench_launches import launch_times
 from bilinear.measure.bench_shapes import FAMILIES, LARGEST_SIDE, MOST_FLOPS, grid, read_shapes_file, read_sizes
 from bilinear.measure.bench_tasks import AUTO, PLANNED, Case, Task, build_ahead, choose, pinned, tasks_for
 from bilinear.measure.timing import LONGEST_HOLD, MOST_IN_A_ROW, interleaved, median_interval, queued
-from bilinear.runtime import auto
+from bilinear.runtime import devices_here
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.recipe import chosen_recipe, fitted_placement
 
@@ -444,12 +444,12 @@ def test_a_launch_is_timed_after_a_run_that_is_not_counted(gpu: Gpu) -> None:
 
 
 def test_errors_by_level_rise_below_their_bounds(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "ERROR_SIZE", 64)
-    monkeypatch.setattr(bench, "MOST_ERROR_LEVELS", 2)
+    monkeypatch.setattr(bench_errors, "ERROR_SIZE", 64)
+    monkeypatch.setattr(bench_errors, "MOST_ERROR_LEVELS", 2)
     empty = Benchmark("bench", {}, ())
-    assert bench.with_errors(empty, SLOW_LIBRARY).errors == ()
+    assert bench_errors.with_errors(empty, SLOW_LIBRARY).errors == ()
     (row,) = rows_of(Task((64, 64, 64), "float32", (Case(),)), effort=Effort(1, 1, launches=False))
-    points = bench.with_errors(replace(empty, rows=(row,)), SLOW_LIBRARY).errors
+    points = bench_errors.with_errors(replace(empty, rows=(row,)), SLOW_LIBRARY).errors
     assert [(p.algorithm, p.levels) for p in points] == [(name, level) for name in ("winograd", "msmes") for level in range(3)]
     assert all(0 < p.error < p.bound and p.dtype == "float32" and p.size == 64 for p in points)
     assert [p.bound for p in points[:3]] == sorted(p.bound for p in points[:3])
@@ -572,7 +572,7 @@ def test_levels_that_mean_nothing_are_refused(word: str, code: str) -> None:
 
 def test_auto_without_a_description_is_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bench.described([Task((8, 8, 8), "float64", (AUTO,))]) is SLOW_LIBRARY
-    monkeypatch.setattr(auto, "current_device", lambda: None)
+    monkeypatch.setattr(devices_here, "current_device", lambda: None)
     monkeypatch.setattr(bench, "tune", lambda progress: "measured now")
     assert bench.described([Task((8, 8, 8), "float64")]) == "measured now"  # type: ignore[comparison-overlap]
     with pytest.raises(BilinearError, match="E687"):
@@ -667,7 +667,7 @@ def test_the_load_is_asked_for_while_the_call_runs(gpu: Gpu, monkeypatch: pytest
 @pytest.mark.gpu
 def test_plans_on_a_gpu_are_checked_and_timed() -> None:
     bench.require_gpu()
-    known = auto.current_device()
+    known = devices_here.current_device()
     device, own = (SLOW_LIBRARY, PLANNED) if known is None else (known, (*PLANNED, AUTO))  # which runs what is known here
     tasks = [Task((1024, 1000, 1024), dtype, (*own, pinned("msmes:1"))) for dtype in ("float32", "float64")]
     rows = [one for one in measure(tasks, device, Effort(3, 3)) if isinstance(one, Measurement)]

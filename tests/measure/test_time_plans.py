@@ -38,7 +38,7 @@ from bilinear.planner.plan_files import FORMAT, load_plan, plan_from_json, plan_
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.prune import Multiprocessor
-from bilinear.runtime import auto, decide
+from bilinear.runtime import auto, decide, devices_here
 
 PROBLEM = Problem(4096, 4096, 4096)
 HERE = replace(load_device("h200"), name="a pretended GPU", thin=(), policy=Policy(least_timed_block=32))
@@ -223,7 +223,7 @@ def test_without_a_contender_the_library_runs(monkeypatch: pytest.MonkeyPatch) -
 
 def forget() -> None:
     """What was found for a GPU."""
-    for cached in (auto._described, auto._identity, auto._chosen, auto._logged):
+    for cached in (devices_here._described, devices_here._identity, auto._chosen, auto._logged):
         cached.cache_clear()
     decide._decisions.clear()
 
@@ -235,7 +235,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Gpu]:
     monkeypatch.delenv("BILINEAR_DEVICE", raising=False)
     found = pretend(monkeypatch)
     found.library_ms, found.launch_ms = 60.0, 10.0
-    monkeypatch.setattr(auto, "current_device", lambda: HERE)
+    monkeypatch.setattr(devices_here, "current_device", lambda: HERE)
     forget()
     yield found
     forget()
@@ -558,7 +558,7 @@ def test_a_gpu_is_described_where_that_is_asked_for_or_needed(
     assert status == 0 and out.startswith(told) and kept_description(HERE.name, 13000) == described
     (tmp_path / "data" / "bilinear" / "devices" / "a-pretended-gpu-13000.json").unlink()
     for known in (None, replace(described, estimate="a data sheet")):
-        monkeypatch.setattr(auto, "current_device", lambda found=known: found)
+        monkeypatch.setattr(devices_here, "current_device", lambda found=known: found)
         assert shell.json("--shape", "64", "--dtype", "float64")["plans"] and kept_description(HERE.name, 13000) == described
         (tmp_path / "data" / "bilinear" / "devices" / "a-pretended-gpu-13000.json").unlink()
 
@@ -675,13 +675,13 @@ def test_a_search_on_a_gpu_keeps_what_auto_then_runs(tmp_path: Path, monkeypatch
     monkeypatch.delenv("BILINEAR_DEVICE", raising=False)
     monkeypatch.setattr(time_plans, "MOST", AT_ONCE)
     forget()
-    device = auto.current_device() or load_device("h200")
+    device = devices_here.current_device() or load_device("h200")
     shapes = [((300, 1000, 70), "float32"), ((1024, 1024, 1024), "float64")]
     for choice in time_plans.search(shapes, "preserve", None, device, 60.0):
         assert isinstance(choice, Plan) and all(c.ms and c.ms > 0 and c.error for c in choice.candidates)
         p = choice.problem
-        monkeypatch.setattr(auto, "current_device", lambda found=device: found)
-        keep_plan(replace(choice, device=auto._identity(0)[0]), auto._identity(0)[1])
+        monkeypatch.setattr(devices_here, "current_device", lambda found=device: found)
+        keep_plan(replace(choice, device=devices_here._identity(0)[0]), devices_here._identity(0)[1])
         assert bilinear.plan(p.m, p.k, p.n, p.dtype).candidates == choice.candidates
         x, y = (np.random.default_rng(1).integers(-4, 5, sides) for sides in ((p.m, p.k), (p.k, p.n)))
         found = bilinear.matmul(cupy.asarray(x, p.dtype), cupy.asarray(y, p.dtype))

@@ -20,7 +20,7 @@ from bilinear.planner.estimates import MEASURED, REPORTED, WIDE, data_sheet, est
 from bilinear.planner.kept_plans import keep_description
 from bilinear.planner.problem import Problem
 from bilinear.reporting.plans import plan_table
-from bilinear.runtime import auto
+from bilinear.runtime import auto, devices_here
 
 H200 = load_device("h200")
 ESTIMATED = ("a100", "b200", "h100", "l40s", "rtx4090", "rtx5090")
@@ -46,7 +46,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, name: str, capability: str = "90", 
 
 
 def forget() -> None:
-    for cached in (auto._described, auto._identity, auto._chosen, auto._logged):
+    for cached in (devices_here._described, devices_here._identity, auto._chosen, auto._logged):
         cached.cache_clear()
 
 
@@ -100,8 +100,8 @@ def test_tiles_that_do_not_fit_into_shared_memory_are_not_weighed() -> None:
 def test_a_gpu_of_no_known_name_is_estimated_from_what_its_driver_reports(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     pretend(monkeypatch, "NVIDIA H800", MultiProcessorCount=66)
     with caplog.at_level(logging.INFO, "bilinear"):
-        device = auto.current_device()
-        assert auto.current_device() is device
+        device = devices_here.current_device()
+        assert devices_here.current_device() is device
     assert device is not None and device.title == "NVIDIA H800, an estimate" and device.memory == 80 * 10**9
     assert device.bandwidth == pytest.approx(H200.bandwidth, rel=0.03)
     assert device.rates("float32").product[0][1] == pytest.approx(H200.rates("float32").product[0][1] / 2, rel=0.01)
@@ -114,17 +114,17 @@ def test_a_gpu_of_no_known_name_is_estimated_from_what_its_driver_reports(monkey
 
 def test_a_measured_description_takes_the_place_of_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, "NVIDIA H100 80GB HBM3")
-    assert auto.current_device() == load_device("h100")
+    assert devices_here.current_device() == load_device("h100")
     mine = replace(H200, name="NVIDIA H100 80GB HBM3")
     keep_description(mine, 13000)
     forget()
-    assert auto.current_device() == mine
+    assert devices_here.current_device() == mine
 
 
 def test_old_and_silent_gpus_have_no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     for capability, attributes in (("75", {}), ("90", {"MemoryClockRate": 0})):
         pretend(monkeypatch, "a GPU", capability, **attributes)
-        assert auto.current_device() is None and description("a GPU", 13000) is None
+        assert devices_here.current_device() is None and description("a GPU", 13000) is None
     found = data_sheet("x", 120, 10, 1, 1, 1, 1000, 1000, 100)
     figures = {"clock": 1000, "bandwidth": 25, "float32": 2.56, "float64": 0.04, "float64_units": 0.04}
     told = REPORTED

@@ -26,7 +26,7 @@ from bilinear.planner.kept_plans import keep_description, keep_plan, kept_at, ke
 from bilinear.planner.plan import LIBRARY, Candidate, Plan
 from bilinear.planner.plan_files import load_plan
 from bilinear.planner.problem import Problem
-from bilinear.runtime import auto
+from bilinear.runtime import auto, devices_here
 from bilinear.runtime.layouts import layouts_of
 
 H200 = load_device("h200")
@@ -44,7 +44,7 @@ def timed(problem: Problem, *levels: str) -> Plan:
 
 def forget() -> None:
     """What was found for a GPU."""
-    for cached in (auto._described, auto._identity, auto._chosen, auto._logged):
+    for cached in (devices_here._described, devices_here._identity, auto._chosen, auto._logged):
         cached.cache_clear()
 
 
@@ -78,16 +78,16 @@ def test_what_is_kept_is_found_for_its_gpu_and_driver_alone(monkeypatch: pytest.
         (H200.name, 13000, H200),
     ):
         gpu(monkeypatch, name, driver)
-        assert auto.current_device() == found, (name, driver)
+        assert devices_here.current_device() == found, (name, driver)
     monkeypatch.setenv("BILINEAR_DEVICE", "h200")
     gpu(monkeypatch, MINE.name, 13000)
-    assert auto.current_device() == H200, "what is named comes first"
+    assert devices_here.current_device() == H200, "what is named comes first"
 
 
 def test_what_is_kept_comes_before_what_is_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
     keep_description(replace(H200, bandwidth=4000.0), 13000)
     gpu(monkeypatch, H200.name, 13000)
-    found = auto.current_device()
+    found = devices_here.current_device()
     assert found is not None and found.bandwidth == 4000.0
 
 

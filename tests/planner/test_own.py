@@ -37,11 +37,6 @@ def _forgotten() -> Iterator[None]:
     forget_names()
 
 
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(monkeypatch, capsys)
-
-
 def copied(name: str, place: Path, new: str) -> Path:
     """A shipped file under another name for its algorithm."""
     file = place / f"{new}.bl"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 from fractions import Fraction
 from typing import Any
@@ -26,28 +24,6 @@ def certificate_of(name: str, levels: int = 1) -> Certificate:
     loaded = load(name)
     prepared = prepare(loaded.scheme, loaded.schedule, levels, natural_inputs(loaded.schedule))
     return certificate(prepared.scheme, [prepared.authored, prepared.schedule])
-
-
-def rehashed(found: Certificate) -> Certificate:
-    """The certificate with every hash computed from what it says now."""
-    scheme = found["scheme"]
-    scheme["sha256"] = _digest([[scheme[x] for x in "mkn"], [scheme[x] for x in "uvw"]])
-    for entry in found["schedules"]:
-        stages = [_stage(stage) for stage in entry["stages"]]
-        tail = {"implied": [], "overwriting": ["overwriting"]}[entry["claims"]["scaling"]]
-        entry["sha256"] = _digest([[entry[x] for x in "mkn"], entry["workspaces"], stages, *tail])
-    body = {key: value for key, value in found.items() if key != "sha256"}
-    return {**body, "sha256": _digest(body, sort_keys=True)}
-
-
-def _stage(stage: dict[str, Any]) -> list[Any]:
-    if "maps" in stage:
-        return ["linear", [[m["sources"], m["targets"], m["matrix"]] for m in stage["maps"]]]
-    return ["product", [[p["left"], p["right"], p["targets"]] for p in stage["products"]]]
-
-
-def _digest(value: Any, sort_keys: bool = False) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=sort_keys, separators=(",", ":")).encode()).hexdigest()
 
 
 def schedule_is_right(entry: dict[str, Any], generator: random.Random) -> bool:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reporting.certificates import ALGORITHMS, Certificate, certificate_of, rehashed, schedule_is_right
+from reporting.certificates import ALGORITHMS, Certificate, certificate_of, schedule_is_right
 from reporting.ring_schemes import approximate, in_rings, over_z2, ratio, scaled, with_bases
+from soak.statements import rehashed
 
 from bilinear.analysis.identity import schedule_hash, scheme_hash
 from bilinear.frontend import load

@@ -6,29 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from digit_unit import digits
 from reporting.test_html import Page
 from shell import Shell
 
 from bilinear.analysis.accuracy import classical_bound
 from bilinear.analysis.digit_bounds import digit_bound, probable_digits
 from bilinear.analysis.residue_bounds import residue_block_bound
-from bilinear.frontend import LoadedDigits, load_any, parse_source
-from bilinear.ir.digits import DigitScheme
+from bilinear.frontend import parse_source
 from bilinear.reporting.digit_report import INNERS, digit_report
 from bilinear.source import Source
-
-
-def digits(name: str) -> DigitScheme:
-    found = load_any(name)
-    assert isinstance(found, LoadedDigits)
-    return found.scheme
-
-
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(monkeypatch, capsys)
-
 
 PAIRS = """\
 pairs: proved

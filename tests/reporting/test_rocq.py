@@ -217,11 +217,6 @@ def test_a_wrong_file_and_an_axiom_are_refused() -> None:
     assert "cheat" in str(raised.value)
 
 
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(monkeypatch, capsys)
-
-
 def test_without_a_proof_assistant_nothing_is_claimed_or_written(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     place = tmp_path / "strassen.v"

@@ -29,12 +29,6 @@ def text_of(name: str) -> str:
     return rocq_of(loaded, 1, natural_inputs(loaded.schedule))
 
 
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(monkeypatch, capsys)
-
-
 def test_every_shipped_algorithm_is_on_record_as_it_is_written_today(update_golden: bool) -> None:
     """`--update-golden` runs the proof assistant on the texts that are not on record; it takes a second or two for each."""
     texts = {name: text_of(name) for name in NAMES}

@@ -19,14 +19,14 @@ from codegen.emulated import address, c_type
 from runtime.blas import gemm
 
 from bilinear.backends import cublas as library
-from bilinear.backends import cublas_lt, cuda_executor, digits, thin
+from bilinear.backends import cublas_lt, cuda_executor, digits, loaded_kernels, thin
 from bilinear.codegen import build as building
 from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu
 from bilinear.ir.kernel import ProductKernel
-from bilinear.runtime import auto, decide, repeat
+from bilinear.runtime import decide, devices_here, repeat
 
 READERS: dict[str, Any] = {"double": ctypes.c_double, "float": ctypes.c_float}
 
@@ -264,19 +264,19 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs", SimpleNamespace(cublas=cublas))
     monkeypatch.setattr(cublas_lt, "_library", lambda: gpu.lt)
     monkeypatch.setattr(cublas_lt, "_product", lru_cache(cublas_lt._product.__wrapped__))
-    monkeypatch.setattr(auto, "_described", lambda named, index: None)
-    monkeypatch.setattr(auto, "_identity", lambda index: ("a pretended GPU", 13000))
+    monkeypatch.setattr(devices_here, "_described", lambda named, index: None)
+    monkeypatch.setattr(devices_here, "_identity", lambda index: ("a pretended GPU", 13000))
     monkeypatch.delenv("CUPY_TF32", raising=False)
     monkeypatch.setattr(building, "build", built)
     monkeypatch.setattr(building, "build_all", lambda requests, done: tuple(built(*request) for request in requests))
-    monkeypatch.setattr(cuda_executor, "_function", gpu.function)
-    for kept in ("_functions", "_bounds"):
-        monkeypatch.setattr(cuda_executor, kept, {})
+    monkeypatch.setattr(loaded_kernels, "_function", gpu.function)
+    monkeypatch.setattr(loaded_kernels, "_functions", {})
+    monkeypatch.setattr(cuda_executor, "_bounds", {})
     monkeypatch.setattr(repeat, "_repeats", {})
     monkeypatch.setattr(library, "_handles", library._Handles())
     monkeypatch.setattr(cuda_executor, "_thread", cuda_executor._Thread())
     monkeypatch.setattr(cuda_executor, "_idle_flags", [])
-    for cached in (cuda_executor._look, cuda_executor.built_function, thin._kept, digits._kept):
+    for cached in (cuda_executor._look, loaded_kernels.built_function, thin._kept, digits._kept):
         cached.cache_clear()
     return gpu
 

@@ -25,7 +25,7 @@ from bilinear.planner.plan import Plan
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import hashes
-from bilinear.runtime import auto, decide, multiply, on_arrays
+from bilinear.runtime import auto, decide, devices_here, multiply, on_arrays
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.layouts import layouts_of
 
@@ -68,7 +68,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     plans: list[tuple[str, int]] = []
     monkeypatch.setattr(on_arrays, "kind_of", lambda *arrays: Kind(np, True, lambda result: result))
     monkeypatch.setattr(multiply, "make_executor", lambda kind: Counting(plans))
-    monkeypatch.setattr(auto, "current_device", lambda: SLOW_LIBRARY)
+    monkeypatch.setattr(devices_here, "current_device", lambda: SLOW_LIBRARY)
     monkeypatch.delenv("BILINEAR_USE_LIBRARY", raising=False)
     return plans
 
@@ -109,21 +109,21 @@ def test_a_named_algorithm_runs_in_the_fastest_tile(ran: list[tuple[str, int]], 
     monkeypatch.setattr(multiply, "make_executor", lambda kind: Telling(ran))
     a, b = integers(N, N), integers(N, N)
     for tile, device in ((USUAL, None), *((tile, fast_in(tile)) for tile in TILES["float64"]), (USUAL, None)):
-        monkeypatch.setattr(auto, "current_device", lambda device=device: device)
+        monkeypatch.setattr(devices_here, "current_device", lambda device=device: device)
         for options in ({"algorithm": "strassen"}, {"algorithm": "msmes", "inputs": "restore"}):
             np.testing.assert_array_equal(bilinear.matmul(a, b, **options), a @ b)  # type: ignore[arg-type]
             assert set(tiles) == {tile}
             tiles.clear()
     chosen = make_plan(Problem(N, N, N), fast_in(USUAL))
     assert chosen.chosen.tile == USUAL
-    monkeypatch.setattr(auto, "current_device", lambda: fast_in(LARGE))
+    monkeypatch.setattr(devices_here, "current_device", lambda: fast_in(LARGE))
     np.testing.assert_array_equal(bilinear.matmul(a, b, plan=chosen), a @ b)
     assert set(tiles) == {USUAL}
 
 
 def test_small_blocks_are_for_one_matrix_each_of_even_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan for a matrix with aligned rows is not used for a batch, or for views whose rows begin anywhere: the library runs."""
-    monkeypatch.setattr(auto, "current_device", lambda: H200)
+    monkeypatch.setattr(devices_here, "current_device", lambda: H200)
     a, b, out = (np.zeros(shape, "float32") for shape in ((32, 4096), (4096, 4096), (32, 4096)))
     wide = np.zeros((4096, 4097), "float32")
 
@@ -162,14 +162,14 @@ def test_one_variable_of_the_environment_switches_everything_to_the_library(
 
 
 def test_an_unknown_device_is_the_library(ran: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "current_device", lambda: None)
+    monkeypatch.setattr(devices_here, "current_device", lambda: None)
     a, b, wanted = operands()
     np.testing.assert_array_equal(bilinear.matmul(a, b), wanted)
     assert not ran
 
 
 def test_numpy_arrays_stay_with_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "current_device", lambda: SLOW_LIBRARY)
+    monkeypatch.setattr(devices_here, "current_device", lambda: SLOW_LIBRARY)
     monkeypatch.setattr(multiply, "make_executor", lambda kind: pytest.fail("a schedule ran"))
     a, b, wanted = operands()
     np.testing.assert_array_equal(bilinear.matmul(a, b), wanted)
@@ -313,8 +313,8 @@ def test_plans_need_no_gpu_but_a_device(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert choice.chosen.inputs == "restore" and choice.problem.workspace == 0
     assert bilinear.plan(N, N, N, np.float64, device=SLOW_LIBRARY).problem.dtype == "float64"
     monkeypatch.setenv("BILINEAR_DEVICE", str(file))
-    assert auto.current_device() == load_device(str(file))
-    monkeypatch.setattr(auto, "current_device", lambda: None)
+    assert devices_here.current_device() == load_device(str(file))
+    monkeypatch.setattr(devices_here, "current_device", lambda: None)
     with pytest.raises(BilinearError, match="E541"):
         bilinear.plan(N, N, N)
     with pytest.raises(BilinearError, match="E543"):
@@ -344,7 +344,7 @@ def test_choosing_again_costs_microseconds() -> None:
     a, b, _ = operands()
     device: Device = SLOW_LIBRARY
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(auto, "current_device", lambda: device)
+        patch.setattr(devices_here, "current_device", lambda: device)
         auto.plan_for(layouts_of(a, b, None), "preserve", None)
         start = time.perf_counter()
         for _ in range(1000):

@@ -17,7 +17,7 @@ from bilinear.backends.cpu import cpu_name, library_name
 from bilinear.errors import BilinearError
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.kept_plans import keep_cpu
-from bilinear.runtime import auto, multiply
+from bilinear.runtime import auto, devices_here, multiply
 
 EAGER = replace(FAST, touching=1e6, stage=0.0, elements=(("float64", replace(RATES, library=((1.0, 1e-3),), slack=((128.0, 1.0),))),))
 """A library so slow that every level gains, from blocks of 128 on; nothing is known of float32."""
@@ -26,9 +26,9 @@ N = 256
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
-    auto._described_cpu.cache_clear()
+    devices_here._described_cpu.cache_clear()
     yield
-    auto._described_cpu.cache_clear()
+    devices_here._described_cpu.cache_clear()
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 def describe(cpu: Cpu = EAGER) -> None:
     """Keep a description for the processors here."""
     keep_cpu(replace(cpu, name=cpu_name(), library=library_name()))
-    auto._described_cpu.cache_clear()
+    devices_here._described_cpu.cache_clear()
 
 
 def operands(m: int = N, k: int = N, n: int = N, dtype: str = "float64") -> tuple[Any, Any]:

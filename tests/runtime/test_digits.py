@@ -28,7 +28,7 @@ from bilinear.planner.digit_geometry import geometry_of
 from bilinear.planner.digits import digit_candidate, scheme_of
 from bilinear.planner.plan import LIBRARY_ITSELF, Digits, Plan
 from bilinear.planner.plan_files import plan_from_json, plan_json
-from bilinear.runtime import auto
+from bilinear.runtime import devices_here
 from bilinear.runtime.auto import problem_of
 from bilinear.runtime.layouts import layouts_of
 
@@ -42,7 +42,7 @@ LEVELS: tuple[tuple[str, ...], ...] = ((), ("winograd",), ("winograd", "winograd
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     """A pretended GPU that is described as an H200."""
     with undescribed(monkeypatch) as found:
-        monkeypatch.setattr(auto, "_described", lambda named, index: H200)
+        monkeypatch.setattr(devices_here, "_described", lambda named, index: H200)
         yield found
 
 
@@ -174,7 +174,7 @@ def test_auto_takes_digits_for_a_class_of_accuracy_and_repeats_them(gpu: Gpu, mo
     eager = replace(
         H200, policy=replace(H200.policy, least_gain_digits=-1e9), elements=tuple((name, slow(own)) for name, own in H200.elements)
     )
-    monkeypatch.setattr(auto, "_described", lambda named, index: eager)
+    monkeypatch.setattr(devices_here, "_described", lambda named, index: eager)
     a, b = (np.random.default_rng(1).integers(-9, 10, shape).astype(np.float32) for shape in ((70, 900), (900, 70)))
     for _ in range(2):  # decided, then found again
         result = bilinear.matmul(Array(a), Array(b), accuracy="classical")

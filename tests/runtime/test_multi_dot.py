@@ -20,7 +20,7 @@ import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.planner.device_files import load_device
-from bilinear.runtime import auto, multi_dot, torch_tensors
+from bilinear.runtime import devices_here, multi_dot, torch_tensors
 
 needs_a_compiler = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 EXTENTS = (7, 3, 9, 4, 6)
@@ -179,7 +179,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     h200 = load_device("h200")
     multi_dot._planned.cache_clear()
     with undescribed(monkeypatch) as found:
-        monkeypatch.setattr(auto, "_described", lambda named, index: h200)
+        monkeypatch.setattr(devices_here, "_described", lambda named, index: h200)
         yield found
     multi_dot._planned.cache_clear()
 

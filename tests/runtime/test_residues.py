@@ -33,7 +33,7 @@ from bilinear.planner.digits import scheme_of
 from bilinear.planner.plan import LIBRARY_ITSELF, Digits, Plan
 from bilinear.planner.plan_files import plan_from_json, plan_json
 from bilinear.planner.problem import CLASSES
-from bilinear.runtime import auto
+from bilinear.runtime import devices_here
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 H200 = load_device("h200")
@@ -45,7 +45,7 @@ WINOGRAD = ("winograd",)
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     """A pretended GPU that is described as an H200."""
     with undescribed(monkeypatch) as found:
-        monkeypatch.setattr(auto, "_described", lambda named, index: H200)
+        monkeypatch.setattr(devices_here, "_described", lambda named, index: H200)
         yield found
 
 

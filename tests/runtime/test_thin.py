@@ -14,7 +14,7 @@ import pytest
 from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
-from bilinear.backends import bound_launches, cuda_executor, thin
+from bilinear.backends import bound_launches, loaded_kernels, thin
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.element import ELEMENTS
@@ -25,7 +25,7 @@ from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import load_plan, save_plan
 from bilinear.planner.problem import Problem
-from bilinear.runtime import auto
+from bilinear.runtime import auto, devices_here
 from bilinear.runtime.layouts import layouts_of
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
@@ -37,7 +37,7 @@ SHAPES = ((700, 8, 8), (8, 900, 8), (300, 200, 3), (3, 200, 300), (70, 5, 90), (
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     """A pretended GPU that is described as an H200."""
     with (pretended := undescribed(monkeypatch)) as found:
-        monkeypatch.setattr(auto, "_described", lambda named, index: H200)
+        monkeypatch.setattr(devices_here, "_described", lambda named, index: H200)
         assert pretended is not None
         yield found
 
@@ -286,7 +286,7 @@ def test_auto_takes_the_library_where_the_kernel_cannot_be_built(gpu: Gpu, monke
     def refuse(kernel: Any, built: Any) -> Any:
         raise fail("E531", "too much")
 
-    monkeypatch.setattr(cuda_executor, "_function", refuse)
+    monkeypatch.setattr(loaded_kernels, "_function", refuse)
     a, b = split_by_auto()
     for number in (1, 2):
         np.testing.assert_array_equal(bilinear.matmul(Array(a), Array(b)).host, a @ b)
@@ -306,7 +306,7 @@ def test_a_repeat_decides_anew_where_the_kernel_for_other_addresses_cannot_be_bu
     right[...] = b
     out = aligned_memory(64).reshape(8, 8)
     bilinear.matmul(Array(even), Array(right), Array(out))
-    monkeypatch.setattr(cuda_executor, "_function", refuse)
+    monkeypatch.setattr(loaded_kernels, "_function", refuse)
     odd[...], out[...] = a, np.nan
     bilinear.matmul(Array(odd), Array(right), Array(out))
     np.testing.assert_array_equal(out, a @ b)
@@ -374,4 +374,4 @@ def test_a_kernel_with_more_shared_memory_than_the_gpu_has_is_refused(monkeypatc
     for found in (ModuleType("cupy"), cuda, loading):
         monkeypatch.setitem(sys.modules, found.__name__, found)
     with pytest.raises(BilinearError, match=r"E531.*thin needs 172032 bytes of shared memory"):
-        cuda_executor.load_function(b"", "thin", 172_032)
+        loaded_kernels.load_function(b"", "thin", 172_032)

@@ -16,7 +16,7 @@ from runtime.pretended_gpu import Array, Gpu, pretend
 import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
-from bilinear.runtime import auto, decide, torch_tensors
+from bilinear.runtime import decide, devices_here, torch_tensors
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 
@@ -80,7 +80,7 @@ class Torch(ModuleType):
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     decide._decisions.clear()
     torch_tensors._pool.cache_clear()
-    monkeypatch.setattr(auto, "current_device", lambda: None)
+    monkeypatch.setattr(devices_here, "current_device", lambda: None)
     monkeypatch.setitem(sys.modules, "torch", Torch())
     yield pretend(monkeypatch)
     decide._decisions.clear()

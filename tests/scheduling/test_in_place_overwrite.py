@@ -164,11 +164,6 @@ def test_a_product_that_overwrites_and_adds_is_two_steps_of_one_stage() -> None:
     assert mixed and len(steps) == 7 + len(mixed)
 
 
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(monkeypatch, capsys)
-
-
 def test_the_command_line_writes_a_schedule_that_verify_proves(tmp_path: Path, shell: Shell) -> None:
     path = str(tmp_path / "found.bl")
     asked = ("schedule", "winograd", "--in-place", "--overwrite", "--keep", "B", "--scratch", "B", "--time", "0.1", "-o", path)

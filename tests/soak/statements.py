@@ -21,7 +21,7 @@ class Untrue(Exception):
     """The certificate says what is not so."""
 
 
-def rehashed(told: Json) -> Json:
+def rehashed(told: Json) -> dict[str, Any]:
     """A certificate with every hash computed from what it says now."""
     scheme = told["scheme"]
     scheme["sha256"] = _digest([[scheme[x] for x in "mkn"], [scheme[x] for x in "uvw"]])

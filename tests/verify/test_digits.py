@@ -7,9 +7,10 @@ from fractions import Fraction
 from random import Random
 
 import pytest
+from digit_unit import digits
 
 from bilinear.errors import BilinearError
-from bilinear.frontend import LoadedDigits, load, load_any, parse_source
+from bilinear.frontend import load, parse_source
 from bilinear.frontend.files import shipped_digits
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.digits import DigitScheme, Representation, largest_moduli, least_residue, residues
@@ -21,12 +22,6 @@ from bilinear.source import Source
 from bilinear.verify.digits import exact_in_int32, prove_digits
 
 PAIR = "digits pair of float32: float16 x 2, lambda = 2^-11, unscaled\n"
-
-
-def digits(name: str) -> DigitScheme:
-    found = load_any(name)
-    assert isinstance(found, LoadedDigits)
-    return found.scheme
 
 
 def value(c: Coefficient, step: Fraction) -> Fraction:

@@ -11,9 +11,10 @@ from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, exact, rational
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
 from bilinear.ir.scheme import Scheme
+from bilinear.scheduling.depth_first.factors import Factors
 from bilinear.scheduling.depth_first.orders import Move
 from bilinear.scheduling.depth_first.places import Places, blocks_of_c, merged, workspaces_of
-from bilinear.scheduling.depth_first.sums import Adding, Factors, Results, members
+from bilinear.scheduling.depth_first.sums import Adding, Results, members
 
 
 @dataclass

@@ -1,0 +1,70 @@
+"""Functions of kernels, built and loaded once for a device."""
+
+from __future__ import annotations
+
+from functools import cache
+from threading import RLock
+
+from bilinear.backends.bound_launches import Function
+from bilinear.codegen.build import build_kernel, build_program
+from bilinear.codegen.cuda.nvrtc import Built
+from bilinear.codegen.cuda.target import target_of
+from bilinear.errors import fail
+from bilinear.ir.element import Element
+from bilinear.ir.launch import DirectKernel, InputKernel, Kernel, Launch
+from bilinear.ir.schedule import Schedule
+
+MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+"""`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of the CUDA driver; it must be set to use more than 48 KiB."""
+
+
+def _function(kernel: Kernel | InputKernel | DirectKernel, built: Built) -> Function:
+    """A kernel's image, loaded on the current device."""
+    return load_function(built.image, kernel.name, kernel.shared_bytes)
+
+
+def load_function(image: bytes, name: str, shared_bytes: int) -> Function:
+    """The function of this name in an image, loaded on the current device; raises `BilinearError` (E531) if it needs too much there."""
+    from cupy.cuda import driver
+    from cupy.cuda.function import Module
+
+    module = Module()
+    module.load(image)
+    function: Function = module.get_function(name)
+    if shared_bytes:
+        try:
+            driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
+        except driver.CUDADriverError as error:
+            message = f"{name} needs {shared_bytes} bytes of shared memory for a block, which this GPU refuses: {error}"
+            raise fail("E531", message, "plan with a description of this GPU") from None
+    return function
+
+
+@cache
+def built_function(kernel: Kernel | InputKernel | DirectKernel, device: int) -> Function:
+    """The function of a kernel that has no table, built and loaded once for a device."""
+    import cupy
+
+    return _function(kernel, build_kernel(kernel, target_of(cupy.cuda.Device(device).compute_capability)))
+
+
+_functions: dict[tuple[int, str, str, str, int], tuple[Schedule, list[tuple[Launch, Function]]]] = {}
+_lock = RLock()  # a signal handler may multiply while its thread builds
+
+
+def loaded_launches(schedule: Schedule, element: Element, tile: str, mode: str) -> list[tuple[Launch, Function]]:
+    """The launches of a schedule with their functions on the current device, built and loaded once.
+
+    The key is the schedule's identity: hashing a deep schedule at every call would cost more than the launches. The entry keeps the
+    schedule alive, so an identity is never used twice.
+    """
+    import cupy
+
+    device = cupy.cuda.Device()
+    key = (id(schedule), element.name, tile, mode, device.id)
+    with _lock:
+        if key not in _functions:
+            program = build_program(schedule, element, [target_of(device.compute_capability)], tile, mode=mode)
+            functions = {own.kernel.name: _function(own.kernel, *own.images) for own in program.kernels}
+            _functions[key] = (schedule, [(launch, functions[launch.kernel.name]) for launch in program.launches])
+        return _functions[key][1]

@@ -1,0 +1,114 @@
+"""The devices that are here, and their descriptions."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from bilinear.planner.cpu import Cpu
+from bilinear.planner.device import Device
+from bilinear.planner.device_files import load_device
+from bilinear.planner.estimates import TUNING_SECONDS
+from bilinear.planner.library_points import LibraryPoints
+from bilinear.planner.policy import USUAL_RULES, LibraryRules
+from bilinear.runtime.environment import uses_library
+
+if TYPE_CHECKING:
+    from logging import Logger
+
+
+CPU = "cpu"
+"""The device that stands for the processors here."""
+
+
+def log() -> Logger:
+    """The logger. `logging` is imported late: a first plan, which logs nothing, would take a tenth longer."""
+    import logging
+
+    return logging.getLogger("bilinear")
+
+
+def device_of(device: str | Device | None) -> Device | None:
+    """The description that `device` names or is; for None that of the current GPU, or None."""
+    return device if isinstance(device, Device) else current_device() if device is None else load_device(str(device))
+
+
+def current_device() -> Device | None:
+    """The description of the current GPU: the one in BILINEAR_DEVICE, else one that `bilinear tune` kept, else a shipped one, an estimate.
+
+    None without a GPU, and on one before sm_80 that nobody has described.
+    """
+    return _described(os.environ.get("BILINEAR_DEVICE", ""), _index())
+
+
+def current_cpu() -> Cpu | None:
+    """The description of the processors here that `bilinear tune --cpu` kept, or None."""
+    from bilinear.backends.cpu import cpu_name, library_name
+
+    return _described_cpu(cpu_name(), library_name())
+
+
+@lru_cache(maxsize=4)
+def _described_cpu(name: str, library: str) -> Cpu | None:
+    from bilinear.planner.kept_plans import kept_cpu
+
+    return kept_cpu(name, library)
+
+
+def library_choice(dtype: str) -> tuple[LibraryRules, LibraryPoints | None]:
+    """What chooses between the library's calls on the current GPU: rules, and for thin products measured points, of its description.
+
+    With BILINEAR_USE_LIBRARY these are the usual rules alone, because the library must run whatever a description says.
+    """
+    device = None if uses_library() else current_device()
+    if device is None:
+        return USUAL_RULES, None
+    rates = device.thin_rates(dtype)
+    return device.library_rules, None if rates is None else rates.library
+
+
+def gpu_here() -> tuple[str, int] | None:
+    """Name and driver version of the current GPU, under which plans are kept. None without a GPU, or if BILINEAR_DEVICE is set."""
+    if "cupy" not in sys.modules or os.environ.get("BILINEAR_DEVICE"):  # to search for a missing CuPy takes longer than to choose a plan
+        return None
+    index = _index()
+    return None if index < 0 else _identity(index)
+
+
+def _index() -> int:
+    """The number of the current GPU, -1 if there is none."""
+    try:
+        import cupy
+
+        return int(cupy.cuda.Device().id)
+    except Exception as error:  # of many types, for a missing CuPy, driver or GPU
+        log().debug("no GPU: %s", error)
+        return -1
+
+
+@lru_cache(maxsize=64)
+def _identity(index: int) -> tuple[str, int]:
+    """Name and driver version of the current GPU; its number is the key of the cache."""
+    from bilinear.backends.gpu import driver_version, gpu_name
+
+    return gpu_name(), driver_version()
+
+
+@lru_cache(maxsize=64)
+def _described(named: str, index: int) -> Device | None:
+    if named:
+        return load_device(named)
+    if index < 0:
+        return None
+    from bilinear.backends.gpu import description
+
+    name, driver = _identity(index)
+    device = description(name, driver)
+    if device is None:
+        log().info("no description of %s: auto is the library's multiply; `bilinear tune --keep` makes one", name)
+    elif device.estimate:
+        told = "the description of %s is an estimate (%s); `bilinear tune --keep` replaces it, and takes about %d seconds"
+        log().info(told, name, device.estimate, TUNING_SECONDS)
+    return device
