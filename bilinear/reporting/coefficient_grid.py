@@ -116,7 +116,7 @@ def readable(text: str) -> str:
     text = re.sub(r"sqrt\(([0-9]+)\)", r"√\1", text).replace("sqrt", "√")
     for plain, printed in (("-", "−"), ("*", "·"), ("lambda", "λ"), ("alpha", "α"), ("beta", "β")):
         text = text.replace(plain, printed)
-    return text
+    return re.sub(r"\[([αβλ])\]", r"\1", text)
 
 
 def shortened(name: str, most: int = 8) -> str:
