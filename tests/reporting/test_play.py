@@ -131,6 +131,10 @@ def test_a_schedule_that_is_too_long_is_listed_and_says_so(monkeypatch: pytest.M
     assert [step.text for step in shown.stages[0].steps] == ["A21 += A22", "A12 += A11", "B12 −= B22", "B21 −= B11"]
     page = proved("msmes").html()
     assert "too many to be played" in page and "<script" not in page and "script-src" not in page
+    monkeypatch.setattr(playing, "MOST_LISTED", 100)
+    monkeypatch.setattr(playing, "FIRST", 3)
+    first = play(facts("msmes")).stages[0]
+    assert first.title == "linear: the first 3 of 4 steps" and len(first.steps) == 3
 
 
 def test_a_refused_schedule_is_played_as_it_runs() -> None:
