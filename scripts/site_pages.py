@@ -30,7 +30,7 @@ ELSEWHERE = {"README.md": "index.md", "README.md#speed": "results.md"}
 """What the README says is on pages of the site."""
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
 CODE = re.compile(r"\((E\d{3})\)")
-NAMED = re.compile(r"\[(?:docs/)?[\w-]+\.md\]\(([^)#]+\.md)(#[^)]*)?\)")
+NAMED = re.compile(r"\[(?:docs/)?[\w/-]+\.md\]\(([^)#]+\.md)(#[^)]*)?\)")
 HEADING = re.compile(r"^### (E\d{3})", re.MULTILINE)
 FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 EXAMPLES = {
@@ -104,9 +104,14 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     return NAMED.sub(lambda found: _titled(found, uri), "".join(parts))
 
 
+def on_post_template(output_content: str, *, template_name: str, config: MkDocsConfig) -> str:
+    """Leave out the page for missing pages: only a server would show it, and in a folder its style is not found."""
+    return "" if template_name == "404.html" else output_content
+
+
 def _titled(found: re.Match[str], uri: str) -> str:
     """A link that shows the name of a page's file: in the site it shows the title of the page."""
-    path = DOCS / PurePosixPath(uri).parent / found[1]
+    path = DOCS / normpath(PurePosixPath(uri).parent / found[1])
     if not path.is_file():
         return found[0]
     title = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
@@ -226,11 +231,11 @@ def gallery() -> str:
         "the schedule, and the error by level. [reports.md](reports.md) says how to read it; [algorithms.md](algorithms.md) compares the",
         "schemes.",
         "",
-        "| report | in the language | what it is |",
-        "|---|---|---|",
+        "| report | what it is |",
+        "|---|---|",
     ]
     for path in _files():
         comment = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
         purpose = " ".join(line.removeprefix("#").strip() for line in comment).split(". ")[0].rstrip(".")
-        lines.append(f"| [{path.stem}](reports/{path.stem}.html) | [{path.name}](files/algorithms/{path.name}.md) | {purpose}. |")
+        lines.append(f"| [{path.stem}](reports/{path.stem}.html) | {purpose} ([in the language](files/algorithms/{path.name}.md)). |")
     return "\n".join(lines)

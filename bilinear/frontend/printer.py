@@ -218,7 +218,7 @@ def _stage(stage: Stage, width: int, scaled: bool) -> str:
         word = "restore stage" if stage.restores else "stage"
         steps = [step for block_map in stage.maps for step in _updates(block_map, scaled)]
     else:
-        word, steps = "stage", [step for product in stage.products for step in (_scaled if scaled else _product)(product)]
+        word, steps = "stage", [step for product in stage.products for step in (scaled_product if scaled else _product)(product)]
     return f"  {word.ljust(width)} {{ {' ; '.join(steps)} }}"
 
 
@@ -255,7 +255,7 @@ def _product(product: Product) -> list[str]:
     return [f"{targets} += {product.left} * {product.right}"]
 
 
-def _scaled(product: Product) -> list[str]:
+def scaled_product(product: Product) -> list[str]:
     """A product of a schedule with explicit scaling: one step for each target, or one for all that are only added to."""
     name = f"{product.left} * {product.right}"
     if len(product.targets) == 1 and product.targets[0].accumulates:

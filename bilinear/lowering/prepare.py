@@ -34,7 +34,10 @@ MOST_PRODUCTS = 17_000
 
 @dataclass(frozen=True)
 class Prepared:
-    """A proved algorithm at some number of levels: the author's schedule, the lowered one, and the proofs of scheme and schedules."""
+    """A proved algorithm at some number of levels: the author's schedule, the lowered one, and the proofs of scheme and schedules.
+
+    `authored` has implied scaling; `written_proof` is that of the schedule as its author wrote it, None where there is none.
+    """
 
     scheme: Scheme
     authored: Schedule
@@ -42,6 +45,7 @@ class Prepared:
     scheme_proof: SchemeProof
     authored_proof: ScheduleProof
     schedule_proof: ScheduleProof
+    written_proof: ScheduleProof | None
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ def _prepared(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs:
     one = _prove_level(Level(scheme, schedule), inputs)
     _require_products(f"{levels} levels of {scheme.name}", [one] * levels)
     lowered, schedule_proof = _lower_and_prove([one] * levels, inputs, thread)
-    return Prepared(scheme, one.authored, lowered, one.scheme_proof, one.authored_proof, schedule_proof)
+    return Prepared(scheme, one.authored, lowered, one.scheme_proof, one.authored_proof, schedule_proof, one.written_proof)
 
 
 @lru_cache(maxsize=64)
@@ -185,6 +189,7 @@ class _Proved:
     scheme_proof: SchemeProof
     authored: Schedule
     authored_proof: ScheduleProof
+    written_proof: ScheduleProof | None
 
 
 @lru_cache(maxsize=64)
@@ -192,10 +197,10 @@ def _prove_level(level: Level, inputs: str) -> _Proved:
     scheme, schedule = level.scheme, level.schedule
     scheme_proof = proved(scheme)
     require_numbers(scheme, scheme_proof)
-    if schedule is not None:  # prove it even if another schedule runs, so that a wrong schedule is always reported
-        proved_schedule(mark_first_writes(schedule), scheme)
+    # prove it even if another schedule runs, so that a wrong schedule is always reported
+    written_proof = None if schedule is None else proved_schedule(mark_first_writes(schedule), scheme)
     authored = authored_schedule(scheme, schedule, inputs)
-    return _Proved(scheme, scheme_proof, authored, proved_schedule(mark_first_writes(authored), scheme))
+    return _Proved(scheme, scheme_proof, authored, proved_schedule(mark_first_writes(authored), scheme), written_proof)
 
 
 def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CUDA_THREAD) -> tuple[Schedule, ScheduleProof]:

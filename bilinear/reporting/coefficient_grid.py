@@ -10,12 +10,6 @@ from fractions import Fraction
 
 from bilinear.reporting.scheme_facts import Entries, Tables
 
-MOST_CELLS = 4000
-"""A larger table is drawn as a picture without numbers."""
-MOST_ENTRIES = 60_000
-"""With more coefficients there is no picture either."""
-PICTURE_WIDTH = 1000.0
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -41,42 +35,6 @@ class Grid:
     size: str
     parts: tuple[tuple[str, ...], ...]
     rows: tuple[GridRow, ...]
-
-
-@dataclass(frozen=True)
-class Picture:
-    """The same without numbers: squares for positive and diamonds for negative coefficients.
-
-    `paths` are (shade, SVG path), `parts` the (name, left edge, width) of the three tables.
-    """
-
-    width: float
-    height: float
-    paths: tuple[tuple[str, str], ...]
-    parts: tuple[tuple[str, float, float], ...]
-
-
-@dataclass(frozen=True)
-class Coefficients:
-    """A grid or a picture, and a note if something is left out."""
-
-    grids: tuple[Grid, ...]
-    pictures: tuple[Picture, ...]
-    note: str
-
-
-def coefficients(tables: Tables, equations: Sequence[str]) -> Coefficients:
-    """The tables as a grid while readable, as a picture while it can be drawn; `equations` are the products as text."""
-    columns = len(tables.a) + len(tables.b) + len(tables.c)
-    w = transposed(tables.w, len(tables.products))
-    entries = sum(len(row) for table in (tables.u, tables.v, w) for row in table)
-    cells = columns * len(tables.products)
-    if cells <= MOST_CELLS:
-        return Coefficients((_grid(tables, w, equations),), (), "")
-    if entries <= MOST_ENTRIES:
-        note = f"{cells} coefficients are too many to be read here; squares are the positive ones, diamonds the negative ones."
-        return Coefficients((), (_picture(tables, w),), note)
-    return Coefficients((), (), f"{entries} coefficients that are not zero are too many to be drawn; the JSON report holds them.")
 
 
 def transposed(rows: tuple[Entries, ...], columns: int) -> tuple[Entries, ...]:
@@ -116,7 +74,7 @@ def readable(text: str) -> str:
     text = re.sub(r"sqrt\(([0-9]+)\)", r"√\1", text).replace("sqrt", "√")
     for plain, printed in (("-", "−"), ("*", "·"), ("lambda", "λ"), ("alpha", "α"), ("beta", "β")):
         text = text.replace(plain, printed)
-    return text
+    return re.sub(r"\[([αβλ])\]", r"\1", text)
 
 
 def shortened(name: str, most: int = 8) -> str:
@@ -124,7 +82,8 @@ def shortened(name: str, most: int = 8) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def _grid(tables: Tables, w: tuple[Entries, ...], equations: Sequence[str]) -> Grid:
+def coefficient_grid(tables: Tables, w: tuple[Entries, ...], equations: Sequence[str]) -> Grid:
+    """The tables, of which `w` has a row for each product; `equations` are the products as text."""
     parts = (tables.a, tables.b, tables.c)
     rows = []
     for name, equation, *sparse in zip(tables.products, equations, tables.u, tables.v, w, strict=True):
@@ -139,28 +98,3 @@ def _cells(row: Entries, width: int) -> tuple[Cell, ...]:
     for index, text in row:
         cells[index] = Cell(readable(text), shade(text))
     return tuple(cells)
-
-
-def _picture(tables: Tables, w: tuple[Entries, ...]) -> Picture:
-    widths = (len(tables.a), len(tables.b), len(tables.c))
-    gap = 2.0
-    size = min(10.0, PICTURE_WIDTH / (sum(widths) + 2 * gap))
-    squares: dict[str, list[str]] = {}
-    parts: list[tuple[str, float, float]] = []
-    left = 0.0
-    for name, rows, width in zip("UVW", (tables.u, tables.v, w), widths, strict=True):
-        parts.append((name, left, width * size))
-        for number, row in enumerate(rows):
-            for index, text in row:
-                squares.setdefault(shade(text), []).append(_sign_shape(text, left + index * size, number * size, size))
-        left += (width + gap) * size
-    paths = tuple((name, "".join(path)) for name, path in sorted(squares.items()))
-    return Picture(left - gap * size, len(tables.products) * size, paths, tuple(parts))
-
-
-def _sign_shape(text: str, x: float, y: float, size: float) -> str:
-    """A square, or for a negative coefficient a diamond, as a closed SVG path."""
-    if not text.startswith("-"):
-        return f"M{x:g} {y:g}h{size:g}v{size:g}h-{size:g}z"
-    half = size / 2
-    return f"M{x + half:g} {y:g}l{half:g} {half:g}l-{half:g} {half:g}l-{half:g}-{half:g}z"

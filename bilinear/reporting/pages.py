@@ -8,7 +8,8 @@ from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from bilinear.reporting.coefficient_grid import coefficients, readable
+from bilinear.reporting.coefficient_grid import readable, shortened
+from bilinear.reporting.coefficient_picture import coefficients
 from bilinear.reporting.error_chart import error_charts
 from bilinear.reporting.flow_chart import flow, flow_note
 from bilinear.reporting.play import play
@@ -55,10 +56,12 @@ def html(report: ReportFacts, date: str = "") -> str:
 
     s = report.scheme
     plays = [play(schedule) for schedule in report.schedules]
-    script = _script() if any(played.boards for played in plays) else ""
     equations = [_equation(line) for line in s.products]
+    shown = coefficients(s.tables, equations)
+    needed = {"play.js": any(played.boards for played in plays), "zoom.js": bool(shown.pictures)}
+    script = "".join(_script(name) for name, used in needed.items() if used)
     drawings = {
-        "coefficients": coefficients(s.tables, equations),
+        "coefficients": shown,
         "equations": equations if len(equations) <= MOST_LINES else [],
         "flows": flow(s.tables, equations),
         "flow_note": flow_note(s.tables),
@@ -74,9 +77,9 @@ def html(report: ReportFacts, date: str = "") -> str:
 
 
 @cache
-def _script() -> str:
-    """What plays a schedule."""
-    return (templates_folder() / "play.js").read_text(encoding="utf-8")
+def _script(name: str) -> str:
+    """What plays a schedule, or zooms into a picture."""
+    return (templates_folder() / name).read_text(encoding="utf-8")
 
 
 def _views(report: ReportFacts) -> dict[str, object]:
@@ -134,6 +137,7 @@ def environment(html: bool) -> Environment:
         finalize=_finalized,
     )
     environment.filters["readable"] = readable
+    environment.filters["shortened"] = shortened
     environment.filters["cell"] = _cell
     environment.filters["code"] = _code
     return environment

@@ -12,6 +12,9 @@ from bilinear.verify.facts import BlockState
 
 MOST_TEXT = 120_000
 """The most characters of steps and contents on a page; a longer schedule is listed without contents, and cannot be played."""
+MOST_LISTED = 400_000
+"""The most characters of steps listed without contents; of a longer schedule the first steps of each stage are."""
+FIRST = 12
 ACROSS = 8
 """The most temporaries side by side."""
 
@@ -92,10 +95,10 @@ def play(facts: ScheduleFacts) -> Play:
     size = sum(len(text) for stage in stages for text in _texts(stage))
     if size <= MOST_TEXT and all(stage.states for stage in facts.stages):
         return Play(tuple(_boards(facts.spaces, numbers)), stages, "")
-    alone = (PlayStage(s.number, s.title, s.kind, tuple(_alone(step) for step in s.steps), ()) for s in stages)
-    size_told = f"The contents of the blocks after {len(stages)} stages take {size} letters"
-    note = f"{size_told}, too many to be played here; the JSON report holds them."
-    return Play((), tuple(alone), note)
+    listed = sum(len(step.text) for stage in stages for step in stage.steps)
+    most = len(max((stage.steps for stage in stages), key=len, default=())) if listed <= MOST_LISTED else FIRST
+    note = f"The contents of the blocks after {len(stages)} stages take {size} letters, too many to be played here"
+    return Play((), tuple(_alone(stage, most) for stage in stages), f"{note}; the JSON report holds them.")
 
 
 def _texts(stage: PlayStage) -> Iterator[str]:
@@ -104,8 +107,11 @@ def _texts(stage: PlayStage) -> Iterator[str]:
     yield from (change.value for change in stage.changes)
 
 
-def _alone(step: PlayStep) -> PlayStep:
-    return PlayStep(step.text, step.product, "", (), ())
+def _alone(stage: PlayStage, most: int) -> PlayStage:
+    """A stage with its first steps, and nothing that they leave."""
+    steps = tuple(PlayStep(step.text, step.product, "", (), ()) for step in stage.steps[:most])
+    title = stage.title if len(stage.steps) <= most else f"{stage.title}: the first {most} of {len(stage.steps)} steps"
+    return PlayStage(stage.number, title, stage.kind, steps, ())
 
 
 def _cells(spaces: tuple[SpaceLine, ...], numbers: Mapping[str, int]) -> Iterator[PlayCell]:

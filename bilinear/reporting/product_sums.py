@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from bilinear.ir.number import Coefficient
-from bilinear.ir.schedule import AnySchedule, Block, LinearStage, ProductStage, Schedule, Stage
+from bilinear.ir.number import Coefficient, exact, generator
+from bilinear.ir.schedule import ALPHA, AnySchedule, Block, LinearStage, ProductStage, Schedule, Stage
 from bilinear.reporting.scheme_facts import written_sum
 
 Content = dict[str, Coefficient]
@@ -16,19 +16,20 @@ MOST_TERMS = 12
 """The proof writes out sums of so many original blocks; longer ones are written here."""
 
 
-def product_sums(schedule: AnySchedule, names: Sequence[Sequence[str]]) -> list[dict[str, str]]:
+def product_sums(schedule: AnySchedule, names: Sequence[Sequence[str]], implied: bool) -> list[dict[str, str]]:
     """After each stage, the text of every block that holds products, or a long sum; `names` are those of the products, stage by stage.
 
-    Implied factors alpha and beta, and the old C, are left out. Very large schedules give no texts.
+    Where the scaling is `implied`, or written as it would be, alpha, beta and the old C are left out. Very large schedules give no texts.
     """
     if sum(map(len, names)) > MOST_PRODUCTS:
         return [{} for _ in schedule.stages]
     products = {name for stage in names for name in stage}
-    left_out = "C" if isinstance(schedule, Schedule) else ""
+    left_out = "C" if implied else ""
+    alpha = implied and not isinstance(schedule, Schedule) and schedule.result.alpha == ALPHA
     state: dict[Block, Content] = {block: {} if block.space == left_out else {str(block): 1} for block in _originals(schedule)}
     after = []
     for stage, stage_names in zip(schedule.stages, names, strict=True):
-        state = {**state, **_after(stage, stage_names, state)}
+        state = {**state, **_after(stage, stage_names, state, generator("alpha", -1) if alpha else 1)}
         held = {str(block): content for block, content in state.items() if _is_told(content, products)}
         after.append(
             {block: written_sum((c, name) for name, c in sorted(content.items(), key=_by_number)) for block, content in held.items()}
@@ -49,24 +50,26 @@ def _originals(schedule: AnySchedule) -> Iterable[Block]:
     return (block for space in schedule.spaces[:3] for block in space.blocks)
 
 
-def _after(stage: Stage, names: Sequence[str], state: dict[Block, Content]) -> dict[Block, Content]:
-    """The blocks that a stage writes, with their contents; every step reads the values from before."""
+def _after(stage: Stage, names: Sequence[str], state: dict[Block, Content], factor: Coefficient) -> dict[Block, Content]:
+    """The blocks that a stage writes, with their contents; every step reads the values from before. Products are scaled by a `factor`."""
     new: dict[Block, Content] = {}
     if isinstance(stage, LinearStage):
         for block_map in stage.maps:
             for target, row, kept in zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True):
                 new[target] = _sum([(state.get(target, {}), kept), *((state.get(block_map.sources[i], {}), c) for i, c in row)])
         return new
-    return _after_products(stage, names, state)
+    return _after_products(stage, names, state, factor)
 
 
-def _after_products(stage: ProductStage, names: Sequence[str], state: dict[Block, Content]) -> dict[Block, Content]:
+def _after_products(stage: ProductStage, names: Sequence[str], state: dict[Block, Content], factor: Coefficient) -> dict[Block, Content]:
     new: dict[Block, Content] = {}
     for product, name in zip(stage.products, names, strict=True):
         for target in product.targets:
             block = target.block
             others = [(state.get(other, {}), c) for other, c in target.plus]
-            new[block] = _sum([(new.get(block, state.get(block, {})), target.kept), *others, ({name: 1}, target.coefficient)])
+            new[block] = _sum(
+                [(new.get(block, state.get(block, {})), target.kept), *others, ({name: 1}, exact(target.coefficient * factor))]
+            )
     return new
 
 

@@ -69,7 +69,7 @@ def make_report(
         name_of(loaded, inputs),
         PROVED,
         scheme_facts(prepared.scheme, prepared.scheme_proof),
-        (schedule_facts(prepared.authored, prepared.authored_proof, loaded.schedule),),
+        (schedule_facts(prepared.authored, prepared.authored_proof, loaded.schedule, prepared.written_proof),),
         (lowered_facts(prepared.schedule, inputs, len(programs[0].launches if programs else prepared.schedule.stages)),),
         tuple(accuracy),
         tuple(levels_for),

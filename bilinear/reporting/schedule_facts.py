@@ -105,16 +105,20 @@ class LoweredFacts:
     sha256: str
 
 
-def schedule_facts(schedule: AnySchedule, proof: ScheduleProof, written: AnySchedule | None = None) -> ScheduleFacts:
+def schedule_facts(
+    schedule: AnySchedule, proof: ScheduleProof, written: AnySchedule | None = None, written_proof: ScheduleProof | None = None
+) -> ScheduleFacts:
     """The facts of a schedule and its proof, which may have failed.
 
-    `written` is the author's schedule if `schedule` was derived from it.
+    `written` is the author's schedule, with its proof, if `schedule` was derived from it: its steps and temporaries are told.
     """
     result = str(schedule.result)
-    header = str(written.result) if isinstance(written, ScaledSchedule) and written.name == schedule.name else ""
-    names = _product_names(schedule, proof.stages)
-    sums = product_sums(schedule, names)
-    stages = zip(schedule.stages, proof.stages, names, sums, strict=True)
+    scaled = isinstance(written, ScaledSchedule) and written.name == schedule.name
+    header = str(written.result) if scaled and written is not None else ""
+    shown, stage_facts = (written, written_proof.stages) if scaled and written and written_proof else (schedule, proof.stages)
+    names = _product_names(shown, stage_facts)
+    sums = product_sums(shown, names, isinstance(schedule, Schedule))
+    stages = zip(shown.stages, stage_facts, names, sums, strict=True)
     return ScheduleFacts(
         name=schedule.name,
         citation=schedule.citation,
@@ -124,7 +128,7 @@ def schedule_facts(schedule: AnySchedule, proof: ScheduleProof, written: AnySche
         recursive=proof.recursive,
         why_not_recursive=proof.why_not,
         direct=proof.direct,
-        spaces=tuple(SpaceLine(s.name, s.shape, tuple(map(str, s.blocks)), s.columns) for s in schedule.spaces),
+        spaces=tuple(SpaceLine(s.name, s.shape, tuple(map(str, s.blocks)), s.columns) for s in shown.spaces),
         stages=tuple(_stage_line(*stage) for stage in stages),
         fates=proof.fates,
         costs=(proof.costs,) if proof.costs is not None else (),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bilinear.frontend.printer import signed_sum, update_text
-from bilinear.ir.number import Coefficient
+from bilinear.frontend.printer import scaled_product, signed_sum, update_text
+from bilinear.ir.number import Coefficient, is_negative
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ScaledTarget, Stage, Target
 
 
@@ -39,14 +39,24 @@ def _linear(block_map: BlockMap) -> Iterator[Move]:
 
 
 def _product(product: Product) -> Move:
+    others = tuple(str(block) for target in product.targets for block, _ in target.plus)
+    reads = (str(product.left), str(product.right), *others)
+    return Move(_product_text(product), reads, tuple(str(target.block) for target in product.targets))
+
+
+def _product_text(product: Product) -> str:
+    """The step; a factor that all targets share stands before the product, where it scales nothing else."""
     name, targets = f"{product.left} * {product.right}", product.targets
-    others = tuple(str(block) for target in targets for block, _ in target.plus)
+    if len(targets) == 1 and isinstance(targets[0], ScaledTarget):
+        return "".join(scaled_product(product))
     if all(map(_adds, targets)) or not any(target.terms for target in targets):
-        blocks = ", ".join(signed_sum([(target.coefficient, str(target.block))]) for target in targets)
-        text = f"{blocks} {'+=' if targets[0].terms else '='} {name}"
-    else:
-        text = " ; ".join(f"{t.block} = {signed_sum([(t.coefficient, name), *((c, str(b)) for b, c in t.terms)])}" for t in targets)
-    return Move(text, (str(product.left), str(product.right), *others), tuple(str(target.block) for target in targets))
+        signs = [-1 if is_negative(target.coefficient) else 1 for target in targets]
+        sizes = [target.coefficient * sign for target, sign in zip(targets, signs, strict=True)]
+        shared = sizes[0] if all(size == sizes[0] for size in sizes) else 1
+        left = signs if shared != 1 else [target.coefficient for target in targets]
+        blocks = ", ".join(signed_sum([(c, str(target.block))]) for c, target in zip(left, targets, strict=True))
+        return f"{blocks} {'+=' if targets[0].terms else '='} {signed_sum([(shared, name)])}"
+    return " ; ".join(f"{t.block} = {signed_sum([(t.coefficient, name), *((c, str(b)) for b, c in t.terms)])}" for t in targets)
 
 
 def _adds(target: Target) -> bool:

@@ -12,6 +12,7 @@ from bilinear.frontend import load, load_any, parse_source
 from bilinear.ir.digits import DigitScheme
 from bilinear.reporting.latex import TALLEST, equation, escaped, latex
 from bilinear.reporting.shipped import library_rows
+from bilinear.reporting.stage_moves import stage_moves
 from bilinear.source import Source
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -96,6 +97,12 @@ def test_the_table_of_a_schedule_reads_back_as_the_schedule(name: str) -> None:
     head = f"schedule read of {loaded.schedule.scheme}: {claims}"
     found = parse_source(Source(str(loaded.path), "\n".join([scheme, head, *lines]) + "\n"))
     assert found.schedules[-1].stages == loaded.schedule.stages
+
+
+@pytest.mark.parametrize("step", ["C11, -C12 += 2 A11 * B11", "-C22 += A22 * B22", "C11, 2 C12 += A11 * B11"])
+def test_a_factor_scales_the_product_and_not_its_target(step: str) -> None:
+    (schedule,) = parse_source(Source("x.bl", f"schedule x of strassen: in-place\n  stage {{ {step} }}\n")).schedules
+    assert [move.text for move in stage_moves(schedule.stages[0])] == [step]
 
 
 def test_long_tables_go_on_on_further_pages() -> None:

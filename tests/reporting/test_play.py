@@ -74,12 +74,25 @@ def executed(name: str, shown: Play) -> None:
                 assert change.value == block and (state[block] == original[block]).all()
 
 
-@pytest.mark.parametrize("name", ["msmes", "winograd_in_place", "hopcroft_kerr_in_place", "laderman_in_place", "strassen", "s_mm", "w_mm"])
+@pytest.mark.parametrize(
+    "name", ["msmes", "winograd_in_place", "hopcroft_kerr_in_place", "laderman_in_place", "strassen", "s_mm", "r_s_mm", "w_mm"]
+)
 def test_what_is_shown_is_what_exact_execution_leaves(name: str) -> None:
     schedule = facts(name)
     shown = play(schedule)
     assert not shown.note and len(shown.stages) == len(schedule.stages)
     executed(name, shown)
+
+
+def test_a_schedule_that_scales_for_itself_keeps_the_names_of_its_author() -> None:
+    shown = play(facts("r_s_mm"))
+    boards = [[cell.block for row in board.rows for cell in row] for board in shown.boards]
+    assert boards[3] == ["X", "Y"]
+    first, second = shown.stages[:2]
+    assert [step.text for step in first.steps] == ["X = A11 + A22", "Y = B11 + B22"]
+    assert [(step.text, step.meaning) for step in second.steps] == [("C21 = α X · Y", "M1 = (A11 + A22) · (B11 + B22)")]
+    (made,) = second.changes
+    assert (made.block, made.value) == ("C21", "M1"), "alpha, beta and the old C are left out"
 
 
 def test_an_oracle_that_notices() -> None:
@@ -118,6 +131,10 @@ def test_a_schedule_that_is_too_long_is_listed_and_says_so(monkeypatch: pytest.M
     assert [step.text for step in shown.stages[0].steps] == ["A21 += A22", "A12 += A11", "B12 −= B22", "B21 −= B11"]
     page = proved("msmes").html()
     assert "too many to be played" in page and "<script" not in page and "script-src" not in page
+    monkeypatch.setattr(playing, "MOST_LISTED", 100)
+    monkeypatch.setattr(playing, "FIRST", 3)
+    first = play(facts("msmes")).stages[0]
+    assert first.title == "linear: the first 3 of 4 steps" and len(first.steps) == 3
 
 
 def test_a_refused_schedule_is_played_as_it_runs() -> None:

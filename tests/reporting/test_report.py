@@ -151,7 +151,7 @@ def test_the_first_product_into_a_workspace_overwrites_it() -> None:
     products = [ProductStage((Product(a, b, (Target(block, 1, kept),)),)) for block, kept in ((Block("M", 0, 0), 0), (x, 0), (x, 1))]
     spaces = (Space("M", "C", 1, 1), Space("X", "C", 1, 1))
     schedule = Schedule("reuse", "plain", 1, 1, 1, (products[0], fill, *products[1:]), spaces)
-    told = product_sums(schedule, [["P1"], [], ["P2"], ["P3"]])
+    told = product_sums(schedule, [["P1"], [], ["P2"], ["P3"]], implied=True)
     assert [after.get("X11") for after in told] == [None, "P1", "P2", "P2 + P3"]
 
 
