@@ -16,6 +16,7 @@ __all__ = [
     "compile",
     "einsum",
     "from_arrays",
+    "gram",
     "import_table",
     "load",
     "load_plan",
@@ -23,6 +24,7 @@ __all__ = [
     "multi_dot",
     "plan",
     "plan_chain",
+    "plan_gram",
     "prepare",
     "save_plan",
     "tensordot",
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from bilinear.runtime.auto import plan
     from bilinear.runtime.check import check
     from bilinear.runtime.einsum import einsum, tensordot
+    from bilinear.runtime.gram import gram
+    from bilinear.runtime.gram_plans import plan_gram
     from bilinear.runtime.matmul import matmul
     from bilinear.runtime.multi_dot import multi_dot, plan_chain
     from bilinear.runtime.prepared import prepare
@@ -48,6 +52,7 @@ _HOMES = {
     "einsum": "bilinear.runtime.einsum",
     "Algorithm": "bilinear.algorithm",
     "from_arrays": "bilinear.algorithm",
+    "gram": "bilinear.runtime.gram",
     "import_table": "bilinear.algorithm",
     "load": "bilinear.algorithm",
     "load_plan": "bilinear.planner.plan_files",
@@ -55,6 +60,7 @@ _HOMES = {
     "multi_dot": "bilinear.runtime.multi_dot",
     "plan": "bilinear.runtime.auto",
     "plan_chain": "bilinear.runtime.multi_dot",
+    "plan_gram": "bilinear.runtime.gram_plans",
     "prepare": "bilinear.runtime.prepared",
     "save_plan": "bilinear.planner.plan_files",
     "tensordot": "bilinear.runtime.einsum",

@@ -135,6 +135,7 @@ def _names(text: str) -> list[str]:
 def plan(
     shape: Annotated[str, problem_option(help="m,k,n or MxKxN, or one number for all three.")] = "",
     chain: Annotated[str, problem_option(help="Choose the order of a product of several matrices: 1000x20x3000x50 are three.")] = "",
+    gram: Annotated[bool, problem_option("--gram", help="Plan A * A^T, which is symmetric: --shape 1000x50x1000, A 1000 x 50.")] = False,
     dtype: Annotated[str, problem_option(help=f"One of {', '.join(ELEMENTS)}.", autocompletion=completing.elements)] = "float64",
     device: Annotated[
         str,
@@ -183,8 +184,13 @@ def plan(
 
     if chain:
         others: dict[str, object] = {"shape": shape, "accuracy": accuracy, "levels": levels, "products": products}
-        others |= {"accumulate": accumulate, "explain": explain, "html": html, "svg": svg}
+        others |= {"gram": gram, "accumulate": accumulate, "explain": explain, "html": html, "svg": svg}
         _plan_chain(chain, dtype, device, inputs, workspace, json_file, [f"--{name}" for name, value in others.items() if value])
+        return
+    if gram:
+        others = {"levels": levels, "products": products, "accumulate": accumulate, "html": html, "svg": svg}
+        lost = [f"--{name}" for name, value in others.items() if value] + ["--inputs"] * (inputs != "preserve")
+        _plan_gram(shape, dtype, device, workspace, read_accuracy(accuracy), json_file, lost)
         return
     if not shape:
         raise fail("E504", "there is no shape", "give --shape m,k,n for a product of two matrices, or --chain for one of several")
@@ -226,6 +232,26 @@ def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None)
         return "\n\n".join(parts)
 
     answer(json_file, lambda: plan_json(plan) if bounds is None else explained_json(plan, bounds), told)
+
+
+def _plan_gram(
+    shape: str, dtype: str, device: str, workspace: str, accuracy: float | str | None, json_file: Path | None, others: list[str]
+) -> None:
+    """Choose and print the blocks of A*A^T; the other options that were given have no meaning."""
+    from bilinear.reporting.gram import gram_json, gram_table
+    from bilinear.runtime.gram_plans import plan_gram
+
+    if others:
+        raise fail("E557", f"{others[0]} has no meaning with --gram", "leave it out")
+    m, k, n = read_shape(shape)
+    if m != n:
+        raise fail(
+            "E504", f"A*A^T is square, and --shape {shape} has {m} rows and {n} columns", f"give --shape {m},{k},{m} for A {m} x {k}"
+        )
+    most = read_workspace(workspace)
+    require_files(file_of(json_file), unread=device_files(device))
+    found = plan_gram(n, k, dtype, device=device or None, workspace=most, accuracy=accuracy)
+    answer(json_file, lambda: gram_json(found), lambda: gram_table(found))
 
 
 def _plan_chain(chain: str, dtype: str, device: str, inputs: str, workspace: str, json_file: Path | None, others: list[str]) -> None:

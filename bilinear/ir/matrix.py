@@ -177,6 +177,13 @@ def matrix_of(array: Array) -> Matrix:
     return Matrix(int(array.data.ptr), layout_of(array)) if host is None else Matrix(host["data"][0], layout_of(array), array)
 
 
+def is_own_transpose(a: Array, b: Array) -> bool:
+    """Whether a matrix of NumPy or CuPy is the transpose of another one, in the same memory."""
+    if a.ndim != 2 or a.strides != b.strides[::-1] or a.shape != b.shape[::-1] or a.dtype != b.dtype:
+        return False
+    return matrix_of(a).address == matrix_of(b).address
+
+
 def call_of(a: Array, b: Array, c: Array, alpha: Factor = 1, beta: Factor = 0, workspace: Matrix | None = None) -> Call:
     """A call on arrays of NumPy or CuPy."""
     return Call(matrix_of(a), matrix_of(b), matrix_of(c), alpha, beta, workspace)

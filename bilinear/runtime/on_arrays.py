@@ -7,10 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 
 from bilinear.frontend import Loaded
-from bilinear.ir.matrix import Array
+from bilinear.ir.matrix import Array, is_own_transpose
 from bilinear.runtime.arrays import adopt, adopt_out, kind_of
 from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.environment import USE_LIBRARY, uses_library, value_of
+from bilinear.runtime.gram_blocks import own_product
 from bilinear.runtime.magnitudes import check_tolerance_option
 from bilinear.runtime.multiply import multiply
 from bilinear.runtime.named import algorithm_as_it_is
@@ -54,6 +55,10 @@ def multiply_anew(a: Array, b: Array, out: Array, asked: Asked, stream: Abstract
     given = None if out is None else adopt_out(out, kind)
     budget_and_buffer(workspace)  # only to refuse a wrong value
     with stream if stream is not None and kind.on_gpu else _NO_STREAM:
+        if is_own_transpose(left, right) and options.is_unsaid:
+            result = own_product(options, kind, left, given)
+            if result is not None:
+                return out if out is not None else kind.give_back(result)
         result = multiply(options, kind, key, left, right, given)
     return out if out is not None else kind.give_back(result)
 

@@ -95,6 +95,12 @@ class Options(NamedTuple):
         return (self.plan is None and (self.algorithm == "auto" or self.levels == 0)) or uses_library()
 
     @property
+    def is_unsaid(self) -> bool:
+        """Whether `auto` is free to choose, for alpha * A * B that nothing is added to."""
+        is_auto = self.algorithm == self.levels == "auto" and self.plan is None and self.inputs == "preserve" and self.tolerance is None
+        return bool(is_auto and self.alpha != 0 and self.beta == 0 and not uses_library())
+
+    @property
     def most_bytes(self) -> int | None:
         """The most bytes of workspace that a chosen plan may need; the size of the caller's buffer if there is one."""
         budget, buffer = budget_and_buffer(self.workspace)

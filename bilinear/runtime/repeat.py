@@ -13,7 +13,7 @@ from bilinear.backends.executor import Parts, Stopped, execute, parts_of, run_pa
 from bilinear.backends.factor import check_scaling, factor
 from bilinear.backends.newest import keep
 from bilinear.errors import BilinearError
-from bilinear.ir.matrix import Array, Call, Factor, Layout, Matrix, flat
+from bilinear.ir.matrix import Array, Call, Factor, Layout, Matrix, flat, is_own_transpose
 from bilinear.ir.placement import Placement
 from bilinear.runtime.decide import Decision
 from bilinear.runtime.environment import DEVICE, value_of
@@ -176,10 +176,11 @@ _repeats: dict[Key, tuple[Repeat, Options]] = {}
 def repeated(a: Array, b: Array, out: Array, asked: tuple[Array, ...]) -> tuple[Key | None, Repeat | None]:
     """The key of a call, and what is kept under it. The key is None for a call that is never kept.
 
-    `asked` are the first fields of `Options`, up to the plan. The key holds everything that decides what runs and whether it may run:
-    no values, no addresses, and of the factors only whether they are 0. Only calls with CuPy's own arrays and options of built-in types
-    have one, because their equality is reliable. An algorithm is `auto` or the one that its name meant at the call. The number of the
-    device and BILINEAR_DEVICE stand for the description of the device. Calls that the environment makes the library's multiply have none.
+    `asked` are the first fields of `Options`, up to the plan. The key holds everything that decides what runs and whether it may run: no
+    values, of the factors only whether they are 0, and of the addresses only whether B is A^T. Only calls with CuPy's own arrays and
+    options of built-in types have one, because their equality is reliable. An algorithm is `auto` or the one that its name meant at the
+    call. The number of the device and BILINEAR_DEVICE stand for the description of the device. Calls that the environment makes the
+    library's multiply have none.
     """
     cupy = sys.modules.get("cupy")
     alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy = asked
@@ -192,7 +193,7 @@ def repeated(a: Array, b: Array, out: Array, asked: tuple[Array, ...]) -> tuple[
     named, settled = algorithm if type(algorithm) is str else id(algorithm), None if plan is None else id(plan)
     shape, strides, dtype = (None, None, None) if out is None else (out.shape, out.strides, out.dtype)
     device, described = cupy.cuda.runtime.getDevice(), value_of(DEVICE)
-    own = named, levels, inputs, workspace, settled, accuracy, alpha != 0, beta != 0, device, described
+    own = named, levels, inputs, workspace, settled, accuracy, alpha != 0, beta != 0, device, described, is_own_transpose(a, b)
     key = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, shape, strides, dtype, own
     found = _repeats.get(key)
     return key, None if found is None else found[0]

@@ -66,6 +66,9 @@ class Array:
         self.host += other.host
         return self
 
+    def __invert__(self) -> Array:
+        return Array(~self.host)
+
     def __mul__(self, factor: Any) -> Array:
         return Array((factor.host if isinstance(factor, Array) else factor) * self.host)
 
@@ -88,6 +91,9 @@ class Array:
 
     def transpose(self, *axes: int) -> Array:
         return Array(self.host.transpose(*axes))
+
+    def copy(self) -> Array:
+        return Array(self.host.copy())
 
     def diagonal(self, axis1: int, axis2: int) -> Array:
         return Array(self.host.diagonal(axis1=axis1, axis2=axis2))
@@ -256,6 +262,9 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cuda.using_allocator = lambda allocate: gpu.using(allocate=allocate)
     cuda.PythonFunctionAllocator = lambda allocate, free: SimpleNamespace(malloc=lambda size: allocate(size, 0))
     cupy.empty = gpu.empty
+    cupy.zeros = lambda shape, dtype: Array(np.zeros(shape, dtype))
+    cupy.tri = lambda n, dtype: Array(np.tri(n, dtype=dtype))
+    cupy.copyto = lambda target, source, where: np.copyto(target.host, source.host, where=where.host)
     cupy.from_dlpack = lambda tensor: tensor.array
     cupy.asarray = lambda array, dtype=None: array
     monkeypatch.setitem(sys.modules, "cupy", cupy)

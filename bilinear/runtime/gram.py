@@ -1,0 +1,114 @@
+"""`gram`: a matrix times its own transpose, with half of the work."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Literal
+
+from bilinear.errors import fail
+from bilinear.frontend import Loaded
+from bilinear.ir.matrix import Array, Factor
+from bilinear.runtime.arrays import Kept, adopt, adopt_out, kind_of, multiplies_itself
+from bilinear.runtime.gram_blocks import gram_arrays
+from bilinear.runtime.options import Options, check_options
+from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, surroundings, torch_of
+
+TRIANGLES = "lower", "upper"
+
+
+def gram(
+    a: Array,
+    out: Array = None,
+    *,
+    transposed: bool = False,
+    alpha: Factor = 1,
+    beta: Factor = 0,
+    triangle: Literal["lower", "upper"] | None = None,
+    algorithm: str | Loaded = "auto",
+    levels: int | Literal["auto"] = "auto",
+    workspace: Array = None,
+    accuracy: float | Literal["classical", "twice"] | None = None,
+    stream: AbstractContextManager[object] | None = None,
+) -> Array:
+    """alpha * a @ a.T + beta * out, or with `transposed` alpha * a.T @ a + beta * out, in about half the work of `matmul`.
+
+    The result is symmetric bit by bit: one triangle is computed, and copied to the other, or left out. The same call on the same machine
+    gives the same bits. Inf and NaN spread as in `matmul`.
+
+    Parameters
+    ----------
+    a : array of shape (..., n, k)
+        Integers or floats from NumPy, CuPy, PyTorch or any library that speaks DLPack. Gradients are not recorded.
+    out : array of shape (..., n, n), optional
+        Where the result is written. It may overlap `a`, which is copied then. By default a new array of the same kind.
+    transposed : bool
+        Compute a.T @ a of shape (..., k, k) instead. Nothing is copied for it.
+    alpha, beta : number
+        As in `matmul`. `out` is taken to be symmetric: only one triangle of it is read, the one named or else the lower one.
+    triangle : {"lower", "upper"}, optional
+        Write only this triangle, with the diagonal; the other one of `out` is left as it is, and of a new array is 0. Default: both.
+    algorithm, levels
+        As in `matmul`, for blocks. Those on the diagonal are the library's multiply where an algorithm is named. `auto` chooses the blocks,
+        too, by the description of the GPU or of the processors. Without one, it is NumPy's multiply, which computes one triangle by itself.
+    workspace : int, str or array, optional
+        As in `matmul`, for each block. A copy of `a` counts; buffers that do not grow with the problem do not.
+    accuracy : float, "classical" or "twice", optional
+        As in `matmul`, for each block. On processors the library must keep it, too (E519).
+    stream : stream, optional
+        As in `matmul`.
+
+    Returns
+    -------
+    array of shape (..., n, n)
+        `out` if it is given.
+
+    Raises
+    ------
+    BilinearError
+        E790 for a wrong `triangle`, E791 for operands that have no such product, E792 for types without one, E536 while a stream is
+        captured, and what `matmul` raises.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bilinear
+    >>> a = np.arange(6).reshape(2, 3)
+    >>> bilinear.gram(a)
+    array([[ 5, 14],
+           [14, 50]])
+    >>> bilinear.gram(a, transposed=True, triangle="lower")
+    array([[ 9,  0,  0],
+           [12, 17,  0],
+           [15, 22, 29]])
+    """
+    if triangle is not None and triangle not in TRIANGLES:
+        raise fail("E790", f"triangle={triangle!r} is no triangle", "give 'lower', 'upper' or, for both, None")
+    torch = torch_of(a, out)
+    if torch is not None:
+        with surroundings(torch, stream, a, out, workspace):
+            operand, target, buffer = (adopt_tensor(torch, x) for x in (a, out, workspace))
+            run = partial(gram, operand, target, transposed=transposed, alpha=alpha, beta=beta, triangle=triangle, workspace=buffer)
+            result = run(algorithm=algorithm, levels=levels, accuracy=accuracy)
+            return give_tensor(torch, result) if out is None else out
+    asked = Options(alpha, beta, algorithm, levels, "preserve", workspace, None, None, accuracy)
+    check_options(asked, out)
+    if isinstance(a, Kept):
+        raise fail("E791", "the operand is prepared", "give the array itself")
+    kind = kind_of(a, out)
+    x, target = adopt(a, kind), None if out is None else adopt_out(out, kind)
+    with stream if stream is not None and kind.on_gpu else nullcontext():
+        result = gram_arrays(asked, kind, _operand(x, transposed), target, triangle)
+    return out if out is not None else kind.give_back(result)
+
+
+def _operand(a: Array, transposed: bool) -> Array:
+    """The matrix whose product with its transpose is wanted; refused (E791, E792) if there is none."""
+    if a.ndim < 2:
+        raise fail("E791", f"an array of {a.ndim} dimension(s) is no matrix", "give an array of shape (..., n, k)")
+    if multiplies_itself(a):
+        raise fail("E792", f"{type(a).__name__} has its own multiply", "multiply it by its transpose")
+    if a.dtype.kind not in "biuf":
+        hint = "use matmul with the transpose or its conjugate" if a.dtype.kind == "c" else "use matmul"
+        raise fail("E792", f"no A*A^T of {a.dtype}", hint)
+    return a.swapaxes(-1, -2) if transposed else a

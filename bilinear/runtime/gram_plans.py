@@ -1,0 +1,166 @@
+"""Which blocks `gram` computes: by the description of a device, or by a size; and `plan_gram`, which shows it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bilinear.errors import fail
+from bilinear.frontend import Loaded
+from bilinear.ir.element import ELEMENTS, IN_ARRAYS
+from bilinear.ir.matrix import Array
+from bilinear.ir.placement import MOST_EXTENT
+from bilinear.planner.chains import Way
+from bilinear.planner.cpu import Cpu, cpu_plan, library_seconds
+from bilinear.planner.device import Device
+from bilinear.planner.gram import GramPlan, Times, plan_by_size, plan_by_times
+from bilinear.planner.plan import LIBRARY
+from bilinear.planner.problem import Problem, require_accuracy
+from bilinear.planner.ways import follows_from_names
+from bilinear.runtime.arrays import Kind
+from bilinear.runtime.auto import CPU, budget_and_buffer, current_cpu, device_of, dtype_name, plan
+from bilinear.runtime.decide import check_library_accuracy
+from bilinear.runtime.environment import uses_library
+from bilinear.runtime.options import LEAST_EXTENT, Options
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+TILE = {False: 256, True: 1024}
+"""Rows of a block that is computed aside, because only one triangle of it is wanted, on processors and on a GPU."""
+TOGETHER = 1024
+"""With a named algorithm, rows are halved at least once, and until at most so many stay together."""
+
+
+class Asked(NamedTuple):
+    """What decides the blocks: the options, the kind of array, and whether only one triangle may be written."""
+
+    options: Options
+    kind: Kind
+    one_triangle: bool
+
+
+def plan_for_call(asked: Asked, x: Array) -> GramPlan:
+    """The plan for a matrix of this shape and type."""
+    (n, k), dtype = x.shape[-2:], str(x.dtype)
+    options, on_gpu, most_together = asked.options, asked.kind.on_gpu, TILE[asked.kind.on_gpu]
+    is_auto = options.algorithm == "auto" and options.levels == "auto" and not uses_library()
+    if is_auto:
+        found = described_plan(asked, x)
+        if found is not None:
+            return found
+    named = options.algorithm.scheme.name if isinstance(options.algorithm, Loaded) else str(options.algorithm)
+    if named != "auto" and options.levels != 0 and not uses_library():
+        together = min(TOGETHER, -(-n // 2))
+    else:
+        named = named if is_auto else LIBRARY
+        together = n if not on_gpu and dtype in IN_ARRAYS else most_together
+    return plan_by_size(n, k, dtype, min(together, most_together) if asked.one_triangle else together, named)
+
+
+def described_plan(asked: Asked, x: Array) -> GramPlan | None:
+    """The plan by the description of the device on which a matrix lies; None without one, and for what it does not describe."""
+    (n, k), dtype, options = x.shape[-2:], str(x.dtype), asked.options
+    if dtype not in IN_ARRAYS or x.ndim != 2 or not 0 < min(n, k) <= max(n, k) <= MOST_EXTENT:
+        return None
+    question = n, k, dtype, options.most_bytes, options.accuracy
+    if asked.kind.on_gpu:
+        device = device_of(None)
+        return None if device is None or asked.one_triangle else _on_gpu(*question, device, False)
+    cpu = current_cpu() if min(n, k) >= LEAST_EXTENT else None
+    if cpu is None or cpu.rates(dtype) is None or asked.one_triangle:
+        return None
+    return _on_cpu(*question, cpu, options.buffer is not None)
+
+
+def plan_gram(
+    n: int,
+    k: int,
+    dtype: DTypeLike = "float64",
+    *,
+    device: str | Device | None = None,
+    workspace: int | str | None = None,
+    accuracy: float | str | None = None,
+) -> GramPlan:
+    """Which blocks `gram` computes for an n x k matrix, by what, and what that takes beside a multiply of two matrices.
+
+    Parameters
+    ----------
+    n, k : int
+        The extents of A; the result is n x n.
+    dtype : dtype
+        float64 or float32.
+    device, workspace, accuracy
+        As in `plan`, for each block.
+
+    Returns
+    -------
+    GramPlan
+        Its text shows the blocks.
+
+    Raises
+    ------
+    BilinearError
+        E519, E534, E541, E543, E554.
+
+    Examples
+    --------
+    >>> import bilinear
+    >>> plan = bilinear.plan_gram(8192, 8192, "float64", device="h200")
+    >>> plan
+    <GramPlan of A*A^T, A 8192 x 8192, float64, NVIDIA H200: 16 blocks on the diagonal>
+    >>> plan.gains
+    True
+    """
+    budget, _ = budget_and_buffer(workspace)
+    require_accuracy(accuracy)
+    n, k = (int(e) if isinstance(e, np.integer) else e for e in (n, k))
+    name = dtype_name(dtype)
+    Problem(n, k, n, name, "preserve", budget, accuracy)  # refuses what is no problem
+    if device == CPU:
+        cpu = current_cpu()
+        if cpu is None:
+            raise fail("E554", "there is no description of the processors here", "`bilinear tune --cpu --keep` measures one")
+        check_library_accuracy(accuracy, k, np.dtype(name))
+        return _on_cpu(n, k, name, budget, accuracy, cpu, False)
+    known = device_of(device)
+    if known is None:
+        raise fail("E541", "there is no GPU here, or no description of it is known", "give device='h200', or a file of `bilinear tune`")
+    return _on_gpu(n, k, name, budget, accuracy, known, device is not None)
+
+
+@lru_cache(maxsize=256)
+def _on_gpu(n: int, k: int, dtype: str, budget: int | None, accuracy: float | str | None, device: Device, named: bool) -> GramPlan:
+    """The plan on a GPU, by its own timed plans unless it is `named`."""
+    given = device if named else None
+
+    def product(rows: int, columns: int) -> Way:
+        found = plan(rows, k, columns, dtype, device=given, workspace=budget, accuracy=accuracy).chosen
+        return Way((found.ms or 0.0) * 1e-3, found.workspace or 0, found.name)
+
+    mirroring = n * n * ELEMENTS[dtype].bytes / (device.bandwidth * 1e9)  # half of them read, as many written
+    return plan_by_times(n, k, dtype, device.title, budget, Times(product, lambda rows: product(rows, rows), mirroring, product(n, n).cost))
+
+
+@lru_cache(maxsize=256)
+def _on_cpu(n: int, k: int, dtype: str, budget: int | None, accuracy: float | str | None, cpu: Cpu, is_warm: bool) -> GramPlan:
+    """The plan on processors, where the library computes one triangle of A*A^T: half of its time for two matrices at best."""
+    rates = cpu.rates(dtype)
+    if rates is None:
+        cpu_plan(Problem(n, k, n, dtype), cpu)
+        raise AssertionError("a type without rates was planned")
+
+    def product(rows: int, columns: int) -> Way:
+        found = cpu_plan(Problem(rows, k, columns, dtype, "preserve", budget, accuracy), cpu, is_warm).chosen
+        return Way((found.ms or 0.0) * 1e-3, found.workspace or 0, found.name)
+
+    def diagonal(rows: int) -> Way:
+        return Way(library_seconds((rows, k, rows), rates) / 2, 0, LIBRARY)
+
+    return plan_by_times(n, k, dtype, cpu.name, budget, Times(product, diagonal, 0.0, diagonal(n).cost, cpu.least_gain))
+
+
+for cached in (_on_gpu, _on_cpu):
+    follows_from_names(cached.cache_clear)
