@@ -14,7 +14,7 @@ import numpy as np
 
 from bilinear.analysis.block_maps import components
 from bilinear.backends import workers
-from bilinear.backends.array_sums import add, coefficient, combine
+from bilinear.backends.array_sums import Arithmetic
 from bilinear.backends.array_tiles import Array, Tile, is_by_column, is_readable, shaped, tile_count, tiles_along, tiles_by_row
 from bilinear.backends.executor import ready_on_views
 from bilinear.backends.same import Same
@@ -47,6 +47,7 @@ class NumpyExecutor:
     """
 
     name: str = "numpy"
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
     _buffers: dict[str, Array] = field(default_factory=dict)
 
     def allocate(self, elements: int, dtype: Dtype) -> Matrix:
@@ -106,7 +107,7 @@ class NumpyExecutor:
         return [self._held(f"worker {i}", LINEAR_BUFFER, dtype) for i in range(min(workers.worker_count(), max(1, tiles // 4)))]
 
     def _linear(self, stage: LinearStage, views: _Views, beta: Factor) -> Step:
-        parts = [_Part(part, views, beta) for part in _ordered_parts(Same(stage))]
+        parts = [_Part(part, views, beta, self.arithmetic) for part in _ordered_parts(Same(stage))]
         rows = max(part.rows for part in parts)
         size = max(1, min(LINEAR_TILE, LINEAR_BUFFER // views.dtype.itemsize // rows))
         held = self._worker_buffers(sum(tile_count(part.extents, size) for part in parts), views.dtype)
@@ -134,13 +135,13 @@ class NumpyExecutor:
     def _product(self, product: Product, views: _Views, alpha: Factor, beta: Factor) -> Step:
         """One product: computed in its target if it is only stored there, else added to its targets a tile at a time."""
         left, right = views.block(product.left), views.block(product.right)
-        outs = [(views.block(t.block), _factor(t, alpha, views.dtype), _kept(t.kept, beta)) for t in product.targets]
+        outs = [(views.block(t.block), self.arithmetic.factor(t.coefficient, alpha, views.dtype), _kept(t.kept, beta)) for t in product.targets]
         readable = is_readable(left) and is_readable(right)
         if readable and len(outs) == 1 and outs[0][1:] == (1, 0) and is_readable(outs[0][0]):
-            return partial(_multiply, left, right, outs[0][0])
+            return partial(self.arithmetic.multiply, left, right, outs[0][0])
         extents, by_column = outs[0][0].shape, is_by_column(outs[0][0])
         result = self._held("product", PRODUCT_BUFFER, views.dtype)
-        multiply = _multiply if readable else self._packed(views.dtype)
+        multiply = self.arithmetic.multiply if readable else self._packed(views.dtype)
         scratches = self._worker_buffers(tile_count(extents, LINEAR_TILE), views.dtype)
 
         def run() -> None:
@@ -149,7 +150,7 @@ class NumpyExecutor:
                 multiply(left[rows], right[:, columns], value)
                 targets = [(out[rows, columns], factor, keep) for out, factor, keep in outs]
                 tiles = partial(tiles_along, value.shape, by_column, LINEAR_TILE)
-                workers.share(tiles, partial(_scatter, value, targets, by_column, scratches), len(scratches))
+                workers.share(tiles, partial(_scatter, self.arithmetic, value, targets, by_column, scratches), len(scratches))
 
         return run
 
@@ -233,7 +234,8 @@ def _ordered_part(part: BlockMap) -> _OrderedPart:
 class _Part:
     """An independent part of a linear stage, ready to run: its blocks as views, and the order in which its outputs are written."""
 
-    def __init__(self, part: _OrderedPart, views: _Views, beta: Factor) -> None:
+    def __init__(self, part: _OrderedPart, views: _Views, beta: Factor, arithmetic: Arithmetic) -> None:
+        self._combine, self._add = arithmetic.combine, arithmetic.add
         self._sources = [views.block(block) for block in part.map.sources]
         self._targets = [views.block(block) for block in part.map.targets]
         self._kept = [_kept(factor, beta) for factor in part.map.kept]
@@ -250,20 +252,20 @@ class _Part:
         scratch = free.pop()
         for step in self._steps:
             values.append(free.pop())
-            combine(step, values, values[-1], scratch)
+            self._combine(step, values, values[-1], scratch)
         waiting = []
         for position, held in self._order:
             out, keep = self._targets[position][tile], self._kept[position]
             if keep == 0 and not held:
-                combine(self._outputs[position], values, out, scratch)
+                self._combine(self._outputs[position], values, out, scratch)
                 continue
-            combine(self._outputs[position], values, free[-1], scratch)
+            self._combine(self._outputs[position], values, free[-1], scratch)
             if held:
                 waiting.append((out, free.pop(), keep))
             else:
-                add(out, free[-1], scratch, 1, keep)
+                self._add(out, free[-1], scratch, 1, keep)
         for out, result, keep in waiting:
-            add(out, result, scratch, 1, keep)
+            self._add(out, result, scratch, 1, keep)
 
 
 def _write_order(part: BlockMap) -> list[tuple[int, bool]]:
@@ -292,18 +294,13 @@ def _ordered(terms: Form, own: int | None) -> Form:
     return tuple(sorted(terms, key=lambda term: (term[0] != own, term[1] != 1)))
 
 
-def _factor(target: Target, alpha: Factor, dtype: Dtype) -> Any:
-    """The number by which the product is multiplied for this target."""
-    with np.errstate(over="ignore"):  # integers wrap around, as they do in arrays
-        return alpha * coefficient(target.coefficient, dtype)
+Targets = list[tuple[Array, Any, Any]]
 
 
-def _multiply(left: Array, right: Array, out: Array) -> None:
-    np.matmul(left, right, out=out)
-
-
-def _scatter(value: Array, targets: list[tuple[Array, Any, Any]], by_column: bool, scratches: list[Array], tile: Tile, worker: int) -> None:
+def _scatter(
+    arithmetic: Arithmetic, value: Array, targets: Targets, by_column: bool, scratches: list[Array], tile: Tile, worker: int
+) -> None:
     """Add a tile of a product to every target, while it is in the cache."""
     spare = shaped(scratches[worker], value[tile].shape, by_column)
     for out, factor, keep in targets:
-        add(out[tile], value[tile], spare, factor, keep)
+        arithmetic.add(out[tile], value[tile], spare, factor, keep)
