@@ -47,12 +47,12 @@ class ModularWay:
         """The terms of a sum of floats; 0 if not even one product is exact."""
         left, right = (_sizes(size, self.pieces, self.width) for size in (self.left, self.right))
         most = max((_sum(left, pair) * _sum(right, pair) for pair in self.pairs), default=0)
-        return 2**self.element.significand // max(1, most)
+        return (1 << self.element.significand) // max(1, most)
 
     @property
     def most_chunks(self) -> int:
         """The sums of floats that a sum of integers takes, beside a number below p, before it is reduced modulo p."""
-        return (LARGEST_SUM - (self.modulus - 1)) // 2**self.element.significand
+        return (LARGEST_SUM - (self.modulus - 1)) >> self.element.significand
 
     def cost(self, inner: int) -> float:
         """What an element of the product over `inner` terms costs, in terms of a sum of doubles."""

@@ -73,6 +73,11 @@ def add(out: Array, value: Array, scratch: Array, factor: Any, keep: Any) -> Non
         np.add(out, scratch, out=out)
 
 
+def multiply(left: Array, right: Array, out: Array) -> None:
+    """out = left * right."""
+    np.matmul(left, right, out=out)
+
+
 class Arithmetic:
     """How sums and products of elements are computed: here in their own type, in which integers wrap around."""
 
@@ -91,4 +96,4 @@ class Arithmetic:
 
     def multiply(self, left: Array, right: Array, out: Array) -> None:
         """out = left * right."""
-        np.matmul(left, right, out=out)
+        multiply(left, right, out)

@@ -9,9 +9,8 @@ import numpy as np
 
 from bilinear.analysis.modular_bounds import LARGEST_MODULUS, LARGEST_SUM, ModularWay, way_for
 from bilinear.backends.array_sums import Arithmetic
-from bilinear.backends.array_tiles import Array
 from bilinear.ir.linear import Form
-from bilinear.ir.matrix import Dtype, Factor
+from bilinear.ir.matrix import Array, Dtype, Factor
 from bilinear.ir.number import Coefficient, residue
 
 TILE = 1024
@@ -108,7 +107,7 @@ def largest_of(x: Array, p: int) -> tuple[int, bool]:
     Numbers of at most p/2 are taken as they are, all others as their residues of least size.
     """
     low, high = (int(x.min()), int(x.max())) if x.size else (0, 0)
-    return min(max(high, -low), p // 2), 0 <= low and high < p
+    return min(max(high, -low), p // 2), low >= 0 and high < p
 
 
 def multiply_modulo(left: Array, right: Array, out: Array, way: ModularWay, alpha: int = 1, beta: int = 0) -> None:

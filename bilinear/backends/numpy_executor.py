@@ -22,7 +22,7 @@ from bilinear.ir.linear import Form
 from bilinear.ir.matrix import Call, Dtype, Factor, Matrix, matrix_of
 from bilinear.ir.number import Coefficient
 from bilinear.ir.placement import Placement
-from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Stage, Target
+from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Stage
 
 Step = Callable[[], None]
 
@@ -135,7 +135,9 @@ class NumpyExecutor:
     def _product(self, product: Product, views: _Views, alpha: Factor, beta: Factor) -> Step:
         """One product: computed in its target if it is only stored there, else added to its targets a tile at a time."""
         left, right = views.block(product.left), views.block(product.right)
-        outs = [(views.block(t.block), self.arithmetic.factor(t.coefficient, alpha, views.dtype), _kept(t.kept, beta)) for t in product.targets]
+        outs = [
+            (views.block(t.block), self.arithmetic.factor(t.coefficient, alpha, views.dtype), _kept(t.kept, beta)) for t in product.targets
+        ]
         readable = is_readable(left) and is_readable(right)
         if readable and len(outs) == 1 and outs[0][1:] == (1, 0) and is_readable(outs[0][0]):
             return partial(self.arithmetic.multiply, left, right, outs[0][0])

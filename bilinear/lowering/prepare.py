@@ -119,9 +119,7 @@ def _explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Any
     return explained(proof, scheme, schedule)
 
 
-def prepare(
-    scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, mode: str = STAGE, modulus: int = 0
-) -> Prepared:
+def prepare(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, mode: str = STAGE, modulus: int = 0) -> Prepared:
     """Lower a scheme, or its schedule, to `levels` levels and prove every step.
 
     `inputs` is `preserve`, `restore` or `consume`; under `preserve` the plain schedule replaces one that writes A or B. Only in the default

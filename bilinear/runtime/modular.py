@@ -27,12 +27,13 @@ from bilinear.runtime.recipe import Recipe, placement_for
 from bilinear.runtime.safety import indices
 from bilinear.runtime.torch_tensors import on_arrays_of, torch_of
 
+Factors = tuple[int, int]
+"""alpha and beta, from 0 to p - 1."""
+
 log = logging.getLogger("bilinear")
 
 
-def matmul_modulo(
-    a: Array, b: Array, out: Array, modulus: object, asked: Asked, stream: AbstractContextManager[object] | None
-) -> Array:
+def matmul_modulo(a: Array, b: Array, out: Array, modulus: object, asked: Asked, stream: AbstractContextManager[object] | None) -> Array:
     """(alpha * a @ b + beta * out) modulo p, as `matmul` says it, for arrays and tensors of integers.
 
     Raises `BilinearError`: E593 for what is no modulus, E594 for an algorithm that does not hold modulo it, E598 for arrays, factors and
@@ -77,14 +78,14 @@ def _multiply(options: Options, a: Array, b: Array, out: Array, p: int) -> Array
     layouts = layouts_of(a, b, out)
     _check_types(layouts, p)
     shape, dtype = fit(layouts, _result_type(a.dtype, b.dtype, p) if out is None else out.dtype)
-    options = options._replace(alpha=_factor("alpha", options.alpha, p), beta=_factor("beta", options.beta, p))
+    factors = _factor("alpha", options.alpha, p), _factor("beta", options.beta, p)
     recipe = _recipe(options, p)
     result = np.empty(shape, dtype) if out is None else out
     left, right, target = as_matrices(a, b, result)
-    if recipe is None or options.alpha == 0 or target.size == 0:
-        _classical(options, left, right, target, p, layouts.overlaps)
+    if recipe is None or factors[0] == 0 or target.size == 0:
+        _classical(options, factors, left, right, target, p, layouts.overlaps)
     else:
-        _by_schedule(options, recipe, left, right, target, layouts.overlaps)
+        _by_schedule(options, factors, recipe, left, right, target, layouts.overlaps)
     return result
 
 
@@ -96,7 +97,7 @@ def _recipe(options: Options, p: int) -> Recipe | None:
     return Recipe((named,), options.levels, options.inputs, modulus=p)
 
 
-def _classical(options: Options, left: Array, right: Array, target: Array, p: int, overlaps: bool) -> None:
+def _classical(options: Options, factors: Factors, left: Array, right: Array, target: Array, p: int, overlaps: bool) -> None:
     """The product by definition, of every matrix of a batch; aside from `out` where it overlaps an operand."""
     needed = target.nbytes if overlaps else 0
     if options.budget is not None and needed > options.budget:
@@ -107,12 +108,14 @@ def _classical(options: Options, left: Array, right: Array, target: Array, p: in
     batch = target.shape[:-2]
     lefts, rights = (np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (left, right))
     for index in indices(batch):
-        multiply_modulo(lefts[index], rights[index], result[index], way, int(options.alpha), int(options.beta))
+        multiply_modulo(lefts[index], rights[index], result[index], way, *factors)
     if overlaps:
         target[...] = result
 
 
-def _by_schedule(options: Options, recipe: Recipe, left: Array, right: Array, target: Array, overlaps: bool) -> None:
+def _by_schedule(
+    options: Options, factors: tuple[int, int], recipe: Recipe, left: Array, right: Array, target: Array, overlaps: bool
+) -> None:
     """The product by a schedule, whose stages compute modulo p on numbers from 0 to p - 1 in int64.
 
     The result is computed aside from `out` where that is of another type, overlaps an operand, or holds what an algorithm overwrites.
@@ -124,7 +127,7 @@ def _by_schedule(options: Options, recipe: Recipe, left: Array, right: Array, ta
         _check_residues(recipe, left, right)
     left, right = canonical(left, p), canonical(right, p)
     aside = overlaps or target.dtype != INT64 or not target.flags.aligned
-    beta = options.beta
+    alpha, beta = factors
     placement = placement_for(recipe, layouts_of(left, right, None if aside else target))
     if placement.overwrites and beta != 0 and not aside:
         aside, placement = True, placement_for(recipe, layouts_of(left, right, None))
@@ -133,7 +136,7 @@ def _by_schedule(options: Options, recipe: Recipe, left: Array, right: Array, ta
     if beta != 0 and not aside:
         np.remainder(target, p, out=target)
     workspace = workspace_of(options, executor, placement, result, left, right, target)
-    run_all(executor, placement, call_of(left, right, result, options.alpha, 0 if aside else beta, workspace))
+    run_all(executor, placement, call_of(left, right, result, alpha, 0 if aside else beta, workspace))
     if aside:
         if beta != 0:
             arithmetic.add(result, canonical(target, p), np.empty_like(result), beta, 1)

@@ -219,7 +219,7 @@ def workspace_of(options: Options, executor: Executor, placement: Placement, res
     """One buffer for all workspaces of a placement: the caller's, if given. None if the placement needs none."""
     if options.buffer is None or not placement.allocated_elements:
         return allocate_workspace(executor, placement, result.dtype)
-    return matrix_of(givenworkspace_of(options, placement.allocated_elements, result, *others))
+    return matrix_of(given_workspace(options, placement.allocated_elements, result, *others))
 
 
 def check_in_place(options: Options, executor: Executor, recipe: Recipe, left: Array, right: Array, target: Array) -> None:
