@@ -10,6 +10,7 @@ import numpy as np
 
 from bilinear.backends.array_tiles import Array
 from bilinear.ir.linear import Form
+from bilinear.ir.matrix import Factor
 from bilinear.ir.number import HELD, Coefficient, Symbolic, rounded, to_float
 
 
@@ -70,3 +71,29 @@ def add(out: Array, value: Array, scratch: Array, factor: Any, keep: Any) -> Non
     else:
         np.multiply(value, factor, out=scratch)
         np.add(out, scratch, out=out)
+
+
+def multiply(left: Array, right: Array, out: Array) -> None:
+    """out = left * right."""
+    np.matmul(left, right, out=out)
+
+
+class Arithmetic:
+    """How sums and products of elements are computed: here in their own type, in which integers wrap around."""
+
+    def factor(self, value: Coefficient, alpha: Factor, dtype: np.dtype[Any]) -> Any:
+        """alpha times a coefficient, by which a product is multiplied."""
+        with np.errstate(over="ignore"):
+            return alpha * coefficient(value, dtype)
+
+    def combine(self, terms: Form, values: list[Array], out: Array, scratch: Array) -> None:
+        """out = the linear form over the values; `out` may be the value of the first term."""
+        combine(terms, values, out, scratch)
+
+    def add(self, out: Array, value: Array, scratch: Array, factor: Any, keep: Any) -> None:
+        """out = keep * out + factor * value; with keep = 0 the old value is not read, and `value` may be `out` itself."""
+        add(out, value, scratch, factor, keep)
+
+    def multiply(self, left: Array, right: Array, out: Array) -> None:
+        """out = left * right."""
+        multiply(left, right, out)

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from bilinear.backends import workers
-from bilinear.backends.array_sums import add, coefficient
+from bilinear.backends.array_sums import Arithmetic
 from bilinear.backends.array_tiles import Array, Tile, is_by_column, is_readable, shaped, tile_count, tiles_along, tiles_by_row
 from bilinear.backends.executor import ready_on_views
 from bilinear.backends.numpy_sums import LinearPart, Views, kept_factor, ordered_parts
 from bilinear.backends.same import Same
 from bilinear.ir.matrix import Call, Dtype, Factor, Matrix, matrix_of
 from bilinear.ir.placement import Placement
-from bilinear.ir.schedule import LinearStage, Product, ProductStage, Stage, Target
+from bilinear.ir.schedule import LinearStage, Product, ProductStage, Stage
 
 Step = Callable[[], None]
 
@@ -42,6 +42,7 @@ class NumpyExecutor:
     """
 
     name: str = "numpy"
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)
     _buffers: dict[str, Array] = field(default_factory=dict)
 
     def allocate(self, elements: int, dtype: Dtype) -> Matrix:
@@ -101,7 +102,7 @@ class NumpyExecutor:
         return [self._held(f"worker {i}", LINEAR_BUFFER, dtype) for i in range(min(workers.worker_count(), max(1, tiles // 4)))]
 
     def _linear(self, stage: LinearStage, views: Views, beta: Factor) -> Step:
-        parts = [LinearPart(part, views, beta) for part in ordered_parts(Same(stage))]
+        parts = [LinearPart(part, views, beta, self.arithmetic) for part in ordered_parts(Same(stage))]
         rows = max(part.rows for part in parts)
         size = max(1, min(LINEAR_TILE, LINEAR_BUFFER // views.dtype.itemsize // rows))
         held = self._worker_buffers(sum(tile_count(part.extents, size) for part in parts), views.dtype)
@@ -129,13 +130,16 @@ class NumpyExecutor:
     def _product(self, product: Product, views: Views, alpha: Factor, beta: Factor) -> Step:
         """One product: computed in its target if it is only stored there, else added to its targets a tile at a time."""
         left, right = views.block(product.left), views.block(product.right)
-        outs = [(views.block(t.block), _factor(t, alpha, views.dtype), kept_factor(t.kept, beta)) for t in product.targets]
+        outs = [
+            (views.block(t.block), self.arithmetic.factor(t.coefficient, alpha, views.dtype), kept_factor(t.kept, beta))
+            for t in product.targets
+        ]
         readable = is_readable(left) and is_readable(right)
         if readable and len(outs) == 1 and outs[0][1:] == (1, 0) and is_readable(outs[0][0]):
-            return partial(_multiply, left, right, outs[0][0])
+            return partial(self.arithmetic.multiply, left, right, outs[0][0])
         extents, by_column = outs[0][0].shape, is_by_column(outs[0][0])
         result = self._held("product", PRODUCT_BUFFER, views.dtype)
-        multiply = _multiply if readable else self._packed(views.dtype)
+        multiply = self.arithmetic.multiply if readable else self._packed(views.dtype)
         scratches = self._worker_buffers(tile_count(extents, LINEAR_TILE), views.dtype)
 
         def run() -> None:
@@ -144,7 +148,7 @@ class NumpyExecutor:
                 multiply(left[rows], right[:, columns], value)
                 targets = [(out[rows, columns], factor, keep) for out, factor, keep in outs]
                 tiles = partial(tiles_along, value.shape, by_column, LINEAR_TILE)
-                workers.share(tiles, partial(_scatter, value, targets, by_column, scratches), len(scratches))
+                workers.share(tiles, partial(_scatter, self.arithmetic, value, targets, by_column, scratches), len(scratches))
 
         return run
 
@@ -182,18 +186,13 @@ def _is_finite(array: Array) -> bool:
     return array.dtype.kind not in "fc" or all(bool(np.isfinite(array[tile]).all()) for tile in tiles)
 
 
-def _factor(target: Target, alpha: Factor, dtype: Dtype) -> Any:
-    """The number by which the product is multiplied for this target."""
-    with np.errstate(over="ignore"):  # integers wrap around, as they do in arrays
-        return alpha * coefficient(target.coefficient, dtype)
+Targets = list[tuple[Array, Any, Any]]
 
 
-def _multiply(left: Array, right: Array, out: Array) -> None:
-    np.matmul(left, right, out=out)
-
-
-def _scatter(value: Array, targets: list[tuple[Array, Any, Any]], by_column: bool, scratches: list[Array], tile: Tile, worker: int) -> None:
+def _scatter(
+    arithmetic: Arithmetic, value: Array, targets: Targets, by_column: bool, scratches: list[Array], tile: Tile, worker: int
+) -> None:
     """Add a tile of a product to every target, while it is in the cache."""
     spare = shaped(scratches[worker], value[tile].shape, by_column)
     for out, factor, keep in targets:
-        add(out[tile], value[tile], spare, factor, keep)
+        arithmetic.add(out[tile], value[tile], spare, factor, keep)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from bilinear.analysis.block_maps import components
-from bilinear.backends.array_sums import add, combine
+from bilinear.backends.array_sums import Arithmetic
 from bilinear.backends.array_tiles import Array, Tile, is_by_column, shaped
 from bilinear.backends.same import Same
 from bilinear.ir.linear import Form
@@ -67,7 +67,8 @@ def _ordered_part(part: BlockMap) -> _OrderedPart:
 class LinearPart:
     """An independent part of a linear stage, ready to run: its blocks as views, and the order in which its outputs are written."""
 
-    def __init__(self, part: _OrderedPart, views: Views, beta: Factor) -> None:
+    def __init__(self, part: _OrderedPart, views: Views, beta: Factor, arithmetic: Arithmetic) -> None:
+        self._combine, self._add = arithmetic.combine, arithmetic.add
         self._sources = [views.block(block) for block in part.map.sources]
         self._targets = [views.block(block) for block in part.map.targets]
         self._kept = [kept_factor(factor, beta) for factor in part.map.kept]
@@ -84,20 +85,20 @@ class LinearPart:
         scratch = free.pop()
         for step in self._steps:
             values.append(free.pop())
-            combine(step, values, values[-1], scratch)
+            self._combine(step, values, values[-1], scratch)
         waiting = []
         for position, held in self._order:
             out, keep = self._targets[position][tile], self._kept[position]
             if keep == 0 and not held:
-                combine(self._outputs[position], values, out, scratch)
+                self._combine(self._outputs[position], values, out, scratch)
                 continue
-            combine(self._outputs[position], values, free[-1], scratch)
+            self._combine(self._outputs[position], values, free[-1], scratch)
             if held:
                 waiting.append((out, free.pop(), keep))
             else:
-                add(out, free[-1], scratch, 1, keep)
+                self._add(out, free[-1], scratch, 1, keep)
         for out, result, keep in waiting:
-            add(out, result, scratch, 1, keep)
+            self._add(out, result, scratch, 1, keep)
 
 
 def _write_order(part: BlockMap) -> list[tuple[int, bool]]:

@@ -9,6 +9,7 @@ from bilinear.errors import BilinearError, Diagnostic
 
 if TYPE_CHECKING:
     from bilinear.frontend import Loaded
+    from bilinear.measure.check_modulo import ModularCheck
     from bilinear.measure.check_multiply import Check, Device
 
 
@@ -58,6 +59,23 @@ def check_table(checks: list[Check]) -> str:
     trust = ("integers exact", "error", "allowed", "drift")
     header = ("device", "shape", "dtype", "levels", "inputs", *trust, "workspace B", "ms", "library ms")
     return "\n".join(aligned(rows, header))
+
+
+def modular_table(check: ModularCheck) -> str:
+    """A check modulo p as an aligned table."""
+    from bilinear.reporting.table import aligned
+
+    shape, trust = "x".join(map(str, check.shape)), ("yes" if check.exact else "NO", "yes" if check.restored else "NO")
+    row = (shape, check.modulus, check.levels, check.inputs, *trust, f"{check.seconds * 1e3:.3f}", f"{check.classical_seconds * 1e3:.3f}")
+    header = ("shape", "modulus", "levels", "inputs", "exact", "inputs as promised", "ms", "classical ms")
+    return "\n".join(aligned([row], header))
+
+
+def require_exact(check: ModularCheck) -> None:
+    """Raise `BilinearError` (E701) for a check modulo p that failed."""
+    if not check.passed:
+        what = "the inputs are not as promised" if check.exact else "the result is wrong"
+        raise BilinearError(Diagnostic("E701", f"the product modulo {check.modulus} failed its check", notes=(what,)))
 
 
 def require(checks: list[Check]) -> None:

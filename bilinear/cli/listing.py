@@ -71,7 +71,7 @@ def _cells(r: LibraryRow) -> Iterator[tuple[object, ...]]:
     growth = "-" if r.growth is None else f"{r.growth:.4g}"
     what = r.format, f"{r.exponent:.3f}", r.least_ring
     ways = [EXPAND] * r.expands + [schedule.strategy for schedule in r.schedules if schedule.name == r.name]
-    yield r.name, *what, r.naive, r.shared, growth, ", ".join(ways) or "proved only"
+    yield r.name, *what, r.naive, r.shared, growth, ", ".join(ways) or r.runs
     for schedule in r.schedules:
         if schedule.name != r.name:
             yield schedule.name, *what, "-", "-", "-", f"{schedule.strategy}, a schedule of {r.name}"

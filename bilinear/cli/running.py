@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of
-from bilinear.cli.checks import check_table, require, run_checks
+from bilinear.cli.checks import check_table, modular_table, require, require_exact, run_checks
+from bilinear.cli.groups import problem_option
 from bilinear.cli.options import (
     Algorithm,
     Dtypes,
@@ -27,6 +29,9 @@ from bilinear.cli.options import (
 from bilinear.errors import fail
 from bilinear.places import require_files
 
+if TYPE_CHECKING:
+    from bilinear.frontend import Loaded
+
 
 def run(
     algorithm: Algorithm,
@@ -36,6 +41,7 @@ def run(
     inputs: Inputs = None,
     device: Annotated[str, typer.Option(help="cpu, gpu, or all usable ones.", autocompletion=completing.usable)] = "all",
     tolerance: Annotated[float | None, typer.Option(help="How far restored inputs may drift, relative to a block.")] = None,
+    modulus: Annotated[int | None, problem_option(help="Multiply integers modulo this number, from 2 to 2^62.")] = None,
     json_file: Json = None,
 ) -> None:
     """Run the multiply on real input, check it against the classical one, and time both once."""
@@ -50,10 +56,26 @@ def run(
     promised = inputs or natural_inputs(loaded.schedule)
     if tolerance is not None and promised != "restore":
         raise fail("E532", "a tolerance is for inputs that are restored, and here none are", "use a schedule that restores, such as msmes")
+    if modulus is not None:
+        _run_modulo(loaded, size, dtype, depth, promised, device, modulus, json_file)
+        return
     with progress_bar() as progress:
         checks = run_checks(loaded, size, dtypes, depth, promised, devices(device), progress, "running", tolerance)
     answer(json_file, lambda: json.dumps([c.to_json() for c in checks], indent=1), lambda: check_table(checks))
     require(checks)
+
+
+def _run_modulo(
+    loaded: Loaded, size: tuple[int, int, int], dtype: str, levels: int, inputs: str, device: str, modulus: int, json_file: Path | None
+) -> None:
+    """`run` with a modulus: integers in int64, on the processors."""
+    from bilinear.measure.check_modulo import check_modulo
+
+    if dtype != "float64" or device == "gpu":
+        raise fail("E557", "--dtype and a GPU have no meaning with --modulus: integers are multiplied in int64", "leave them out")
+    check = check_modulo(loaded, size, modulus, levels, inputs)
+    answer(json_file, lambda: json.dumps([check.to_json()], indent=1), lambda: modular_table(check))
+    require_exact(check)
 
 
 def show(

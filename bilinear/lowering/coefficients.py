@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS, FLOAT64, Element
-from bilinear.ir.number import Coefficient, Symbolic, is_normal, square
+from bilinear.ir.number import Coefficient, Symbolic, is_normal, residue, square
 from bilinear.ir.scheme import Scheme
 from bilinear.verify.scheme import SchemeProof
 
@@ -15,17 +15,34 @@ MOST_SHOWN = 60
 """The most characters of a coefficient in a message."""
 
 
-def require_numbers(scheme: Scheme, proof: SchemeProof) -> None:
-    """Refuse a scheme that does not multiply matrices of numbers (E506): one over Z/p, or an approximate one."""
+def require_numbers(scheme: Scheme, proof: SchemeProof, modulus: int = 0) -> None:
+    """Refuse a scheme that does not multiply matrices of numbers (E506): one over Z/p, or an approximate one.
+
+    With a `modulus`, numbers are integers modulo it. Then a scheme over Z/p is one for p alone (E594).
+    """
     span = scheme.places.header if scheme.places else None
-    if scheme.ring.modulus:
+    if modulus and scheme.ring.modulus not in (0, modulus):
+        message = f"{scheme.name} is proved over {scheme.ring}, and the product is asked for modulo {modulus}"
+        raise fail("E594", message, "take a scheme over Z, or give the modulus for which it is proved", span=span)
+    if scheme.ring.modulus and not modulus:
         message = f"{scheme.name} is proved over {scheme.ring} only, so it is not compiled for floats or integers"
         lifts = proof.facts is not None and proof.facts.for_reals
-        hint = "as it is written it holds over Q too: leave out the ring" if lifts else "over Q its Brent equations fail"
+        over_q = "as it is written it holds over Q too: leave out the ring" if lifts else "over Q its Brent equations fail"
+        hint = f"{over_q}; matmul(..., modulus={scheme.ring.modulus}) runs it"
         raise fail("E506", message, hint, span=span)
     if scheme.ring.is_approximate:
         message = f"{scheme.name} is approximate: it multiplies up to terms in lambda, and no lambda makes it exact"
         raise fail("E506", message, "`bilinear verify` proves it and says its order; compile an exact scheme", span=span)
+
+
+def require_residues(scheme: Scheme, coefficients: Iterable[Coefficient], modulus: int) -> None:
+    """Refuse coefficients that are no numbers modulo p (E594): roots, and fractions whose denominator shares a factor with p."""
+    for value in dict.fromkeys(coefficients):
+        try:
+            residue(value, modulus)
+        except ValueError:
+            message = f"{scheme.name} has the coefficient {value}, which is no number modulo {modulus}"
+            raise fail("E594", message, "take a scheme over Z, such as winograd") from None
 
 
 def require_elements(scheme: Scheme, coefficients: Iterable[Coefficient], dtype: str, kind: str) -> None:

@@ -123,20 +123,21 @@ def _explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Any
     return explained(proof, scheme, schedule)
 
 
-def prepare(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, mode: str = STAGE) -> Prepared:
+def prepare(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, mode: str = STAGE, modulus: int = 0) -> Prepared:
     """Lower a scheme, or its schedule, to `levels` levels and prove every step.
 
     `inputs` is `preserve`, `restore` or `consume`; under `preserve` the plain schedule replaces one that writes A or B. Only in the default
-    mode of execution do linear stages of several levels become one pass. Raises `BilinearError` if a proof fails.
+    mode of execution do linear stages of several levels become one pass. With a `modulus` it is to run on integers modulo p, and may be
+    over Z/p. Raises `BilinearError` if a proof fails.
     """
-    return _prepared(scheme, schedule, levels, inputs, CUDA_THREAD if mode == STAGE else NO_ROOM)
+    return _prepared(scheme, schedule, levels, inputs, CUDA_THREAD if mode == STAGE else NO_ROOM, modulus)
 
 
 @lru_cache(maxsize=64)
-def _prepared(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, thread: Thread) -> Prepared:
+def _prepared(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, thread: Thread, modulus: int) -> Prepared:
     require_levels(levels)
     check_promise(scheme, schedule, inputs)
-    one = _prove_level(Level(scheme, schedule), inputs)
+    one = _prove_level(Level(scheme, schedule), inputs, modulus)
     _require_products(f"{levels} levels of {scheme.name}", [one] * levels)
     lowered, schedule_proof = _lower_and_prove([one] * levels, inputs, thread)
     return Prepared(scheme, one.authored, lowered, one.scheme_proof, one.authored_proof, schedule_proof, one.written_proof)
@@ -193,10 +194,10 @@ class _Proved:
 
 
 @lru_cache(maxsize=64)
-def _prove_level(level: Level, inputs: str) -> _Proved:
+def _prove_level(level: Level, inputs: str, modulus: int = 0) -> _Proved:
     scheme, schedule = level.scheme, level.schedule
     scheme_proof = proved(scheme)
-    require_numbers(scheme, scheme_proof)
+    require_numbers(scheme, scheme_proof, modulus)
     # prove it even if another schedule runs, so that a wrong schedule is always reported
     written_proof = None if schedule is None else proved_schedule(mark_first_writes(schedule), scheme)
     authored = authored_schedule(scheme, schedule, inputs)

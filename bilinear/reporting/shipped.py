@@ -71,8 +71,9 @@ class LibraryRow:
 
     @property
     def least_ring(self) -> str:
-        """The smallest ring with all its coefficients: `Z`, `Z[1/6]`, `Q[sqrt(3)]`."""
-        if Ring(self.ring).generator:
+        """The smallest ring with all its coefficients: `Z`, `Z[1/6]`, `Q[sqrt(3)]`; that of a scheme over Z/p is its own."""
+        ring = Ring(self.ring)
+        if ring.generator or ring.modulus:
             return self.ring
         return "Z" if self.denominator == 1 else f"Z[1/{math.prod(factors(self.denominator))}]"
 
@@ -85,7 +86,8 @@ class LibraryRow:
     def runs(self) -> str:
         """How it runs, with the names of the schedules: `expand, msmes (in place)`."""
         own = [f"{schedule.name} ({schedule.strategy})" for schedule in self.schedules]
-        return ", ".join([*([EXPAND] if self.expands else []), *own]) or "proved only"
+        modulus = Ring(self.ring).modulus
+        return ", ".join([*([EXPAND] if self.expands else []), *own]) or (f"modulus={modulus}" if modulus else "proved only")
 
     def has_sizes(self, sizes: tuple[int | None, ...]) -> bool:
         """True if its blocks have these sizes in any order, since schemes can be permuted; None stands for any size."""
@@ -94,13 +96,16 @@ class LibraryRow:
         )
 
     def lies_in(self, ring: Ring) -> bool:
-        """True if all its coefficients are in a ring."""
-        generator = Ring(self.ring).generator
+        """True if it holds in a ring by its coefficients: one over Z/p in that ring alone."""
+        own, generator = Ring(self.ring), Ring(self.ring).generator
+        if own.modulus:
+            return own == ring
         return generator in ("", ring.generator) and ring.holds(Fraction(1, self.denominator))
 
     def has_inverse(self, number: int) -> bool:
         """True if all its coefficients are fractions whose denominators divide a power of a number."""
-        return not Ring(self.ring).generator and set(factors(self.denominator)) <= set(factors(number))
+        ring = Ring(self.ring)
+        return not (ring.generator or ring.modulus) and set(factors(self.denominator)) <= set(factors(number))
 
     def to_json(self) -> dict[str, object]:
         """The row as a JSON object."""

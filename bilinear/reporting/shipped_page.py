@@ -19,11 +19,11 @@ of these by `bilinear combine` ([algebra.md](algebra.md)); how a scheme of your 
 |---|---|
 | format | `<m,k,n;r>`: A is of m x k blocks, B of k x n, and r products do; `rotate(NAME)` and `transpose(NAME)` are of the other orders |
 | exponent | 3 log(r) / log(mkn): of the time, where nothing but this scheme is used |
-| ring | the least ring that has all coefficients; with Z, all numbers will do |
+| ring | the least ring that has all coefficients; with Z, all numbers will do, and with Z/p integers modulo p alone |
 | naive, shared | block additions of the tables, and as the file writes them, with shared sums; changes of basis are not counted |
 | scalings | multiplications of a block by something else than 1 and -1, as written |
 | growth | how much larger errors may become with each level, in the largest norm; that of the classical product is k |
-| runs | `expand`: with workspace, which is the fastest for large problems; and the schedules that take less memory, or none |
+| runs | `expand`: with workspace, the fastest for large problems; schedules that take less memory, or none; `modulus=p`: with that alone |
 
 """
 
@@ -45,7 +45,7 @@ def _table(rows: Iterable[LibraryRow]) -> Iterator[str]:
 
 def _runs(row: LibraryRow) -> str:
     own = [f"[{schedule.name}](../algorithms/{schedule.name}.bl) ({schedule.strategy})" for schedule in row.schedules]
-    return ", ".join([*(["expand"] if row.expands else []), *own]) or "proved only"
+    return ", ".join([*(["expand"] if row.expands else []), *own]) or row.runs
 
 
 def _entry(row: LibraryRow) -> str:

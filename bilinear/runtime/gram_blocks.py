@@ -12,7 +12,7 @@ from bilinear.ir.matrix import Array, layout_of
 from bilinear.planner.gram import GramPlan
 from bilinear.planner.plan import LIBRARY
 from bilinear.runtime.arrays import Kind, multiplies_itself
-from bilinear.runtime.auto import over_budget
+from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.decide import check_library_accuracy
 from bilinear.runtime.gram_plans import TILE, Asked, described_plan, plan_for_call
 from bilinear.runtime.layouts import check_out

@@ -20,8 +20,10 @@ from bilinear.planner.plan import LIBRARY
 from bilinear.planner.problem import Problem, require_accuracy
 from bilinear.planner.ways import follows_from_names
 from bilinear.runtime.arrays import Kind
-from bilinear.runtime.auto import CPU, budget_and_buffer, current_cpu, device_of, dtype_name, plan
+from bilinear.runtime.auto import dtype_name, plan
+from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.decide import check_library_accuracy
+from bilinear.runtime.devices_here import CPU, current_cpu, device_of
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.options import LEAST_EXTENT, Options
 

@@ -53,8 +53,11 @@ def layouts_of(a: Array, b: Array, out: Array) -> Layouts:
     return Layouts(layout_of(a), layout_of(b), layout_of(out), overlaps, is_writable(out), own)
 
 
-def fit(layouts: Layouts) -> tuple[tuple[int, ...], Dtype]:
-    """Shape and dtype of the result; raises `ValueError` and `TypeError` where `numpy.matmul` does."""
+def fit(layouts: Layouts, dtype: Dtype | None = None) -> tuple[tuple[int, ...], Dtype]:
+    """Shape and dtype of the result; raises `ValueError` and `TypeError` where `numpy.matmul` does.
+
+    A `dtype` is that of a result which is not what NumPy's rules give.
+    """
     a, b, out = layouts.a, layouts.b, layouts.out
     if a.ndim == 0 or b.ndim == 0:
         raise ValueError("matmul: a scalar operand has no rows and columns (use * to scale)")
@@ -62,7 +65,7 @@ def fit(layouts: Layouts) -> tuple[tuple[int, ...], Dtype]:
         raise ValueError(f"matmul: the inner dimensions of {a.shape} and {b.shape} differ")
     batch = _broadcast(a.shape[:-2], b.shape[:-2])
     core = a.shape[-2:-1] * (a.ndim > 1) + b.shape[-1:] * (b.ndim > 1)
-    dtype = np.result_type(a.dtype, b.dtype)
+    dtype = np.result_type(a.dtype, b.dtype) if dtype is None else dtype
     if out is not None:
         check_out(out, layouts.is_writable, batch, core, dtype)
     return batch + core if out is None else out.shape, dtype

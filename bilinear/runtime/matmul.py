@@ -34,6 +34,7 @@ def matmul(
     accuracy: float | Literal["classical", "twice"] | None = None,
     plan: Plan | None = None,
     stream: AbstractContextManager[object] | None = None,
+    modulus: int | None = None,
 ) -> Array:
     """alpha * a @ b + beta * out, with the shapes, dtypes and batches of `numpy.matmul`.
 
@@ -92,6 +93,10 @@ def matmul(
         A CuPy stream, or for PyTorch's tensors also one of PyTorch. The default is the current stream of the arrays' library. On another
         stream, keep the arrays until it has finished with them. While a stream is captured in a CUDA graph, a call that would allocate
         from a pool or wait for the GPU is refused (E536).
+    modulus : int, optional
+        The product of integers modulo p, from 2 to 2^62: exact, each element from 0 to p - 1, whatever integers the operands hold. The
+        result is of their common type if that holds p - 1, else of int64; alpha and beta are integers. An algorithm may be one over Z, one
+        whose fractions exist modulo p, or one over Z/p itself (docs/how-to/exact.md).
 
     Returns
     -------
@@ -126,6 +131,8 @@ def matmul(
         algorithm = algorithm_as_it_is(str(algorithm))
     accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
     asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy
+    if modulus is not None:
+        return _modulo(a, b, out, modulus, asked, stream)
     key, repeat = (None, None) if by_library else repeated(a, b, out, asked)
     if repeat is not None:  # as in `matmul_arrays`, without the time of one call more
         if stream is None:
@@ -146,6 +153,12 @@ def matmul(
 
         return recorded(a, b, str(named), levels)
     return matmul_tensors(torch, a, b, out, asked, stream)
+
+
+def _modulo(a: Array, b: Array, out: Array, modulus: int, asked: Asked, stream: AbstractContextManager[object] | None) -> Array:
+    from bilinear.runtime.modular import matmul_modulo  # most calls need none of it
+
+    return matmul_modulo(a, b, out, modulus, asked, stream)
 
 
 def _by_kept(a: Array, b: Array, out: Array, asked: Asked, workspace: Array, stream: AbstractContextManager[object] | None) -> Array:

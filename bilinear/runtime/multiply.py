@@ -156,7 +156,7 @@ def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, 
     if is_captured:
         _check_capture(options, recipe, left.dtype == right.dtype == dtype)
     if recipe.promise != "preserve":
-        _check_in_place(options, executor, recipe, left, right, target)
+        check_in_place(options, executor, recipe, left, right, target)
     if placement is None or not _adds_with(options, placement):
         left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
         layouts = layouts_of(left, right, target)
@@ -168,12 +168,12 @@ def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, 
         _check_captured_placement(options, placement, aside)
     if placement is not None:
         check_scaling(alpha, largest_scaling(placement), dtype)
-        _check_budget(options, placement, dtype.itemsize, target.size if aside else 0)
+        check_budget(options, placement, dtype.itemsize, target.size if aside else 0)
     is_by_columns = placement is not None and "C" in placement.column_major
     result = fresh(options.kind.module, target.shape, dtype, is_by_columns) if aside else target
     if placement is not None:
-        workspace = _workspace(options, executor, placement, result, left, right, target)
-        _run_all(executor, placement, call_of(left, right, result, alpha, 0 if aside else beta, workspace)._replace(given=given))
+        workspace = workspace_of(options, executor, placement, result, left, right, target)
+        run_all(executor, placement, call_of(left, right, result, alpha, 0 if aside else beta, workspace)._replace(given=given))
     if aside:
         accumulate(target, result, beta)
 
@@ -200,7 +200,7 @@ def _adds_with(options: Options, placement: Placement) -> bool:
     return not (placement.overwrites and options.beta != 0)
 
 
-def _check_budget(options: Options, placement: Placement, itemsize: int, aside: int) -> None:
+def check_budget(options: Options, placement: Placement, itemsize: int, aside: int) -> None:
     """Refuse (E535) a placement if its workspace and a result of `aside` elements, computed aside from `out`, exceed the budget."""
     needed = (placement.allocated_elements + aside) * itemsize
     log.debug("%s: workspace of %d bytes", placement.schedule.name, needed)
@@ -209,20 +209,21 @@ def _check_budget(options: Options, placement: Placement, itemsize: int, aside: 
         raise over_budget(name, needed, options.budget)
 
 
-def _run_all(executor: Executor, placement: Placement, batch: Call) -> None:
+def run_all(executor: Executor, placement: Placement, batch: Call) -> None:
     """Run one placement, in one workspace, for every matrix of the batch."""
     for index in indices(batch.c.layout.shape[:-2]):
         execute(executor, placement, batch._replace(a=batch.a.at(index), b=batch.b.at(index), c=batch.c.at(index)))
 
 
-def _workspace(options: Options, executor: Executor, placement: Placement, result: Array, *others: Array) -> Matrix | None:
+def workspace_of(options: Options, executor: Executor, placement: Placement, result: Array, *others: Array) -> Matrix | None:
     """One buffer for all workspaces of a placement: the caller's, if given. None if the placement needs none."""
     if options.buffer is None or not placement.allocated_elements:
         return allocate_workspace(executor, placement, result.dtype)
     return matrix_of(given_workspace(options, placement.allocated_elements, result, *others))
 
 
-def _check_in_place(options: Options, executor: Executor, recipe: Recipe, left: Array, right: Array, target: Array) -> None:
+def check_in_place(options: Options, executor: Executor, recipe: Recipe, left: Array, right: Array, target: Array) -> None:
+    """Refuse (E521 to E527) a recipe that writes A and B where they cannot be written, or where its promise cannot be kept."""
     writing = recipe.writing
     check_promise(writing.loaded.scheme, writing.loaded.schedule, writing.inputs)
     if not left.dtype == right.dtype == target.dtype or not left.dtype.isnative:

@@ -18,6 +18,7 @@ class MatmulOptions(TypedDict, total=False):
     inputs: Literal["preserve", "restore", "consume"]
     workspace: Array
     tolerance: float | None
+    modulus: int | None
     stream: AbstractContextManager[object] | None
 
 

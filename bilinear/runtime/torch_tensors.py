@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from types import ModuleType
@@ -23,6 +23,9 @@ _ONLY_AS_ARRAYS = {"bool", "uint16", "uint32", "uint64"}
 """The types that NumPy multiplies and PyTorch does not."""
 TYPES = {"float32", "float64", "int8", "int16", "int32", "int64", "uint8"} | _ONLY_AS_ARRAYS
 """The types that are multiplied as arrays; PyTorch multiplies its other types by itself."""
+
+OnArrays = Callable[[Array, Array, Array, Asked, None], Array]
+"""A multiply of arrays: of A, B and `out`, by what is asked for, on the current stream."""
 
 
 def torch_of(*arrays: Array) -> ModuleType | None:
@@ -90,10 +93,17 @@ def matmul_tensors(torch: ModuleType, a: Array, b: Array, out: Array, asked: Ask
     """`matmul` of tensors whose gradients are not recorded, or of tensors and arrays."""
     if _is_product(torch, a, b, out, asked, stream) and a.dtype == b.dtype and multiplies_by_itself(a, b, Options(*asked)):
         return torch.matmul(a, b)
+    return on_arrays_of(torch, a, b, out, asked, stream, matmul_arrays)
+
+
+def on_arrays_of(
+    torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None, multiply: OnArrays
+) -> Array:
+    """What a multiply of arrays gives for tensors: on the tensors' device, stream and memory."""
     before, workspace, after = asked[:5], asked[5], asked[6:]
     with surroundings(torch, stream, a, b, out, workspace):
         left, right, target, buffer = (adopt_tensor(torch, x) for x in (a, b, out, workspace))
-        result = matmul_arrays(left, right, target, (*before, buffer, *after), None)
+        result = multiply(left, right, target, (*before, buffer, *after), None)
         return give_tensor(torch, result) if out is None else out
 
 

@@ -18,7 +18,7 @@ from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.planner.device_files import load_device
 from bilinear.planner.gram import GramPlan, plan_by_size
-from bilinear.runtime import auto, gram_blocks, gram_plans
+from bilinear.runtime import devices_here, gram_blocks, gram_plans
 
 needs_a_compiler = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 TRIANGLES = (None, "lower", "upper")
@@ -234,7 +234,7 @@ def described() -> Iterator[None]:
     gram_plans._on_cpu.cache_clear()
     describe(replace(EAGER, least_gain=1e-3))
     yield
-    auto._described_cpu.cache_clear()
+    devices_here._described_cpu.cache_clear()
     gram_plans._on_cpu.cache_clear()
 
 

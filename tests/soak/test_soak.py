@@ -23,7 +23,7 @@ from soak.processes import MARK, marked
 from soak.runner import KINDS, find_kinds, main
 from soak.worker import FINDING, attempt
 
-from bilinear.backends import numpy_executor
+from bilinear.backends import array_sums
 
 FAKES = {
     "good": "import sys\ndef run(case):\n    print('noise', flush=True)\n    return 'odd' if sys.stdin.read() else 'passed'\n",
@@ -181,36 +181,36 @@ def findings(seeds: range, folder: Path) -> list[str]:
 
 
 def test_a_wrong_multiply_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = numpy_executor._multiply
+    real = array_sums.multiply
 
     def wrong(left: Any, right: Any, out: Any) -> None:
         real(left, right, out)
         if out.dtype.kind == "f" and out.size > 40:
             out[-1, -1] += 1
 
-    monkeypatch.setattr(numpy_executor, "_multiply", wrong)
+    monkeypatch.setattr(array_sums, "multiply", wrong)
     assert any("wrong" in text or "off by" in text for text in findings(range(60), tmp_path))
 
 
 def test_a_write_to_an_operand_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = numpy_executor._multiply
+    real = array_sums.multiply
 
     def writing(left: Any, right: Any, out: Any) -> None:
         real(left, right, out)
         if left.flags.writeable and left.size:
             left[0, 0] = left[0, 0] + 1
 
-    monkeypatch.setattr(numpy_executor, "_multiply", writing)
+    monkeypatch.setattr(array_sums, "multiply", writing)
     assert any("was written" in text or "restor" in text for text in findings(range(60), tmp_path))
 
 
 def test_a_lost_nan_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = numpy_executor._multiply
+    real = array_sums.multiply
 
     def cleaning(left: Any, right: Any, out: Any) -> None:
         real(np.nan_to_num(left) if left.dtype.kind == "f" else left, right, out)
 
-    monkeypatch.setattr(numpy_executor, "_multiply", cleaning)
+    monkeypatch.setattr(array_sums, "multiply", cleaning)
     assert any("is lost" in text for text in findings(range(400), tmp_path))
 
 

@@ -1,0 +1,76 @@
+"""Run a multiply modulo p and compare it with the definition, by random vectors in Python's integers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from math import ceil, log2
+from typing import Any
+
+import numpy as np
+
+from bilinear.frontend import Loaded
+from bilinear.ir.matrix import Array
+from bilinear.measure.check_multiply import require_memory
+from bilinear.runtime.matmul import matmul
+
+DOUBT = 64
+"""A wrong result passes with a probability of at most 2^-DOUBT, modulo a prime."""
+ALPHA, BETA = 2, 3
+
+
+@dataclass(frozen=True)
+class ModularCheck:
+    """One checked multiply modulo p: whether C is exact, and A and B are as promised; times are single calls in seconds."""
+
+    shape: tuple[int, int, int]
+    modulus: int
+    levels: int
+    inputs: str
+    exact: bool
+    restored: bool
+    seconds: float
+    classical_seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """True if nothing is wrong."""
+        return self.exact and self.restored
+
+    def to_json(self) -> dict[str, object]:
+        """The fields, and whether the check passed."""
+        return {**asdict(self), "passed": self.passed}
+
+
+def check_modulo(loaded: Loaded, shape: tuple[int, int, int], modulus: int, levels: int, inputs: str) -> ModularCheck:
+    """Multiply random m x k by k x n modulo p on the processors, with alpha = 2 and beta = 3, and classically with 1 and 0.
+
+    C X is compared with alpha*A (B X) + beta*C0 X, for random vectors X and in Python's integers. A row of C that is wrong passes one
+    vector with a probability of at most 1/q, q the least prime factor of p (R. Freivalds, IFIP Congress 1977).
+    """
+    require_memory(shape)
+    m, k, n = shape
+    generator = np.random.default_rng(20_260)
+    a, b, c = (generator.integers(0, modulus, size) for size in ((m, k), (k, n), (m, n)))
+    left, right, out = a.copy(), b.copy(), c.copy()
+    options: dict[str, Any] = {"algorithm": loaded, "levels": levels, "inputs": inputs, "modulus": modulus}
+    seconds = _timed(lambda: matmul(left, right, out, alpha=ALPHA, beta=BETA, **options))
+    x = generator.integers(0, modulus, (n, ceil(DOUBT / log2(modulus))))
+    wanted = (ALPHA * _times(a, _times(b, x, modulus), modulus) + BETA * _times(c, x, modulus)) % modulus
+    exact = bool((_times(out, x, modulus) == wanted).all() and (out >= 0).all() and (out < modulus).all())
+    restored = inputs == "consume" or bool((left == a).all() and (right == b).all())
+    classical = _timed(lambda: matmul(a, b, modulus=modulus))
+    return ModularCheck(shape, modulus, levels, inputs, exact, restored, seconds, classical)
+
+
+def _times(matrix: Array, vectors: Array, modulus: int) -> Array:
+    """A product of few columns modulo p: in int64 where that holds the sums, else in Python's integers."""
+    fits = matrix.shape[1] * (modulus - 1) ** 2 < 2**63
+    return (matrix @ vectors if fits else matrix.astype(object) @ vectors.astype(object)) % modulus
+
+
+def _timed(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
