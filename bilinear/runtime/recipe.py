@@ -8,14 +8,14 @@ from functools import lru_cache
 from bilinear.backends.same import Same
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
-from bilinear.ir.matrix import Dtype, Layout
+from bilinear.ir.matrix import Dtype, Layout, real_type
 from bilinear.ir.number import to_float
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import ProductStage, Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.coefficients import require_elements
 from bilinear.lowering.place import borrowing, choose_levels, place_schedule
-from bilinear.lowering.prepare import Level, prepare, prepare_levels
+from bilinear.lowering.prepare import Level, prepare, prepare_complex, prepare_levels
 from bilinear.passes.split_operand import split_operand
 from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile, profile_of
@@ -32,7 +32,8 @@ class Recipe:
     A single algorithm runs `levels` levels, a number or `auto`. `tile` names the tile of the products on a GPU; with a `device`, the tile
     that the model predicts to be fastest there is used instead. What is computed from the operand `kept` alone ("A" or "B") is there
     already. With a `rest`, this recipe computes all but the last `left` rows of C (columns, if C lies `by_columns`), and the rest computes
-    those afterwards.
+    those afterwards. Complex matrices are multiplied by three products of real ones (`algebra/complex_products.py`), each of which runs
+    by these levels; the operands in `conjugated` ("", "A", "B" or "AB") are conjugated.
     """
 
     algorithms: tuple[Loaded, ...]
@@ -44,6 +45,7 @@ class Recipe:
     by_columns: bool = False
     device: Same[Device] | None = None
     kept: str = ""
+    conjugated: str = ""
 
     def suits(self, out: Layout | None) -> bool:
         """Whether the result may be computed in `out` (None: a new array). Parts keep temporaries in C, so C needs the planned layout."""
@@ -105,7 +107,7 @@ def fitted_placement(recipe: Recipe, extents: tuple[int, int, int], dtype: Dtype
     left = recipe.left
     own, later = ((m, k, n - left), (m, k, left)) if "C" in by_column else ((m - left, k, n), (left, k, n))
     same = tuple(map(Same, recipe.algorithms))
-    first = _fitted(same, recipe.levels, recipe.inputs, own, dtype, by_column, recipe.tile, recipe.device, recipe.kept)
+    first = _fitted(same, recipe.levels, recipe.inputs, own, dtype, by_column, recipe.tile, recipe.device, recipe.kept, recipe.conjugated)
     return first if recipe.rest is None else _joined(Same(first), Same(fitted_placement(recipe.rest, later, dtype, by_column)))
 
 
@@ -146,11 +148,16 @@ def _fitted(
     tile: str,
     device: Same[Device] | None,
     kept: str,
+    conjugated: str,
 ) -> Placement:
     each = tuple(Level(same.what.scheme, same.what.schedule) for same in algorithms)
     scheme, own = each[0].scheme, each[0].schedule
     depth = max(1, choose_levels(scheme, *extents)) if levels == "auto" else int(levels)
-    schedule = prepare(scheme, own, depth, inputs).schedule if len(each) == 1 else prepare_levels(each, inputs)
+    is_complex, dtype = dtype.kind == "c", real_type(dtype)
+    if is_complex:
+        schedule = prepare_complex(each * depth if len(each) == 1 else each, conjugated)
+    else:
+        schedule = prepare(scheme, own, depth, inputs).schedule if len(each) == 1 else prepare_levels(each, inputs)
     require_elements(scheme, schedule.coefficients, str(dtype), dtype.kind)
     first, schedule = parted(Same(schedule), kept) if kept else (None, schedule)
     filled = frozenset(space.name for space in first.workspaces) if first is not None else frozenset()
