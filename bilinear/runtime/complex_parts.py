@@ -45,5 +45,10 @@ class Turns(NamedTuple):
             c *= self.turned
 
 
+def formed(conjugated: str, a: Array, b: Array) -> tuple[Array, Array]:
+    """The operands with the conjugates of those that are named, as copies, for the library's multiply."""
+    return a.conj() if "A" in conjugated else a, b.conj() if "B" in conjugated else b
+
+
 def _is_complex(factor: Array) -> bool:
     return getattr(getattr(factor, "dtype", None), "kind", "") == "c"

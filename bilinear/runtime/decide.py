@@ -98,7 +98,7 @@ def _named(options: Options) -> Recipe | None:
     if options.algorithm is None or isinstance(options.algorithm, str):
         return None
     device = None if options.device is None else Same(options.device)
-    return Recipe((options.algorithm,), options.levels, options.inputs, device=device)
+    return Recipe((options.algorithm,), options.levels, options.inputs, device=device, conjugated=options.conjugated)
 
 
 def _choice(options: Options, layouts: Layouts, dtype: Dtype) -> Plan | None:

@@ -20,7 +20,7 @@ from bilinear.lowering.prepare import check_promise
 from bilinear.planner.plan import CUBLAS, LIBRARY, Direct, own_name
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.auto import over_budget
-from bilinear.runtime.complex_parts import Turns
+from bilinear.runtime.complex_parts import Turns, formed
 from bilinear.runtime.decide import Decision, check_library_accuracy, decide
 from bilinear.runtime.direct import POOLED, direct_multiply, library_of, own_of, run_direct_plan
 from bilinear.runtime.layouts import layouts_of
@@ -42,7 +42,7 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
     cpu = asked.described_cpu(kind, a, b)
     if cpu is None and asked.accuracy is None and asked.is_plain(kind):
         log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
-        return np.matmul(a, b, out=out)
+        return np.matmul(*formed(asked.conjugated, a, b), out=out)
     options = asked.settled(kind, cpu)
     layouts = layouts_of(a, b, out)
     decision = decide(options, layouts)
@@ -86,7 +86,9 @@ def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Ar
         direct = own or (library_of(layouts, decision.library) if asked.alpha != 0 else None)
         allocates = own is not None and own.workspace > 0
         keep_repeat(key, asked, CupyRepeat(*known) if direct is None else LibraryRepeat(*known, direct, allocates))
-    elif placement is not None and a.ndim == b.ndim == out.ndim == 2 and _adds_with(asked, placement):
+    elif placement is None or placement.schedule.is_complex:
+        return
+    elif a.ndim == b.ndim == out.ndim == 2 and _adds_with(asked, placement):
         repeat = PlacementRepeat(kind.module, _cuda_executor(), decision, placement, decision.recipe.promise, layouts)
         keep_repeat(key, asked, repeat)
 
@@ -104,6 +106,7 @@ def _by_library(
     options: Options, decision: Decision, a: Array, b: Array, out: Array, overlaps: bool, library: str | Direct = LIBRARY
 ) -> Array:
     xp, on_gpu = options.kind.module, options.kind.on_gpu
+    a, b = formed(options.conjugated, a, b)
     if options.alpha == 1 and options.beta == 0 and not on_gpu:
         return np.matmul(a, b, out=out)
     alpha, beta = _factors(options, decision, a, b, out)
