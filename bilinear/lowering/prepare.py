@@ -164,8 +164,11 @@ def prepare_complex(levels: tuple[Level, ...], conjugated: str = "") -> Schedule
     `prepare_levels` does.
     """
     require_levels(len(levels))
-    outermost = _prove_complex(three_products(conjugated), complex_to_schedule(three_products(conjugated), conjugated))
-    ones = [outermost, *(_prove_level(level, "preserve") for level in levels)]
+    ones, algorithm = [_prove_level(level, "preserve") for level in levels], three_products(conjugated)
+    outermost = complex_to_schedule(algorithm, conjugated)
+    if why_not_nested(outermost, ones[0].authored):  # it adds to C
+        outermost = complex_to_products(algorithm, conjugated)
+    ones.insert(0, _prove_complex(algorithm, outermost))
     _require_products(f"complex products by these {len(levels)} levels", ones)
     return _lower_and_prove(ones, "preserve")[0]
 

@@ -31,9 +31,9 @@ def complex_to_schedule(algorithm: BilinearAlgorithm, conjugated: str) -> Schedu
 
 
 def complex_to_products(algorithm: BilinearAlgorithm, conjugated: str) -> Schedule:
-    """Products alone, each added to its parts of C, of an algorithm whose factors are single parts: no workspace is needed."""
+    """The same without recomposition: each product is added to its parts of C, and only sums of A and of B need workspaces."""
     expanded = complex_to_schedule(algorithm, conjugated)
-    products, recomposition = expanded.stages
+    *expansion, products, recomposition = expanded.stages
     assert isinstance(products, ProductStage) and isinstance(recomposition, LinearStage)
     (whole,) = recomposition.maps
     targets: dict[int, list[Target]] = {}
@@ -41,7 +41,8 @@ def complex_to_products(algorithm: BilinearAlgorithm, conjugated: str) -> Schedu
         for index, coefficient in row:
             targets.setdefault(index, []).append(Target(block, exact(coefficient * products.products[index].targets[0].coefficient)))
     added = tuple(replace(product, targets=tuple(targets[index])) for index, product in enumerate(products.products))
-    return replace(expanded, name=algorithm.name, stages=(ProductStage(added),), workspaces=())
+    sums = tuple(space for space in expanded.workspaces if space.shape != "C")
+    return replace(expanded, name=algorithm.name, stages=(*expansion, ProductStage(added)), workspaces=sums)
 
 
 def _expanded(empty: Schedule, u: LinearMap, v: LinearMap, w: LinearMap) -> Schedule:

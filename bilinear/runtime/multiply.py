@@ -227,7 +227,8 @@ def _workspace(options: Options, executor: Executor, placement: Placement, resul
     """One buffer for all workspaces of a placement: the caller's, if given. None if the placement needs none."""
     if options.buffer is None or not placement.allocated_elements:
         return allocate_workspace(executor, placement, real_type(result.dtype))
-    return matrix_of(given_workspace(options, placement.allocated_elements, result.real, *others))
+    result = result.real if result.dtype.kind == "c" else result
+    return matrix_of(given_workspace(options, placement.allocated_elements, result, *others))
 
 
 def _check_in_place(options: Options, executor: Executor, recipe: Recipe, left: Array, right: Array, target: Array) -> None:
