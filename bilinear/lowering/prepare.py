@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations, pairwise
 from math import prod
@@ -168,9 +168,10 @@ def prepare_complex(levels: tuple[Level, ...], conjugated: str = "") -> Schedule
     outermost = complex_to_schedule(algorithm, conjugated)
     if why_not_nested(outermost, ones[0].authored):  # it adds to C
         outermost = complex_to_products(algorithm, conjugated)
+    name = f"{algorithm.name}-{ones[0].authored.name}"
     ones.insert(0, _prove_complex(algorithm, outermost))
     _require_products(f"complex products by these {len(levels)} levels", ones)
-    return _lower_and_prove(ones, "preserve")[0]
+    return replace(_lower_and_prove(ones, "preserve")[0], name=name)
 
 
 @lru_cache(maxsize=4)
