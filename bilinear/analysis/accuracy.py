@@ -134,13 +134,17 @@ def classical_bound(inner: int, unit_roundoff: float, summed: float | None = Non
 
 
 def run_error_bound(schedule: Schedule, inner: int, unit_roundoff: float, summed: float | None = None) -> ErrorBound:
-    """The same bound for one schedule as it runs, in place or not; the schedule is run on bounds (see `rounding_trace`)."""
+    """The same bound for one schedule as it runs, in place or not; the schedule is run on bounds (see `rounding_trace`).
+
+    That of complex matrices bounds each real and each imaginary part, in units of the largest magnitudes of such parts.
+    """
     u, leaf = unit_roundoff, inner // schedule.k
     fine = u if summed is None else summed
-    rest = inner - leaf * schedule.k
+    inner *= 1 + schedule.is_complex  # a real part is the sum of two products
+    rest = inner - leaf * schedule.k * (1 + schedule.is_complex)
     begun = ResultValue(rest, rest * gamma(3, u, rest * fine) / u, 1.0, gamma(2, u) / u)
     trace = Trace.of(schedule, u, leaf, begun, fine)
-    results = [trace.state[block] for block in schedule.space("C").blocks]
+    results = [trace.state[block] for block in schedule.blocks_of("C")]
     product = max((value.error for value in results if isinstance(value, ResultValue)), default=inf)
     addend = max((value.old_error for value in results if isinstance(value, ResultValue)), default=inf)
     return ErrorBound(max(product, classical_bound(inner, u, summed)) * SLACK, addend * SLACK)
@@ -153,7 +157,7 @@ def schedule_bound(scheme: Scheme, schedule: Schedule, inner: int, unit_roundoff
 
     Raises `ValueError` if a coefficient of the schedule is not real.
     """
-    if schedule.writes_operands or not is_real(scheme):
+    if schedule.writes_operands or schedule.is_complex or not is_real(scheme):
         return run_error_bound(schedule, inner, unit_roundoff, summed)
     return error_bound(scheme, schedule.levels, inner, unit_roundoff, summed)
 

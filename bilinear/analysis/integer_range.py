@@ -75,7 +75,7 @@ class _Content:
 
 class _Run:
     def __init__(self, schedule: Schedule) -> None:
-        a, b = (space.blocks for space in schedule.spaces[:2])
+        a, b = map(schedule.blocks_of, "AB")
         self.held = {block: _Content({i: 1}) for i, block in enumerate((*a, *b))}
         self.ends = len(a), len(a) + len(b)
         self.sizes: list[int] = [1] * self.ends[1]

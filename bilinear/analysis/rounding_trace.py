@@ -91,12 +91,12 @@ class Trace:
         """
         trace = cls(unit_roundoff, depth, None if summed == unit_roundoff else summed)
         for name in ("A", "B"):
-            blocks = schedule.space(name).blocks
+            blocks = schedule.blocks_of(name)
             trace._locals[name] = _Locals(len(blocks))
             for index, block in enumerate(blocks):
                 unit, none = np.eye(len(blocks))[index], np.zeros(len(blocks))
                 trace.state[block] = OperandValue(name, {index: 1}, {}, unit, none, none)
-        for block in schedule.space("C").blocks:
+        for block in schedule.blocks_of("C"):
             trace.state[block] = begun or ResultValue(old=1.0)
         for stage in schedule.stages:
             if isinstance(stage, LinearStage):

@@ -29,6 +29,8 @@ Strides = tuple[int, ...]
 Loaded = tuple[Launch, Function, Values]
 
 SCAN_BLOCKS = 1024
+OPERAND_BASES = (0, 1, 2, 5, 6, 7)
+"""The bases of A, B, C and their imaginary parts; 3 is the workspace, 4 what is given."""
 MOST_BOUND = 256
 """The most placements that are kept bound to the layouts of their operands; the oldest is dropped."""
 
@@ -47,13 +49,17 @@ class CudaExecutor:
 
     def ready(self, placement: Placement, call: Call) -> AbstractContextManager[Sequence[Step]]:
         """Each strip and each stage of the core as a call that launches its kernel. They are cached by the layouts of the operands."""
-        a, b, c, alpha, beta, *buffers = call
-        bases = (a.address, b.address, c.address, *(0 if buffer is None else buffer.address for buffer in buffers))
-        return self.bind(placement, a.layout, b.layout, c.layout).ready(bases, alpha, beta, self.stream())
+        matrices = *call[:3], call.workspace, call.given, *call.imaginary
+        bases = [0 if matrix is None else matrix.address for matrix in matrices]
+        operands = (x.layout for x in call.operands.values())
+        return self.bind(placement, *operands).ready(bases, call.alpha, call.beta, self.stream())
 
-    def bind(self, placement: Placement, a: Layout, b: Layout, c: Layout) -> Bound:
-        """The launches of a placement for matrices of these layouts; their bases are A, B, C, the workspace and what is given."""
-        return _bound(placement, (a.strides, b.strides, c.strides), c.dtype)
+    def bind(self, placement: Placement, *operands: Layout) -> Bound:
+        """The launches of a placement for A, B and C of these layouts, and their imaginary parts.
+
+        The bases are A, B, C, the workspace, what is given, and the imaginary parts of A, B and C.
+        """
+        return _bound(placement, tuple(x.strides for x in operands), operands[0].dtype)
 
     def stream(self) -> int:
         """The handle of the current stream. The thread gets a context first, because the driver's launches need one."""
@@ -175,7 +181,7 @@ def launch_kernel() -> Callable[..., None]:
 _bounds: dict[tuple[object, ...], tuple[Placement, Bound]] = {}
 
 
-def _bound(placement: Placement, strides: tuple[Strides, Strides, Strides], dtype: Dtype) -> Bound:
+def _bound(placement: Placement, strides: tuple[Strides, ...], dtype: Dtype) -> Bound:
     """The launches of a placement for operands of these strides on the current device.
 
     The key holds the placement's identity: hashing it would cost more than the launches. The entry keeps the placement alive.
@@ -190,15 +196,16 @@ def _bound(placement: Placement, strides: tuple[Strides, Strides, Strides], dtyp
     return found[1]
 
 
-def _all_launches(placement: Placement, strides: tuple[Strides, Strides, Strides], dtype: Dtype) -> Iterator[Loaded]:
-    """The launches of the strips and of the core, in the order of `parts_of`. The bases are A, B, C and the workspace."""
+def _all_launches(placement: Placement, strides: tuple[Strides, ...], dtype: Dtype) -> Iterator[Loaded]:
+    """The launches of the strips and of the core, in the order of `parts_of`. The bases are those of `CudaExecutor.bind`."""
     element = ELEMENTS[dtype.name]
-    operands = {name: Place(number, 0, own, dtype.itemsize) for number, (name, own) in enumerate(zip("ABC", strides, strict=True))}
+    spaces = zip(placement.schedule.operands, OPERAND_BASES, strides, strict=False)
+    operands = {space.name: Place(base, 0, own, dtype.itemsize) for space, base, own in spaces}
 
     def thin_launches(strip: Strip, beta: Factor) -> Iterator[Loaded]:
         starts = {"A": (strip.rows[0], strip.inner[0]), "B": (strip.inner[0], strip.columns[0]), "C": (strip.rows[0], strip.columns[0])}
-        places = {name: _moved(operands[name], *start) for name, start in starts.items()}
-        thin = place_strip(strip, dtype, placement.tile)
+        places = {name: _moved(place, *starts[name[0]]) for name, place in operands.items()}
+        thin = place_strip(strip, dtype, placement)
         yield from _launches(thin, element, launch_values(thin, places, "alpha", beta, _itself))
 
     late = ends_with_strip(placement)

@@ -11,12 +11,12 @@ from typing import Protocol
 from bilinear.backends.chain import Lines, lines_of, pieces_of
 from bilinear.backends.held_signals import Deliver, HeldSignals, nothing
 from bilinear.errors import StageError
-from bilinear.ir.matrix import Array, Call, Dtype, Factor, Matrix
+from bilinear.ir.matrix import Array, Call, Dtype, Factor, Matrix, Range
 from bilinear.ir.placement import Placement, Slot, Strip
-from bilinear.ir.schedule import LinearStage, ProductStage, Stage
+from bilinear.ir.schedule import LinearStage, ProductStage, Schedule, Stage
 from bilinear.ir.tile import TILES, USUAL
 from bilinear.lowering.place import place_schedule
-from bilinear.lowering.prepare import plain
+from bilinear.lowering.prepare import plain, plain_complex
 from bilinear.verify.inverse import invert_stage
 
 Step = Callable[[], None]
@@ -127,11 +127,17 @@ def allocate_workspace(executor: Executor, placement: Placement, dtype: Dtype) -
 def lay_out(placement: Placement, call: Call) -> dict[str, Matrix]:
     """The core of each operand, and each workspace as a matrix inside the buffer."""
     m, k, n = placement.core
-    spaces = {"A": call.a.part((0, m), (0, k)), "B": call.b.part((0, k), (0, n)), "C": call.c.part((0, m), (0, n))}
+    spaces = _cut(call, (0, m), (0, k), (0, n))
     for buffer, slots in ((call.workspace, placement.slots), (call.given, placement.given)):
         if buffer is not None:
             spaces |= in_buffer(placement, slots, buffer)
     return spaces
+
+
+def _cut(call: Call, rows: Range, inner: Range, columns: Range) -> dict[str, Matrix]:
+    """The operands of a call, cut to ranges of M, K and N."""
+    ranges = {"A": (rows, inner), "B": (inner, columns), "C": (rows, columns)}
+    return {name: matrix.part(*ranges[name[0]]) for name, matrix in call.operands.items()}
 
 
 def in_buffer(placement: Placement, slots: Sequence[Slot], buffer: Matrix) -> dict[str, Matrix]:
@@ -151,8 +157,8 @@ def ready_on_views(executor: Executor, placement: Placement, call: Call) -> Abst
     late, begun = ends_with_strip(placement), call._replace(beta=1)
     beta = 1 if placement.core_is_begun and not late else call.beta
     core = executor.steps(placement, stages, lay_out(placement, call), call.alpha, beta)
-    strips = [_strip(executor, placement, strip, call) for strip in placement.strips[late:]]
-    return nullcontext([*strips, *core, *(_strip(executor, placement, strip, begun) for strip in placement.strips[:late])])
+    strips = [step for strip in placement.strips[late:] for step in _strip(executor, placement, strip, call)]
+    return nullcontext([*strips, *core, *(step for strip in placement.strips[:late] for step in _strip(executor, placement, strip, begun))])
 
 
 def ends_with_strip(placement: Placement) -> bool:
@@ -164,27 +170,31 @@ def ends_with_strip(placement: Placement) -> bool:
 
 
 def parts_of(placement: Placement) -> Parts:
-    """The strips and the stages of the core in the order in which they run."""
+    """The strips, once for each of their stages, and the stages of the core, in the order in which they run."""
     stages = placement.schedule.stages if placement.core[0] else ()
-    late = int(ends_with_strip(placement))
-    return (*placement.strips[late:], *stages, *placement.strips[:late])
+    late, turns = int(ends_with_strip(placement)), len(_plain_beside(placement.schedule).stages) if placement.strips else 0
+    first, last = ([strip for strip in strips for _ in range(turns)] for strips in (placement.strips[late:], placement.strips[:late]))
+    return (*first, *stages, *last)
 
 
-def _strip(executor: Executor, placement: Placement, strip: Strip, call: Call) -> Step:
-    thin = place_strip(strip, call.c.layout.dtype, placement.tile)
-    parts = call.a.part(strip.rows, strip.inner), call.b.part(strip.inner, strip.columns), call.c.part(strip.rows, strip.columns)
-    (step,) = executor.steps(thin, thin.schedule.stages, dict(zip("ABC", parts, strict=True)), call.alpha, call.beta)
-    return step
+def _strip(executor: Executor, placement: Placement, strip: Strip, call: Call) -> list[Step]:
+    thin = place_strip(strip, call.c.layout.dtype, placement)
+    return executor.steps(thin, thin.schedule.stages, _cut(call, strip.rows, strip.inner, strip.columns), call.alpha, call.beta)
 
 
-def place_strip(strip: Strip, dtype: Dtype, core: str) -> Placement:
-    """The placement, by the plain schedule, of a thin product that peeling left over; `core` is the tile of the core."""
-    schedule = plain().schedule
+def place_strip(strip: Strip, dtype: Dtype, of: Placement) -> Placement:
+    """The placement, by the plain schedule, of a thin product that peeling left over of a placement."""
+    core, schedule = of.tile, _plain_beside(of.schedule)
     m, k, n = (stop - start for start, stop in (strip.rows, strip.inner, strip.columns))
     if k == 0:
         return Placement(schedule, m, k, n, (m, k, n), (), (), 0)
     tile = strip.tile(dtype.name, core) if dtype.name in TILES else USUAL  # NumPy multiplies other types, too, without tiles
     return place_schedule(schedule, m, k, n, dtype.itemsize, tile=tile)
+
+
+def _plain_beside(schedule: Schedule) -> Schedule:
+    """The plain schedule of what this one multiplies."""
+    return plain_complex(schedule.conjugated) if schedule.is_complex else plain().schedule
 
 
 def _are_operands(names: Iterable[str]) -> bool:
@@ -245,9 +255,9 @@ class Stopped:
         if isinstance(part, Strip) and part.inner[0] == 0:
             return (f"C[{part.rows[0]}:{part.rows[1]}, {part.columns[0]}:{part.columns[1]}]",)
         if isinstance(part, Strip):
-            blocks = list(self.placement.schedule.space("C").blocks)
+            blocks = list(self.placement.schedule.blocks_of("C"))
         elif isinstance(part, LinearStage):
             blocks = [target for block_map in part.maps for target in block_map.targets]
         else:
             blocks = [target.block for product in part.products for target in product.targets]
-        return (*dict.fromkeys(str(block) for block in blocks if block.space in ("A", "B", "C")), *lent)
+        return (*dict.fromkeys(str(block) for block in blocks if block.space in self.call.operands), *lent)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 ANY = "*"
 NOTE = "naive, shared: block additions of the tables, and with shared sums, as the file writes them; growth: of the error, a level"
+COMPLEX = "complex3: three real products for complex matrices, each by any of these that runs (`bilinear verify complex3`)"
 MOST_DIGITS = 10
 
 
@@ -58,6 +59,7 @@ def list_algorithms(
                 *table,
                 "",
                 NOTE,
+                COMPLEX,
             ]
         )
 

@@ -142,8 +142,12 @@ def verify(
         return
     from bilinear.frontend import LoadedDigits, load_any
     from bilinear.lowering.prepare import natural_inputs
+    from bilinear.reporting.complex_report import ALGORITHMS
     from bilinear.reporting.examine import certificate_of
 
+    if algorithm in ALGORITHMS:
+        _verify_complex(algorithm, json_file, bool(markdown or html or svg or certificate or rocq or inputs or accuracy or depth != 1))
+        return
     check_inputs(inputs)
     if accuracy is not None and not 0 < accuracy < math.inf:
         raise fail("E507", f"{accuracy} is no accuracy", "give the largest error, such as 1e-6")
@@ -213,6 +217,18 @@ def _verify_digits(
     report, error = digit_report(loaded.scheme, levels)
     write_pages(report.html, html, None)
     _answer_report(report, json_file, markdown, error)
+
+
+def _verify_complex(name: str, json_file: Path | None, other_options: bool) -> None:
+    """Prove an algorithm for complex numbers, and print its report."""
+    from bilinear.reporting.complex_report import complex_report
+
+    if other_options:
+        hint = "there is --json; `bilinear run ALGORITHM --dtype complex128 --levels 2` proves and runs it above block schemes"
+        raise fail("E507", f"{name} multiplies complex numbers, and its proof has no such option", hint)
+    require_files(file_of(json_file))
+    report = complex_report(name)
+    answer(json_file, report.json, lambda: str(report))
 
 
 def _answer_report(report: Report | DigitReport, json_file: Path | None, markdown: bool, error: BilinearError | None) -> None:

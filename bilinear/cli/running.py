@@ -27,6 +27,7 @@ from bilinear.cli.options import (
     read_shape,
 )
 from bilinear.errors import fail
+from bilinear.ir.element import MULTIPLIED
 from bilinear.places import require_files
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def run(
     from bilinear.lowering.prepare import natural_inputs
 
     check_inputs(inputs)
-    size, dtypes, depth = read_shape(shape), read_dtypes(dtype), None if levels == "auto" else read_levels(levels)
+    size, dtypes, depth = read_shape(shape), read_dtypes(dtype, MULTIPLIED), None if levels == "auto" else read_levels(levels)
     loaded = load(algorithm)
     require_files(file_of(json_file))
     depth = depth or read_levels_for(levels, loaded.scheme, size)

@@ -53,6 +53,11 @@ class BilinearAlgorithm:
     w: LinearMap
     ring: Ring = RATIONALS
 
+    @property
+    def rank(self) -> int:
+        """The number of products."""
+        return self.w.inputs
+
     @cached_property
     def tables(self) -> tuple[tuple[Form, ...], tuple[Form, ...], tuple[Form, ...]]:
         """U, V and W as sparse rows, with sub-expressions expanded."""
@@ -83,6 +88,15 @@ def product_of_commuting(m: int, k: int, n: int) -> BilinearMap:
     rows = tuple(tuple((i * k + p, m * k + p * n + j, 1) for p in range(k)) for i in range(m) for j in range(n))
     title = f"A*B, A {m} x {k}, B {k} x {n}, with entries that commute"
     return BilinearMap(title, names, names, block_names("C", m, n), rows, frozenset(range(m * n)))
+
+
+def complex_product(conjugated: str = "") -> BilinearMap:
+    """The product of two complex numbers by their real and imaginary parts, after conjugating A, B or both ("", "A", "B", "AB")."""
+    a, b = (-1 if letter in conjugated else 1 for letter in "AB")
+    rows = (((0, 0, 1), (1, 1, -a * b)), ((0, 1, b), (1, 0, a)))
+    left, right = (f"conj({letter})" if letter in conjugated else letter for letter in "AB")
+    parts = (tuple(f"{letter}.{part}" for part in ("re", "im")) for letter in "ABC")
+    return BilinearMap(f"{left}*{right} of complex numbers", *parts, rows)
 
 
 def polynomial_product(left: int, right: int, degree: int) -> BilinearMap:

@@ -81,6 +81,11 @@ ELEMENTS = {element.name: element for element in (FLOAT64, FLOAT32)}
 IN_ARRAYS = {name: element for name, element in ELEMENTS.items() if element.code}
 """Those of them that NumPy's and CuPy's arrays hold, which a call multiplies."""
 
+COMPLEX = {"complex128": FLOAT64, "complex64": FLOAT32}
+"""The complex types that a call multiplies, with the type of their parts."""
+MULTIPLIED = IN_ARRAYS | COMPLEX
+"""The types that a call multiplies by schedules on every kind of array, with the type of what is multiplied."""
+
 
 @dataclass(frozen=True)
 class Precision:

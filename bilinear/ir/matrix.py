@@ -7,6 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from bilinear.ir.element import IN_ARRAYS, Element
+from bilinear.ir.schedule import IMAGINARY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -113,6 +114,14 @@ class Matrix(NamedTuple):
         """The transposed matrix, in the same memory."""
         return Matrix(self.address, self.layout.T, None if self.memory is None else self.memory.T)
 
+    @property
+    def parts(self) -> tuple[Matrix, Matrix]:
+        """The real and the imaginary parts of complex elements, in the same memory."""
+        (shape, strides, dtype), memory = self.layout, self.memory
+        layout = Layout(shape, strides, real_type(dtype))
+        real, imaginary = (None, None) if memory is None else (memory.real, memory.imag)
+        return Matrix(self.address, layout, real), Matrix(self.address + layout.itemsize, layout, imaginary)
+
     def part(self, rows: Range, columns: Range) -> Matrix:
         """A range of rows and columns, of each matrix of a batch."""
         (*outer, down, along), own = self.layout.strides, (rows[1] - rows[0], columns[1] - columns[0])
@@ -148,7 +157,7 @@ class Call(NamedTuple):
     """c = alpha * a @ b + beta * c, for matrices of one type and factors that are numbers of it; with beta = 0 c is not read.
 
     `workspace` is one-dimensional: the buffer of what runs, None where it needs none or is to make it. `given` is the buffer of workspaces
-    that were filled before.
+    that were filled before. Of complex matrices a, b and c are the real parts, and `imaginary` has the imaginary ones.
     """
 
     a: Matrix
@@ -158,6 +167,22 @@ class Call(NamedTuple):
     beta: Factor
     workspace: Matrix | None = None
     given: Matrix | None = None
+    imaginary: tuple[Matrix, ...] = ()
+
+    @property
+    def operands(self) -> dict[str, Matrix]:
+        """A, B and C by the names of their spaces, and their imaginary parts."""
+        return dict(zip(("A", "B", "C", *IMAGINARY.values()), (self.a, self.b, self.c, *self.imaginary), strict=False))
+
+    def at(self, index: tuple[int, ...]) -> Call:
+        """The call on the matrices at an index of the batch."""
+        a, b, c = (matrix.at(index) for matrix in (self.a, self.b, self.c))
+        return self._replace(a=a, b=b, c=c, imaginary=tuple(matrix.at(index) for matrix in self.imaginary))
+
+
+def real_type(dtype: Dtype) -> Dtype:
+    """The type of the real and the imaginary part of a complex type; any other type itself."""
+    return dtype.type(0).real.dtype if dtype.kind == "c" else dtype
 
 
 @lru_cache(maxsize=1024)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -16,6 +16,8 @@ Kind = TypeVar("Kind")
 RATIONALS = Ring()
 
 ALPHA, BETA = generator("alpha"), generator("beta")
+IMAGINARY = {"A": "Ai", "B": "Bi", "C": "Ci"}
+"""The spaces of the imaginary parts of complex operands; A, B and C are then those of the real parts."""
 
 
 @dataclass(frozen=True, order=True)
@@ -176,7 +178,9 @@ class _Stages:
     """The common part of both kinds of schedule: stages over the blocks of A (m x k), B (k x n), C (m x n) and the workspaces.
 
     The steps of a stage are simultaneous. `in_place` claims that every level may recurse in place; `restores` names the operands that the
-    last stages restore. `ring` is the scheme's.
+    last stages restore. `ring` is the scheme's. One that `is_complex` multiplies complex matrices by real products: A, B and C hold the
+    real parts, and the spaces `IMAGINARY`, with the same grids, the imaginary ones; the product is one of the conjugates of the operands
+    named in `conjugated` ("", "A", "B" or "AB").
     """
 
     name: str
@@ -192,12 +196,28 @@ class _Stages:
     citation: str = ""
     span: Span | None = field(default=None, compare=False, repr=False)
     ring: Ring = RATIONALS
+    is_complex: bool = False
+    conjugated: str = ""
+
+    @property
+    def operands(self) -> tuple[Space, ...]:
+        """A, B and C; then, of complex matrices, the spaces of their imaginary parts."""
+        own = (Space("A", "A", self.m, self.k), Space("B", "B", self.k, self.n), Space("C", "C", self.m, self.n))
+        return own + tuple(replace(space, name=IMAGINARY[space.name]) for space in own if self.is_complex)
 
     @property
     def spaces(self) -> tuple[Space, ...]:
-        """A, B, C and the workspaces."""
-        own = (Space("A", "A", self.m, self.k), Space("B", "B", self.k, self.n), Space("C", "C", self.m, self.n))
-        return own + self.workspaces
+        """The operands and the workspaces."""
+        return self.operands + self.workspaces
+
+    @cached_property
+    def results(self) -> frozenset[str]:
+        """The spaces that hold C."""
+        return frozenset(space.name for space in self.operands if space.shape == "C")
+
+    def blocks_of(self, operand: str) -> tuple[Block, ...]:
+        """The blocks of A, B or C, those of the imaginary part last."""
+        return tuple(block for space in self.operands if space.shape == operand for block in space.blocks)
 
     @property
     def products(self) -> int:
@@ -258,7 +278,7 @@ class Schedule(_Stages):
     @cached_property
     def result(self) -> Result:
         """alpha*A*B if a step overwrites a block of C, and so loses its old value; else alpha*A*B + beta*C."""
-        loses = any(block.space == "C" and not kept for block, kept in self._writes())
+        loses = any(block.space in self.results and not kept for block, kept in self._writes())
         return Result(ALPHA, 0 if loses else BETA)
 
     @property

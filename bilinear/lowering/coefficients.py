@@ -57,7 +57,7 @@ def require_elements(scheme: Scheme, coefficients: Iterable[Coefficient], dtype:
         if kind in "iub" and isinstance(value, Fraction | Symbolic):
             raise fail("E528", f"{name} has the coefficient {value}, which {dtype} cannot hold", "convert to floats or to Fractions")
         if kind == "f" and imaginary:
-            raise fail("E528", f"{name} has the coefficient {value}, which is no real number", "convert to a complex type")
+            raise fail("E528", f"{name} has the coefficient {value}, which is no real number", "choose a scheme with real coefficients")
         if kind == "f" and not is_normal(value, held.name):
             raise _out_of_range(scheme, str(value), dtype, held)
         if kind == "O" and isinstance(value, Symbolic):

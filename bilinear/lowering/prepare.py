@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations, pairwise
 from math import prod
 
+from bilinear.algebra.complex_products import four_products, three_products
 from bilinear.algebra.fold_bases import fold_bases
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.placement import MOST_LEVELS, STAGE
 from bilinear.ir.schedule import AnySchedule, Block, Product, ProductStage, Schedule, Target
@@ -23,7 +25,8 @@ from bilinear.passes.imply_scaling import imply_scaling, why_not_implied
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels, why_not_nested
 from bilinear.passes.one_product_a_stage import one_product_a_stage
-from bilinear.passes.scheme_to_schedule import scheme_to_schedule
+from bilinear.passes.scheme_to_schedule import complex_to_products, complex_to_schedule, scheme_to_schedule
+from bilinear.verify.bilinear_map import prove_map
 from bilinear.verify.composed import prove_composed, prove_large
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
@@ -158,6 +161,40 @@ def prepare_levels(levels: tuple[Level, ...], inputs: str) -> Schedule:
     return _lower_and_prove(ones, inputs)[0]
 
 
+@lru_cache(maxsize=64)
+def prepare_complex(levels: tuple[Level, ...], conjugated: str = "") -> Schedule:
+    """The flat schedule for complex matrices: each of three real products runs by these levels. Every level and the result are proved.
+
+    `conjugated` names the operands whose conjugates are multiplied: "", "A", "B" or "AB". A and B are preserved. Raises `BilinearError` as
+    `prepare_levels` does.
+    """
+    require_levels(len(levels))
+    ones, algorithm = [_prove_level(level, "preserve") for level in levels], three_products(conjugated)
+    outermost = complex_to_schedule(algorithm, conjugated)
+    if why_not_nested(outermost, ones[0].authored):  # it adds to C
+        outermost = complex_to_products(algorithm, conjugated)
+    name = f"{algorithm.name}-{ones[0].authored.name}"
+    ones.insert(0, _prove_complex(algorithm, outermost))
+    _require_products(f"complex products by these {len(levels)} levels", ones)
+    return replace(_lower_and_prove(ones, "preserve")[0], name=name)
+
+
+@lru_cache(maxsize=4)
+def plain_complex(conjugated: str = "") -> Schedule:
+    """The plain multiply of complex matrices by four real products, without workspace, for the strips of peeling."""
+    schedule = complex_to_products(four_products(conjugated), conjugated)
+    return _prove_complex(four_products(conjugated), schedule).authored
+
+
+def _prove_complex(algorithm: BilinearAlgorithm, schedule: Schedule) -> _Proved:
+    """The outermost level of a schedule for complex matrices, with its proofs."""
+    prove_map(algorithm).require()
+    schedule = runnable(schedule)
+    proof = prove_composed(schedule, [schedule])
+    proof.require()
+    return _Proved(algorithm, None, schedule, proof, None)
+
+
 def require_levels(levels: int) -> None:
     """Refuse an invalid number of levels (E502) before anything of that size is built."""
     if not isinstance(levels, int) or isinstance(levels, bool) or not 1 <= levels <= MOST_LEVELS:
@@ -186,8 +223,8 @@ def authored_schedule(scheme: Scheme, schedule: AnySchedule | None, inputs: str)
 class _Proved:
     """A level with its proofs."""
 
-    scheme: Scheme
-    scheme_proof: SchemeProof
+    scheme: Scheme | BilinearAlgorithm
+    scheme_proof: SchemeProof | None
     authored: Schedule
     authored_proof: ScheduleProof
     written_proof: ScheduleProof | None

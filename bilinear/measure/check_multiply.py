@@ -19,10 +19,11 @@ from bilinear.analysis.drift import drift_bound
 from bilinear.analysis.integer_range import integer_range
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
-from bilinear.ir.matrix import Array, Dtype
+from bilinear.ir.matrix import Array, Dtype, real_type
 from bilinear.ir.schedule import Schedule
+from bilinear.ir.scheme import Scheme
 from bilinear.lowering.place import place_schedule
-from bilinear.lowering.prepare import Prepared, prepare
+from bilinear.lowering.prepare import Level, prepare, prepare_complex
 from bilinear.runtime.matmul import matmul
 
 Device = Literal["cpu", "gpu"]
@@ -39,7 +40,7 @@ class Check:
 
     `exact`: the integers came out bit for bit; None if floating point cannot be exact even for them (fractions such as 1/3, roots, too many
     bits). Then `integers_within` says whether they came out within the allowance. `error` and its `allowance`, the proved bound, are max|C
-    - A*B| in units of max|A| * max|B|. `drift` and its `drift_allowance` are max|A' - A| / max|A| over both operands after a call that
+    - A*B| in units of max|A| * max|B|, for complex matrices part by part. `drift` and its `drift_allowance` are max|A' - A| / max|A| over both operands after a call that
     restores them. `workspace_bytes` is what the call allocates beyond A, B and C; times are single calls in seconds.
     """
 
@@ -91,30 +92,48 @@ def check(
     generator = np.random.default_rng(20_260)
     options: dict[str, Any] = {"algorithm": loaded, "levels": levels, "inputs": inputs, "tolerance": tolerance}
 
-    whole = [generator.integers(-LARGEST, LARGEST + 1, size) for size in ((m, k), (k, n), (m, n))]
+    number = np.dtype(dtype)
+    whole = [_drawn(lambda size: generator.integers(-LARGEST, LARGEST + 1, size), number, size) for size in ((m, k), (k, n), (m, n))]
     a, b, c = (xp.array(x, dtype) for x in whole)
     matmul(a, b, c, alpha=ALPHA, beta=BETA, **options)
     computed = [_host(x) for x in (a, b, c)]
 
-    left, right = (generator.standard_normal(size).astype(dtype) for size in ((m, k), (k, n)))
+    left, right = (_drawn(generator.standard_normal, number, size).astype(dtype) for size in ((m, k), (k, n)))
     a, b, c = xp.array(left), xp.array(right), xp.full((m, n), np.nan, dtype)
     seconds = _timed(device, lambda: matmul(a, b, c, **options))
-    scale = float(abs(left).max() * abs(right).max()) if left.size and right.size else 1.0
-    difference = abs(_host(c) - _reference(left, right))
+    scale = float(abs(_parts(left)).max() * abs(_parts(right)).max()) if left.size and right.size else 1.0
+    difference = abs(_parts(_host(c) - _reference(left, right)))
     error = float(difference.max()) / scale if difference.size else 0.0
     drift = max((float(abs(_host(x) - y).max()) / float(abs(y).max()) for x, y in ((a, left), (b, right)) if y.size), default=0.0)
     xp.matmul(a, b)
     library_seconds = _timed(device, lambda: xp.matmul(a, b))
 
-    prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs)
-    itemsize = np.dtype(dtype).itemsize
+    schedule = _lowered(loaded, number, levels, inputs)
+    itemsize = real_type(number).itemsize
     unit_roundoff = float(np.finfo(dtype).eps) / 2
-    allowance = error_allowance(loaded.scheme, prepared.schedule, k, unit_roundoff)
-    drift_allowance = drift_bound(prepared.schedule).worst() * unit_roundoff if inputs == "restore" else 0.0
-    exact, restored, within = _integers(prepared, whole, computed, inputs, drift_allowance)
-    workspace = place_schedule(prepared.schedule, m, k, n, itemsize).workspace_elements * itemsize
+    allowance = error_allowance(loaded.scheme, schedule, k, unit_roundoff)
+    drift_allowance = drift_bound(schedule).worst() * unit_roundoff if inputs == "restore" else 0.0
+    exact, restored, within = _integers(loaded.scheme, schedule, whole, computed, inputs, drift_allowance)
+    workspace = place_schedule(schedule, m, k, n, itemsize).workspace_elements * itemsize
     trust = exact, restored, error, allowance, drift
     return Check(device, shape, dtype, levels, inputs, *trust, workspace, seconds, library_seconds, drift_allowance, within)
+
+
+def _lowered(loaded: Loaded, dtype: Dtype, levels: int, inputs: str) -> Schedule:
+    """The schedule that runs."""
+    if dtype.kind == "c":
+        return prepare_complex((Level(loaded.scheme, loaded.schedule),) * levels)
+    return prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
+
+
+def _drawn(draw: Callable[[tuple[int, int]], Array], dtype: Dtype, size: tuple[int, int]) -> Array:
+    """A matrix of drawn numbers, or one whose real and imaginary parts are drawn."""
+    return draw(size) + 1j * draw(size) if dtype.kind == "c" else draw(size)
+
+
+def _parts(array: Array) -> Array:
+    """The real and the imaginary parts of a complex array; a real array itself."""
+    return np.stack((array.real, array.imag)) if array.dtype.kind == "c" else array
 
 
 def require_memory(shape: tuple[int, int, int]) -> None:
@@ -136,7 +155,7 @@ def _memory() -> int:
 
 
 def _integers(
-    prepared: Prepared, whole: list[Array], computed: list[Array], inputs: str, drift_allowance: float
+    scheme: Scheme, schedule: Schedule, whole: list[Array], computed: list[Array], inputs: str, drift_allowance: float
 ) -> tuple[bool | None, bool, bool]:
     """Whether C is exact (None if it need not be), whether A and B are unchanged, and whether C is within the allowance.
 
@@ -145,10 +164,10 @@ def _integers(
     dtype, k = computed[2].dtype, whole[0].shape[1]
     wanted = ALPHA * _exact(whole[0], whole[1]) + BETA * whole[2]
     operands = [] if inputs == "consume" else list(zip(computed[:2], whole[:2], strict=True))
-    if _is_exact(prepared.schedule, dtype, k):
+    if _is_exact(schedule, dtype, k):
         return bool(np.array_equal(computed[2], wanted.astype(dtype))), all(np.array_equal(x, y) for x, y in operands), True
     unit_roundoff = float(np.finfo(dtype).eps) / 2
-    bound = schedule_bound(prepared.scheme, prepared.schedule, k, unit_roundoff)
+    bound = schedule_bound(scheme, schedule, k, unit_roundoff)
     allowed = unit_roundoff * (ALPHA * bound.product * LARGEST**2 + BETA * bound.addend * LARGEST)
     restored = all(_distance(x, y) <= drift_allowance * LARGEST for x, y in operands)
     return None, restored, _distance(computed[2], wanted) <= allowed
@@ -160,12 +179,13 @@ def _is_exact(schedule: Schedule, dtype: Dtype, k: int) -> bool:
     if found is None:
         return False
     depth = k // schedule.k
-    return found.size(np.finfo(str(dtype)).nmant + 1, depth, k - depth * schedule.k, ALPHA, BETA) >= LARGEST
+    rest = (k - depth * schedule.k) * (1 + schedule.is_complex)
+    return found.size(np.finfo(str(dtype)).nmant + 1, depth, rest, ALPHA, BETA) >= LARGEST
 
 
 def _distance(computed: Array, wanted: Array) -> float:
     """The largest difference, in double precision; infinite if a value is not finite."""
-    worst = float(abs(computed.astype(np.float64) - wanted).max()) if wanted.size else 0.0
+    worst = float(abs(_parts(computed - wanted)).max()) if wanted.size else 0.0
     return worst if worst < inf else inf
 
 
@@ -194,11 +214,16 @@ def _wait(device: Device) -> None:
 
 def _exact(a: Array, b: Array) -> Array:
     """The exact integer product: the sums stay far below 2**53, so float64 holds them all."""
+    if a.dtype.kind == "c":
+        return a @ b
     return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
 
 
 def _reference(a: Array, b: Array) -> Array:
     """The classical product in higher precision: in float64 for float32, from split operands for float64."""
+    if a.dtype.kind == "c":
+        real = _reference(a.real, b.real) - _reference(a.imag, b.imag)
+        return real + 1j * (_reference(a.real, b.imag) + _reference(a.imag, b.real))
     if a.dtype == np.float32:
         return a.astype(np.float64) @ b.astype(np.float64)
     high, low = _split(a)

@@ -45,6 +45,7 @@ class _Run:
     def __init__(self, schedule: Schedule, begin: int, end: int, thread: Thread, last_read: Mapping[Block, int]) -> None:
         self.schedule, self.begin, self.end, self.thread, self.last_read = schedule, begin, end, thread, last_read
         self.shape_of = {space.name: space.shape for space in schedule.spaces}
+        self.held = {space.name for space in schedule.operands}
         self.elements = {"A": schedule.n, "B": schedule.m, "C": schedule.k}  # of a block, in units that hold for all shapes
         self.fused = cache(self._fused)
         self.cheapest = cache(self._cheapest)
@@ -104,7 +105,7 @@ class _Run:
         maps: list[BlockMap] = []
         for before, after in groups.values():
             whole = then(beside(before), beside(after)) if before and after else beside(before or after)
-            kept = {t for t in whole.targets if t.space in ("A", "B", "C") or self.last_read.get(t, -1) >= end}
+            kept = {t for t in whole.targets if t.space in self.held or self.last_read.get(t, -1) >= end}
             maps.append(restrict(whole, kept))
         if not all(_fits(part, self.thread) for m in maps for part in components(m)):
             return None

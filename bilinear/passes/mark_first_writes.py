@@ -23,7 +23,7 @@ def mark_first_writes(schedule: S) -> S:
     seen: set[Block] = set()
 
     def marked(block: Block, kept: Coefficient) -> Coefficient:
-        if block.space != "C":
+        if block.space not in schedule.results:
             return kept
         begun = block in seen
         seen.add(block)

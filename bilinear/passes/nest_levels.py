@@ -33,7 +33,7 @@ def why_not_nested(outer: Schedule, inner: Schedule) -> str:
     if inner.overwrites and not overwritten:
         return f"{inner.name} overwrites its result, and {outer.name} adds products to what is there"
     adds = _writes_c_in_steps(inner) and not inner.overwrites
-    if adds and any(t.block.space != "C" or outer.overwrites for p in products for t in p.targets):
+    if adds and any(t.block.space not in outer.results or outer.overwrites for p in products for t in p.targets):
         return f"{inner.name} adds to C, and {outer.name} has blocks that are to be overwritten"
     return ""
 
@@ -139,7 +139,7 @@ def _added_up(block_map: BlockMap, outer: Schedule) -> BlockMap:
         terms.setdefault(target, []).extend(output)
         factors[target] = factor and factors.get(target, factor)
     sources, steps = block_map.sources, len(block_map.map.steps)
-    kept = [t for t, factor in factors.items() if factor and (t.space != "C" or outer.overwrites)]
+    kept = [t for t, factor in factors.items() if factor and (t.space not in outer.results or outer.overwrites)]
     factors |= dict.fromkeys(kept, 0)
     moved = [i if i < len(sources) else i + len(kept) for i in range(len(sources) + steps)]
     for i, target in enumerate(kept):

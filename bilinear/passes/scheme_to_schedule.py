@@ -1,12 +1,16 @@
 """Scheme to schedule: expansion, products and recomposition, with workspace.
 
-Before: a scheme. After: a schedule of one level that never writes A and B. A factor that is a single block is read directly from its
-operand.
+Before: a scheme, or an algorithm for complex numbers. After: a schedule of one level that never writes A and B. A factor that is a single
+block is read directly from its operand.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from bilinear.analysis.block_maps import restrict
+from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, exact
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
@@ -15,15 +19,41 @@ from bilinear.ir.scheme import Scheme
 
 def scheme_to_schedule(scheme: Scheme) -> Schedule:
     """The breadth-first schedule of one level: S and T hold the factors, M the products."""
-    m, k, n = scheme.m, scheme.k, scheme.n
-    left, left_map = _factors(scheme.u, Space("A", "A", m, k), "S")
-    right, right_map = _factors(scheme.v, Space("B", "B", k, n), "T")
-    results = Space("M", "C", scheme.rank, 1)
+    name, sizes = f"{scheme.name}-expand", (scheme.m, scheme.k, scheme.n)
+    empty = Schedule(name, scheme.name, *sizes, (), citation=scheme.citation, ring=scheme.ring)
+    return _expanded(empty, scheme.u, scheme.v, scheme.w)
+
+
+def complex_to_schedule(algorithm: BilinearAlgorithm, conjugated: str) -> Schedule:
+    """The same of an algorithm for complex numbers, on matrices of one block for each part."""
+    empty = Schedule(f"{algorithm.name}-expand", algorithm.name, 1, 1, 1, (), ring=algorithm.ring, is_complex=True, conjugated=conjugated)
+    return _expanded(empty, algorithm.u, algorithm.v, algorithm.w)
+
+
+def complex_to_products(algorithm: BilinearAlgorithm, conjugated: str) -> Schedule:
+    """The same without recomposition: each product is added to its parts of C, and only sums of A and of B need workspaces."""
+    expanded = complex_to_schedule(algorithm, conjugated)
+    *expansion, products, recomposition = expanded.stages
+    assert isinstance(products, ProductStage) and isinstance(recomposition, LinearStage)
+    (whole,) = recomposition.maps
+    targets: dict[int, list[Target]] = {}
+    for block, row in zip(whole.targets, whole.map.matrix, strict=True):
+        for index, coefficient in row:
+            targets.setdefault(index, []).append(Target(block, exact(coefficient * products.products[index].targets[0].coefficient)))
+    added = tuple(replace(product, targets=tuple(targets[index])) for index, product in enumerate(products.products))
+    sums = tuple(space for space in expanded.workspaces if space.shape != "C")
+    return replace(expanded, name=algorithm.name, stages=(*expansion, ProductStage(added)), workspaces=sums)
+
+
+def _expanded(empty: Schedule, u: LinearMap, v: LinearMap, w: LinearMap) -> Schedule:
+    left, left_map = _factors(u, empty.blocks_of("A"), "S")
+    right, right_map = _factors(v, empty.blocks_of("B"), "T")
+    results = Space("M", "C", w.inputs, 1)
     products = tuple(
         Product(a, b, (Target(result, exact(c * d), kept=0),)) for (a, c), (b, d), result in zip(left, right, results.blocks, strict=True)
     )
-    outputs = Space("C", "C", m, n).blocks
-    recomposition = BlockMap(results.blocks, outputs, scheme.w, kept=(1,) * len(outputs))
+    outputs = empty.blocks_of("C")
+    recomposition = BlockMap(results.blocks, outputs, w, kept=(1,) * len(outputs))
     expansion = tuple(block_map for block_map in (left_map, right_map) if block_map.targets)
     stages: tuple[Stage, ...] = (ProductStage(products), LinearStage((recomposition,)))
     if expansion:
@@ -33,21 +63,21 @@ def scheme_to_schedule(scheme: Scheme) -> Schedule:
         for name, name_shape, block_map in (("S", "A", left_map), ("T", "B", right_map))
         if block_map.targets
     )
-    return Schedule(f"{scheme.name}-expand", scheme.name, m, k, n, stages, (*factors, results), citation=scheme.citation, ring=scheme.ring)
+    return replace(empty, stages=stages, workspaces=(*factors, results))
 
 
-def _factors(linear: LinearMap, operand: Space, name: str) -> tuple[list[tuple[Block, Coefficient]], BlockMap]:
+def _factors(linear: LinearMap, operand: Sequence[Block], name: str) -> tuple[list[tuple[Block, Coefficient]], BlockMap]:
     """Each factor as (block, coefficient): a block of the operand if the factor is a multiple of one, else a block of workspace."""
     factors: list[tuple[Block, Coefficient]] = []
     targets: list[Block] = []
     for row in linear.matrix:
         if len(row) == 1:
             index, coefficient = row[0]
-            factors.append((operand.blocks[index], coefficient))
-            targets.append(operand.blocks[index])
+            factors.append((operand[index], coefficient))
+            targets.append(operand[index])
             continue
         block = Block(name, sum(1 for t in targets if t.space == name), 0)
         factors.append((block, 1))
         targets.append(block)
-    whole = BlockMap(operand.blocks, tuple(targets), linear)
+    whole = BlockMap(tuple(operand), tuple(targets), linear)
     return factors, restrict(whole, {t for t in targets if t.space == name})

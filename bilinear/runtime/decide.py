@@ -11,7 +11,7 @@ from bilinear.backends.newest import keep
 from bilinear.backends.same import Same
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import IN_ARRAYS
-from bilinear.ir.matrix import Dtype
+from bilinear.ir.matrix import Dtype, real_type
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
 from bilinear.planner.accuracy import certain_error
@@ -70,6 +70,8 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
     recipe = _named(options) if plan is None else chosen_recipe(plan)
     reason = _why_library(options, layouts, recipe, dtype)
     shapes = layouts.a.shape, layouts.b.shape
+    if reason is None and dtype.kind == "c":
+        _check_complex(options)
     if recipe is None or reason is not None:
         direct = None if plan is None else plan.direct
         if options.algorithm is not None and recipe is not None and options.alpha != 0:
@@ -85,12 +87,19 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
         return Decision(shape, dtype, None)
 
 
+def _check_complex(options: Options) -> None:
+    """Refuse (E785) promises that write A and B: complex operands are read where they lie, and never written."""
+    if options.inputs != "preserve":
+        what = f"inputs={options.inputs!r} lets a schedule write A and B, and complex operands are only read"
+        raise fail("E785", what, "use inputs='preserve'")
+
+
 def _named(options: Options) -> Recipe | None:
     """The recipe of an algorithm that the caller names; None if there is none."""
     if options.algorithm is None or isinstance(options.algorithm, str):
         return None
     device = None if options.device is None else Same(options.device)
-    return Recipe((options.algorithm,), options.levels, options.inputs, device=device)
+    return Recipe((options.algorithm,), options.levels, options.inputs, device=device, conjugated=options.conjugated)
 
 
 def _choice(options: Options, layouts: Layouts, dtype: Dtype) -> Plan | None:
@@ -130,9 +139,9 @@ def _why_library(options: Options, layouts: Layouts, recipe: Recipe | None, dtyp
         return "the plan chose it, algorithm is auto, or levels is 0"
     if options.alpha == 0:
         return "alpha is 0, so nothing is multiplied"
-    if options.kind.on_gpu and dtype.name not in IN_ARRAYS:
+    if options.kind.on_gpu and real_type(dtype).name not in IN_ARRAYS:
         return f"no kernels for {dtype}"
-    if dtype.kind not in "fiuO" or dtype == np.float16 or any(x.dtype.kind not in "biufcO" for x in layouts.given):
+    if dtype.kind not in "fiucO" or dtype == np.float16 or any(x.dtype.kind not in "biufcO" for x in layouts.given):
         return f"no schedule runs on {dtype}"
     own = layouts.own_multiply
     return None if own is None else f"no schedule runs on {own}, which has its own multiply"

@@ -131,7 +131,7 @@ def _by_schedule(
     placement = placement_for(recipe, layouts_of(left, right, None if aside else target))
     if placement.overwrites and beta != 0 and not aside:
         aside, placement = True, placement_for(recipe, layouts_of(left, right, None))
-    check_budget(options, placement, INT64.itemsize, target.size if aside else 0)
+    check_budget(options, placement, INT64.itemsize, target.size * INT64.itemsize if aside else 0)
     result = np.empty(target.shape, INT64) if aside else target
     if beta != 0 and not aside:
         np.remainder(target, p, out=target)

@@ -14,12 +14,13 @@ from bilinear.backends.chain import operands_of
 from bilinear.backends.executor import Executor, allocate_workspace, execute
 from bilinear.backends.factor import check_object_factors, check_scaling, factor
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.matrix import Array, Call, Matrix, call_of, layout_of, matrix_of
+from bilinear.ir.matrix import Array, Call, Matrix, layout_of, matrix_of, real_type
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
 from bilinear.planner.plan import CUBLAS, LIBRARY, Direct, own_name
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
+from bilinear.runtime.complex_parts import Turns, formed
 from bilinear.runtime.decide import Decision, check_library_accuracy, decide
 from bilinear.runtime.direct import POOLED, direct_multiply, library_of, own_of, run_direct_plan
 from bilinear.runtime.layouts import layouts_of
@@ -41,7 +42,7 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
     cpu = asked.described_cpu(kind, a, b)
     if cpu is None and asked.accuracy is None and asked.is_plain(kind):
         log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
-        return np.matmul(a, b, out=out)
+        return np.matmul(*formed(asked.conjugated, a, b), out=out)
     options = asked.settled(kind, cpu)
     layouts = layouts_of(a, b, out)
     decision = decide(options, layouts)
@@ -85,7 +86,9 @@ def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Ar
         direct = own or (library_of(layouts, decision.library) if asked.alpha != 0 else None)
         allocates = own is not None and own.workspace > 0
         keep_repeat(key, asked, CupyRepeat(*known) if direct is None else LibraryRepeat(*known, direct, allocates))
-    elif placement is not None and a.ndim == b.ndim == out.ndim == 2 and _adds_with(asked, placement):
+    elif placement is None or placement.schedule.is_complex:
+        return
+    elif a.ndim == b.ndim == out.ndim == 2 and _adds_with(asked, placement):
         repeat = PlacementRepeat(kind.module, _cuda_executor(), decision, placement, decision.recipe.promise, layouts)
         keep_repeat(key, asked, repeat)
 
@@ -103,6 +106,7 @@ def _by_library(
     options: Options, decision: Decision, a: Array, b: Array, out: Array, overlaps: bool, library: str | Direct = LIBRARY
 ) -> Array:
     xp, on_gpu = options.kind.module, options.kind.on_gpu
+    a, b = formed(options.conjugated, a, b)
     if options.alpha == 1 and options.beta == 0 and not on_gpu:
         return np.matmul(a, b, out=out)
     alpha, beta = _factors(options, decision, a, b, out)
@@ -152,7 +156,9 @@ def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, 
     alpha, beta = _factors(options, decision, a, b, out)
     executor = make_executor(options.kind)
     left, right, target = as_matrices(a, b, out)
-    placement, is_captured, dtype, aside = decision.placement, executor.is_captured(), decision.dtype, False
+    placement, is_captured, dtype = decision.placement, executor.is_captured(), decision.dtype
+    turns = Turns.of(alpha, beta)
+    aside = turns.needs_result
     if is_captured:
         _check_capture(options, recipe, left.dtype == right.dtype == dtype)
     if recipe.promise != "preserve":
@@ -160,20 +166,22 @@ def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, 
     if placement is None or not _adds_with(options, placement):
         left, right = left.astype(dtype, copy=False), right.astype(dtype, copy=False)
         layouts = layouts_of(left, right, target)
-        aside = target.dtype != dtype or layouts.overlaps or not recipe.suits(layouts.out)
+        aside = aside or target.dtype != dtype or layouts.overlaps or not recipe.suits(layouts.out)
         if not aside and target.size:
             aside = not _adds_with(options, placement_for(recipe, layouts))
         placement = placement_for(recipe, layouts._replace(out=None) if aside else layouts) if target.size else None
     if is_captured and placement is not None:
         _check_captured_placement(options, placement, aside)
     if placement is not None:
-        check_scaling(alpha, largest_scaling(placement), dtype)
-        check_budget(options, placement, dtype.itemsize, target.size if aside else 0)
+        check_scaling(turns.alpha, largest_scaling(placement), real_type(dtype))
+        check_budget(options, placement, real_type(dtype).itemsize, target.size * dtype.itemsize if aside else 0)
     is_by_columns = placement is not None and "C" in placement.column_major
     result = fresh(options.kind.module, target.shape, dtype, is_by_columns) if aside else target
     if placement is not None:
         workspace = workspace_of(options, executor, placement, result, left, right, target)
-        run_all(executor, placement, call_of(left, right, result, alpha, 0 if aside else beta, workspace)._replace(given=given))
+        call = turns.call_of(left, right, result, 0 if aside else beta, workspace)
+        run_all(executor, placement, call._replace(given=given))
+        turns.finish(result)
     if aside:
         accumulate(target, result, beta)
 
@@ -201,8 +209,8 @@ def _adds_with(options: Options, placement: Placement) -> bool:
 
 
 def check_budget(options: Options, placement: Placement, itemsize: int, aside: int) -> None:
-    """Refuse (E535) a placement if its workspace and a result of `aside` elements, computed aside from `out`, exceed the budget."""
-    needed = (placement.allocated_elements + aside) * itemsize
+    """Refuse (E535) a placement if its workspace and a result of `aside` bytes, computed aside from `out`, exceed the budget."""
+    needed = placement.allocated_elements * itemsize + aside
     log.debug("%s: workspace of %d bytes", placement.schedule.name, needed)
     if options.budget is not None and needed > options.budget:
         name = placement.schedule.name + (", with a result aside from out," if aside else "")
@@ -212,13 +220,14 @@ def check_budget(options: Options, placement: Placement, itemsize: int, aside: i
 def run_all(executor: Executor, placement: Placement, batch: Call) -> None:
     """Run one placement, in one workspace, for every matrix of the batch."""
     for index in indices(batch.c.layout.shape[:-2]):
-        execute(executor, placement, batch._replace(a=batch.a.at(index), b=batch.b.at(index), c=batch.c.at(index)))
+        execute(executor, placement, batch.at(index))
 
 
 def workspace_of(options: Options, executor: Executor, placement: Placement, result: Array, *others: Array) -> Matrix | None:
     """One buffer for all workspaces of a placement: the caller's, if given. None if the placement needs none."""
     if options.buffer is None or not placement.allocated_elements:
-        return allocate_workspace(executor, placement, result.dtype)
+        return allocate_workspace(executor, placement, real_type(result.dtype))
+    result = result.real if result.dtype.kind == "c" else result
     return matrix_of(given_workspace(options, placement.allocated_elements, result, *others))
 
 

@@ -22,15 +22,20 @@ Asked = tuple[Array, ...]
 """The first fields of `Options`, up to the accuracy, as the caller gave them."""
 
 
-def matmul_arrays(a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None) -> Array:
-    """alpha * a @ b + beta * out, as `matmul` says it, by what is asked for. A call that ran before on a GPU is found first."""
+def matmul_arrays(
+    a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None, conjugated: str = ""
+) -> Array:
+    """alpha * a @ b + beta * out, as `matmul` says it, by what is asked for. A call that ran before on a GPU is found first.
+
+    `conjugated` names the operands whose conjugates are multiplied: "", "A", "B" or "AB".
+    """
     alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy = asked
     by_library = value_of(USE_LIBRARY) is not None and uses_library()
     if algorithm != "auto" and not by_library and not isinstance(algorithm, Loaded):
         algorithm = algorithm_as_it_is(str(algorithm))
     accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
     asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy
-    key, repeat = (None, None) if by_library else repeated(a, b, out, asked)
+    key, repeat = (None, None) if by_library or conjugated else repeated(a, b, out, asked)
     if repeat is not None:
         if stream is None:
             result = repeat.run(a, b, out, alpha, beta)
@@ -39,13 +44,15 @@ def matmul_arrays(a: Array, b: Array, out: Array, asked: Asked, stream: Abstract
                 result = repeat.run(a, b, out, alpha, beta)
         if result is not None:
             return result
-    return multiply_anew(a, b, out, asked, stream, key)
+    return multiply_anew(a, b, out, asked, stream, key, conjugated)
 
 
-def multiply_anew(a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None, key: Key | None) -> Array:
+def multiply_anew(
+    a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None, key: Key | None, conjugated: str = ""
+) -> Array:
     """The same for a call that is not repeated; what runs is kept under its key."""
     _, _, algorithm, levels, inputs, workspace, tolerance, plan, _ = asked
-    options = Options(*asked)
+    options = Options(*asked, conjugated=conjugated)
     check_options(options, out)
     if plan is not None:
         check_plan_options(plan, algorithm, levels, inputs)

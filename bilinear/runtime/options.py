@@ -35,6 +35,7 @@ class Options(NamedTuple):
 
     After `settled`, `algorithm` is None for `auto` and for the library's multiply. `device` describes the GPU if the decision needs it:
     for `auto` to choose a plan, for a named algorithm to choose its tile. `cpu` describes the processors if `auto` chooses a plan for them.
+    `conjugated` names the operands whose conjugates are multiplied: "", "A", "B" or "AB".
     """
 
     alpha: Factor
@@ -49,6 +50,7 @@ class Options(NamedTuple):
     device: Device | None = None
     kind: Kind = NUMPY
     cpu: Cpu | None = None
+    conjugated: str = ""
 
     def settled(self, kind: Kind, cpu: Cpu | None = None) -> Options:
         """These options for operands of this kind, after reading the environment and describing the GPU or, by `described_cpu`, the CPU."""
@@ -110,7 +112,7 @@ class Options(NamedTuple):
     def question(self) -> tuple[object, ...]:
         """Everything in the options that decides what runs. Algorithm, plan and device count by identity: hashing them is slow."""
         named = tuple(None if x is None else Same(x) for x in (self.algorithm, self.plan, self.device))
-        return named, self.levels, self.inputs, self.accuracy, self.most_bytes, bool(self.alpha != 0), bool(self.beta != 0)
+        return named, self.levels, self.inputs, self.accuracy, self.conjugated, self.most_bytes, bool(self.alpha != 0), bool(self.beta != 0)
 
 
 def check_levels(levels: object) -> None:

@@ -228,6 +228,12 @@ def _recipe(options: Options, kind: Kind, matrix: Array, side: str, extent: int)
     try:
         if recipe.rest is not None:
             raise fail("E539", "the plan computes C in parts")
+        if matrix.dtype.kind == "c":
+            raise fail(
+                "E539",
+                f"what is computed from a matrix of {matrix.dtype} alone is not kept",
+                "use matmul, which multiplies it by real products",
+            )
         kept = Recipe(recipe.algorithms, levels, recipe.inputs, recipe.tile, device=recipe.device, kept=side)
         placement_for(kept, layouts)
     except BilinearError:

@@ -8,14 +8,14 @@ from functools import lru_cache
 from bilinear.backends.same import Same
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
-from bilinear.ir.matrix import Dtype, Layout
+from bilinear.ir.matrix import Dtype, Layout, real_type
 from bilinear.ir.number import to_float
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import ProductStage, Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.coefficients import require_elements, require_residues
 from bilinear.lowering.place import borrowing, choose_levels, place_schedule
-from bilinear.lowering.prepare import Level, prepare, prepare_levels
+from bilinear.lowering.prepare import Level, prepare, prepare_complex, prepare_levels
 from bilinear.passes.split_operand import split_operand
 from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile, profile_of
@@ -32,7 +32,8 @@ class Recipe:
     A single algorithm runs `levels` levels, a number or `auto`. `tile` names the tile of the products on a GPU; with a `device`, the tile
     that the model predicts to be fastest there is used instead. What is computed from the operand `kept` alone ("A" or "B") is there
     already. With a `rest`, this recipe computes all but the last `left` rows of C (columns, if C lies `by_columns`), and the rest computes
-    those afterwards. With a `modulus`, numbers are integers modulo it.
+    those afterwards. With a `modulus`, numbers are integers modulo it. Complex matrices are multiplied by three products of real ones
+    (`algebra/complex_products.py`), each of which runs by these levels; operands in `conjugated` ("", "A", "B", "AB") are conjugated.
     """
 
     algorithms: tuple[Loaded, ...]
@@ -45,6 +46,7 @@ class Recipe:
     device: Same[Device] | None = None
     kept: str = ""
     modulus: int = 0
+    conjugated: str = ""
 
     def suits(self, out: Layout | None) -> bool:
         """Whether the result may be computed in `out` (None: a new array). Parts keep temporaries in C, so C needs the planned layout."""
@@ -106,7 +108,19 @@ def fitted_placement(recipe: Recipe, extents: tuple[int, int, int], dtype: Dtype
     left = recipe.left
     own, later = ((m, k, n - left), (m, k, left)) if "C" in by_column else ((m - left, k, n), (left, k, n))
     same = tuple(map(Same, recipe.algorithms))
-    first = _fitted(same, recipe.levels, recipe.inputs, own, dtype, by_column, recipe.tile, recipe.device, recipe.kept, recipe.modulus)
+    first = _fitted(
+        same,
+        recipe.levels,
+        recipe.inputs,
+        own,
+        dtype,
+        by_column,
+        recipe.tile,
+        recipe.device,
+        recipe.kept,
+        recipe.modulus,
+        recipe.conjugated,
+    )
     return first if recipe.rest is None else _joined(Same(first), Same(fitted_placement(recipe.rest, later, dtype, by_column)))
 
 
@@ -148,11 +162,18 @@ def _fitted(
     device: Same[Device] | None,
     kept: str,
     modulus: int,
+    conjugated: str,
 ) -> Placement:
     each = tuple(Level(same.what.scheme, same.what.schedule) for same in algorithms)
     scheme, own = each[0].scheme, each[0].schedule
     depth = max(1, choose_levels(scheme, *extents)) if levels == "auto" else int(levels)
-    schedule = prepare(scheme, own, depth, inputs, modulus=modulus).schedule if len(each) == 1 else prepare_levels(each, inputs)
+    is_complex, dtype = dtype.kind == "c", real_type(dtype)
+    if is_complex:
+        schedule = prepare_complex(each * depth if len(each) == 1 else each, conjugated)
+    elif len(each) == 1:
+        schedule = prepare(scheme, own, depth, inputs, modulus=modulus).schedule
+    else:
+        schedule = prepare_levels(each, inputs)
     if modulus:
         require_residues(scheme, schedule.coefficients, modulus)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +21,7 @@ from bilinear.runtime.unused import warn_unused
 
 _ONLY_AS_ARRAYS = {"bool", "uint16", "uint32", "uint64"}
 """The types that NumPy multiplies and PyTorch does not."""
-TYPES = {"float32", "float64", "int8", "int16", "int32", "int64", "uint8"} | _ONLY_AS_ARRAYS
+TYPES = {"float32", "float64", "complex64", "complex128", "int8", "int16", "int32", "int64", "uint8"} | _ONLY_AS_ARRAYS
 """The types that are multiplied as arrays; PyTorch multiplies its other types by itself."""
 
 OnArrays = Callable[[Array, Array, Array, Asked, None], Array]
@@ -93,7 +93,9 @@ def matmul_tensors(torch: ModuleType, a: Array, b: Array, out: Array, asked: Ask
     """`matmul` of tensors whose gradients are not recorded, or of tensors and arrays."""
     if _is_product(torch, a, b, out, asked, stream) and a.dtype == b.dtype and multiplies_by_itself(a, b, Options(*asked)):
         return torch.matmul(a, b)
-    return on_arrays_of(torch, a, b, out, asked, stream, matmul_arrays)
+    conjugated = "".join(name for name, x in zip("AB", (a, b), strict=True) if isinstance(x, torch.Tensor) and x.is_conj())
+    a, b = (x.conj() if name in conjugated else x for name, x in zip("AB", (a, b), strict=True))  # the memory as it is
+    return on_arrays_of(torch, a, b, out, asked, stream, partial(matmul_arrays, conjugated=conjugated))
 
 
 def on_arrays_of(
@@ -150,7 +152,7 @@ def adopt_tensor(torch: ModuleType, array: Array) -> Array:
     """A tensor as a CuPy or NumPy array of the same memory; anything else unchanged.
 
     Refused are tensors that ask for gradients, which are not recorded (E516), and tensors whose memory does not hold their elements (E517):
-    sparse ones, views that conjugate or negate (PyTorch would export the latter without their sign), types that CuPy or NumPy does not
+    sparse ones, results that conjugate, views that negate (PyTorch would export the latter without their sign), types that CuPy or NumPy does not
     know, and tensors inside of a transformation such as `torch.vmap`.
     """
     if not isinstance(array, torch.Tensor):

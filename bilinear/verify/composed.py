@@ -22,12 +22,14 @@ from math import lcm, prod
 
 from bilinear.analysis.brent import residual
 from bilinear.analysis.integer_tables import products_of_coefficients
+from bilinear.ir.bilinear_map import BilinearAlgorithm, complex_product
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient
 from bilinear.ir.packed import Packed, Packing, TooLongError, widened
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import ProductStage, Schedule, Stage
 from bilinear.ir.scheme import Scheme
+from bilinear.verify.bilinear_map import prove_map
 from bilinear.verify.facts import RESTORED, OperandFate, StageFact
 from bilinear.verify.hazards import contended
 from bilinear.verify.packed_run import PackedRun, UndecidedError
@@ -106,6 +108,7 @@ class _Terms:
     grid: tuple[int, int, int]
     factors: tuple[tuple[Form, Form], ...]
     outputs: tuple[Form, ...]
+    is_complex: bool = False
 
 
 @lru_cache(maxsize=64)
@@ -113,9 +116,14 @@ def _terms(schedule: Schedule, root: str) -> _Terms:
     """The terms of a schedule, which satisfy the Brent equations; raises `UndecidedError` if they do not."""
     terms = widened(lambda packing: _collected(schedule, packing), root)
     m, k, n = terms.grid
+    parts = 1 + schedule.is_complex
     u, v, w = (tuple(left for left, _ in terms.factors), tuple(right for _, right in terms.factors), terms.outputs)
-    maps = LinearMap(m * k, u), LinearMap(k * n, v), LinearMap(len(u), w)
+    maps = LinearMap(m * k * parts, u), LinearMap(k * n * parts, v), LinearMap(len(u), w)
     names = tuple(map(str, range(len(u))))
+    if schedule.is_complex:
+        if terms.grid != (1, 1, 1) or not prove_map(BilinearAlgorithm(schedule.name, complex_product(schedule.conjugated), *maps)).holds:
+            raise UndecidedError
+        return terms
     if not residual(Scheme(schedule.name, m, k, n, *maps, names, Ring(f"Q[{root}]" if root else "Q")), most=1).is_zero:
         raise UndecidedError
     return terms
@@ -130,8 +138,8 @@ def _collected(schedule: Schedule, packing: Packing) -> _Terms:
 
     run = PackedRun(schedule, packing, find)
     run.run()
-    outputs = tuple(packing.form(run.result(block)) for block in schedule.spaces[2].blocks)
-    return _Terms((schedule.m, schedule.k, schedule.n), tuple(numbers), outputs)
+    outputs = tuple(packing.form(run.result(block)) for block in schedule.blocks_of("C"))
+    return _Terms((schedule.m, schedule.k, schedule.n), tuple(numbers), outputs, schedule.is_complex)
 
 
 class _Combined:
@@ -141,13 +149,20 @@ class _Combined:
         self.packing = packing
         m, k, n = ([level.grid[i] for level in levels] for i in range(3))
         self.grid = prod(m), prod(k), prod(n)
-        self.left = _Side(packing, [[u for u, _ in level.factors] for level in levels], _places(m, k))
-        self.right = _Side(packing, [[v for _, v in level.factors] for level in levels], _places(k, n))
+        self.is_complex = levels[0].is_complex
+        self.left = _Side(packing, [[u for u, _ in level.factors] for level in levels], self._parts(m, k))
+        self.right = _Side(packing, [[v for _, v in level.factors] for level in levels], self._parts(k, n))
         self.numbers = {factors: i for i, factors in enumerate(zip(self.left.known, self.right.known, strict=True))}
         ranks = [len(level.factors) for level in levels]
-        blocks = [sum(places) for places in product(*_places(m, n))]
+        blocks = [sum(places) for places in product(*self._parts(m, n))]
         sums = _kronecker(packing, [level.outputs for level in levels], _places([1] * len(ranks), ranks))
         self.outputs = dict(zip(blocks, sums, strict=True))
+
+    def _parts(self, rows: Sequence[int], columns: Sequence[int]) -> list[Places]:
+        """The parts of block numbers; the outermost level of complex matrices has the blocks of the imaginary part, too, which come last."""
+        first, *rest = _places(rows, columns)
+        behind = tuple(place + prod(rows) * prod(columns) for place in first if self.is_complex)
+        return [first + behind, *rest]
 
     def find(self, left: Packed, right: Packed) -> tuple[int, Coefficient]:
         """The number of the product of two forms, and its factor; raises `UndecidedError` if it is no combination."""
@@ -200,11 +215,11 @@ def _places(rows: Sequence[int], columns: Sequence[int]) -> list[Places]:
 
 def _restored(schedule: Schedule, combined: _Combined) -> tuple[str, ...]:
     """The operands that a flat schedule restores; raises `UndecidedError` if it does not compute C by the combined products."""
-    if (schedule.m, schedule.k, schedule.n) != combined.grid:
+    if (schedule.m, schedule.k, schedule.n) != combined.grid or schedule.is_complex != combined.is_complex:
         raise UndecidedError
     run = PackedRun(schedule, combined.packing, combined.find)
     run.run()
-    for place, block in enumerate(schedule.spaces[2].blocks):
+    for place, block in enumerate(schedule.blocks_of("C")):
         if not combined.packing.equal(run.result(block), combined.outputs[place]):
             raise UndecidedError
     return run.restored()

@@ -27,11 +27,11 @@ class PackedRun:
 
     def __init__(self, schedule: Schedule, packing: Packing, find: Find) -> None:
         self.schedule, self.packing, self.find = schedule, packing, find
-        a, b, c = (space.blocks for space in schedule.spaces[:3])
+        a, b, c = map(schedule.blocks_of, "ABC")
         self.original = {block: packing.unit(place) for place, block in enumerate((*a, *b, *c))}
         *_, self.kept, self.scaled, self.products = accumulate((len(a), len(b), len(c), len(c)))
         self.spans = {"A": (0, len(a)), "B": (len(a), len(a) + len(b))}
-        self.state = {block: value for block, value in self.original.items() if schedule.result.beta or block.space != "C"}
+        self.state = {block: value for block, value in self.original.items() if schedule.result.beta or block.space not in schedule.results}
 
     def run(self) -> None:
         """Run all stages. Raises `UndecidedError`, and `TooLongError` if the digits are too short."""
@@ -43,8 +43,11 @@ class PackedRun:
 
     def restored(self) -> tuple[str, ...]:
         """The operands that end as they began."""
-        changed = {b.space for b, value in self.original.items() if b.space != "C" and not self.packing.equal(self.state[b], value)}
-        return tuple(name for name in self.spans if name not in changed)
+
+        def is_kept(block: Block) -> bool:
+            return self.packing.equal(self.state[block], self.original[block])
+
+        return tuple(name for name in self.spans if all(map(is_kept, self.schedule.blocks_of(name))))
 
     def result(self, block: Block) -> Packed:
         """What a block of C holds of the products, numbered from 0; the rest must be beta times its old value."""

@@ -81,6 +81,20 @@ def test_repeats_with_other_arrays_and_factors(
     assert not gpu.library
 
 
+@pytest.mark.parametrize(("name", "dtype", "orders"), [("winograd", "complex64", "CFS"), ("classical", "complex128", "FCC")])
+def test_complex_matrices_are_launched_on_their_parts(name: str, dtype: str, orders: str, gpu: Gpu) -> None:
+    for seed, (alpha, beta) in enumerate([(1, 0), (2, -1), (1j, 0), (2, 1 - 1j), (1 + 2j, 1j)]):
+        (x, y, z), (a, b, c) = operands(seed, ODD, dtype, orders)
+        (u, v, w), _ = operands(seed + 50, ODD, dtype)
+        for array, re, im in ((a, x, u), (b, y, v), (c, z, w)):
+            array.host[...] = re + 1j * im
+        x, y, z = (array.host.copy() for array in (a, b, c))
+        buffer = Array(np.full(8000, np.nan, np.dtype(dtype).type(0).real.dtype)) if seed else None
+        bilinear.matmul(a, b, c, alpha=alpha, beta=beta, algorithm=name, levels=1, workspace=buffer)
+        np.testing.assert_array_equal(c.host, alpha * (x @ y) + (beta * z if beta else 0))
+    assert gpu.launches and not gpu.library
+
+
 def test_the_rest_of_the_sum_follows_a_core_that_overwrites(gpu: Gpu) -> None:
     for seed, beta in enumerate([0, 2]):
         (x, y, z), (a, b, c) = operands(seed, ODD)

@@ -20,11 +20,11 @@ class Runs(list[tuple[str, tuple[int, ...], tuple[int, ...]]]):
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     found = Runs()
 
-    def noted(a: Array, b: Array, out: Array, asked: tuple[Array, ...], stream: None) -> Array:
+    def noted(a: Array, b: Array, out: Array, asked: tuple[Array, ...], stream: None, conjugated: str = "") -> Array:
         algorithm = asked[2]
         found.append((algorithm.scheme.name if isinstance(algorithm, Loaded) else algorithm, a.shape, b.shape))
         found.operands = a, b, out
-        return matmul_arrays(a, b, out, asked, stream)
+        return matmul_arrays(a, b, out, asked, stream, conjugated)
 
     monkeypatch.setattr(torch_tensors, "matmul_arrays", noted)
     return found

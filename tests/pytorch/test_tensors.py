@@ -68,13 +68,26 @@ def test_a_gradient_that_would_be_lost_is_refused() -> None:
         bilinear.multi_dot([a, B, A])
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.complex128])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_types_without_a_schedule_are_pytorchs_own(dtype: Array, runs: Runs) -> None:
     a, b = A.to(dtype), B.to(dtype)
     assert torch.equal(bilinear.matmul(a, b), a @ b)
     with pytest.warns(UserWarning, match=f"winograd is not used: no schedule runs on {str(dtype)[6:]}; the library multiplies") as told:
         assert torch.equal(bilinear.matmul(a, b, algorithm="winograd", levels=1), a @ b)
     assert runs == [] and [warning.filename for warning in told] == [__file__]
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_conjugates_are_multiplied_without_copies(dtype: Array, runs: Runs) -> None:
+    a, b = torch.complex(A, A.flip(0)).to(dtype), torch.complex(B, B.flip(1)).to(dtype)
+    for x, y in ((a.conj(), b), (b.mH, a.mH), (a, b.conj()), (a.conj(), b.conj()), (a.conj().T, b.T.conj().resolve_conj())):
+        wanted = x.resolve_conj() @ y.resolve_conj()
+        assert torch.equal(bilinear.matmul(x, y, algorithm="strassen", levels=1), wanted)
+        assert [p.ctypes.data for p in runs.operands[:2]] == [x.data_ptr(), y.data_ptr()]
+        assert torch.equal(bilinear.matmul(x, y, algorithm="strassen", levels=1, alpha=2j), 2j * wanted)
+        assert torch.equal(bilinear.matmul(x, y, torch.zeros_like(wanted), alpha=3), 3 * wanted), "the library's multiply"
+    with pytest.raises(BilinearError, match="E517"):
+        bilinear.matmul(a, b, torch.zeros(8, 8, dtype=dtype).conj(), algorithm="strassen", levels=1)
 
 
 def test_types_that_only_arrays_multiply() -> None:
@@ -93,8 +106,7 @@ def test_a_tensor_on_a_gpu_needs_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def views() -> list[Array]:
-    z = torch.complex(A, A)
-    return [A.bfloat16(), A.to_sparse(), torch._neg_view(A), z.conj(), torch.empty(8, 6, device="meta"), A.to(torch.float8_e4m3fn)]
+    return [A.bfloat16(), A.to_sparse(), torch._neg_view(A), torch.empty(8, 6, device="meta"), A.to(torch.float8_e4m3fn)]
 
 
 @pytest.mark.parametrize("at", range(len(views())))

@@ -80,6 +80,13 @@ class Array:
     def astype(self, dtype: Any, copy: bool = True) -> Array:
         return self if not copy and self.dtype == dtype else Array(self.host.astype(dtype))
 
+    @property
+    def real(self) -> Array:
+        return Array(self.host.real)
+
+    def conj(self) -> Array:
+        return Array(self.host.conj())
+
     def view(self, dtype: Any) -> Array:
         return Array(self.host.view(dtype))
 

@@ -271,7 +271,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     h200 = load_device("h200")
     gram_plans._on_gpu.cache_clear()
     with undescribed(monkeypatch) as found:
-        monkeypatch.setattr(auto, "_described", lambda named, index: h200)
+        monkeypatch.setattr(devices_here, "_described", lambda named, index: h200)
         yield found
     gram_plans._on_gpu.cache_clear()
 

@@ -1,0 +1,42 @@
+"""Algorithms that multiply complex numbers by real products."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bilinear.ir.bilinear_map import BilinearAlgorithm, complex_product
+from bilinear.ir.linear import Form, LinearMap, form
+
+NAME = "complex3"
+
+
+def three_products(conjugated: str = "") -> BilinearAlgorithm:
+    """Three real products and five additions: re = M1 - M2, im = M3 - M1 - M2, with M3 the product of the sums of both parts.
+
+    Source: N. J. Higham, *Stability of a method for multiplying complex matrices with three real matrix multiplications*, SIAM J. Matrix
+    Anal. Appl. 13, 1992, equation (1.2).
+    """
+    factors = LinearMap(2, (((0, 1),), ((1, 1),), ((0, 1), (1, 1))))
+    w = LinearMap(3, (((0, 1), (1, -1)), ((0, -1), (1, -1), (2, 1))))
+    return _of_conjugates(BilinearAlgorithm(NAME, complex_product(), factors, factors, w), conjugated)
+
+
+def four_products(conjugated: str = "") -> BilinearAlgorithm:
+    """The definition: four real products and two additions."""
+    u = LinearMap(2, (((0, 1),), ((0, 1),), ((1, 1),), ((1, 1),)))
+    v = LinearMap(2, (((0, 1),), ((1, 1),), ((1, 1),), ((0, 1),)))
+    w = LinearMap(4, (((0, 1), (2, -1)), ((1, 1), (3, 1))))
+    return _of_conjugates(BilinearAlgorithm("complex4", complex_product(), u, v, w), conjugated)
+
+
+def _of_conjugates(algorithm: BilinearAlgorithm, conjugated: str) -> BilinearAlgorithm:
+    """The algorithm on the conjugates of the operands that are named: the imaginary part with the other sign in every factor."""
+    u, v = (_turned(linear) if letter in conjugated else linear for letter, linear in zip("AB", (algorithm.u, algorithm.v), strict=True))
+    return replace(algorithm, target=complex_product(conjugated), u=u, v=v)
+
+
+def _turned(linear: LinearMap) -> LinearMap:
+    def turned(row: Form) -> Form:
+        return form((index, -c if index == 1 else c) for index, c in row)
+
+    return replace(linear, outputs=tuple(map(turned, linear.outputs)))
