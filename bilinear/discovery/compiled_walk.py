@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -80,7 +81,7 @@ def _compile_apart(folder: Path | None, ring: str) -> None:
     command = (sys.executable, "-P", "-m", __name__, str(folder or ""), ring)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     none = subprocess.DEVNULL
-    with subprocess.Popen(command, env=environment, stdin=none, stdout=none, stderr=none) as process:
+    with suppress(OSError), subprocess.Popen(command, env=environment, stdin=none, stdout=none, stderr=none) as process:
         try:
             process.wait()
         finally:
