@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from bilinear.ir.linear import transposed_rows
 from bilinear.reporting.scheme_facts import Entries, Tables
 
 MOST_CELLS = 4000
@@ -68,7 +69,7 @@ class Coefficients:
 def coefficients(tables: Tables, equations: Sequence[str]) -> Coefficients:
     """The tables as a grid while readable, as a picture while it can be drawn; `equations` are the products as text."""
     columns = len(tables.a) + len(tables.b) + len(tables.c)
-    w = transposed(tables.w, len(tables.products))
+    w = transposed_rows(tables.w, len(tables.products))
     entries = sum(len(row) for table in (tables.u, tables.v, w) for row in table)
     cells = columns * len(tables.products)
     if cells <= MOST_CELLS:
@@ -77,15 +78,6 @@ def coefficients(tables: Tables, equations: Sequence[str]) -> Coefficients:
         note = f"{cells} coefficients are too many to be read here; squares are the positive ones, diamonds the negative ones."
         return Coefficients((), (_picture(tables, w),), note)
     return Coefficients((), (), f"{entries} coefficients that are not zero are too many to be drawn; the JSON report holds them.")
-
-
-def transposed(rows: tuple[Entries, ...], columns: int) -> tuple[Entries, ...]:
-    """A sparse matrix by its columns."""
-    found: list[list[tuple[int, str]]] = [[] for _ in range(columns)]
-    for number, row in enumerate(rows):
-        for column, text in row:
-            found[column].append((number, text))
-    return tuple(map(tuple, found))
 
 
 def shade(text: str) -> str:
