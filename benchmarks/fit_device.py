@@ -21,9 +21,8 @@ from model import plan_of, profile, way_of
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Placement
 from bilinear.ir.tile import SMALL, TILES, USUAL
-from bilinear.planner.device import Device, TileRates, at
+from bilinear.planner.device import Device, Table, TileRates, at
 from bilinear.planner.device_files import device_json, load_device
-from bilinear.planner.digit_rates import Table
 from bilinear.planner.model import LinearWork, Profile, is_aligned, predict
 from bilinear.writing import write_file
 

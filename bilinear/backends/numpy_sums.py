@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bilinear.analysis.block_maps import components
 from bilinear.backends.array_sums import Arithmetic
@@ -20,7 +20,7 @@ MOST_ORDERED = 256
 """Stages whose sums are kept in order; the oldest goes first."""
 
 
-def kept_factor(factor: Coefficient, beta: Factor) -> Any:
+def kept_factor(factor: Coefficient, beta: Factor) -> Factor | Coefficient:
     """The number by which an old value is multiplied in a call with this beta."""
     return beta if factor == BETA else factor
 

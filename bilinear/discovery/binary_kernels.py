@@ -1,6 +1,6 @@
 """The compiled moves and the walk in the flip graph over Z/2, where every flip and every plus transition can be made.
 
-The moves are those of `kernels`, with + for every sign, and the sources are the same. Only `discovery.engine` imports this module.
+The moves are those of `kernels`, with + for every sign, and the sources are the same. Only `discovery.compiled_walk` imports this module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The walk in machine code. As a program: compile the walk over a ring and keep it in a folder, both given as arguments.
+"""The walk in machine code, compiled by numba, which is imported lazily. As a program: compile and keep it, for a folder and a ring.
 
 Another process compiles because numba would answer a Ctrl-C only after the compilation, which takes half a minute on a busy machine.
 """
@@ -10,19 +10,25 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
 from bilinear.discovery.binary import binary_walker
-from bilinear.discovery.engine import kernels
 from bilinear.discovery.walker import classical_masks, ternary_walker
+from bilinear.errors import fail, install
 
 Walk = Callable[..., None]
+SOURCES = ("kernels.py", "walker.py", "binary_kernels.py", "binary.py")
+"""The files whose changes invalidate the compiled code; numba itself would check only the first."""
 
 
 def compiled_walk(folder: Path | None, ring: str) -> Walk:
-    """The walk over Z or Z/2 in machine code, which is kept in `folder`; raises as `engine.kernels`.
+    """The walk over Z or Z/2 in machine code, which is kept in `folder`; raises as `kernels`.
 
     A process that ends with this call compiles it. Where no code is kept, or that process fails, this one compiles it.
     """
@@ -75,12 +81,38 @@ def _compile_apart(folder: Path | None, ring: str) -> None:
     command = (sys.executable, "-P", "-m", __name__, str(folder or ""), ring)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     none = subprocess.DEVNULL
-    with subprocess.Popen(command, env=environment, stdin=none, stdout=none, stderr=none) as process:
+    with suppress(OSError), subprocess.Popen(command, env=environment, stdin=none, stdout=none, stderr=none) as process:
         try:
             process.wait()
         finally:
             process.kill()
             process.wait()
+
+
+def kernels(folder: Path | None, module: str = "kernels") -> ModuleType:
+    """A module of compiled moves, `kernels` or `binary_kernels`.
+
+    The first call in a process decides whether machine code is kept in `folder` or only in memory.
+
+    If numba's own `NUMBA_CACHE_DIR` names a folder, it is used instead. Raises `BilinearError` (E662) without numba.
+    """
+    try:
+        from numba import config
+    except ImportError as error:
+        raise fail("E662", f"the walk is compiled by numba, which cannot be imported: {error}", install("discover")) from None
+    of_others = config.CACHE_DIR
+    named = Path(of_others) if of_others else folder
+    config.CACHE_DIR = "" if named is None else str(named / _version())
+    try:
+        return import_module(f"bilinear.discovery.{module}")
+    finally:
+        config.CACHE_DIR = of_others
+
+
+def _version() -> str:
+    """A hash of the sources."""
+    here = Path(__file__).parent
+    return sha256(b"\0".join((here / name).read_bytes() for name in SOURCES)).hexdigest()[:16]
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ A move rewrites a few products and keeps their sum; a move that would need a coe
 reductions: Kauers, Moosbauer, Flip graphs for matrix multiplication (2022). Plus transitions: Arai, Ichikawa, Hukushima, Adaptive flip
 graph algorithm for matrix multiplication (2024). Over {-1, 0, 1}: Perminov, Fast matrix multiplication via ternary meta flip graphs (2025).
 
-Only `discovery.engine` imports this module, after it has set the folder for compiled code.
+Only `discovery.compiled_walk` imports this module, after it has set the folder for compiled code.
 """
 
 from __future__ import annotations

@@ -33,22 +33,6 @@ def busiest(pairs: Pairs, ranks: int) -> int:
     return max(both)
 
 
-def of_whole_products(rounds: int, products: int, block: Extents, ranks: int) -> int:
-    """What all ranks send in `rounds` if each multiplies `products / ranks` whole products of the breadth-first levels.
-
-    A rank holds a strip of rows of each factor, so of a product's factors and of the product all strips but one travel: over all ranks
-    rounds * products / ranks * (ranks - 1) * (m k + k n + m n), for strips of any heights.
-    """
-    m, k, n = block
-    return rounds * products // ranks * (ranks - 1) * (m * k + k * n + m * n)
-
-
-def of_tiles(extents: Extents, grid: tuple[int, int]) -> int:
-    """What all ranks send for the classical multiply on p x q blocks of A, B and C: q - 1 times A, p - 1 times B."""
-    (m, k, n), (p, q) = extents, grid
-    return (q - 1) * m * k + (p - 1) * k * n
-
-
 def classical_bound(extents: Extents, ranks: int) -> float:
     """What one rank at least sends or receives in any classical multiply, whatever its memory.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from bilinear.algebra.fold_bases import fold_bases
-from bilinear.interchange.writing import cannot_write, transposed_rows
-from bilinear.ir.linear import Form
+from bilinear.interchange.writing import cannot_write
+from bilinear.ir.linear import Form, transposed_rows
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.scheme import Scheme
 
@@ -28,7 +28,7 @@ def json_files(scheme: Scheme) -> dict[str, bytes]:
             data[f"{letter}_fresh"] = [_sparse(scheme, row) for row in steps]
             data[letter] = [_sparse(scheme, row) for row in rows]
     else:
-        columns = tuple(tuple(column) for column in transposed_rows(outputs, scheme.rank))
+        columns = transposed_rows(outputs, scheme.rank)
         for letter, rows, size in (("u", u.outputs, u.inputs), ("v", v.outputs, v.inputs), ("w", columns, len(outputs))):
             data[letter] = [[_number(scheme, dict(row).get(i, 0)) for i in range(size)] for row in rows]
     name = f"{scheme.m}x{scheme.k}x{scheme.n}_m{scheme.rank}_{scheme.name}{'_reduced' if reduced else ''}.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from io import BytesIO
 
@@ -9,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bilinear.interchange.arrays import exact_number
-from bilinear.interchange.writing import cannot_write, transposed_rows
-from bilinear.ir.linear import Form
+from bilinear.interchange.writing import cannot_write
+from bilinear.ir.linear import Form, transposed_rows
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.scheme import Scheme
 
@@ -23,7 +24,7 @@ def npz_files(scheme: Scheme) -> dict[str, bytes]:
     """
     u, v, w = scheme.tables
     m, k, n = scheme.m, scheme.k, scheme.n
-    columns = [transposed_rows(u, m * k), transposed_rows(v, k * n), [list(w[i * n + j]) for j in range(n) for i in range(m)]]
+    columns = [transposed_rows(u, m * k), transposed_rows(v, k * n), tuple(w[i * n + j] for j in range(n) for i in range(m))]
     whole = all(isinstance(c, int) for table in scheme.tables for row in table for _, c in row)
     tables = [_array(scheme, rows, whole) for rows in columns]
     held: NDArray[np.generic] = np.stack(tables) if len({table.shape for table in tables}) == 1 else np.empty(3, dtype=object)
@@ -34,7 +35,7 @@ def npz_files(scheme: Scheme) -> dict[str, bytes]:
     return {f"{scheme.name}.npz": file.getvalue()}
 
 
-def _array(scheme: Scheme, rows: list[list[tuple[int, Coefficient]]] | list[Form], whole: bool) -> NDArray[np.number]:
+def _array(scheme: Scheme, rows: Sequence[Form], whole: bool) -> NDArray[np.number]:
     table = np.zeros((len(rows), scheme.rank), dtype=np.int64 if whole else np.float64)
     for number, row in enumerate(rows):
         for place, value in row:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.linear import Form, LinearMap, substitute
-from bilinear.ir.number import Coefficient
 from bilinear.ir.scheme import Scheme
 
 
@@ -14,15 +13,6 @@ def steps_over_inputs(linear: LinearMap) -> tuple[Form, ...]:
     for step in linear.steps:
         values.append(substitute(step, values))
     return tuple(values[linear.inputs :])
-
-
-def transposed_rows(rows: tuple[Form, ...], columns: int) -> list[list[tuple[int, Coefficient]]]:
-    """The columns of a sparse matrix."""
-    found: list[list[tuple[int, Coefficient]]] = [[] for _ in range(columns)]
-    for number, row in enumerate(rows):
-        for place, value in row:
-            found[place].append((number, value))
-    return found
 
 
 def ring_comment(scheme: Scheme) -> str:

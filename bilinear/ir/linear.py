@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
+from typing import TypeVar
 
 from bilinear.ir.number import Coefficient, Symbolic, exact, square
 from bilinear.ir.packed import Packing, widened
 
+T = TypeVar("T")
 Form = tuple[tuple[int, Coefficient], ...]
 """A linear form: (index, nonzero coefficient) pairs in ascending order of the index."""
 
@@ -29,6 +31,15 @@ def form(terms: Mapping[int, Coefficient] | Iterable[tuple[int, Coefficient]]) -
 def substitute(outer: Form, values: Sequence[Form]) -> Form:
     """The form `outer` with each variable replaced by a form from `values`."""
     return form((i, c * d) for index, c in outer for i, d in values[index])
+
+
+def transposed_rows(rows: Iterable[Iterable[tuple[int, T]]], columns: int) -> tuple[tuple[tuple[int, T], ...], ...]:
+    """The columns of a sparse matrix whose rows are (index, entry) pairs."""
+    found: list[list[tuple[int, T]]] = [[] for _ in range(columns)]
+    for number, row in enumerate(rows):
+        for column, entry in row:
+            found[column].append((number, entry))
+    return tuple(map(tuple, found))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from bilinear.codegen.build import Progress, no_progress
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.lowering.place import place_schedule
 from bilinear.planner.cpu import Cpu, CpuRates, library_seconds, way_seconds
-from bilinear.planner.digit_rates import Table
+from bilinear.planner.device import Table
 from bilinear.planner.model import LinearWork
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way, lowered

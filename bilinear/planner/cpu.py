@@ -11,8 +11,7 @@ from bilinear.ir.placement import Placement, Strip
 from bilinear.lowering.place import core_of, place_schedule
 from bilinear.planner.accuracy import why_inaccurate, with_errors
 from bilinear.planner.choose import too_inaccurate
-from bilinear.planner.device import at
-from bilinear.planner.digit_rates import Table
+from bilinear.planner.device import Table, at
 from bilinear.planner.model import LinearWork, Profile, Work, geometric_mean
 from bilinear.planner.plan import LIBRARY_ITSELF, Candidate, Plan
 from bilinear.planner.policy import Extents

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from bilinear.errors import BilinearError, fail
-from bilinear.planner.digit_rates import Table
+from bilinear.planner.device import Table
 
 T = TypeVar("T")
 MOST = 1e18

@@ -8,9 +8,11 @@ from math import log
 
 from bilinear.errors import fail
 from bilinear.ir.kernel import MOST_SHARED_BYTES
-from bilinear.planner.digit_rates import DigitRates, Table
 from bilinear.planner.policy import USUAL_POLICY, USUAL_RULES, LibraryRules, Policy
 from bilinear.planner.thin_rates import ThinRates
+
+Table = tuple[tuple[float, float], ...]
+"""(key, value) pairs with rising positive keys; between keys the logarithm of the key interpolates, beyond them the last value holds."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,25 @@ class ElementRates:
     def tile(self, name: str) -> TileRates:
         """The rates of the tile of this name."""
         return next(own for own in self.tiles if own.name == name)
+
+
+@dataclass(frozen=True)
+class DigitRates:
+    """Rates of float32 products by pairs of float16 digits.
+
+    `product` is the rate of the product kernel in TFLOP/s (2 m k n for each result in float32) when the device is full, by the size
+    (m k n)**(1/3) of the whole multiply, for a long multiply lowers the clock; `start` are the microseconds beyond that which a tile of the
+    result takes, `direct` those where it also writes C. `search`, `expansion` and `recomposition` are the shares of the bandwidth that
+    these passes reach, and `launch` the microseconds of one more launch.
+    """
+
+    product: Table
+    start: float
+    direct: float
+    search: float
+    expansion: float
+    recomposition: float
+    launch: float
 
 
 @dataclass(frozen=True)

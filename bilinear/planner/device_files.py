@@ -27,8 +27,7 @@ from bilinear.planner.description_fields import (
     read_texts,
     read_whole,
 )
-from bilinear.planner.device import Device, ElementRates, ModeRates, TileRates
-from bilinear.planner.digit_rates import DigitRates, Table
+from bilinear.planner.device import Device, DigitRates, ElementRates, ModeRates, Table, TileRates
 from bilinear.planner.estimates import DataSheet, estimate
 from bilinear.planner.library_points import ORDERS, LibraryPoints
 from bilinear.planner.policy import Extents, LibraryRules, Policy

@@ -12,9 +12,8 @@ from bilinear.ir.digit_kernel import MOST_BLOCKS, SLICE
 from bilinear.ir.element import FLOAT32, Element
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
-from bilinear.planner.device import Device, at
+from bilinear.planner.device import Device, DigitRates, at
 from bilinear.planner.digit_geometry import WORD, DigitGeometry, geometry_of
-from bilinear.planner.digit_rates import DigitRates
 from bilinear.planner.plan import DIGITS, Candidate
 from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import Problem

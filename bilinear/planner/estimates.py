@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.kernel import SHARED_BESIDE
 from bilinear.ir.tile import MMA_FLOAT64, TILES, ProductTile
-from bilinear.planner.device import Device, ElementRates
-from bilinear.planner.digit_rates import Table
+from bilinear.planner.device import Device, ElementRates, Table
 from bilinear.planner.policy import Policy
 from bilinear.planner.thin_rates import ThinRates
 

@@ -37,15 +37,6 @@ class Grid:
     rows: tuple[GridRow, ...]
 
 
-def transposed(rows: tuple[Entries, ...], columns: int) -> tuple[Entries, ...]:
-    """A sparse matrix by its columns."""
-    found: list[list[tuple[int, str]]] = [[] for _ in range(columns)]
-    for number, row in enumerate(rows):
-        for column, text in row:
-            found[column].append((number, text))
-    return tuple(map(tuple, found))
-
-
 def shade(text: str) -> str:
     """The shade of an exact coefficient given as text; the written sign counts if it is not real."""
     value = _value(text)

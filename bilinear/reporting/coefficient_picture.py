@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from bilinear.reporting.coefficient_grid import Grid, coefficient_grid, readable, shade, transposed
+from bilinear.ir.linear import transposed_rows
+from bilinear.reporting.coefficient_grid import Grid, coefficient_grid, readable, shade
 from bilinear.reporting.scheme_facts import Entries, Tables
 from bilinear.visible import visible
 
@@ -84,7 +85,7 @@ class Coefficients:
 def coefficients(tables: Tables, equations: Sequence[str]) -> Coefficients:
     """The tables as a grid while readable, as a picture while it can be drawn; `equations` are the products as text."""
     columns = len(tables.a) + len(tables.b) + len(tables.c)
-    w = transposed(tables.w, len(tables.products))
+    w = transposed_rows(tables.w, len(tables.products))
     entries = sum(len(row) for table in (tables.u, tables.v, w) for row in table)
     cells = columns * len(tables.products)
     if cells <= MOST_CELLS:
@@ -122,7 +123,7 @@ def order_by_likeness(tables: Sequence[Sequence[Entries]], widths: Sequence[int]
     one and the other in turn ends in such an order.
     """
     rows, columns = list(range(len(tables[0]))), [list(range(width)) for width in widths]
-    turned = [transposed(tuple(table), width) for table, width in zip(tables, widths, strict=True)]
+    turned = [transposed_rows(tuple(table), width) for table, width in zip(tables, widths, strict=True)]
     before = None
     while (rows, columns) != before:
         before = rows, columns

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bilinear.reporting.coefficient_grid import readable, shade, shortened, transposed
+from bilinear.ir.linear import transposed_rows
+from bilinear.reporting.coefficient_grid import readable, shade, shortened
 from bilinear.reporting.scheme_facts import Entries, Tables
 
 MOST_PRODUCTS = 64
@@ -79,7 +80,7 @@ def flow(tables: Tables, equations: Sequence[str]) -> tuple[Flow, ...]:
     a, b = inputs[: len(tables.a)], inputs[len(tables.a) :]
     c = [Node(name, "c", RIGHT, y) for name, y in zip(tables.c, _spread(len(tables.c), height), strict=True)]
     products = []
-    rows = zip(tables.products, _spread(count, height), tables.u, tables.v, transposed(tables.w, count), equations, strict=True)
+    rows = zip(tables.products, _spread(count, height), tables.u, tables.v, transposed_rows(tables.w, count), equations, strict=True)
     for name, y, u, v, w, equation in rows:
         node = Node(shortened(name), "product", MIDDLE, y)
         edges = (*_edges(u, a, node, into=True), *_edges(v, b, node, into=True), *_edges(w, c, node, into=False))

@@ -8,12 +8,10 @@ from math import gcd
 from bilinear.analysis.brent import residual
 from bilinear.analysis.integer_tables import common_denominator
 from bilinear.errors import fail
-from bilinear.ir.digits import DigitScheme, Representation, common_factors, modular_product
+from bilinear.ir.digits import DigitScheme, common_factors, modular_product
 from bilinear.ir.ring import Ring
 from bilinear.verify.bilinear_map import MapProof, prove_map
 from bilinear.verify.scheme import SchemeProof, prove_scheme
-
-LARGEST_INT32 = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -81,15 +79,6 @@ def prove_digits(scheme: DigitScheme) -> DigitProof:
     failures += [f"{proof.scheme} does not multiply: {proof.failures[0]}" for proof in blocks]
     failures += _not_inside(scheme)
     return DigitProof(scheme, maps, above, inside, tuple(failures))
-
-
-def exact_in_int32(representation: Representation, terms: int) -> bool:
-    """True if int32 sums of so many products of residues are exact modulo every p.
-
-    Residues of least size are at most p/2 in size, so a sum is at most terms * floor(p/2)^2. For p = 256 it may be 2^31 at 131072 terms,
-    which wraps around to -2^31: the same number modulo 256, because 256 divides 2^32.
-    """
-    return all((p // 2) ** 2 * terms <= LARGEST_INT32 or 2**32 % p == 0 for p in representation.moduli)
 
 
 def _modulo_each(scheme: DigitScheme) -> tuple[MapProof, ...]:

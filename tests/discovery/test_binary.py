@@ -14,7 +14,7 @@ import pytest
 
 from bilinear.algebra.classical import classical
 from bilinear.codegen.cache import default_cache
-from bilinear.discovery import engine, flip_search
+from bilinear.discovery import compiled_walk, flip_search
 from bilinear.discovery.binary import FIELD, PAIRS, BinaryWalker, binary_walker
 from bilinear.discovery.flip_search import Found
 from bilinear.discovery.lift import lift
@@ -32,7 +32,7 @@ FOLDER = default_cache().folder
 
 @pytest.fixture(scope="module")
 def kernels() -> Any:
-    return engine.kernels(FOLDER and FOLDER / "discovery", "binary_kernels")
+    return compiled_walk.kernels(FOLDER and FOLDER / "discovery", "binary_kernels")
 
 
 def products(walker: BinaryWalker) -> Products:

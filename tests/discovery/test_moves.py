@@ -26,7 +26,7 @@ from discovery.flips import (
 )
 
 from bilinear.codegen.cache import default_cache
-from bilinear.discovery import engine
+from bilinear.discovery import compiled_walk
 from bilinear.discovery.walker import BEST, BEST_AT, RANK, ROOM, STEPS, Walker, classical_walker
 
 FORMATS = ((2, 2, 2), (2, 3, 2), (3, 1, 4), (3, 3, 3))
@@ -35,7 +35,7 @@ FORMATS = ((2, 2, 2), (2, 3, 2), (3, 1, 4), (3, 3, 3))
 @pytest.fixture(scope="module")
 def kernels() -> Any:
     folder = default_cache().folder
-    return engine.kernels(folder and folder / "discovery")
+    return compiled_walk.kernels(folder and folder / "discovery")
 
 
 def linked_pairs(walker: Walker, mode: int) -> list[frozenset[int]]:

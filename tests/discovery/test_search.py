@@ -13,7 +13,7 @@ import pytest
 from discovery.flips import multiplication
 
 from bilinear.codegen.cache import default_cache
-from bilinear.discovery import engine, flip_search
+from bilinear.discovery import compiled_walk, flip_search
 from bilinear.discovery.flip_search import Found
 from bilinear.discovery.states import AnyWalker, Best
 from bilinear.discovery.tasks import Task
@@ -180,7 +180,7 @@ def test_the_widest_masks_have_their_64_blocks() -> None:
 def test_without_numba_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(BilinearError) as refused:
-        engine.kernels(None)
+        compiled_walk.kernels(None)
     (diagnostic,) = refused.value.diagnostics
     assert diagnostic.code == "E662" and diagnostic.hints == ("pip install '.[discover]' in the folder of the checkout",)
 
@@ -197,17 +197,17 @@ def test_compiled_code_is_kept_in_the_folder_that_is_named(tmp_path: Path) -> No
     program = """
 import sys
 from pathlib import Path
-from bilinear.discovery import engine
+from bilinear.discovery import compiled_walk
 from bilinear.discovery.walker import BEST, classical_walker
 folder = Path(sys.argv[1]) if sys.argv[1] else None
-engine.kernels(folder).below(classical_walker(2, 2, 2, 0, 0).random, 5)
+compiled_walk.kernels(folder).below(classical_walker(2, 2, 2, 0, 0).random, 5)
 import numba
 print(repr(numba.config.CACHE_DIR))
 """
-    before = set(Path(engine.__file__).parent.rglob("*.nb?"))
+    before = set(Path(compiled_walk.__file__).parent.rglob("*.nb?"))
     for folder in (str(tmp_path), ""):
         done = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, check=True)
         assert done.stdout == "''\n"  # numba's setting is for others, too, and is left as it was
     assert {path.suffix for path in tmp_path.rglob("kernels.below*")} == {".nbi", ".nbc"}
-    assert set(Path(engine.__file__).parent.rglob("*.nb?")) == before == set()
-    assert [path.name for path in tmp_path.iterdir()] == [engine._version()]  # other sources, another folder
+    assert set(Path(compiled_walk.__file__).parent.rglob("*.nb?")) == before == set()
+    assert [path.name for path in tmp_path.iterdir()] == [compiled_walk._version()]  # other sources, another folder

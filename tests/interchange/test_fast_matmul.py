@@ -6,6 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from foreign import FAST_MATMUL
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import scheme_computes
@@ -17,23 +18,7 @@ from bilinear.interchange.fast_matmul import read_fast_matmul
 from bilinear.ir.number import generator
 from bilinear.verify.scheme import prove_scheme
 
-STRASSEN = """\
-# comment
-1 0 1 0 1 -1 0
-0 0 0 0 1 0 1
-0 1 0 0 0 1 0
-1 1 0 1 0 0 -1
-#
-1 1 0 -1 0 1 0
-0 0 1 0 0 1 0
-0 0 0 1 0 0 1
-1 0 -1 0 1 0 1
-#
-1 0 0 1 -1 0 1
-0 0 1 0 1 0 0
-0 1 0 1 0 0 0
-1 -1 1 0 0 1 0
-"""
+STRASSEN = f"# comment\n{FAST_MATMUL}"
 
 
 def written(folder: Path, text: str, name: str = "table222-7-36") -> Path:

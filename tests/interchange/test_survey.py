@@ -4,30 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foreign import FILES
+from foreign import FAST_MATMUL, FILES
 from published import FOLDER, needs_folder
 from typer.testing import CliRunner
 
 from bilinear.cli.app import app
 from bilinear.errors import BilinearError
 from bilinear.interchange.survey import LACKS, PASSED_OVER, PROVED, REFUSED, Row, by_folder, by_format, survey
-
-STRASSEN = """\
-1 0 1 0 1 -1 0
-0 0 0 0 1 0 1
-0 1 0 0 0 1 0
-1 1 0 1 0 0 -1
-#
-1 1 0 -1 0 1 0
-0 0 1 0 0 1 0
-0 0 0 1 0 0 1
-1 0 -1 0 1 0 1
-#
-1 0 0 1 -1 0 1
-0 0 1 0 1 0 0
-0 1 0 1 0 0 0
-1 -1 1 0 0 1 0
-"""
 
 COUNTS = {
     "npz": 113,
@@ -114,8 +97,8 @@ def test_published_programs_have_the_additions_that_their_names_say() -> None:
 def test_a_folder_of_anything(tmp_path: Path) -> None:
     (tmp_path / "LICENSE").write_text("free")
     (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "strassen").write_text(STRASSEN)
-    (tmp_path / "wrong").write_text(STRASSEN.replace("1 -1 1 0 0 1 0", "1 1 1 0 0 1 0"))
+    (tmp_path / "deep" / "strassen").write_text(FAST_MATMUL)
+    (tmp_path / "wrong").write_text(FAST_MATMUL.replace("1 -1 1 0 0 1 0", "1 1 1 0 0 1 0"))
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff")
     (tmp_path / "package.json").write_text('{"name": "x"}')
     (tmp_path / "n.ipynb").write_text('{"cells": []}')

@@ -17,7 +17,7 @@ from bilinear.distributed.multiply import Asked, plan_for
 from bilinear.distributed.plan import Extents, Plan
 from bilinear.distributed.rank import steps_of
 from bilinear.distributed.shares import shared_products, tiles
-from bilinear.distributed.traffic import busiest, classical_bound, of_tiles, of_whole_products, recursive_order, traffic
+from bilinear.distributed.traffic import busiest, classical_bound, recursive_order, traffic
 from bilinear.distributed.workspace import workspace
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
@@ -101,6 +101,22 @@ def test_no_more_memory_is_taken_than_is_told(name: str | None, levels: int | No
     tracemalloc.stop()
     allowed = ranks * workspace(plan) + 96 * 96 + sum(traffic(plan).values())
     assert peak <= 8 * allowed + 400_000  # beside arrays there are the plan's own objects
+
+
+def of_whole_products(rounds: int, products: int, block: tuple[int, int, int], ranks: int) -> int:
+    """What all ranks send in `rounds` if each multiplies `products / ranks` whole products of the breadth-first levels.
+
+    A rank holds a strip of rows of each factor, so of a product's factors and of the product all strips but one travel: over all ranks
+    rounds * products / ranks * (ranks - 1) * (m k + k n + m n), for strips of any heights.
+    """
+    m, k, n = block
+    return rounds * products // ranks * (ranks - 1) * (m * k + k * n + m * n)
+
+
+def of_tiles(extents: tuple[int, int, int], grid: tuple[int, int]) -> int:
+    """What all ranks send for the classical multiply on p x q blocks of A, B and C: q - 1 times A, p - 1 times B."""
+    (m, k, n), (p, q) = extents, grid
+    return (q - 1) * m * k + (p - 1) * k * n
 
 
 @pytest.mark.parametrize(("ranks", "levels", "depth"), [(2, 2, 0), (7, 1, 0), (7, 2, 0), (7, 1, 1), (49, 2, 0), (1, 1, 0)])

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from measure.bench_gpu import SLOW_LIBRARY, Gpu, Timed, pretend
+from runtime.pretended_gpu import forget_devices
 from shell import Shell
 
 import bilinear
@@ -38,7 +39,7 @@ from bilinear.planner.plan_files import FORMAT, load_plan, plan_from_json, plan_
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.prune import Multiprocessor
-from bilinear.runtime import auto, decide, devices_here
+from bilinear.runtime import decide, devices_here
 
 PROBLEM = Problem(4096, 4096, 4096)
 HERE = replace(load_device("h200"), name="a pretended GPU", thin=(), policy=Policy(least_timed_block=32))
@@ -222,9 +223,7 @@ def test_without_a_contender_the_library_runs(monkeypatch: pytest.MonkeyPatch) -
 
 
 def forget() -> None:
-    """What was found for a GPU."""
-    for cached in (devices_here._described, devices_here._identity, auto._chosen, auto._logged):
-        cached.cache_clear()
+    forget_devices()
     decide._decisions.clear()
 
 

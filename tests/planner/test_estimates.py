@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from runtime.pretended_gpu import forget_devices
 
 from bilinear.backends import doctor
 from bilinear.backends.gpu import description
@@ -42,21 +43,16 @@ def pretend(monkeypatch: pytest.MonkeyPatch, name: str, capability: str = "90", 
     device = SimpleNamespace(id=0, compute_capability=capability, attributes=H200_ATTRIBUTES | attributes)
     cuda = SimpleNamespace(Device=lambda *_: device, runtime=runtime, is_available=lambda: True)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, __version__="14.2"))
-    forget()
-
-
-def forget() -> None:
-    for cached in (devices_here._described, devices_here._identity, auto._chosen, auto._logged):
-        cached.cache_clear()
+    forget_devices()
 
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("BILINEAR_DEVICE", raising=False)
-    forget()
+    forget_devices()
     yield
-    forget()
+    forget_devices()
 
 
 def test_the_measured_gpu_scaled_to_itself_is_itself_but_for_the_margins() -> None:
@@ -117,7 +113,7 @@ def test_a_measured_description_takes_the_place_of_an_estimate(monkeypatch: pyte
     assert devices_here.current_device() == load_device("h100")
     mine = replace(H200, name="NVIDIA H100 80GB HBM3")
     keep_description(mine, 13000)
-    forget()
+    forget_devices()
     assert devices_here.current_device() == mine
 
 

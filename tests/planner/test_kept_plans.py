@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from runtime.pretended_gpu import forget_devices
 from shell import Shell
 
 import bilinear
@@ -42,21 +43,15 @@ def timed(problem: Problem, *levels: str) -> Plan:
     return timed_plan(problem, MINE, (found, Candidate((), "preserve", LIBRARY, 1.0, 0, 1e-13)))
 
 
-def forget() -> None:
-    """What was found for a GPU."""
-    for cached in (devices_here._described, devices_here._identity, auto._chosen, auto._logged):
-        cached.cache_clear()
-
-
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("BILINEAR_DEVICE", raising=False)
     load_device.cache_clear()
-    forget()
+    forget_devices()
     yield
     load_device.cache_clear()
-    forget()
+    forget_devices()
 
 
 def gpu(monkeypatch: pytest.MonkeyPatch, name: str, driver: int) -> None:
@@ -65,7 +60,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, name: str, driver: int) -> None:
     runtime = SimpleNamespace(getDeviceProperties=lambda index: facts, driverGetVersion=lambda: driver)
     device = SimpleNamespace(id=0, compute_capability="90", attributes=defaultdict(int))
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(Device=lambda: device, runtime=runtime)))
-    forget()
+    forget_devices()
 
 
 def test_what_is_kept_is_found_for_its_gpu_and_driver_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu
 from bilinear.ir.kernel import ProductKernel
-from bilinear.runtime import decide, devices_here, repeat
+from bilinear.runtime import auto, decide, devices_here, repeat
 
 READERS: dict[str, Any] = {"double": ctypes.c_double, "float": ctypes.c_float}
 
@@ -303,3 +303,9 @@ def undescribed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     decide._decisions.clear()
     yield pretend(monkeypatch)
     decide._decisions.clear()
+
+
+def forget_devices() -> None:
+    """Forget what was found for a GPU: its description, and plans."""
+    for cached in (devices_here._described, devices_here._identity, auto._chosen, auto._logged):
+        cached.cache_clear()

@@ -19,7 +19,7 @@ from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.residue_tile import LONGEST_SUM
 from bilinear.source import Source
-from bilinear.verify.digits import exact_in_int32, prove_digits
+from bilinear.verify.digits import prove_digits
 
 PAIR = "digits pair of float32: float16 x 2, lambda = 2^-11, unscaled\n"
 
@@ -153,6 +153,15 @@ def test_block_schemes_above_are_proved_too() -> None:
     assert not proof.holds and proof.failures[0].startswith("wrong does not multiply: A11*B11 in C11")
     proof = prove_digits(digits("winograd (x) residues15 (x) strassen"))
     assert proof.holds and proof.equations == 64 + 64 + 15**3 and proof.scheme.format == "<4,4,4;735>"
+
+
+def exact_in_int32(representation: Representation, terms: int) -> bool:
+    """True if int32 sums of so many products of residues are exact modulo every p.
+
+    Residues of least size are at most p/2 in size, so a sum is at most terms * floor(p/2)^2. For p = 256 it may be 2^31 at 131072 terms,
+    which wraps around to -2^31: the same number modulo 256, because 256 divides 2^32.
+    """
+    return all((p // 2) ** 2 * terms <= 2**31 - 1 or 2**32 % p == 0 for p in representation.moduli)
 
 
 def test_sums_of_residues_fit_int32() -> None:

@@ -76,7 +76,7 @@ def _proved(steps: Steps, scheme: Scheme, ordered: Sequence[Repair], budget: Bud
     for repair in ordered:
         if not budget.take(BUILT):
             break
-        repaired = with_step_edits(steps, repair)
+        repaired = _with_edits(steps, repair)
         if repaired in different or not is_sound(repaired):
             continue
         proofs += 1
@@ -95,19 +95,15 @@ def _holds(schedule: Schedule, scheme: Scheme) -> bool:
         return False
 
 
-def with_step_edits(steps: Steps, edits: Sequence[StepEdit]) -> Schedule:
+def _with_edits(steps: Steps, edits: Sequence[StepEdit]) -> Schedule:
     """The schedule after some edits."""
-    return Steps(steps.schedule, _edited(steps, edits)).build()
-
-
-def _edited(steps: Steps, edits: Sequence[StepEdit]) -> tuple[tuple[Step, ...], ...]:
     stages: list[list[Step | None]] = [list(stage) for stage in steps.stages]
     for edit in edits:
         if edit.number < len(steps.stages[edit.stage]):
             stages[edit.stage][edit.number] = edit.new
         else:
             stages[edit.stage].append(edit.new)
-    return tuple(tuple(step for step in stage if step is not None) for stage in stages)
+    return Steps(steps.schedule, tuple(tuple(step for step in stage if step is not None) for stage in stages)).build()
 
 
 def _closeness(repair: Repair) -> tuple[object, ...]:

@@ -19,13 +19,12 @@ from bilinear.ir.number import Coefficient, exact, rational
 class Adding:
     """How sums change after a product, as bit sets of values.
 
-    `live` are the values that are still needed or are results, `computed` the sums that get new terms, `begun` those that begin here.
+    `live` are the values that are still needed or are results, `computed` the sums that get new terms.
     `aliases` maps a sum that begins as a multiple of a dying value to that value, so that nothing moves.
     """
 
     live: int
     computed: int
-    begun: int
     aliases: Mapping[int, int]
 
 
@@ -105,15 +104,14 @@ class Results:
         own = 1 << product if directly else 0
         live = self.live(*after)
         computed = _mask(s for s in self.sums if self.absorbed(s, *after) & ~(self.absorbed(s, *before) | own & self.needs[s]))
-        begun = after[0] & ~before[0]
         dying = (self.live(*before) | 1 << product) & ~live & ~computed
         aliases: dict[int, int] = {}
-        for s in members(begun & live):
+        for s in members(after[0] & ~before[0] & live):
             held = self.absorbed(s, *after)
             if held and not held & (held - 1) and held & dying:
                 aliases[s] = held.bit_length() - 1
                 dying &= ~held
-        return Adding(live, computed & ~_mask(aliases), begun, aliases)
+        return Adding(live, computed & ~_mask(aliases), aliases)
 
     def _settle(self, done: int, begun: int) -> tuple[int, int]:
         """Begin sums while that does not raise the number of live values: each set of sums that begins lets as many values die."""
