@@ -78,11 +78,9 @@ def blank(name: str, m: int, k: int, n: int, rank: int) -> Scheme:
 
 
 def _check_rank(m: int, k: int, n: int, rank: int | None) -> None:
-    """Refuse a rank above the classical one, or below the number of blocks of a matrix (E671).
+    """Refuse a rank above the classical one, or below any that is possible (E671)."""
+    from bilinear.ir.scheme import least_rank
 
-    The products span the blocks of A, of B and of C, so there are at least as many as blocks in each of them; for 2 x 2 by 2 x 2 there are
-    at least seven (S. Winograd, On multiplication of 2 x 2 matrices, Linear Algebra Appl. 4 (1971), 381-388).
-    """
-    least, most = 7 if m == k == n == 2 else max(m * k, k * n, m * n), m * k * n
+    least, most = least_rank(m, k, n), m * k * n
     if rank is not None and not least <= rank <= most:
         raise fail("E671", f"no scheme <{m},{k},{n}> of {rank} products is worth writing", f"between {least} and {most} are possible")

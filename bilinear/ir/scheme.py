@@ -17,6 +17,15 @@ def exponent_of(m: int, k: int, n: int, rank: int) -> float:
     return 3 * math.log(rank) / math.log(m * k * n) if m * k * n > 1 else 3.0
 
 
+def least_rank(m: int, k: int, n: int) -> int:
+    """A number of products below which no scheme <m,k,n> is, over any field.
+
+    The products span the blocks of A, of B and of C, so there are at least as many as blocks in each of them; for 2 x 2 by 2 x 2 there are
+    at least seven (S. Winograd, On multiplication of 2 x 2 matrices, Linear Algebra Appl. 4 (1971), 381-388).
+    """
+    return 7 if m == k == n == 2 else max(m * k, k * n, m * n)
+
+
 @dataclass(frozen=True)
 class WrittenTerm:
     """One term of an equation: which coefficient of the scheme it is, and where it stands in the source.

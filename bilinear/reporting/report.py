@@ -53,7 +53,9 @@ class Report(ReportFacts):
 
 def name_of(loaded: Loaded, inputs: str) -> str:
     """The title of an algorithm's report: the schedule that runs, else the scheme."""
-    return loaded.schedule.name if loaded.schedule is not None and inputs != "preserve" else loaded.scheme.name
+    schedule = loaded.schedule
+    runs = schedule is not None and (inputs != "preserve" or not schedule.writes_operands)
+    return schedule.name if schedule is not None and runs else loaded.scheme.name
 
 
 def make_report(

@@ -1,0 +1,113 @@
+"""What one gains: on a GPU a multiply timed beside the library, at a size where the planner expects it ahead; elsewhere the expectation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+from bilinear.backends.doctor import why_no_gpu
+from bilinear.errors import BilinearError
+from bilinear.ir.measurement import LeftOut, Measurement
+from bilinear.measure.bench import Effort, measure
+from bilinear.measure.bench_tasks import Case, Task, build_ahead
+from bilinear.planner.choose import make_plan
+from bilinear.planner.device import Device
+from bilinear.planner.device_files import load_device
+from bilinear.planner.plan import Plan
+from bilinear.planner.problem import Problem
+from bilinear.runtime import auto
+from bilinear.runtime.environment import uses_library
+
+SIZES = 2048, 4096, 8192, 16384
+DTYPES = "float32", "float64"
+MOST_LIBRARY_MS = 60.0
+"""The library's time at the largest size: a demonstration takes some twenty multiplies, and lasts seconds."""
+SHARE = 0.5
+"""The part of the device's memory that A, B, C, the library's result and the workspace may take."""
+EFFORT = Effort(rounds=5, problem_ms=3000.0, launches=False)
+EXAMPLE = "h200"
+"""The device that is told of where there is no GPU."""
+
+
+def gain(device: Device) -> list[str]:
+    """Measure, at the size with the largest expected gain, and tell the result in lines; a failed check is told instead of a time."""
+    plan = most_gain(device)
+    if plan is None:
+        return [
+            f"On this GPU ({device.name}) the planner expects no gain at N = {SIZES[0]} to {SIZES[-1]}: `auto` is the library's multiply."
+        ]
+    p = plan.problem
+    task = Task((p.m, p.k, p.n), p.dtype, (Case(),))
+    build_ahead([task], device)
+    return [line for found in measure([task], device, EFFORT) for line in _told(found)]
+
+
+def _told(found: Measurement | LeftOut) -> Iterable[str]:
+    if isinstance(found, LeftOut):
+        return [f"{found.what} was not measured: {found.why}"]
+    size = f"N = {found.shape[0]}, {found.dtype}"
+    if not found.trust.holds:
+        return [f"{size}: {found.plan} FAILED its check; no time is told"]
+    speed = f"{found.ratio:.2f} times as fast as" if found.ratio >= 1 else f"slower than ({found.ratio:.2f} times as fast as)"
+    return [
+        f"What one gains on this GPU at {size}, checked and timed in one run:",
+        f"  the fastest library ({found.library}) {found.library_ms:.2f} ms, {found.plan} {found.ms:.2f} ms: {speed} the library",
+    ]
+
+
+def most_gain(device: Device) -> Plan | None:
+    """The plan with the largest expected gain over the library, of those that are quickly shown and fit; None if nothing gains."""
+    plans = [make_plan(Problem(n, n, n, dtype), device) for dtype in DTYPES for n in SIZES if _fits(n, dtype, device)]
+    found = [(_expected(plan), plan) for plan in plans if not plan.is_library and _library_ms(plan) <= MOST_LIBRARY_MS]
+    ratio, best = max(found, key=lambda pair: pair[0], default=(0.0, None))
+    return best if ratio > 1 else None
+
+
+def _fits(n: int, dtype: str, device: Device) -> bool:
+    bytes_each = n * n * (4 if dtype == "float32" else 8)
+    return 8 * bytes_each <= SHARE * device.memory  # A, B, C, a library's C, and a workspace of some 4 N^2
+
+
+def _library_ms(plan: Plan) -> float:
+    return next((c.ms for c in plan.candidates if c.is_library and c.ms is not None), 0.0)
+
+
+def _expected(plan: Plan) -> float:
+    return _library_ms(plan) / (plan.chosen.ms or float("inf"))
+
+
+def expected(why: str) -> list[str]:
+    """What is told without a GPU: that nothing is gained here, and what is expected on a described one."""
+    plan = most_gain(load_device(EXAMPLE))
+    assert plan is not None, "the shipped description is of a device that gains"
+    p = plan.problem
+    return [
+        f"No time is gained here: {why}, and on the CPU such sizes are multiplied to be checked (ms beside library ms above).",
+        f"Expected on an {plan.device} at N = {p.n}, {p.dtype}: the library {_library_ms(plan):.1f} ms,"
+        f" {plan.chosen.name} {plan.chosen.ms:.1f} ms: {_expected(plan):.2f} times as fast.",
+        f"  bilinear plan --shape {p.n} --dtype {p.dtype} --device {EXAMPLE}",
+    ]
+
+
+def main() -> int:
+    """Tell what one gains on this machine."""
+    why = why_no_gpu()
+    if why is None and uses_library():
+        why = "BILINEAR_USE_LIBRARY makes every call the library's multiply"
+    device = auto.current_device() if why is None else None
+    try:
+        if why is not None:
+            lines = expected(why)
+        elif device is None:
+            lines = ["This GPU is not described, so `auto` is the library's multiply: run `bilinear tune --keep`, then `bilinear bench`."]
+        else:
+            lines = gain(device)
+    except BilinearError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(*lines, sep="\n")
+    return 1 if any("FAILED" in line for line in lines) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
