@@ -39,7 +39,7 @@ from bilinear.places import require_files
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
-    from bilinear.frontend import Loaded, LoadedDigits
+    from bilinear.frontend import Loaded, LoadedDigits, LoadedGram
     from bilinear.measure.check_multiply import Check
     from bilinear.reporting.digit_report import DigitReport
     from bilinear.reporting.report import Report
@@ -140,7 +140,7 @@ def verify(
             built, json_file, other_options=bool(markdown or html or svg or certificate or rocq or inputs or accuracy or depth != 1)
         )
         return
-    from bilinear.frontend import LoadedDigits, load_any
+    from bilinear.frontend import LoadedDigits, LoadedGram, load_any
     from bilinear.lowering.prepare import natural_inputs
     from bilinear.reporting.examine import certificate_of
 
@@ -153,6 +153,10 @@ def verify(
         raise _if_published(algorithm, unread) from None
     if isinstance(loaded, LoadedDigits):
         _verify_digits(loaded, depth, json_file, markdown, html, other_options=bool(svg or certificate or rocq or inputs or accuracy))
+        return
+    if isinstance(loaded, LoadedGram):
+        other_options = bool(svg or html or certificate or rocq or markdown or inputs or accuracy or depth != 1)
+        _verify_gram(loaded, json_file, other_options)
         return
     require_pages(html, svg, certificate, rocq, file_of(json_file))
     inputs = inputs or natural_inputs(loaded.schedule)
@@ -213,6 +217,17 @@ def _verify_digits(
     report, error = digit_report(loaded.scheme, levels)
     write_pages(report.html, html, None)
     _answer_report(report, json_file, markdown, error)
+
+
+def _verify_gram(loaded: LoadedGram, json_file: Path | None, other_options: bool) -> None:
+    """Prove a scheme for A*A^T, and print its report."""
+    from bilinear.reporting.gram_report import gram_report
+
+    if other_options:
+        raise fail("E507", f"{loaded.scheme.name} computes A*A^T, and its proof has no such option", "there is --json")
+    require_files(file_of(json_file))
+    report = gram_report(loaded.scheme)
+    answer(json_file, report.json, lambda: str(report))
 
 
 def _answer_report(report: Report | DigitReport, json_file: Path | None, markdown: bool, error: BilinearError | None) -> None:
