@@ -60,6 +60,7 @@ def list_algorithms(
                 "",
                 NOTE,
                 COMPLEX,
+                *([] if format or over or max_rank else [_transposed()]),
             ]
         )
 
@@ -77,6 +78,15 @@ def _cells(r: LibraryRow) -> Iterator[tuple[object, ...]]:
     for schedule in r.schedules:
         if schedule.name != r.name:
             yield schedule.name, *what, "-", "-", "-", f"{schedule.strategy}, a schedule of {r.name}"
+
+
+def _transposed() -> str:
+    """The shipped schemes for A*A^T."""
+    from bilinear.frontend.algorithms import LoadedGram, load_any
+    from bilinear.frontend.files import shipped_transposed
+
+    found = [loaded.scheme for path in shipped_transposed().values() if isinstance(loaded := load_any(path), LoadedGram)]
+    return f"for A*A^T, which gram runs: {', '.join(f'{own.name} {own.scheme.format}' for own in found)}"
 
 
 def add(file: Annotated[str, typer.Argument(help="A .bl file, or FILE.bl:NAME.")]) -> None:

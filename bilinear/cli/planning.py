@@ -188,7 +188,7 @@ def plan(
         _plan_chain(chain, dtype, device, inputs, workspace, json_file, [f"--{name}" for name, value in others.items() if value])
         return
     if gram:
-        others = {"levels": levels, "products": products, "accumulate": accumulate, "html": html, "svg": svg}
+        others = {"levels": levels, "products": products, "accumulate": accumulate, "explain": explain, "html": html, "svg": svg}
         lost = [f"--{name}" for name, value in others.items() if value] + ["--inputs"] * (inputs != "preserve")
         _plan_gram(shape, dtype, device, workspace, read_accuracy(accuracy), json_file, lost)
         return

@@ -39,9 +39,13 @@ from bilinear.places import require_files
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bilinear.frontend import Loaded, LoadedDigits
     from bilinear.measure.check_multiply import Check
+    from bilinear.reporting.complex_report import ComplexReport
     from bilinear.reporting.digit_report import DigitReport
+    from bilinear.reporting.gram_report import GramReport
     from bilinear.reporting.report import Report
 
 WRITTEN = "sources, cubins, PTX, manifest.json, report.html, report.json, report.md, certificate.json"
@@ -135,18 +139,18 @@ def verify(
         raise fail("E507", "--json and --markdown exclude each other", "choose one of them; --html writes a file beside either")
     if check and rocq is None:
         raise fail("E507", "--check runs coqc on theorems, and --rocq writes them", "give --rocq FILE --check")
+    other_options = bool(markdown or html or svg or certificate or rocq or inputs or accuracy or depth != 1)
     if built is not None:
-        _verify_built(
-            built, json_file, other_options=bool(markdown or html or svg or certificate or rocq or inputs or accuracy or depth != 1)
-        )
+        _verify_built(built, json_file, other_options)
         return
-    from bilinear.frontend import LoadedDigits, load_any
+    from bilinear.frontend import LoadedDigits, LoadedGram, load_any
     from bilinear.lowering.prepare import natural_inputs
-    from bilinear.reporting.complex_report import ALGORITHMS
+    from bilinear.reporting.complex_report import ALGORITHMS, complex_report
     from bilinear.reporting.examine import certificate_of
+    from bilinear.reporting.gram_report import gram_report
 
     if algorithm in ALGORITHMS:
-        _verify_complex(algorithm, json_file, bool(markdown or html or svg or certificate or rocq or inputs or accuracy or depth != 1))
+        _verify_map(lambda: complex_report(algorithm), f"{algorithm} multiplies complex numbers", json_file, other_options)
         return
     check_inputs(inputs)
     if accuracy is not None and not 0 < accuracy < math.inf:
@@ -157,6 +161,10 @@ def verify(
         raise _if_published(algorithm, unread) from None
     if isinstance(loaded, LoadedDigits):
         _verify_digits(loaded, depth, json_file, markdown, html, other_options=bool(svg or certificate or rocq or inputs or accuracy))
+        return
+    if isinstance(loaded, LoadedGram):
+        scheme = loaded.scheme
+        _verify_map(lambda: gram_report(scheme), f"{scheme.name} computes A*A^T", json_file, other_options)
         return
     require_pages(html, svg, certificate, rocq, file_of(json_file))
     inputs = inputs or natural_inputs(loaded.schedule)
@@ -219,15 +227,12 @@ def _verify_digits(
     _answer_report(report, json_file, markdown, error)
 
 
-def _verify_complex(name: str, json_file: Path | None, other_options: bool) -> None:
-    """Prove an algorithm for complex numbers, and print its report."""
-    from bilinear.reporting.complex_report import complex_report
-
+def _verify_map(report_of: Callable[[], ComplexReport | GramReport], what: str, json_file: Path | None, other_options: bool) -> None:
+    """Prove an algorithm for another map than the product of two matrices, and print its report."""
     if other_options:
-        hint = "there is --json; `bilinear run ALGORITHM --dtype complex128 --levels 2` proves and runs it above block schemes"
-        raise fail("E507", f"{name} multiplies complex numbers, and its proof has no such option", hint)
+        raise fail("E507", f"{what}, and its proof has no such option", "there is --json")
     require_files(file_of(json_file))
-    report = complex_report(name)
+    report = report_of()
     answer(json_file, report.json, lambda: str(report))
 
 

@@ -85,14 +85,17 @@ def show(
 ) -> None:
     """Print an algorithm in the language as it was read: its tables, or its equations and stages."""
     from bilinear.algorithm import load
-    from bilinear.frontend.algorithms import LoadedDigits, load_any
-    from bilinear.frontend.printer import print_digits
+    from bilinear.frontend.algorithms import LoadedDigits, LoadedGram, load_any, of_blocks
+    from bilinear.frontend.printer import print_digits, print_gram
 
     found = load_any(algorithm)
+    if isinstance(found, LoadedGram) and not as_latex:
+        print(print_gram(found.scheme), end="")
+        return
     if as_latex:
         from bilinear.reporting.latex import latex
 
-        print(latex(found), end="")
+        print(latex(found if isinstance(found, LoadedDigits) else of_blocks(found)), end="")
         return
     if isinstance(found, LoadedDigits):
         print(print_digits(found.scheme), end="")

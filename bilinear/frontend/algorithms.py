@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.frontend.files import SUFFIX, Looks, own, read_source, shipped, shipped_digits, split
+from bilinear.frontend.files import SUFFIX, Looks, own, read_source, shipped, shipped_digits, shipped_transposed, split
 from bilinear.frontend.messages import COMPOSITION_HINT
 from bilinear.frontend.parse import parse_statements
 from bilinear.frontend.references import References
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.resolve import Module, resolve
 from bilinear.ir.digits import DigitScheme
+from bilinear.ir.gram import GramScheme
 from bilinear.ir.schedule import AnySchedule
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
 
 __all__ = ["Loaded", "LoadedDigits", "load", "load_any", "load_shipped", "parse_source", "shipped"]
 
+Thing = Scheme | AnySchedule | DigitScheme | GramScheme
+"""What a file holds."""
 EXPRESSION = "<expression>"
 """The source name of a composition that is given in place of an algorithm."""
 MOST_LETTERS = 4096
@@ -48,6 +51,18 @@ class LoadedDigits:
     path: Path
 
 
+@dataclass(frozen=True)
+class LoadedGram:
+    """A scheme for A*A^T, and its source."""
+
+    scheme: GramScheme
+    source: Source
+    path: Path
+
+
+AnyLoaded = Loaded | LoadedDigits | LoadedGram
+
+
 def parse_source(source: Source) -> Module:
     """The schemes and schedules of a source. If its name is a path, other schemes are looked up in that folder.
 
@@ -60,13 +75,14 @@ def load(name_or_path: str | Path, looks: Looks | None = None) -> Loaded:
     """Load a scheme or schedule from a file or by the name of a shipped algorithm; `FILE.bl:NAME` picks one from a file.
 
     A file stands for its only schedule if it has one, else for its only scheme. A composition such as `laderman (x) strassen` means the
-    same as in a file in the working folder. `looks` records the files examined. Raises `BilinearError`, for schemes of digits, too (E566).
+    same as in a file in the working folder. `looks` records the files examined. Raises `BilinearError`, also for schemes of digits (E566)
+    and for those for A*A^T (E794).
     """
-    return _of_blocks(load_any(name_or_path, looks))
+    return of_blocks(load_any(name_or_path, looks))
 
 
-def load_any(name_or_path: str | Path, looks: Looks | None = None) -> Loaded | LoadedDigits:
-    """The same, also for a scheme that multiplies digits. Raises `BilinearError`."""
+def load_any(name_or_path: str | Path, looks: Looks | None = None) -> AnyLoaded:
+    """The same, also for a scheme that multiplies digits, and for one for A*A^T. Raises `BilinearError`."""
     text, looks = str(name_or_path), looks or Looks()
     if len(text) <= MOST_LETTERS and _COMPOSED.search(text) and not _exists(text, looks):
         return _composed(text, "", looks)
@@ -79,7 +95,7 @@ def load_shipped(name: str) -> Loaded:
     known = shipped()
     if name not in known:
         raise fail("E121", f"{shown(name, 200)} is no shipped algorithm", did_you_mean(name, known) or f"shipped are {listed(known, 20)}")
-    return _of_blocks(_loaded(known[name], "", Looks()))
+    return of_blocks(_loaded(known[name], "", Looks()))
 
 
 def load_digits(name: str) -> DigitScheme:
@@ -100,29 +116,34 @@ def load_named(name: str, looks: Looks) -> Loaded:
     """The algorithm that a level names: a shipped one, one that the user has added, or a file `FILE.bl`. Raises `BilinearError` (E121)."""
     asked, picked = split(name)
     if is_file_name(name):
-        return _of_blocks(_loaded(_find(asked, looks), picked, looks))
+        return of_blocks(_loaded(_find(asked, looks), picked, looks))
     added = own()
-    return _of_blocks(_loaded(added[name], "", looks)) if name in added else load_shipped(name)
+    return of_blocks(_loaded(added[name], "", looks)) if name in added else load_shipped(name)
 
 
-def _of_blocks(found: Loaded | LoadedDigits) -> Loaded:
-    """What was found, if it multiplies blocks of matrices; else E566."""
+def of_blocks(found: AnyLoaded) -> Loaded:
+    """What was found, if it multiplies blocks of matrices; else E566 or E794."""
     if isinstance(found, Loaded):
         return found
+    if isinstance(found, LoadedGram):
+        what = f"{found.scheme.name} computes A*A^T, and multiplies no two matrices"
+        raise fail("E794", what, "bilinear.gram runs it", f"bilinear verify {found.scheme.name} proves it")
     name, representation = found.scheme.name, found.scheme.representation
     what = f"{name} multiplies digits of {representation.of}, and is no algorithm for blocks of matrices"
     raise fail("E566", what, f"bilinear verify {name} proves it and gives its errors", "an algorithm for blocks is, for example, winograd")
 
 
-def _loaded(path: Path, picked: str, looks: Looks) -> Loaded | LoadedDigits:
+def _loaded(path: Path, picked: str, looks: Looks) -> AnyLoaded:
     """The scheme or schedule of that name in a file, or the file's main one."""
     source = looks.read(path)
     module, schemes = _module(source, path, looks)
-    if not module.schemes and not module.schedules and not module.digits:
+    if not (module.schemes or module.schedules or module.digits or module.grams):
         raise fail("E125", f"{path} holds no scheme and no schedule", "write one: scheme NAME <m,k,n;r>, then its rows or equations")
     thing = _pick(module, picked, path)
     if isinstance(thing, DigitScheme):
         return LoadedDigits(thing, source, path)
+    if isinstance(thing, GramScheme):
+        return LoadedGram(thing, source, path)
     if isinstance(thing, Scheme):
         return Loaded(thing, None, source, path)
     return Loaded(schemes[thing.scheme], thing, source, path)
@@ -138,7 +159,7 @@ def schemes_in(path: Path) -> tuple[Scheme, ...]:
 
 def compose(expression: str, name: str = "", looks: Looks | None = None) -> Loaded:
     """The scheme that an expression of the language builds, named after the expression unless a name is given. Raises `BilinearError`."""
-    return _of_blocks(_composed(expression, name, looks or Looks()))
+    return of_blocks(_composed(expression, name, looks or Looks()))
 
 
 def _composed(expression: str, name: str, looks: Looks) -> Loaded | LoadedDigits:
@@ -175,7 +196,7 @@ def _find(asked: str, looks: Looks) -> Path:
     """The file for a name or path. Raises `BilinearError` (E121) if there is none."""
     if len(asked) > MOST_LETTERS or "\0" in asked:
         raise fail("E121", f"{shown(asked)} is neither a file nor a shipped algorithm")
-    path, known = Path(asked), own() | shipped() | shipped_digits()
+    path, known = Path(asked), own() | shipped() | shipped_digits() | shipped_transposed()
     try:
         if looks.is_file(path) or (looks.exists(path) and asked not in known):
             return path
@@ -193,9 +214,9 @@ def _find(asked: str, looks: Looks) -> Path:
     raise fail("E121", f"{shown(asked, 200)} is neither a file nor a shipped algorithm", hint)
 
 
-def _pick(module: Module, picked: str, path: Path) -> Scheme | AnySchedule | DigitScheme:
+def _pick(module: Module, picked: str, path: Path) -> Thing:
     """The scheme (else the schedule) of that name, or the file's main one. Raises `BilinearError` (E231, E232)."""
-    things: tuple[Scheme | AnySchedule | DigitScheme, ...] = (*module.schemes, *module.schedules, *module.digits)
+    things: tuple[Thing, ...] = (*module.schemes, *module.schedules, *module.digits, *module.grams)
     names = [thing.name for thing in things]
     if picked:
         found = next((thing for thing in things if thing.name == picked), None)
@@ -203,7 +224,7 @@ def _pick(module: Module, picked: str, path: Path) -> Scheme | AnySchedule | Dig
             hint = did_you_mean(picked, names) or f"it holds {listed(names)}"
             raise fail("E231", f"{path} has no scheme and no schedule {shown(picked)}", hint)
         return found
-    main: tuple[Scheme | AnySchedule | DigitScheme, ...] = module.schedules or (*module.schemes, *module.digits)
+    main: tuple[Thing, ...] = module.schedules or (*module.schemes, *module.digits, *module.grams)
     if len(main) > 1:
         note = f"it holds {listed(names, 20)}"
         hint = f"pick one: {path}:{main[0].name}"

@@ -15,6 +15,8 @@ from bilinear.source import Source
 SUFFIX = ".bl"
 DIGITS = "digits"
 """The folder of the shipped digit schemes, among the shipped algorithms."""
+TRANSPOSED = "transposed"
+"""The folder of the shipped schemes for A*A^T."""
 MOST_BYTES = 4 * 2**20
 """The largest file that is read, in bytes."""
 BYTE_ORDER_MARK = "\ufeff"
@@ -38,7 +40,7 @@ class Looks:
     def __init__(self) -> None:
         self._found: dict[str, Place | bytes] = {}
         self._missing: list[str] = []
-        self._shipped = (algorithms_folder(), algorithms_folder() / DIGITS)
+        self._shipped = (algorithms_folder(), algorithms_folder() / DIGITS, algorithms_folder() / TRANSPOSED)
         self.can_be_kept = True
         """Whether a later check is reliable.
 
@@ -135,6 +137,11 @@ def shipped() -> dict[str, Path]:
 def shipped_digits() -> dict[str, Path]:
     """The shipped digit schemes by name."""
     return {path.stem: path for path in sorted((algorithms_folder() / DIGITS).glob(f"*{SUFFIX}"))}
+
+
+def shipped_transposed() -> dict[str, Path]:
+    """The shipped schemes for A*A^T by name."""
+    return {path.stem: path for path in sorted((algorithms_folder() / TRANSPOSED).glob(f"*{SUFFIX}"))}
 
 
 def own() -> dict[str, Path]:

@@ -8,6 +8,7 @@ from itertools import count
 
 from bilinear.errors import fail
 from bilinear.ir.digits import DigitScheme, digit_names
+from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, is_negative
 from bilinear.ir.ring import Ring
@@ -31,6 +32,17 @@ def print_scheme(scheme: Scheme) -> str:
     maps = (scheme.u, scheme.v, scheme.w)
     body = _equations(maps, scheme.products, _blocks(scheme)) if any(linear.steps for linear in maps) else _table(scheme)
     return "\n".join([*head, *body]) + "\n"
+
+
+def print_gram(gram: GramScheme) -> str:
+    """A scheme for A*A^T as equations, without the empty triangle of C. Raises `BilinearError` (E241) if a name cannot be written."""
+    scheme = gram.scheme
+    _check_names((scheme.name,), re.compile(_TITLE))
+    ring = "" if scheme.ring == Ring() else f" over {scheme.ring}"
+    head = [f"scheme {scheme.name} {scheme.format}{ring}: B = A^T", *_citation(scheme.citation)]
+    _, *groups, outputs = scheme_equations(scheme)
+    wanted = [outputs[i * scheme.m + j] for i, j in gram.outputs]
+    return "\n".join([*head, *(f"  {line}" for group in (*groups, wanted) for line in group)]) + "\n"
 
 
 def print_digits(scheme: DigitScheme) -> str:

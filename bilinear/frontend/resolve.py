@@ -10,6 +10,7 @@ from bilinear.frontend.atoms import grid
 from bilinear.frontend.claims import read_claims
 from bilinear.frontend.compositions import Composer, FindScheme
 from bilinear.frontend.digits import digits_of, read_digit_scheme, read_digits
+from bilinear.frontend.grams import read_gram
 from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.scaled_stages import ScaledStageReader
 from bilinear.frontend.schemes import read_citation, read_scheme
@@ -30,17 +31,19 @@ from bilinear.frontend.syntax import (
     Word,
 )
 from bilinear.ir.digits import DigitScheme, Representation, residues
+from bilinear.ir.gram import GramScheme
 from bilinear.ir.schedule import AnySchedule, Result, Schedule
 from bilinear.ir.scheme import Scheme
 
 
 @dataclass(frozen=True)
 class Module:
-    """The schemes and the schedules of one file, in order; `digits` are the schemes that multiply digits."""
+    """The schemes and the schedules of one file, in order; `digits` are the schemes that multiply digits, `grams` those for A*A^T."""
 
     schemes: tuple[Scheme, ...]
     schedules: tuple[AnySchedule, ...]
     digits: tuple[DigitScheme, ...] = ()
+    grams: tuple[GramScheme, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,14 @@ def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: 
     order = dict.fromkeys(item.header.name.text for item in items if not isinstance(item.header, ScheduleHeader))
     found = [schemes.get(name) for name in order]
     own = tuple(scheme for scheme in found if isinstance(scheme, Scheme))
-    return Module(own, tuple(schedules), tuple(scheme for scheme in found if isinstance(scheme, DigitScheme)))
+    return Module(own, tuple(schedules), tuple(scheme for scheme in found if isinstance(scheme, DigitScheme)), _grams(items, reporter))
+
+
+def _grams(items: Sequence[_Item], reporter: Reporter) -> tuple[GramScheme, ...]:
+    """The schemes for A*A^T. Nothing else refers to them: no schedule, and no composition."""
+    headers = ((item, item.header) for item in items if isinstance(item.header, SchemeHeader))
+    found = (read_gram(h, h.claims, item.body, reporter) for item, h in headers if h.claims is not None and not reporter.full)
+    return tuple(scheme for scheme in found if scheme is not None)
 
 
 def _written_out(items: Sequence[_Item], unsure: bool, reporter: Reporter) -> dict[str, AnyScheme | None]:
@@ -86,7 +96,7 @@ def _written_out(items: Sequence[_Item], unsure: bool, reporter: Reporter) -> di
             if representation is not None and representation.is_modular:
                 schemes.setdefault(representation.name, residues(representation))
     for item in items:
-        if not isinstance(item.header, SchemeHeader):
+        if not isinstance(item.header, SchemeHeader) or item.header.claims is not None:
             continue
         over = digits_of(item.header, known, unsure)
         digits = known.get(over)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 
 from bilinear.frontend.atoms import is_block
@@ -18,6 +18,9 @@ from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.scheme import Bases, Places, Scheme, block_name
 from bilinear.source import Span
 
+Needed = Callable[[Sequence[int], int], Iterable[int]]
+"""From the blocks of C that are defined, and the number of all, to those that have to be."""
+
 
 def read_scheme(header: SchemeHeader, body: Sequence[Statement], reporter: Reporter, digits: Iterable[str] = ()) -> Scheme | None:
     """The scheme of a header and its statements; None if an error was reported. `digits` are the names of the file's representations."""
@@ -25,8 +28,13 @@ def read_scheme(header: SchemeHeader, body: Sequence[Statement], reporter: Repor
     return read_scheme_of(format_, header, body, reporter) if format_ is not None else None
 
 
-def read_scheme_of(format_: Format, header: SchemeHeader, body: Sequence[Statement], reporter: Reporter) -> Scheme | None:
-    """The scheme of a format, whose header may read otherwise; None if an error was reported."""
+def read_scheme_of(
+    format_: Format, header: SchemeHeader, body: Sequence[Statement], reporter: Reporter, needed: Needed = lambda given, n: range(n)
+) -> Scheme | None:
+    """The scheme of a format, whose header may read otherwise; None if an error was reported.
+
+    `needed` says which of n blocks of C have to be defined, by those that are given; the others are empty.
+    """
     before = len(reporter.found) + reporter.unreported
     names = Names(format_, reporter, later=_definitions(body))
     citation = read_citation(body, reporter)
@@ -37,7 +45,8 @@ def read_scheme_of(format_: Format, header: SchemeHeader, body: Sequence[Stateme
     if any(isinstance(s, Row) for s in body):
         blocks = range(format_.m * format_.n)
         names.outputs = {i: (tuple(names.columns.get(i, ())), header.format.span) for i in blocks}
-    if not _is_complete(header, names, reporter):
+    given = [i for i, (form, _) in names.outputs.items() if form]
+    if not _is_complete(header, names, reporter, needed(given, format_.m * format_.n)):
         return None
     return _scheme(header, names, citation, bases)
 
@@ -101,8 +110,8 @@ def _add_row(names: Names, row: Row) -> None:
         names.columns.setdefault(index, []).append((product, coefficient))
 
 
-def _is_complete(header: SchemeHeader, names: Names, reporter: Reporter) -> bool:
-    """True if the number of products equals the rank (else E207) and every block of C is defined (else E215)."""
+def _is_complete(header: SchemeHeader, names: Names, reporter: Reporter, needed: Iterable[int]) -> bool:
+    """True if the number of products equals the rank (else E207) and every block of C that is needed is defined (else E215)."""
     h, found = names.header, len(names.products)
     if found != h.rank:
         message = f"{shown(header.name.text)} has {found} product{'' if found == 1 else 's'}, its format says {h.rank}"
@@ -110,7 +119,7 @@ def _is_complete(header: SchemeHeader, names: Names, reporter: Reporter) -> bool
         hint = f"{remedy}, or write {re.sub(r';.*', f';{found}>', header.format.text)}"
         reporter.report("E207", message, header.format.span, f"rank {h.rank}", hint=hint if found else "write its table or its equations")
         return False
-    missing = [block_name("C", *divmod(i, h.n)) for i in range(h.m * h.n) if i not in names.outputs]
+    missing = [block_name("C", *divmod(i, h.n)) for i in needed if i not in names.outputs]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         hint = f"add an equation: {missing[0]} = ..."
@@ -120,7 +129,7 @@ def _is_complete(header: SchemeHeader, names: Names, reporter: Reporter) -> bool
 
 def _scheme(header: SchemeHeader, names: Names, citation: str, bases: Bases | None) -> Scheme:
     h = names.header
-    outputs = [names.outputs[i] for i in range(h.m * h.n)]
+    outputs = [names.outputs.get(i, ((), header.span)) for i in range(h.m * h.n)]
     return Scheme(
         header.name.text,
         h.m,

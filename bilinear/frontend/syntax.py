@@ -72,12 +72,13 @@ class Citation:
 
 @dataclass(frozen=True)
 class SchemeHeader:
-    """`scheme NAME <m,k,n;r> over RING`."""
+    """`scheme NAME <m,k,n;r> over RING: B = A^T`."""
 
     name: Word
     format: Word
     ring: Word | None
     span: Span
+    claims: Word | None = None
 
 
 @dataclass(frozen=True)

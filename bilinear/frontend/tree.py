@@ -63,9 +63,9 @@ class TreeReader:
         if tree.data == "composition":
             return self._composition(children)
         words = [self._word(child) if child is not None else None for child in children]
-        span = self._span(words[0], words[-1] or words[-2])
+        span = self._span(words[0], next(word for word in reversed(words) if word is not None))
         if tree.data == "scheme":
-            return SchemeHeader(_sure(words[1]), _sure(words[2]), words[3], span)
+            return SchemeHeader(_sure(words[1]), _sure(words[2]), words[3], span, words[4])
         header = DigitsHeader if tree.data == "digits" else ScheduleHeader
         return header(_sure(words[1]), _sure(words[3]), words[4], span)
 

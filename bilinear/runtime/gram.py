@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Literal
 
 from bilinear.errors import fail
-from bilinear.frontend import Loaded
+from bilinear.frontend import Loaded, LoadedGram
+from bilinear.frontend.algorithms import of_blocks
 from bilinear.ir.matrix import Array, Factor
-from bilinear.runtime.arrays import Kept, adopt, adopt_out, kind_of, multiplies_itself
+from bilinear.runtime.arrays import Kept, Kind, adopt, adopt_out, kind_of, multiplies_itself
 from bilinear.runtime.gram_blocks import gram_arrays
+from bilinear.runtime.gram_schemes import by_scheme
+from bilinear.runtime.named import algorithm_as_it_is, any_as_it_is
 from bilinear.runtime.options import Options, check_options
 from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, surroundings, torch_of
 
@@ -25,8 +29,9 @@ def gram(
     alpha: Factor = 1,
     beta: Factor = 0,
     triangle: Literal["lower", "upper"] | None = None,
-    algorithm: str | Loaded = "auto",
+    algorithm: str | Loaded | LoadedGram = "auto",
     levels: int | Literal["auto"] = "auto",
+    products: str | Loaded = "auto",
     workspace: Array = None,
     accuracy: float | Literal["classical", "twice"] | None = None,
     stream: AbstractContextManager[object] | None = None,
@@ -51,8 +56,13 @@ def gram(
     algorithm, levels
         As in `matmul`, for blocks. Those on the diagonal are the library's multiply where an algorithm is named. `auto` chooses the blocks,
         too, by the description of the GPU or of the processors. Without one, it is NumPy's multiply, which computes one triangle by itself.
+        An algorithm for A*A^T, such as `rxtx`, has products of two matrices, and products of one by its own transpose, which are `levels`
+        deep the same problem again (docs/how-to/gram.md).
+    products : str or Algorithm
+        With an algorithm for A*A^T, what multiplies two matrices: as `algorithm` of `matmul`.
     workspace : int, str or array, optional
-        As in `matmul`, for each block. A copy of `a` counts; buffers that do not grow with the problem do not.
+        As in `matmul`, for each block; an algorithm for A*A^T keeps its sums in it, too. A copy of `a` counts; buffers that do not grow
+        with the problem do not.
     accuracy : float, "classical" or "twice", optional
         As in `matmul`, for each block. On processors the library must keep it, too (E519).
     stream : stream, optional
@@ -66,8 +76,8 @@ def gram(
     Raises
     ------
     BilinearError
-        E790 for a wrong `triangle`, E791 for operands that have no such product, E792 for types without one, E536 while a stream is
-        captured, and what `matmul` raises.
+        E790 for a wrong `triangle`, E791 for operands that have no such product, E792 for types without one, E794 for a scheme that cannot
+        run, E536 while a stream is captured, and what `matmul` raises.
 
     Examples
     --------
@@ -88,18 +98,33 @@ def gram(
     if torch is not None:
         with surroundings(torch, stream, a, out, workspace):
             operand, target, buffer = (adopt_tensor(torch, x) for x in (a, out, workspace))
-            run = partial(gram, operand, target, transposed=transposed, alpha=alpha, beta=beta, triangle=triangle, workspace=buffer)
-            result = run(algorithm=algorithm, levels=levels, accuracy=accuracy)
+            again = partial(gram, operand, target, transposed=transposed, alpha=alpha, beta=beta, triangle=triangle, workspace=buffer)
+            result = again(algorithm=algorithm, levels=levels, products=products, accuracy=accuracy)
             return give_tensor(torch, result) if out is None else out
-    asked = Options(alpha, beta, algorithm, levels, "preserve", workspace, None, None, accuracy)
+    named = algorithm.scheme.name if isinstance(algorithm, LoadedGram) else algorithm
+    asked = Options(alpha, beta, named, levels, "preserve", workspace, None, None, accuracy)
     check_options(asked, out)
     if isinstance(a, Kept):
         raise fail("E791", "the operand is prepared", "give the array itself")
+    found = any_as_it_is(algorithm) if isinstance(algorithm, str) and algorithm != "auto" else algorithm
+    run: Callable[[Options, Kind, Array, Array, str | None], Array] = gram_arrays
+    if isinstance(found, LoadedGram):
+        run, other = partial(by_scheme, found.scheme), _products(products)
+    elif products != "auto":
+        hint = "give algorithm='rxtx', or leave products= out"
+        raise fail("E794", "products= belongs to an algorithm for A*A^T, and there is none", hint)
+    else:
+        other = found if isinstance(found, str) else of_blocks(found)
     kind = kind_of(a, out)
     x, target = adopt(a, kind), None if out is None else adopt_out(out, kind)
     with stream if stream is not None and kind.on_gpu else nullcontext():
-        result = gram_arrays(asked, kind, _operand(x, transposed), target, triangle)
+        result = run(asked._replace(algorithm=other), kind, _operand(x, transposed), target, triangle)
     return out if out is not None else kind.give_back(result)
+
+
+def _products(algorithm: str | Loaded) -> str | Loaded:
+    """What multiplies two matrices, loaded."""
+    return algorithm if isinstance(algorithm, Loaded) or algorithm == "auto" else algorithm_as_it_is(algorithm)
 
 
 def _operand(a: Array, transposed: bool) -> Array:

@@ -66,6 +66,8 @@ COMMANDS = [
     ("plan", "--shape", "512", "--device", "h200"),
     ("plan", "--shape", "512", "--device", "h200", "--explain"),
     ("plan", "--chain", "100x20x300x50", "--device", "h200"),
+    ("plan", "--gram", "--shape", "3000", "--device", "h200"),
+    ("verify", "rxtx"),
     ("combine", "2,2,2"),
     ("share", "strassen"),
 ]
@@ -92,6 +94,8 @@ def test_a_file_that_cannot_be_written_is_told_before_the_work(
         "bilinear.reporting.digit_report.digit_report",
         "bilinear.runtime.auto.plan",
         "bilinear.runtime.multi_dot.plan_chain",
+        "bilinear.runtime.gram_plans.plan_gram",
+        "bilinear.reporting.gram_report.gram_report",
         "bilinear.algebra.best_rank.best_recipes",
         "bilinear.algebra.share_sums.share_sums",
         "bilinear.cli.running.run_checks",

@@ -18,7 +18,8 @@ from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.planner.device_files import load_device
 from bilinear.planner.gram import GramPlan, plan_by_size
-from bilinear.runtime import devices_here, gram_blocks, gram_plans
+from bilinear.runtime import devices_here, gram_blocks, gram_plans, gram_products
+from bilinear.runtime.gram_products import Products
 
 needs_a_compiler = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 TRIANGLES = (None, "lower", "upper")
@@ -39,7 +40,7 @@ def matrix(shape: tuple[int, ...] = (45, 23), dtype: Any = np.float64, seed: int
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks computed aside, and mirrored tiles, of 8 rows; blocks that stay together of 16."""
-    for module in (gram_plans, gram_blocks):
+    for module in (gram_plans, gram_products):
         monkeypatch.setattr(module, "TILE", {False: 8, True: 8})
     monkeypatch.setattr(gram_plans, "TOGETHER", 16)
 
@@ -177,7 +178,7 @@ class Measured(np.ndarray):
 
 def test_bad_input_is_refused_before_anything_is_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
     a, out = matrix((6, 4)), np.zeros((6, 6))
-    monkeypatch.setattr(gram_blocks, "multiply", lambda *_: pytest.fail("multiplied"))
+    monkeypatch.setattr(gram_products, "multiply", lambda *_: pytest.fail("multiplied"))
     sealed = np.zeros((6, 6))
     sealed.flags.writeable = False
     refused: tuple[tuple[Any, dict[str, Any], str], ...] = (
@@ -218,13 +219,13 @@ def test_the_library_runs_where_the_environment_says_so(monkeypatch: pytest.Monk
 def plans_of(monkeypatch: pytest.MonkeyPatch) -> list[GramPlan]:
     """The plans that run."""
     ran: list[GramPlan] = []
-    right = gram_blocks._run
+    right = Products.blocks
 
-    def spied(plan: GramPlan, *rest: Any) -> None:
+    def spied(self: Products, plan: GramPlan, *rest: Any) -> None:
         ran.append(plan)
-        right(plan, *rest)
+        right(self, plan, *rest)
 
-    monkeypatch.setattr(gram_blocks, "_run", spied)
+    monkeypatch.setattr(Products, "blocks", spied)
     return ran
 
 

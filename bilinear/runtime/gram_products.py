@@ -1,0 +1,69 @@
+"""Products that A*A^T is made of, on arrays: of two matrices by what a call names, of one by its transpose by the library, and mirrors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from bilinear.ir.matrix import Array, Factor
+from bilinear.planner.gram import GramPlan, plan_by_size
+from bilinear.planner.plan import LIBRARY
+from bilinear.runtime.arrays import Kind
+from bilinear.runtime.gram_plans import TILE
+from bilinear.runtime.multiply import multiply
+from bilinear.runtime.options import Options
+from bilinear.runtime.repeat import repeated
+
+
+class Products(NamedTuple):
+    """The multiplies of a call, with its options."""
+
+    asked: Options
+    kind: Kind
+
+    def general(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> None:
+        """alpha * a @ b + beta * out by what the call asks for. A product that ran before on a GPU is found first."""
+        asked = self.asked._replace(alpha=alpha, beta=beta)
+        key, repeat = repeated(a, b, out, asked[:9])
+        if repeat is None or repeat.run(a, b, out, alpha, beta) is None:
+            multiply(asked, self.kind, key, a, b, out)
+
+    def library(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> None:
+        """The same by the library."""
+        library = self._replace(asked=self.asked._replace(algorithm="auto", levels=0, workspace=None))
+        library.general(a, b, out, alpha, beta)
+
+    def own(self, x: Array, out: Array, alpha: Factor) -> None:
+        """alpha * x @ x^T, both triangles."""
+        self.library(x, x.swapaxes(-1, -2), out, alpha, 0)
+
+    def triangle(self, x: Array, lower: Array, alpha: Factor, beta: Factor) -> None:
+        """The lower triangle of alpha * x @ x^T + beta * lower by the library; nothing above the diagonal is read or written."""
+        plan = plan_by_size(x.shape[-2], x.shape[-1], str(x.dtype), TILE[self.kind.on_gpu], LIBRARY)
+        self.blocks(plan, x, lower, (alpha, beta), True)
+
+    def blocks(self, plan: GramPlan, x: Array, lower: Array, factors: tuple[Factor, Factor], one_triangle: bool) -> None:
+        """Compute the lower triangle block by block, and write nothing above it if there is to be `one_triangle`."""
+        xp = self.kind.module
+        for step in plan.steps:
+            rows, columns = slice(*step.rows), slice(*step.columns)
+            block, left, right = lower[..., rows, columns], x[..., rows, :], x[..., columns, :].swapaxes(-1, -2)
+            multiply_block = self.library if step.plan == LIBRARY else self.general
+            if not (step.is_diagonal and one_triangle):
+                multiply_block(left, right, block, *factors)
+            else:
+                aside, mask = xp.zeros(block.shape, block.dtype), xp.tri(block.shape[-1], dtype=bool)
+                if factors[1] != 0:
+                    xp.copyto(aside, block, where=mask)
+                multiply_block(left, right, aside, *factors)
+                xp.copyto(block, aside, where=mask)
+
+    def mirror(self, lower: Array) -> None:
+        """Copy the lower triangle to the upper one, tile by tile, so that what is read by columns stays in a cache."""
+        xp, n, tile = self.kind.module, lower.shape[-1], TILE[self.kind.on_gpu]
+        for start in range(0, n, tile):
+            rows = slice(start, min(start + tile, n))
+            for before in range(0, start, tile):
+                columns = slice(before, before + tile)
+                lower[..., columns, rows] = lower[..., rows, columns].swapaxes(-1, -2)
+            square = lower[..., rows, rows]
+            xp.copyto(square, square.swapaxes(-1, -2).copy(), where=~xp.tri(square.shape[-1], dtype=bool))

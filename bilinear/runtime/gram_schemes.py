@@ -1,0 +1,220 @@
+"""Run a scheme for A*A^T: one product after another, depth first, in one buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from bilinear.analysis.accuracy import is_real
+from bilinear.backends.array_sums import add, coefficient, combine
+from bilinear.backends.factor import factor
+from bilinear.errors import fail
+from bilinear.ir.gram import GramScheme
+from bilinear.ir.linear import Form
+from bilinear.ir.matrix import Array, Dtype, Factor
+from bilinear.runtime.arrays import Kind
+from bilinear.runtime.auto import over_budget
+from bilinear.runtime.environment import uses_library
+from bilinear.runtime.gram_blocks import checked_operand, gram_arrays, lower_of
+from bilinear.runtime.gram_products import Products
+from bilinear.runtime.operands import given_workspace
+from bilinear.runtime.options import Options
+from bilinear.runtime.safety import indices
+from bilinear.runtime.unused import warn_unused
+from bilinear.verify.bilinear_map import prove_map
+
+ROWS = 256
+"""Rows that are added at once: a buffer for coefficients other than 1 and -1, and for what lies beside a diagonal, has so many."""
+
+WIDE = 1024
+"""Without a number of levels, a further one is taken while its blocks are at least so wide."""
+
+
+class Parts(NamedTuple):
+    """The buffers of a level: the sums of blocks that a product multiplies, its value, and rows for scaled values."""
+
+    left: Array
+    right: Array
+    product: Array
+    scratch: Array
+
+
+@lru_cache(maxsize=64)
+def require_runs(gram: GramScheme, dtype: Dtype) -> None:
+    """Refuse a scheme that computes no A*A^T (E350), or whose coefficients a type does not hold (E794)."""
+    prove_map(gram.algorithm).require()
+    numbers = [c for table in gram.scheme.tables for row in table for _, c in row]
+    if not is_real(gram.scheme) or (dtype.kind in "iu" and any(getattr(c, "denominator", 2) != 1 for c in numbers)):
+        raise fail("E794", f"{gram.name} over {gram.scheme.ring} has coefficients that {dtype} does not hold", "take another algorithm")
+
+
+def elements_of(gram: GramScheme, n: int, k: int, levels: int) -> int:
+    """The elements of the buffers of all levels for an n x k matrix."""
+    total, s = 0, gram.scheme
+    for _ in range(levels):
+        n, k = n // s.m, k // s.k
+        total += sum(rows * columns for rows, columns in _shapes(n, k))
+    return total
+
+
+def _shapes(height: int, width: int) -> tuple[tuple[int, int], ...]:
+    return (height, width), (height, width), (height, height), (min(ROWS, height), height)
+
+
+def _parts(buffer: Array, height: int, width: int) -> tuple[Parts, Array]:
+    """The buffers of a level at the start of a buffer, and the rest of it."""
+    found = []
+    for rows, columns in _shapes(height, width):
+        found.append(buffer[: rows * columns].reshape(rows, columns))
+        buffer = buffer[rows * columns :]
+    return Parts(*found), buffer
+
+
+def by_scheme(gram: GramScheme, asked: Options, kind: Kind, x: Array, out: Array, triangle: str | None) -> Array:
+    """alpha * x @ x^T + beta * out by a scheme for A*A^T; `asked` has the levels, and what multiplies its products of two matrices."""
+    has_none = x.dtype.kind == "b" or x.dtype == np.float16
+    if has_none or uses_library() or asked.levels == 0:
+        if has_none:
+            warn_unused(gram.name, f"no schedule runs on {x.dtype}")
+        return gram_arrays(asked._replace(algorithm="auto", levels=0), kind, x, out, triangle)
+    require_runs(gram, x.dtype)
+    x = checked_operand(asked, kind, x, out)
+    result = (kind.module.empty if triangle is None else kind.module.zeros)(x.shape[:-1] + x.shape[-2:-1], x.dtype) if out is None else out
+    levels = _levels(gram, x.shape[-2], x.shape[-1]) if asked.levels == "auto" else int(asked.levels)
+    buffer, rest = _workspace(gram, asked._replace(kind=kind), x, levels, result)
+    runner = Runner(gram, Products(asked._replace(levels="auto", workspace=rest), kind))
+    alpha, beta = (factor(name, value, result.dtype) for name, value in (("alpha", asked.alpha), ("beta", asked.beta)))
+    lower = lower_of(result, triangle)
+    for index in indices(x.shape[:-2]):
+        runner.run(x[index], lower[index], alpha, beta, levels, buffer)
+    if triangle is None:
+        runner.products.mirror(lower)
+    return result
+
+
+def _levels(gram: GramScheme, n: int, k: int) -> int:
+    """One level, and a further one while blocks stay at least `WIDE` wide."""
+    found, s = 1, gram.scheme
+    n, k = n // s.m, k // s.k
+    while min(n // s.m, k // s.k) >= WIDE:
+        found, n, k = found + 1, n // s.m, k // s.k
+    return found
+
+
+def _workspace(gram: GramScheme, options: Options, x: Array, levels: int, result: Array) -> tuple[Array, Array]:
+    """The buffer of all levels, and what is left for the products: bytes, None without a limit, or the rest of the caller's buffer."""
+    elements = elements_of(gram, x.shape[-2], x.shape[-1], levels)
+    needed = elements * x.dtype.itemsize
+    if options.buffer is not None:
+        buffer = given_workspace(options, elements, x[..., :0], result, x)
+        rest = options.buffer.view(np.uint8)[needed:]
+        return buffer, rest if rest.size else 0
+    if options.budget is not None and needed > options.budget:
+        raise over_budget(gram.name, needed, options.budget, "allow that many bytes, use fewer levels, or leave algorithm= out")
+    return options.kind.module.empty(elements, x.dtype), None if options.budget is None else options.budget - needed
+
+
+class Runner(NamedTuple):
+    """A scheme and what multiplies its products."""
+
+    gram: GramScheme
+    products: Products
+
+    def run(self, x: Array, lower: Array, alpha: Factor, beta: Factor, levels: int, buffer: Array) -> None:
+        """The lower triangle of alpha * x @ x^T + beta * lower. Nothing above the diagonal is read or written."""
+        s = self.gram.scheme
+        n, k = x.shape[0] // s.m * s.m, x.shape[1] // s.k * s.k
+        if levels == 0 or not (n and k):
+            self.products.triangle(x, lower, alpha, beta)
+            return
+        self._core(x[:n, :k], lower[:n, :n], alpha, beta, levels, buffer)
+        if k < x.shape[1]:
+            self.products.triangle(x[:n, k:], lower[:n, :n], alpha, 1)
+        if n < x.shape[0]:
+            self.products.general(x[n:], x[:n].swapaxes(0, 1), lower[n:, :n], alpha, beta)
+            self.products.triangle(x[n:], lower[n:, n:], alpha, beta)
+
+    def _core(self, x: Array, lower: Array, alpha: Factor, beta: Factor, levels: int, buffer: Array) -> None:
+        """The same for a matrix that the grid divides."""
+        s = self.gram.scheme
+        height, width = x.shape[0] // s.m, x.shape[1] // s.k
+        parts, rest = _parts(buffer, height, width)
+        blocks = [x[i * height : (i + 1) * height, j * width : (j + 1) * width] for i in range(s.m) for j in range(s.k)]
+        c = lower.swapaxes(0, 1) if self.gram.upper else lower
+        written: set[tuple[int, int]] = set()
+        for number, (left, right) in enumerate(zip(s.tables[0], self.gram.right, strict=True)):
+            outputs = list(self._outputs(number))
+            first = _sum(left, blocks, parts.left)
+            is_symmetric = number in self.gram.symmetric
+            if is_symmetric:
+                self._own(first, parts.product, alpha, levels - 1, rest, any(i != j for i, j, _ in outputs))
+            else:
+                second = _sum(right, blocks, parts.right)
+                self.products.general(first, second.swapaxes(0, 1), parts.product, alpha, 0)
+            for i, j, w in outputs:
+                block = c[i * height : (i + 1) * height, j * height : (j + 1) * height]
+                keep = 1 if (i, j) in written else beta
+                written.add((i, j))
+                if i != j:
+                    _add(block, parts.product, parts.scratch, w, keep)
+                elif self.gram.upper:
+                    own = parts.product if is_symmetric else parts.product.swapaxes(0, 1)
+                    _add_below(block.swapaxes(0, 1), own, parts.scratch, w, keep)
+                else:
+                    _add_below(block, parts.product, parts.scratch, w, keep)
+
+    def _own(self, x: Array, out: Array, alpha: Factor, levels: int, buffer: Array, both: bool) -> None:
+        """A product of a matrix by its own transpose: its lower triangle, or `both`."""
+        if levels == 0:
+            self.products.own(x, out, alpha)
+            return
+        self.run(x, out, alpha, 0, levels, buffer)
+        if both:
+            self.products.mirror(out)
+
+    def _outputs(self, number: int) -> Iterator[tuple[int, int, Array]]:
+        """The blocks of C that take a product up, and with what coefficient."""
+        s = self.gram.scheme
+        for i, j in self.gram.outputs:
+            for product, w in s.tables[2][i * s.m + j]:
+                if product == number:
+                    yield i, j, w
+
+
+def _sum(form: Form, blocks: list[Array], out: Array) -> Array:
+    """A sum of blocks: the block itself if there is one, else in the buffer."""
+    if len(form) == 1 and form[0][1] == 1:
+        return blocks[form[0][0]]
+    for rows in _row_ranges(out):
+        scratch = np.empty_like(out[rows]) if any(c not in (1, -1) for _, c in form[1:]) else out
+        combine(form, [block[rows] for block in blocks], out[rows], scratch)
+    return out
+
+
+def _row_ranges(out: Array) -> Iterator[slice]:
+    return (slice(start, min(start + ROWS, out.shape[0])) for start in range(0, out.shape[0], ROWS))
+
+
+def _add(out: Array, value: Array, scratch: Array, w: Array, keep: Factor) -> None:
+    """out = keep * out + w * value, some rows at a time."""
+    factor = w if w in (1, -1) else coefficient(w, out.dtype)
+    for rows in _row_ranges(out):
+        height, width = rows.stop - rows.start, value.shape[1]
+        add(out[rows], value[rows], scratch[:height, :width], factor, keep)
+
+
+def _add_below(out: Array, value: Array, scratch: Array, w: Array, keep: Factor) -> None:
+    """The same for the lower triangle of a square; nothing above the diagonal is read or written."""
+    for rows in _row_ranges(out):
+        before = slice(0, rows.start)
+        if rows.start:
+            _add(out[rows, before], value[rows, before], scratch, w, keep)
+        mask = np.tri(rows.stop - rows.start, dtype=bool)
+        new, own = (np.zeros_like(x, order="C") for x in (out[rows, rows], value[rows, rows]))
+        np.copyto(new, out[rows, rows], where=mask)
+        np.copyto(own, value[rows, rows], where=mask)
+        _add(new, own, scratch, w, keep)
+        np.copyto(out[rows, rows], new, where=mask)
