@@ -71,6 +71,12 @@ class Array:
 
     __rmul__ = __mul__
 
+    def min(self) -> Array:
+        return Array(self.host.min())
+
+    def max(self) -> Array:
+        return Array(self.host.max())
+
     def __int__(self) -> int:
         return int(self.host)
 
@@ -257,6 +263,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cuda.PythonFunctionAllocator = lambda allocate, free: SimpleNamespace(malloc=lambda size: allocate(size, 0))
     cupy.empty = gpu.empty
     cupy.from_dlpack = lambda tensor: tensor.array
+    cupy.zeros = lambda shape, dtype: Array(np.zeros(shape, dtype))
+    cupy.array = lambda array: Array(array.host.copy())
     cupy.asarray = lambda array, dtype=None: array
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
