@@ -10,6 +10,7 @@ import argparse
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ Row = dict[str, Any]
 def flint_matrix(x: Any, p: int) -> Any:
     """The matrix of python-flint with these elements; None if it is not installed, or has no modulus of this kind."""
     try:
-        import flint
+        flint = import_module("flint")
     except ImportError:
         return None
     return flint.nmod_mat(*x.shape, [int(v) for v in x.ravel()], p)

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from bilinear.backends.side_streams import MOST_STREAMS, SideStreams
 from bilinear.errors import StageError, fail
 from bilinear.ir.element import Element
+from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Grid
 from bilinear.ir.launch import Launch, PlainLaunch
 from bilinear.ir.matrix import Array, Factor
@@ -105,7 +106,10 @@ class Bound:
     """
 
     def __init__(
-        self, element: Element, launches: Iterable[tuple[Launch | PlainLaunch, Function, Values]], launch_kernel: Callable[..., None]
+        self,
+        element: Element | IntegerElement,
+        launches: Iterable[tuple[Launch | PlainLaunch, Function, Values]],
+        launch_kernel: Callable[..., None],
     ) -> None:
         """`launches` with their functions and the values of their arguments; `launch_kernel` is the driver's launch."""
         self._calls: list[Call] = []

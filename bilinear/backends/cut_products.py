@@ -21,20 +21,23 @@ from bilinear.codegen.lower_digits import OperandOrder
 from bilinear.codegen.names import stem
 from bilinear.ir.digit_kernel import DigitKernel
 from bilinear.ir.element import Element
+from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Argument, Cover, Grid, ProductKernel
 from bilinear.ir.launch import Launch, PlainLaunch
 from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.residue_kernel import ResidueKernel
+from bilinear.ir.residue_tile import ModularTile
 from bilinear.ir.scheme import Scheme
-from bilinear.ir.tile import LARGE
+from bilinear.ir.tile import LARGE, DigitTile
 from bilinear.lowering.prepare import plain, proved
-from bilinear.planner.digit_geometry import WORD, geometry_of
+from bilinear.planner.digit_geometry import WORD, DigitGeometry
 from bilinear.planner.digits import scheme_of
-from bilinear.planner.plan import Digits
 from bilinear.planner.ways import algorithm_named, follows_from_names
 
 CutKernel = DigitKernel | ResidueKernel
 CutLaunch = tuple[Launch | PlainLaunch, Values]
+Cut = Element | IntegerElement
+"""A type whose numbers are cut."""
 
 
 @lru_cache(maxsize=64)
@@ -48,6 +51,11 @@ def proved_scheme(levels: tuple[str, ...]) -> Scheme:
 follows_from_names(proved_scheme.cache_clear)
 
 
+def stem_of(levels: tuple[str, ...]) -> str:
+    """What the names of the kernels of levels have in common."""
+    return stem("_".join(levels) or "plain", len(levels))
+
+
 class CutMultiply(ABC):
     """C = alpha * A * B + beta * C for matrices of an element type and these layouts, called with addresses like a library's.
 
@@ -57,15 +65,17 @@ class CutMultiply(ABC):
 
     alignment = ALIGNMENT
 
-    def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits, element: Element) -> None:
+    writing = 2
+    """The last launches that write C."""
+
+    def __init__(self, a: Layout, b: Layout, c: Layout, scheme: Scheme, stem: str, tile: DigitTile | ModularTile, element: Cut) -> None:
         self._element = element
         self._swaps = not is_by_rows(c)
         self._layouts = (b.T, a.T, c.T) if self._swaps else (a, b, c)
-        self._scheme = proved_scheme(digits.levels)
-        self._stem = stem("_".join(digits.levels) or "plain", len(digits.levels))
+        self._scheme, self._stem = scheme, stem
         (m, k), (_, n) = self._layouts[0].shape, self._layouts[1].shape
         self._extents = m, k, n
-        self._geometry = geometry_of(digits.levels, self._extents, digits.tile)
+        self._geometry = DigitGeometry((scheme.m, scheme.k, scheme.n), scheme.rank, self._extents, tile)
         self._bound: dict[bool, Bound] = {}
         self.workspace = self._geometry.places[-1] // element.bytes
 
@@ -84,9 +94,12 @@ class CutMultiply(ABC):
             workspace = kept.data.ptr
         is_aligned = (a | b | c) % ALIGNMENT == 0
         bound = self.bound(is_aligned)
-        factors = factor("alpha", alpha, self._layouts[2].dtype), factor("beta", beta, self._layouts[2].dtype)
-        with bound.ready((a, b, c, workspace), *factors, CudaExecutor().stream()) as steps:
-            run_launches(steps, "a product of digits", 2)
+        with bound.ready((a, b, c, workspace), *self.factors(alpha, beta), CudaExecutor().stream()) as steps:
+            run_launches(steps, "a product of digits", self.writing)
+
+    def factors(self, alpha: Factor, beta: Factor) -> tuple[Factor, Factor]:
+        """alpha and beta as numbers of the type of C."""
+        return factor("alpha", alpha, self._layouts[2].dtype), factor("beta", beta, self._layouts[2].dtype)
 
     def within(self, workspace: int) -> Multiply:
         """The same, in the caller's memory at this address."""
@@ -126,7 +139,7 @@ class CutMultiply(ABC):
         return self._operand(0, a.strides, m, k), self._operand(1, b.strides[::-1], n, k)
 
     def _operand(self, base: int, strides: tuple[int, ...], lines: int, terms: int) -> Values:
-        size = self._element.bytes
+        size = self._layouts[base].itemsize
         own: Values = {"X": Place(base, 0, strides, size), "X_line": strides[0] // size, "X_term": strides[1] // size}
         return own | {"lines": lines, "terms": terms}
 
@@ -140,6 +153,8 @@ class CutMultiply(ABC):
 
     def classical(self) -> CutLaunch:
         """The product that runs if the flag is set."""
+        if isinstance(self._element, IntegerElement):
+            raise TypeError("integers are multiplied without a flag")
         (launch,) = schedule_to_launches(plain().schedule, self._element, LARGE, "digit_classical")
         kernel, size = launch.kernel, self._element.bytes
         if not isinstance(kernel, ProductKernel):

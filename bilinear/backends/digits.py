@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import ceil
 
 from bilinear.backends.bound_launches import Values
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, launched
+from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, launched, proved_scheme, stem_of
 from bilinear.backends.residues import ResidueMultiply
 from bilinear.backends.thin import MOST_KEPT
 from bilinear.codegen.lower_digits import DigitKernels, lower_digits
@@ -34,8 +34,8 @@ class DigitMultiply(CutMultiply):
     """A product of float32 matrices by pairs of float16 digits."""
 
     def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits) -> None:
-        super().__init__(a, b, c, digits, FLOAT32)
         self._tile = DIGIT_TILES[digits.tile]
+        super().__init__(a, b, c, proved_scheme(digits.levels), stem_of(digits.levels), self._tile, FLOAT32)
 
     def kernels(self, is_aligned: bool) -> DigitKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""

@@ -11,18 +11,44 @@ from struct import pack, unpack
 
 from bilinear.analysis.residue_bounds import room_of
 from bilinear.backends.bound_launches import Values
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, launched
+from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, launched, proved_scheme, stem_of
 from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
 from bilinear.ir.digit_kernel import ClearKernel
 from bilinear.ir.digits import residues_of
 from bilinear.ir.matrix import Layout
-from bilinear.ir.residue_kernel import ResidueExpandKernel
+from bilinear.ir.residue_kernel import IntegerRecomposeKernel, ResidueExpandKernel, ResidueProductKernel, ResidueRecomposeKernel
 from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES
 from bilinear.planner.plan import Digits
 from bilinear.planner.residues import require_residues
 
 
-class ResidueMultiply(CutMultiply):
+class ModularMultiply(CutMultiply):
+    """What products of residues of floats and of integers have in common: the launches behind the cutting."""
+
+    def expansion(self, kernel: ResidueExpandKernel, operand: Values, side: int) -> CutLaunch:
+        """The launch that writes the residues of A (side 0) or of B (side 1)."""
+        g = self._geometry
+        panels, lines = g.panels[side], g.block[0 if side == 0 else 2]
+        shape: Values = {"block_lines": lines, "block_terms": g.block[1], "panels": panels, "slices": g.slices, "D": at(g.places[1 + side])}
+        return launched(kernel, kernel.blocks * panels * g.slices, operand | shape)
+
+    def products(
+        self, product: ResidueProductKernel, recompose: ResidueRecomposeKernel | IntegerRecomposeKernel, result: Values
+    ) -> list[CutLaunch]:
+        """The launches that multiply modulo each p, and put the products together."""
+        g, tile = self._geometry, product.tile
+        (block_m, _, block_n), (_, left, right, products, _), (panels_m, panels_n) = g.block, g.places, g.panels
+        digits: Values = {"DA": at(left), "DB": at(right), "panels_m": panels_m, "panels_n": panels_n, "slices": g.slices}
+        into: Values = {"P": at(products), "pitch": g.pitch}
+        tiles = panels_m * (panels_n * PANEL // tile.n)
+        covers = ceil(block_n / (recompose.threads[0] * recompose.lanes)) * ceil(block_m / recompose.threads[1])
+        return [
+            launched(product, tiles, digits | into | {"m": block_m}, g.rank * tile.count),
+            launched(recompose, covers, result | into | {"block_m": block_m, "block_n": block_n}),
+        ]
+
+
+class ResidueMultiply(ModularMultiply):
     """A product by residues of the type that they stand for.
 
     Raises `BilinearError`: E567 if there are too few moduli for sums of so many terms, E591 and E592 for levels that residues do not hold.
@@ -30,7 +56,7 @@ class ResidueMultiply(CutMultiply):
 
     def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits) -> None:
         self._tile = RESIDUE_TILES[digits.tile]
-        super().__init__(a, b, c, digits, self._tile.of)
+        super().__init__(a, b, c, proved_scheme(digits.levels), stem_of(digits.levels), self._tile, self._tile.of)
         require_residues(self._scheme, self._tile)
         self._room = room_of(residues_of(self._tile.of, self._tile.count), self._extents[1])
 
@@ -54,26 +80,8 @@ class ResidueMultiply(CutMultiply):
         return [
             launched(ClearKernel(), 1, {"words": result["flag"], "count": 1}),
             *(launched(kernel, ceil(x["lines"] / kernel.lines), x) for kernel, x in zip(own.scale, (left, right), strict=True)),
-            self._expansion(own.expand[0], left, 0),
-            self._expansion(own.expand[1], right, 1),
-            *self._products(own, result),
+            self.expansion(own.expand[0], left, 0),
+            self.expansion(own.expand[1], right, 1),
+            *self.products(own.product, own.recompose, result),
             self.classical(),
-        ]
-
-    def _expansion(self, kernel: ResidueExpandKernel, operand: Values, side: int) -> CutLaunch:
-        g = self._geometry
-        panels, lines = g.panels[side], g.block[0 if side == 0 else 2]
-        shape: Values = {"block_lines": lines, "block_terms": g.block[1], "panels": panels, "slices": g.slices, "D": at(g.places[1 + side])}
-        return launched(kernel, kernel.blocks * panels * g.slices, operand | shape)
-
-    def _products(self, own: ResidueKernels, result: Values) -> list[CutLaunch]:
-        g, tile = self._geometry, self._tile
-        (block_m, _, block_n), (_, left, right, products, _), (panels_m, panels_n) = g.block, g.places, g.panels
-        digits: Values = {"DA": at(left), "DB": at(right), "panels_m": panels_m, "panels_n": panels_n, "slices": g.slices}
-        into: Values = {"P": at(products), "pitch": g.pitch}
-        tiles = panels_m * (panels_n * PANEL // tile.n)
-        covers = ceil(block_n / (own.recompose.threads[0] * own.recompose.lanes)) * ceil(block_m / own.recompose.threads[1])
-        return [
-            launched(own.product, tiles, digits | into | {"m": block_m}, g.rank * tile.count),
-            launched(own.recompose, covers, result | into | {"block_m": block_m, "block_n": block_n}),
         ]

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import ceil
+from math import ceil, prod
 
 from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, indices
 from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element
 from bilinear.ir.evaluation import Evaluation
+from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Argument
-from bilinear.ir.residue_tile import PANEL, SLICE, ResidueTile
+from bilinear.ir.residue_tile import PANEL, SLICE, ModularTile
 
 LIMB = 24
 """Bits of a limb. A whole number has three."""
@@ -54,12 +55,13 @@ class ScaleKernel:
 class ResidueExpandKernel:
     """Forms of an operand's blocks, of scaled numbers rounded to integers, modulo each p. `sources` has the place of each block.
 
-    Residues are multiplied by `factors`, one for each p: 1, or the inverses that the Chinese remainder theorem takes.
+    Residues are multiplied by `factors`, one for each p: 1, or the inverses that the Chinese remainder theorem takes. Integers are not
+    scaled; with a `modulus` they are taken modulo that first.
     """
 
     name: str
     comment: str
-    element: Element
+    element: Element | IntegerElement
     along: bool
     width: int
     lanes: int
@@ -68,16 +70,22 @@ class ResidueExpandKernel:
     sources: tuple[tuple[int, int], ...]
     forms: int
     evaluation: Evaluation
-    arguments: tuple[Argument, ...] = (
-        *OPERAND,
-        *indices("block_lines", "block_terms", "panels", "slices"),
-        Argument("words", "exponents"),
-        Argument("bytes", "D"),
-        Argument("flag", "flag"),
-    )
+    modulus: int = 0
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_expand.cu.j2", init=False)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the operand holds integers, which are not scaled."""
+        return isinstance(self.element, IntegerElement)
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Its parameters."""
+        shape = *OPERAND, *indices("block_lines", "block_terms", "panels", "slices")
+        digits = Argument("bytes", "D")
+        return (*shape, digits) if self.is_whole else (*shape, Argument("words", "exponents"), digits, Argument("flag", "flag"))
 
     @property
     def packed(self) -> str:
@@ -114,8 +122,8 @@ class ResidueProductKernel:
     """Products of residues, each reduced modulo its p. They lie in P in rows of `pitch` bytes."""
 
     name: str
-    element: Element
-    tile: ResidueTile
+    element: Element | IntegerElement
+    tile: ModularTile
     moduli: tuple[int, ...]
     arguments: tuple[Argument, ...] = (
         Argument("bytes", "DA"),
@@ -196,4 +204,42 @@ class ResidueRecomposeKernel:
         return tuple(float((x >> self.bits * i & mask) << self.bits * i) for i in range(count))
 
 
-ResidueKernel = ScaleKernel | ResidueExpandKernel | ResidueProductKernel | ResidueRecomposeKernel
+@dataclass(frozen=True)
+class IntegerRecomposeKernel:
+    """C = alpha * (forms of products, put together) + beta * C in an integer type, which wraps around, or modulo `modulus`.
+
+    `targets` has the place of each form's block in C. The multiple of M that is subtracted is the sum of the forms over their p, rounded:
+    C is at most (1 - 2^-30) M/2 in size, and the sum of at most `MOST_MODULI` terms in float64 is off by less than 2^-31.
+    """
+
+    name: str
+    comment: str
+    element: IntegerElement
+    width: int
+    lanes: int
+    moduli: tuple[int, ...]
+    modulus: int
+    targets: tuple[tuple[int, int], ...]
+    evaluation: Evaluation
+    arguments: tuple[Argument, ...] = (Argument("bytes", "P"), *indices("block_m", "block_n", "pitch"), *RESULT, *FACTORS)
+    threads: tuple[int, int] = (32, 8)
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="integer_recompose.cu.j2", init=False)
+
+    @property
+    def ring(self) -> int:
+        """The number modulo which sums are computed: the modulus, or 2^64."""
+        return self.modulus or 2**64
+
+    @property
+    def product(self) -> int:
+        """M, the product of the moduli, modulo the ring."""
+        return prod(self.moduli) % self.ring
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """M/p modulo the ring, for each p."""
+        return tuple(prod(self.moduli) // p % self.ring for p in self.moduli)
+
+
+ResidueKernel = ScaleKernel | ResidueExpandKernel | ResidueProductKernel | ResidueRecomposeKernel | IntegerRecomposeKernel

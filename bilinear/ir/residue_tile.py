@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bilinear.ir.element import FLOAT32, FLOAT64, Element
 
@@ -13,14 +13,13 @@ LONGEST_SUM = 131_072
 
 
 @dataclass(frozen=True)
-class ResidueTile:
+class ModularTile:
     """An m x n tile of a product modulo one of `count` numbers, in slices of depth k; `stages` slices are in flight.
 
     `consumers` warpgroups multiply, one more copies. `cluster` blocks of threads share what they read of B. Sums in int32 are reduced every
-    `chunk` terms. Blocks run in bands of `band` tiles of rows. `of` is the type whose numbers are cut.
+    `chunk` terms. Blocks run in bands of `band` tiles of rows.
     """
 
-    of: Element
     count: int
     m: int = 128
     n: int = 256
@@ -48,9 +47,16 @@ class ResidueTile:
         return PANEL * SLICE * self.count
 
 
+@dataclass(frozen=True)
+class ResidueTile(ModularTile):
+    """A tile of products of residues of floats; `of` is the type whose numbers are cut."""
+
+    of: Element = field(kw_only=True)
+
+
 RESIDUE_TILES = {
     tile.name: tile
     for of, counts in ((FLOAT32, (7, 8, 9)), (FLOAT64, (13, 14, 15, 16, 17)))
-    for tile in (ResidueTile(of, count) for count in counts)
+    for tile in (ResidueTile(count, of=of) for count in counts)
 }
 """The tiles of products of residues, by name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, prod
 
-from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES, ResidueTile
+from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES, ModularTile
 from bilinear.ir.tile import DIGIT_TILES, DigitTile
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way
@@ -29,7 +29,7 @@ class DigitGeometry:
     grid: tuple[int, int, int]
     rank: int
     extents: tuple[int, int, int]
-    tile: DigitTile | ResidueTile
+    tile: DigitTile | ModularTile
 
     @property
     def block(self) -> tuple[int, int, int]:

@@ -16,7 +16,7 @@ from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import Form
 from bilinear.ir.matrix import Array, Dtype, Factor
 from bilinear.runtime.arrays import Kind
-from bilinear.runtime.auto import over_budget
+from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.gram_blocks import checked_operand, gram_arrays, lower_of
 from bilinear.runtime.gram_products import Products

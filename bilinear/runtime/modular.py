@@ -13,6 +13,7 @@ from bilinear.backends.modular_arrays import INT64, ModularArithmetic, canonical
 from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
+from bilinear.ir.integers import INTEGERS
 from bilinear.ir.matrix import Array, Dtype, call_of
 from bilinear.runtime.arrays import Kept, adopt, adopt_out, kind_of
 from bilinear.runtime.budgets import over_budget
@@ -67,8 +68,6 @@ def _on_arrays(a: Array, b: Array, out: Array, p: int, asked: Asked) -> Array:
     if isinstance(a, Kept) or isinstance(b, Kept):
         raise fail("E598", "a prepared operand holds sums that are not reduced modulo p", "give both operands as arrays")
     kind = kind_of(a, b, out)
-    if kind.on_gpu:
-        raise fail("E598", "products modulo p run on processors", "give arrays of NumPy")
     left, right = adopt(a, kind), adopt(b, kind)
     result = _multiply(options._replace(kind=kind), left, right, None if out is None else adopt_out(out, kind), p)
     return out if out is not None else kind.give_back(result)
@@ -79,14 +78,27 @@ def _multiply(options: Options, a: Array, b: Array, out: Array, p: int) -> Array
     _check_types(layouts, p)
     shape, dtype = fit(layouts, _result_type(a.dtype, b.dtype, p) if out is None else out.dtype)
     factors = _factor("alpha", options.alpha, p), _factor("beta", options.beta, p)
+    result = options.kind.module.empty(shape, dtype) if out is None else out
+    if options.kind.on_gpu:
+        _on_gpu(options, a, b, result, p, factors, layouts.overlaps)
+        return result
     recipe = _recipe(options, p)
-    result = np.empty(shape, dtype) if out is None else out
     left, right, target = as_matrices(a, b, result)
     if recipe is None or factors[0] == 0 or target.size == 0:
         _classical(options, factors, left, right, target, p, layouts.overlaps)
     else:
         _by_schedule(options, factors, recipe, left, right, target, layouts.overlaps)
     return result
+
+
+def _on_gpu(options: Options, a: Array, b: Array, result: Array, p: int, factors: Factors, overlaps: bool) -> None:
+    from bilinear.runtime.integers import modulo_on_gpu  # processors need none of it
+
+    if options.inputs != "preserve":
+        raise fail("E598", f"inputs={options.inputs!r} with a modulus computes on processors alone", "use inputs='preserve'")
+    if any(str(x.dtype) not in INTEGERS for x in (a, b, result)):
+        raise fail("E598", "on a GPU products modulo p are of integers in native byte order, bool is none", "convert to int64")
+    modulo_on_gpu(options, a, b, result, p, factors, overlaps)
 
 
 def _recipe(options: Options, p: int) -> Recipe | None:

@@ -43,6 +43,10 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
     if cpu is None and asked.accuracy is None and asked.is_plain(kind):
         log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
         return np.matmul(*formed(asked.conjugated, a, b), out=out)
+    if kind.on_gpu and a.dtype.kind in "iu" and b.dtype.kind in "iu":
+        whole = _by_residues(asked, kind, a, b, out)
+        if whole is not None:
+            return whole
     options = asked.settled(kind, cpu)
     layouts = layouts_of(a, b, out)
     decision = decide(options, layouts)
@@ -71,6 +75,12 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
         return _by_library(options, decision, a, b, result, layouts.overlaps)
     _keep(asked, kind, key, decision, a, b, result)
     return result
+
+
+def _by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Array | None:
+    from bilinear.runtime.integers import by_residues  # most calls need none of it
+
+    return by_residues(asked, kind, a, b, out)
 
 
 def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Array, b: Array, out: Array) -> None:

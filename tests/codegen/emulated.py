@@ -18,6 +18,7 @@ from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, Order, compile_on_cpu
 from bilinear.ir.element import ELEMENTS, Element
+from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Argument
 from bilinear.ir.launch import Kernel, Launch
 from bilinear.ir.matrix import Call, Matrix, matrix_of
@@ -31,7 +32,7 @@ def c_types(kernel: Kernel) -> list[str]:
     return [c_type(argument, kernel.element) for argument in kernel.arguments]
 
 
-def c_type(argument: Argument, element: Element) -> str:
+def c_type(argument: Argument, element: Element | IntegerElement) -> str:
     types = {"pointer": f"{element.cuda} *", "index": "long long", "scalar": element.arithmetic.cuda, "flag": "int *"}
     return (types | {"words": "unsigned *", "digits": "unsigned short *", "bytes": "unsigned char *"})[argument.kind]
 

@@ -52,8 +52,10 @@ def test_a_row_counts_what_the_tables_hold(name: str) -> None:
     assert (row.m * row.k * row.n) ** (row.exponent / 3) == pytest.approx(row.rank, rel=1e-4) or row.rank == 1
     used = [c for table in (u, v, w) for form in table for _, c in form]
     for ring in map(Ring, ("Z", "Z/2", "Z/3", "Z/7", "Q", "Q[sqrt(3)]", "Q[lambda]")):
-        assert row.lies_in(ring) == all(ring.holds(c) for c in used), ring
-    if not any(isinstance(c, Symbolic) for c in used):
+        assert row.lies_in(ring) == (ring == scheme.ring if scheme.ring.modulus else all(ring.holds(c) for c in used)), ring
+    if scheme.ring.modulus:
+        assert row.growth is None and row.least_ring == str(scheme.ring) and row.runs == f"modulus={scheme.ring.modulus}"
+    elif not any(isinstance(c, Symbolic) for c in used):
         left, right = ([sum(abs(Fraction(str(c))) for _, c in form) for form in table] for table in (u, v))
         assert row.growth == max(sum(abs(Fraction(str(c))) * left[p] * right[p] for p, c in form) for form in w)
 

@@ -74,6 +74,12 @@ class Array:
 
     __rmul__ = __mul__
 
+    def min(self) -> Array:
+        return Array(self.host.min())
+
+    def max(self) -> Array:
+        return Array(self.host.max())
+
     def __int__(self) -> int:
         return int(self.host)
 
@@ -273,6 +279,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cupy.tri = lambda n, dtype: Array(np.tri(n, dtype=dtype))
     cupy.copyto = lambda target, source, where: np.copyto(target.host, source.host, where=where.host)
     cupy.from_dlpack = lambda tensor: tensor.array
+    cupy.zeros = lambda shape, dtype: Array(np.zeros(shape, dtype))
+    cupy.array = lambda array: Array(array.host.copy())
     cupy.asarray = lambda array, dtype=None: array
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)

@@ -1,0 +1,139 @@
+"""Products of integer matrices on the int8 matrix units of a GPU, exactly: residues modulo as many p as the numbers need.
+
+Launches: the forms of A and of B, as residues modulo each p; the products modulo each p; their forms, put together by the Chinese remainder
+theorem, modulo 2^64, so that the result wraps around as NumPy's does, or modulo a number (docs/digits.md).
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+
+from bilinear.analysis.headroom import headroom
+from bilinear.backends.cut_products import CutKernel, CutLaunch
+from bilinear.backends.residues import ModularMultiply
+from bilinear.backends.same import Same
+from bilinear.backends.thin import MOST_KEPT
+from bilinear.codegen.lower_integers import IntegerKernels, IntegerTypes, lower_integers
+from bilinear.codegen.names import stem
+from bilinear.errors import fail
+from bilinear.ir.digits import MOST_MODULI, largest_moduli
+from bilinear.ir.integers import INTEGERS
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.matrix import Factor, Layout
+from bilinear.ir.number import residue
+from bilinear.ir.scheme import Scheme
+from bilinear.planner.residues import MOST_HEADROOM, MOST_TARGETS
+
+LARGEST_DIRECT = 256
+"""Products modulo a number up to this are products of residues modulo it, without others."""
+LARGEST_RECOMPOSED = 2**31
+"""Numbers below this, multiplied by another such, are numbers of 64 bits."""
+
+
+def moduli_for_integers(inner: int, left: int, right: int) -> tuple[int, ...]:
+    """The fewest moduli for sums of `inner` products of integers of at most these magnitudes: 2 K a b <= (1 - 2^-30) M."""
+    needed = 2 * max(1, inner) * max(1, left) * max(1, right) * 2**30
+    for count in range(1, MOST_MODULI + 1):
+        moduli = largest_moduli(count)
+        if needed <= (2**30 - 1) * prod(moduli):
+            return moduli
+    raise fail("E567", f"{MOST_MODULI} moduli are too few for sums of {inner} terms", "multiply in parts")
+
+
+class IntegerMultiply(ModularMultiply):
+    """A product of integers by residues modulo `types.moduli`, which are enough for it.
+
+    Raises `BilinearError` (E591, E592) for a scheme whose sums residues do not hold.
+    """
+
+    writing = 1
+
+    def __init__(self, a: Layout, b: Layout, c: Layout, scheme: Scheme, types: IntegerTypes) -> None:
+        scheme = _require_integers(scheme, types)
+        super().__init__(a, b, c, scheme, stem(scheme.name, 1), types.tile, types.result)
+        left, right = INTEGERS[self._layouts[0].dtype.name], INTEGERS[self._layouts[1].dtype.name]
+        self._types = IntegerTypes(left, right, types.result, types.moduli, types.modulus)
+
+    def kernels(self, is_aligned: bool) -> IntegerKernels:
+        """The kernels for operands at multiples of 16 bytes, or at any address."""
+        return lower_integers(self._scheme, self._stem, self._types, *self.orders(is_aligned))
+
+    def all_kernels(self) -> tuple[CutKernel, ...]:
+        """The kernels for operands at multiples of 16 bytes."""
+        own = self.kernels(is_aligned=True)
+        return (*own.expand, own.product, own.recompose)
+
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+        """The launches in their order, with the values of their arguments."""
+        own, (left, right) = self.kernels(is_aligned), self.operands()
+        expansions = [self.expansion(own.expand[0], left, 0), self.expansion(own.expand[1], right, 1)]
+        return [*expansions, *self.products(own.product, own.recompose, self.result())]
+
+    def factors(self, alpha: Factor, beta: Factor) -> tuple[Factor, Factor]:
+        """alpha and beta as numbers of int64: modulo 2^64, or from 0 to p - 1."""
+        ring = self._types.modulus or 2**64
+        return _signed(alpha, ring), _signed(beta, ring)
+
+
+def _signed(value: Factor, ring: int) -> int:
+    x: int = operator.index(value) % ring  # type: ignore[arg-type]  # it was checked to be an integer
+    return x - 2**64 if x >= 2**63 else x
+
+
+def _require_integers(scheme: Scheme, types: IntegerTypes) -> Scheme:
+    """The scheme with integers as coefficients; refused (E591, E592) if there are none, or if sums of blocks are too large.
+
+    Modulo a number that is the only modulus, fractions are residues, and the scheme may be over that ring alone.
+    """
+    if types.moduli == (types.modulus,):
+        scheme = _of_residues(Same(scheme), types.modulus)
+    elif scheme.ring.modulus or not _is_whole(scheme):
+        raise fail("E591", f"{scheme.name} has coefficients that are no integers, and residues have only those", "take a scheme over Z")
+    most = max(map(_growth, (scheme.u, scheme.v, scheme.w)))
+    if scheme.m * scheme.n > MOST_TARGETS or most > MOST_HEADROOM:
+        what = f"{scheme.name} has sums of up to {most} bits more than a block, and {scheme.m * scheme.n} blocks of C"
+        raise fail("E592", what, f"residues take {MOST_HEADROOM} bits and {MOST_TARGETS} blocks: name fewer levels")
+    return scheme
+
+
+def _is_whole(scheme: Scheme) -> bool:
+    """Whether all coefficients are integers, those of named sums, too."""
+    rows = (row for linear in (scheme.u, scheme.v, scheme.w) for row in (*linear.matrix, *linear.steps, *linear.outputs))
+    return all(type(c) is int for row in rows for _, c in row)
+
+
+def _growth(linear: LinearMap) -> int:
+    """The headroom of a map and of its named sums."""
+    steps = tuple(((linear.inputs + i, 1),) for i in range(len(linear.steps)))
+    return headroom(replace(linear, outputs=linear.outputs + steps))
+
+
+@lru_cache(maxsize=64)
+def _of_residues(scheme: Same[Scheme], p: int) -> Scheme:
+    """The scheme with fractions as residues of least size modulo p."""
+
+    def own(linear: LinearMap) -> LinearMap:
+        def row(terms: tuple[tuple[int, object], ...]) -> tuple[tuple[int, int], ...]:
+            found = ((i, c if type(c) is int else residue(c, p)) for i, c in terms)  # type: ignore[arg-type]
+            return tuple((i, c - p if c > p // 2 else c) for i, c in found)
+
+        return replace(linear, outputs=tuple(map(row, linear.outputs)), steps=tuple(map(row, linear.steps)))
+
+    whole = scheme.what
+    return replace(whole, u=own(whole.u), v=own(whole.v), w=own(whole.w))
+
+
+def integer_multiply_of(a: Layout, b: Layout, c: Layout, scheme: Scheme, moduli: tuple[int, ...], modulus: int = 0) -> IntegerMultiply:
+    """The product for matrices of these layouts on the current device."""
+    import cupy
+
+    return _kept(a, b, c, Same(scheme), moduli, modulus, cupy.cuda.Device().id)
+
+
+@lru_cache(MOST_KEPT)
+def _kept(a: Layout, b: Layout, c: Layout, scheme: Same[Scheme], moduli: tuple[int, ...], modulus: int, device: int) -> IntegerMultiply:
+    left, right, result = (INTEGERS[x.dtype.name] for x in (a, b, c))
+    return IntegerMultiply(a, b, c, scheme.what, IntegerTypes(left, right, result, moduli, modulus))

@@ -1,0 +1,89 @@
+"""A scheme to the kernels that multiply integers by residues in int8: exactly, wrapping around or modulo a number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+
+from bilinear.analysis.evaluation_order import evaluate
+from bilinear.codegen.lower_digits import LANES, OperandOrder, Places, blocks_of_left, blocks_of_result, blocks_of_right
+from bilinear.codegen.lower_residues import FEW_TARGETS
+from bilinear.ir.integers import IntegerElement
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.residue_kernel import MOST_UNROLLED, IntegerRecomposeKernel, ResidueExpandKernel, ResidueProductKernel
+from bilinear.ir.residue_tile import ModularTile
+from bilinear.ir.scheme import Scheme
+
+
+@dataclass(frozen=True)
+class IntegerTypes:
+    """The types of A, B and C, the moduli of the residues, and the number modulo which C is asked for (0: it wraps around)."""
+
+    left: IntegerElement
+    right: IntegerElement
+    result: IntegerElement
+    moduli: tuple[int, ...]
+    modulus: int = 0
+
+    @property
+    def tile(self) -> ModularTile:
+        """The tile of the products."""
+        return ModularTile(len(self.moduli))
+
+    @property
+    def suffix(self) -> str:
+        """What tells the moduli apart in the names of kernels."""
+        return f"mod{self.modulus}" if self.modulus else f"{len(self.moduli)}"
+
+    @property
+    def inverses(self) -> tuple[int, ...]:
+        """The inverses of M/p modulo p."""
+        return tuple(pow(prod(self.moduli) // p, -1, p) for p in self.moduli)
+
+
+@dataclass(frozen=True)
+class IntegerKernels:
+    """The kernels of a product, in the order in which they run."""
+
+    expand: tuple[ResidueExpandKernel, ResidueExpandKernel]
+    product: ResidueProductKernel
+    recompose: IntegerRecomposeKernel
+
+
+@lru_cache(maxsize=64)
+def lower_integers(scheme: Scheme, stem: str, types: IntegerTypes, left: OperandOrder, right: OperandOrder, whole: bool) -> IntegerKernels:
+    """The kernels for operands that lie so. The scheme was proved, has integers as coefficients, and suits the types."""
+    ones = (1,) * len(types.moduli)
+    reduced = types.modulus if types.moduli != (types.modulus,) else 0
+    expand = (
+        replace(_expand(scheme.u, blocks_of_left(scheme), f"{stem}_a", types, types.left, left, ones), modulus=reduced),
+        replace(_expand(scheme.v, blocks_of_right(scheme), f"{stem}_b", types, types.right, right, types.inverses), modulus=reduced),
+    )
+    product = ResidueProductKernel(f"residue_product_{types.suffix}_integers", types.result, types.tile, types.moduli)
+    return IntegerKernels(expand, product, _recompose(scheme, stem, types, whole))
+
+
+def _expand(
+    linear: LinearMap,
+    places: Places,
+    stem: str,
+    types: IntegerTypes,
+    element: IntegerElement,
+    order: OperandOrder,
+    factors: tuple[int, ...],
+) -> ResidueExpandKernel:
+    forms = len(linear.outputs)
+    lanes = LANES if forms <= MOST_UNROLLED else LANES // 2
+    width = min(lanes, element.lanes) if order.whole and order.along else 1
+    name = f"integer_expand_{stem}_{types.suffix}_{'ca'[order.along]}_{width}_{element.suffix}"
+    comment = f"{linear.additions} addition(s) an element"
+    return ResidueExpandKernel(name, comment, element, order.along, width, lanes, types.moduli, factors, places, forms, evaluate(linear))
+
+
+def _recompose(scheme: Scheme, stem: str, types: IntegerTypes, whole: bool) -> IntegerRecomposeKernel:
+    element, places = types.result, blocks_of_result(scheme)
+    lanes = LANES if len(places) <= FEW_TARGETS else 1
+    width = min(element.lanes, lanes) if whole else 1
+    name, comment = f"integer_recompose_{stem}_{types.suffix}_{width}_{element.suffix}", f"{scheme.w.additions} addition(s) an element"
+    return IntegerRecomposeKernel(name, comment, element, width, lanes, types.moduli, types.modulus, places, evaluate(scheme.w))

@@ -1,0 +1,179 @@
+"""Products of integer matrices on a GPU by residues: exactly what NumPy gives, wrapping around, or modulo a number."""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache, reduce
+
+import numpy as np
+
+from bilinear.algebra.fold_bases import fold_bases
+from bilinear.algebra.tensor import tensor
+from bilinear.backends.capture import is_captured, not_captured
+from bilinear.backends.digits import CAPABILITIES
+from bilinear.backends.factor import factor
+from bilinear.backends.integers import LARGEST_DIRECT, LARGEST_RECOMPOSED, IntegerMultiply, integer_multiply_of, moduli_for_integers
+from bilinear.backends.same import Same
+from bilinear.errors import BilinearError, fail
+from bilinear.frontend import Loaded
+from bilinear.ir.digit_kernel import MOST_BLOCKS
+from bilinear.ir.integers import INTEGERS
+from bilinear.ir.matrix import Array, Factor, layout_of
+from bilinear.ir.scheme import Scheme
+from bilinear.lowering.coefficients import require_numbers
+from bilinear.lowering.place import choose_levels
+from bilinear.lowering.prepare import plain, proved
+from bilinear.runtime.arrays import Kind
+from bilinear.runtime.auto import over_budget
+from bilinear.runtime.direct import POOLED
+from bilinear.runtime.environment import uses_library
+from bilinear.runtime.layouts import Layouts, fit, layouts_of
+from bilinear.runtime.named import algorithm_as_it_is
+from bilinear.runtime.operands import as_matrices, given_workspace
+from bilinear.runtime.options import Options
+from bilinear.runtime.safety import indices
+
+LEAST_EXTENT = 256
+"""Below this extent `auto` leaves products of integers to CuPy."""
+SMALL = 2
+"""Bytes of types whose numbers are not looked at: their range takes few moduli."""
+
+log = logging.getLogger("bilinear")
+
+
+def by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Array | None:
+    """alpha * a @ b + beta * out for integer matrices on a GPU; None, with nothing written, for what CuPy is to multiply.
+
+    That is what `auto` or `levels=0` leaves to it, what is no matrix of integers where it lies, and what cannot be built or allocated if
+    the algorithm is `auto`. Raises `BilinearError` for a named algorithm that residues do not hold (E591, E592), and E535, E536.
+    """
+    layouts = layouts_of(a, b, out)
+    is_auto = asked.algorithm == "auto"
+    if not _suits(asked, layouts, is_auto):
+        return None
+    shape, dtype = fit(layouts)
+    alpha, beta = factor("alpha", asked.alpha, dtype), factor("beta", asked.beta, dtype)
+    options = asked._replace(kind=kind)
+    try:
+        scheme = scheme_for(options, layouts, 0)
+        sizes = (_largest(x) for x in (a, b))
+        moduli = moduli_for_integers(a.shape[-1], *sizes)
+        result = kind.module.empty(shape, dtype) if out is None else out
+        run(options, scheme, moduli, 0, (a, b, result), (alpha, beta))
+    except (BilinearError, MemoryError) as error:
+        if not is_auto:
+            raise
+        log.info("matmul %s by %s: residues cannot run (%s); the library's multiply", a.shape, b.shape, error)
+        return None
+    log.debug("matmul %s by %s: %d residues", a.shape, b.shape, len(moduli))
+    return result
+
+
+def _suits(asked: Options, layouts: Layouts, is_auto: bool) -> bool:
+    """Whether residues are to multiply arrays of these layouts where they lie."""
+    if asked.plan is not None or asked.levels == 0 or asked.inputs != "preserve" or asked.alpha == 0 or uses_library():
+        return False
+    dtype = np.result_type(layouts.a.dtype, layouts.b.dtype)
+    if any(x.ndim < 2 or str(x.dtype) not in INTEGERS for x in layouts.given) or str(dtype) not in INTEGERS:
+        return False
+    least = LEAST_EXTENT if is_auto else 1
+    if layouts.overlaps or min((*layouts.extents, *layouts.a.shape, *layouts.b.shape)) < 1 or min(layouts.extents) < least:
+        return False
+    if layouts.out is not None and layouts.out.dtype != dtype:
+        return False
+    return all(stride % x.itemsize == 0 for x in layouts.given for stride in x.strides) and has_units()
+
+
+def has_units() -> bool:
+    """Whether the current device has the instructions."""
+    import cupy
+
+    return cupy.cuda.Device().compute_capability in CAPABILITIES
+
+
+def _largest(x: Array) -> int:
+    """The largest magnitude of an array's integers: by a look at them, or of their type, where looking is not allowed or worth nothing."""
+    element = INTEGERS[str(x.dtype)]
+    if element.bytes <= SMALL or is_captured():
+        return element.largest
+    low, high = int(x.min()), int(x.max())
+    return min(max(high, -low), element.largest) if element.name != "uint64" or high < 2**63 else element.largest
+
+
+def scheme_for(options: Options, layouts: Layouts, modulus: int) -> Scheme:
+    """The scheme of all levels, proved; that of one product for `auto`. Raises `BilinearError` (E501) for too many blocks."""
+    if options.algorithm in ("auto", None) or options.levels == 0 or uses_library():
+        return plain().scheme
+    loaded = options.algorithm if isinstance(options.algorithm, Loaded) else algorithm_as_it_is(str(options.algorithm))
+    automatic = isinstance(options.levels, str)
+    levels = max(1, choose_levels(loaded.scheme, *layouts.extents)) if automatic else int(options.levels)
+    return _levels_of(Same(loaded), levels, modulus)
+
+
+@lru_cache(maxsize=64)
+def _levels_of(loaded: Same[Loaded], levels: int, modulus: int) -> Scheme:
+    scheme = loaded.what.scheme
+    require_numbers(scheme, proved(scheme), modulus)
+    blocks = max(x**levels for x in (scheme.m * scheme.k, scheme.k * scheme.n, scheme.m * scheme.n))
+    if blocks > MOST_BLOCKS:
+        message = f"{levels} levels of {scheme.name} cut an operand into {blocks} blocks"
+        raise fail("E501", message, f"at most {MOST_BLOCKS} blocks of a matrix are read at once: name fewer levels")
+    return reduce(tensor, [fold_bases(scheme)] * levels)
+
+
+def run(
+    options: Options,
+    scheme: Scheme,
+    moduli: tuple[int, ...],
+    modulus: int,
+    arrays: tuple[Array, Array, Array],
+    factors: tuple[Factor, Factor],
+) -> None:
+    """The product of every matrix of a batch, in one workspace: the caller's, or memory of the pool."""
+    left, right, target = as_matrices(*arrays)
+    a, b, c = (layout_of(x)._replace(shape=x.shape[-2:], strides=x.strides[-2:]) for x in (left, right, target))
+    multiply = integer_multiply_of(a, b, c, scheme, moduli, modulus)
+    workspace = _workspace(options, multiply, left, right, target)
+    batch = target.shape[:-2]
+    for index in indices(batch):
+        x, y, z = (each[_own(index, each)] if batch else each for each in (left, right, target))
+        multiply(x.data.ptr, y.data.ptr, z.data.ptr, *factors, workspace.data.ptr)
+
+
+def _own(index: tuple[int, ...], array: Array) -> tuple[int, ...]:
+    """The index of an operand's matrix in a batch: extents that are missing or 1 repeat."""
+    shape = array.shape[:-2]
+    return tuple(0 if extent == 1 else i for i, extent in zip(index[len(index) - len(shape) :], shape, strict=True))
+
+
+def _workspace(options: Options, multiply: IntegerMultiply, left: Array, right: Array, target: Array) -> Array:
+    needed = multiply.workspace * target.dtype.itemsize
+    if options.buffer is not None:
+        return given_workspace(options, multiply.workspace, target, left, right, alignment=multiply.alignment)
+    if options.budget is not None and needed > options.budget:
+        raise over_budget("a product of residues", needed, options.budget, "use algorithm='auto'")
+    if is_captured():
+        raise not_captured(*POOLED)
+    return options.kind.module.empty(multiply.workspace, target.dtype)
+
+
+def modulo_on_gpu(options: Options, a: Array, b: Array, out: Array, p: int, factors: tuple[int, int], overlaps: bool) -> None:
+    """out = alpha * a @ b + beta * out modulo p, by residues modulo p itself, or modulo as many numbers as p needs.
+
+    Raises `BilinearError`: E598 for a modulus above 2^31 and for a GPU without the instructions, and those of `by_residues`.
+    """
+    xp = options.kind.module
+    if p > LARGEST_RECOMPOSED or not has_units():
+        what = "products modulo p run on GPUs of compute capability 9.0, for p up to 2^31"
+        raise fail("E598", what, "give arrays of NumPy")
+    if 0 in out.shape:
+        return
+    scheme = scheme_for(options, layouts_of(a, b, out), p)
+    left, right, target = as_matrices(a, b, out)
+    if left.shape[-1] == 0:  # sums of one zero
+        left, right = xp.zeros((*left.shape[:-1], 1), left.dtype), xp.zeros((*right.shape[:-2], 1, right.shape[-1]), right.dtype)
+    moduli = (p,) if p <= LARGEST_DIRECT else moduli_for_integers(left.shape[-1], p // 2, p // 2)
+    result = xp.array(target) if overlaps else target
+    run(options, scheme, moduli, p, (left, right, result), factors)
+    if overlaps:
+        target[...] = result
