@@ -164,14 +164,26 @@ def prepare_complex(levels: tuple[Level, ...], conjugated: str = "") -> Schedule
     `prepare_levels` does.
     """
     require_levels(len(levels))
-    ones, algorithm = [_prove_level(level, "preserve") for level in levels], three_products(conjugated)
-    outermost = complex_to_schedule(algorithm, conjugated)
-    if why_not_nested(outermost, ones[0].authored):  # it adds to C
-        outermost = complex_to_products(algorithm, conjugated)
-    name = f"{algorithm.name}-{ones[0].authored.name}"
-    ones.insert(0, _prove_complex(algorithm, outermost))
+    ones = [_prove_level(level, "preserve") for level in levels]
+    outermost = _complex_level(ones[0].authored, conjugated)
+    ones.insert(0, _prove_complex(three_products(conjugated), outermost))
     _require_products(f"complex products by these {len(levels)} levels", ones)
-    return replace(_lower_and_prove(ones, "preserve")[0], name=name)
+    return replace(_lower_and_prove(ones, "preserve")[0], name=outermost.name)
+
+
+@lru_cache(maxsize=64)
+def lowered_complex(levels: tuple[Level, ...]) -> Schedule:
+    """The same without proofs, for plans."""
+    authored = [authored_schedule(level.scheme, level.schedule, "preserve") for level in levels]
+    return lower_levels([_complex_level(authored[0], ""), *authored], "preserve")
+
+
+def _complex_level(inner: Schedule, conjugated: str) -> Schedule:
+    """The outermost level of complex matrices, above one of real ones: expanded, or with products added to C where that one adds to C."""
+    algorithm = three_products(conjugated)
+    expanded = complex_to_schedule(algorithm, conjugated)
+    found = complex_to_products(algorithm, conjugated) if why_not_nested(expanded, inner) else expanded
+    return replace(found, name=f"{algorithm.name}-{inner.name}")
 
 
 @lru_cache(maxsize=4)
