@@ -142,9 +142,8 @@ def verify(
         return
     from bilinear.frontend import LoadedDigits, load_any
     from bilinear.lowering.prepare import natural_inputs
-    from bilinear.reporting.examine import certificate_of
-
     from bilinear.reporting.complex_report import ALGORITHMS
+    from bilinear.reporting.examine import certificate_of
 
     if algorithm in ALGORITHMS:
         _verify_complex(algorithm, json_file, bool(markdown or html or svg or certificate or rocq or inputs or accuracy or depth != 1))

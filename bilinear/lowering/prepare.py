@@ -164,9 +164,9 @@ def prepare_complex(levels: tuple[Level, ...], conjugated: str = "") -> Schedule
     `prepare_levels` does.
     """
     require_levels(len(levels))
-    ones = [_prove_level(level, "preserve") for level in levels]
-    outermost = _complex_level(ones[0].authored, conjugated)
-    ones.insert(0, _prove_complex(three_products(conjugated), outermost))
+    inner = [_prove_level(level, "preserve") for level in levels]
+    outermost = _complex_level(inner[0].authored, conjugated)
+    ones = [_prove_complex(three_products(conjugated), outermost), *inner]
     _require_products(f"complex products by these {len(levels)} levels", ones)
     return replace(_lower_and_prove(ones, "preserve")[0], name=outermost.name)
 
@@ -199,7 +199,7 @@ def _prove_complex(algorithm: BilinearAlgorithm, schedule: Schedule) -> _Proved:
     schedule = runnable(schedule)
     proof = prove_composed(schedule, [schedule])
     proof.require()
-    return _Proved(algorithm, None, schedule, proof)
+    return _Proved(algorithm, schedule, proof)
 
 
 def require_levels(levels: int) -> None:
@@ -231,20 +231,27 @@ class _Proved:
     """A level with its proofs."""
 
     scheme: Scheme | BilinearAlgorithm
-    scheme_proof: SchemeProof | None
     authored: Schedule
     authored_proof: ScheduleProof
 
 
+@dataclass(frozen=True)
+class _ProvedScheme(_Proved):
+    """A level of real matrices with its proofs."""
+
+    scheme: Scheme
+    scheme_proof: SchemeProof
+
+
 @lru_cache(maxsize=64)
-def _prove_level(level: Level, inputs: str) -> _Proved:
+def _prove_level(level: Level, inputs: str) -> _ProvedScheme:
     scheme, schedule = level.scheme, level.schedule
     scheme_proof = proved(scheme)
     require_numbers(scheme, scheme_proof)
     if schedule is not None:  # prove it even if another schedule runs, so that a wrong schedule is always reported
         proved_schedule(mark_first_writes(schedule), scheme)
     authored = authored_schedule(scheme, schedule, inputs)
-    return _Proved(scheme, scheme_proof, authored, proved_schedule(mark_first_writes(authored), scheme))
+    return _ProvedScheme(scheme, authored, proved_schedule(mark_first_writes(authored), scheme), scheme_proof)
 
 
 def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CUDA_THREAD) -> tuple[Schedule, ScheduleProof]:
@@ -264,7 +271,8 @@ def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CU
     authored = [mark_first_writes(level.authored) for level in levels]
     if [lowered] == authored:
         return lowered, levels[0].authored_proof
-    proof = prove_composed(lowered, authored) if len(levels) > 1 else proved_schedule(lowered, levels[0].scheme)
+    scheme = levels[0].scheme
+    proof = proved_schedule(lowered, scheme) if len(levels) == 1 and isinstance(scheme, Scheme) else prove_composed(lowered, authored)
     proof.require()
     return lowered, proof
 

@@ -1,7 +1,8 @@
 """Plans for complex matrices: three real products by some levels, beside the library's multiply.
 
 The library does the arithmetic of four real products, and is taken to do it at its rate for real ones. A way's time is that of its own
-schedule for real and imaginary parts, by the model of `planner.model`; only the fastest ways of the real product are weighed. The rates of complex types are not measured: a description of a device has none.
+schedule for real and imaginary parts, by the model of `planner.model`; only the fastest ways of the real product are weighed. The rates of
+complex types are not measured: a description of a device has none.
 """
 
 from __future__ import annotations

@@ -229,7 +229,11 @@ def _recipe(options: Options, kind: Kind, matrix: Array, side: str, extent: int)
         if recipe.rest is not None:
             raise fail("E539", "the plan computes C in parts")
         if matrix.dtype.kind == "c":
-            raise fail("E539", f"what is computed from a matrix of {matrix.dtype} alone is not kept", "use matmul, which multiplies it by real products")
+            raise fail(
+                "E539",
+                f"what is computed from a matrix of {matrix.dtype} alone is not kept",
+                "use matmul, which multiplies it by real products",
+            )
         kept = Recipe(recipe.algorithms, levels, recipe.inputs, recipe.tile, device=recipe.device, kept=side)
         placement_for(kept, layouts)
     except BilinearError:

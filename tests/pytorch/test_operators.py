@@ -169,6 +169,7 @@ def test_gradients_of_complex_products_are_conjugate_products(runs: Runs) -> Non
     assert torch.equal(a.grad, torch.ones_like(c) @ b.mH) and torch.equal(b.grad, a.mH @ torch.ones_like(c))
     assert len(runs) == 3
 
+
 def test_operands_on_processors_are_not_copied(runs: Runs) -> None:
     a, b = asking(integers(8, 8), integers(8, 8, seed=1))
     c = by_strassen(a, b.T)
