@@ -18,6 +18,7 @@ from bilinear.ir.schedule import AnySchedule, Block, Product, ProductStage, Sche
 from bilinear.ir.scheme import Scheme
 from bilinear.ir.thread import CUDA_THREAD, NO_ROOM, Thread
 from bilinear.lowering.coefficients import require_numbers
+from bilinear.lowering.complex_level import complex_level
 from bilinear.passes.colour_products import colour_products
 from bilinear.passes.drop_restoration import drop_restoration
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
@@ -25,7 +26,7 @@ from bilinear.passes.imply_scaling import imply_scaling, why_not_implied
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels, why_not_nested
 from bilinear.passes.one_product_a_stage import one_product_a_stage
-from bilinear.passes.scheme_to_schedule import complex_to_products, complex_to_schedule, scheme_to_schedule
+from bilinear.passes.scheme_to_schedule import complex_to_products, scheme_to_schedule
 from bilinear.verify.bilinear_map import prove_map
 from bilinear.verify.composed import prove_composed, prove_large
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
@@ -165,7 +166,7 @@ def prepare_complex(levels: tuple[Level, ...], conjugated: str = "") -> Schedule
     """
     require_levels(len(levels))
     inner = [_prove_level(level, "preserve") for level in levels]
-    outermost = _complex_level(inner[0].authored, conjugated)
+    outermost = complex_level(inner[0].authored, conjugated)
     ones = [_prove_complex(three_products(conjugated), outermost), *inner]
     _require_products(f"complex products by these {len(levels)} levels", ones)
     return replace(_lower_and_prove(ones, "preserve")[0], name=outermost.name)
@@ -175,15 +176,7 @@ def prepare_complex(levels: tuple[Level, ...], conjugated: str = "") -> Schedule
 def lowered_complex(levels: tuple[Level, ...]) -> Schedule:
     """The same without proofs, for plans."""
     authored = [authored_schedule(level.scheme, level.schedule, "preserve") for level in levels]
-    return lower_levels([_complex_level(authored[0], ""), *authored], "preserve")
-
-
-def _complex_level(inner: Schedule, conjugated: str) -> Schedule:
-    """The outermost level of complex matrices, above one of real ones: expanded, or with products added to C where that one adds to C."""
-    algorithm = three_products(conjugated)
-    expanded = complex_to_schedule(algorithm, conjugated)
-    found = complex_to_products(algorithm, conjugated) if why_not_nested(expanded, inner) else expanded
-    return replace(found, name=f"{algorithm.name}-{inner.name}")
+    return lower_levels([complex_level(authored[0], ""), *authored], "preserve")
 
 
 @lru_cache(maxsize=4)

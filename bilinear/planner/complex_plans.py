@@ -27,6 +27,8 @@ MOST_WEIGHED = 3
 """The most ways of the real product that are weighed, the fastest first."""
 LEAST_GAIN = 0.25
 """What a way has to gain over the library's multiply: what it costs to read and write every second element is not measured."""
+LEAST_EXTENT = 1024
+"""The least extent for which ways are weighed: the time of a smaller product is not that of its arithmetic, four times a real one's."""
 PRODUCTS = 4
 """The real products in the library's arithmetic."""
 PLAIN = Candidate(("classical",), "preserve", "expand")
@@ -52,6 +54,8 @@ class _Weighing:
         plan = make_plan(real, self.device)
         library = next(c for c in plan.candidates if c.strategy == LIBRARY)
         yield self.judged(replace(library, ms=PRODUCTS * (library.ms or 0.0), error=None, probable=None, why=""), None)
+        if min(real.m, real.k, real.n) < LEAST_EXTENT:
+            return
         ways = [c for c in plan.candidates if c.levels and c.ms is not None and not c.rest and not c.is_digits and c.promise == "preserve"]
         ways = sorted(ways, key=lambda c: c.ms or 0.0)[:MOST_WEIGHED]
         yield self.weighed(next((way for way in ways if way.levels == PLAIN.levels), PLAIN))

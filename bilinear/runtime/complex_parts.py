@@ -36,7 +36,8 @@ class Turns(NamedTuple):
             c *= beta
             beta = beta.dtype.type(1)
         (x, xi), (y, yi), (z, zi) = call.a.parts, call.b.parts, call.c.parts
-        return Call(x, y, z, self.alpha, getattr(beta, "real", beta), workspace, None, (xi, yi, zi))
+        kept: Array = getattr(beta, "real", beta)
+        return Call(x, y, z, self.alpha, kept, workspace, None, (xi, yi, zi))
 
     def finish(self, c: Array) -> None:
         """Multiply the result by an alpha that is not real."""
