@@ -48,9 +48,9 @@ dtypes = listed(lambda: DTYPES)
 
 def elements(incomplete: str) -> list[str]:
     """Element types for which plans are made."""
-    from bilinear.ir.element import ELEMENTS
+    from bilinear.ir.element import COMPLEX, ELEMENTS
 
-    return _beginning(ELEMENTS, incomplete)
+    return _beginning(ELEMENTS | COMPLEX, incomplete)
 
 
 def _architectures() -> list[str]:

@@ -26,7 +26,7 @@ from bilinear.cli.options import (
 from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import COMPLEX, ELEMENTS
 from bilinear.places import require_files
 from bilinear.writing import write_file
 
@@ -136,7 +136,7 @@ def plan(
     shape: Annotated[str, problem_option(help="m,k,n or MxKxN, or one number for all three.")] = "",
     chain: Annotated[str, problem_option(help="Choose the order of a product of several matrices: 1000x20x3000x50 are three.")] = "",
     gram: Annotated[bool, problem_option("--gram", help="Plan A * A^T, which is symmetric: --shape 1000x50x1000, A 1000 x 50.")] = False,
-    dtype: Annotated[str, problem_option(help=f"One of {', '.join(ELEMENTS)}.", autocompletion=completing.elements)] = "float64",
+    dtype: Annotated[str, problem_option(help=f"One of {', '.join(ELEMENTS | COMPLEX)}.", autocompletion=completing.elements)] = "float64",
     device: Annotated[
         str,
         problem_option(
@@ -224,7 +224,7 @@ def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None)
     from bilinear.reporting.roofline import explained_json, roofline_table
     from bilinear.runtime.devices_here import device_of
 
-    known = device_of(device or None) if explain else None
+    known = device_of(device or None) if explain and plan.problem.dtype in ELEMENTS else None
     bounds = None if known is None else roofline(plan, known)
 
     def told() -> str:

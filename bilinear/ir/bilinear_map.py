@@ -95,8 +95,8 @@ def complex_product(conjugated: str = "") -> BilinearMap:
     a, b = (-1 if letter in conjugated else 1 for letter in "AB")
     rows = (((0, 0, 1), (1, 1, -a * b)), ((0, 1, b), (1, 0, a)))
     left, right = (f"conj({letter})" if letter in conjugated else letter for letter in "AB")
-    parts = (tuple(f"{letter}.{part}" for part in ("re", "im")) for letter in "ABC")
-    return BilinearMap(f"{left}*{right} of complex numbers", *parts, rows)
+    x, y, z = (tuple(f"{letter}.{part}" for part in ("re", "im")) for letter in "ABC")
+    return BilinearMap(f"{left}*{right} of complex numbers", x, y, z, rows)
 
 
 def polynomial_product(left: int, right: int, degree: int) -> BilinearMap:

@@ -18,6 +18,7 @@ from bilinear.ir.schedule import AnySchedule, Block, Product, ProductStage, Sche
 from bilinear.ir.scheme import Scheme
 from bilinear.ir.thread import CUDA_THREAD, NO_ROOM, Thread
 from bilinear.lowering.coefficients import require_numbers
+from bilinear.lowering.complex_level import complex_level
 from bilinear.passes.colour_products import colour_products
 from bilinear.passes.drop_restoration import drop_restoration
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
@@ -25,7 +26,7 @@ from bilinear.passes.imply_scaling import imply_scaling, why_not_implied
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels, why_not_nested
 from bilinear.passes.one_product_a_stage import one_product_a_stage
-from bilinear.passes.scheme_to_schedule import complex_to_products, complex_to_schedule, scheme_to_schedule
+from bilinear.passes.scheme_to_schedule import complex_to_products, scheme_to_schedule
 from bilinear.verify.bilinear_map import prove_map
 from bilinear.verify.composed import prove_composed, prove_large
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
@@ -169,14 +170,18 @@ def prepare_complex(levels: tuple[Level, ...], conjugated: str = "") -> Schedule
     `prepare_levels` does.
     """
     require_levels(len(levels))
-    ones, algorithm = [_prove_level(level, "preserve") for level in levels], three_products(conjugated)
-    outermost = complex_to_schedule(algorithm, conjugated)
-    if why_not_nested(outermost, ones[0].authored):  # it adds to C
-        outermost = complex_to_products(algorithm, conjugated)
-    name = f"{algorithm.name}-{ones[0].authored.name}"
-    ones.insert(0, _prove_complex(algorithm, outermost))
+    inner = [_prove_level(level, "preserve") for level in levels]
+    outermost = complex_level(inner[0].authored, conjugated)
+    ones = [_prove_complex(three_products(conjugated), outermost), *inner]
     _require_products(f"complex products by these {len(levels)} levels", ones)
-    return replace(_lower_and_prove(ones, "preserve")[0], name=name)
+    return replace(_lower_and_prove(ones, "preserve")[0], name=outermost.name)
+
+
+@lru_cache(maxsize=64)
+def lowered_complex(levels: tuple[Level, ...]) -> Schedule:
+    """The same without proofs, for plans."""
+    authored = [authored_schedule(level.scheme, level.schedule, "preserve") for level in levels]
+    return lower_levels([complex_level(authored[0], ""), *authored], "preserve")
 
 
 @lru_cache(maxsize=4)
@@ -192,7 +197,7 @@ def _prove_complex(algorithm: BilinearAlgorithm, schedule: Schedule) -> _Proved:
     schedule = runnable(schedule)
     proof = prove_composed(schedule, [schedule])
     proof.require()
-    return _Proved(algorithm, None, schedule, proof, None)
+    return _Proved(algorithm, schedule, proof)
 
 
 def require_levels(levels: int) -> None:
@@ -224,21 +229,29 @@ class _Proved:
     """A level with its proofs."""
 
     scheme: Scheme | BilinearAlgorithm
-    scheme_proof: SchemeProof | None
     authored: Schedule
     authored_proof: ScheduleProof
+
+
+@dataclass(frozen=True)
+class _ProvedScheme(_Proved):
+    """A level of real matrices with its proofs; `written_proof` is that of its author's schedule, which may be another one."""
+
+    scheme: Scheme
+    scheme_proof: SchemeProof
     written_proof: ScheduleProof | None
 
 
 @lru_cache(maxsize=64)
-def _prove_level(level: Level, inputs: str, modulus: int = 0) -> _Proved:
+def _prove_level(level: Level, inputs: str, modulus: int = 0) -> _ProvedScheme:
     scheme, schedule = level.scheme, level.schedule
     scheme_proof = proved(scheme)
     require_numbers(scheme, scheme_proof, modulus)
     # prove it even if another schedule runs, so that a wrong schedule is always reported
     written_proof = None if schedule is None else proved_schedule(mark_first_writes(schedule), scheme)
     authored = authored_schedule(scheme, schedule, inputs)
-    return _Proved(scheme, scheme_proof, authored, proved_schedule(mark_first_writes(authored), scheme), written_proof)
+    authored_proof = proved_schedule(mark_first_writes(authored), scheme)
+    return _ProvedScheme(scheme, authored, authored_proof, scheme_proof, written_proof)
 
 
 def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CUDA_THREAD) -> tuple[Schedule, ScheduleProof]:
@@ -258,7 +271,8 @@ def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CU
     authored = [mark_first_writes(level.authored) for level in levels]
     if [lowered] == authored:
         return lowered, levels[0].authored_proof
-    proof = prove_composed(lowered, authored) if len(levels) > 1 else proved_schedule(lowered, levels[0].scheme)
+    scheme = levels[0].scheme
+    proof = proved_schedule(lowered, scheme) if len(levels) == 1 and isinstance(scheme, Scheme) else prove_composed(lowered, authored)
     proof.require()
     return lowered, proof
 

@@ -15,7 +15,7 @@ from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
 from bilinear.planner.problem import Problem
-from bilinear.runtime import auto
+from bilinear.runtime import devices_here
 from bilinear.runtime.environment import uses_library
 
 SIZES = 2048, 4096, 8192, 16384
@@ -94,7 +94,7 @@ def main() -> int:
     why = why_no_gpu()
     if why is None and uses_library():
         why = "BILINEAR_USE_LIBRARY makes every call the library's multiply"
-    device = auto.current_device() if why is None else None
+    device = devices_here.current_device() if why is None else None
     try:
         if why is not None:
             lines = expected(why)

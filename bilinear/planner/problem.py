@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 
 from bilinear.errors import fail
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import COMPLEX, ELEMENTS
 from bilinear.ir.placement import INPUTS, MOST_EXTENT
 
 CLASSES = {"classical": 1.0, "twice": 2.0}
@@ -46,8 +46,9 @@ class Problem:
             raise fail(
                 "E543", f"the shape {extents} is not three integers from 1 to {MOST_EXTENT}", "give M, K and N of A (M x K) and B (K x N)"
             )
-        if self.dtype not in ELEMENTS:
-            raise fail("E543", f"no plans for dtype={self.dtype!r}", f"choose one of {', '.join(ELEMENTS)}")
+        known = ELEMENTS | COMPLEX
+        if self.dtype not in known:
+            raise fail("E543", f"no plans for dtype={self.dtype!r}", f"choose one of {', '.join(known)}")
         require_inputs(self.inputs)
         if self.workspace is not None and not (isinstance(self.workspace, int) and self.workspace >= 0):
             raise fail("E543", f"workspace={self.workspace!r} is no number of bytes", "give an integer of at least 0")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bilinear.errors import fail
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import COMPLEX, ELEMENTS, MULTIPLIED
 from bilinear.ir.matrix import Array
 from bilinear.ir.placement import MOST_EXTENT
 from bilinear.planner.choose import make_plan
@@ -51,7 +51,7 @@ def plan(
     m, k, n : int
         The extents of the problem.
     dtype : dtype
-        float64 or float32.
+        float64, float32, complex128 or complex64 (three real products, docs/how-to/complex.md).
     device : str or Device, optional
         The name of a shipped description, a file of `bilinear tune`, a `Device`, or "cpu" for the processors here as `bilinear tune --cpu
         --keep` has described them. The default is the current GPU, for which a plan that `bilinear tune --shape` found for this problem
@@ -98,12 +98,15 @@ def plan(
     accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
     m, k, n = (int(e) if isinstance(e, np.integer) else e for e in (m, k, n))
     problem = Problem(m, k, n, dtype_name(dtype), inputs, budget, accuracy, accumulate=accumulate)
+    if problem.dtype in COMPLEX and (device == devices_here.CPU or levels is not None or products is not None):
+        what = f"plans of {problem.dtype} are chosen for a GPU, from what is planned for {COMPLEX[problem.dtype]}"
+        raise fail("E786", what, "give algorithm= and levels= to matmul, or plan for a GPU without levels and products")
     if device == devices_here.CPU:
         return _plan_on_cpu(problem, levels is not None or products is not None, buffer, explain)
     known = devices_here.device_of(device)
     if known is None:
         raise fail("E541", "there is no GPU here, or no description of it is known", "give device='h200', or a file of `bilinear tune`")
-    if not is_aligned(k, n, problem.dtype):
+    if not is_aligned(k, n, MULTIPLIED.get(problem.dtype, ELEMENTS["float64"]).name):
         problem = replace(problem, lies_evenly=False)
     if levels is not None and (isinstance(levels, str) or not isinstance(levels, Sequence)):
         raise fail("E543", f"levels={levels!r} names no algorithms", 'give them as ("winograd_depth_first", "winograd")')
@@ -141,7 +144,7 @@ def plan_for(
     a, b, *_ = layouts
     if max(layouts.extents) > MOST_EXTENT:
         return None
-    if layouts.overlaps or a.element is None or not layouts.are_matrices_of(a.dtype) or 0 in (*a.shape, *b.shape):
+    if layouts.overlaps or a.dtype.name not in MULTIPLIED or not layouts.are_matrices_of(a.dtype) or 0 in (*a.shape, *b.shape):
         return None
     device = devices_here.current_device()
     if device is None:
@@ -180,6 +183,10 @@ def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int
         kept = kept_plan(problem, *gpu)
         if kept is not None:
             return kept
+    if problem.dtype in COMPLEX:
+        from bilinear.planner.complex_plans import complex_plan
+
+        return complex_plan(problem, device, explain)
     return make_plan(problem, device, explain)
 
 

@@ -35,9 +35,9 @@ class Turns(NamedTuple):
         if beta != 0 and not self.beta_is_real:
             c *= beta
             beta = beta.dtype.type(1)
-        real, imaginary = zip(*(matrix.parts for matrix in (call.a, call.b, call.c)), strict=True)
-        beta = beta.real if hasattr(beta, "real") else beta
-        return Call(*real, self.alpha, beta, workspace, imaginary=imaginary)
+        (x, xi), (y, yi), (z, zi) = call.a.parts, call.b.parts, call.c.parts
+        kept: Array = getattr(beta, "real", beta)
+        return Call(x, y, z, self.alpha, kept, workspace, None, (xi, yi, zi))
 
     def finish(self, c: Array) -> None:
         """Multiply the result by an alpha that is not real."""

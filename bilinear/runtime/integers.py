@@ -24,7 +24,7 @@ from bilinear.lowering.coefficients import require_numbers
 from bilinear.lowering.place import choose_levels
 from bilinear.lowering.prepare import plain, proved
 from bilinear.runtime.arrays import Kind
-from bilinear.runtime.auto import over_budget
+from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.direct import POOLED
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import Layouts, fit, layouts_of

@@ -52,7 +52,7 @@ def multiply_anew(
 ) -> Array:
     """The same for a call that is not repeated; what runs is kept under its key."""
     _, _, algorithm, levels, inputs, workspace, tolerance, plan, _ = asked
-    options = Options(*asked, conjugated=conjugated)
+    options = Options(*asked)._replace(conjugated=conjugated)
     check_options(options, out)
     if plan is not None:
         check_plan_options(plan, algorithm, levels, inputs)

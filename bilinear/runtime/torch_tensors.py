@@ -152,8 +152,8 @@ def adopt_tensor(torch: ModuleType, array: Array) -> Array:
     """A tensor as a CuPy or NumPy array of the same memory; anything else unchanged.
 
     Refused are tensors that ask for gradients, which are not recorded (E516), and tensors whose memory does not hold their elements (E517):
-    sparse ones, results that conjugate, views that negate (PyTorch would export the latter without their sign), types that CuPy or NumPy does not
-    know, and tensors inside of a transformation such as `torch.vmap`.
+    sparse ones, results that conjugate, views that negate (PyTorch would export the latter without their sign), types that CuPy or NumPy
+    does not know, and tensors inside of a transformation such as `torch.vmap`.
     """
     if not isinstance(array, torch.Tensor):
         return array

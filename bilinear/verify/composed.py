@@ -159,7 +159,7 @@ class _Combined:
         self.outputs = dict(zip(blocks, sums, strict=True))
 
     def _parts(self, rows: Sequence[int], columns: Sequence[int]) -> list[Places]:
-        """The parts of block numbers; the outermost level of complex matrices has the blocks of the imaginary part, too, which come last."""
+        """The parts of block numbers. The outermost level of complex matrices also has those of the imaginary part, which come last."""
         first, *rest = _places(rows, columns)
         behind = tuple(place + prod(rows) * prod(columns) for place in first if self.is_complex)
         return [first + behind, *rest]

@@ -41,9 +41,9 @@ def test_complex_products_are_exact(name: str, dtype: str, orders: str, conjugat
     columns = frozenset(letter for letter, order in zip("ABC", orders, strict=True) if order == "F")
     placement = place_schedule(schedule, m, k, n, c.real.itemsize, columns)
     assert placement.strips and placement.core[0]
-    real, imaginary = zip(*(matrix_of(array).parts for array in (a, b, c)), strict=True)
-    numbers: list[Any] = [c.real.dtype.type(factor) for factor in (2, beta)]
-    execute(EmulatedExecutor(), placement, Call(*real, *numbers, imaginary=imaginary))
+    (u, ui), (v, vi), (w, wi) = (matrix_of(array).parts for array in (a, b, c))
+    number: Any = c.real.dtype.type
+    execute(EmulatedExecutor(), placement, Call(u, v, w, number(2), number(beta), imaginary=(ui, vi, wi)))
     np.testing.assert_array_equal(c, wanted)
     np.testing.assert_array_equal(a, whole[0])
     np.testing.assert_array_equal(b, whole[1])

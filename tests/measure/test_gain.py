@@ -10,7 +10,7 @@ from measure.bench_gpu import SLOW_LIBRARY, Gpu, pretend
 
 from bilinear.measure import gain
 from bilinear.planner.device_files import load_device
-from bilinear.runtime import auto
+from bilinear.runtime import devices_here
 
 H200 = load_device("h200")
 
@@ -64,12 +64,12 @@ def test_a_wrong_product_is_told_and_no_time(gpu: Gpu, capsys: pytest.CaptureFix
 
 
 def test_a_gpu_that_nobody_described_is_not_timed(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(auto, "current_device", lambda: None)
+    monkeypatch.setattr(devices_here, "current_device", lambda: None)
     assert gain.main() == 0 and "bilinear tune --keep" in capsys.readouterr().out
 
 
 def test_where_nothing_gains_it_is_said(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(auto, "current_device", lambda: replace(SLOW_LIBRARY, memory=1))
+    monkeypatch.setattr(devices_here, "current_device", lambda: replace(SLOW_LIBRARY, memory=1))
     assert gain.main() == 0 and "expects no gain" in capsys.readouterr().out and gpu.now == 0
 
 

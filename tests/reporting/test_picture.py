@@ -12,7 +12,8 @@ import pytest
 from reporting.reports import huge, of_scheme
 from reporting.test_play import run
 
-from bilinear.reporting.coefficient_grid import readable, transposed
+from bilinear.ir.linear import transposed_rows
+from bilinear.reporting.coefficient_grid import readable
 from bilinear.reporting.coefficient_picture import Picture, coefficients, order_by_likeness
 from bilinear.reporting.scheme_facts import Entries, Tables
 
@@ -32,7 +33,7 @@ def drawn(picture: Picture) -> Counter[tuple[str, str, str]]:
 
 
 def written(tables: Tables) -> Counter[tuple[str, str, str]]:
-    w = transposed(tables.w, len(tables.products))
+    w = transposed_rows(tables.w, len(tables.products))
     return Counter(
         (product, names[column], readable(value))
         for table, names in ((tables.u, tables.a), (tables.v, tables.b), (w, tables.c))

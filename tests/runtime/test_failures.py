@@ -139,15 +139,15 @@ def test_an_error_in_a_strip(name: str, inputs: Any, at: int, monkeypatch: pytes
     made = 0
     strip = executor._strip
 
-    def broken(*arguments: Any) -> Step:
+    def broken(*arguments: Any) -> list[Step]:
         nonlocal made
         made += 1
-        step = strip(*arguments)
+        (step,) = strip(*arguments)
 
         def fail() -> None:
             raise FloatingPointError("broken")
 
-        return fail if made == at + 1 else step
+        return [fail if made == at + 1 else step]
 
     monkeypatch.setattr(executor, "_strip", broken)
     a, b, c = operands()
@@ -193,15 +193,15 @@ def test_an_interrupt_during_strips_leaves_operands_alone(monkeypatch: pytest.Mo
     strip = executor._strip
     ran: list[int] = []
 
-    def interrupting_strip(*arguments: Any) -> Step:
-        step = strip(*arguments)
+    def interrupting_strip(*arguments: Any) -> list[Step]:
+        (step,) = strip(*arguments)
 
         def run() -> None:
             signal.raise_signal(signal.SIGINT)
             step()
             ran.append(1)
 
-        return run
+        return [run]
 
     monkeypatch.setattr(executor, "_strip", interrupting_strip)
     a, b, c = operands()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from oracle import execute
+from oracle import State, execute
 
 from bilinear.algebra.complex_products import four_products, three_products
 from bilinear.errors import BilinearError
@@ -36,16 +36,16 @@ def test_the_maps_multiply_complex_numbers(conjugated: str) -> None:
         for other in CONJUGATED:
             assert prove_map(replace(algorithm, target=three_products(other).target)).holds is (other == conjugated)
         x, y = (complex(generator.randint(-9, 9), generator.randint(-9, 9)) for _ in "AB")
-        u, v, w = algorithm.tables
+        u, v, w = ([[(i, int(str(c))) for i, c in row] for row in table] for table in algorithm.tables)
         left, right = ([sum(c * (z.real, z.imag)[i] for i, c in row) for row in table] for z, table in ((x, u), (y, v)))
         re, im = (sum(c * left[p] * right[p] for p, c in row) for row in w)
         assert complex(re, im) == (x.conjugate() if "A" in conjugated else x) * (y.conjugate() if "B" in conjugated else y)
 
 
-def product(schedule: Schedule, state: dict[Block, np.ndarray], alpha: int, beta: int) -> dict[Block, np.ndarray]:
+def product(schedule: Schedule, state: State, alpha: int, beta: int) -> State:
     """alpha * A * B + beta * C of complex matrices by the definition, as parts."""
     a, b = (-1 if letter in schedule.conjugated else 1 for letter in "AB")
-    found = {}
+    found: State = {}
     for block in schedule.space("C").blocks:
         own = Block(IMAGINARY["C"], block.row, block.column)
         re, im = beta * state[block], beta * state[own]

@@ -1,0 +1,129 @@
+"""Plans for complex matrices: three real products by some levels, beside the library's multiply.
+
+The library does the arithmetic of four real products, and is taken to do it at its rate for real ones. A way's time is that of its own
+schedule for real and imaginary parts, by the model of `planner.model`; only the fastest ways of the real product are weighed. The rates of
+complex types are not measured: a description of a device has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from bilinear.analysis.complex_bounds import PROBABLE
+from bilinear.ir.element import COMPLEX, Element
+from bilinear.ir.schedule import Schedule
+from bilinear.lowering.place import place_schedule
+from bilinear.planner.accuracy import relative_error, why_inaccurate
+from bilinear.planner.choose import hashes_of, make_plan, too_inaccurate
+from bilinear.planner.device import Device
+from bilinear.planner.model import fastest_tile, profile_of
+from bilinear.planner.plan import LIBRARY, Candidate, Plan
+from bilinear.planner.problem import Problem
+from bilinear.planner.ways import algorithm_named
+from bilinear.resources import implementation_sha256
+
+MOST_WEIGHED = 3
+"""The most ways of the real product that are weighed, the fastest first."""
+LEAST_GAIN = 0.25
+"""What a way has to gain over the library's multiply: what it costs to read and write every second element is not measured."""
+LEAST_EXTENT = 1024
+"""The least extent for which ways are weighed: the time of a smaller product is not that of its arithmetic, four times a real one's."""
+PRODUCTS = 4
+"""The real products in the library's arithmetic."""
+PLAIN = Candidate(("classical",), "preserve", "expand")
+"""Three products of the plain kernel, which the real product does not weigh where the library is faster."""
+
+
+@dataclass(frozen=True)
+class _Weighing:
+    """Candidates of one problem on one device."""
+
+    problem: Problem
+    device: Device
+    explain: bool
+
+    @property
+    def part(self) -> Element:
+        """The type of the real and the imaginary parts."""
+        return COMPLEX[self.problem.dtype]
+
+    def candidates(self) -> Iterator[Candidate]:
+        """The library's multiply, then ways by three products."""
+        real = replace(self.problem, dtype=self.part.name, inputs="preserve", workspace=None, accuracy=None)
+        plan = make_plan(real, self.device)
+        library = next(c for c in plan.candidates if c.strategy == LIBRARY)
+        yield self.judged(replace(library, ms=PRODUCTS * (library.ms or 0.0), error=None, probable=None, why=""), None)
+        if min(real.m, real.k, real.n) < LEAST_EXTENT:
+            return
+        ways = [c for c in plan.candidates if c.levels and c.ms is not None and not c.rest and not c.is_digits and c.promise == "preserve"]
+        ways = sorted(ways, key=lambda c: c.ms or 0.0)[:MOST_WEIGHED]
+        yield self.weighed(next((way for way in ways if way.levels == PLAIN.levels), PLAIN))
+        for way in (way for way in ways if way.levels != PLAIN.levels):
+            found = self.weighed(way)
+            yield found
+            if not (found.why or self.explain):  # to lower a way takes longer than a choice is worth
+                return
+
+    def weighed(self, way: Candidate) -> Candidate:
+        """A way of the real product as one of the complex product."""
+        from bilinear.lowering.prepare import Level, lowered_complex
+
+        p, loaded = self.problem, [algorithm_named(name) for name in way.levels]
+        schedule = lowered_complex(tuple(Level(x.scheme, x.schedule) for x in loaded))
+        placement = place_schedule(schedule, p.m, p.k, p.n, self.part.bytes, frozenset(p.column_major))
+        if not placement.core[0]:
+            return replace(way, ms=None, why="blocks are too small")
+        seconds, tile = fastest_tile(profile_of(schedule), placement, self.part.name, self.device)
+        needed = placement.workspace_elements * self.part.bytes
+        return self.judged(replace(way, ms=seconds * 1e3, workspace=needed, tile=tile, error=None, probable=None), schedule)
+
+    def judged(self, found: Candidate, schedule: Schedule | None) -> Candidate:
+        """A candidate with its errors, where they are asked for, and why it may not run."""
+        p, asked = self.problem, self.problem.accuracy
+        if self.explain or isinstance(asked, float | int):
+            found = replace(found, error=self.certain(schedule))
+        if self.explain or isinstance(asked, str):
+            times = relative_error(found, p.k, self.part.name)
+            found = replace(found, probable=times if schedule is None else times * PROBABLE)
+        why = why_inaccurate(found, asked)
+        if schedule is not None and schedule.overwrites and p.accumulate:
+            why = "overwrites C"
+        if (found.workspace or 0) > self.budget:
+            why = f"needs {found.workspace} bytes of workspace, {self.budget} are allowed or left on the device"
+        return replace(found, why=why)
+
+    def certain(self, schedule: Schedule | None) -> float:
+        """The bound that always holds for each part, in units of the largest parts of A and of B."""
+        from bilinear.analysis.accuracy import classical_bound, run_error_bound
+
+        u, inner = self.part.unit_roundoff, self.problem.k
+        return u * (classical_bound(2 * inner, u) if schedule is None else run_error_bound(schedule, inner, u).product)
+
+    @property
+    def budget(self) -> int:
+        """Bytes of workspace that are left."""
+        p, itemsize = self.problem, 2 * self.part.bytes
+        operands = (p.m * p.k + p.k * p.n + p.m * p.n) * itemsize
+        free = max(0, int(self.device.memory * self.device.policy.memory_share) - operands)
+        return free if p.workspace is None else min(p.workspace, free)
+
+
+def complex_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:
+    """The plan for complex matrices. Raises `BilinearError` (E519) if nothing is as accurate, not even the library's multiply."""
+    library, *ways = _Weighing(problem, device, explain).candidates()
+    able = sorted((c for c in ways if not c.why), key=lambda c: c.ms or 0.0)
+    least = 1 + max(LEAST_GAIN, device.policy.least_gain)
+    chosen = next((c for c in able if library.why or (library.ms or 0.0) > least * (c.ms or 0.0)), library)
+    if chosen is library and library.why:
+        raise too_inaccurate(library.why)
+    gain = (library.ms or 0.0) / (chosen.ms or 1.0)
+    why = "chosen: nothing gains enough" if chosen is library else f"chosen: {gain:.2f} times as fast as the library, by the model"
+    others = [c for c in (library, *able) if c is not chosen]
+    off = [replace(c, why=c.why or f"{abs((c.ms or 0.0) / (chosen.ms or 1.0) - 1):.1%} {_side(c, chosen)}") for c in others]
+    refused = [c for c in ways if c.why]
+    return Plan(problem, device.title, (replace(chosen, why=why), *off, *refused), hashes_of(chosen), implementation_sha256())
+
+
+def _side(candidate: Candidate, chosen: Candidate) -> str:
+    return "slower" if (candidate.ms or 0.0) >= (chosen.ms or 0.0) else "faster, which is within the model's error"
