@@ -29,6 +29,18 @@ def evaluate(linear: LinearMap, own: tuple[int | None, ...] = ()) -> Evaluation:
     return Evaluation(instructions, max(live_values(instructions), default=0))
 
 
+@lru_cache(maxsize=256)
+def holds_at_most(linear: LinearMap, own: tuple[int | None, ...], most: int) -> bool:
+    """True if no more than `most` values are live at a time in the order of `evaluate`."""
+    order = _Order(linear, own or (None,) * len(linear.outputs))
+    order.form_zeros()
+    while order.unread or order.held:
+        if len(order.held) + len(order.begun) > most and order.live > most:  # these values are read or added to later
+            return False
+        order.release(order.cheapest())
+    return max(live_values(order.instructions), default=0) <= most
+
+
 def own_inputs(block_map: BlockMap) -> tuple[int | None, ...]:
     """For each target, the index of the source that is the same block."""
     place = {block: i for i, block in enumerate(block_map.sources)}
@@ -92,6 +104,12 @@ class _Order:
         self.held: dict[int, None] = {}
         self.unread = {value for value in range(self.inputs) if self.readers[value]}
         self.instructions: list[Instruction] = []
+
+    @property
+    def live(self) -> int:
+        """The number of values that are held to be added to a form, and of begun forms that lack something."""
+        held = sum(1 for value in self.held if any(value in self.forms[number] for number in self.readers[value]))
+        return held + sum(1 for number in self.begun if self.lacks[number])
 
     def form_zeros(self) -> None:
         """Form all empty sums."""

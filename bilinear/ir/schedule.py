@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, generator, is_negative
@@ -18,8 +18,7 @@ RATIONALS = Ring()
 ALPHA, BETA = generator("alpha"), generator("beta")
 
 
-@dataclass(frozen=True, order=True)
-class Block:
+class Block(NamedTuple):
     """The block at a 0-based row and column of a space's grid; a temporary has no grid, and its one block has -1 for both."""
 
     space: str
