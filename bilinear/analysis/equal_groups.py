@@ -6,7 +6,7 @@ that no other group reads or writes holds for all groups that are equal to it up
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from bilinear.analysis.block_maps import part_of, places_of_components
 from bilinear.ir.linear import LinearMap
@@ -14,8 +14,8 @@ from bilinear.ir.schedule import Block, BlockMap
 
 NOTHING = BlockMap((), (), LinearMap(0, ()))
 """The map of no blocks."""
-Members = tuple[tuple[int, int], ...]
-"""The parts of a group: the position of a layer, and the number of a part in it."""
+Members = tuple[tuple[int, ...], ...]
+"""The parts of a group: for each layer the numbers of its parts."""
 
 
 class Layer:
@@ -25,18 +25,19 @@ class Layer:
         self.whole = whole
         self.places = tuple(places_of_components(whole))
         self.parts = tuple(part_of(whole, rows, steps) for rows, steps in self.places)
+        self._together = {(i,): part for i, part in enumerate(self.parts)}
         self.kinds = tuple(known.setdefault(part.map, len(known)) for part in self.parts)
 
-    def together(self, numbers: Sequence[int]) -> BlockMap:
+    def together(self, numbers: tuple[int, ...]) -> BlockMap:
         """Some of the parts as one map, its values in the order of the whole map."""
-        if len(numbers) == 1:
-            return self.parts[numbers[0]]
-        rows, steps = (sorted(i for number in numbers for i in self.places[number][side]) for side in (0, 1))
-        return part_of(self.whole, rows, steps) if rows else NOTHING
+        if numbers not in self._together:
+            rows, steps = (sorted(i for number in numbers for i in self.places[number][side]) for side in (0, 1))
+            self._together[numbers] = part_of(self.whole, rows, steps) if rows else NOTHING
+        return self._together[numbers]
 
 
-def equal_groups(layers: Sequence[Layer], state: Callable[[Block], Hashable]) -> Iterator[tuple[tuple[BlockMap, ...], int]]:
-    """One of each kind of group, a map for every layer, and how many groups are of its kind.
+def equal_groups(layers: Sequence[Layer], state: Callable[[Block], Hashable]) -> Iterable[tuple[Members, int]]:
+    """One of each kind of group, and how many groups are of its kind.
 
     Groups are of one kind if they differ by the names of blocks, and corresponding blocks have one `state`.
     """
@@ -45,8 +46,7 @@ def equal_groups(layers: Sequence[Layer], state: Callable[[Block], Hashable]) ->
         kind = _kind(layers, members, state)
         first, count = kinds.get(kind, (members, 0))
         kinds[kind] = first, count + 1
-    for members, count in kinds.values():
-        yield tuple(layer.together([i for at, i in members if at == place]) for place, layer in enumerate(layers)), count
+    return kinds.values()
 
 
 def _groups(layers: Sequence[Layer]) -> Iterator[Members]:
@@ -66,18 +66,22 @@ def _groups(layers: Sequence[Layer]) -> Iterator[Members]:
                     parent[root(block)] = own
                 else:
                     parent[block] = own
-    found: dict[Block, list[tuple[int, int]]] = {}
+    found: dict[Block, tuple[list[int], ...]] = {}
     for place, layer in enumerate(layers):
         for i, part in enumerate(layer.parts):
-            found.setdefault(root(part.targets[0]), []).append((place, i))
-    return map(tuple, found.values())
+            own = root(part.targets[0])
+            if own not in found:
+                found[own] = tuple([] for _ in layers)
+            found[own][place].append(i)
+    return (tuple(map(tuple, numbers)) for numbers in found.values())
 
 
 def _kind(layers: Sequence[Layer], members: Members, state: Callable[[Block], Hashable]) -> Hashable:
-    numbers: dict[Block, int] = {}
+    names: dict[Block, int] = {}
     kind: list[Hashable] = []
-    for place, i in members:
-        part = layers[place].parts[i]
-        blocks = tuple([numbers.setdefault(block, len(numbers)) for block in part.sources + part.targets])
-        kind.append((place, layers[place].kinds[i], blocks, part.kept))
-    return (*kind, tuple(map(state, numbers)))
+    for place, numbers in enumerate(members):
+        for i in numbers:
+            part = layers[place].parts[i]
+            blocks = tuple([names.setdefault(block, len(names)) for block in part.sources + part.targets])
+            kind.append((place, layers[place].kinds[i], blocks, part.kept))
+    return (*kind, tuple(map(state, names)))

@@ -12,7 +12,7 @@ from functools import cache
 from itertools import groupby, pairwise
 
 from bilinear.analysis.block_maps import beside, components, pruned, restrict, then
-from bilinear.analysis.equal_groups import NOTHING, Layer, equal_groups
+from bilinear.analysis.equal_groups import NOTHING, Layer, Members, equal_groups
 from bilinear.analysis.evaluation_order import holds_at_most, own_inputs
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Schedule, Stage
@@ -70,6 +70,8 @@ class _Run:
         self.weighed = cache(self._weighed)
         self.cheapest = cache(self._cheapest)
         self.layers = cache(self._layers)
+        self.composed = cache(self._composed_group)
+        self.finished = cache(self._finished_group)
 
     def passes(self) -> tuple[LinearStage, ...]:
         """The passes that move the fewest elements; a pass that writes nothing is dropped."""
@@ -104,11 +106,10 @@ class _Run:
             return None
         moved, keeps, shapes, tables = 0, False, set(), {}
         for shape in sorted({shape for stage in range(begin, end) for shape in self.layers(stage)}):
-            joined = shape in before.shapes and shape in self.layers(end - 1)
-            groups = self._composed_groups(begin, end, shape, joined)
+            groups = self._composed_groups(begin, end, shape)
             if groups is None:  # no form says that an old value is kept
                 return None
-            if joined:
+            if self._joins(shape, begin, end):
                 tables[shape] = _shorter_as_table(groups)
             for group, count in groups:
                 whole = self._finished(group, end, tables.get(shape))
@@ -119,21 +120,39 @@ class _Run:
                     shapes.add(shape)
         return _Pass(moved, keeps, frozenset(shapes), tables)
 
-    def _composed_groups(self, begin: int, end: int, shape: str, joined: bool) -> list[tuple[BlockMap, int]] | None:
+    def _composed_groups(self, begin: int, end: int, shape: str) -> list[tuple[BlockMap, int]] | None:
         """One of each kind of group, and their number; None if the last stage reads a block whose old value is kept."""
 
         def state(block: Block) -> int:
             return -1 if block.space in ("A", "B", "C") else min(max(self.last_read.get(block, -1), begin), end)
 
         found = []
-        for maps, count in equal_groups([self.layers(stage).get(shape, EMPTY) for stage in range(begin, end)], state):
-            whole = maps[0]
-            for last, second in enumerate(maps[1:-1], begin + 2):
-                whole = self._joined(whole, second, begin, last, shape)
-            if not {t for t, factor in zip(whole.targets, whole.kept, strict=True) if factor}.isdisjoint(maps[-1].sources):
+        for members, count in equal_groups([self._layer(stage, shape) for stage in range(begin, end)], state):
+            before, last = self.finished(shape, begin, members[:-1]), self._layer(end - 1, shape).together(members[-1])
+            if not {t for t, factor in zip(before.targets, before.kept, strict=True) if factor}.isdisjoint(last.sources):
                 return None
-            found.append((then(whole, maps[-1]) if joined else maps[-1] if maps[-1].targets else whole, count))
+            found.append((self.composed(shape, begin, members), count))
         return found
+
+    def _composed_group(self, shape: str, begin: int, members: Members) -> BlockMap:
+        """The maps of a group as one."""
+        before, end = self.finished(shape, begin, members[:-1]), begin + len(members)
+        last = self._layer(end - 1, shape).together(members[-1])
+        return then(before, last) if self._joins(shape, begin, end) else last if last.targets else before
+
+    def _finished_group(self, shape: str, begin: int, members: Members) -> BlockMap:
+        """The maps of a group as one, as a pass runs it that is known to be possible."""
+        end = begin + len(members)
+        if end == begin + 1:
+            return self._layer(begin, shape).together(members[0])
+        weighed = self.weighed(begin, end)
+        assert weighed is not None
+        return self._finished(self.composed(shape, begin, members), end, weighed.tables.get(shape))
+
+    def _joins(self, shape: str, begin: int, end: int) -> bool:
+        """True if both the last stage of a pass and those before it write blocks of a shape."""
+        before = self.weighed(begin, end - 1)
+        return before is not None and shape in before.shapes and shape in self.layers(end - 1)
 
     def _fused(self, begin: int, end: int) -> LinearStage:
         """The stages as one, which is known to fit. A single stage keeps its maps, unless they cross."""
@@ -141,17 +160,12 @@ class _Run:
         for last in range(begin + 2, end + 1):
             second = self._stage(last - 1)
             before, after = self._by_shape(fused.maps), self._by_shape(second.maps)
-            maps = [self._joined(before.get(s, NOTHING), after.get(s, NOTHING), begin, last, s) for s in before | after]
+            weighed = self.weighed(begin, last)
+            assert weighed is not None  # longer passes are weighed after shorter ones
+            wholes = {s: then(before[s], after[s]) if s in weighed.tables else (before | after)[s] for s in before | after}
+            maps = [self._finished(whole, last, weighed.tables.get(s)) for s, whole in wholes.items()]
             fused = LinearStage(tuple(m for m in maps if m.targets), fused.restores and second.restores)
         return fused
-
-    def _joined(self, first: BlockMap, second: BlockMap, begin: int, end: int, shape: str) -> BlockMap:
-        """The maps of one shape of a pass and of the stage after it as one; `end` is the position after that stage."""
-        weighed = self.weighed(begin, end)
-        assert weighed is not None  # longer passes are weighed after shorter ones
-        if shape in weighed.tables:
-            return self._finished(then(first, second), end, weighed.tables[shape])
-        return self._finished(second if second.targets else first, end, None)
 
     def _finished(self, whole: BlockMap, end: int, table: bool | None) -> BlockMap:
         """A composed map without what nobody reads, as a table if one is asked for; None if it is not composed."""
@@ -169,6 +183,9 @@ class _Run:
     def _layers(self, position: int) -> dict[str, Layer]:
         """The maps of a stage by the shape of their blocks."""
         return {shape: Layer(whole, self.known) for shape, whole in self._by_shape(self._stage(position).maps).items()}
+
+    def _layer(self, position: int, shape: str) -> Layer:
+        return self.layers(position).get(shape, EMPTY)
 
     def _by_shape(self, maps: Iterable[BlockMap]) -> dict[str, BlockMap]:
         shapes: dict[str, list[BlockMap]] = {}
