@@ -65,7 +65,7 @@ class LinearMap:
         """The additions of the map as a table."""
         if not self.packs:
             return LinearMap(self.inputs, self.matrix).additions
-        return widened(lambda packing: sum(max(0, packing.terms(row) - 1) for row in self._packed(packing)), self._root or "")
+        return widened(lambda packing: sum(max(0, packing.terms(row) - 1) for row in self.packed(packing)), self._root or "")
 
     def _forms(self, most: float) -> tuple[Form, ...] | None:
         """The rows of the matrix; None if they take more than `most` additions."""
@@ -92,7 +92,7 @@ class LinearMap:
 
     def _by_packing(self, packing: Packing, most: float) -> tuple[Form, ...] | None:
         rows = []
-        for row in self._packed(packing):
+        for row in self.packed(packing):
             rows.append(row)
             if most < inf:
                 most -= max(0, packing.terms(row) - 1)
@@ -100,7 +100,7 @@ class LinearMap:
                 return None
         return tuple(map(packing.form, rows))
 
-    def _packed(self, packing: Packing) -> Iterator[Packed]:
+    def packed(self, packing: Packing) -> Iterator[Packed]:
         """The outputs as packed forms over the inputs."""
         values = [packing.unit(i) for i in range(self.inputs)]
         for step in self.steps:

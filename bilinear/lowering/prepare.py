@@ -104,9 +104,9 @@ def proved(scheme: Scheme) -> SchemeProof:
     return proof
 
 
-def proved_schedule(schedule: AnySchedule, scheme: Scheme) -> ScheduleProof:
-    """Prove a schedule of one level. A wrong one is refused with the cause and a repair (E4xx)."""
-    large = prove_large(schedule, scheme) if isinstance(schedule, Schedule) else None
+def proved_schedule(schedule: AnySchedule, scheme: Scheme, is_proved: bool = False) -> ScheduleProof:
+    """Prove a schedule of one level of a scheme, which may be proved already. A wrong one is refused with the cause and a repair (E4xx)."""
+    large = prove_large(schedule, scheme, is_proved) if isinstance(schedule, Schedule) else None
     proof = large or prove_schedule(schedule, scheme)
     if not proof.holds:
         raise _explained(proof, scheme, schedule)
@@ -193,9 +193,9 @@ def _prove_level(level: Level, inputs: str) -> _Proved:
     scheme_proof = proved(scheme)
     require_numbers(scheme, scheme_proof)
     if schedule is not None:  # prove it even if another schedule runs, so that a wrong schedule is always reported
-        proved_schedule(mark_first_writes(schedule), scheme)
+        proved_schedule(mark_first_writes(schedule), scheme, is_proved=True)
     authored = authored_schedule(scheme, schedule, inputs)
-    return _Proved(scheme, scheme_proof, authored, proved_schedule(mark_first_writes(authored), scheme))
+    return _Proved(scheme, scheme_proof, authored, proved_schedule(mark_first_writes(authored), scheme, is_proved=True))
 
 
 def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CUDA_THREAD) -> tuple[Schedule, ScheduleProof]:
@@ -215,7 +215,7 @@ def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CU
     authored = [mark_first_writes(level.authored) for level in levels]
     if [lowered] == authored:
         return lowered, levels[0].authored_proof
-    proof = prove_composed(lowered, authored) if len(levels) > 1 else proved_schedule(lowered, levels[0].scheme)
+    proof = prove_composed(lowered, authored) if len(levels) > 1 else proved_schedule(lowered, levels[0].scheme, is_proved=True)
     proof.require()
     return lowered, proof
 
