@@ -35,7 +35,7 @@ def tensor(outer: Scheme, inner: Scheme) -> Scheme:
         bases = Bases(_on_grid(x.a, y.a, a), _on_grid(x.b, y.b, b), _on_grid(x.c, y.c, c))
     name, citation = joined_name(outer, "x", inner), joined_citations(outer, inner)
     products = numbered(outer.rank * inner.rank)
-    return reduced(Scheme(name, m, k, n, u, v, reordered(w, _inverse(c)), products, ring, citation, bases=bases))
+    return reduced(Scheme(name, m, k, n, u, v, reordered(w, _inverse(c)), products, ring, citation, bases=bases, factors=(outer, inner)))
 
 
 def _terms(outer: LinearMap, inner: LinearMap) -> int:

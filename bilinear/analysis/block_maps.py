@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from operator import itemgetter
 
 from bilinear.ir.linear import Form, LinearMap, form
@@ -45,7 +44,7 @@ class _Program:
         self.kept.update(zip(block_map.targets, block_map.kept, strict=True))
 
     def finish(self) -> BlockMap:
-        """The block map from the sources to every changed block; a step that only one output uses becomes that output."""
+        """The block map from the sources to every block that is written; a step that only one output uses becomes that output."""
         first = len(self.sources)
         own = {block: i for i, block in enumerate(self.sources)}
         targets = tuple(block for block, value in self.holds.items() if own.get(block) != value)
@@ -56,12 +55,11 @@ class _Program:
         numbers = list(range(first)) + [-1] * len(self.steps)
         for position, i in enumerate(kept):
             numbers[first + i] = first + position
-        steps = tuple(_renamed(self.steps[i], numbers) for i in kept)
-        outputs = tuple(_renamed(self.steps[v - first], numbers) if v in inlined else ((numbers[v], 1),) for v in results)
+        steps = tuple(_closed_up(self.steps[i], numbers) for i in kept)
+        outputs = tuple(_closed_up(self.steps[v - first], numbers) if v in inlined else ((numbers[v], 1),) for v in results)
         named = tuple(self.names[i] for i in kept)
-        straight = LinearMap(first, outputs, steps, named)
         factors = tuple(self.kept[target] for target in targets)
-        return _pruned(BlockMap(self.sources, targets, straight.plain, factors))
+        return BlockMap(self.sources, targets, LinearMap(first, outputs, steps, named), factors)
 
 
 def is_plain(terms: Form) -> bool:
@@ -69,42 +67,43 @@ def is_plain(terms: Form) -> bool:
     return len(terms) == 1 and terms[0][1] == 1
 
 
-def _renamed(terms: Form, numbers: list[int]) -> Form:
+def _renamed(terms: Form, numbers: Sequence[int]) -> Form:
+    """A form with its values numbered anew; two of them may get one number."""
+    if len(terms) == 1:
+        ((index, coefficient),) = terms
+        return ((numbers[index], coefficient),)
     moved = sorted([(numbers[index], coefficient) for index, coefficient in terms], key=itemgetter(0))
-    together = any(first[0] == second[0] for first, second in pairwise(moved))
-    return form(moved) if together else tuple(moved)
+    return tuple(moved) if len({index for index, _ in moved}) == len(moved) else form(moved)
 
 
-def _pruned(block_map: BlockMap) -> BlockMap:
-    """Drop targets that keep their value, and sources that nothing reads."""
-    own = {block: i for i, block in enumerate(block_map.sources)}
-    rows = zip(block_map.targets, block_map.map.outputs, strict=True)
-    kept = [(target, row) for target, row in rows if target not in own or row != ((own[target], 1),)]
-    return restrict(block_map, {target for target, _ in kept})
+def _closed_up(terms: Form, numbers: Mapping[int, int] | Sequence[int]) -> Form:
+    """A form with its values numbered anew, in the same order."""
+    return tuple([(numbers[index], coefficient) for index, coefficient in terms])
 
 
 def restrict(block_map: BlockMap, targets: set[Block]) -> BlockMap:
     """The map restricted to these targets, without the steps and sources that they do not need."""
+    rows = [i for i, target in enumerate(block_map.targets) if target in targets]
+    return part_of(block_map, rows, range(len(block_map.map.steps)))
+
+
+def part_of(block_map: BlockMap, rows: Sequence[int], steps: Sequence[int]) -> BlockMap:
+    """The map restricted to these outputs, which need no other steps than these, without what they do not need."""
     old = block_map.map
-    rows = [row for row in zip(block_map.targets, old.outputs, block_map.kept, strict=True) if row[0] in targets]
-    needed = {index for _, output, _ in rows for index, _ in output}
-    for i in reversed(range(len(old.steps))):
+    needed = {index for row in rows for index, _ in old.outputs[row]}
+    for i in reversed(steps):
         if old.inputs + i in needed:
-            needed |= {index for index, _ in old.steps[i]}
+            needed.update([index for index, _ in old.steps[i]])
+    targets, factors = tuple([block_map.targets[i] for i in rows]), tuple([block_map.kept[i] for i in rows])
+    if len(rows) == len(old.outputs) and len(needed) == old.inputs + len(old.steps):
+        return BlockMap(block_map.sources, targets, old, factors)
     order = sorted(needed)
-    numbers = [-1] * (old.inputs + len(old.steps))
-    for position, index in enumerate(order):
-        numbers[index] = position
+    numbers = {index: position for position, index in enumerate(order)}
     kept = [i - old.inputs for i in order if i >= old.inputs]
-    names = tuple(old.names[i] for i in kept) if old.names else ()
-    new = LinearMap(
-        len(order) - len(kept),
-        tuple(_renamed(output, numbers) for _, output, _ in rows),
-        tuple(_renamed(old.steps[i], numbers) for i in kept),
-        names,
-    )
-    sources = tuple(block_map.sources[i] for i in order if i < old.inputs)
-    return BlockMap(sources, tuple(t for t, _, _ in rows), new, tuple(kept for _, _, kept in rows))
+    names = tuple([old.names[i] for i in kept]) if old.names else ()
+    outputs = tuple([_closed_up(old.outputs[i], numbers) for i in rows])
+    new = LinearMap(len(order) - len(kept), outputs, tuple([_closed_up(old.steps[i], numbers) for i in kept]), names)
+    return BlockMap(tuple([block_map.sources[i] for i in order if i < old.inputs]), targets, new, factors)
 
 
 def beside(maps: Iterable[BlockMap]) -> BlockMap:
@@ -132,15 +131,21 @@ def beside(maps: Iterable[BlockMap]) -> BlockMap:
 def then(first: BlockMap, second: BlockMap) -> BlockMap:
     """`second` after `first` as one map that reads each source once: the product of their matrices.
 
-    It keeps the shared values of both programs, unless the plain matrix takes no more additions. A block whose old value one map keeps must
-    not be a source or a target of the other.
+    It keeps the shared values of both programs. A block whose old value one map keeps must not be a source or a target of the other.
     """
-    written = set(first.targets)
-    sources = first.sources + tuple(b for b in second.sources if b not in written and b not in first.sources)
-    program = _Program(sources)
+    known = {*first.sources, *first.targets}
+    program = _Program(first.sources + tuple([block for block in second.sources if block not in known]))
     program.run(first)
     program.run(second)
     return program.finish()
+
+
+def pruned(block_map: BlockMap) -> BlockMap:
+    """The map without targets that keep their value, and without sources that nothing reads."""
+    own = {block: i for i, block in enumerate(block_map.sources)}
+    rows = zip(block_map.targets, block_map.map.outputs, strict=True)
+    kept = [(target, row) for target, row in rows if target not in own or row != ((own[target], 1),)]
+    return restrict(block_map, {target for target, _ in kept})
 
 
 def relabel(block_map: BlockMap, rename: Callable[[Block], Block]) -> BlockMap:
@@ -165,6 +170,11 @@ def _relabelled(product: Product, rename: Callable[[Block], Block]) -> Product:
 
 def components(block_map: BlockMap) -> tuple[BlockMap, ...]:
     """The independent parts of a map: no part reads or writes a block of another. Equal parts have equal maps."""
+    return tuple(part_of(block_map, rows, steps) for rows, steps in places_of_components(block_map))
+
+
+def places_of_components(block_map: BlockMap) -> Iterator[tuple[list[int], list[int]]]:
+    """For each independent part of a map the numbers of its outputs, and those of the steps that they may need."""
     old = block_map.map
     parent = list(range(old.inputs + len(old.steps) + len(old.outputs)))
 
@@ -175,14 +185,18 @@ def components(block_map: BlockMap) -> tuple[BlockMap, ...]:
         return i
 
     for position, terms in enumerate(old.steps + old.outputs):
+        own = root(old.inputs + position)
         for index, _ in terms:
-            parent[root(index)] = root(old.inputs + position)
+            parent[root(index)] = own
     place = {block: i for i, block in enumerate(block_map.sources)}
     first_output = old.inputs + len(old.steps)
-    groups: dict[int, set[Block]] = {}
     for position, target in enumerate(block_map.targets):
         if target in place:
             parent[root(place[target])] = root(first_output + position)
-    for position, target in enumerate(block_map.targets):
-        groups.setdefault(root(first_output + position), set()).add(target)
-    return tuple(restrict(block_map, targets) for targets in groups.values())
+    rows: dict[int, list[int]] = {}
+    steps: dict[int, list[int]] = {}
+    for position in range(len(block_map.targets)):
+        rows.setdefault(root(first_output + position), []).append(position)
+    for position in range(len(old.steps)):
+        steps.setdefault(root(old.inputs + position), []).append(position)
+    return ((own_rows, steps.get(number, [])) for number, own_rows in rows.items())

@@ -6,7 +6,7 @@ need, leave the fewest values live. Whatever can be formed without another live 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
@@ -27,6 +27,18 @@ def evaluate(linear: LinearMap, own: tuple[int | None, ...] = ()) -> Evaluation:
         order.release(order.cheapest())
     instructions = tuple(order.instructions)
     return Evaluation(instructions, max(live_values(instructions), default=0))
+
+
+@lru_cache(maxsize=256)
+def holds_at_most(linear: LinearMap, own: tuple[int | None, ...], most: int) -> bool:
+    """True if no more than `most` values are live at a time in the order of `evaluate`."""
+    order = _Order(linear, own or (None,) * len(linear.outputs))
+    order.form_zeros()
+    while order.unread or order.held:
+        if len(order.held) + len(order.begun) > most and order.live > most:  # these values are read or added to later
+            return False
+        order.release(order.cheapest())
+    return max(live_values(order.instructions), default=0) <= most
 
 
 def own_inputs(block_map: BlockMap) -> tuple[int | None, ...]:
@@ -92,6 +104,14 @@ class _Order:
         self.held: dict[int, None] = {}
         self.unread = {value for value in range(self.inputs) if self.readers[value]}
         self.instructions: list[Instruction] = []
+        self.costs: dict[int, int] = {}
+        self.seen_by: tuple[defaultdict[int, set[int]], defaultdict[int, set[int]]] = defaultdict(set), defaultdict(set)
+
+    @property
+    def live(self) -> int:
+        """The number of values that are held to be added to a form, and of begun forms that lack something."""
+        held = sum(1 for value in self.held if any(value in self.forms[number] for number in self.readers[value]))
+        return held + sum(1 for number in self.begun if self.lacks[number])
 
     def form_zeros(self) -> None:
         """Form all empty sums."""
@@ -105,27 +125,47 @@ class _Order:
         Then the one with fewest readers.
         """
         near = {v for value in self.held for number in self.readers[value] for v in self.lacks[number] if v in self.unread}
-        return min(near.union(self.held) or self.unread, key=lambda value: (self._release_cost(value), len(self.readers[value]), value))
+        return min(near.union(self.held) or self.unread, key=lambda value: (self._cost(value), len(self.readers[value]), value))
+
+    def _cost(self, value: int) -> int:
+        """The cost of releasing a value, kept until something that it was computed from changes."""
+        if value not in self.costs:
+            self.costs[value] = self._release_cost(value)
+        return self.costs[value]
+
+    def _changed(self, number: int, values: Iterable[int]) -> None:
+        """Forget the costs that were computed from a form and values that have changed."""
+        forms, known = self.seen_by
+        for cost in forms.pop(number, ()):
+            self.costs.pop(cost, None)
+        for value in values:
+            for cost in known.pop(value, ()):
+                self.costs.pop(cost, None)
 
     def _release_cost(self, value: int) -> int:
         """How many live values releasing a value adds."""
-        taken: Counter[int] = Counter()
-        begun: set[int] = {value} - self.held.keys()
-        numbers, ended = list(self.readers[value]), set()
+        held, readers, forms, known = self.held, self.readers, *self.seen_by
+        taken = dict.fromkeys((value,), 0)
+        begun = set() if value in held else {value}
+        numbers = list(readers[value])
+        ended = set(numbers)
         while numbers:
             number = numbers.pop()
-            if number in ended:
-                continue
-            ended.add(number)
-            if number < self.steps:
-                begun.add(self.inputs + number)
+            forms[number].add(value)
             for lacking in self.lacks[number]:
-                taken[lacking] += 1
-                if lacking not in self.held:
+                if lacking in taken:
+                    taken[lacking] += 1
+                    continue
+                taken[lacking] = 1
+                if lacking not in held:
                     begun.add(lacking)
-                    if lacking >= self.inputs:
+                    if lacking >= self.inputs and lacking - self.inputs not in ended:
+                        ended.add(lacking - self.inputs)
                         numbers.append(lacking - self.inputs)
-        dead = sum(1 for v, times in taken.items() if times == len(self.readers[v]))
+        for v in taken:
+            known[v].add(value)
+        begun.update([self.inputs + number for number in ended if number < self.steps])
+        dead = sum([times == len(readers[v]) for v, times in taken.items()])
         return len(begun) - dead - len(ended & self.begun)
 
     def release(self, value: int) -> None:
@@ -142,6 +182,7 @@ class _Order:
         elif value in self.unread:
             self.unread.remove(value)
             self.held[value] = None
+            self._changed(-1, (value,))
             self.instructions.append(Read(value))
             self._settle([value])
 
@@ -170,6 +211,7 @@ class _Order:
         """Add to a form the held values that it lacks; returns the values that may complete other forms."""
         value = self.inputs + number
         present = [v for v in self.lacks[number] if v in self.held]
+        self._changed(number, (*present, value))
         terms: Form = tuple(sorted((v, self.forms[number][v]) for v in present if v in self.forms[number]))
         freed = []
         for v in present:

@@ -90,13 +90,19 @@ class Integers:
 
 def integers(scheme: Scheme, slack: int = 1) -> Integers:
     """The tables of a scheme in integers; `slack` is an extra denominator for coefficients that are added later."""
-    u, v, w = scheme.tables
-    scales = (slack * _denominator(u), slack * _denominator(v), slack * _denominator(w))
-    units = Units(scheme.ring, scheme.k * scheme.n, scales, sum(_reach(table) for table in (u, v, w)))
+    units, (u, v, w) = units_of(scheme, slack), scheme.tables
+    scales = units.scales
     left = tuple(integral(row, units, scales[0], units.width) for row in u)
     right = tuple(integral(row, units, scales[1]) for row in v)
     outputs = tuple(tuple((p, integral(((0, value),), units, scales[2])) for p, value in row) for row in w)
     return Integers(units, left, right, outputs)
+
+
+def units_of(scheme: Scheme, slack: int = 1) -> Units:
+    """How the tables of a scheme become integers."""
+    u, v, w = scheme.tables
+    scales = (slack * _denominator(u), slack * _denominator(v), slack * _denominator(w))
+    return Units(scheme.ring, scheme.k * scheme.n, scales, sum(_reach(table) for table in (u, v, w)))
 
 
 def integral(row: Form, units: Units, scale: int, width: int = 1) -> Terms:
@@ -145,8 +151,10 @@ def _powers(value: Coefficient) -> tuple[tuple[int, Fraction | int], ...]:
 
 
 def _reach(table: tuple[Form, ...]) -> int:
-    return max((abs(power) for row in table for _, value in row for power, _ in _powers(value)), default=0)
+    values = {value for row in table for _, value in row if isinstance(value, Symbolic)}
+    return max((abs(power) for value in values for power, _ in _powers(value)), default=0)
 
 
 def _denominator(table: tuple[Form, ...]) -> int:
-    return lcm(*(c.denominator for row in table for _, value in row for _, c in _powers(value)))
+    values = {value for row in table for _, value in row}
+    return lcm(*(c.denominator for value in values for _, c in _powers(value)))

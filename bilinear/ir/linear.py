@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 from typing import TypeVar
 
 from bilinear.ir.number import Coefficient, Symbolic, exact, square
-from bilinear.ir.packed import Packing, widened
+from bilinear.ir.packed import Packed, Packing, widened
 
 T = TypeVar("T")
 Form = tuple[tuple[int, Coefficient], ...]
@@ -71,6 +71,13 @@ class LinearMap:
         outputs = self._forms(self.additions) if self.steps else None
         return self if outputs is None else LinearMap(self.inputs, outputs)
 
+    @cached_property
+    def additions_of_table(self) -> int:
+        """The additions of the map as a table."""
+        if not self.packs:
+            return LinearMap(self.inputs, self.matrix).additions
+        return widened(lambda packing: sum(max(0, packing.terms(row) - 1) for row in self.packed(packing)), self._root or "")
+
     def _forms(self, most: float) -> tuple[Form, ...] | None:
         """The rows of the matrix; None if they take more than `most` additions."""
         if self.packs:
@@ -95,16 +102,21 @@ class LinearMap:
         return name if not name or square(name) is not None else None
 
     def _by_packing(self, packing: Packing, most: float) -> tuple[Form, ...] | None:
+        rows = []
+        for row in self.packed(packing):
+            rows.append(row)
+            if most < inf:
+                most -= max(0, packing.terms(row) - 1)
+            if most < 0:
+                return None
+        return tuple(map(packing.form, rows))
+
+    def packed(self, packing: Packing) -> Iterator[Packed]:
+        """The outputs as packed forms over the inputs."""
         values = [packing.unit(i) for i in range(self.inputs)]
         for step in self.steps:
             values.append(packing.sum([(values[i], c) for i, c in step]))
-        rows: list[Form] = []
-        for output in self.outputs:
-            rows.append(packing.form(packing.sum([(values[i], c) for i, c in output])))
-            most -= max(0, len(rows[-1]) - 1)
-            if most < 0:
-                return None
-        return tuple(rows)
+        return (packing.sum([(values[i], c) for i, c in output]) for output in self.outputs)
 
     @property
     def additions(self) -> int:

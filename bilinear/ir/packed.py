@@ -20,7 +20,9 @@ from bilinear.ir.number import Coefficient, Symbolic, exact, generator, square
 
 T = TypeVar("T")
 
-WIDTHS = (64, 128, 256, 512, 1024, 2048, 4096)
+_LETTERS = {2: "H", 8: "Q"}
+"""What `struct` calls unsigned numbers of so many bytes."""
+WIDTHS = (16, 64, 128, 256, 512, 1024, 2048, 4096)
 """The bits of a digit that are tried, one after the other."""
 
 
@@ -43,7 +45,7 @@ class Packed:
 
 def widened(attempt: Callable[[Packing], T], root: str = "") -> T:
     """What `attempt` returns with the shortest digits that hold its coefficients; raises `TooLongError` if none of `WIDTHS` does."""
-    for width in WIDTHS[:-1]:
+    for width in WIDTHS[1 if root else 0 : -1]:  # roots come with larger numbers
         with suppress(TooLongError):
             return attempt(Packing(width, root))
     return attempt(Packing(WIDTHS[-1], root))
@@ -162,15 +164,29 @@ class Packing:
         shift = ((both & -both).bit_length() - 1) // self.width * self.width
         return self._lowest(value.whole >> shift), self._lowest(value.root >> shift)
 
+    def terms(self, value: Packed) -> int:
+        """The number of coefficients of a form that are not 0."""
+        count = max(map(self._count, (value.whole, value.root)))
+        bias = _bias(self.width, count)
+        raw = self._unpacked(((value.whole + bias) ^ bias) | ((value.root + bias) ^ bias), count)
+        return count - raw.count(0)
+
     def digits(self, number: int) -> Sequence[int]:
         """All digits, from place 0 on."""
-        count = number.bit_length() // self.width + 1
-        half = 1 << (self.width - 1)
-        data = (number + _bias(self.width, count)).to_bytes(count * self.width // 8, "little")
-        if self.width == 64:
-            return [digit - half for digit in struct.unpack(f"<{count}Q", data)]
+        half, count = 1 << (self.width - 1), self._count(number)
+        return [digit - half for digit in self._unpacked(number + _bias(self.width, count), count)]
+
+    def _count(self, number: int) -> int:
+        """So many digits hold a number; few counts occur."""
+        return (number.bit_length() // self.width + 32) // 32 * 32
+
+    def _unpacked(self, number: int, count: int) -> Sequence[int]:
+        """The first digits of a number that is not negative, as they stand there."""
         step = self.width // 8
-        return [int.from_bytes(data[i : i + step], "little") - half for i in range(0, len(data), step)]
+        data = number.to_bytes(count * step, "little")
+        if step in _LETTERS:
+            return struct.unpack(f"<{count}{_LETTERS[step]}", data)
+        return [int.from_bytes(data[i : i + step], "little") for i in range(0, len(data), step)]
 
     def bounded(self, most: int) -> int:
         """A bound that digits of this width hold; raises `TooLongError` if they do not."""
@@ -194,7 +210,7 @@ def _fraction(a: int, d: int) -> int | Fraction:
     return a if d == 1 else a // d if a % d == 0 else Fraction(a, d)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _bias(width: int, count: int) -> int:
     """Half the base in every digit: added to a number, it makes all digits positive."""
     return (1 << (width - 1)) * (((1 << width * count) - 1) // ((1 << width) - 1))

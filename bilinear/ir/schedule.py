@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, generator, is_negative
@@ -20,8 +20,7 @@ IMAGINARY = {"A": "Ai", "B": "Bi", "C": "Ci"}
 """The spaces of the imaginary parts of complex operands; A, B and C are then those of the real parts."""
 
 
-@dataclass(frozen=True, order=True)
-class Block:
+class Block(NamedTuple):
     """The block at a 0-based row and column of a space's grid; a temporary has no grid, and its one block has -1 for both."""
 
     space: str

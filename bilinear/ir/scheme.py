@@ -90,7 +90,7 @@ class Scheme:
 
     `u` maps the blocks of A to the r left factors, `v` the blocks of B to the r right factors, `w` the r products to the blocks of C.
     Blocks are numbered row-major, C is not transposed. With `bases` the three maps act in other bases, and the basis changes run before and
-    after.
+    after. `factors` names the two schemes of which it is said to be the tensor product; nothing relies on that before it is checked.
     """
 
     name: str
@@ -105,6 +105,7 @@ class Scheme:
     citation: str = ""
     places: Places | None = field(default=None, compare=False, repr=False)
     bases: Bases | None = None
+    factors: tuple[Scheme, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def rank(self) -> int:

@@ -112,9 +112,9 @@ def proved(scheme: Scheme) -> SchemeProof:
     return proof
 
 
-def proved_schedule(schedule: AnySchedule, scheme: Scheme) -> ScheduleProof:
-    """Prove a schedule of one level. A wrong one is refused with the cause and a repair (E4xx)."""
-    large = prove_large(schedule, scheme) if isinstance(schedule, Schedule) else None
+def proved_schedule(schedule: AnySchedule, scheme: Scheme, is_proved: bool = False) -> ScheduleProof:
+    """Prove a schedule of one level of a scheme, which may be proved already. A wrong one is refused with the cause and a repair (E4xx)."""
+    large = prove_large(schedule, scheme, is_proved) if isinstance(schedule, Schedule) else None
     proof = large or prove_schedule(schedule, scheme)
     if not proof.holds:
         raise _explained(proof, scheme, schedule)
@@ -248,9 +248,9 @@ def _prove_level(level: Level, inputs: str, modulus: int = 0) -> _ProvedScheme:
     scheme_proof = proved(scheme)
     require_numbers(scheme, scheme_proof, modulus)
     # prove it even if another schedule runs, so that a wrong schedule is always reported
-    written_proof = None if schedule is None else proved_schedule(mark_first_writes(schedule), scheme)
+    written_proof = None if schedule is None else proved_schedule(mark_first_writes(schedule), scheme, is_proved=True)
     authored = authored_schedule(scheme, schedule, inputs)
-    authored_proof = proved_schedule(mark_first_writes(authored), scheme)
+    authored_proof = proved_schedule(mark_first_writes(authored), scheme, is_proved=True)
     return _ProvedScheme(scheme, authored, authored_proof, scheme_proof, written_proof)
 
 
@@ -271,8 +271,10 @@ def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CU
     authored = [mark_first_writes(level.authored) for level in levels]
     if [lowered] == authored:
         return lowered, levels[0].authored_proof
-    scheme = levels[0].scheme
-    proof = proved_schedule(lowered, scheme) if len(levels) == 1 and isinstance(scheme, Scheme) else prove_composed(lowered, authored)
+    if len(levels) == 1 and isinstance(scheme := levels[0].scheme, Scheme):
+        proof = proved_schedule(lowered, scheme, is_proved=True)
+    else:
+        proof = prove_composed(lowered, authored)
     proof.require()
     return lowered, proof
 

@@ -50,7 +50,7 @@ def _renamed(schedule: Schedule, level: int) -> Schedule:
     names = {space.name: f"{space.name}{level}" for space in schedule.workspaces}
 
     def rename(block: Block) -> Block:
-        return replace(block, space=names.get(block.space, block.space))
+        return block._replace(space=names.get(block.space, block.space))
 
     workspaces = tuple(replace(space, name=names[space.name]) for space in schedule.workspaces)
     return replace(schedule, stages=tuple(relabel_stage(stage, rename) for stage in schedule.stages), workspaces=workspaces)
@@ -119,7 +119,7 @@ def _place(block: Block, product: Product, index: int, inner: Schedule) -> Block
     if block.space == "C":
         (target,) = product.targets
         return _within(target.block, block.row, block.column, inner.m, inner.n)
-    return replace(block, row=block.row + index * inner.space(block.space).rows)
+    return block._replace(row=block.row + index * inner.space(block.space).rows)
 
 
 def _landing(block_map: BlockMap, product: Product, index: int, inner: Schedule) -> BlockMap:

@@ -69,15 +69,12 @@ def _expanded(empty: Schedule, u: LinearMap, v: LinearMap, w: LinearMap) -> Sche
 def _factors(linear: LinearMap, operand: Sequence[Block], name: str) -> tuple[list[tuple[Block, Coefficient]], BlockMap]:
     """Each factor as (block, coefficient): a block of the operand if the factor is a multiple of one, else a block of workspace."""
     factors: list[tuple[Block, Coefficient]] = []
-    targets: list[Block] = []
+    formed = 0
     for row in linear.matrix:
         if len(row) == 1:
-            index, coefficient = row[0]
-            factors.append((operand[index], coefficient))
-            targets.append(operand[index])
+            factors.append((operand[row[0][0]], row[0][1]))
             continue
-        block = Block(name, sum(1 for t in targets if t.space == name), 0)
-        factors.append((block, 1))
-        targets.append(block)
-    whole = BlockMap(tuple(operand), tuple(targets), linear)
-    return factors, restrict(whole, {t for t in targets if t.space == name})
+        factors.append((Block(name, formed, 0), 1))
+        formed += 1
+    targets = tuple(block for block, _ in factors)
+    return factors, restrict(BlockMap(tuple(operand), targets, linear), {t for t in targets if t.space == name})

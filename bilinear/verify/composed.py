@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from math import lcm, prod
 
@@ -32,13 +32,13 @@ from bilinear.ir.scheme import Scheme
 from bilinear.verify.bilinear_map import prove_map
 from bilinear.verify.facts import RESTORED, OperandFate, StageFact
 from bilinear.verify.hazards import contended
+from bilinear.verify.kronecker import Places, combined_forms, places_of_levels
 from bilinear.verify.packed_run import PackedRun, UndecidedError
 from bilinear.verify.recursion import why_not_recursive
 from bilinear.verify.schedule import ScheduleProof, is_sound, prove_schedule
 
 MOST_WRITTEN_OUT = 500_000
 """With more products of coefficients than this, the products of a schedule of one level are not written out in its proof."""
-Places = tuple[int, ...]
 
 
 def prove_composed(schedule: Schedule, levels: Sequence[Schedule]) -> ScheduleProof:
@@ -50,13 +50,13 @@ def prove_composed(schedule: Schedule, levels: Sequence[Schedule]) -> SchedulePr
     return prove_schedule(schedule) if found is None else found
 
 
-def prove_large(schedule: Schedule, scheme: Scheme) -> ScheduleProof | None:
+def prove_large(schedule: Schedule, scheme: Scheme, is_proved: bool = False) -> ScheduleProof | None:
     """The proof of a schedule of one level of a large scheme that leaves A and B alone, by its terms.
 
     None for smaller schemes, and if it is not right, or right in another way.
 
     The Brent equations of the terms are decided by `analysis.brent`, so products of blocks are not written out; what the blocks hold after
-    each stage is not among the facts.
+    each stage is not among the facts. If the scheme `is_proved`, the terms are compared with the scheme's instead.
     """
     ring = schedule.ring
     if schedule.writes_operands or products_of_coefficients(scheme) <= MOST_WRITTEN_OUT or not is_sound(schedule):
@@ -64,7 +64,10 @@ def prove_large(schedule: Schedule, scheme: Scheme) -> ScheduleProof | None:
     if ring.modulus or ring.is_approximate:
         return None
     try:
-        _terms(schedule, ring.generator)
+        if is_proved and scheme.bases is None:
+            widened(lambda packing: _restored(schedule, _of_scheme(packing, scheme)), ring.generator)
+        else:
+            _terms(schedule, ring.generator)
     except (TooLongError, UndecidedError):
         return None
     stages = tuple(_stage_fact(number, stage) for number, stage in enumerate(schedule.stages, 1))
@@ -85,7 +88,7 @@ def by_levels(schedule: Schedule, levels: Sequence[Schedule]) -> ScheduleProof |
     root = next(iter(roots), "")
     try:
         terms = [_terms(level, root) for level in levels]
-        restored = widened(lambda packing: _restored(schedule, _Combined(packing, terms)), root)
+        restored = widened(lambda packing: _restored(schedule, _combined(packing, terms)), root)
     except (TooLongError, UndecidedError):
         return None
     if not set(schedule.restores) <= set(restored):
@@ -142,30 +145,30 @@ def _collected(schedule: Schedule, packing: Packing) -> _Terms:
     return _Terms((schedule.m, schedule.k, schedule.n), tuple(numbers), outputs, schedule.is_complex)
 
 
-class _Combined:
-    """The combinations of the terms of all levels: the packed factors by which a product is known, and what C is made of."""
+Key = tuple[int, int]
 
-    def __init__(self, packing: Packing, levels: Sequence[_Terms]) -> None:
-        self.packing = packing
-        m, k, n = ([level.grid[i] for level in levels] for i in range(3))
-        self.grid = prod(m), prod(k), prod(n)
-        self.is_complex = levels[0].is_complex
-        self.left = _Side(packing, [[u for u, _ in level.factors] for level in levels], self._parts(m, k))
-        self.right = _Side(packing, [[v for _, v in level.factors] for level in levels], self._parts(k, n))
-        self.numbers = {factors: i for i, factors in enumerate(zip(self.left.known, self.right.known, strict=True))}
-        ranks = [len(level.factors) for level in levels]
-        blocks = [sum(places) for places in product(*self._parts(m, n))]
-        sums = _kronecker(packing, [level.outputs for level in levels], _places([1] * len(ranks), ranks))
-        self.outputs = dict(zip(blocks, sums, strict=True))
 
-    def _parts(self, rows: Sequence[int], columns: Sequence[int]) -> list[Places]:
-        """The parts of block numbers. The outermost level of complex matrices also has those of the imaginary part, which come last."""
-        first, *rest = _places(rows, columns)
-        behind = tuple(place + prod(rows) * prod(columns) for place in first if self.is_complex)
-        return [first + behind, *rest]
+@dataclass(frozen=True)
+class _Known:
+    """The products that a schedule may multiply, which are right together: the numbers of their factors, and what C is made of."""
+
+    packing: Packing
+    grid: tuple[int, int, int]
+    left: _Side
+    right: _Side
+    outputs: Sequence[Packed]
+    is_complex: bool = False
+
+    @cached_property
+    def numbers(self) -> dict[tuple[Key, Key], int]:
+        """The numbers of the products by their factors."""
+        found: dict[tuple[Key, Key], int] = {}
+        for i, factors in enumerate(zip(self.left.known, self.right.known, strict=True)):
+            found.setdefault(factors, i)
+        return found
 
     def find(self, left: Packed, right: Packed) -> tuple[int, Coefficient]:
-        """The number of the product of two forms, and its factor; raises `UndecidedError` if it is no combination."""
+        """The number of the product of two forms, and its factor; raises `UndecidedError` if it is none of these."""
         (u, a), (v, b) = self.packing.monic(left), self.packing.monic(right)
         number = self.numbers.get((self.left.key(u), self.right.key(v)))
         if number is None:
@@ -173,18 +176,54 @@ class _Combined:
         return number, a * b
 
 
+def _combined(packing: Packing, levels: Sequence[_Terms]) -> _Known:
+    """The combinations of the terms of all levels."""
+    m, k, n = ([level.grid[i] for level in levels] for i in range(3))
+    is_complex = levels[0].is_complex
+    left = _combined_side(packing, [[u for u, _ in level.factors] for level in levels], _places(m, k, is_complex))
+    right = _combined_side(packing, [[v for _, v in level.factors] for level in levels], _places(k, n, is_complex))
+    ranks = [len(level.factors) for level in levels]
+    sums = combined_forms(packing, [level.outputs for level in levels], places_of_levels([1] * len(ranks), ranks))
+    blocks = [sum(places) for places in product(*_places(m, n, is_complex))]
+    outputs = [sums[i] for i in sorted(range(len(blocks)), key=blocks.__getitem__)]
+    return _Known(packing, (prod(m), prod(k), prod(n)), left, right, outputs, is_complex)
+
+
+def _places(rows: Sequence[int], columns: Sequence[int], is_complex: bool) -> list[Places]:
+    """The parts of block numbers. The outermost level of complex matrices also has those of the imaginary part, which come last."""
+    first, *rest = places_of_levels(rows, columns)
+    behind = tuple(place + prod(rows) * prod(columns) for place in first if is_complex)
+    return [first + behind, *rest]
+
+
+def _combined_side(packing: Packing, levels: Sequence[Sequence[Form]], places: Sequence[Places]) -> _Side:
+    scale = prod(lcm(*(packing.split(c)[2] for form in forms for _, c in form)) for forms in levels)
+    return _Side(packing, combined_forms(packing, levels, places), scale)
+
+
+def _of_scheme(packing: Packing, scheme: Scheme) -> _Known:
+    """The products of a proved scheme; those with proportional factors count as one."""
+    rows = [list(linear.packed(packing)) for linear in (scheme.u, scheme.v)]
+    if not all(map(all, rows)):  # a product of nothing has no monic factors
+        raise UndecidedError
+    u, v = ([packing.monic(row) for row in side] for side in rows)
+    sides = [_Side(packing, [form for form, _ in side], lcm(*(form.denominator for form, _ in side))) for side in (u, v)]
+    found = _Known(packing, (scheme.m, scheme.k, scheme.n), sides[0], sides[1], [])
+    units = [packing.unit(found.numbers[factors]) for factors in zip(sides[0].known, sides[1].known, strict=True)]
+    values = [packing.sum([(unit, a * b)]) for unit, (_, a), (_, b) in zip(units, u, v, strict=True)]
+    return replace(found, outputs=[packing.sum([(values[p], c) for p, c in row]) for row in scheme.tables[2]])
+
+
 class _Side:
-    """The combined left factors, or the right ones, as integers that are equal only for equal forms."""
+    """The left factors of the products, or the right ones, as integers that are equal only for equal forms."""
 
-    def __init__(self, packing: Packing, levels: Sequence[Sequence[Form]], places: Sequence[Places]) -> None:
-        self.packing = packing
-        self.scale = prod(lcm(*(packing.split(c)[2] for form in forms for _, c in form)) for forms in levels)
-        combined = _kronecker(packing, levels, places)
-        self.most = max(form.most for form in combined) * self.scale
-        self.known = [self.key(form) for form in combined]
+    def __init__(self, packing: Packing, forms: Sequence[Packed], scale: int) -> None:
+        self.packing, self.scale = packing, scale
+        self.most = max(form.most for form in forms) * scale
+        self.known = [self.key(form) for form in forms]
 
-    def key(self, form: Packed) -> tuple[int, int]:
-        """A form times the scale, without a denominator; raises `UndecidedError` if it is not integral, as every combined factor is."""
+    def key(self, form: Packed) -> Key:
+        """A form times the scale, without a denominator; raises `UndecidedError` if it is not integral, as every known factor is."""
         self.packing.bounded(self.most * form.denominator)  # so that times the denominator two keys differ if two forms do
         found = self.packing.whole(form, self.scale)
         if found is None:
@@ -192,34 +231,13 @@ class _Side:
         return found
 
 
-def _kronecker(packing: Packing, levels: Sequence[Sequence[Form]], places: Sequence[Places]) -> list[Packed]:
-    """The Kronecker products of forms, one of each level, the last level's changing first."""
-    found = [packing.unit(0)]
-    for forms, own in zip(levels, places, strict=True):
-        packed = [packing.sum([(packing.unit(own[i]), c) for i, c in form]) for form in forms]
-        found = [packing.product(outer, inner) for outer in found for inner in packed]
-    return found
-
-
-def _places(rows: Sequence[int], columns: Sequence[int]) -> list[Places]:
-    """For each level the part of each of its blocks, row by row, in the number of a finest block, which is the sum of its parts.
-
-    `rows` and `columns` are those of each level's grid.
-    """
-    width, found = prod(columns), []
-    for level, (height, breadth) in enumerate(zip(rows, columns, strict=True), 1):
-        down, across = prod(rows[level:]) * width, prod(columns[level:])
-        found.append(tuple(i * down + j * across for i in range(height) for j in range(breadth)))
-    return found
-
-
-def _restored(schedule: Schedule, combined: _Combined) -> tuple[str, ...]:
-    """The operands that a flat schedule restores; raises `UndecidedError` if it does not compute C by the combined products."""
-    if (schedule.m, schedule.k, schedule.n) != combined.grid or schedule.is_complex != combined.is_complex:
+def _restored(schedule: Schedule, known: _Known) -> tuple[str, ...]:
+    """The operands that a flat schedule restores; raises `UndecidedError` if it does not compute C by the known products."""
+    if (schedule.m, schedule.k, schedule.n) != known.grid or schedule.is_complex != known.is_complex:
         raise UndecidedError
-    run = PackedRun(schedule, combined.packing, combined.find)
+    run = PackedRun(schedule, known.packing, known.find)
     run.run()
     for place, block in enumerate(schedule.blocks_of("C")):
-        if not combined.packing.equal(run.result(block), combined.outputs[place]):
+        if not known.packing.equal(run.result(block), known.outputs[place]):
             raise UndecidedError
     return run.restored()

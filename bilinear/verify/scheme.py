@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from bilinear.analysis.brent import Residual, by_matrices, needed_pairs, residual
 from bilinear.analysis.brent_matrices import MOST_MULTIPLICATIONS
-from bilinear.analysis.integer_tables import MOST_BITS, common_denominator, integers, products_of_coefficients
+from bilinear.analysis.integer_tables import MOST_BITS, common_denominator, integers, products_of_coefficients, units_of
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.ir.number import Coefficient
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
 from bilinear.verify.expansion import require_expandable
+from bilinear.verify.kronecker import is_product_of
 from bilinear.verify.rings import RingFacts, facts_of
 from bilinear.verify.shortened import told
 
@@ -110,13 +111,17 @@ class SchemeProof:
 def prove_scheme(scheme: Scheme) -> SchemeProof:
     """Decide all (mk)(kn)(mn) Brent equations of a scheme over its ring; over Q[lambda], all their coefficients of order 0 and below.
 
-    Changes of basis are part of the proof: the scheme must multiply in the ordinary basis. Raises `BilinearError` if a coefficient is not
-    in the ring (E302), or the tables are too large to be proved (E303).
+    A tensor product of two schemes is proved by them. Changes of basis are part of the proof: the scheme must multiply in the ordinary
+    basis. Raises `BilinearError` if a coefficient is not in the ring (E302), or the tables are too large to be proved (E303).
     """
     require_expandable(scheme)
     _require_coefficients(scheme)
-    denominator = _require_size(scheme)
-    left = residual(scheme)
+    denominator = common_denominator(scheme) if is_product_of(scheme, multiplies) else None
+    if denominator is not None:
+        left = Residual(units_of(scheme), {})
+    else:
+        denominator = _require_size(scheme)
+        left = residual(scheme)
     m, k, n = scheme.m, scheme.k, scheme.n
     failures = tuple(_failures(scheme, left))
     facts = facts_of(scheme, left, denominator)
@@ -170,6 +175,8 @@ def _touched(left: frozenset[int], right: frozenset[int], pairs: list[tuple[int,
 
 
 def _require_coefficients(scheme: Scheme) -> None:
+    if all(map(scheme.ring.holds, {value for rows in scheme.tables for row in rows for _, value in row})):
+        return
     for table, rows in zip("UVW", scheme.tables, strict=True):
         for number, row in enumerate(rows):
             for column, value in row:
