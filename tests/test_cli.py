@@ -275,6 +275,23 @@ def test_run_checks_on_the_cpu(shell: Shell) -> None:
     assert 0 < check["error"] < check["allowance"]
 
 
+def test_run_multiplies_modulo_a_number(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, modulus, inputs in (("msmes", 65521, "restore"), ("walk_444_mod2", 2, "preserve"), ("strassen", 2**61 - 1, "preserve")):
+        (check,) = shell.json("run", name, "--shape", "33,21,27", "--modulus", modulus)
+        assert check["exact"] and check["restored"] and check["passed"]
+        assert (check["modulus"], check["inputs"], check["shape"]) == (modulus, inputs, [33, 21, 27])
+    assert "classical ms" in shell("run", "strassen", "--shape", "20", "--modulus", "7")[1]
+    for words, code in ((("--modulus", "1"), "E593"), (("--modulus", "7", "--dtype", "float32"), "E557"), (("--modulus", "3"), "E594")):
+        status, _, err = shell("run", "walk_444_mod2", "--shape", "20", *words)
+        assert status == 1 and code in err
+    from bilinear.backends import modular_arrays
+
+    real = modular_arrays.scale
+    monkeypatch.setattr(modular_arrays, "scale", lambda x, factor, p: real(x, (factor + 1) % p, p))
+    status, _, err = shell("run", "strassen", "--shape", "20", "--modulus", "65521")
+    assert status == 1 and "error[E701]: the product modulo 65521 failed its check" in err
+
+
 def test_doctor_says_what_works_and_how_to_get_the_rest(shell: Shell) -> None:
     findings = {finding["what"]: finding for finding in shell.json("doctor")}
     assert findings["run on the CPU"]["usable"]

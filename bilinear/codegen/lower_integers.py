@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
@@ -36,6 +36,10 @@ class IntegerTypes:
         """What tells the moduli apart in the names of kernels."""
         return f"mod{self.modulus}" if self.modulus else f"{len(self.moduli)}"
 
+    def reduces(self, element: IntegerElement) -> bool:
+        """Whether numbers are taken modulo the modulus before they are cut: to be small, or because their bits stand for another number."""
+        return bool(self.modulus) and (self.moduli != (self.modulus,) or element.name == "uint64")
+
     @property
     def inverses(self) -> tuple[int, ...]:
         """The inverses of M/p modulo p."""
@@ -55,10 +59,9 @@ class IntegerKernels:
 def lower_integers(scheme: Scheme, stem: str, types: IntegerTypes, left: OperandOrder, right: OperandOrder, whole: bool) -> IntegerKernels:
     """The kernels for operands that lie so. The scheme was proved, has integers as coefficients, and suits the types."""
     ones = (1,) * len(types.moduli)
-    reduced = types.modulus if types.moduli != (types.modulus,) else 0
     expand = (
-        replace(_expand(scheme.u, blocks_of_left(scheme), f"{stem}_a", types, types.left, left, ones), modulus=reduced),
-        replace(_expand(scheme.v, blocks_of_right(scheme), f"{stem}_b", types, types.right, right, types.inverses), modulus=reduced),
+        _expand(scheme.u, blocks_of_left(scheme), f"{stem}_a", types, types.left, left, ones),
+        _expand(scheme.v, blocks_of_right(scheme), f"{stem}_b", types, types.right, right, types.inverses),
     )
     product = ResidueProductKernel(f"residue_product_{types.suffix}_integers", types.result, types.tile, types.moduli)
     return IntegerKernels(expand, product, _recompose(scheme, stem, types, whole))
@@ -78,7 +81,8 @@ def _expand(
     width = min(lanes, element.lanes) if order.whole and order.along else 1
     name = f"integer_expand_{stem}_{types.suffix}_{'ca'[order.along]}_{width}_{element.suffix}"
     comment = f"{linear.additions} addition(s) an element"
-    return ResidueExpandKernel(name, comment, element, order.along, width, lanes, types.moduli, factors, places, forms, evaluate(linear))
+    own = name, comment, element, order.along, width, lanes, types.moduli, factors, places, forms, evaluate(linear)
+    return ResidueExpandKernel(*own, types.modulus if types.reduces(element) else 0)
 
 
 def _recompose(scheme: Scheme, stem: str, types: IntegerTypes, whole: bool) -> IntegerRecomposeKernel:

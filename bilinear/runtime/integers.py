@@ -20,7 +20,7 @@ from bilinear.ir.digit_kernel import MOST_BLOCKS
 from bilinear.ir.integers import INTEGERS
 from bilinear.ir.matrix import Array, Factor, layout_of
 from bilinear.ir.scheme import Scheme
-from bilinear.lowering.coefficients import require_numbers
+from bilinear.lowering.coefficients import require_numbers, require_residues
 from bilinear.lowering.place import choose_levels
 from bilinear.lowering.prepare import plain, proved
 from bilinear.runtime.arrays import Kind
@@ -114,6 +114,8 @@ def scheme_for(options: Options, layouts: Layouts, modulus: int) -> Scheme:
 def _levels_of(loaded: Same[Loaded], levels: int, modulus: int) -> Scheme:
     scheme = loaded.what.scheme
     require_numbers(scheme, proved(scheme), modulus)
+    if modulus:
+        require_residues(scheme, (c for table in scheme.tables for row in table for _, c in row), modulus)
     blocks = max(x**levels for x in (scheme.m * scheme.k, scheme.k * scheme.n, scheme.m * scheme.n))
     if blocks > MOST_BLOCKS:
         message = f"{levels} levels of {scheme.name} cut an operand into {blocks} blocks"

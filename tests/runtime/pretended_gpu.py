@@ -19,7 +19,7 @@ from codegen.emulated import address, c_type
 from runtime.blas import gemm
 
 from bilinear.backends import cublas as library
-from bilinear.backends import cublas_lt, cuda_executor, digits, loaded_kernels, thin
+from bilinear.backends import cublas_lt, cuda_executor, digits, integers, loaded_kernels, thin
 from bilinear.codegen import build as building
 from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import CudaTarget
@@ -300,7 +300,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(library, "_handles", library._Handles())
     monkeypatch.setattr(cuda_executor, "_thread", cuda_executor._Thread())
     monkeypatch.setattr(cuda_executor, "_idle_flags", [])
-    for cached in (cuda_executor._look, loaded_kernels.built_function, thin._kept, digits._kept):
+    for cached in (cuda_executor._look, loaded_kernels.built_function, thin._kept, digits._kept, integers._kept):
         cached.cache_clear()
     return gpu
 
