@@ -32,7 +32,9 @@ def test_the_list_names_them(shell: Shell) -> None:
 
 @pytest.mark.parametrize("algorithm", ["winograd", "classical", "accurate_sqrt3"])
 def test_a_run_checks_complex_types(shell: Shell, algorithm: str) -> None:
-    found = shell.json("run", algorithm, "--shape", "33,41,29", "--dtype", "complex64,complex128", "--device", "cpu", "--inputs", "preserve")
+    found = shell.json(
+        "run", algorithm, "--shape", "33,41,29", "--dtype", "complex64,complex128", "--device", "cpu", "--inputs", "preserve"
+    )
     assert [(c["dtype"], c["passed"]) for c in found] == [("complex64", True), ("complex128", True)]
     assert all(c["exact"] is (None if algorithm == "accurate_sqrt3" else True) and 0 < c["error"] < c["allowance"] for c in found)
 
