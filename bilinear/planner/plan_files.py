@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.element import COMPLEX, MULTIPLIED
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.tile import THIN_TILES, TILES
 from bilinear.planner.digits import products_of
@@ -126,7 +127,7 @@ def _check(plan: Plan) -> None:
     """Check the values on which running and printing the plan rely."""
     chosen, p = plan.chosen, plan.problem
     for candidate in plan.candidates:
-        _check_fields(candidate, _tiles_of(candidate, p.dtype))
+        _check_fields(candidate, _tiles_of(candidate, MULTIPLIED[p.dtype].name))
     if chosen.ms is None and not chosen.is_digits:
         raise ValueError("its first candidate has no time")
     if not all(isinstance(text, str) for text in (plan.version, plan.implementation_sha256, plan.device)):
@@ -142,6 +143,8 @@ def _check(plan: Plan) -> None:
             raise ValueError("its first candidate makes no sense")
     if len(plan.sha256) != len(chosen.all_levels) or not all(map(is_level_name, chosen.all_levels)):
         raise ValueError("its first candidate makes no sense")
+    if p.dtype in COMPLEX and (chosen.rest or chosen.is_digits or chosen.is_thin or chosen.promise != "preserve"):
+        raise ValueError("complex matrices are not multiplied so")
     extents = [part.extent for part in chosen.rest]
     if not all(type(extent) is int and extent > 0 for extent in extents) or sum(extents) >= (p.n if "C" in p.column_major else p.m):
         raise ValueError("its parts are not those of the result")
