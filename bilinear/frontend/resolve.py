@@ -67,7 +67,7 @@ def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: 
         if isinstance(item.header, Composition) and not reporter.full:
             composer.named(item.header.name)
     for item in items:
-        if not isinstance(item.header, ScheduleHeader) or not with_schedules or reporter.full:
+        if not isinstance(item.header, ScheduleHeader) or not with_schedules or reporter.full or _is_of_gram(item.header, items, reporter):
             continue
         schedule = _schedule(item.header, item.body, _of_blocks(composer.named(item.header.scheme), item.header, reporter), reporter)
         if schedule is not None:
@@ -76,6 +76,18 @@ def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: 
     found = [schemes.get(name) for name in order]
     own = tuple(scheme for scheme in found if isinstance(scheme, Scheme))
     return Module(own, tuple(schedules), tuple(scheme for scheme in found if isinstance(scheme, DigitScheme)), _grams(items, reporter))
+
+
+def _is_of_gram(header: ScheduleHeader, items: Sequence[_Item], reporter: Reporter) -> bool:
+    """Whether a schedule is of a scheme for A*A^T, which is reported (E222)."""
+    name = header.scheme.text
+    found = any(isinstance(i.header, SchemeHeader) and i.header.claims is not None and i.header.name.text == name for i in items)
+    if found:
+        hint = "a schedule is of a scheme for two matrices, such as strassen"
+        reporter.report(
+            "E222", f"{shown(name)} computes A*A^T, which has no schedules", header.scheme.span, "not of two matrices", hint=hint
+        )
+    return found
 
 
 def _grams(items: Sequence[_Item], reporter: Reporter) -> tuple[GramScheme, ...]:
