@@ -121,6 +121,4 @@ def _not_reached(found: Found, time: str, written: Path | None) -> BilinearError
     least = least_rank(m, k, n)
     more = f"no scheme <{m},{k},{n}> has fewer than {least} products" if found.task.rank < least else "give more --time, or another --seed"
     keep = ("give --best to write what was reached",) if found.scheme is not None and written is None else ()
-    return fail(
-        "E663", f"<{m},{k},{n};{found.task.rank}> was not found in --time {time}: {below}", more, *keep
-    )
+    return fail("E663", f"<{m},{k},{n};{found.task.rank}> was not found in --time {time}: {below}", more, *keep)
