@@ -49,7 +49,8 @@ RESULTS = "bilinear.reporting.report.Report", "bilinear.planner.plan.Plan", "bil
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Write out the patterns of the navigation, such as decisions/*.md: the pages that no other line names."""
+    """Name the version in the footer, and write out the patterns of the navigation: the pages that no other line names."""
+    config.copyright = f"bilinear {bilinear.__version__}, free software under the MIT license."
     named = {entry for section in config.nav or () for entry in _pages_of(section)}
     config.nav = [_written_out(section, named) for section in config.nav or ()]
     return config
