@@ -46,6 +46,9 @@ def matmul(
     If the handler of a signal (such as Ctrl-C) raises, the exception leaves when nothing writes `out` any more. If the plan writes `a`
     and `b`, it leaves after the current stage, with `a` and `b` restored; if that is impossible, the exception has a note that says so.
 
+    A named algorithm multiplies complex matrices by three products of real ones, whose error is bounded by norm, but not for a small
+    imaginary part by itself (docs/how-to/complex.md).
+
     PyTorch's tensors are multiplied where they lie. The product of two tensors, into a new one, is recorded for gradients. Types that no
     schedule runs on, such as bfloat16, are PyTorch's own products, with the warning of `algorithm` (docs/how-to/pytorch.md).
 

@@ -176,3 +176,12 @@ def test_the_probable_error_by_norm_is_that_of_the_model() -> None:
     three = np.linalg.norm(bilinear.matmul(a, b, algorithm="classical", levels=1) - exact)
     four = np.linalg.norm((a.real @ b.real - a.imag @ b.imag) + 1j * (a.real @ b.imag + a.imag @ b.real) - exact)
     assert 0.5 * PROBABLE < three / four < 2 * PROBABLE
+
+
+def test_nothing_of_complex_operands_is_kept() -> None:
+    a, b = gaussian(8, 6), gaussian(6, 10)
+    with pytest.raises(BilinearError, match="E539"):
+        bilinear.prepare(b, rows=8, algorithm="winograd", levels=1)
+    kept = bilinear.prepare(b, rows=8)
+    assert kept.bytes == 0
+    np.testing.assert_array_equal(bilinear.matmul(a, kept), exactly(a, b))

@@ -245,11 +245,23 @@ def test_operands_that_share_memory_are_refused() -> None:
     assert bool((c == 300).all())
 
 
-def test_complex_half_and_auto_go_to_the_library() -> None:
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize(("alpha", "beta"), [(1, 0), (2 - 1j, 3j)])
+def test_complex_matrices_are_multiplied_by_real_products(dtype: str, alpha: complex, beta: complex) -> None:
+    xp, generator = cupy(), np.random.default_rng(0)
+    a, b, c = (
+        (generator.integers(-4, 5, s) + 1j * generator.integers(-4, 5, s)).astype(dtype) for s in ((301, 260), (260, 275), (301, 275))
+    )
+    for x, y in ((a, b), (np.asfortranarray(a), b), (np.repeat(a, 2, 1)[:, ::2], np.asfortranarray(b))):
+        out = xp.asarray(c)
+        bilinear.matmul(xp.asarray(x), xp.asarray(y), out, alpha=alpha, beta=beta, algorithm="winograd", levels=2)
+        np.testing.assert_array_equal(out.get(), alpha * (a @ b) + beta * c)
+
+
+def test_half_and_auto_go_to_the_library() -> None:
     xp = cupy()
-    for dtype in ("complex64", "complex128", "float16"):
-        a = xp.ones((64, 64), dtype)
-        assert bool((bilinear.matmul(a, a, algorithm="strassen") == 64).all())
+    a = xp.ones((64, 64), "float16")
+    assert bool((bilinear.matmul(a, a, algorithm="strassen") == 64).all())
     a = xp.ones((64, 64))
     assert bool((bilinear.matmul(a, a) == 64).all())
 

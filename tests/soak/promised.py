@@ -20,11 +20,13 @@ from bilinear.frontend import Loaded, load
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.place import choose_levels
-from bilinear.lowering.prepare import prepare
+from bilinear.lowering.prepare import Level, prepare, prepare_complex
 
 WIDE = np.longdouble
 HALF_ULPS = 4
 """Roundings of a result on its way into an `out` of another type, of alpha and of beta."""
+COMPLEX = "complex"
+"""Stands for `inputs` where complex matrices are multiplied."""
 GROWTH = 1e4
 """More than any sum that the drawn algorithms form grows over its largest entry."""
 
@@ -34,6 +36,8 @@ _loaded = lru_cache(maxsize=64)(load)
 @lru_cache(maxsize=256)
 def _schedule(name: str, levels: int, inputs: str) -> tuple[Loaded, Schedule]:
     loaded = _loaded(name)
+    if inputs == COMPLEX:
+        return loaded, prepare_complex((Level(loaded.scheme, loaded.schedule),) * levels)
     return loaded, prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
 
 
@@ -109,7 +113,7 @@ class Promise:
         """Whether no schedule runs."""
         options, kind = self.call.options, self.product.kind
         is_asked = options["algorithm"] == "auto" or options.get("levels", "auto") == 0
-        return is_asked or self.alpha == 0 or kind not in "fiuO" or self.product.char == "e" or 0 in self.shape
+        return is_asked or self.alpha == 0 or kind not in "fiucO" or self.product.char == "e" or 0 in self.shape
 
     @property
     def key(self) -> tuple[str, int, str] | None:
@@ -117,7 +121,8 @@ class Promise:
             return None
         name, levels = self.call.options["algorithm"], self.call.options.get("levels", "auto")
         m, n = (x.view.shape[axis] if x.view.ndim > 1 else 1 for x, axis in ((self.call.a, -2), (self.call.b, -1)))
-        return name, (max(1, choose_levels(_loaded(name).scheme, m, self.inner, n)) if levels == "auto" else int(levels)), self.inputs
+        depth = max(1, choose_levels(_loaded(name).scheme, m, self.inner, n)) if levels == "auto" else int(levels)
+        return name, depth, COMPLEX if self.product.kind == "c" else self.inputs
 
     def reasons(self) -> set[str]:
         """The codes of the diagnostics that this call gives a reason for."""
@@ -140,6 +145,7 @@ class Promise:
             "E529": self.call.workspace is not None,
             "E532": consumes,
             "E533": writes and options.get("tolerance") is not None,
+            "E785": writes and self.product.kind == "c",
             "E535": self.call.workspace is not None or budget not in (None, "unlimited", 10**12),
         }
         return {code for code, holds in reasons.items() if holds}
@@ -202,7 +208,8 @@ class Promise:
         found, (name, levels, inputs) = _range(*self.key), self.key
         grid = _schedule(name, levels, inputs)[1].k
         depth = self.inner // grid
-        return found is not None and found.size(bits, depth, self.inner - depth * grid, int(alpha), int(beta)) >= style_bits
+        rest = (self.inner - depth * grid) * (2 if inputs == COMPLEX else 1)
+        return found is not None and found.size(bits, depth, rest, int(alpha), int(beta)) >= style_bits
 
     def allowed(self, a: Array, b: Array, c: Array | None, wanted: Array) -> Any:
         """How far a float result may be from what is wanted; infinite where sums may overflow."""
