@@ -45,6 +45,8 @@ def matmul(
     If the handler of a signal (such as Ctrl-C) raises, the exception leaves when nothing writes `out` any more. If the plan writes `a`
     and `b`, it leaves after the current stage, with `a` and `b` restored; if that is impossible, the exception has a note that says so.
 
+    If `b` is `a.T`, in the same memory, `auto` computes one triangle and mirrors it where that is predicted to gain (docs/how-to/gram.md).
+
     PyTorch's tensors are multiplied where they lie. The product of two tensors, into a new one, is recorded for gradients. Types that no
     schedule runs on, such as bfloat16, are PyTorch's own products, with the warning of `algorithm` (docs/how-to/pytorch.md).
 
