@@ -56,9 +56,9 @@ def list_algorithms(
         return "\n".join(
             [
                 *table,
+                *([] if format or over or max_rank else ["", _transposed()]),
                 "",
                 NOTE,
-                *([] if format or over or max_rank else [_transposed()]),
             ]
         )
 
