@@ -57,10 +57,10 @@ def list_algorithms(
         return "\n".join(
             [
                 *table,
+                *([] if format or over or max_rank else ["", _transposed()]),
                 "",
                 NOTE,
                 COMPLEX,
-                *([] if format or over or max_rank else [_transposed()]),
             ]
         )
 

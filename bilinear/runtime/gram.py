@@ -14,7 +14,7 @@ from bilinear.ir.matrix import Array, Factor
 from bilinear.runtime.arrays import Kept, Kind, adopt, adopt_out, kind_of, multiplies_itself
 from bilinear.runtime.gram_blocks import gram_arrays
 from bilinear.runtime.gram_schemes import by_scheme
-from bilinear.runtime.named import algorithm_as_it_is, any_as_it_is
+from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.options import Options, check_options
 from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, surroundings, torch_of
 
@@ -106,7 +106,7 @@ def gram(
     check_options(asked, out)
     if isinstance(a, Kept):
         raise fail("E791", "the operand is prepared", "give the array itself")
-    found = any_as_it_is(algorithm) if isinstance(algorithm, str) and algorithm != "auto" else algorithm
+    found = algorithm_as_it_is(algorithm, True) if isinstance(algorithm, str) and algorithm != "auto" else algorithm
     run: Callable[[Options, Kind, Array, Array, str | None], Array] = gram_arrays
     if isinstance(found, LoadedGram):
         run, other = partial(by_scheme, found.scheme), _products(products)

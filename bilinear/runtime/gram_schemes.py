@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -162,9 +163,9 @@ class Runner(NamedTuple):
                     _add(block, parts.product, parts.scratch, w, keep)
                 elif self.gram.upper:
                     own = parts.product if is_symmetric else parts.product.swapaxes(0, 1)
-                    _add_below(block.swapaxes(0, 1), own, parts.scratch, w, keep)
+                    _add_below(self.products.kind.module, block.swapaxes(0, 1), own, parts.scratch, w, keep)
                 else:
-                    _add_below(block, parts.product, parts.scratch, w, keep)
+                    _add_below(self.products.kind.module, block, parts.product, parts.scratch, w, keep)
 
     def _own(self, x: Array, out: Array, alpha: Factor, levels: int, buffer: Array, both: bool) -> None:
         """A product of a matrix by its own transpose: its lower triangle, or `both`."""
@@ -206,15 +207,15 @@ def _add(out: Array, value: Array, scratch: Array, w: Array, keep: Factor) -> No
         add(out[rows], value[rows], scratch[:height, :width], factor, keep)
 
 
-def _add_below(out: Array, value: Array, scratch: Array, w: Array, keep: Factor) -> None:
+def _add_below(xp: ModuleType, out: Array, value: Array, scratch: Array, w: Array, keep: Factor) -> None:
     """The same for the lower triangle of a square; nothing above the diagonal is read or written."""
     for rows in _row_ranges(out):
         before = slice(0, rows.start)
         if rows.start:
             _add(out[rows, before], value[rows, before], scratch, w, keep)
-        mask = np.tri(rows.stop - rows.start, dtype=bool)
-        new, own = (np.zeros_like(x, order="C") for x in (out[rows, rows], value[rows, rows]))
-        np.copyto(new, out[rows, rows], where=mask)
-        np.copyto(own, value[rows, rows], where=mask)
+        mask = xp.tri(rows.stop - rows.start, dtype=bool)
+        new, own = (xp.zeros(mask.shape, x.dtype) for x in (out, value))
+        xp.copyto(new, out[rows, rows], where=mask)
+        xp.copyto(own, value[rows, rows], where=mask)
         _add(new, own, scratch, w, keep)
-        np.copyto(out[rows, rows], new, where=mask)
+        xp.copyto(out[rows, rows], new, where=mask)

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Literal, overload
+
 from bilinear.backends.newest import keep
-from bilinear.frontend import Loaded, load_any
-from bilinear.frontend.algorithms import AnyLoaded, of_blocks
+from bilinear.frontend import Loaded, load, load_any
+from bilinear.frontend.algorithms import AnyLoaded
 from bilinear.frontend.files import Looks
 
 MOST_NAMED = 64
 """The most algorithms that are kept; the oldest is dropped."""
 
-_named: dict[str, tuple[Looks, AnyLoaded]] = {}
+_named: dict[tuple[str, bool], tuple[Looks, AnyLoaded]] = {}
 
 
-def algorithm_as_it_is(asked: str) -> Loaded:
-    """The algorithm that `load` returns: the same object until one of its files changes, or a name leads to another file.
+@overload
+def algorithm_as_it_is(asked: str, of_any_kind: Literal[False] = False) -> Loaded: ...
+@overload
+def algorithm_as_it_is(asked: str, of_any_kind: Literal[True]) -> AnyLoaded: ...
+def algorithm_as_it_is(asked: str, of_any_kind: bool = False) -> AnyLoaded:
+    """The algorithm that `load` (`load_any`) returns: the same object until one of its files changes, or a name leads to another file.
 
     Every call reads the users' files and compares them byte by byte. Shipped files are read once. Raises `BilinearError`.
     """
-    return of_blocks(any_as_it_is(asked))
-
-
-def any_as_it_is(asked: str) -> AnyLoaded:
-    """The same for what `load_any` returns."""
-    known = _named.get(asked)
+    known = _named.get((asked, of_any_kind))
     if known is not None and known[0].still_hold():
         return known[1]
     looks = Looks()
-    loaded = load_any(asked, looks)
+    loaded = load_any(asked, looks) if of_any_kind else load(asked, looks)
     if looks.can_be_kept:
-        keep(_named, asked, (looks, loaded), MOST_NAMED)
+        keep(_named, (asked, of_any_kind), (looks, loaded), MOST_NAMED)
     return loaded

@@ -193,7 +193,8 @@ def repeated(a: Array, b: Array, out: Array, asked: tuple[Array, ...]) -> tuple[
     named, settled = algorithm if type(algorithm) is str else id(algorithm), None if plan is None else id(plan)
     shape, strides, dtype = (None, None, None) if out is None else (out.shape, out.strides, out.dtype)
     device, described = cupy.cuda.runtime.getDevice(), value_of(DEVICE)
-    own = named, levels, inputs, workspace, settled, accuracy, alpha != 0, beta != 0, device, described, is_own_transpose(a, b)
+    is_transposed = a.strides == b.strides[::-1] and is_own_transpose(a, b)  # most calls are spared the look at addresses
+    own = named, levels, inputs, workspace, settled, accuracy, alpha != 0, beta != 0, device, described, is_transposed
     key = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, shape, strides, dtype, own
     found = _repeats.get(key)
     return key, None if found is None else found[0]

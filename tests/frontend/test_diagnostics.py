@@ -78,11 +78,12 @@ def test_documented_examples(code: str, text: str) -> None:
 def test_examples_of_the_language_parse() -> None:
     text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
     examples = re.findall(r"^```bl\n((?:.*\n)*?)```", text, re.MULTILINE)
-    assert len(examples) == 7
+    assert len(examples) == 8
     module = parse_source(Source("x.bl", "".join(examples)))
     assert [s.name for s in module.schemes] == ["strassen", "winograd", "x", "big", "wide", "tall"]
     assert [s.name for s in module.schedules] == ["msmes", "careful"]
     assert [s.name for s in module.digits] == ["pairs", "short", "below", "within"]
+    assert [s.name for s in module.grams] == ["halves"]
 
 
 def codes_of(folder: str) -> set[str]:

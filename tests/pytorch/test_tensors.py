@@ -68,6 +68,18 @@ def test_a_gradient_that_would_be_lost_is_refused() -> None:
         bilinear.multi_dot([a, B, A])
 
 
+def test_a_tensor_is_multiplied_by_its_own_transpose() -> None:
+    a = torch.arange(63.0).reshape(9, 7) % 5
+    assert torch.equal(bilinear.gram(a), a @ a.T)
+    out = torch.full((7, 7), 3.0)
+    assert bilinear.gram(a, out, transposed=True, triangle="upper", beta=2, algorithm="rxtx", products="winograd") is out
+    assert torch.equal(out, torch.triu(a.T @ a + 6) + torch.tril(torch.full((7, 7), 3.0), -1))
+    with pytest.raises(BilinearError, match="E516"):
+        bilinear.gram(a.clone().requires_grad_())
+    with pytest.raises(BilinearError, match="E792"):
+        bilinear.gram(a.to(torch.complex64))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_types_without_a_schedule_are_pytorchs_own(dtype: Array, runs: Runs) -> None:
     a, b = A.to(dtype), B.to(dtype)
