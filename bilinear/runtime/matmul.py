@@ -63,8 +63,8 @@ def matmul(
         GPU whose description is known, `auto` runs the plan that was timed for the problem, or else the one that the performance model
         predicts to be fastest (docs/planning.md); on processors that `bilinear tune --cpu --keep` has described, the one that is
         predicted to gain (docs/many-core.md). Integer matrices run on the matrix units of a GPU of compute capability 9.0, exactly
-        (docs/how-to/exact.md). Elsewhere it is the library's multiply. If only the library can multiply arrays of this
-        type, a named algorithm is not used, and a `UserWarning` says so.
+        (docs/how-to/exact.md). Elsewhere it is the library's multiply. If only the library can multiply arrays of this type, a named
+        algorithm is not used, and a `UserWarning` says so.
     levels : int or "auto"
         The number of recursion levels; 0 is the library's multiply. With a named algorithm "auto" is one level, and a further one while
         its blocks stay at least 1024 wide.
@@ -95,9 +95,9 @@ def matmul(
         stream, keep the arrays until it has finished with them. While a stream is captured in a CUDA graph, a call that would allocate
         from a pool or wait for the GPU is refused (E536).
     modulus : int, optional
-        The product of integers modulo p, from 2 to 2^62 (on a GPU to 2^31): exact, each element from 0 to p - 1, whatever integers the operands hold. The
-        result is of their common type if that holds p - 1, else of int64; alpha and beta are integers. An algorithm may be one over Z, one
-        whose fractions exist modulo p, or one over Z/p itself (docs/how-to/exact.md).
+        The product of integers modulo p, from 2 to 2^62 (on a GPU to 2^31): exact, each element from 0 to p - 1, whatever integers the
+        operands hold. The result is of their common type if that holds p - 1, else of int64; alpha and beta are integers. An algorithm may
+        be one over Z, one whose fractions exist modulo p, or one over Z/p itself (docs/how-to/exact.md).
 
     Returns
     -------
