@@ -194,17 +194,22 @@ class _Product:
         p, scratch = self._way.modulus, np.empty_like(sums[0])
         for total in sums:
             np.remainder(total, p, out=total)
-        result: Array | None = None
-        for terms in reversed(list(self._way.powers())):
-            power = np.zeros_like(sums[0])
-            for number, sign in terms:
-                (np.add if sign > 0 else np.subtract)(power, sums[number], out=power)
-            np.remainder(power, p, out=power)
-            if result is not None:
-                scale(result, (1 << self._way.width) % p, p)
-                np.add(power, result, out=power)
-                subtract_once(power, p, scratch)
-            result = power
-        if result is None:
-            raise ValueError("a number has at least one piece")
+        powers = [self._power(sums, terms) for terms in self._way.powers()]
+        result = powers.pop()
+        while powers:
+            scale(result, (1 << self._way.width) % p, p)
+            np.add(result, powers.pop(), out=result)
+            subtract_once(result, p, scratch)
         return result
+
+    def _power(self, sums: list[Array], terms: tuple[tuple[int, int], ...]) -> Array:
+        """What is multiplied by a power of 2^width: some products less others, modulo p."""
+        (first, sign), *others = sorted(terms, key=lambda term: -term[1])
+        if sign < 0:
+            raise ValueError("every power has a product that is added")
+        power = sums[first].copy()
+        for number, sign in others:
+            (np.add if sign > 0 else np.subtract)(power, sums[number], out=power)
+        if others:
+            np.remainder(power, self._way.modulus, out=power)
+        return power

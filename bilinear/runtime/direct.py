@@ -30,7 +30,8 @@ POOLED = (
     "the workspace would be memory from the pool, which is reused after this call",
     "give workspace=, an array that lives as long as the graph",
 )
-"""Message and hint of a refusal during capture."""
+NEW = "a new result would have to live as long as the graph", "give out=, an array that does"
+"""Messages and hints of refusals during capture."""
 NEEDS: dict[type[Direct], str] = {
     Thin: "multiplies two matrices or vectors of one type, and needs an out of that type",
     Digits: "multiplies two matrices or vectors of the type it cuts on a GPU of compute capability 9.0, and needs an out of that type",

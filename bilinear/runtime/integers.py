@@ -24,8 +24,13 @@ from bilinear.lowering.coefficients import require_numbers, require_residues
 from bilinear.lowering.place import choose_levels
 from bilinear.lowering.prepare import plain, proved
 from bilinear.runtime.arrays import Kind
+<<<<<<< HEAD
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.direct import POOLED
+=======
+from bilinear.runtime.auto import over_budget
+from bilinear.runtime.direct import NEW, POOLED
+>>>>>>> 5395c6f
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import Layouts, fit, layouts_of
 from bilinear.runtime.named import algorithm_as_it_is
@@ -51,6 +56,8 @@ def by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> A
     is_auto = asked.algorithm == "auto"
     if not _suits(asked, layouts, is_auto):
         return None
+    if out is None and is_captured():
+        raise not_captured(*NEW)
     shape, dtype = fit(layouts)
     alpha, beta = factor("alpha", asked.alpha, dtype), factor("beta", asked.beta, dtype)
     options = asked._replace(kind=kind)
@@ -165,6 +172,8 @@ def modulo_on_gpu(options: Options, a: Array, b: Array, out: Array, p: int, fact
     Raises `BilinearError`: E598 for a modulus above 2^31 and for a GPU without the instructions, and those of `by_residues`.
     """
     xp = options.kind.module
+    if overlaps and is_captured():
+        raise not_captured("the result would be computed aside from out, in memory from the pool", "give an out that overlaps no operand")
     if p > LARGEST_RECOMPOSED or not has_units():
         what = "products modulo p run on GPUs of compute capability 9.0, for p up to 2^31"
         raise fail("E598", what, "give arrays of NumPy")

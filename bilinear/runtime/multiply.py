@@ -22,7 +22,7 @@ from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.complex_parts import Turns, formed
 from bilinear.runtime.decide import Decision, check_library_accuracy, decide
-from bilinear.runtime.direct import POOLED, direct_multiply, library_of, own_of, run_direct_plan
+from bilinear.runtime.direct import NEW, POOLED, direct_multiply, library_of, own_of, run_direct_plan
 from bilinear.runtime.layouts import layouts_of
 from bilinear.runtime.magnitudes import check_tolerance
 from bilinear.runtime.operands import accumulate, as_matrices, fresh, given_workspace
@@ -51,7 +51,7 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
     layouts = layouts_of(a, b, out)
     decision = decide(options, layouts)
     if out is None and options.kind.on_gpu and make_executor(options.kind).is_captured():
-        raise not_captured("a new result would have to live as long as the graph", "give out=, an array that does")
+        raise not_captured(*NEW)
     if decision.recipe is None:
         try:
             result = _by_library(options, decision, a, b, out, layouts.overlaps, decision.library)

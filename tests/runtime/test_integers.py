@@ -90,8 +90,19 @@ def test_as_many_moduli_are_taken_as_the_numbers_need(gpu: Gpu) -> None:
         bilinear.matmul(Array(small), Array(small), out, algorithm="classical", workspace=memory)
         np.testing.assert_array_equal(out.host, small @ small)
         assert "residue_product_17_integers" in [name for name, _ in gpu.launches]
-        with pytest.raises(BilinearError, match="E536"):
-            bilinear.matmul(Array(small), Array(small), out, algorithm="classical")
+        bilinear.matmul(Array(small), Array(small), out, modulus=101, workspace=memory)
+        np.testing.assert_array_equal(out.host, small @ small % 101)
+        refused: tuple[tuple[Any, dict[str, Any]], ...] = (
+            (out, {"algorithm": "classical"}),
+            (None, {"algorithm": "classical", "workspace": memory}),
+            (out, {"modulus": 101}),
+            (None, {"modulus": 101, "workspace": memory}),
+            (Array(small), {"modulus": 101, "workspace": memory}),
+        )
+        for target, options in refused:
+            left: Any = Array(small) if target is None or target is out else target
+            with pytest.raises(BilinearError, match="E536"):
+                bilinear.matmul(left, left, target, **options)
 
 
 def test_the_fewest_moduli_keep_the_bound() -> None:
