@@ -24,13 +24,8 @@ from bilinear.lowering.coefficients import require_numbers, require_residues
 from bilinear.lowering.place import choose_levels
 from bilinear.lowering.prepare import plain, proved
 from bilinear.runtime.arrays import Kind
-<<<<<<< HEAD
 from bilinear.runtime.budgets import over_budget
-from bilinear.runtime.direct import POOLED
-=======
-from bilinear.runtime.auto import over_budget
 from bilinear.runtime.direct import NEW, POOLED
->>>>>>> 5395c6f
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import Layouts, fit, layouts_of
 from bilinear.runtime.named import algorithm_as_it_is

@@ -17,12 +17,8 @@ from bilinear.frontend import Loaded
 from bilinear.ir.integers import INTEGERS
 from bilinear.ir.matrix import Array, Dtype, call_of
 from bilinear.runtime.arrays import Kept, adopt, adopt_out, kind_of
-<<<<<<< HEAD
 from bilinear.runtime.budgets import over_budget
-=======
-from bilinear.runtime.auto import over_budget
 from bilinear.runtime.direct import NEW
->>>>>>> 5395c6f
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import Layouts, fit, layouts_of
 from bilinear.runtime.multiply import check_budget, check_in_place, make_executor, run_all, workspace_of
