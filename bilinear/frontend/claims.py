@@ -10,7 +10,8 @@ from bilinear.frontend.atoms import is_block
 from bilinear.frontend.reporter import Reporter, did_you_mean, shown
 from bilinear.frontend.syntax import Word
 from bilinear.ir.number import Coefficient, exact, generator
-from bilinear.ir.schedule import Result, Space
+from bilinear.ir.result import Result
+from bilinear.ir.schedule import Space
 from bilinear.source import Span
 
 _CLAIMS = ("in-place", "restores A", "restores B", "restores A B", "C = alpha*A*B + beta*C", "temporaries X Y")

@@ -99,9 +99,8 @@ def check_promise(scheme: Scheme, schedule: AnySchedule | None, inputs: str) -> 
         message = f"inputs={inputs!r} needs an in-place schedule, and {scheme.name} is a scheme without one"
         raise fail("E525", message, "use inputs='preserve', or a schedule: `bilinear schedule --in-place` looks for one")
     if inputs == "restore" and not schedule.keeps >= {"A", "B"}:
-        raise fail(
-            "E525", f"{schedule.name} does not restore both A and B", "use inputs='consume', or inputs='preserve'", span=schedule.span
-        )
+        hint = "use inputs='consume', or inputs='preserve'"
+        raise fail("E525", f"{schedule.name} does not restore both A and B", hint, span=schedule.span)
 
 
 def proved(scheme: Scheme) -> SchemeProof:
@@ -296,9 +295,6 @@ def lower_levels(authored: Sequence[Schedule], inputs: str, thread: Thread = CUD
 def plain() -> Prepared:
     """The plain multiply as a schedule of one product, for the strips of peeling."""
     one = LinearMap(1, (((0, 1),),))
-    return prepare(Scheme("plain", 1, 1, 1, one, one, one, ("M1",)), _plain_schedule(), 1, "restore")
-
-
-def _plain_schedule() -> Schedule:
     product = Product(Block("A", 0, 0), Block("B", 0, 0), (Target(Block("C", 0, 0)),))
-    return Schedule("plain", "plain", 1, 1, 1, (ProductStage((product,)),), in_place=True, restores=("A", "B"))
+    schedule = Schedule("plain", "plain", 1, 1, 1, (ProductStage((product,)),), in_place=True, restores=("A", "B"))
+    return prepare(Scheme("plain", 1, 1, 1, one, one, one, ("M1",)), schedule, 1, "restore")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bilinear.ir.number import Coefficient, Symbolic
-from bilinear.ir.schedule import AnySchedule, Product, ProductStage, Result, ScaledSchedule
+from bilinear.ir.result import Result
+from bilinear.ir.schedule import AnySchedule, Product, ProductStage, ScaledSchedule
 from bilinear.verify.hazards import contended, find_shared_operands, name_of, written_operands
 from bilinear.verify.steps import needed_after
 

@@ -9,13 +9,13 @@ from fractions import Fraction
 from bilinear.analysis.block_maps import relabel
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import exact, rational
+from bilinear.ir.result import Result
 from bilinear.ir.schedule import (
     Block,
     BlockMap,
     LinearStage,
     Product,
     ProductStage,
-    Result,
     ScaledSchedule,
     ScaledTarget,
     Schedule,
