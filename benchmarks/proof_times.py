@@ -19,9 +19,9 @@ from typing import Any
 from common import median, save
 
 import bilinear
+from bilinear.frontend.files import shipped
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.lowering.prepare import is_runnable, natural_inputs
-from bilinear.frontend.files import shipped
 
 CHILD = """
 import json, sys, time

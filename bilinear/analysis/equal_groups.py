@@ -25,7 +25,7 @@ class Layer:
         self.whole = whole
         self.places = tuple(places_of_components(whole))
         self.parts = tuple(part_of(whole, rows, steps) for rows, steps in self.places)
-        self._together = {(i,): part for i, part in enumerate(self.parts)}
+        self._together: dict[tuple[int, ...], BlockMap] = {(i,): part for i, part in enumerate(self.parts)}
         self.kinds = tuple(known.setdefault(part.map, len(known)) for part in self.parts)
 
     def together(self, numbers: tuple[int, ...]) -> BlockMap:

@@ -203,7 +203,9 @@ class _Run:
 
     def _waits(self, begin: int, end: int) -> bool:
         """True if a form of the last stage is over blocks of another size that a stage before it changes."""
-        written = {(shape, t) for stage in range(begin, end - 1) for shape, layer in self.layers(stage).items() for t in layer.whole.targets}
+        written = {
+            (shape, t) for stage in range(begin, end - 1) for shape, layer in self.layers(stage).items() for t in layer.whole.targets
+        }
         last = self.layers(end - 1)
         others = {shape for shape, _ in written}
         return any((other, b) in written for shape in last for other in others - {shape} for b in last[shape].whole.sources)

@@ -111,8 +111,8 @@ class SchemeProof:
 def prove_scheme(scheme: Scheme) -> SchemeProof:
     """Decide all (mk)(kn)(mn) Brent equations of a scheme over its ring; over Q[lambda], all their coefficients of order 0 and below.
 
-    A tensor product of two schemes is proved by them. Changes of basis are part of the proof: the scheme must multiply in the ordinary basis. Raises `BilinearError` if a coefficient is not
-    in the ring (E302), or the tables are too large to be proved (E303).
+    A tensor product of two schemes is proved by them. Changes of basis are part of the proof: the scheme must multiply in the ordinary
+    basis. Raises `BilinearError` if a coefficient is not in the ring (E302), or the tables are too large to be proved (E303).
     """
     require_expandable(scheme)
     _require_coefficients(scheme)

@@ -89,7 +89,7 @@ def others(block: Block, schedule: AnySchedule) -> list[Block]:
     """The next block of the same space, and the block of another one that stands in the same place."""
     blocks = schedule.space(block.space).blocks
     near = [blocks[(blocks.index(block) + step) % len(blocks)] for step in (1, 2)]
-    return [*near, replace(block, space="CA"[block.space == "C"])] if isinstance(schedule, ScaledSchedule) else near
+    return [*near, block._replace(space="CA"[block.space == "C"])] if isinstance(schedule, ScaledSchedule) else near
 
 
 Step = tuple[Block, list[tuple[Block, Coefficient]]]
