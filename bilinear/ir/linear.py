@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import inf
 from typing import TypeVar
 
 from bilinear.ir.number import Coefficient, Symbolic, exact, square
@@ -61,15 +60,12 @@ class LinearMap:
         """The outputs as forms over the inputs alone: the rows of the map's matrix."""
         if not self.steps:
             return tuple(map(form, self.outputs))
-        found = self._forms(inf)
-        assert found is not None
-        return found
-
-    @property
-    def plain(self) -> LinearMap:
-        """The map as a table if that takes no more additions, else the map itself."""
-        outputs = self._forms(self.additions) if self.steps else None
-        return self if outputs is None else LinearMap(self.inputs, outputs)
+        if self.packs:
+            return widened(lambda packing: tuple(map(packing.form, self.packed(packing))), self._root or "")
+        values: list[Form] = [((i, 1),) for i in range(self.inputs)]
+        for step in self.steps:
+            values.append(substitute(step, values))
+        return tuple(substitute(output, values) for output in self.outputs)
 
     @cached_property
     def additions_of_table(self) -> int:
@@ -77,16 +73,6 @@ class LinearMap:
         if not self.packs:
             return LinearMap(self.inputs, self.matrix).additions
         return widened(lambda packing: sum(max(0, packing.terms(row) - 1) for row in self.packed(packing)), self._root or "")
-
-    def _forms(self, most: float) -> tuple[Form, ...] | None:
-        """The rows of the matrix; None if they take more than `most` additions."""
-        if self.packs:
-            return widened(lambda packing: self._by_packing(packing, most), self._root or "")
-        values: list[Form] = [((i, 1),) for i in range(self.inputs)]
-        for step in self.steps:
-            values.append(substitute(step, values))
-        found = LinearMap(self.inputs, tuple(substitute(output, values) for output in self.outputs))
-        return found.outputs if found.additions <= most else None
 
     @property
     def packs(self) -> bool:
@@ -100,16 +86,6 @@ class LinearMap:
         names = {name for c in numbers if isinstance(c, Symbolic) for name in c.generators}
         name = "".join(names) if len(names) < 2 else "lambda"
         return name if not name or square(name) is not None else None
-
-    def _by_packing(self, packing: Packing, most: float) -> tuple[Form, ...] | None:
-        rows = []
-        for row in self.packed(packing):
-            rows.append(row)
-            if most < inf:
-                most -= max(0, packing.terms(row) - 1)
-            if most < 0:
-                return None
-        return tuple(map(packing.form, rows))
 
     def packed(self, packing: Packing) -> Iterator[Packed]:
         """The outputs as packed forms over the inputs."""

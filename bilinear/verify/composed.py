@@ -207,9 +207,9 @@ def _of_scheme(packing: Packing, scheme: Scheme) -> _Known:
     if not all(map(all, rows)):  # a product of nothing has no monic factors
         raise UndecidedError
     u, v = ([packing.monic(row) for row in side] for side in rows)
-    sides = [_Side(packing, [form for form, _ in side], lcm(*(form.denominator for form, _ in side))) for side in (u, v)]
-    found = _Known(packing, (scheme.m, scheme.k, scheme.n), sides[0], sides[1], [])
-    units = [packing.unit(found.numbers[factors]) for factors in zip(sides[0].known, sides[1].known, strict=True)]
+    left, right = (_Side(packing, [form for form, _ in side], lcm(*(form.denominator for form, _ in side))) for side in (u, v))
+    found = _Known(packing, (scheme.m, scheme.k, scheme.n), left, right, [])
+    units = [packing.unit(found.numbers[factors]) for factors in zip(left.known, right.known, strict=True)]
     values = [packing.sum([(unit, a * b)]) for unit, (_, a), (_, b) in zip(units, u, v, strict=True)]
     return replace(found, outputs=[packing.sum([(values[p], c) for p, c in row]) for row in scheme.tables[2]])
 

@@ -6,7 +6,7 @@ each level, and the forms of a combination are products of polynomials.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 
 from bilinear.ir.linear import Form
@@ -42,7 +42,7 @@ def is_product_of(scheme: Scheme, multiplies: Callable[[Scheme], bool]) -> bool:
 
     Then it multiplies too (see `verify.composed`). False says nothing: other schemes are decided by their own equations.
     """
-    if len(scheme.factors) != 2 or scheme.bases is not None:
+    if len(scheme.factors) != 2:
         return False
     rings = {x.ring for x in (scheme, *scheme.factors)}
     roots = {ring.generator for ring in rings} - {""}
@@ -69,5 +69,11 @@ def _are_combined(packing: Packing, scheme: Scheme) -> bool:
         *combined_forms(packing, v, places_of_levels(k, n)),
         *(outputs[block] for block in range(len(outputs))),
     ]
-    found = [row for linear in (scheme.u, scheme.v, scheme.w) for row in linear.packed(packing)]
+    found = [row for table in _packed_tables(packing, scheme) for row in table]
     return len(found) == len(needed) and all(map(packing.equal, found, needed))
+
+
+def _packed_tables(packing: Packing, scheme: Scheme) -> Iterator[Iterable[Packed]]:
+    if scheme.bases is None:
+        return (linear.packed(packing) for linear in (scheme.u, scheme.v, scheme.w))
+    return ((packing.sum([(packing.unit(i), c) for i, c in row]) for row in table) for table in scheme.tables)

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bilinear.analysis.block_maps import components
-from bilinear.analysis.evaluation_order import evaluate, live_values, own_inputs, read_ahead
+from bilinear.analysis.evaluation_order import evaluate, holds_at_most, live_values, own_inputs, read_ahead
 from bilinear.frontend import load
 from bilinear.ir.evaluation import Add, Evaluation, Instruction, Read
 from bilinear.ir.linear import LinearMap, form
@@ -62,6 +62,12 @@ def run(evaluation: Evaluation, memory: list[Fraction], own: Own) -> list[Fracti
             if place is not None:
                 memory[place] = values[instruction.value]
     return [written[i] for i in range(len(written))]
+
+
+@given(maps(), st.integers(0, 12))
+def test_a_map_holds_no_more_than_its_order_says(found: tuple[LinearMap, Own], most: int) -> None:
+    linear, own = found
+    assert holds_at_most(linear, own, most) == (evaluate(linear, own).live <= most)
 
 
 def counted(instructions: tuple[Instruction, ...]) -> list[int]:

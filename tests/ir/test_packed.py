@@ -46,10 +46,9 @@ def test_matrices_of_programs_with_a_root(linear: LinearMap) -> None:
     assert linear.matrix == by_substitution(linear)
 
 
-@given(programs(NUMBERS))
-def test_the_plain_map_is_taken_where_it_has_no_more_additions(linear: LinearMap) -> None:
-    table = LinearMap(linear.inputs, by_substitution(linear))
-    assert linear.plain == (table if table.additions <= linear.additions else linear)
+@given(st.one_of(programs(NUMBERS), programs(WITH_ROOT)))
+def test_the_additions_of_a_table_are_counted_without_it(linear: LinearMap) -> None:
+    assert linear.additions_of_table == LinearMap(linear.inputs, by_substitution(linear)).additions
 
 
 def test_a_chain_that_doubles_takes_longer_digits() -> None:

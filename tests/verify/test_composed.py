@@ -170,5 +170,8 @@ def test_one_level_of_a_large_scheme_is_proved_by_its_terms() -> None:
     chance = random.Random(3)
     changed = [mutant(schedule, chance) for _ in range(4)]
     assert all(prove_large(other, scheme) is None for other in changed)
+    assert prove_large(schedule, scheme, is_proved=True) == proof
+    assert all(prove_large(other, scheme, is_proved=True) is None for other in changed)
+    assert prove_large(schedule, load("laderman (x) dps_444").scheme, is_proved=True) is None
     small = load("strassen").scheme
     assert prove_large(mark_first_writes(authored_schedule(small, None, "preserve")), small) is None
