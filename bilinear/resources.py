@@ -40,7 +40,14 @@ def devices_folder() -> Path:
 
 KERNEL_MAKERS = (
     *("ir", "passes", "lowering", "codegen"),
-    *("analysis/block_maps.py", "analysis/evaluation_order.py", "analysis/headroom.py", "algebra/fold_bases.py", "algebra/maps.py"),
+    *(
+        "analysis/block_maps.py",
+        "analysis/equal_groups.py",
+        "analysis/evaluation_order.py",
+        "analysis/headroom.py",
+        "algebra/fold_bases.py",
+        "algebra/maps.py",
+    ),
     "algebra/complex_products.py",
 )
 """Folders and modules of the package that decide the text of kernels, and how it is compiled."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -28,9 +27,10 @@ class ModularArithmetic(Arithmetic):
             raise ValueError(f"{modulus} is no modulus")
         self.modulus = modulus
 
-    def factor(self, value: Coefficient, alpha: Factor, dtype: Dtype) -> Any:
+    def factor(self, value: Coefficient, alpha: Factor, dtype: Dtype) -> Factor:
         """alpha times a coefficient, from 0 to p - 1."""
-        return alpha * residue(value, self.modulus) % self.modulus
+        found: Factor = alpha * residue(value, self.modulus) % self.modulus
+        return found
 
     def combine(self, terms: Form, values: list[Array], out: Array, scratch: Array) -> None:
         """out = the linear form over the values; `out` may be the value of the first term."""
@@ -39,7 +39,7 @@ class ModularArithmetic(Arithmetic):
         for number, (index, c) in enumerate(terms):
             self.add(out, values[index], scratch, c, int(number > 0))
 
-    def add(self, out: Array, value: Array, scratch: Array, factor: Any, keep: Any) -> None:
+    def add(self, out: Array, value: Array, scratch: Array, factor: Coefficient, keep: Coefficient) -> None:
         """out = keep * out + factor * value; with keep = 0 the old value is not read, and `value` may be `out` itself."""
         p, factor, keep = self.modulus, residue(factor, self.modulus), residue(keep, self.modulus)
         if keep == 0:

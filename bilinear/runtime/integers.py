@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import lru_cache, reduce
+from math import inf
 
 import numpy as np
 
@@ -33,8 +34,8 @@ from bilinear.runtime.operands import as_matrices, given_workspace
 from bilinear.runtime.options import Options
 from bilinear.runtime.safety import indices
 
-LEAST_EXTENT = 256
-"""Below this extent `auto` leaves products of integers to CuPy."""
+LEAST_EXTENT = inf
+"""Below this extent `auto` leaves products of integers to CuPy: always, as long as these kernels have not been run and timed on a GPU."""
 SMALL = 2
 """Bytes of types whose numbers are not looked at: their range takes few moduli."""
 
