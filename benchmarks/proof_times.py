@@ -1,7 +1,7 @@
 """How long proofs take, cold: every shipped algorithm at its deepest level below a bound, mixes, compositions, plans and first calls.
 
 Each row runs in a fresh process that keeps nothing. Seconds are from the end of `import bilinear`, so they include what is imported lazily;
-`cpu` are those of the processor alone, which other programs disturb less. `lower` and `prove` are parts of it.
+`cpu` are those of the processor alone, which other programs disturb less.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ if kind == "levels":
         products = prepare(loaded[0].scheme, loaded[0].schedule, len(words), inputs).schedule.products
     else:
         products = prepare_levels(tuple(Level(x.scheme, x.schedule) for x in loaded), inputs).products
-elif kind == "verify":
-    products = bilinear.load(words[0]).verify().schedule.products
+elif kind == "composition":
+    from bilinear.lowering.prepare import prepare
+    loaded = bilinear.load(words[0])
+    products = prepare(loaded.scheme, None, 1, "preserve").schedule.products
 elif kind == "plan":
     bilinear.plan(4096, 4096, 4096, "float32", device="h200", levels=tuple(words))
     products = None
@@ -86,7 +88,7 @@ def cases(most: int) -> Iterator[tuple[str, ...]]:
     for mix in MIXES:
         yield "levels", *mix
     for composition in COMPOSITIONS:
-        yield "verify", composition
+        yield "composition", composition
     yield "plan", "winograd", "winograd", "winograd", "winograd"
     yield "plan", "dps_444", "dps_444"
     yield "call", "winograd", "winograd", "winograd"
@@ -122,7 +124,7 @@ def main() -> None:
         row = measured(case, options.repeats)
         rows.append(row)
         times = row["refused"] if "refused" in row else f"{row['seconds']:7.2f} s  {row['cpu']:6.2f} s cpu"
-        print(f"{times}  {row.get('products') or '':>6}  {row['kind']:7} {', '.join(row['what'])}", flush=True)
+        print(f"{times}  {row.get('products') or '':>6}  {row['kind']:11} {', '.join(row['what'])}", flush=True)
     if options.json:
         save("proof_times", rows, options.json)
 
