@@ -90,7 +90,7 @@ def computes(schedule: Schedule, trials: int = 4, seed: int = 0) -> bool:
 
 
 def scheme_computes(scheme: Scheme, trials: int = 3, seed: int = 0) -> bool:
-    """Whether the tables of a scheme multiply random integer block matrices whose blocks do not commute."""
+    """Whether the tables of a scheme multiply random integer block matrices whose blocks do not commute, modulo p if it is over Z/p."""
     generator = random.Random(seed)
     u, v, w = scheme.tables
     m, k, n = scheme.m, scheme.k, scheme.n
@@ -107,6 +107,7 @@ def scheme_computes(scheme: Scheme, trials: int = 3, seed: int = 0) -> bool:
         for position, row in enumerate(w):
             i, j = divmod(position, n)
             wanted = sum((a[i * k + p] @ b[p * n + j] for p in range(k)), zero)
-            if not np.array_equal(sum((products[p] * c for p, c in row), zero), wanted):
+            found = sum((products[p] * c for p, c in row), zero) - wanted
+            if not np.array_equal(found % scheme.ring.modulus if scheme.ring.modulus else found, zero):
                 return False
     return True

@@ -13,7 +13,7 @@ from shell import Shell
 from bilinear.cli import answers, completing
 from bilinear.cli.colour import allows_colour, coloured
 from bilinear.codegen.cuda.target import targets_of
-from bilinear.ir.element import ELEMENTS, IN_ARRAYS
+from bilinear.ir.element import COMPLEX, ELEMENTS, IN_ARRAYS
 from bilinear.planner.device_files import shipped_devices
 from bilinear.reporting.table import aligned, fitted
 
@@ -153,5 +153,5 @@ def test_names_are_completed_from_what_there_is(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_what_is_offered_is_understood() -> None:
-    assert set(completing.dtypes("")) == set(IN_ARRAYS) and completing.elements("") == list(ELEMENTS)
+    assert set(completing.dtypes("")) == set(IN_ARRAYS) and completing.elements("") == [*ELEMENTS, *COMPLEX]
     assert targets_of([name for name in completing.architectures("") if name != "native"])

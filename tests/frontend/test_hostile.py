@@ -126,7 +126,7 @@ def test_mutated_files_are_examined_without_a_traceback(seed: int, tmp_path: Pat
     draw, known = random.Random(seed), texts()
     path = tmp_path / "x.bl"
     outcomes = set()
-    for _ in range(80):
+    for _ in range(120):
         path.write_text(mutated(draw.choice(known), draw), encoding="utf-8")
         outcomes.add(outcome(path))
     assert {"proved", "refused", "unread"} <= outcomes <= {"proved", "refused", "unread", "not run"}

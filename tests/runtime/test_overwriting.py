@@ -59,7 +59,7 @@ def test_an_error_in_the_last_strip_leaves_the_operands(inputs: Any, monkeypatch
         def fail() -> None:
             raise FloatingPointError("broken")
 
-        return fail if part.inner[0] else strip(backend, plan, part, *rest)
+        return [fail] if part.inner[0] else strip(backend, plan, part, *rest)
 
     monkeypatch.setattr(executor, "_strip", broken)
     a, b, c = operands((9, 11, 13))

@@ -43,6 +43,9 @@ class Tensor:
     dtype: str = "torch.float64"
     layout: str = "torch.strided"
 
+    def is_conj(self) -> bool:
+        return False
+
     def is_neg(self) -> bool:
         return self.negates
 
