@@ -76,6 +76,6 @@ def test_wrong_options_of_the_benchmark_are_refused(words: tuple[str, ...]) -> N
 
 
 def told_by(rank: int, output: str) -> str:
-    """What one rank printed. Where two print at once, the launcher may put a rank's number into the middle of a line."""
-    lines = [line for line in output.splitlines() if line.startswith(f"[{rank}]")]
-    return re.sub(r"\[\d+\] ", "", "\n".join(lines))
+    """What one rank printed."""
+    start = f"[{rank}] "
+    return "\n".join(line.removeprefix(start) for line in output.splitlines() if line.startswith(start))
