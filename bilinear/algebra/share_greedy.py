@@ -8,25 +8,25 @@ from collections.abc import Sequence
 from itertools import permutations
 from math import gcd
 
-from bilinear.algebra.share_values import DIGIT, Made, Pair, primitive, unpack
+from bilinear.algebra.share_values import Made, Pair, primitive, unpack
 
 Key = tuple[int, int, int, int]
 """Two nodes and their coprime coefficients, the first positive."""
 
 
-def most_common_pairs(rows: Sequence[int], inputs: int, generator: random.Random) -> tuple[Made, set[Pair]]:
-    """The values that a greedy program of these packed rows makes, and the pairs of coefficients that it uses.
+def most_common_pairs(rows: Sequence[int], nodes: Sequence[int], generator: random.Random) -> tuple[Made, set[Pair]]:
+    """The values that a greedy program of these rows, packed over given values, makes, and the pairs of coefficients that it uses.
 
     If p * v + q * w = m * x, any two of p, q and m are such a pair, in both orders and with both signs. The generator breaks ties. Nothing
     cancels: every term of a row is added once.
     """
-    return _Greedy(rows, inputs, generator).run()
+    return _Greedy(rows, nodes, generator).run()
 
 
 class _Greedy:
-    def __init__(self, rows: Sequence[int], inputs: int, generator: random.Random) -> None:
+    def __init__(self, rows: Sequence[int], nodes: Sequence[int], generator: random.Random) -> None:
         self.rows = [dict(unpack(row)) for row in rows]
-        self.nodes = [1 << DIGIT * i for i in range(inputs)]
+        self.nodes = list(nodes)
         self.random = generator
         self.made: Made = {}
         self.used: set[Pair] = set()

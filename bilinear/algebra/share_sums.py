@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from bilinear.algebra.maps import transposed
+from bilinear.algebra.share_bases import program_over_basis
 from bilinear.algebra.share_greedy import most_common_pairs
 from bilinear.algebra.share_programs import partial_sums, program_of, tidied
 from bilinear.algebra.share_search import Budget, Walk
-from bilinear.algebra.share_values import Made, Pair, Rows, pack_rows
+from bilinear.algebra.share_values import PLAIN, Made, Pair, Rows, pack_rows
 from bilinear.errors import fail
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.ring import RATIONALS, Ring
@@ -26,6 +27,8 @@ from bilinear.ir.scheme import Scheme
 WORK = 10_000_000
 """The default number of sums of two values to try: at most about ten seconds."""
 GREEDY_STARTS = 8
+BASES = 12
+"""Bases that are tried where rows have coefficients other than 1 and -1."""
 MOST_PAIRS = 24
 """The most pairs of coefficients; if a map has more, its rows are packed over multiples of the inputs."""
 
@@ -116,11 +119,17 @@ class _MapSearch:
             rows = pack_rows(start.matrix, start.inputs, fractions=fractions)
             guesses: list[tuple[Made, set[Pair]]] = []
             while len(guesses) < GREEDY_STARTS and not (guesses and budget.is_spent):
-                guesses.append(most_common_pairs(rows.values, len(rows.atoms), generator))
+                guesses.append(most_common_pairs(rows.values, rows.units, generator))
                 budget.spend(sum(len(row) ** 2 for row in start.matrix))
             pairs = {pair for _, used in guesses for pair in used}
             if len(pairs) <= MOST_PAIRS:
                 break
+        if rows.whole and start.inputs < len(start.outputs) and not pairs <= set(PLAIN):
+            found = [program_over_basis(rows.values, start.inputs, generator, budget) for _ in range(BASES)]
+            for made, used in sorted(filter(None, found), key=lambda program: len(program[0])):
+                if len(pairs | used) <= MOST_PAIRS:
+                    guesses.append((made, used))
+                    pairs |= used
         walk = Walk(rows.units, rows.values, pairs, budget, self.seed)
         made = walk.run([made for made, _ in guesses], _values_of(start, rows), self.progress)
         whole = not self.ring.modulus and all(c in (1, -1) for row in start.matrix for _, c in row)

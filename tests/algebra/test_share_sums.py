@@ -17,8 +17,10 @@ import pytest
 from published import FOLDER, needs_folder
 from shell import Shell
 
+from bilinear.algebra.share_bases import program_over_basis
 from bilinear.algebra.share_greedy import most_common_pairs
 from bilinear.algebra.share_programs import tidied
+from bilinear.algebra.share_search import Budget
 from bilinear.algebra.share_sums import Progress, Shared, share_sums
 from bilinear.algebra.share_values import DIGIT, pack, pack_rows, primitive, unpack
 from bilinear.errors import BilinearError
@@ -142,7 +144,9 @@ BETTER_THAN_GREEDY: tuple[tuple[Matrix, int, bool], ...] = (
 @pytest.mark.parametrize(("rows", "least", "known"), BETTER_THAN_GREEDY)
 def test_cancellations_that_help(rows: Matrix, least: int, known: bool) -> None:
     """Such as a+b, a+b+c, a+b+c+d, and b+c+d: five additions where nothing cancels, but the last is the third less a."""
-    guess = min(len(most_common_pairs(packed(rows), len(rows[0]), random.Random(seed))[0]) for seed in range(20))
+    guess = min(
+        len(most_common_pairs(packed(rows), [1 << DIGIT * i for i in range(len(rows[0]))], random.Random(seed))[0]) for seed in range(20)
+    )
     assert can_be_done(rows, least) and not can_be_done(rows, least - 1) and guess > least
     shared = share_sums(scheme_of(rows), work=400_000)
     assert shared.scheme.u.additions == least and shared.least[0] == known
@@ -301,12 +305,26 @@ def test_packed_forms() -> None:
 
 def test_the_greedy_guess_makes_every_row() -> None:
     rows = [pack(enumerate(row)) for row in ((1, 1, 0, 1), (2, 2, 1, 0), (1, 1, 1, 1), (0, 0, 3, 1))]
-    made, _ = most_common_pairs(rows, 4, random.Random(0))
+    made, _ = most_common_pairs(rows, [1 << DIGIT * i for i in range(4)], random.Random(0))
     known = {1 << DIGIT * i for i in range(4)}
     for value, parents in made.items():
         assert known.issuperset(parents)
         known.add(value)
     assert known.issuperset(map(primitive, rows))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_program_over_a_basis_makes_every_row(seed: int) -> None:
+    chance = random.Random(seed)
+    rows = packed(random_rows(chance, 12, 4, (0, 1, -1, 2)))
+    found = program_over_basis(rows, 4, chance, Budget(10**6))
+    assert found is not None
+    made, pairs = found
+    known = {1 << DIGIT * i for i in range(4)}
+    for value, (v, w) in made.items():
+        assert known.issuperset((v, w)) and any(primitive(p * v + q * w) == value for p, q in pairs)
+        known.add(value)
+    assert known.issuperset(map(primitive, filter(None, rows)))
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
