@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import prod
 
 from bilinear.analysis.evaluation_order import evaluate
+from bilinear.analysis.headroom import headroom
 from bilinear.codegen.lower_digits import LANES, OperandOrder, Places, blocks_of_left, blocks_of_result, blocks_of_right
 from bilinear.codegen.lower_residues import FEW_TARGETS
 from bilinear.ir.integers import IntegerElement
@@ -81,8 +82,10 @@ def _expand(
     width = min(lanes, element.lanes) if order.whole and order.along else 1
     name = f"integer_expand_{stem}_{types.suffix}_{'ca'[order.along]}_{width}_{element.suffix}"
     comment = f"{linear.additions} addition(s) an element"
+    modulus = types.modulus if types.reduces(element) else 0
+    bits = (modulus or element.largest).bit_length() + headroom(linear)
     own = name, comment, element, order.along, width, lanes, types.moduli, factors, places, forms, evaluate(linear)
-    return ResidueExpandKernel(*own, types.modulus if types.reduces(element) else 0)
+    return ResidueExpandKernel(*own, bits, modulus)
 
 
 def _recompose(scheme: Scheme, stem: str, types: IntegerTypes, whole: bool) -> IntegerRecomposeKernel:

@@ -66,7 +66,8 @@ def _expand(
     width = min(lanes, _width(order, element))
     name = f"residue_expand_{stem}_{'ca'[order.along]}_{width}_{element.suffix}"
     comment = f"{linear.additions} addition(s) an element"
-    return ResidueExpandKernel(name, comment, element, order.along, width, lanes, moduli, factors, places, forms, evaluate(linear))
+    bits = residues_of(element, tile.count).norm_limit.bit_length() + headroom(linear)
+    return ResidueExpandKernel(name, comment, element, order.along, width, lanes, moduli, factors, places, forms, evaluate(linear), bits)
 
 
 def _recompose(scheme: Scheme, stem: str, tile: ResidueTile, whole: bool) -> ResidueRecomposeKernel:

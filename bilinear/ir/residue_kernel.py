@@ -13,17 +13,23 @@ from math import ceil, prod
 from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, indices
 from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element
-from bilinear.ir.evaluation import Evaluation
+from bilinear.ir.evaluation import Evaluation, Read
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Argument
 from bilinear.ir.residue_tile import PANEL, SLICE, ModularTile
 
-LIMB = 24
-"""Bits of a limb. A whole number has three."""
-MOST_BITS = 3 * LIMB - 1
+LIMBS = {2: 32, 3: 24}
+"""Bits of a limb for whole numbers of so many limbs."""
+MOST_BITS = 3 * LIMBS[3] - 1
 """Bits of the largest whole number, without its sign."""
+FLOAT_INTEGERS = 0x4B000000
+"""The bits of 2^23 in float32: adding an integer below 2^23 to them gives those of their sum."""
+STAGED_BYTES = 36_864
+"""Bytes of shared memory for blocks that are read at once and transposed."""
 MOST_UNROLLED = 16
 """With more forms than this, the loop over the moduli is not unrolled."""
+UNROLLED = 3
+"""Moduli whose products are put together at a time."""
 SUM_BITS = 52
 """Bits of sums of residues times pieces of a weight: one less than a float64 holds, for a carry."""
 
@@ -55,8 +61,8 @@ class ScaleKernel:
 class ResidueExpandKernel:
     """Forms of an operand's blocks, of scaled numbers rounded to integers, modulo each p. `sources` has the place of each block.
 
-    Residues are multiplied by `factors`, one for each p: 1, or the inverses that the Chinese remainder theorem takes. Integers are not
-    scaled; with a `modulus` they are taken modulo that first.
+    Residues are multiplied by `factors`, one for each p: 1, or the inverses that the Chinese remainder theorem takes. Forms are below
+    2^`bits` in size. Integers are not scaled; with a `modulus` they are taken modulo that first.
     """
 
     name: str
@@ -70,6 +76,7 @@ class ResidueExpandKernel:
     sources: tuple[tuple[int, int], ...]
     forms: int
     evaluation: Evaluation
+    bits: int
     modulus: int = 0
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
@@ -103,18 +110,49 @@ class ResidueExpandKernel:
         return len(self.moduli) if self.forms <= MOST_UNROLLED else 1
 
     @property
+    def words(self) -> int:
+        """Limbs of a whole number: two make the 64 bits of an integer of C, and three hold more."""
+        return 2 if self.bits < 2 * LIMBS[2] else 3
+
+    @property
+    def top(self) -> int:
+        """The exponent of what is added to a form so that it is not negative."""
+        return self.words * LIMBS[self.words] - 1
+
+    @property
     def weights(self) -> tuple[tuple[int, ...], ...]:
-        """For each p what every byte of the three limbs weighs modulo p, those of a limb in one word, the lowest byte first."""
-
-        def word(p: int, factor: int, limb: int) -> int:
-            return sum(pow(2, LIMB * limb + 8 * byte, p) * factor % p << 8 * byte for byte in range(3))
-
-        return tuple(tuple(word(p, factor, limb) for limb in range(3)) for p, factor in zip(self.moduli, self.factors, strict=True))
+        """For each p what every byte of the limbs weighs modulo p, those of a limb in one word, the lowest byte first."""
+        bits = LIMBS[self.words]
+        return tuple(
+            tuple(_bytes_modulo(p, factor, bits * limb, bits // 8) for limb in range(self.words))
+            for p, factor in zip(self.moduli, self.factors, strict=True)
+        )
 
     @property
     def biases(self) -> tuple[int, ...]:
-        """What takes back, modulo each p, that 2^23 is added to the last limb so that it is not negative."""
-        return tuple(-pow(2, MOST_BITS, p) * factor % p for p, factor in zip(self.moduli, self.factors, strict=True))
+        """What takes back, modulo each p, that 2^top is added; and the bits that make the sum a float."""
+        return tuple(FLOAT_INTEGERS + -pow(2, self.top, p) * factor % p for p, factor in zip(self.moduli, self.factors, strict=True))
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The blocks in the order in which they are read."""
+        return tuple(instruction.value for instruction in self.evaluation.instructions if isinstance(instruction, Read))
+
+    @property
+    def turns(self) -> tuple[int, ...]:
+        """For each block its place in that order."""
+        place = {block: turn for turn, block in enumerate(self.reads)}
+        return tuple(place.get(block, 0) for block in range(len(self.sources)))
+
+    @property
+    def staged(self) -> int:
+        """Blocks of which a part is in shared memory at once, where they do not lie along their lines."""
+        return max(1, min(len(self.reads), STAGED_BYTES // (8 * self.lanes * 33 * self.element.bytes)))
+
+
+def _bytes_modulo(p: int, factor: int, low: int, count: int) -> int:
+    """What `count` bytes from bit `low` on weigh modulo p, times a factor, in a word, the lowest byte first."""
+    return sum(pow(2, low + 8 * byte, p) * factor % p << 8 * byte for byte in range(count))
 
 
 @dataclass(frozen=True)
@@ -128,13 +166,23 @@ class ResidueProductKernel:
     arguments: tuple[Argument, ...] = (
         Argument("bytes", "DA"),
         Argument("bytes", "DB"),
-        *indices("panels_m", "panels_n", "slices"),
+        *indices("panels_m", "panels_n", "slices", "planes"),
         Argument("bytes", "P"),
         *indices("m", "pitch"),
     )
     features: str = field(default="a", init=False)
     """The suffix of the architecture: its instructions are those of one chip."""
     template: str = field(default="residue_product.cu.j2", init=False)
+
+    @property
+    def folds(self) -> tuple[int, ...]:
+        """For each p what the four bytes of a sum weigh modulo p, in a word, the lowest byte first."""
+        return tuple(_bytes_modulo(p, 1, 0, 4) for p in self.moduli)
+
+    @property
+    def biases(self) -> tuple[int, ...]:
+        """What takes back, modulo each p, that 2^31 is added to a sum; and the bits that make the result a float."""
+        return tuple(FLOAT_INTEGERS + -pow(2, 31, p) % p for p in self.moduli)
 
     @property
     def bounds(self) -> str:
@@ -178,6 +226,11 @@ class ResidueRecomposeKernel:
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_recompose.cu.j2", init=False)
+
+    @property
+    def unrolled(self) -> int:
+        """Moduli that are unrolled, so that products modulo the next ones are read ahead."""
+        return UNROLLED if len(self.targets) <= 4 else 1
 
     @property
     def bits(self) -> int:
