@@ -45,6 +45,8 @@ class ScaleKernel:
     arguments: tuple[Argument, ...] = (*OPERAND, *indices("room"), Argument("words", "exponents"), Argument("flag", "flag"))
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_scale.cu.j2", init=False)
+    ahead: int = field(default=4, init=False)
+    """Loads that are under way at once."""
 
     @property
     def threads(self) -> tuple[int, int]:
