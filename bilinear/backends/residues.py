@@ -21,6 +21,8 @@ from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES
 from bilinear.planner.plan import Digits
 from bilinear.planner.residues import require_residues
 
+Recompose = ResidueRecomposeKernel | IntegerRecomposeKernel
+
 
 class ModularMultiply(CutMultiply):
     """What products of residues of floats and of integers have in common: the launches behind the cutting."""
@@ -32,9 +34,7 @@ class ModularMultiply(CutMultiply):
         shape: Values = {"block_lines": lines, "block_terms": g.block[1], "panels": panels, "slices": g.slices, "D": at(g.places[1 + side])}
         return launched(kernel, kernel.blocks * panels * g.slices, operand | shape)
 
-    def products(
-        self, product: ResidueProductKernel, recompose: ResidueRecomposeKernel | IntegerRecomposeKernel, result: Values, multiprocessors: int
-    ) -> list[CutLaunch]:
+    def products(self, product: ResidueProductKernel, recompose: Recompose, result: Values, multiprocessors: int) -> list[CutLaunch]:
         """The launches that multiply modulo each p, a cluster of blocks a tile after another, and put the products together."""
         g, tile = self._geometry, product.tile
         (block_m, _, block_n), (_, left, right, products, _), (panels_m, panels_n) = g.block, g.places, g.panels

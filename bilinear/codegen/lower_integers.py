@@ -12,7 +12,7 @@ from bilinear.codegen.lower_digits import LANES, OperandOrder, Places, blocks_of
 from bilinear.codegen.lower_residues import FEW_TARGETS
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.residue_kernel import MOST_UNROLLED, IntegerRecomposeKernel, ResidueExpandKernel, ResidueProductKernel
+from bilinear.ir.residue_kernel import IntegerRecomposeKernel, ResidueExpandKernel, ResidueProductKernel
 from bilinear.ir.residue_tile import ModularTile
 from bilinear.ir.scheme import Scheme
 
@@ -78,13 +78,12 @@ def _expand(
     factors: tuple[int, ...],
 ) -> ResidueExpandKernel:
     forms = len(linear.outputs)
-    lanes = LANES if forms <= MOST_UNROLLED else LANES // 2
-    width = min(lanes, element.lanes) if order.whole and order.along else 1
+    width = min(LANES, element.lanes) if order.whole and order.along else 1
     name = f"integer_expand_{stem}_{types.suffix}_{'ca'[order.along]}_{width}_{element.suffix}"
     comment = f"{linear.additions} addition(s) an element"
     modulus = types.modulus if types.reduces(element) else 0
     bits = (modulus or element.largest).bit_length() + headroom(linear)
-    own = name, comment, element, order.along, width, lanes, types.moduli, factors, places, forms, evaluate(linear)
+    own = name, comment, element, order.along, width, LANES, types.moduli, factors, places, forms, evaluate(linear)
     return ResidueExpandKernel(*own, bits, modulus)
 
 

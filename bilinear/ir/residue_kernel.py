@@ -27,9 +27,7 @@ FLOAT_INTEGERS = 0x4B000000
 STAGED_BYTES = 36_864
 """Bytes of shared memory for blocks that are read at once and transposed."""
 MOST_UNROLLED = 16
-"""With more forms than this, the loop over the moduli is not unrolled."""
-UNROLLED = 3
-"""Moduli whose products are put together at a time."""
+"""With more forms than this, the loop over the moduli is not unrolled when they are cut."""
 SUM_BITS = 52
 """Bits of sums of residues times pieces of a weight: one less than a float64 holds, for a carry."""
 
@@ -95,11 +93,6 @@ class ResidueExpandKernel:
         shape = *OPERAND, *indices("block_lines", "block_terms", "panels", "slices")
         digits = Argument("bytes", "D")
         return (*shape, digits) if self.is_whole else (*shape, Argument("words", "exponents"), digits, Argument("flag", "flag"))
-
-    @property
-    def packed(self) -> str:
-        """The CUDA type of as many bytes as there are lanes."""
-        return {2: "unsigned short", 4: "unsigned"}[self.lanes]
 
     @property
     def blocks(self) -> int:
@@ -231,8 +224,8 @@ class ResidueRecomposeKernel:
 
     @property
     def unrolled(self) -> int:
-        """Moduli that are unrolled, so that products modulo the next ones are read ahead."""
-        return UNROLLED if len(self.targets) <= 4 else 1
+        """Moduli that are unrolled, so that products modulo the next ones are read ahead: all, unless the text would be too long."""
+        return self.representation.count if len(self.targets) <= 4 else 1
 
     @property
     def bits(self) -> int:

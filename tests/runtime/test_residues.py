@@ -220,7 +220,10 @@ MUTANTS = {  # by what is wrong: what stands in the text, and what instead
         "release(last);\n                    group_wait<1>();",
     ),
     "results that are not swizzled": ("((lane % 16) ^ (row % 8)) * 16", "lane % 16 * 16"),
-    "the second tile takes the first one's barriers": ("if (++s == STAGES) s = 0, parity ^= 1;\n                ++i;\n                if", "++i;\n                if"),
+    "the second tile takes the first one's barriers": (
+        "if (++s == STAGES) s = 0, parity ^= 1;\n                ++i;\n                if",
+        "++i;\n                if",
+    ),
 }
 
 
