@@ -123,8 +123,11 @@ class CutMultiply(ABC):
         """The kernels for operands at multiples of 16 bytes, but the classical one."""
 
     @abstractmethod
-    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
-        """The launches in their order, with the values of their arguments."""
+    def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
+        """The launches in their order, with the values of their arguments.
+
+        With `keeps_left` they follow launches for the same rows of A and other columns of B: scales, digits of A and the flag are kept.
+        """
 
     def orders(self, is_aligned: bool) -> tuple[OperandOrder, OperandOrder, bool]:
         """How the operands lie, and whether the result is written several elements at once."""

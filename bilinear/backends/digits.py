@@ -9,6 +9,7 @@ from functools import lru_cache
 from math import ceil
 
 from bilinear.backends.bound_launches import Values
+from bilinear.backends.cut_blocks import BlockwiseMultiply
 from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, launched, proved_scheme, stem_of
 from bilinear.backends.residues import ResidueMultiply
 from bilinear.backends.thin import MOST_KEPT
@@ -46,20 +47,20 @@ class DigitMultiply(CutMultiply):
         own = self.kernels(is_aligned=True)
         return (*own.largest, *own.expand, own.product, *((own.recompose,) if own.recompose else ()))
 
-    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+    def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
         """The launches in their order, with the values of their arguments."""
         g, own, result = self._geometry, self.kernels(is_aligned), self.result()
         left, right = (
             x | {"block": lines, "largest": result[scales], "flag": result["flag"]}
             for x, lines, scales in zip(self.operands(), g.lines, ("LA", "LB"), strict=True)
         )
-        return [
-            launched(ClearKernel(), ceil(g.words / 256), {"words": result["LA"], "count": g.words}),
-            *(_search(kernel, x, multiprocessors) for kernel, x in zip(own.largest, (left, right), strict=True)),
-            *(self._expansion(*each) for each in zip(own.expand, (left, right), g.panels, g.places[1:3], strict=True)),
-            *self._products(own, result, multiprocessors),
-            self.classical(),
-        ]
+        searches = [_search(kernel, x, multiprocessors) for kernel, x in zip(own.largest, (left, right), strict=True)]
+        each = zip(own.expand, (left, right), g.panels, g.places[1:3], strict=True)
+        expansions = [self._expansion(*one) for one in each]
+        first, count = (result["LB"], g.lines[1]) if keeps_left else (result["LA"], g.words)
+        clear = launched(ClearKernel(), ceil(count / 256), {"words": first, "count": count})
+        before = [clear, *searches[keeps_left:], *expansions[keeps_left:]]
+        return [*before, *self._products(own, result, multiprocessors), self.classical()]
 
     def _expansion(self, kernel: ExpandKernel, operand: Values, panels: int, place: int) -> CutLaunch:
         g = self._geometry
@@ -117,6 +118,8 @@ def digit_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMul
 
 
 def _made(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMultiply:
+    if digits.cut != (1, 1):
+        return BlockwiseMultiply(a, b, c, digits, _made)
     return ResidueMultiply(a, b, c, digits) if digits.tile in RESIDUE_TILES else DigitMultiply(a, b, c, digits)
 
 

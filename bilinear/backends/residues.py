@@ -71,7 +71,7 @@ class ResidueMultiply(ModularMultiply):
         own = self.kernels(is_aligned=True)
         return (*own.scale, *own.expand, own.product, own.recompose)
 
-    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+    def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
         """The launches in their order, with the values of their arguments."""
         own, result = self.kernels(is_aligned), self.result()
         (room,) = unpack("<q", pack("<d", self._room))
@@ -79,11 +79,8 @@ class ResidueMultiply(ModularMultiply):
             x | {"exponents": result[scales], "flag": result["flag"], "room": room}
             for x, scales in zip(self.operands(), ("LA", "LB"), strict=True)
         )
-        return [
-            launched(ClearKernel(), 1, {"words": result["flag"], "count": 1}),
-            *(launched(kernel, ceil(x["lines"] / kernel.lines), x) for kernel, x in zip(own.scale, (left, right), strict=True)),
-            self.expansion(own.expand[0], left, 0),
-            self.expansion(own.expand[1], right, 1),
-            *self.products(own.product, own.recompose, result, multiprocessors),
-            self.classical(),
-        ]
+        scales = [launched(kernel, ceil(x["lines"] / kernel.lines), x) for kernel, x in zip(own.scale, (left, right), strict=True)]
+        expansions = [self.expansion(own.expand[0], left, 0), self.expansion(own.expand[1], right, 1)]
+        clear = launched(ClearKernel(), 1, {"words": result["flag"], "count": 1})
+        before = [scales[1], expansions[1]] if keeps_left else [clear, *scales, *expansions]
+        return [*before, *self.products(own.product, own.recompose, result, multiprocessors), self.classical()]

@@ -132,10 +132,9 @@ class Weighing:
 
     def digits(self) -> list[Candidate]:
         """Products of residues; and of pairs of digits where an accuracy is asked for: else integers are exact, and pairs hold 11 bits."""
-        pairs = digit_candidates(self.problem, self.device) if self.problem.accuracy is not None else ()
-        residues = residue_candidates(
-            self.problem, self.device, inf if self.explain or self.problem.accuracy is not None else self.modelled_ms
-        )
+        pairs = digit_candidates(self.problem, self.device, self.budget) if self.problem.accuracy is not None else ()
+        most_ms = inf if self.explain or self.problem.accuracy is not None else self.modelled_ms
+        residues = residue_candidates(self.problem, self.device, self.budget, most_ms)
         return [self.judged(candidate) for candidate in (*pairs, *residues)]
 
     def judged(self, candidate: Candidate) -> Candidate:

@@ -104,3 +104,11 @@ def geometry_of(levels: tuple[str, ...], extents: tuple[int, int, int], tile: st
     m, k, n = (prod(getattr(own.profile, extent) for own in grids) for extent in "mkn")
     found = RESIDUE_TILES.get(tile) or DIGIT_TILES[tile]
     return DigitGeometry((m, k, n), prod(own.products for own in grids), extents, found)
+
+
+def block_of(extent: int, cut: int) -> int:
+    """The extent of the blocks of C if this many cover it: whole panels, and no block of a single row or column is left over."""
+    block = ceil(ceil(extent / cut) / PANEL) * PANEL
+    while extent % block == 1:
+        block += PANEL
+    return min(block, extent)

@@ -13,7 +13,7 @@ from bilinear.ir.element import ELEMENTS, FLOAT32, Element
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
 from bilinear.planner.device import Device, DigitRates, at
-from bilinear.planner.digit_geometry import DigitGeometry, geometry_of
+from bilinear.planner.digit_geometry import DigitGeometry, block_of, geometry_of
 from bilinear.planner.plan import DIGITS, Candidate
 from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import Problem
@@ -62,52 +62,84 @@ def digits_timed(products: str) -> str:
     return f"residues of {element_of(products)}" if products in RESIDUE_TILES else products
 
 
-def digit_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
-    """Products by pairs of digits for a problem of float32, by the levels of the portfolio."""
+CUTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
+"""Numbers of blocks of rows, and of columns, in which C may be computed to save workspace."""
+LEAST_BLOCK = 1024
+"""Blocks have at least so many rows and columns."""
+
+
+def digit_candidates(problem: Problem, device: Device, budget: int) -> Iterator[Candidate]:
+    """Products by pairs of digits for a problem of float32, by the levels of the portfolio, within a budget of bytes where that can be."""
     for tile in DIGIT_TILES:
         if problem.dtype == FLOAT32.name and device.digit_rates(tile) is not None:
             for levels in portfolio().digits:
-                yield digit_candidate(problem, device, levels, tile)
+                yield fitted(problem, device, levels, tile, budget)
 
 
-def digit_candidate(problem: Problem, device: Device, levels: tuple[str, ...], tile: str) -> Candidate:
-    """The product of pairs of digits by these levels in this tile, as C^T = B^T A^T if C is column-major.
+def digit_candidate(problem: Problem, device: Device, levels: tuple[str, ...], tile: str, budget: int) -> Candidate:
+    """The product of pairs of digits by these levels in this tile, within a budget of bytes where that can be.
 
     Raises `BilinearError` (E543) if numbers of the problem's type are not cut so, or the device has no rates for it.
     """
     if problem.dtype != FLOAT32.name or device.digit_rates(tile) is None:
         raise fail("E543", f"the description of {device.name} has no rates for digits of {problem.dtype}", "plan for float32 on an H200")
-    g = geometry_for(problem, levels, tile)
-    return Candidate(levels, "preserve", DIGITS, digit_ms(problem, device, g, tile), g.places[-1], tile=tile)
+    return fitted(problem, device, levels, tile, budget)
 
 
-def geometry_for(problem: Problem, levels: tuple[str, ...], products: str) -> DigitGeometry:
-    """The geometry of a problem's product by these levels, as C^T = B^T A^T if C is column-major."""
-    m, n = (problem.n, problem.m) if "C" in problem.column_major else (problem.m, problem.n)
+def fitted(problem: Problem, device: Device, levels: tuple[str, ...], products: str, budget: int) -> Candidate:
+    """The product of digits, as C^T = B^T A^T if C is column-major: of all of C or, where that exceeds the budget, of blocks that fit.
+
+    Of those it is the fastest one; of a device without rates, the one with the fewest blocks. If none fits, it is of all of C.
+    """
+    whole = _candidate(problem, device, levels, products, (1, 1))
+    if (whole.workspace or 0) <= budget:
+        return whole
+    m, n = _rows_and_columns(problem)
+    cuts = ((i, j) for i in CUTS for j in CUTS if m >= i * LEAST_BLOCK and n >= j * LEAST_BLOCK)
+    found = (_candidate(problem, device, levels, products, cut) for cut in cuts)
+    fits = [candidate for candidate in found if (candidate.workspace or 0) <= budget]
+    return min(fits, key=lambda c: (c.ms or 0.0, prod(c.cut)), default=whole)
+
+
+def _candidate(problem: Problem, device: Device, levels: tuple[str, ...], products: str, cut: tuple[int, int]) -> Candidate:
+    g = geometry_for(problem, levels, products, cut)
+    return Candidate(levels, "preserve", DIGITS, digit_ms(problem, device, g, products, cut), g.places[-1], tile=products, cut=cut)
+
+
+def _rows_and_columns(problem: Problem) -> tuple[int, int]:
+    return (problem.n, problem.m) if "C" in problem.column_major else (problem.m, problem.n)
+
+
+def geometry_for(problem: Problem, levels: tuple[str, ...], products: str, cut: tuple[int, int] = (1, 1)) -> DigitGeometry:
+    """The geometry of a problem's product by these levels, or of a block of it, as C^T = B^T A^T if C is column-major."""
+    m, n = (block_of(extent, parts) for extent, parts in zip(_rows_and_columns(problem), cut, strict=True))
     return geometry_of(levels, (m, problem.k, n), products)
 
 
-def digit_ms(problem: Problem, device: Device, g: DigitGeometry, products: str) -> float | None:
-    """The milliseconds of a product of digits; None if the device has no rates for it.
+def digit_ms(problem: Problem, device: Device, g: DigitGeometry, products: str, cut: tuple[int, int] = (1, 1)) -> float | None:
+    """The milliseconds of a product of digits with this geometry of its blocks; None if the device has no rates for it.
 
-    They are those of the search for the scales, expansion, products, recomposition, and launches. Passes take the time of their traffic. A
-    multiprocessor computes one tile of a product after another.
+    They are those of the search for the scales, expansion, products, recomposition, and launches. Passes take the time of their traffic;
+    digits of a block of rows of A are kept for the blocks of C that have them in common, those of B are made again for every block of
+    rows. A multiprocessor computes one tile of a product after another.
     """
     rates = device.digit_rates(digits_timed(products))
     if rates is None:
         return None
-    (m, k, n), bandwidth, size = g.extents, device.bandwidth * 1e9, ELEMENTS[problem.dtype].bytes
-    operands, result = (m * k + k * n) * size, m * n * size * (2 if problem.accumulate else 1)
-    passes = operands / rates.search + (operands + sum(g.digit_bytes)) / at(rates.expansion, g.rank)
+    (m, k, n), bandwidth, itemsize = g.extents, device.bandwidth * 1e9, ELEMENTS[problem.dtype].bytes
+    (down, across), (left, right) = cut, g.digit_bytes
+    blocks = down * across
+    operands, digits = (down * m * k + blocks * k * n) * itemsize, down * left + blocks * right
+    passes = operands / rates.search + (operands + digits) / at(rates.expansion, g.rank)
     if not g.is_direct:
-        passes += (g.product_bytes + result) / at(rates.recomposition, g.rank)
-    return (passes / bandwidth + product_seconds_of_digits(g, device, rates)) * 1e3 + (
-        (6 if g.is_direct else 7) * rates.launch + device.call
-    ) * 1e-3
+        results = m * n * itemsize * (2 if problem.accumulate else 1)
+        passes += blocks * (g.product_bytes + results) / at(rates.recomposition, g.rank)
+    size = (problem.m * problem.k * problem.n) ** (1 / 3)
+    seconds = passes / bandwidth + blocks * product_seconds_of_digits(g, device, rates, size)
+    return seconds * 1e3 + (blocks * (6 if g.is_direct else 7) * rates.launch + device.call) * 1e-3
 
 
-def product_seconds_of_digits(g: DigitGeometry, device: Device, rates: DigitRates) -> float:
-    """The seconds of the products alone: a tile at a time on every multiprocessor, in waves."""
-    m, k, n = g.extents
-    tile = 2 * g.tile.m * g.tile.n * g.tile.k * g.slices * device.processors / (at(rates.product, (m * k * n) ** (1 / 3)) * 1e12)
+def product_seconds_of_digits(g: DigitGeometry, device: Device, rates: DigitRates, size: float) -> float:
+    """The seconds of the products of a block alone, of a multiply of this size: a tile at a time on every multiprocessor, in waves."""
+    tile = 2 * g.tile.m * g.tile.n * g.tile.k * g.slices * device.processors / (at(rates.product, size) * 1e12)
     return ceil(g.tiles / device.processors) * (tile + (rates.start + (rates.direct if g.is_direct else 0.0)) * 1e-6)

@@ -58,7 +58,7 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
 
 def _pinned_digits(problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Plan:
     weighed = Weighing(problem, device, explain=True)
-    found, library = weighed.judged(_digits_named(problem, device, levels, products)), weighed.library()
+    found, library = weighed.judged(_digits_named(problem, device, levels, products, weighed.budget)), weighed.library()
     if found.why:
         raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
     speed = "no time is known" if found.ms is None else f"{(library.ms or 0.0) / found.ms:.2f} times as fast as the library"
@@ -66,9 +66,9 @@ def _pinned_digits(problem: Problem, device: Device, levels: tuple[str, ...], pr
     return Plan(problem, device.title, (first, library), hashes_of(found), implementation_sha256())
 
 
-def _digits_named(problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Candidate:
+def _digits_named(problem: Problem, device: Device, levels: tuple[str, ...], products: str, budget: int) -> Candidate:
     if products in DIGIT_TILES:
-        return digit_candidate(problem, device, levels, products)
+        return digit_candidate(problem, device, levels, products, budget)
     if products == RESIDUES or products in RESIDUE_TILES:
-        return residue_candidate(problem, device, levels, residues_for(problem) if products == RESIDUES else products)
+        return residue_candidate(problem, device, levels, residues_for(problem) if products == RESIDUES else products, budget)
     raise fail("E543", f"there are no products {products!r}", f"choose from {', '.join((*DIGIT_TILES, RESIDUES, *RESIDUE_TILES))}")

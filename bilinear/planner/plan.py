@@ -40,7 +40,8 @@ class Candidate:
     `levels` names the algorithm of each level, the outermost first (none: the library's multiply). `strategy` says how each runs: `expand`
     (all sums, all products, all results), `recurse` (one product at a time, few temporaries) or `inplace` (sums in A and B themselves).
     With a `rest` it is `borrow` (temporaries in the part of C that is computed later). Without levels it is one of `LIBRARIES`, or `thin`:
-    the kernel for thin products, whose sums are split in `parts_of_sums`. `digits` has any levels, or none: their products are of digits.
+    the kernel for thin products, whose sums are split in `parts_of_sums`. `digits` has any levels, or none: their products are of digits,
+    and C, row-major, is computed in `cut` blocks of rows and of columns, one after the other, in the same workspace.
 
     `ms` is the predicted or, for a timed plan, the measured time (None: not predicted); `workspace` exact bytes; `error` the proved bound
     of max|C - A*B| / (max|A| max|B|) (None: not requested); `probable` the probable error by norm in units of the classical multiply's;
@@ -61,6 +62,7 @@ class Candidate:
     tile: str = USUAL
     rest: tuple[Panel, ...] = ()
     parts_of_sums: int = 1
+    cut: tuple[int, int] = (1, 1)
 
     def __str__(self) -> str:
         ms = "no time is known" if self.ms is None else f"{self.ms:.3f} ms"
@@ -70,7 +72,8 @@ class Candidate:
     def name(self) -> str:
         """A readable name of the candidate."""
         if self.is_digits:
-            return f"{name_of(self.levels)} on {self.tile}" if self.levels else self.tile
+            blocks = "" if self.cut == (1, 1) else f", C in {self.cut[0]} x {self.cut[1]} blocks"
+            return (f"{name_of(self.levels)} on {self.tile}" if self.levels else self.tile) + blocks
         if self.levels:
             return "; ".join(name_of(part.levels) for part in self.parts)
         return self.strategy if self.parts_of_sums == 1 else f"{self.strategy}, sums in {self.parts_of_sums} parts"
@@ -121,10 +124,11 @@ class Thin:
 
 @dataclass(frozen=True)
 class Digits:
-    """How a product of digits runs: the algorithm of each level above it, the outermost first, and the name of its tile."""
+    """How a product of digits runs: the algorithm of each level, the outermost first, the name of its tile, and the blocks of C."""
 
     levels: tuple[str, ...]
     tile: str
+    cut: tuple[int, int] = (1, 1)
 
 
 Direct = Thin | Digits
@@ -185,7 +189,7 @@ class Plan:
         """What multiplies without a schedule: one of `LIBRARIES`, the kernel for thin products, or digits. None if a schedule runs."""
         chosen = self.chosen
         if chosen.is_digits:
-            return Digits(chosen.levels, chosen.tile)
+            return Digits(chosen.levels, chosen.tile, chosen.cut)
         if chosen.is_thin:
             return Thin(chosen.tile, chosen.parts_of_sums, self.problem.n > self.problem.m)
         return chosen.strategy if chosen.is_library else None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Record = TypeVar("Record", bound="DataclassInstance")
 MOST_COUNT = 2**80
 """More than the bytes of any workspace, even for the largest extents."""
-FORMAT = "bilinear-plan/8"
+FORMAT = "bilinear-plan/9"
 
 
 def plan_json(plan: Plan) -> str:
@@ -107,11 +107,12 @@ class _Part(TypedDict):
 
 class _Whole(_Part):
     rest: list[_Part]
+    cut: list[int]
 
 
 def _candidate(value: _Whole) -> Candidate:
     rest = tuple(_record(Panel, {**part, "levels": tuple(part["levels"])}) for part in value["rest"])
-    return _record(Candidate, {**value, "levels": tuple(value["levels"]), "rest": rest})
+    return _record(Candidate, {**value, "levels": tuple(value["levels"]), "rest": rest, "cut": tuple(value["cut"])})
 
 
 def _record(kind: type[Record], value: Mapping[str, object]) -> Record:
@@ -170,6 +171,8 @@ def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
         raise ValueError("a field of a candidate has the wrong type")
     if type(c.parts_of_sums) is not int or not 0 < c.parts_of_sums < MOST_COUNT or (c.levels if c.is_thin else c.parts_of_sums > 1):
         raise ValueError("its parts of sums make no sense")
+    if len(c.cut) != 2 or not all(type(x) is int and 0 < x < MOST_COUNT for x in c.cut) or (c.cut != (1, 1) and not c.is_digits):
+        raise ValueError("its blocks make no sense")
     if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error, c.probable)) or c.ms == 0:
         raise ValueError("a time or an error is no such number")
     for tile in (part.tile for part in c.parts):

@@ -10,8 +10,8 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.residue_tile import RESIDUE_TILES, ResidueTile
 from bilinear.planner.device import Device
-from bilinear.planner.digits import digit_ms, geometry_for, scheme_of
-from bilinear.planner.plan import DIGITS, Candidate
+from bilinear.planner.digits import digit_ms, fitted, geometry_for, scheme_of
+from bilinear.planner.plan import Candidate
 from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import CLASSES, Problem
 
@@ -51,8 +51,8 @@ def _fewest(dtype: str, k: int, accuracy: float | str) -> str:
     return moduli_for(element, k, limit, probable=isinstance(accuracy, str), counts=counts).name
 
 
-def residue_candidate(problem: Problem, device: Device, levels: tuple[str, ...], name: str) -> Candidate:
-    """The product of these residues by these levels, as C^T = B^T A^T if C is column-major; without rates its time is not known.
+def residue_candidate(problem: Problem, device: Device, levels: tuple[str, ...], name: str, budget: int) -> Candidate:
+    """The product of these residues by these levels, within a budget of bytes where that can be; without rates its time is not known.
 
     Raises `BilinearError`: E543 for residues of another type, E567 if K is too large for them, and the errors of `require_residues`.
     """
@@ -64,15 +64,10 @@ def residue_candidate(problem: Problem, device: Device, levels: tuple[str, ...],
         raise fail("E543", f"{name} stand for {tile.of}, not for {problem.dtype}", "take `residues`, which are of the problem's type")
     room_of(residues_of(tile.of, tile.count), problem.k)
     require_residues(scheme_of(levels), tile)
-    return _candidate(problem, device, levels, name)
+    return fitted(problem, device, levels, name, budget)
 
 
-def _candidate(problem: Problem, device: Device, levels: tuple[str, ...], name: str) -> Candidate:
-    g = geometry_for(problem, levels, name)
-    return Candidate(levels, "preserve", DIGITS, digit_ms(problem, device, g, name), g.places[-1], tile=name)
-
-
-def residue_candidates(problem: Problem, device: Device, most_ms: float) -> Iterator[Candidate]:
+def residue_candidates(problem: Problem, device: Device, budget: int, most_ms: float) -> Iterator[Candidate]:
     """The residues with the fewest moduli that keep the problem's accuracy, below each of the portfolio's levels, which all of them hold.
 
     There are none where even the fewest moduli of the type, alone, would take longer than `most_ms`, and on devices without rates.
@@ -86,7 +81,7 @@ def residue_candidates(problem: Problem, device: Device, most_ms: float) -> Iter
     except BilinearError:  # the accuracy is beyond the type
         return
     for levels in portfolio().digits:
-        yield _candidate(problem, device, levels, name)
+        yield fitted(problem, device, levels, name, budget)
 
 
 def require_residues(scheme: Scheme, tile: ResidueTile) -> None:

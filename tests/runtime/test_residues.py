@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -330,3 +331,46 @@ def test_arrays_of_another_type_are_refused(gpu: Gpu) -> None:
     with pytest.raises(BilinearError):
         bilinear.matmul(a, a, plan=plan)
     assert digit_multiply_of(layout_of(a), layout_of(a), layout_of(a), Digits((), "residues13")) is None
+
+
+@pytest.mark.parametrize(
+    ("products", "levels", "by_columns"),
+    [("residues13", PLAIN, ()), ("residues7", WINOGRAD, ("B", "C")), ("pairs", PLAIN, ("A",)), ("pairs", WINOGRAD, ("C",))],
+    ids=str,
+)
+def test_blocks_of_c_share_a_workspace_and_are_exact(gpu: Gpu, products: str, levels: tuple[str, ...], by_columns: tuple[str, ...]) -> None:
+    """C in blocks, of which the last ones are smaller; an Inf in one of them; memory of the caller that is as large as the plan says."""
+    dtype = "float32" if products == "pairs" else dtype_of(products)
+    m, k, n = 300, 70, 612
+    generator = np.random.default_rng(4)
+    whole = [generator.integers(-15, 16, shape) for shape in ((m, k), (k, n), (m, n))]
+    a, b, old = (laid(x, dtype, name in by_columns, 4) for name, x in zip("ABC", whole, strict=True))
+    out, digits = Array(old.copy(order="K")), Digits(levels, products, (2, 3))
+    multiply = digit_multiply_of(layout_of(Array(a)), layout_of(Array(b)), layout_of(out), digits)
+    one = digit_multiply_of(layout_of(Array(a)), layout_of(Array(b)), layout_of(out), Digits(levels, products))
+    assert multiply is not None and one is not None and multiply.workspace < one.workspace
+    memory = np.full(multiply.workspace + 4, np.nan, old.dtype)
+    start = -memory.ctypes.data % 16 // old.itemsize
+    for alpha, beta in ((1, 0), (3, -2)):
+        out.host[...] = np.nan if beta == 0 else whole[2]
+        multiply(a.ctypes.data, b.ctypes.data, out.host.ctypes.data, alpha, beta, memory[start:].ctypes.data)
+        np.testing.assert_array_equal(out.host, alpha * (whole[0] @ whole[1]) + beta * whole[2])
+    names = [name for name, _ in gpu.launches]
+    left, right = (sum(re.search(f"_expand_.*_{side}_[ac]_", name) is not None for name in names) for side in "ab")
+    assert 0 < left < right
+    a[3, 5] = np.inf
+    with np.errstate(invalid="ignore"):
+        wanted = a @ b
+    multiply(a.ctypes.data, b.ctypes.data, out.host.ctypes.data, 1, 0, memory[start:].ctypes.data)
+    np.testing.assert_array_equal(out.host, wanted)
+
+
+def test_a_budget_is_kept_by_computing_c_in_blocks() -> None:
+    for dtype, accuracy in (("float64", None), ("float32", None), ("float32", "twice")):
+        size = 8 if dtype == "float64" else 4
+        for budget in (8192 * 8192 * size, *((8192 * 8192 * size // 2,) if dtype == "float32" else ())):
+            plan = bilinear.plan(8192, 8192, 8192, dtype, device=H200, workspace=budget, accuracy=accuracy)
+            assert plan.chosen.is_digits and plan.chosen.cut != (1, 1) and (plan.chosen.workspace or 0) <= budget
+            assert plan_from_json(plan_json(plan), "plan") == plan and "blocks" in plan.chosen.name
+    whole = bilinear.plan(8192, 8192, 8192, "float64", device=H200)
+    assert whole.chosen.cut == (1, 1)
