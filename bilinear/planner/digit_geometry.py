@@ -109,6 +109,6 @@ def geometry_of(levels: tuple[str, ...], extents: tuple[int, int, int], tile: st
 def block_of(extent: int, cut: int) -> int:
     """The extent of the blocks of C if this many cover it: whole panels, and no block of a single row or column is left over."""
     block = ceil(ceil(extent / cut) / PANEL) * PANEL
-    while extent % block == 1:
+    while block < extent and extent % block == 1:
         block += PANEL
     return min(block, extent)

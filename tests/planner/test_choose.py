@@ -6,6 +6,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES
 from bilinear.ir.tile import MMA_FLOAT64, TILES
 from bilinear.lowering.place import place_schedule
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.choose import MOST_THIN, Weighing, contenders, make_plan, timed_plan
 from bilinear.planner.device_files import load_device
-from bilinear.planner.digits import scheme_of
+from bilinear.planner.digit_geometry import block_of
+from bilinear.planner.digits import CUTS, scheme_of
 from bilinear.planner.model import predict
 from bilinear.planner.plan import LIBRARY, Candidate, Thin, pareto_front
 from bilinear.planner.plan_files import plan_from_json, plan_json
@@ -515,3 +517,11 @@ def test_a_timed_choice_names_what_runs_and_comes_back_from_files() -> None:
     assert [c.why for c in kept.candidates] == ["timed: nothing gains enough", "timed: 0.3% faster", "timed: 50.0% slower"]
     assert kept.is_library and not kept.sha256 and plan_from_json(plan_json(kept), "plan.json") == kept
     assert timed_plan(problem, H200, (library, replace(whole, ms=3.0))).chosen.why == "timed: nothing is faster"
+
+
+def test_blocks_of_c_have_whole_panels_and_no_single_line() -> None:
+    for extent in (*range(1, 700), 8191, 8192, 8193, 16385):
+        for cut in CUTS:
+            block = block_of(extent, cut)
+            assert block == extent or (block % PANEL == 0 and extent % block != 1 and ceil(extent / block) <= cut)
+    assert (block_of(8192, 4), block_of(8193, 4), block_of(1, 1)) == (2048, 2176, 1)
