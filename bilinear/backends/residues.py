@@ -11,7 +11,7 @@ from struct import pack, unpack
 
 from bilinear.analysis.residue_bounds import room_of
 from bilinear.backends.bound_launches import Values
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, launched, proved_scheme, stem_of
+from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, conjugated_in, launched, proved_scheme, stem_of
 from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
 from bilinear.ir.digit_kernel import ClearKernel
 from bilinear.ir.digits import residues_of
@@ -56,9 +56,10 @@ class ResidueMultiply(ModularMultiply):
 
     def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits) -> None:
         self._tile = RESIDUE_TILES[digits.tile]
-        super().__init__(a, b, c, proved_scheme(digits.levels), stem_of(digits.levels), self._tile, self._tile.of)
+        conjugated = conjugated_in(c, digits)
+        super().__init__(a, b, c, proved_scheme(digits.levels, conjugated), stem_of(digits.levels, conjugated), self._tile, self._tile.of)
         require_residues(self._scheme, self._tile)
-        self._room = room_of(residues_of(self._tile.of, self._tile.count), self._extents[1])
+        self._room = room_of(residues_of(self._tile.of, self._tile.count), self._extents[1] * (2 if self._is_complex else 1))
 
     def kernels(self, is_aligned: bool) -> ResidueKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""
@@ -83,5 +84,5 @@ class ResidueMultiply(ModularMultiply):
             self.expansion(own.expand[0], left, 0),
             self.expansion(own.expand[1], right, 1),
             *self.products(own.product, own.recompose, result),
-            self.classical(),
+            self.classical(multiprocessors),
         ]

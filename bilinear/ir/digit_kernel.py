@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bilinear.ir.element import FLOAT32, Element
-from bilinear.ir.evaluation import Evaluation
+from bilinear.ir.evaluation import Evaluation, Write
 from bilinear.ir.kernel import Argument
 from bilinear.ir.tile import DigitTile
 
@@ -19,6 +19,8 @@ MOST_BLOCKS = 64
 """The most blocks of a matrix in one pass over memory."""
 
 FACTORS = (Argument("scalar", "alpha"), Argument("scalar", "beta"))
+TURNS = (Argument("scalar", "alpha_im"), Argument("scalar", "beta_im"))
+"""The imaginary parts of alpha and beta, where matrices are complex."""
 
 
 def indices(*names: str) -> tuple[Argument, ...]:
@@ -50,6 +52,7 @@ class LargestKernel:
     name: str
     along: bool
     width: int
+    is_complex: bool = False
     element: Element = FLOAT32
     arguments: tuple[Argument, ...] = (
         *OPERAND,
@@ -71,7 +74,8 @@ class LargestKernel:
 class ExpandKernel:
     """Forms of an operand's blocks, cut into digits. `sources` has the place of each block: (of the lines, of the terms).
 
-    Elements are scaled so that forms, at most 2^headroom times as large as the largest element, fit a digit.
+    Elements are scaled so that forms, at most 2^headroom times as large as the largest element, fit a digit. Of complex elements `parts`
+    says which part a source is; both have one scale.
     """
 
     name: str
@@ -83,6 +87,7 @@ class ExpandKernel:
     forms: int
     headroom: int
     evaluation: Evaluation
+    parts: tuple[int, ...] = ()
     element: Element = FLOAT32
     arguments: tuple[Argument, ...] = (
         *OPERAND,
@@ -93,6 +98,11 @@ class ExpandKernel:
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="digit_expand.cu.j2", init=False)
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether elements have two parts."""
+        return bool(self.parts)
 
 
 @dataclass(frozen=True)
@@ -135,7 +145,10 @@ class DigitProductKernel:
 
 @dataclass(frozen=True)
 class RecomposeKernel:
-    """C = alpha * (forms of products, without their scales) + beta * C. `targets` has the place of each form's block in C."""
+    """C = alpha * (forms of products, without their scales) + beta * C. `targets` has the place of each form's block in C.
+
+    Of complex elements `parts` says which part a target is, and `held` whether a thread keeps it until it has formed the other part, too.
+    """
 
     name: str
     comment: str
@@ -145,17 +158,59 @@ class RecomposeKernel:
     left_headroom: int
     right_headroom: int
     evaluation: Evaluation
+    parts: tuple[int, ...] = ()
     element: Element = FLOAT32
-    arguments: tuple[Argument, ...] = (
-        Argument("pointer", "P"),
-        *indices("block_m", "block_n", "pitch"),
-        *RESULT,
-        *SCALES,
-        *FACTORS,
-    )
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="digit_recompose.cu.j2", init=False)
 
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Its parameters."""
+        products = Argument("pointer", "P"), *indices("block_m", "block_n", "pitch")
+        return (*products, *RESULT, *SCALES, *FACTORS, *(TURNS if self.is_complex else ()))
 
-DigitKernel = ClearKernel | LargestKernel | ExpandKernel | DigitProductKernel | RecomposeKernel
+    @property
+    def is_complex(self) -> bool:
+        """Whether elements have two parts."""
+        return bool(self.parts)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of C."""
+        return len(self.targets) // (2 if self.is_complex else 1)
+
+    @property
+    def held(self) -> tuple[bool, ...]:
+        """For each target whether it is formed before the other part of its block."""
+        order = [x.output for x in self.evaluation.instructions if isinstance(x, Write)]
+        place = {target: number for number, target in enumerate(order)}
+        return tuple(self.is_complex and place[t] < place[(t + self.blocks) % (2 * self.blocks)] for t in range(len(self.targets)))
+
+
+@dataclass(frozen=True)
+class ComplexProductKernel:
+    """C = alpha * A * B + beta * C of complex matrices by the definition, if the int at `flag` is set; else nothing."""
+
+    name: str
+    element: Element
+    conjugated: str = ""
+    arguments: tuple[Argument, ...] = (
+        Argument("pointer", "A"),
+        *indices("A_rs", "A_cs"),
+        Argument("pointer", "B"),
+        *indices("B_rs", "B_cs"),
+        *RESULT,
+        *indices("k"),
+        Argument("flag", "flag"),
+        *FACTORS,
+        *TURNS,
+    )
+    threads: tuple[int, int] = (256, 1)
+    tile: int = 64
+    """Rows and columns of C that a block of threads computes at a time."""
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="complex_product.cu.j2", init=False)
+
+
+DigitKernel = ComplexProductKernel | ClearKernel | LargestKernel | ExpandKernel | DigitProductKernel | RecomposeKernel

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil, prod
 
-from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, indices
+from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, TURNS, indices
 from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element
 from bilinear.ir.evaluation import Evaluation
@@ -30,12 +30,16 @@ SUM_BITS = 52
 
 @dataclass(frozen=True)
 class ScaleKernel:
-    """Finds the exponent of the scale of every line from its 2-norm, which may be at most `room`, the bits of a float64, after scaling."""
+    """Finds the exponent of the scale of every line from its 2-norm, which may be at most `room`, the bits of a float64, after scaling.
+
+    Both parts of complex elements count in one norm.
+    """
 
     name: str
     element: Element
     along: bool
     width: int
+    is_complex: bool = False
     arguments: tuple[Argument, ...] = (*OPERAND, *indices("room"), Argument("words", "exponents"), Argument("flag", "flag"))
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_scale.cu.j2", init=False)
@@ -56,7 +60,7 @@ class ResidueExpandKernel:
     """Forms of an operand's blocks, of scaled numbers rounded to integers, modulo each p. `sources` has the place of each block.
 
     Residues are multiplied by `factors`, one for each p: 1, or the inverses that the Chinese remainder theorem takes. Integers are not
-    scaled; with a `modulus` they are taken modulo that first.
+    scaled; with a `modulus` they are taken modulo that first. Of complex elements `parts` says which part a source is.
     """
 
     name: str
@@ -71,6 +75,7 @@ class ResidueExpandKernel:
     forms: int
     evaluation: Evaluation
     modulus: int = 0
+    parts: tuple[int, ...] = ()
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_expand.cu.j2", init=False)
@@ -79,6 +84,11 @@ class ResidueExpandKernel:
     def is_whole(self) -> bool:
         """Whether the operand holds integers, which are not scaled."""
         return isinstance(self.element, IntegerElement)
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether elements have two parts."""
+        return bool(self.parts)
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -156,7 +166,8 @@ class ResidueProductKernel:
 class ResidueRecomposeKernel:
     """C = alpha * (forms of products, put together, without their scales) + beta * C. `targets` has the place of each form's block in C.
 
-    Forms are at most 2^headroom times as large as residues. The product of residues modulo p weighs M/p, cut into pieces that floats hold.
+    Of complex elements the real parts of all blocks come first. Forms are at most 2^headroom times as large as residues. The product of
+    residues modulo p weighs M/p, cut into pieces that floats hold.
     """
 
     name: str
@@ -168,16 +179,16 @@ class ResidueRecomposeKernel:
     targets: tuple[tuple[int, int], ...]
     headroom: int
     evaluation: Evaluation
-    arguments: tuple[Argument, ...] = (
-        Argument("bytes", "P"),
-        *indices("block_m", "block_n", "pitch"),
-        *RESULT,
-        *SCALES,
-        *FACTORS,
-    )
+    is_complex: bool = False
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_recompose.cu.j2", init=False)
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Its parameters."""
+        products = Argument("bytes", "P"), *indices("block_m", "block_n", "pitch")
+        return (*products, *RESULT, *SCALES, *FACTORS, *(TURNS if self.is_complex else ()))
 
     @property
     def bits(self) -> int:

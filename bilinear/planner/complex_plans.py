@@ -109,6 +109,11 @@ class _Weighing:
         return free if p.workspace is None else min(p.workspace, free)
 
 
+def library_of_complex(problem: Problem, device: Device) -> Candidate:
+    """The library's multiply of complex matrices, with its errors."""
+    return next(_Weighing(problem, device, True).candidates())
+
+
 def complex_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:
     """The plan for complex matrices. Raises `BilinearError` (E519) if nothing is as accurate, not even the library's multiply."""
     library, *ways = _Weighing(problem, device, explain).candidates()

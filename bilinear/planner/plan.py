@@ -121,10 +121,14 @@ class Thin:
 
 @dataclass(frozen=True)
 class Digits:
-    """How a product of digits runs: the algorithm of each level above it, the outermost first, and the name of its tile."""
+    """How a product of digits runs: the algorithm of each level above it, the outermost first, and the name of its tile.
+
+    `conjugated` names the complex operands whose conjugates are multiplied.
+    """
 
     levels: tuple[str, ...]
     tile: str
+    conjugated: str = ""
 
 
 Direct = Thin | Digits

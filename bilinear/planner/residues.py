@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import COMPLEX, MULTIPLIED
 from bilinear.ir.residue_tile import RESIDUE_TILES, ResidueTile
 from bilinear.planner.digit_geometry import geometry_of
 from bilinear.planner.digits import scheme_of
@@ -16,7 +16,7 @@ from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import CLASSES, Problem
 
 if TYPE_CHECKING:  # bounds are imported lazily: most plans need none
-    from bilinear.ir.scheme import Scheme
+    from bilinear.ir.complex_scheme import Products
 
 RESIDUES = "residues"
 """The name of the residues with the fewest moduli that keep the accuracy."""
@@ -36,10 +36,11 @@ def residues_for(problem: Problem) -> str:
     from bilinear.analysis.digit_bounds import probable_classical
     from bilinear.analysis.residue_bounds import moduli_for
 
-    element, asked = ELEMENTS[problem.dtype], USUAL_CLASS if problem.accuracy is None else problem.accuracy
+    element, asked = MULTIPLIED[problem.dtype], USUAL_CLASS if problem.accuracy is None else problem.accuracy
     limit = CLASSES[asked] * probable_classical(problem.k, element.roundoffs[1]) if isinstance(asked, str) else asked
     counts = [tile.count for tile in RESIDUE_TILES.values() if tile.of is element]
-    return moduli_for(element, problem.k, limit, probable=isinstance(asked, str), counts=counts).name
+    inner = problem.k * (2 if problem.dtype in COMPLEX else 1)  # both parts' products are in one sum
+    return moduli_for(element, inner, limit, probable=isinstance(asked, str), counts=counts).name
 
 
 def residue_candidate(problem: Problem, levels: tuple[str, ...], name: str) -> Candidate:
@@ -69,7 +70,7 @@ def unweighed_residues(problem: Problem) -> Iterator[Candidate]:
         yield replace(residue_candidate(problem, levels, name), why="not weighed: the device's description has no rates for residues")
 
 
-def require_residues(scheme: Scheme, tile: ResidueTile) -> None:
+def require_residues(scheme: Products, tile: ResidueTile) -> None:
     """Refuse a scheme whose sums of blocks cannot be formed of residues exactly.
 
     Raises `BilinearError`: E591 if a coefficient is no integer, E592 if sums are larger than whole numbers of three limbs, or C has too
@@ -83,7 +84,8 @@ def require_residues(scheme: Scheme, tile: ResidueTile) -> None:
         raise fail("E591", f"{scheme.name} has coefficients that are no integers, and residues have only those", "take a scheme over Z")
     most = max(map(headroom, (scheme.u, scheme.v, scheme.w)))
     bits = residues_of(tile.of, tile.count).norm_limit.bit_length() + max(headroom(scheme.u), headroom(scheme.v))
-    if scheme.m * scheme.n > MOST_TARGETS or most > MOST_HEADROOM or bits > MOST_BITS:
-        what = f"{scheme.name} has sums of up to {most} bits more than a block, and {scheme.m * scheme.n} blocks of C"
+    targets = len(scheme.w.outputs)
+    if targets > MOST_TARGETS or most > MOST_HEADROOM or bits > MOST_BITS:
+        what = f"{scheme.name} has sums of up to {most} bits more than a block, and {targets} blocks of C"
         hint = f"{tile.name} take {MOST_HEADROOM} bits, integers of {MOST_BITS} bits, and {MOST_TARGETS} blocks: name fewer levels"
         raise fail("E592", what, hint)
