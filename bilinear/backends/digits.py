@@ -58,7 +58,7 @@ class DigitMultiply(CutMultiply):
             launched(ClearKernel(), ceil(g.words / 256), {"words": result["LA"], "count": g.words}),
             *(_search(kernel, x, multiprocessors) for kernel, x in zip(own.largest, (left, right), strict=True)),
             *(self._expansion(*each) for each in zip(own.expand, (left, right), g.panels, g.places[1:3], strict=True)),
-            *self._products(own, result),
+            *self._products(own, result, multiprocessors),
             self.classical(multiprocessors),
         ]
 
@@ -69,16 +69,18 @@ class DigitMultiply(CutMultiply):
         shape: Values = {"block_lines": operand["block"], "block_terms": g.block[1], "panels": panels, "slices": g.slices, "D": at(place)}
         return launched(kernel, ceil(fast / (kernel.threads[0] * kernel.lanes)) * ceil(slow / kernel.threads[1]), operand | shape)
 
-    def _products(self, own: DigitKernels, result: Values) -> list[CutLaunch]:
+    def _products(self, own: DigitKernels, result: Values, multiprocessors: int) -> list[CutLaunch]:
         g = self._geometry
+        cluster = self._tile.cluster
         (block_m, _, block_n), (_, left, right, products, _), (panels_m, panels_n) = g.block, g.places, g.panels
         digits: Values = {"DA": at(left), "DB": at(right), "panels_m": panels_m, "panels_n": panels_n, "slices": g.slices}
+        blocks = min(g.rank * panels_m * panels_n, max(multiprocessors // cluster, 1) * cluster)  # a cluster computes a tile after another
         if own.recompose is None:
-            return [launched(own.product, panels_m * panels_n, result | digits)]
-        into: Values = {"P": at(products), "pitch": g.pitch}
+            return [launched(own.product, blocks, result | digits)]
+        into: Values = {"P": at(products), "pitch": g.pitch, "planes": g.rank}
         covers = ceil(block_n / (own.recompose.threads[0] * own.recompose.lanes)) * ceil(block_m / own.recompose.threads[1])
         return [
-            launched(own.product, panels_m * panels_n, digits | into | {"m": block_m}, g.rank),
+            launched(own.product, blocks, digits | into | {"m": block_m}),
             launched(own.recompose, covers, result | into | {"block_m": block_m, "block_n": block_n}),
         ]
 

@@ -21,6 +21,8 @@ from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES
 from bilinear.planner.plan import Digits
 from bilinear.planner.residues import require_residues
 
+Recompose = ResidueRecomposeKernel | IntegerRecomposeKernel
+
 
 class ModularMultiply(CutMultiply):
     """What products of residues of floats and of integers have in common: the launches behind the cutting."""
@@ -32,18 +34,17 @@ class ModularMultiply(CutMultiply):
         shape: Values = {"block_lines": lines, "block_terms": g.block[1], "panels": panels, "slices": g.slices, "D": at(g.places[1 + side])}
         return launched(kernel, kernel.blocks * panels * g.slices, operand | shape)
 
-    def products(
-        self, product: ResidueProductKernel, recompose: ResidueRecomposeKernel | IntegerRecomposeKernel, result: Values
-    ) -> list[CutLaunch]:
-        """The launches that multiply modulo each p, and put the products together."""
+    def products(self, product: ResidueProductKernel, recompose: Recompose, result: Values, multiprocessors: int) -> list[CutLaunch]:
+        """The launches that multiply modulo each p, a cluster of blocks a tile after another, and put the products together."""
         g, tile = self._geometry, product.tile
         (block_m, _, block_n), (_, left, right, products, _), (panels_m, panels_n) = g.block, g.places, g.panels
         digits: Values = {"DA": at(left), "DB": at(right), "panels_m": panels_m, "panels_n": panels_n, "slices": g.slices}
-        into: Values = {"P": at(products), "pitch": g.pitch}
-        tiles = panels_m * (panels_n * PANEL // tile.n)
+        into: Values = {"P": at(products), "pitch": g.pitch, "planes": g.rank * tile.count}
+        tiles = g.rank * tile.count * panels_m * (panels_n * PANEL // tile.n)
+        blocks = min(tiles, max(multiprocessors // tile.cluster, 1) * tile.cluster)
         covers = ceil(block_n / (recompose.threads[0] * recompose.lanes)) * ceil(block_m / recompose.threads[1])
         return [
-            launched(product, tiles, digits | into | {"m": block_m}, g.rank * tile.count),
+            launched(product, blocks, digits | into | {"m": block_m}),
             launched(recompose, covers, result | into | {"block_m": block_m, "block_n": block_n}),
         ]
 
@@ -83,6 +84,6 @@ class ResidueMultiply(ModularMultiply):
             *(launched(kernel, ceil(x["lines"] / kernel.lines), x) for kernel, x in zip(own.scale, (left, right), strict=True)),
             self.expansion(own.expand[0], left, 0),
             self.expansion(own.expand[1], right, 1),
-            *self.products(own.product, own.recompose, result),
+            *self.products(own.product, own.recompose, result, multiprocessors),
             self.classical(multiprocessors),
         ]

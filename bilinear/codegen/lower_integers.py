@@ -7,11 +7,12 @@ from functools import lru_cache
 from math import prod
 
 from bilinear.analysis.evaluation_order import evaluate
+from bilinear.analysis.headroom import headroom
 from bilinear.codegen.lower_digits import LANES, OperandOrder, Places, blocks_of_left, blocks_of_result, blocks_of_right
 from bilinear.codegen.lower_residues import FEW_TARGETS
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.residue_kernel import MOST_UNROLLED, IntegerRecomposeKernel, ResidueExpandKernel, ResidueProductKernel
+from bilinear.ir.residue_kernel import IntegerRecomposeKernel, ResidueExpandKernel, ResidueProductKernel
 from bilinear.ir.residue_tile import ModularTile
 from bilinear.ir.scheme import Scheme
 
@@ -77,12 +78,13 @@ def _expand(
     factors: tuple[int, ...],
 ) -> ResidueExpandKernel:
     forms = len(linear.outputs)
-    lanes = LANES if forms <= MOST_UNROLLED else LANES // 2
-    width = min(lanes, element.lanes) if order.whole and order.along else 1
+    width = min(LANES, element.lanes) if order.whole and order.along else 1
     name = f"integer_expand_{stem}_{types.suffix}_{'ca'[order.along]}_{width}_{element.suffix}"
     comment = f"{linear.additions} addition(s) an element"
-    own = name, comment, element, order.along, width, lanes, types.moduli, factors, places, forms, evaluate(linear)
-    return ResidueExpandKernel(*own, types.modulus if types.reduces(element) else 0)
+    modulus = types.modulus if types.reduces(element) else 0
+    bits = (modulus or element.largest).bit_length() + headroom(linear)
+    own = name, comment, element, order.along, width, LANES, types.moduli, factors, places, forms, evaluate(linear)
+    return ResidueExpandKernel(*own, bits, modulus)
 
 
 def _recompose(scheme: Scheme, stem: str, types: IntegerTypes, whole: bool) -> IntegerRecomposeKernel:

@@ -13,7 +13,6 @@ from bilinear.ir.digits import residues_of
 from bilinear.ir.element import Element
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.residue_kernel import (
-    MOST_UNROLLED,
     ResidueExpandKernel,
     ResidueProductKernel,
     ResidueRecomposeKernel,
@@ -64,11 +63,11 @@ def _expand(
     linear: LinearMap, places: Places, stem: str, tile: ResidueTile, factors: tuple[int, ...], order: OperandOrder, is_complex: bool
 ) -> ResidueExpandKernel:
     element, moduli, forms = tile.of, residues_of(tile.of, tile.count).moduli, len(linear.outputs)
-    lanes = LANES if forms <= MOST_UNROLLED else LANES // 2
-    width = min(lanes, _width(order, element))
+    width = min(LANES, _width(order, element))
     name = f"residue_expand_{stem}_{'ca'[order.along]}_{width}_{element.suffix}"
     comment = f"{linear.additions} addition(s) an element"
-    own = name, comment, element, order.along, width, lanes, moduli, factors, places, forms, evaluate(linear)
+    bits = residues_of(element, tile.count).norm_limit.bit_length() + headroom(linear)
+    own = name, comment, element, order.along, width, LANES, moduli, factors, places, forms, evaluate(linear), bits
     return ResidueExpandKernel(*own, parts=parts_in(places, is_complex))
 
 

@@ -814,6 +814,18 @@ inline float __uint_as_float(unsigned x) { return std::bit_cast<float>(x); }
 inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
 inline double __longlong_as_double(long long x) { return std::bit_cast<double>(x); }
+inline long long __double2ll_rn(double x) { return llrint(x); }
+inline double __hiloint2double(int high, int low)
+{
+    return std::bit_cast<double>((unsigned long long)unsigned(high) << 32 | unsigned(low));
+}
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned which)
+{
+    const unsigned long long both = (unsigned long long)b << 32 | a;
+    unsigned found = 0;
+    for (int byte = 0; byte < 4; ++byte) found |= unsigned(both >> 8 * (which >> 4 * byte & 7) & 255) << 8 * byte;
+    return found;
+}
 inline int __float2int_rn(float x) { return int(lrintf(x)); }
 inline unsigned __dp4a(unsigned a, unsigned b, unsigned c)
 {

@@ -63,6 +63,8 @@ class LargestKernel:
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="digit_largest.cu.j2", init=False)
+    ahead: int = field(default=4, init=False)
+    """Loads that are under way at once."""
 
     @property
     def lines(self) -> int:
@@ -125,7 +127,7 @@ class DigitProductKernel:
         digits = (Argument("digits", "DA"), Argument("digits", "DB"), *indices("panels_m", "panels_n", "slices"))
         if self.direct:
             return (*digits, *RESULT, *SCALES, *FACTORS)
-        return (*digits, Argument("pointer", "P"), *indices("m", "pitch"))
+        return (*digits, *indices("planes"), Argument("pointer", "P"), *indices("m", "pitch"))
 
     @property
     def bounds(self) -> str:

@@ -13,27 +13,28 @@ from math import ceil, prod
 from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, TURNS, indices
 from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element
-from bilinear.ir.evaluation import Evaluation
+from bilinear.ir.evaluation import Evaluation, Read
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Argument
 from bilinear.ir.residue_tile import PANEL, SLICE, ModularTile
 
-LIMB = 24
-"""Bits of a limb. A whole number has three."""
-MOST_BITS = 3 * LIMB - 1
+LIMBS = {2: 32, 3: 24}
+"""Bits of a limb for whole numbers of so many limbs."""
+MOST_BITS = 3 * LIMBS[3] - 1
 """Bits of the largest whole number, without its sign."""
+FLOAT_INTEGERS = 0x4B000000
+"""The bits of 2^23 in float32: adding an integer below 2^23 to them gives those of their sum."""
+STAGED_BYTES = 36_864
+"""Bytes of shared memory for blocks that are read at once and transposed."""
 MOST_UNROLLED = 16
-"""With more forms than this, the loop over the moduli is not unrolled."""
+"""With more forms than this, the loop over the moduli is not unrolled when they are cut."""
 SUM_BITS = 52
 """Bits of sums of residues times pieces of a weight: one less than a float64 holds, for a carry."""
 
 
 @dataclass(frozen=True)
 class ScaleKernel:
-    """Finds the exponent of the scale of every line from its 2-norm, which may be at most `room`, the bits of a float64, after scaling.
-
-    Both parts of complex elements count in one norm.
-    """
+    """Finds the exponent of the scale of every line from its 2-norm, of both parts, which may be at most `room`, the bits of a float64."""
 
     name: str
     element: Element
@@ -43,6 +44,8 @@ class ScaleKernel:
     arguments: tuple[Argument, ...] = (*OPERAND, *indices("room"), Argument("words", "exponents"), Argument("flag", "flag"))
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_scale.cu.j2", init=False)
+    ahead: int = field(default=4, init=False)
+    """Loads that are under way at once."""
 
     @property
     def threads(self) -> tuple[int, int]:
@@ -59,8 +62,9 @@ class ScaleKernel:
 class ResidueExpandKernel:
     """Forms of an operand's blocks, of scaled numbers rounded to integers, modulo each p. `sources` has the place of each block.
 
-    Residues are multiplied by `factors`, one for each p: 1, or the inverses that the Chinese remainder theorem takes. Integers are not
-    scaled; with a `modulus` they are taken modulo that first. Of complex elements `parts` says which part a source is.
+    Residues are multiplied by `factors`, one for each p: 1, or the inverses that the Chinese remainder theorem takes. Forms are below
+    2^`bits` in size. Integers are not scaled; with a `modulus` they are taken modulo that first. `parts` says of complex elements which
+    part a source is.
     """
 
     name: str
@@ -74,6 +78,7 @@ class ResidueExpandKernel:
     sources: tuple[tuple[int, int], ...]
     forms: int
     evaluation: Evaluation
+    bits: int
     modulus: int = 0
     parts: tuple[int, ...] = ()
     threads: tuple[int, int] = (32, 8)
@@ -86,21 +91,11 @@ class ResidueExpandKernel:
         return isinstance(self.element, IntegerElement)
 
     @property
-    def is_complex(self) -> bool:
-        """Whether elements have two parts."""
-        return bool(self.parts)
-
-    @property
     def arguments(self) -> tuple[Argument, ...]:
         """Its parameters."""
         shape = *OPERAND, *indices("block_lines", "block_terms", "panels", "slices")
         digits = Argument("bytes", "D")
         return (*shape, digits) if self.is_whole else (*shape, Argument("words", "exponents"), digits, Argument("flag", "flag"))
-
-    @property
-    def packed(self) -> str:
-        """The CUDA type of as many bytes as there are lanes."""
-        return {2: "unsigned short", 4: "unsigned"}[self.lanes]
 
     @property
     def blocks(self) -> int:
@@ -113,18 +108,49 @@ class ResidueExpandKernel:
         return len(self.moduli) if self.forms <= MOST_UNROLLED else 1
 
     @property
+    def words(self) -> int:
+        """Limbs of a whole number: two make the 64 bits of an integer of C, and three hold more."""
+        return 2 if self.bits < 2 * LIMBS[2] else 3
+
+    @property
+    def top(self) -> int:
+        """The exponent of what is added to a form so that it is not negative."""
+        return self.words * LIMBS[self.words] - 1
+
+    @property
     def weights(self) -> tuple[tuple[int, ...], ...]:
-        """For each p what every byte of the three limbs weighs modulo p, those of a limb in one word, the lowest byte first."""
-
-        def word(p: int, factor: int, limb: int) -> int:
-            return sum(pow(2, LIMB * limb + 8 * byte, p) * factor % p << 8 * byte for byte in range(3))
-
-        return tuple(tuple(word(p, factor, limb) for limb in range(3)) for p, factor in zip(self.moduli, self.factors, strict=True))
+        """For each p what every byte of the limbs weighs modulo p, those of a limb in one word, the lowest byte first."""
+        bits = LIMBS[self.words]
+        return tuple(
+            tuple(_bytes_modulo(p, factor, bits * limb, bits // 8) for limb in range(self.words))
+            for p, factor in zip(self.moduli, self.factors, strict=True)
+        )
 
     @property
     def biases(self) -> tuple[int, ...]:
-        """What takes back, modulo each p, that 2^23 is added to the last limb so that it is not negative."""
-        return tuple(-pow(2, MOST_BITS, p) * factor % p for p, factor in zip(self.moduli, self.factors, strict=True))
+        """What takes back, modulo each p, that 2^top is added; and the bits that make the sum a float."""
+        return tuple(FLOAT_INTEGERS + -pow(2, self.top, p) * factor % p for p, factor in zip(self.moduli, self.factors, strict=True))
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The blocks in the order in which they are read."""
+        return tuple(instruction.value for instruction in self.evaluation.instructions if isinstance(instruction, Read))
+
+    @property
+    def turns(self) -> tuple[int, ...]:
+        """For each block its place in that order."""
+        place = {block: turn for turn, block in enumerate(self.reads)}
+        return tuple(place.get(block, 0) for block in range(len(self.sources)))
+
+    @property
+    def staged(self) -> int:
+        """Blocks of which a part is in shared memory at once, where they do not lie along their lines."""
+        return max(1, min(len(self.reads), STAGED_BYTES // (8 * self.lanes * 33 * self.element.bytes)))
+
+
+def _bytes_modulo(p: int, factor: int, low: int, count: int) -> int:
+    """What `count` bytes from bit `low` on weigh modulo p, times a factor, in a word, the lowest byte first."""
+    return sum(pow(2, low + 8 * byte, p) * factor % p << 8 * byte for byte in range(count))
 
 
 @dataclass(frozen=True)
@@ -138,13 +164,23 @@ class ResidueProductKernel:
     arguments: tuple[Argument, ...] = (
         Argument("bytes", "DA"),
         Argument("bytes", "DB"),
-        *indices("panels_m", "panels_n", "slices"),
+        *indices("panels_m", "panels_n", "slices", "planes"),
         Argument("bytes", "P"),
         *indices("m", "pitch"),
     )
     features: str = field(default="a", init=False)
     """The suffix of the architecture: its instructions are those of one chip."""
     template: str = field(default="residue_product.cu.j2", init=False)
+
+    @property
+    def folds(self) -> tuple[int, ...]:
+        """For each p what the four bytes of a sum weigh modulo p, in a word, the lowest byte first."""
+        return tuple(_bytes_modulo(p, 1, 0, 4) for p in self.moduli)
+
+    @property
+    def biases(self) -> tuple[int, ...]:
+        """What takes back, modulo each p, that 2^31 is added to a sum; and the bits that make the result a float."""
+        return tuple(FLOAT_INTEGERS + -pow(2, 31, p) % p for p in self.moduli)
 
     @property
     def bounds(self) -> str:
@@ -166,8 +202,8 @@ class ResidueProductKernel:
 class ResidueRecomposeKernel:
     """C = alpha * (forms of products, put together, without their scales) + beta * C. `targets` has the place of each form's block in C.
 
-    Of complex elements the real parts of all blocks come first. Forms are at most 2^headroom times as large as residues. The product of
-    residues modulo p weighs M/p, cut into pieces that floats hold.
+    Forms are at most 2^headroom times as large as residues. The product of residues modulo p weighs M/p, cut into pieces that floats hold.
+    Of complex elements the real parts of all blocks come first.
     """
 
     name: str
@@ -189,6 +225,11 @@ class ResidueRecomposeKernel:
         """Its parameters."""
         products = Argument("bytes", "P"), *indices("block_m", "block_n", "pitch")
         return (*products, *RESULT, *SCALES, *FACTORS, *(TURNS if self.is_complex else ()))
+
+    @property
+    def unrolled(self) -> int:
+        """Moduli that are unrolled, so that products modulo the next ones are read ahead: all, unless the text would be too long."""
+        return self.representation.count if len(self.targets) <= 4 else 1
 
     @property
     def bits(self) -> int:

@@ -29,7 +29,7 @@ class ModularTile:
     cluster: int = 2
     chunk: int = LONGEST_SUM
     band: int = 16
-    registers: int = 232
+    registers: int = 224
 
     @property
     def name(self) -> str:

@@ -111,7 +111,7 @@ class DigitTile:
     cluster: int = 2
     chunk: int = 256
     band: int = 16
-    registers: int = 232
+    registers: int = 224
     instruction: Instruction = WGMMA_FLOAT16
 
     @property

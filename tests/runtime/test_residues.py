@@ -148,10 +148,10 @@ def test_inf_and_nan_are_those_of_the_classical_product(gpu: Gpu) -> None:
     np.testing.assert_array_equal(out.host, a @ b)
 
 
-def launch(kernel: Any, blocks: int, values: Mapping[str, Any], rows: int = 1) -> None:
+def launch(kernel: Any, blocks: int, values: Mapping[str, Any]) -> None:
     module, _ = compiled(kernel)
     arguments = [values[argument.name] for argument in kernel.arguments]
-    module.launch(kernel.name, (blocks, rows), kernel.threads, arguments, shared_bytes=kernel.shared_bytes)
+    module.launch(kernel.name, (blocks, 1), kernel.threads, arguments, shared_bytes=kernel.shared_bytes)
 
 
 @pytest.mark.parametrize("products", RESIDUE_TILES)
@@ -188,7 +188,7 @@ def test_sums_beyond_int32_are_cut() -> None:
         x[0], x[1] = -128, 127 * sign
     p = np.full((2, 200, 64), 77, np.uint8)
     values = {"DA": digits[0].view(np.uint8), "DB": digits[1].view(np.uint8), "panels_m": 2, "panels_n": 2, "slices": slices}
-    launch(kernel, 2, values | {"P": p, "m": 200, "pitch": 64}, rows=2)
+    launch(kernel, 2, values | {"P": p, "m": 200, "pitch": 64, "planes": 2})
     terms = slices * 128
     assert (p[0] == 0).all() and terms % 4 == 0
     assert (p[1].view(np.int8) == least_residue(-(127**2) * terms, 255)).all()
@@ -201,8 +201,8 @@ def test_a_shorter_chunk_gives_the_same() -> None:
     digits = [generator.integers(-98, 98, (7, 2, 5 * 16384)).astype(np.int8).view(np.uint8) for _ in "AB"]
     for each, name in ((tile, "in_chunks"), (RESIDUE_TILES["residues7"], "whole")):
         p = np.zeros((7, 256, 256), np.uint8)
-        values = {"DA": digits[0], "DB": digits[1], "panels_m": 2, "panels_n": 2, "slices": 5, "P": p, "m": 256, "pitch": 256}
-        launch(product_kernel(name, each), 2, values, rows=7)
+        values = {"DA": digits[0], "DB": digits[1], "panels_m": 2, "panels_n": 2, "slices": 5, "planes": 7, "P": p, "m": 256, "pitch": 256}
+        launch(product_kernel(name, each), 2, values)
         results.append(p)
     np.testing.assert_array_equal(results[0], results[1])
     left, right = (unswizzled(x) for x in digits)
@@ -213,13 +213,17 @@ def test_a_shorter_chunk_gives_the_same() -> None:
 
 MUTANTS = {  # by what is wrong: what stands in the text, and what instead
     "rows of another tile": ("number * 64 * TILE_K, 16, 1024)", "number * 64 * TILE_K, 16, 512)"),
-    "a step of 16 terms": ("a + 2 * step, b + 2 * step", "a + step, b + step"),
-    "no sum kept": ("i + step != 0", "step != 0"),
+    "a step of 16 terms": ("a + 2 * part, b + 2 * part", "a + part, b + part"),
+    "no sum kept": ("keep || part != 0", "part != 0"),
     "a slice that is released too early": (
-        "group_wait<1>();\n                release(last);",
-        "release(last);\n                group_wait<1>();",
+        "group_wait<1>();\n                    release(last);",
+        "release(last);\n                    group_wait<1>();",
     ),
     "results that are not swizzled": ("((lane % 16) ^ (row % 8)) * 16", "lane % 16 * 16"),
+    "the second tile takes the first one's barriers": (
+        "if (++s == STAGES) s = 0, parity ^= 1;\n                ++i;\n                if",
+        "++i;\n                if",
+    ),
 }
 
 
@@ -229,13 +233,14 @@ def test_mutants_of_the_product_fail(name: str) -> None:
     text, (old, new) = render(kernel), MUTANTS[name]
     assert text.count(old) == 1
     module = compile_on_cpu(text.replace(old, new), {kernel.name: [c_type(x, kernel.element) for x in kernel.arguments]})
-    digits = np.random.default_rng(2).integers(-98, 98, (2, 1, 2, 5 * 16384)).astype(np.int8)
-    p = np.zeros((1, 256, 256), np.uint8)
-    values = [*digits.view(np.uint8), 2, 2, 5, p, 256, 256]
-    left, right = (unswizzled(x.view(np.uint8))[0].astype(int) for x in digits)
+    digits = np.random.default_rng(2).integers(-98, 98, (2, 2, 2, 5 * 16384)).astype(np.int8)
+    p = np.zeros((2, 256, 256), np.uint8)
+    values = [*digits.view(np.uint8), 2, 2, 5, 2, p, 256, 256]
+    products = [x.astype(int) @ y.astype(int).T for x, y in zip(*(unswizzled(x.view(np.uint8)) for x in digits), strict=True)]
     with suppress(LaunchError):
         module.launch(kernel.name, (2, 1), kernel.threads, values, shared_bytes=kernel.shared_bytes, seconds=60)
-        assert (p.view(np.int8)[0].astype(int) != (left @ right.T + 128) % 256 - 128).any()
+        pairs = zip(p.view(np.int8).astype(int), products, kernel.moduli, strict=False)
+        assert any(((found - product) % modulus).any() for found, product, modulus in pairs)
 
 
 def unswizzled(x: Any) -> Any:
