@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bilinear.ir.element import FLOAT32, Element
-from bilinear.ir.evaluation import Evaluation, Write
+from bilinear.ir.evaluation import Evaluation, Read, Write
 from bilinear.ir.kernel import Argument
 from bilinear.ir.tile import DigitTile
 
@@ -106,6 +106,11 @@ class ExpandKernel:
         """Whether elements have two parts."""
         return bool(self.parts)
 
+    @property
+    def kept(self) -> tuple[bool, ...]:
+        """For each source whether it was loaded with the other part of its block, which is read before it."""
+        return _later([x.value for x in self.evaluation.instructions if isinstance(x, Read)], len(self.sources))
+
 
 @dataclass(frozen=True)
 class DigitProductKernel:
@@ -186,8 +191,13 @@ class RecomposeKernel:
     def held(self) -> tuple[bool, ...]:
         """For each target whether it is formed before the other part of its block."""
         order = [x.output for x in self.evaluation.instructions if isinstance(x, Write)]
-        place = {target: number for number, target in enumerate(order)}
-        return tuple(self.is_complex and place[t] < place[(t + self.blocks) % (2 * self.blocks)] for t in range(len(self.targets)))
+        return _later(order[::-1], len(self.targets))
+
+
+def _later(order: list[int], parts: int) -> tuple[bool, ...]:
+    """For each part whether the other part of its block comes before it: the real parts of all blocks are the first half of the numbers."""
+    place = {part: number for number, part in enumerate(order)}
+    return tuple(place[part] > place[(part + parts // 2) % parts] for part in range(parts))
 
 
 @dataclass(frozen=True)
