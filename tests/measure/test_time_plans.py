@@ -42,7 +42,7 @@ from bilinear.planner.prune import Multiprocessor
 from bilinear.runtime import decide, devices_here
 
 PROBLEM = Problem(4096, 4096, 4096)
-HERE = replace(load_device("h200"), name="a pretended GPU", thin=(), policy=Policy(least_timed_block=32))
+HERE = replace(load_device("h200"), name="a pretended GPU", thin=(), digits=(), policy=Policy(least_timed_block=32))
 LEVELS = [(name,) * levels for name in ("winograd", "strassen", "laderman", "hopcroft_kerr") for levels in (1, 2)]
 WAYS = [(levels, tile) for levels in (*LEVELS, *(("split_k",) * most for most in range(1, 12))) for tile in TILES["float64"]]
 Way = tuple[tuple[str, ...], str]
