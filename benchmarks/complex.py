@@ -110,7 +110,7 @@ def launch_ms(multiply: CutMultiply, a: Any, b: Any, c: Any, memory: Any) -> dic
 def ways(a: Any, b: Any, c: Any, memory: Any, most: int) -> tuple[dict[str, Call], dict[str, tuple[CutMultiply, Candidate]]]:
     """Every way that runs here by name; those of digits also by themselves."""
     dtype, own = str(a.dtype), dict[str, tuple[CutMultiply, Candidate]]()
-    makers: dict[str, Callable[[], Call]] = {"cupy": lambda: partial(cupy.matmul, a, b, c), "torch": lambda: by_torch(a, b, c)}
+    makers: dict[str, Callable[[], Call]] = {"cupy": lambda: partial(cupy.matmul, a, b, out=c), "torch": lambda: by_torch(a, b, c)}
     makers |= {name: partial(by_cublas, name, a, b, c) for name in ("gemm", "gemm3m")}
 
     def by_schedule(levels: int) -> Call:
