@@ -553,8 +553,9 @@ def test_a_gpu_is_described_where_that_is_asked_for_or_needed(
     assert shell("--shape", "64", "--dtype", "float64")[0] == 0
     assert kept_description(HERE.name, 13000) is None, "one is known"
     told = f"kept in {kept_at(HERE.name, 13000)}: `auto` uses it on every {HERE.name} under this driver\n"
-    status, out, _ = shell("--shape", "64", "--dtype", "float64", "--keep")
-    assert status == 0 and out.startswith(told) and kept_description(HERE.name, 13000) == described
+    status, out, err = shell("--shape", "64", "--dtype", "float64", "--keep")
+    assert status == 0, err
+    assert out.startswith(told) and kept_description(HERE.name, 13000) == described
     (tmp_path / "data" / "bilinear" / "devices" / "a-pretended-gpu-13000.json").unlink()
     for known in (None, replace(described, estimate="a data sheet")):
         monkeypatch.setattr(devices_here, "current_device", lambda found=known: found)
