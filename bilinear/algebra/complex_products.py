@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bilinear.algebra.fold_bases import on_blocks
+from bilinear.algebra.maps import kronecker
 from bilinear.ir.bilinear_map import BilinearAlgorithm, complex_product
+from bilinear.ir.complex_scheme import ComplexScheme
 from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.scheme import Scheme
 
 NAME = "complex3"
 
@@ -19,6 +23,13 @@ def three_products(conjugated: str = "") -> BilinearAlgorithm:
     factors = LinearMap(2, (((0, 1),), ((1, 1),), ((0, 1), (1, 1))))
     w = LinearMap(3, (((0, 1), (1, -1)), ((0, -1), (1, -1), (2, 1))))
     return _of_conjugates(BilinearAlgorithm(NAME, complex_product(), factors, factors, w), conjugated)
+
+
+def complex_scheme(block: Scheme, conjugated: str = "") -> ComplexScheme:
+    """Three real products (x) a block scheme: its sums are formed of the parts' sums, or theirs of its, whichever takes fewer additions."""
+    three, block = three_products(conjugated), on_blocks(block)
+    u, v, w = (kronecker(x, y) for x, y in ((three.u, block.u), (three.v, block.v), (three.w, block.w)))
+    return ComplexScheme(block, u, v, w, conjugated)
 
 
 def four_products(conjugated: str = "") -> BilinearAlgorithm:

@@ -17,6 +17,7 @@ from bilinear.analysis.drift import LARGEST_ROUNDOFF, DriftBound, drift_bound
 from bilinear.analysis.probable_error import probable_error
 from bilinear.analysis.rounding import SLACK, gamma, magnitude, sides
 from bilinear.analysis.rounding_trace import ResultValue, Trace
+from bilinear.ir.complex_scheme import Products
 from bilinear.ir.element import KNOWN
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic, is_normal
@@ -262,7 +263,7 @@ def levels_kept(
     return tuple(kept)
 
 
-def path_growth(scheme: Scheme) -> float:
+def path_growth(scheme: Products) -> float:
     """The growth factor over paths of the programs as written: at least the growth factor, and equal if nothing cancels."""
     left, right, out = sides(scheme)
     weights = [sum(a.values()) * sum(b.values()) for a, b in zip(left.rows, right.rows, strict=True)]

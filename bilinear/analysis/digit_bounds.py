@@ -12,6 +12,7 @@ from math import ceil, frexp, isfinite, sqrt
 
 from bilinear.analysis.accuracy import path_growth
 from bilinear.analysis.rounding import SLACK, gamma, sides
+from bilinear.ir.complex_scheme import Products
 from bilinear.ir.digits import DigitScheme, Representation
 from bilinear.ir.element import FLOAT32
 from bilinear.ir.number import generator, to_float
@@ -125,7 +126,7 @@ def line_exponent(largest: float, representation: Representation, headroom: int 
 
 
 def block_bound(
-    block: Scheme | None, levels: int, inner: int, leaf: Callable[[int], float], unit_roundoff: float = FLOAT32.unit_roundoff
+    block: Products | None, levels: int, inner: int, leaf: Callable[[int], float], unit_roundoff: float = FLOAT32.unit_roundoff
 ) -> float:
     """p with max|C' - AB| <= p * max|A| * max|B|, for `levels` levels of a block scheme above products with their own error.
 

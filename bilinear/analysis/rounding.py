@@ -8,9 +8,9 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from math import nextafter
 
+from bilinear.ir.complex_scheme import Products
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, to_float
-from bilinear.ir.scheme import Scheme
 
 SLACK = 1 + 2.0**-30
 """The factor on bounds computed in double precision: sums of at most 2**20 nonnegative terms lose less."""
@@ -141,7 +141,7 @@ class Side:
 
 
 @lru_cache(maxsize=64)
-def sides(scheme: Scheme) -> tuple[Side, Side, Side]:
+def sides(scheme: Products) -> tuple[Side, Side, Side]:
     """The programs of U, V and W, changes of basis included."""
     if scheme.bases is None:
         return Side((scheme.u,)), Side((scheme.v,)), Side((scheme.w,))

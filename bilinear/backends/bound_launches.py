@@ -37,6 +37,7 @@ Call = tuple[Callable[..., None], list[tuple[str, Array]], Function]
 """A launch that still needs its stream and parameters; the kind and value of each argument; and the kernel function, kept alive."""
 
 _FACTORS = (("scalar", "alpha"), ("scalar", "beta"))
+_TURNS = (("scalar", "alpha_im"), ("scalar", "beta_im"))
 CELL = 8
 """Bytes of the largest argument."""
 MOST_BLOCKS = (2**31 - 1, 65535)
@@ -110,8 +111,14 @@ class Bound:
         element: Element | IntegerElement,
         launches: Iterable[tuple[Launch | PlainLaunch, Function, Values]],
         launch_kernel: Callable[..., None],
+        is_complex: bool = False,
     ) -> None:
-        """`launches` with their functions and the values of their arguments; `launch_kernel` is the driver's launch."""
+        """`launches` with their functions and the values of their arguments; `launch_kernel` is the driver's launch.
+
+        If the matrices are complex, alpha and beta are complex numbers of NumPy, and the imaginary parts are arguments of their own.
+        """
+        self._is_complex = is_complex
+        factors = (*_FACTORS, *_TURNS) if is_complex else _FACTORS
         self._calls: list[Call] = []
         self._stages: list[Stage] = []
         for launch, function, values in launches:
@@ -126,10 +133,10 @@ class Bound:
         constants = [argument for argument in distinct if not isinstance(argument[1], Place | str)]
         scalar = f"{element.arithmetic.code}{CELL - element.arithmetic.bytes}x"
         self._pointers = [(place.base, place.offset) for _, place in places]
-        self._changing = struct.Struct("<" + "Q" * len(places) + scalar * len(_FACTORS))
+        self._changing = struct.Struct("<" + "Q" * len(places) + scalar * len(factors))
         fixed = "".join("q" if kind == "index" else scalar for kind, _ in constants)
         self._fixed = struct.pack("<" + fixed, *(value for _, value in constants))
-        self._cell_of = {argument: CELL * number for number, argument in enumerate((*places, *_FACTORS, *constants))}
+        self._cell_of = {argument: CELL * number for number, argument in enumerate((*places, *factors, *constants))}
         self._idle: list[_Arguments] = []
 
     def ready(self, bases: Sequence[int], alpha: Factor, beta: Factor, stream: int) -> AbstractContextManager[Sequence[Step]]:
@@ -144,7 +151,11 @@ class Bound:
         if arguments.stream != stream:
             arguments.launch_on(stream)
         pointers = [bases[base] + offset for base, offset in self._pointers]
-        self._changing.pack_into(arguments.memory, 0, *pointers, alpha, beta)
+        if self._is_complex:
+            parts = (getattr(x, part) for part in ("real", "imag") for x in (alpha, beta))
+            self._changing.pack_into(arguments.memory, 0, *pointers, *parts)
+        else:
+            self._changing.pack_into(arguments.memory, 0, *pointers, alpha, beta)
         return arguments
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import lru_cache
+from math import ceil
 
+from bilinear.algebra.complex_products import complex_scheme, three_products
 from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
@@ -19,7 +21,8 @@ from bilinear.backends.thin import ALIGNMENT, is_by_rows, is_in_lanes
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.lower_digits import OperandOrder
 from bilinear.codegen.names import stem
-from bilinear.ir.digit_kernel import DigitKernel
+from bilinear.ir.complex_scheme import ComplexScheme, Products
+from bilinear.ir.digit_kernel import ComplexProductKernel, DigitKernel
 from bilinear.ir.element import Element
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Argument, Cover, Grid, ProductKernel
@@ -27,12 +30,14 @@ from bilinear.ir.launch import Launch, PlainLaunch
 from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.residue_kernel import ResidueKernel
 from bilinear.ir.residue_tile import ModularTile
-from bilinear.ir.scheme import Scheme
 from bilinear.ir.tile import LARGE, DigitTile
 from bilinear.lowering.prepare import plain, proved
+from bilinear.planner.complex_digits import complex_scheme_of
 from bilinear.planner.digit_geometry import WORD, DigitGeometry
 from bilinear.planner.digits import scheme_of
+from bilinear.planner.plan import Digits
 from bilinear.planner.ways import algorithm_named, follows_from_names
+from bilinear.verify.bilinear_map import prove_map
 
 CutKernel = DigitKernel | ResidueKernel
 CutLaunch = tuple[Launch | PlainLaunch, Values]
@@ -40,20 +45,36 @@ Cut = Element | IntegerElement
 """A type whose numbers are cut."""
 
 
+RESIDENT = 4
+"""Blocks of threads for each multiprocessor that take the tiles of the complex product by the definition."""
+
+
 @lru_cache(maxsize=64)
-def proved_scheme(levels: tuple[str, ...]) -> Scheme:
-    """The scheme of levels of shipped algorithms, each proved."""
+def proved_scheme(levels: tuple[str, ...], conjugated: str | None = None) -> Products:
+    """The scheme of levels of shipped algorithms, each proved; below three real products for complex matrices, some `conjugated`."""
     for name in levels:
         proved(algorithm_named(name).scheme)
-    return scheme_of(levels)
+    if conjugated is None:
+        return scheme_of(levels)
+    prove_map(three_products(conjugated)).require()
+    complex_scheme_of(levels)  # which refuses too many blocks
+    return complex_scheme(scheme_of(levels), conjugated)
 
 
 follows_from_names(proved_scheme.cache_clear)
 
 
-def stem_of(levels: tuple[str, ...]) -> str:
+def stem_of(levels: tuple[str, ...], conjugated: str | None = None) -> str:
     """What the names of the kernels of levels have in common."""
-    return stem("_".join(levels) or "plain", len(levels))
+    outer = () if conjugated is None else (f"complex3{conjugated.lower()}",)
+    return stem("_".join((*outer, *levels)) or "plain", len(levels))
+
+
+def conjugated_in(c: Layout, digits: Digits) -> str | None:
+    """Which operands of the product that is launched are conjugated; None for real matrices. C^T = B^T A^T if C lies by columns."""
+    if c.dtype.kind != "c":
+        return None
+    return digits.conjugated if is_by_rows(c) else digits.conjugated.translate(str.maketrans("AB", "BA"))
 
 
 class CutMultiply(ABC):
@@ -68,7 +89,7 @@ class CutMultiply(ABC):
     writing = 2
     """The last launches that write C."""
 
-    def __init__(self, a: Layout, b: Layout, c: Layout, scheme: Scheme, stem: str, tile: DigitTile | ModularTile, element: Cut) -> None:
+    def __init__(self, a: Layout, b: Layout, c: Layout, scheme: Products, stem: str, tile: DigitTile | ModularTile, element: Cut) -> None:
         self._element = element
         self._swaps = not is_by_rows(c)
         self._layouts = (b.T, a.T, c.T) if self._swaps else (a, b, c)
@@ -77,7 +98,9 @@ class CutMultiply(ABC):
         self._extents = m, k, n
         self._geometry = DigitGeometry((scheme.m, scheme.k, scheme.n), scheme.rank, self._extents, tile)
         self._bound: dict[bool, Bound] = {}
-        self.workspace = self._geometry.places[-1] // element.bytes
+        self._is_complex = isinstance(scheme, ComplexScheme)
+        self._itemsize = element.bytes * (2 if self._is_complex else 1)
+        self.workspace = self._geometry.places[-1] // self._itemsize
 
     def __call__(self, a: int, b: int, c: int, alpha: Factor, beta: Factor, workspace: int = 0) -> None:
         """Launch on CuPy's current stream; `workspace` is the address of the caller's memory, if there is one, a multiple of 16.
@@ -90,7 +113,7 @@ class CutMultiply(ABC):
             a, b = b, a
         kept = None
         if not workspace:
-            kept = cupy.empty(self.workspace, self._element.name)  # freed in stream order
+            kept = cupy.empty(self.workspace, self._layouts[2].dtype if self._is_complex else self._element.name)  # freed in stream order
             workspace = kept.data.ptr
         is_aligned = (a | b | c) % ALIGNMENT == 0
         bound = self.bound(is_aligned)
@@ -115,7 +138,7 @@ class CutMultiply(ABC):
         device = cupy.cuda.Device()
         launches = self.launches(is_aligned, device.attributes["MultiProcessorCount"])
         loaded = [(launch, built_function(launch.kernel, device.id), values) for launch, values in launches]
-        bound = self._bound[is_aligned] = Bound(self._element, loaded, launch_kernel())
+        bound = self._bound[is_aligned] = Bound(self._element, loaded, launch_kernel(), self._is_complex)
         return bound
 
     @abstractmethod
@@ -148,25 +171,40 @@ class CutMultiply(ABC):
 
     def result(self) -> Values:
         """The values of C, alpha, beta, the flag, and the words that give the scales of A and of B."""
-        (m, _, n), c, size = self._extents, self._layouts[2], self._element.bytes
+        (m, _, n), c, size = self._extents, self._layouts[2], self._itemsize
         words, lines = self._geometry.places[0], self._geometry.lines
         own: Values = {"C": Place(2, 0, c.strides, size), "C_rs": c.strides[0] // size, "C_cs": c.strides[1] // size, "m": m, "n": n}
         scales = {"LA": at(words), "LB": at(words + WORD * lines[0]), "flag": at(words + WORD * sum(lines))}
-        return own | {"alpha": "alpha", "beta": "beta"} | scales
+        return own | {name: name for name in ("alpha", "beta", *(("alpha_im", "beta_im") if self._is_complex else ()))} | scales
 
-    def classical(self) -> CutLaunch:
+    def classical(self, multiprocessors: int) -> CutLaunch:
         """The product that runs if the flag is set."""
         if isinstance(self._element, IntegerElement):
             raise TypeError("integers are multiplied without a flag")
+        if isinstance(self._scheme, ComplexScheme):
+            return self._by_definition(self._element, self._scheme.conjugated, multiprocessors)
         (launch,) = schedule_to_launches(plain().schedule, self._element, LARGE, "digit_classical")
-        kernel, size = launch.kernel, self._element.bytes
+        kernel = launch.kernel
         if not isinstance(kernel, ProductKernel):
             raise TypeError("the plain schedule is one product")
         guarded = replace(kernel, guarded=True, arguments=(*kernel.arguments, Argument("flag", "flag")))
         values = self.result() | dict(zip(("bm", "bk", "bn"), self._extents, strict=True))
+        return replace(launch, kernel=guarded), values | self._matrices()
+
+    def _by_definition(self, element: Element, conjugated: str, multiprocessors: int) -> CutLaunch:
+        """The complex product by four real ones."""
+        name = f"complex_product_{element.suffix}{f'_{conjugated.lower()}' if conjugated else ''}"
+        kernel, (m, k, n) = ComplexProductKernel(name, element, conjugated), self._extents
+        blocks = min(ceil(m / kernel.tile) * ceil(n / kernel.tile), RESIDENT * multiprocessors)
+        return launched(kernel, blocks, self.result() | self._matrices() | {"k": k})
+
+    def _matrices(self) -> Values:
+        """The values of A and of B: where their elements lie, by row and column."""
+        values: Values = {}
         for number, (name, x) in enumerate(zip("AB", self._layouts, strict=False)):
+            size = x.itemsize
             values |= {name: Place(number, 0, x.strides, size), f"{name}_rs": x.strides[0] // size, f"{name}_cs": x.strides[1] // size}
-        return replace(launch, kernel=guarded), values
+        return values
 
 
 def launched(kernel: CutKernel, blocks: int, values: Values, rows: int = 1) -> CutLaunch:

@@ -10,12 +10,12 @@ from math import ceil
 
 from bilinear.backends.bound_launches import Values
 from bilinear.backends.cut_blocks import BlockwiseMultiply
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, launched, proved_scheme, stem_of
+from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, conjugated_in, launched, proved_scheme, stem_of
 from bilinear.backends.residues import ResidueMultiply
 from bilinear.backends.thin import MOST_KEPT
 from bilinear.codegen.lower_digits import DigitKernels, lower_digits
 from bilinear.ir.digit_kernel import PANEL, SLICE, ClearKernel, ExpandKernel, LargestKernel
-from bilinear.ir.element import FLOAT32
+from bilinear.ir.element import FLOAT32, MULTIPLIED
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
@@ -32,11 +32,12 @@ BLOCKS_EACH = 8
 
 
 class DigitMultiply(CutMultiply):
-    """A product of float32 matrices by pairs of float16 digits."""
+    """A product of float32 or complex64 matrices by pairs of float16 digits."""
 
     def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits) -> None:
         self._tile = DIGIT_TILES[digits.tile]
-        super().__init__(a, b, c, proved_scheme(digits.levels), stem_of(digits.levels), self._tile, FLOAT32)
+        conjugated = conjugated_in(c, digits)
+        super().__init__(a, b, c, proved_scheme(digits.levels, conjugated), stem_of(digits.levels, conjugated), self._tile, FLOAT32)
 
     def kernels(self, is_aligned: bool) -> DigitKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""
@@ -60,7 +61,7 @@ class DigitMultiply(CutMultiply):
         first, count = (result["LB"], g.lines[1]) if keeps_left else (result["LA"], g.words)
         clear = launched(ClearKernel(), ceil(count / 256), {"words": first, "count": count})
         before = [clear, *searches[keeps_left:], *expansions[keeps_left:]]
-        return [*before, *self._products(own, result, multiprocessors), self.classical()]
+        return [*before, *self._products(own, result, multiprocessors), self.classical(multiprocessors)]
 
     def _expansion(self, kernel: ExpandKernel, operand: Values, panels: int, place: int) -> CutLaunch:
         g = self._geometry
@@ -105,9 +106,10 @@ def digit_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMul
     None if they are not three matrices of the type that the digits stand for, or if the device lacks the instructions.
     """
     element = element_of(digits.tile)
-    if not a.ndim == b.ndim == c.ndim == 2 or any(str(x.dtype) != element.name for x in (a, b, c)):
+    types = {str(x.dtype) for x in (a, b, c)}
+    if not a.ndim == b.ndim == c.ndim == 2 or len(types) > 1 or MULTIPLIED.get(types.pop()) is not element:
         return None
-    if 0 in (*a.shape, *b.shape) or any(stride % element.bytes for x in (a, b, c) for stride in x.strides):
+    if 0 in (*a.shape, *b.shape) or any(stride % x.itemsize for x in (a, b, c) for stride in x.strides):
         return None
     import cupy
 

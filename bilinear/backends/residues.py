@@ -11,7 +11,7 @@ from struct import pack, unpack
 
 from bilinear.analysis.residue_bounds import room_of
 from bilinear.backends.bound_launches import Values
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, launched, proved_scheme, stem_of
+from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, conjugated_in, launched, proved_scheme, stem_of
 from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
 from bilinear.ir.digit_kernel import ClearKernel
 from bilinear.ir.digits import residues_of
@@ -58,9 +58,10 @@ class ResidueMultiply(ModularMultiply):
 
     def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits) -> None:
         self._tile = RESIDUE_TILES[digits.tile]
-        super().__init__(a, b, c, proved_scheme(digits.levels), stem_of(digits.levels), self._tile, self._tile.of)
+        conjugated = conjugated_in(c, digits)
+        super().__init__(a, b, c, proved_scheme(digits.levels, conjugated), stem_of(digits.levels, conjugated), self._tile, self._tile.of)
         require_residues(self._scheme, self._tile)
-        self._room = room_of(residues_of(self._tile.of, self._tile.count), self._extents[1])
+        self._room = room_of(residues_of(self._tile.of, self._tile.count), self._extents[1] * (2 if self._is_complex else 1))
 
     def kernels(self, is_aligned: bool) -> ResidueKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""
@@ -83,4 +84,4 @@ class ResidueMultiply(ModularMultiply):
         expansions = [self.expansion(own.expand[0], left, 0), self.expansion(own.expand[1], right, 1)]
         clear = launched(ClearKernel(), 1, {"words": result["flag"], "count": 1})
         before = [scales[1], expansions[1]] if keeps_left else [clear, *scales, *expansions]
-        return [*before, *self.products(own.product, own.recompose, result, multiprocessors), self.classical()]
+        return [*before, *self.products(own.product, own.recompose, result, multiprocessors), self.classical(multiprocessors)]

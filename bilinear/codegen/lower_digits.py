@@ -7,9 +7,9 @@ from functools import lru_cache
 
 from bilinear.analysis.evaluation_order import evaluate
 from bilinear.analysis.headroom import headroom
+from bilinear.ir.complex_scheme import ComplexScheme, Products
 from bilinear.ir.digit_kernel import MOST_BLOCKS, DigitProductKernel, ExpandKernel, LargestKernel, RecomposeKernel
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.scheme import Scheme
 from bilinear.ir.tile import DigitTile
 
 LANES = 4
@@ -39,56 +39,68 @@ class DigitKernels:
     recompose: RecomposeKernel | None
 
 
-def blocks_of_left(scheme: Scheme) -> Places:
+def blocks_of_left(scheme: Products) -> Places:
     """The place of each block of A in the order of U: of the lines, of the terms."""
-    return tuple((i, t) for i in range(scheme.m) for t in range(scheme.k))
+    return _of_parts(scheme, tuple((i, t) for i in range(scheme.m) for t in range(scheme.k)))
 
 
-def blocks_of_right(scheme: Scheme) -> Places:
+def blocks_of_right(scheme: Products) -> Places:
     """The place of each block of B in the order of V: of the lines, which are columns, of the terms."""
-    return tuple((j, t) for t in range(scheme.k) for j in range(scheme.n))
+    return _of_parts(scheme, tuple((j, t) for t in range(scheme.k) for j in range(scheme.n)))
 
 
-def blocks_of_result(scheme: Scheme) -> Places:
+def blocks_of_result(scheme: Products) -> Places:
     """The place of each block of C in the order of W: of the rows, of the columns."""
-    return tuple((i, j) for i in range(scheme.m) for j in range(scheme.n))
+    return _of_parts(scheme, tuple((i, j) for i in range(scheme.m) for j in range(scheme.n)))
+
+
+def _of_parts(scheme: Products, places: Places) -> Places:
+    return places * 2 if isinstance(scheme, ComplexScheme) else places
 
 
 @lru_cache(maxsize=64)
-def lower_digits(scheme: Scheme, stem: str, tile: DigitTile, left: OperandOrder, right: OperandOrder, whole_result: bool) -> DigitKernels:
+def lower_digits(scheme: Products, stem: str, tile: DigitTile, left: OperandOrder, right: OperandOrder, whole_result: bool) -> DigitKernels:
     """The kernels for operands that lie so. The scheme was proved; `stem` names it in kernels."""
+    is_complex = isinstance(scheme, ComplexScheme)
     expand = (
-        _expand(scheme.u, blocks_of_left(scheme), f"{stem}_a", left),
-        _expand(scheme.v, blocks_of_right(scheme), f"{stem}_b", right),
+        _expand(scheme.u, blocks_of_left(scheme), f"{stem}_a", left, is_complex),
+        _expand(scheme.v, blocks_of_right(scheme), f"{stem}_b", right, is_complex),
     )
     direct = scheme.rank == 1 and scheme.m == scheme.k == scheme.n == 1
     orders = "".join("ca"[x.along] for x in (left, right))
     name = f"digit_product_{tile.name}_{orders}".replace("-", "_") + "_direct" * direct
     product = DigitProductKernel(name, tile, left.along, right.along, direct)
     recompose = None if direct else _recompose(scheme, stem, whole_result)
-    return DigitKernels((_largest(left), _largest(right)), expand, product, recompose)
+    return DigitKernels((_largest(left, is_complex), _largest(right, is_complex)), expand, product, recompose)
 
 
-def _largest(order: OperandOrder) -> LargestKernel:
+def parts_in(places: Places, is_complex: bool) -> tuple[int, ...]:
+    """The part that each of these places of parts of blocks is: real ones first. Nothing for real matrices."""
+    return tuple(int(i >= len(places) // 2) for i in range(len(places))) if is_complex else ()
+
+
+def _largest(order: OperandOrder, is_complex: bool) -> LargestKernel:
     width = LANES if order.whole else 1
-    return LargestKernel(f"digit_largest_{'ca'[order.along]}_{width}", order.along, width)
+    return LargestKernel(f"digit_largest_{'ca'[order.along]}_{width}{'_complex' * is_complex}", order.along, width, is_complex)
 
 
 def _lanes(linear: LinearMap) -> int:
     return LANES if linear.inputs < MANY_BLOCKS and len(linear.outputs) <= MOST_BLOCKS else LANES // 2
 
 
-def _expand(linear: LinearMap, places: Places, stem: str, order: OperandOrder) -> ExpandKernel:
+def _expand(linear: LinearMap, places: Places, stem: str, order: OperandOrder, is_complex: bool) -> ExpandKernel:
     lanes = _lanes(linear)
     width = lanes if order.whole else 1
     name = f"digit_expand_{stem}_{'ca'[order.along]}_{width}"
     comment = f"{linear.additions} addition(s) an element"
-    return ExpandKernel(name, comment, order.along, width, lanes, places, len(linear.outputs), headroom(linear), evaluate(linear))
+    own = name, comment, order.along, width, lanes, places, len(linear.outputs), headroom(linear), evaluate(linear)
+    return ExpandKernel(*own, parts_in(places, is_complex))
 
 
-def _recompose(scheme: Scheme, stem: str, whole: bool) -> RecomposeKernel:
+def _recompose(scheme: Products, stem: str, whole: bool) -> RecomposeKernel:
     lanes = LANES if scheme.rank <= MOST_BLOCKS else LANES // 2
     width = lanes if whole else 1
-    comment = f"{scheme.w.additions} addition(s) an element"
+    comment, places = f"{scheme.w.additions} addition(s) an element", blocks_of_result(scheme)
     heads = headroom(scheme.u), headroom(scheme.v)
-    return RecomposeKernel(f"digit_recompose_{stem}_{width}", comment, width, lanes, blocks_of_result(scheme), *heads, evaluate(scheme.w))
+    own = f"digit_recompose_{stem}_{width}", comment, width, lanes, places, *heads, evaluate(scheme.w)
+    return RecomposeKernel(*own, parts_in(places, isinstance(scheme, ComplexScheme)))

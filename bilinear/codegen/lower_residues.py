@@ -7,7 +7,8 @@ from functools import lru_cache
 
 from bilinear.analysis.evaluation_order import evaluate
 from bilinear.analysis.headroom import headroom
-from bilinear.codegen.lower_digits import LANES, OperandOrder, Places, blocks_of_left, blocks_of_result, blocks_of_right
+from bilinear.codegen.lower_digits import LANES, OperandOrder, Places, blocks_of_left, blocks_of_result, blocks_of_right, parts_in
+from bilinear.ir.complex_scheme import ComplexScheme, Products
 from bilinear.ir.digits import residues_of
 from bilinear.ir.element import Element
 from bilinear.ir.linear import LinearMap
@@ -18,7 +19,6 @@ from bilinear.ir.residue_kernel import (
     ScaleKernel,
 )
 from bilinear.ir.residue_tile import ResidueTile
-from bilinear.ir.scheme import Scheme
 
 FEW_TARGETS = 4
 """With more blocks of C, a thread puts together one element of each instead of four, because their pieces do not fit its registers."""
@@ -35,44 +35,46 @@ class ResidueKernels:
 
 
 @lru_cache(maxsize=64)
-def lower_residues(scheme: Scheme, stem: str, tile: ResidueTile, left: OperandOrder, right: OperandOrder, whole: bool) -> ResidueKernels:
+def lower_residues(scheme: Products, stem: str, tile: ResidueTile, left: OperandOrder, right: OperandOrder, whole: bool) -> ResidueKernels:
     """The kernels for operands that lie so. The scheme was proved, and suits the tile; `stem` names it in kernels."""
-    element, representation = tile.of, residues_of(tile.of, tile.count)
+    element, representation, is_complex = tile.of, residues_of(tile.of, tile.count), isinstance(scheme, ComplexScheme)
     stem = f"{stem}_{tile.count}"
     moduli, ones, inverses = representation.moduli, (1,) * tile.count, representation.inverses
     expand = (
-        _expand(scheme.u, blocks_of_left(scheme), f"{stem}_a", tile, ones, left),
-        _expand(scheme.v, blocks_of_right(scheme), f"{stem}_b", tile, inverses, right),
+        _expand(scheme.u, blocks_of_left(scheme), f"{stem}_a", tile, ones, left, is_complex),
+        _expand(scheme.v, blocks_of_right(scheme), f"{stem}_b", tile, inverses, right, is_complex),
     )
     product = ResidueProductKernel(f"residue_product_{tile.count}_{element.suffix}", element, tile, moduli)
-    return ResidueKernels((_scale(left, element), _scale(right, element)), expand, product, _recompose(scheme, stem, tile, whole))
+    scale = _scale(left, element, is_complex), _scale(right, element, is_complex)
+    return ResidueKernels(scale, expand, product, _recompose(scheme, stem, tile, whole))
 
 
 def _width(order: OperandOrder, element: Element) -> int:
     return element.lanes if order.whole and order.along else 1
 
 
-def _scale(order: OperandOrder, element: Element) -> ScaleKernel:
+def _scale(order: OperandOrder, element: Element, is_complex: bool) -> ScaleKernel:
     width = _width(order, element)
-    return ScaleKernel(f"residue_scale_{'ca'[order.along]}_{width}_{element.suffix}", element, order.along, width)
+    name = f"residue_scale_{'ca'[order.along]}_{width}_{element.suffix}{'_complex' * is_complex}"
+    return ScaleKernel(name, element, order.along, width, is_complex)
 
 
 def _expand(
-    linear: LinearMap, places: Places, stem: str, tile: ResidueTile, factors: tuple[int, ...], order: OperandOrder
+    linear: LinearMap, places: Places, stem: str, tile: ResidueTile, factors: tuple[int, ...], order: OperandOrder, is_complex: bool
 ) -> ResidueExpandKernel:
     element, moduli, forms = tile.of, residues_of(tile.of, tile.count).moduli, len(linear.outputs)
     width = min(LANES, _width(order, element))
     name = f"residue_expand_{stem}_{'ca'[order.along]}_{width}_{element.suffix}"
     comment = f"{linear.additions} addition(s) an element"
     bits = residues_of(element, tile.count).norm_limit.bit_length() + headroom(linear)
-    return ResidueExpandKernel(name, comment, element, order.along, width, LANES, moduli, factors, places, forms, evaluate(linear), bits)
+    own = name, comment, element, order.along, width, LANES, moduli, factors, places, forms, evaluate(linear), bits
+    return ResidueExpandKernel(*own, parts=parts_in(places, is_complex))
 
 
-def _recompose(scheme: Scheme, stem: str, tile: ResidueTile, whole: bool) -> ResidueRecomposeKernel:
+def _recompose(scheme: Products, stem: str, tile: ResidueTile, whole: bool) -> ResidueRecomposeKernel:
     element, places = tile.of, blocks_of_result(scheme)
     lanes = LANES if len(places) <= FEW_TARGETS else 1
     width = min(element.lanes, lanes) if whole else 1
     name, comment = f"residue_recompose_{stem}_{width}_{element.suffix}", f"{scheme.w.additions} addition(s) an element"
-    return ResidueRecomposeKernel(
-        name, comment, element, width, lanes, residues_of(element, tile.count), places, headroom(scheme.w), evaluate(scheme.w)
-    )
+    own = name, comment, element, width, lanes, residues_of(element, tile.count), places, headroom(scheme.w), evaluate(scheme.w)
+    return ResidueRecomposeKernel(*own, is_complex=isinstance(scheme, ComplexScheme))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bilinear.ir.element import FLOAT32, Element
-from bilinear.ir.evaluation import Evaluation
+from bilinear.ir.evaluation import Evaluation, Read, Write
 from bilinear.ir.kernel import Argument
 from bilinear.ir.tile import DigitTile
 
@@ -19,6 +19,8 @@ MOST_BLOCKS = 64
 """The most blocks of a matrix in one pass over memory."""
 
 FACTORS = (Argument("scalar", "alpha"), Argument("scalar", "beta"))
+TURNS = (Argument("scalar", "alpha_im"), Argument("scalar", "beta_im"))
+"""The imaginary parts of alpha and beta, where matrices are complex."""
 
 
 def indices(*names: str) -> tuple[Argument, ...]:
@@ -50,6 +52,7 @@ class LargestKernel:
     name: str
     along: bool
     width: int
+    is_complex: bool = False
     element: Element = FLOAT32
     arguments: tuple[Argument, ...] = (
         *OPERAND,
@@ -73,7 +76,8 @@ class LargestKernel:
 class ExpandKernel:
     """Forms of an operand's blocks, cut into digits. `sources` has the place of each block: (of the lines, of the terms).
 
-    Elements are scaled so that forms, at most 2^headroom times as large as the largest element, fit a digit.
+    Elements are scaled so that forms, at most 2^headroom times as large as the largest element, fit a digit. Of complex elements `parts`
+    says which part a source is; both have one scale.
     """
 
     name: str
@@ -85,6 +89,7 @@ class ExpandKernel:
     forms: int
     headroom: int
     evaluation: Evaluation
+    parts: tuple[int, ...] = ()
     element: Element = FLOAT32
     arguments: tuple[Argument, ...] = (
         *OPERAND,
@@ -95,6 +100,16 @@ class ExpandKernel:
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="digit_expand.cu.j2", init=False)
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether elements have two parts."""
+        return bool(self.parts)
+
+    @property
+    def kept(self) -> tuple[bool, ...]:
+        """For each source whether it was loaded with the other part of its block, which is read before it."""
+        return _later([x.value for x in self.evaluation.instructions if isinstance(x, Read)], len(self.sources))
 
 
 @dataclass(frozen=True)
@@ -137,7 +152,10 @@ class DigitProductKernel:
 
 @dataclass(frozen=True)
 class RecomposeKernel:
-    """C = alpha * (forms of products, without their scales) + beta * C. `targets` has the place of each form's block in C."""
+    """C = alpha * (forms of products, without their scales) + beta * C. `targets` has the place of each form's block in C.
+
+    Of complex elements `parts` says which part a target is, and `held` whether a thread keeps it until it has formed the other part, too.
+    """
 
     name: str
     comment: str
@@ -147,17 +165,64 @@ class RecomposeKernel:
     left_headroom: int
     right_headroom: int
     evaluation: Evaluation
+    parts: tuple[int, ...] = ()
     element: Element = FLOAT32
-    arguments: tuple[Argument, ...] = (
-        Argument("pointer", "P"),
-        *indices("block_m", "block_n", "pitch"),
-        *RESULT,
-        *SCALES,
-        *FACTORS,
-    )
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="digit_recompose.cu.j2", init=False)
 
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Its parameters."""
+        products = Argument("pointer", "P"), *indices("block_m", "block_n", "pitch")
+        return (*products, *RESULT, *SCALES, *FACTORS, *(TURNS if self.is_complex else ()))
 
-DigitKernel = ClearKernel | LargestKernel | ExpandKernel | DigitProductKernel | RecomposeKernel
+    @property
+    def is_complex(self) -> bool:
+        """Whether elements have two parts."""
+        return bool(self.parts)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of C."""
+        return len(self.targets) // (2 if self.is_complex else 1)
+
+    @property
+    def held(self) -> tuple[bool, ...]:
+        """For each target whether it is formed before the other part of its block."""
+        order = [x.output for x in self.evaluation.instructions if isinstance(x, Write)]
+        return _later(order[::-1], len(self.targets))
+
+
+def _later(order: list[int], parts: int) -> tuple[bool, ...]:
+    """For each part whether the other part of its block comes before it: the real parts of all blocks are the first half of the numbers."""
+    place = {part: number for number, part in enumerate(order)}
+    return tuple(place[part] > place[(part + parts // 2) % parts] for part in range(parts))
+
+
+@dataclass(frozen=True)
+class ComplexProductKernel:
+    """C = alpha * A * B + beta * C of complex matrices by the definition, if the int at `flag` is set; else nothing."""
+
+    name: str
+    element: Element
+    conjugated: str = ""
+    arguments: tuple[Argument, ...] = (
+        Argument("pointer", "A"),
+        *indices("A_rs", "A_cs"),
+        Argument("pointer", "B"),
+        *indices("B_rs", "B_cs"),
+        *RESULT,
+        *indices("k"),
+        Argument("flag", "flag"),
+        *FACTORS,
+        *TURNS,
+    )
+    threads: tuple[int, int] = (256, 1)
+    tile: int = 64
+    """Rows and columns of C that a block of threads computes at a time."""
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="complex_product.cu.j2", init=False)
+
+
+DigitKernel = ComplexProductKernel | ClearKernel | LargestKernel | ExpandKernel | DigitProductKernel | RecomposeKernel

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
 
-from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, indices
+from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, TURNS, indices
 from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element
 from bilinear.ir.evaluation import Evaluation, Read
@@ -35,12 +35,13 @@ SUM_BITS = 52
 
 @dataclass(frozen=True)
 class ScaleKernel:
-    """Finds the exponent of the scale of every line from its 2-norm, which may be at most `room`, the bits of a float64, after scaling."""
+    """Finds the exponent of the scale of every line from its 2-norm, of both parts, which may be at most `room`, the bits of a float64."""
 
     name: str
     element: Element
     along: bool
     width: int
+    is_complex: bool = False
     arguments: tuple[Argument, ...] = (*OPERAND, *indices("room"), Argument("words", "exponents"), Argument("flag", "flag"))
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_scale.cu.j2", init=False)
@@ -63,7 +64,8 @@ class ResidueExpandKernel:
     """Forms of an operand's blocks, of scaled numbers rounded to integers, modulo each p. `sources` has the place of each block.
 
     Residues are multiplied by `factors`, one for each p: 1, or the inverses that the Chinese remainder theorem takes. Forms are below
-    2^`bits` in size. Integers are not scaled; with a `modulus` they are taken modulo that first.
+    2^`bits` in size. Integers are not scaled; with a `modulus` they are taken modulo that first. `parts` says of complex elements which
+    part a source is.
     """
 
     name: str
@@ -79,6 +81,7 @@ class ResidueExpandKernel:
     evaluation: Evaluation
     bits: int
     modulus: int = 0
+    parts: tuple[int, ...] = ()
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_expand.cu.j2", init=False)
@@ -201,6 +204,7 @@ class ResidueRecomposeKernel:
     """C = alpha * (forms of products, put together, without their scales) + beta * C. `targets` has the place of each form's block in C.
 
     Forms are at most 2^headroom times as large as residues. The product of residues modulo p weighs M/p, cut into pieces that floats hold.
+    Of complex elements the real parts of all blocks come first.
     """
 
     name: str
@@ -212,16 +216,16 @@ class ResidueRecomposeKernel:
     targets: tuple[tuple[int, int], ...]
     headroom: int
     evaluation: Evaluation
-    arguments: tuple[Argument, ...] = (
-        Argument("bytes", "P"),
-        *indices("block_m", "block_n", "pitch"),
-        *RESULT,
-        *SCALES,
-        *FACTORS,
-    )
+    is_complex: bool = False
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_recompose.cu.j2", init=False)
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        """Its parameters."""
+        products = Argument("bytes", "P"), *indices("block_m", "block_n", "pitch")
+        return (*products, *RESULT, *SCALES, *FACTORS, *(TURNS if self.is_complex else ()))
 
     @property
     def unrolled(self) -> int:

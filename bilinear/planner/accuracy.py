@@ -10,7 +10,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from bilinear.ir.element import ELEMENTS, Element
+from bilinear.analysis.complex_bounds import PROBABLE
+from bilinear.ir.element import COMPLEX, ELEMENTS, Element
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
 from bilinear.planner.digit_geometry import geometry_of
@@ -20,8 +21,8 @@ from bilinear.planner.problem import CLASSES, Problem
 from bilinear.planner.ways import Way, algorithm_named, follows_from_names, lowered, strategies
 
 if TYPE_CHECKING:  # readers are imported lazily: most plans need none
+    from bilinear.ir.complex_scheme import Products
     from bilinear.ir.digits import DigitScheme
-    from bilinear.ir.scheme import Scheme
 
 
 def with_errors(candidate: Candidate, problem: Problem, explain: bool) -> Candidate:
@@ -42,9 +43,12 @@ def why_inaccurate(candidate: Candidate, asked: float | str | None) -> str:
 
 
 def certain_error(candidate: Candidate, inner: int, dtype: str) -> float:
-    """The bound that always holds for a candidate, sums of `inner` terms: the largest of its parts."""
+    """The bound that always holds for a candidate, sums of `inner` terms: the largest of its parts.
+
+    Of complex matrices those by digits: a bound for the real and the imaginary part, in units of the largest parts of A and B.
+    """
     if candidate.is_digits:
-        return _digits_error(candidate.levels, inner, candidate.tile)
+        return _digits_error(candidate.levels, inner, candidate.tile, dtype in COMPLEX)
     if not candidate.levels:
         return _classical_error(inner, ELEMENTS[dtype])
     return max(_way_error(Way(part.levels, part.inputs), inner, ELEMENTS[dtype]) for part in candidate.parts)
@@ -76,10 +80,10 @@ def relative_error(candidate: Candidate, inner: int, dtype: str) -> float:
     """The probable error by norm of a candidate in units of the classical multiply's: the largest of its parts."""
     from bilinear.analysis.digit_bounds import probable_classical
 
-    u = ELEMENTS[dtype].roundoffs[1]
+    u = (COMPLEX.get(dtype) or ELEMENTS[dtype]).roundoffs[1]
     classical = probable_classical(inner, u)
     if candidate.is_digits:
-        return _probable_digits(candidate.levels, inner, candidate.tile) / classical
+        return _probable_digits(candidate.levels, inner, candidate.tile, dtype in COMPLEX) / classical
     return max(_probable_way(part.levels, inner, u) for part in candidate.parts) / classical
 
 
@@ -98,15 +102,15 @@ def _probable_way(levels: tuple[str, ...], inner: int, unit_roundoff: float) -> 
 
 
 @lru_cache(maxsize=256)
-def _digits_error(levels: tuple[str, ...], inner: int, tile: str) -> float:
+def _digits_error(levels: tuple[str, ...], inner: int, tile: str, is_complex: bool) -> float:
     from bilinear.analysis.digit_bounds import Summation, block_bound, digit_bound
     from bilinear.analysis.headroom import headroom
     from bilinear.analysis.residue_bounds import residue_block_bound
     from bilinear.frontend.algorithms import load_digits
 
     if tile in RESIDUE_TILES:  # sums of blocks of residues are exact: levels do not appear in the bound
-        return residue_block_bound(_residues(tile), inner)
-    own, block = DIGIT_TILES[tile], _block(levels)
+        return residue_block_bound(_residues(tile), _terms(inner, is_complex))
+    own, block = DIGIT_TILES[tile], _block(levels, is_complex)
     head = 0 if block is None else max(headroom(block.u), headroom(block.v))
     scheme, terms = load_digits(own.scheme), inner
     if block is not None:  # without strips: a block has so many terms, some of them beyond the operands
@@ -115,17 +119,23 @@ def _digits_error(levels: tuple[str, ...], inner: int, tile: str) -> float:
 
 
 @lru_cache(maxsize=256)
-def _probable_digits(levels: tuple[str, ...], inner: int, tile: str) -> float:
+def _probable_digits(levels: tuple[str, ...], inner: int, tile: str, is_complex: bool) -> float:
     from bilinear.algebra.digits import tensor_digits
     from bilinear.analysis.digit_bounds import Summation, probable_digits
     from bilinear.analysis.residue_bounds import probable_residues
     from bilinear.frontend.algorithms import load_digits
 
     if tile in RESIDUE_TILES:
-        return probable_residues(_residues(tile), inner)
-    own, block = DIGIT_TILES[tile], _block(levels)
+        return probable_residues(_residues(tile), _terms(inner, is_complex))
+    own, block = DIGIT_TILES[tile], scheme_of(levels) if levels else None
     scheme = load_digits(own.scheme)
-    return probable_digits(scheme if block is None else tensor_digits(block, scheme), inner, Summation(own.chunk))
+    found = probable_digits(scheme if block is None else tensor_digits(block, scheme), inner, Summation(own.chunk))
+    return found * PROBABLE if is_complex else found
+
+
+def _terms(inner: int, is_complex: bool) -> int:
+    """The real products in a sum: residues of complex numbers are exact, so that only their number counts."""
+    return 2 * inner if is_complex else inner
 
 
 def _residues(name: str) -> DigitScheme:
@@ -136,8 +146,12 @@ def _residues(name: str) -> DigitScheme:
     return residues(residues_of(tile.of, tile.count))
 
 
-def _block(levels: tuple[str, ...]) -> Scheme | None:
-    """The block scheme of some levels; None if there is none."""
+def _block(levels: tuple[str, ...], is_complex: bool) -> Products | None:
+    """What stands above the digits: the block scheme of some levels, three products of parts by it, or nothing."""
+    from bilinear.algebra.complex_products import complex_scheme
+
+    if is_complex:
+        return complex_scheme(scheme_of(levels))
     return scheme_of(levels) if levels else None
 
 

@@ -51,7 +51,7 @@ class _Weighing:
     def candidates(self) -> Iterator[Candidate]:
         """The library's multiply, then ways by three products."""
         real = replace(self.problem, dtype=self.part.name, inputs="preserve", workspace=None, accuracy=None)
-        plan = make_plan(real, self.device)
+        plan = make_plan(real, replace(self.device, digits=()))  # products of digits are not weighed, and would end the search early
         library = next(c for c in plan.candidates if c.strategy == LIBRARY)
         yield self.judged(replace(library, ms=PRODUCTS * (library.ms or 0.0), error=None, probable=None, why=""), None)
         if min(real.m, real.k, real.n) < LEAST_EXTENT:
@@ -107,6 +107,11 @@ class _Weighing:
         operands = (p.m * p.k + p.k * p.n + p.m * p.n) * itemsize
         free = max(0, int(self.device.memory * self.device.policy.memory_share) - operands)
         return free if p.workspace is None else min(p.workspace, free)
+
+
+def library_of_complex(problem: Problem, device: Device) -> Candidate:
+    """The library's multiply of complex matrices, with its errors."""
+    return next(_Weighing(problem, device, True).candidates())
 
 
 def complex_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:

@@ -98,12 +98,17 @@ class DigitGeometry:
         return words, left, right, products, end
 
 
-def geometry_of(levels: tuple[str, ...], extents: tuple[int, int, int], tile: str) -> DigitGeometry:
-    """The geometry of levels of shipped algorithms; without levels, of the product itself."""
+COMPLEX_PRODUCTS = 3
+"""Real products of a complex one."""
+
+
+def geometry_of(levels: tuple[str, ...], extents: tuple[int, int, int], tile: str, is_complex: bool = False) -> DigitGeometry:
+    """The geometry of levels of shipped algorithms; without levels, of the product itself. For complex matrices by three real products."""
     grids = [outline(Way((name,))) for name in levels]
     m, k, n = (prod(getattr(own.profile, extent) for own in grids) for extent in "mkn")
     found = RESIDUE_TILES.get(tile) or DIGIT_TILES[tile]
-    return DigitGeometry((m, k, n), prod(own.products for own in grids), extents, found)
+    rank = prod(own.products for own in grids) * (COMPLEX_PRODUCTS if is_complex else 1)
+    return DigitGeometry((m, k, n), rank, extents, found)
 
 
 def block_of(extent: int, cut: int) -> int:

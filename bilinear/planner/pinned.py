@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bilinear.errors import fail
+from bilinear.ir.element import COMPLEX
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
 from bilinear.planner.choose import Weighing, hashes_of
+from bilinear.planner.complex_digits import pinned_complex
 from bilinear.planner.device import Device
 from bilinear.planner.digits import digit_candidate
 from bilinear.planner.plan import Candidate, Plan
@@ -26,7 +28,7 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
     no level: products are of digits.
 
     Raises `BilinearError`: E543 for other names and for levels that do not fit the problem's limits, E408 for levels that cannot stand
-    below each other, E501 for too many products.
+    below each other, E501 for too many products, E787 for products that do not multiply a complex type.
     """
     from bilinear.frontend.algorithms import is_file_name
     from bilinear.frontend.files import own, shipped
@@ -41,6 +43,8 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
     levels = full_names(levels)
     if len(levels) > MOST_LEVELS:
         raise fail("E543", f"{len(levels)} levels are more than a plan has", f"name at most {MOST_LEVELS}")
+    if problem.dtype in COMPLEX and products is not None:
+        return pinned_complex(problem, device, levels, products)
     if products is not None:
         return _pinned_digits(problem, device, levels, products)
     prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), problem.inputs)

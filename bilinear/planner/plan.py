@@ -124,11 +124,15 @@ class Thin:
 
 @dataclass(frozen=True)
 class Digits:
-    """How a product of digits runs: the algorithm of each level, the outermost first, the name of its tile, and the blocks of C."""
+    """How a product of digits runs: the algorithm of each level, the outermost first, the name of its tile, and the blocks of C.
+
+    `conjugated` names the complex operands whose conjugates are multiplied.
+    """
 
     levels: tuple[str, ...]
     tile: str
     cut: tuple[int, int] = (1, 1)
+    conjugated: str = ""
 
 
 Direct = Thin | Digits

@@ -144,7 +144,7 @@ def _check(plan: Plan) -> None:
             raise ValueError("its first candidate makes no sense")
     if len(plan.sha256) != len(chosen.all_levels) or not all(map(is_level_name, chosen.all_levels)):
         raise ValueError("its first candidate makes no sense")
-    if p.dtype in COMPLEX and (chosen.rest or chosen.is_digits or chosen.is_thin or chosen.promise != "preserve"):
+    if p.dtype in COMPLEX and (chosen.rest or chosen.is_thin or chosen.promise != "preserve"):
         raise ValueError("complex matrices are not multiplied so")
     extents = [part.extent for part in chosen.rest]
     if not all(type(extent) is int and extent > 0 for extent in extents) or sum(extents) >= (p.n if "C" in p.column_major else p.m):

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import COMPLEX, MULTIPLIED
 from bilinear.ir.residue_tile import RESIDUE_TILES, ResidueTile
 from bilinear.planner.device import Device
 from bilinear.planner.digits import digit_ms, fitted, geometry_for, scheme_of
@@ -16,7 +16,7 @@ from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import CLASSES, Problem
 
 if TYPE_CHECKING:  # bounds are imported lazily: most plans need none
-    from bilinear.ir.scheme import Scheme
+    from bilinear.ir.complex_scheme import Products
 
 RESIDUES = "residues"
 """The name of the residues with the fewest moduli that keep the accuracy."""
@@ -45,10 +45,10 @@ def _fewest(dtype: str, k: int, accuracy: float | str) -> str:
     from bilinear.analysis.digit_bounds import probable_classical
     from bilinear.analysis.residue_bounds import moduli_for
 
-    element = ELEMENTS[dtype]
+    element, inner = MULTIPLIED[dtype], 2 * k if dtype in COMPLEX else k  # products of both parts are in one sum
     limit = CLASSES[accuracy] * probable_classical(k, element.roundoffs[1]) if isinstance(accuracy, str) else accuracy
     counts = [tile.count for tile in RESIDUE_TILES.values() if tile.of is element]
-    return moduli_for(element, k, limit, probable=isinstance(accuracy, str), counts=counts).name
+    return moduli_for(element, inner, limit, probable=isinstance(accuracy, str), counts=counts).name
 
 
 def residue_candidate(problem: Problem, device: Device, levels: tuple[str, ...], name: str, budget: int) -> Candidate:
@@ -84,7 +84,7 @@ def residue_candidates(problem: Problem, device: Device, budget: int, most_ms: f
         yield fitted(problem, device, levels, name, budget)
 
 
-def require_residues(scheme: Scheme, tile: ResidueTile) -> None:
+def require_residues(scheme: Products, tile: ResidueTile) -> None:
     """Refuse a scheme whose sums of blocks cannot be formed of residues exactly.
 
     Raises `BilinearError`: E591 if a coefficient is no integer, E592 if sums are larger than whole numbers of three limbs, or C has too
@@ -98,7 +98,8 @@ def require_residues(scheme: Scheme, tile: ResidueTile) -> None:
         raise fail("E591", f"{scheme.name} has coefficients that are no integers, and residues have only those", "take a scheme over Z")
     most = max(map(headroom, (scheme.u, scheme.v, scheme.w)))
     bits = residues_of(tile.of, tile.count).norm_limit.bit_length() + max(headroom(scheme.u), headroom(scheme.v))
-    if scheme.m * scheme.n > MOST_TARGETS or most > MOST_HEADROOM or bits > MOST_BITS:
-        what = f"{scheme.name} has sums of up to {most} bits more than a block, and {scheme.m * scheme.n} blocks of C"
+    targets = len(scheme.w.outputs)
+    if targets > MOST_TARGETS or most > MOST_HEADROOM or bits > MOST_BITS:
+        what = f"{scheme.name} has sums of up to {most} bits more than a block, and {targets} blocks of C"
         hint = f"{tile.name} take {MOST_HEADROOM} bits, integers of {MOST_BITS} bits, and {MOST_TARGETS} blocks: name fewer levels"
         raise fail("E592", what, hint)

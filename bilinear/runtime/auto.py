@@ -82,7 +82,7 @@ def plan(
     Raises
     ------
     BilinearError
-        E408, E501, E513, E519, E534, E541 to E543, E554, E567, E591, E592.
+        E408, E501, E513, E519, E534, E541 to E543, E554, E567, E591, E592, E786, E787.
 
     Examples
     --------
@@ -98,9 +98,9 @@ def plan(
     accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
     m, k, n = (int(e) if isinstance(e, np.integer) else e for e in (m, k, n))
     problem = Problem(m, k, n, dtype_name(dtype), inputs, budget, accuracy, accumulate=accumulate)
-    if problem.dtype in COMPLEX and (device == devices_here.CPU or levels is not None or products is not None):
+    if problem.dtype in COMPLEX and (device == devices_here.CPU or (levels is not None and products is None)):
         what = f"plans of {problem.dtype} are chosen for a GPU, from what is planned for {COMPLEX[problem.dtype]}"
-        raise fail("E786", what, "give algorithm= and levels= to matmul, or plan for a GPU without levels and products")
+        raise fail("E786", what, "give algorithm= and levels= to matmul, or plan for a GPU without levels, or with products")
     if device == devices_here.CPU:
         return _plan_on_cpu(problem, levels is not None or products is not None, buffer, explain)
     known = devices_here.device_of(device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import cache
 from math import prod
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.matrix import Array, Call, Matrix, layout_of, matrix_of, real_type
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
-from bilinear.planner.plan import CUBLAS, LIBRARY, Direct, own_name
+from bilinear.planner.plan import CUBLAS, LIBRARY, Digits, Direct, own_name
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.complex_parts import Turns, formed
@@ -116,14 +117,18 @@ def _by_library(
     options: Options, decision: Decision, a: Array, b: Array, out: Array, overlaps: bool, library: str | Direct = LIBRARY
 ) -> Array:
     xp, on_gpu = options.kind.module, options.kind.on_gpu
-    a, b = formed(options.conjugated, a, b)
+    is_pinned = on_gpu and options.alpha != 0 and not isinstance(library, str) and not options.is_automatic
+    if is_pinned and isinstance(library, Digits):
+        library = replace(library, conjugated=options.conjugated)
+    else:
+        a, b = formed(options.conjugated, a, b)
     if options.alpha == 1 and options.beta == 0 and not on_gpu:
         return np.matmul(a, b, out=out)
     alpha, beta = _factors(options, decision, a, b, out)
     if out is None and options.alpha != 0 and not on_gpu:  # keeps the subclass that NumPy chooses, and its mask
         return _scaled(alpha, np.matmul(a, b))
     out = xp.empty(decision.shape, decision.dtype) if out is None else out
-    if on_gpu and options.alpha != 0 and not isinstance(library, str) and not options.is_automatic:
+    if is_pinned and not isinstance(library, str):
         run_direct_plan(options, library, a, b, out, overlaps, (alpha, beta))
         return out
     is_direct = on_gpu and options.alpha != 0 and not overlaps

@@ -71,6 +71,13 @@ def test_limits_are_kept() -> None:
         complex_plan(replace(LARGE, accuracy=1e-16), H200)
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_digits_that_are_faster_hide_no_ways(dtype: str) -> None:
+    """Products of digits of the real type are not weighed for complex matrices; schedules that are slower than they are."""
+    found = complex_plan(Problem(8192, 8192, 8192, dtype), H200, explain=True).candidates
+    assert any("winograd" in c.levels for c in found) and not any(c.is_digits for c in found)
+
+
 def test_plans_come_back_from_files_and_run() -> None:
     plan = bilinear.plan(300, 200, 250, "complex128", device="h200")
     wanted = next(c for c in complex_plan(LARGE, H200).candidates if c.levels == ("classical",))
@@ -83,9 +90,7 @@ def test_plans_come_back_from_files_and_run() -> None:
         bilinear.matmul(a.astype("complex64"), b.astype("complex64"), plan=plan)
 
 
-@pytest.mark.parametrize(
-    "options", [{"device": "cpu"}, {"device": "h200", "levels": ["winograd"]}, {"device": "h200", "products": "pairs"}]
-)
+@pytest.mark.parametrize("options", [{"device": "cpu"}, {"device": "h200", "levels": ["winograd"]}, {"device": "cpu", "products": "pairs"}])
 def test_what_is_not_planned_is_refused(options: dict[str, object]) -> None:
     with pytest.raises(BilinearError, match="E786"):
         bilinear.plan(512, 512, 512, "complex64", **options)  # type: ignore[arg-type]

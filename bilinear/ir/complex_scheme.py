@@ -1,0 +1,53 @@
+"""A block scheme below complex numbers: what one pass over complex matrices forms, multiplies and puts together, all of it real."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.scheme import Scheme
+
+
+@dataclass(frozen=True)
+class ComplexScheme:
+    """Real products of sums of parts of blocks of complex matrices: an algorithm for complex numbers (x) `block`, an m x k by k x n scheme.
+
+    The inputs of U and V and the outputs of W are the real parts of all blocks, then their imaginary parts. `conjugated` names the operands
+    whose conjugates are multiplied.
+    """
+
+    block: Scheme
+    u: LinearMap
+    v: LinearMap
+    w: LinearMap
+    conjugated: str = ""
+    bases: None = field(default=None, init=False)
+
+    @property
+    def name(self) -> str:
+        """A readable name."""
+        return f"complex3 (x) {self.block.name}"
+
+    @property
+    def m(self) -> int:
+        """Blocks of a column of A."""
+        return self.block.m
+
+    @property
+    def k(self) -> int:
+        """Blocks of a row of A."""
+        return self.block.k
+
+    @property
+    def n(self) -> int:
+        """Blocks of a row of B."""
+        return self.block.n
+
+    @property
+    def rank(self) -> int:
+        """The number of real products."""
+        return self.w.inputs
+
+
+Products = Scheme | ComplexScheme
+"""What multiplies blocks of real matrices, or of complex ones."""

@@ -1,0 +1,279 @@
+"""Complex matrices by digits and by residues through `matmul`, on a pretended GPU that runs the emitted kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen.emulated import c_type
+from runtime.pretended_gpu import Array, Gpu, undescribed
+
+import bilinear
+from bilinear.algebra.complex_products import complex_scheme
+from bilinear.backends.digits import digit_multiply_of
+from bilinear.codegen.lower_digits import OperandOrder, lower_digits
+from bilinear.codegen.render import render
+from bilinear.emulator import compile_on_cpu, skip_reason
+from bilinear.errors import BilinearError
+from bilinear.ir.bilinear_map import complex_product
+from bilinear.ir.matrix import layout_of
+from bilinear.ir.tile import DIGIT_TILES
+from bilinear.planner.device_files import load_device
+from bilinear.planner.digits import scheme_of
+from bilinear.planner.plan import Digits, Plan
+from bilinear.planner.plan_files import plan_from_json, plan_json
+from bilinear.runtime import devices_here
+from bilinear.runtime.arrays import kind_of
+from bilinear.runtime.multiply import multiply
+from bilinear.runtime.options import Options
+
+pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
+H200 = load_device("h200")
+PLAIN: tuple[str, ...] = ()
+WINOGRAD = ("winograd",)
+DTYPES = {"pairs": "complex64", "residues7": "complex64", "residues13": "complex128", "residues14": "complex128"}
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    """A pretended GPU that is described as an H200."""
+    with undescribed(monkeypatch) as found:
+        monkeypatch.setattr(devices_here, "_described", lambda named, index: H200)
+        yield found
+
+
+def plan_of(shape: tuple[int, int, int], levels: tuple[str, ...], products: str, **options: Any) -> Plan:
+    return bilinear.plan(*shape, DTYPES[products], device=H200, levels=levels, products=products, **options)
+
+
+def laid(x: Any, dtype: str, by_columns: bool, padded: int = 0, apart: int = 1) -> Any:
+    """The matrix in either order, its lines and its elements apart by others that are NaN."""
+    rows, columns = x.shape[::-1] if by_columns else x.shape
+    lines = np.full((rows, columns * apart + padded), np.nan, dtype)
+    view = lines[:, : columns * apart : apart]
+    view = view.T if by_columns else view
+    view[...] = x
+    return view
+
+
+def gaussian(generator: Any, most: int, *shape: int) -> Any:
+    return generator.integers(-most, most + 1, shape) + 1j * generator.integers(-most, most + 1, shape)
+
+
+@pytest.mark.parametrize(
+    ("products", "levels", "by_columns"),
+    [
+        ("pairs", PLAIN, ()),
+        ("pairs", WINOGRAD, ("A",)),
+        ("pairs", WINOGRAD, ("B", "C")),
+        ("pairs", ("winograd", "winograd"), ("A", "B", "C")),
+        ("pairs", ("laderman",), ("B",)),
+        ("residues13", PLAIN, ("A",)),
+        ("residues13", WINOGRAD, ("B", "C")),
+        ("residues7", WINOGRAD, ()),
+    ],
+    ids=str,
+)
+def test_gaussian_integers_are_exact_in_every_order(gpu: Gpu, products: str, levels: tuple[str, ...], by_columns: tuple[str, ...]) -> None:
+    generator, dtype = np.random.default_rng(7), DTYPES[products]
+    most = 2**19 if dtype == "complex128" else 30
+    for (m, k, n), padded, apart in (((37, 70, 29), 0, 1), ((21, 41, 33), 3, 2)):
+        whole = [gaussian(generator, most, *shape) for shape in ((m, k), (k, n), (m, n))]
+        a, b, old = (laid(x, dtype, name in by_columns, padded, apart) for name, x in zip("ABC", whole, strict=True))
+        out, plan = Array(laid(whole[2], dtype, "C" in by_columns, padded)), plan_of((m, k, n), levels, products)
+        for alpha, beta in ((1, 0), (3, -2), (2 - 1j, 0), (1j, 2 + 3j)):
+            out.host[...] = np.nan if beta == 0 else old
+            assert bilinear.matmul(Array(a), Array(b), out, plan=plan, alpha=alpha, beta=beta) is out
+            np.testing.assert_array_equal(out.host, alpha * (whole[0] @ whole[1]) + (beta * whole[2] if beta else 0))
+    assert gpu.library == 0
+
+
+@pytest.mark.parametrize("conjugated", ["", "A", "B", "AB"])
+@pytest.mark.parametrize(("products", "by_columns"), [("pairs", False), ("pairs", True), ("residues7", True)])
+def test_conjugates_are_read_as_they_lie(gpu: Gpu, products: str, by_columns: bool, conjugated: str) -> None:
+    generator, dtype = np.random.default_rng(3), DTYPES[products]
+    a, b = (laid(gaussian(generator, 20, *shape), dtype, by_columns) for shape in ((21, 30), (30, 17)))
+    wanted = (a.conj() if "A" in conjugated else a).astype(complex) @ (b.conj() if "B" in conjugated else b)
+    out = Array(laid(np.zeros((21, 17)), dtype, by_columns))
+    left, right = Array(a), Array(b)
+    asked = Options(1, 0, "auto", "auto", "preserve", None, None, plan_of((21, 30, 17), WINOGRAD, products), conjugated=conjugated)
+    multiply(asked, kind_of(left, right, out), None, left, right, out)
+    np.testing.assert_array_equal(out.host, wanted)
+    a[3, 4] = np.inf
+    multiply(asked, kind_of(left, right, out), None, left, right, out)
+    rows = np.arange(21) != 3
+    np.testing.assert_array_equal(out.host[rows], wanted[rows])
+    assert not np.isfinite(out.host[3]).any()
+
+
+def parts_error(found: Any, a: Any, b: Any) -> float:
+    """The largest error of a part, in units of the largest parts of A and of B, from rational arithmetic."""
+    worst = Fraction(0)
+    x, y = ([[(Fraction(float(v.real)), Fraction(float(v.imag))) for v in line] for line in each] for each in (a, b.T))
+    for i, row in enumerate(x):
+        for j, column in enumerate(y):
+            re = sum((p * r - q * s for (p, q), (r, s) in zip(row, column, strict=True)), Fraction(0))
+            im = sum((p * s + q * r for (p, q), (r, s) in zip(row, column, strict=True)), Fraction(0))
+            worst = max(worst, abs(Fraction(float(found[i, j].real)) - re), abs(Fraction(float(found[i, j].imag)) - im))
+    largest = [max(float(np.abs(part).max()) for part in (each.real, each.imag)) for each in (a, b)]
+    return float(worst / Fraction(largest[0]) / Fraction(largest[1]))
+
+
+@pytest.mark.parametrize("kind", ["normal", "decades", "nearly real", "tiny"])
+@pytest.mark.parametrize(("products", "levels"), [("pairs", PLAIN), ("pairs", WINOGRAD), ("residues13", WINOGRAD), ("residues7", PLAIN)])
+def test_no_part_is_further_off_than_the_bound(gpu: Gpu, products: str, levels: tuple[str, ...], kind: str) -> None:
+    generator, dtype, (m, k, n) = np.random.default_rng(11), DTYPES[products], (6, 45, 5)
+    a, b = (generator.standard_normal(shape) + 1j * generator.standard_normal(shape) for shape in ((m, k), (k, n)))
+    if kind == "decades":
+        a, b = (x * 10 ** generator.uniform(-4, 4, x.shape) for x in (a, b))
+    elif kind == "nearly real":
+        a.imag *= 1e-5
+    elif kind == "tiny":
+        a, b = a * 1e-20, b * 1e25
+    a, b = (x.astype(dtype) for x in (a, b))
+    plan = plan_of((m, k, n), levels, products)
+    found = bilinear.matmul(Array(a), Array(b), plan=plan).host
+    assert found.dtype == dtype and (plan.chosen.error or 0.0) > 0
+    assert parts_error(found, a, b) <= (plan.chosen.error or 0.0)
+    wanted = a.astype("clongdouble") @ b
+    times = {"pairs": 12, "residues7": 40, "residues13": 400}[products]
+    u = 2.0 ** (-24 if dtype == "complex64" else -53)
+    if kind != "decades":
+        assert np.abs(found - wanted).max() <= times * u * np.sqrt(2 * k) * np.abs(a).max() * np.abs(b).max()
+
+
+@pytest.mark.parametrize(("products", "levels"), [("pairs", PLAIN), ("residues13", WINOGRAD)])
+@pytest.mark.parametrize("value", [np.inf, complex(0, np.nan), complex(1, -np.inf)])
+def test_inf_and_nan_are_those_of_the_definition(gpu: Gpu, products: str, levels: tuple[str, ...], value: complex) -> None:
+    generator, dtype = np.random.default_rng(5), DTYPES[products]
+    a, b, old = (gaussian(generator, 9, *shape).astype(dtype) for shape in ((40, 50), (50, 30), (40, 30)))
+    b[4, 7], b[4, 8], b[4, 9] = 0, 2, 3j
+    for operand, place in (("A", (3, 4)), ("B", (49, 29))):
+        x, y, out = a.copy(), b.copy(), Array(old.copy())
+        (x if operand == "A" else y)[place] = value
+        with np.errstate(invalid="ignore"):
+            re = x.real @ y.real - x.imag @ y.imag
+            im = x.real @ y.imag + x.imag @ y.real
+            bilinear.matmul(Array(x), Array(y), out, plan=plan_of((40, 50, 30), levels, products), alpha=2, beta=3)
+            np.testing.assert_array_equal(out.host.real, 2 * re + 3 * old.real)
+            np.testing.assert_array_equal(out.host.imag, 2 * im + 3 * old.imag)
+    names = [name for name, _ in gpu.launches]
+    assert names.count(f"complex_product_f{32 if dtype == 'complex64' else 64}") == 2
+
+
+def test_sums_of_parts_may_exceed_the_type(gpu: Gpu) -> None:
+    """A1 + A2 overflows in float32, where the definition does not; digits of the scaled parts do not."""
+    a, b = np.full((8, 12), 2e38 + 2e38j, np.complex64), np.full((12, 4), 2.0**-40, np.complex64)
+    out = Array(np.zeros((8, 4), np.complex64))
+    for products in ("pairs", "residues7"):
+        bilinear.matmul(Array(a), Array(b), out, plan=plan_of((8, 12, 4), WINOGRAD, products))
+        np.testing.assert_allclose(out.host, a.astype(complex) @ b, rtol=1e-5)
+
+
+def test_the_maps_are_the_tensor_product() -> None:
+    """The combined maps multiply Gaussian integers of blocks exactly: checked on the tensor of complex matrices itself."""
+    for levels in (PLAIN, WINOGRAD, ("laderman",)):
+        block = scheme_of(levels)
+        for conjugated in ("", "A", "B", "AB"):
+            scheme, rows = complex_scheme(block, conjugated), complex_product(conjugated).rows
+            u, v, w = (linear.matrix for linear in (scheme.u, scheme.v, scheme.w))
+            m, k, n = block.m, block.k, block.n
+            for target, out in enumerate(w):
+                part, (i, j) = target // (m * n), divmod(target % (m * n), n)
+                found: dict[tuple[int, int], Any] = {}
+                for p, c in out:
+                    for x, d in u[p]:
+                        for y, e in v[p]:
+                            found[x, y] = found.get((x, y), 0) + c * d * e
+                wanted = {(m * k * s + i * k + t, k * n * q + t * n + j): c for s, q, c in rows[part] for t in range(k)}
+                assert {pair: c for pair, c in found.items() if c} == wanted
+
+
+def test_memory_is_the_pools_or_the_callers(gpu: Gpu) -> None:
+    a, b = (gaussian(np.random.default_rng(1), 9, 64, 64).astype(np.complex64) for _ in "AB")
+    plan, out = plan_of((64, 64, 64), WINOGRAD, "pairs"), Array(np.zeros((64, 64), np.complex64))
+    taken: list[int] = []
+    needed = plan.chosen.workspace or 0
+    with gpu.using(allocate=taken.append):
+        bilinear.matmul(Array(a), Array(b), out, plan=plan)
+    np.testing.assert_array_equal(out.host, a @ b)
+    assert taken == [needed]
+    with gpu.using(is_capturing=True):
+        out.host[...] = 0
+        bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=Array(np.full(needed, 255, np.uint8)))
+        np.testing.assert_array_equal(out.host, a @ b)
+    with pytest.raises(BilinearError, match="E535"):
+        bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=needed - 1)
+    own = a.copy()
+    bilinear.matmul(Array(own), Array(b), Array(own), plan=plan)  # aside from `out`, which is an operand
+    np.testing.assert_array_equal(own, a @ b)
+
+
+def test_what_complex_digits_do_not_multiply_is_refused(gpu: Gpu) -> None:
+    for dtype, products in (("complex128", "pairs"), ("complex64", "residues14"), ("complex64", "triples")):
+        with pytest.raises(BilinearError, match="E787"):
+            bilinear.plan(64, 64, 64, dtype, device=H200, products=products)
+    for levels, products, code in ((("winograd",) * 3, "pairs", "E501"), (("winograd",) * 2, "residues13", "E592")):
+        with pytest.raises(BilinearError, match=code):
+            plan_of((64, 64, 64), levels, products)
+    for limits in ({"workspace": 10}, {"accuracy": 1e-9}):
+        with pytest.raises(BilinearError, match="E543"):
+            plan_of((64, 64, 64), PLAIN, "pairs", **limits)
+    with pytest.raises(BilinearError, match="E786"):
+        bilinear.plan(64, 64, 64, "complex64", device=H200, levels=WINOGRAD)
+    real = Array(np.ones((64, 64), np.float32))
+    with pytest.raises(BilinearError, match="E544"):
+        bilinear.matmul(real, real, plan=plan_of((64, 64, 64), PLAIN, "pairs"))
+
+
+def test_plans_are_kept_in_files_and_auto_takes_none(gpu: Gpu) -> None:
+    plan = plan_of((64, 64, 64), WINOGRAD, "residues14")
+    assert plan_from_json(plan_json(plan), "plan") == plan
+    assert plan.chosen.is_digits and plan.chosen.ms is None
+    chosen = bilinear.plan(16384, 16384, 16384, "complex128", device=H200, accuracy="twice", explain=True)
+    assert not any(candidate.is_digits for candidate in chosen.candidates)
+    counted = bilinear.plan(512, 16384, 512, "complex128", device=H200, products="residues", accuracy="twice").chosen
+    assert counted.tile == "residues14"
+
+
+MUTANTS = {
+    "the other part": ("both.lane[e].part[PART[source]]", "both.lane[e].part[1 - PART[source]]"),
+    "one scale": ("magnitude(x.im)", "magnitude(x.re)"),
+    "a sign of the factors": ("x * factor - y * factor_im", "x * factor + y * factor_im"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants_fail(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    from runtime import pretended_gpu
+
+    old, new = MUTANTS[name]
+    changed = []
+
+    def compiled(kernel: Any) -> Any:
+        text, types = render(kernel), [c_type(argument, kernel.element) for argument in kernel.arguments]
+        changed.append(old in text)
+        return compile_on_cpu(text.replace(old, new), {kernel.name: types}), types
+
+    monkeypatch.setattr(pretended_gpu, "compiled", compiled)
+    generator = np.random.default_rng(1)
+    a, b = (gaussian(generator, 9, 40, 40).astype(np.complex64) for _ in "AB")
+    a.imag *= 64
+    out = Array(np.zeros((40, 40), np.complex64))
+    own = digit_multiply_of(layout_of(Array(a)), layout_of(Array(b)), layout_of(out), Digits(PLAIN, "pairs"))
+    assert own is not None
+    own(Array(a).data.ptr, Array(b).data.ptr, out.data.ptr, 2 + 1j, 0)
+    assert any(changed)
+    assert not (out.host == (2 + 1j) * (a.astype(complex) @ b)).all()
+
+
+def test_both_parts_are_written_together() -> None:
+    """Of every block one part is held, and the other, which is formed later, writes both."""
+    order = OperandOrder(True, True)
+    for levels in (PLAIN, WINOGRAD, ("winograd", "winograd")):
+        kernel = lower_digits(complex_scheme(scheme_of(levels)), "x", DIGIT_TILES["pairs"], order, order, True).recompose
+        assert kernel is not None
+        assert all(kernel.held[t] != kernel.held[t + kernel.blocks] for t in range(kernel.blocks))
