@@ -20,17 +20,20 @@ import numpy as np
 from common import Call, interleaved, median, need_gpu, save
 
 import bilinear
+from bilinear.planner.problem import CLASSES
 
 ROWS = 64
 """Rows of the result that are compared with a product in a wider type."""
 
 
 def ways(a: Any, c: Any, names: list[str]) -> dict[str, Call]:
-    """The ways by name: `auto`, `winograd`, `rxtx` (with the library's products), or `rxtx+winograd`."""
+    """The ways by name: `auto`, `winograd`, `rxtx` (with the library's products), `rxtx+winograd`; `twice` is `auto` with that accuracy."""
     found: dict[str, Call] = {}
     for name in names:
         algorithm, _, products = name.partition("+")
-        options: dict[str, Any] = {"algorithm": algorithm} | ({"products": products} if products else {})
+        options: dict[str, Any] = (
+            {"accuracy": name} if name in CLASSES else {"algorithm": algorithm} | ({"products": products} if products else {})
+        )
         found[name] = partial(bilinear.gram, a, c, **options)
     return found
 

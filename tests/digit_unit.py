@@ -6,6 +6,7 @@ All values are float64 arrays that hold narrower numbers exactly: products of tw
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 from math import fsum, isqrt
 
@@ -18,6 +19,7 @@ from bilinear.frontend import LoadedDigits, load_any
 from bilinear.ir.digits import DigitScheme, Representation, least_residue
 from bilinear.ir.element import FLOAT32, FLOAT64, Element
 from bilinear.ir.residue_tile import LONGEST_SUM
+from bilinear.planner.device import Device, ElementRates
 
 Reals = NDArray[np.float64]
 
@@ -160,3 +162,13 @@ def root_upward(square: Fraction) -> Fraction:
         return Fraction(0)
     shift = 2 * max(0, 100 - (square.numerator.bit_length() - square.denominator.bit_length()) // 2)
     return Fraction(isqrt(int(square * 2**shift)) + 1, 2 ** (shift // 2))
+
+
+def slow_units(device: Device) -> Device:
+    """The device, with units for float32 and float64 that are a thousand times as slow, so that products of digits win at any size."""
+
+    def slow(rates: ElementRates) -> ElementRates:
+        return replace(rates, library=tuple((size, rate / 1e3) for size, rate in rates.library), product=((1.0, 0.01),))
+
+    policy = replace(device.policy, least_gain_digits=-1e9)
+    return replace(device, policy=policy, elements=tuple((name, slow(own)) for name, own in device.elements))

@@ -15,8 +15,9 @@ from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at
 from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
 from bilinear.ir.digit_kernel import ClearKernel
 from bilinear.ir.digits import residues_of
+from bilinear.ir.integer_kernel import IntegerRecomposeKernel
 from bilinear.ir.matrix import Layout
-from bilinear.ir.residue_kernel import IntegerRecomposeKernel, ResidueExpandKernel, ResidueProductKernel, ResidueRecomposeKernel
+from bilinear.ir.residue_kernel import ResidueExpandKernel, ResidueProductKernel, ResidueRecomposeKernel
 from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES
 from bilinear.planner.plan import Digits
 from bilinear.planner.residues import require_residues

@@ -10,9 +10,10 @@ from bilinear.analysis.evaluation_order import evaluate
 from bilinear.analysis.headroom import headroom
 from bilinear.codegen.lower_digits import LANES, OperandOrder, Places, blocks_of_left, blocks_of_result, blocks_of_right
 from bilinear.codegen.lower_residues import FEW_TARGETS
+from bilinear.ir.integer_kernel import IntegerRecomposeKernel
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.residue_kernel import IntegerRecomposeKernel, ResidueExpandKernel, ResidueProductKernel
+from bilinear.ir.residue_kernel import ResidueExpandKernel, ResidueProductKernel
 from bilinear.ir.residue_tile import ModularTile
 from bilinear.ir.scheme import Scheme
 

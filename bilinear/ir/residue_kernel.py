@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import ceil, prod
+from math import ceil
 
 from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, indices
 from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element
 from bilinear.ir.evaluation import Evaluation, Read
+from bilinear.ir.integer_kernel import IntegerRecomposeKernel, unrolled
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Argument
 from bilinear.ir.residue_tile import PANEL, SLICE, ModularTile
@@ -224,8 +225,8 @@ class ResidueRecomposeKernel:
 
     @property
     def unrolled(self) -> int:
-        """Moduli that are unrolled, so that products modulo the next ones are read ahead: all, unless the text would be too long."""
-        return self.representation.count if len(self.targets) <= 4 else 1
+        """Moduli that are unrolled, so that products modulo the next ones are read ahead."""
+        return unrolled(self.representation.count, self.targets)
 
     @property
     def bits(self) -> int:
@@ -250,44 +251,6 @@ class ResidueRecomposeKernel:
     def _pieces(self, x: int) -> tuple[float, ...]:
         count, mask = ceil(self.representation.product.bit_length() / self.bits), (1 << self.bits) - 1
         return tuple(float((x >> self.bits * i & mask) << self.bits * i) for i in range(count))
-
-
-@dataclass(frozen=True)
-class IntegerRecomposeKernel:
-    """C = alpha * (forms of products, put together) + beta * C in an integer type, which wraps around, or modulo `modulus`.
-
-    `targets` has the place of each form's block in C. The multiple of M that is subtracted is the sum of the forms over their p, rounded:
-    C is at most (1 - 2^-30) M/2 in size, and the sum of at most `MOST_MODULI` terms in float64 is off by less than 2^-31.
-    """
-
-    name: str
-    comment: str
-    element: IntegerElement
-    width: int
-    lanes: int
-    moduli: tuple[int, ...]
-    modulus: int
-    targets: tuple[tuple[int, int], ...]
-    evaluation: Evaluation
-    arguments: tuple[Argument, ...] = (Argument("bytes", "P"), *indices("block_m", "block_n", "pitch"), *RESULT, *FACTORS)
-    threads: tuple[int, int] = (32, 8)
-    shared_bytes: int = field(default=0, init=False)
-    template: str = field(default="integer_recompose.cu.j2", init=False)
-
-    @property
-    def ring(self) -> int:
-        """The number modulo which sums are computed: the modulus, or 2^64."""
-        return self.modulus or 2**64
-
-    @property
-    def product(self) -> int:
-        """M, the product of the moduli, modulo the ring."""
-        return prod(self.moduli) % self.ring
-
-    @property
-    def weights(self) -> tuple[int, ...]:
-        """M/p modulo the ring, for each p."""
-        return tuple(prod(self.moduli) // p % self.ring for p in self.moduli)
 
 
 ResidueKernel = ScaleKernel | ResidueExpandKernel | ResidueProductKernel | ResidueRecomposeKernel | IntegerRecomposeKernel

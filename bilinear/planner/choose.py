@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import inf
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
@@ -28,7 +29,7 @@ from bilinear.planner.policy import Policy
 from bilinear.planner.portfolio import portfolio, ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
-from bilinear.planner.residues import unweighed_residues
+from bilinear.planner.residues import residue_candidates
 from bilinear.planner.thin import thin_candidates, thin_library
 from bilinear.planner.ways import Way, follows_from_names
 from bilinear.resources import implementation_sha256
@@ -130,14 +131,12 @@ class Weighing:
         return sorted(found, key=lambda c: (bool(c.why), *_by_time(c)))
 
     def digits(self) -> list[Candidate]:
-        """Products of digits, where an accuracy is asked for: without one integers are exact, which digits hold only up to 11 bits.
-
-        Products of residues are only told of, for no rates of theirs are known.
-        """
-        if self.problem.accuracy is None:
-            return []
-        untimed = unweighed_residues(self.problem) if self.explain and self.device.digits else ()
-        return [*map(self.judged, digit_candidates(self.problem, self.device)), *(with_errors(c, self.problem, True) for c in untimed)]
+        """Products of residues; and of pairs of digits where an accuracy is asked for: else integers are exact, and pairs hold 11 bits."""
+        pairs = digit_candidates(self.problem, self.device) if self.problem.accuracy is not None else ()
+        residues = residue_candidates(
+            self.problem, self.device, inf if self.explain or self.problem.accuracy is not None else self.modelled_ms
+        )
+        return [self.judged(candidate) for candidate in (*pairs, *residues)]
 
     def judged(self, candidate: Candidate) -> Candidate:
         """A candidate with its error bound, if that is needed, and why it may not run."""

@@ -68,20 +68,21 @@ class ElementRates:
 
 @dataclass(frozen=True)
 class DigitRates:
-    """Rates of float32 products by pairs of float16 digits.
+    """Rates of products by digits of an element type.
 
-    `product` is the rate of the product kernel in TFLOP/s (2 m k n for each result in float32) when the device is full, by the size
-    (m k n)**(1/3) of the whole multiply, for a long multiply lowers the clock; `start` are the microseconds beyond that which a tile of the
-    result takes, `direct` those where it also writes C. `search`, `expansion` and `recomposition` are the shares of the bandwidth that
-    these passes reach, and `launch` the microseconds of one more launch.
+    `product` is the rate of the product kernel, in TFLOP/s (2 m k n for each result) for pairs and in TOP/s (as many modulo each p) for
+    residues, when the device is full, by the size (m k n)**(1/3) of the whole multiply, for a long multiply lowers the clock; `start` are
+    the microseconds beyond that which a tile of the result takes, `direct` those where it also writes C. `search`, `expansion` and
+    `recomposition` are the shares of the bandwidth that these passes reach, the last two by the number of products, and `launch` the
+    microseconds of one more launch.
     """
 
     product: Table
     start: float
     direct: float
     search: float
-    expansion: float
-    recomposition: float
+    expansion: Table
+    recomposition: Table
     launch: float
 
 
@@ -136,7 +137,7 @@ class Device:
     thin: tuple[tuple[str, ThinRates], ...] = ()
     """By the name of the element type; thin products of others are left to the library."""
     digits: tuple[tuple[str, DigitRates], ...] = ()
-    """By the name of the element type that is cut into digits."""
+    """By what numbers are cut into: `pairs` of float32, `residues of float32`, `residues of float64`."""
     modes: ModeRates | None = None
     shared: int = MOST_SHARED_BYTES
     estimate: str = ""
@@ -166,9 +167,9 @@ class Device:
         """The rates of thin products of an element type, if they are known."""
         return dict(self.thin).get(dtype)
 
-    def digit_rates(self, dtype: str) -> DigitRates | None:
-        """The rates of products of digits of an element type, if they are known."""
-        return dict(self.digits).get(dtype)
+    def digit_rates(self, digits: str) -> DigitRates | None:
+        """The rates of products of such digits, if they are known."""
+        return dict(self.digits).get(digits)
 
     def with_rates(self, dtype: str, rates: ElementRates) -> Device:
         """The same device with other rates of an element type."""

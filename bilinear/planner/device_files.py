@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from bilinear.errors import fail
-from bilinear.ir.element import ELEMENTS, FLOAT32, IN_ARRAYS
+from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.placement import AGAIN
-from bilinear.ir.tile import SMALL, THIN_TILES, TILES, USUAL
+from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.tile import DIGIT_TILES, SMALL, THIN_TILES, TILES, USUAL
 from bilinear.planner.cpu import Cpu, CpuRates
 from bilinear.planner.description_fields import (
     Fields,
@@ -36,7 +37,7 @@ from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
 T = TypeVar("T")
-FORMAT, CPU_FORMAT = "bilinear-device/8", "bilinear-cpu/1"
+FORMAT, CPU_FORMAT = "bilinear-device/9", "bilinear-cpu/1"
 SHEET = "bilinear-data-sheet/1"
 """The format of a data sheet, from which a description is estimated."""
 _ROW = re.compile(r"\[[^][{}]*\]")
@@ -169,10 +170,14 @@ def _thin(reader: Reader, value: object, name: str) -> tuple[tuple[str, ThinRate
     return tuple((dtype, reader.record(ThinRates, value[dtype], {**_THIN, "tiles": partial(_thin_tiles, dtype)})) for dtype in value)
 
 
+DIGITS_TIMED = (*DIGIT_TILES, *dict.fromkeys(f"residues of {tile.of}" for tile in RESIDUE_TILES.values()))
+"""The digits whose rates a description may have."""
+
+
 def _digits(reader: Reader, value: object, name: str) -> tuple[tuple[str, DigitRates], ...]:
-    if not isinstance(value, dict) or not value.keys() <= {FLOAT32.name}:
-        raise reader.wrong(f"{name} has other types than {FLOAT32}")
-    return tuple((dtype, reader.record(DigitRates, value[dtype], _DIGITS)) for dtype in value)
+    if not isinstance(value, dict) or not value.keys() <= set(DIGITS_TIMED):
+        raise reader.wrong(f"{name} has others than {', '.join(DIGITS_TIMED)}")
+    return tuple((digits, reader.record(DigitRates, value[digits], _DIGITS)) for digits in value)
 
 
 def _each(names: Collection[str], reader: Reader, value: object, name: str) -> tuple[tuple[str, float], ...]:
@@ -236,7 +241,7 @@ _POINTS: Fields = {
 }
 _THIN: Fields = {"tail": read_share, "library": _library}
 _DIGITS: Fields = {
-    **dict.fromkeys(("search", "expansion", "recomposition"), read_share),
+    "search": read_share,
     **dict.fromkeys(("start", "direct", "launch"), read_not_negative),
 }
 _MODES: Fields = {

@@ -54,6 +54,12 @@ class DigitGeometry:
         return self.rank == 1 and isinstance(self.tile, DigitTile)
 
     @property
+    def tiles(self) -> int:
+        """Tiles of all products, modulo each p."""
+        planes = self.rank * (1 if isinstance(self.tile, DigitTile) else self.tile.count)
+        return planes * prod(self.panels) * PANEL * PANEL // (self.tile.m * self.tile.n)
+
+    @property
     def digit_bytes(self) -> tuple[int, int]:
         """Bytes of the digits of A and of B."""
         left, right = (self.rank * panels * self.slices * self.tile.slice_bytes for panels in self.panels)

@@ -8,12 +8,12 @@ from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from bilinear.errors import fail
-from bilinear.ir.digit_kernel import MOST_BLOCKS, SLICE
-from bilinear.ir.element import FLOAT32, Element
+from bilinear.ir.digit_kernel import MOST_BLOCKS
+from bilinear.ir.element import ELEMENTS, FLOAT32, Element
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
 from bilinear.planner.device import Device, DigitRates, at
-from bilinear.planner.digit_geometry import WORD, DigitGeometry, geometry_of
+from bilinear.planner.digit_geometry import DigitGeometry, geometry_of
 from bilinear.planner.plan import DIGITS, Candidate
 from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import Problem
@@ -57,38 +57,57 @@ def scheme_of(levels: tuple[str, ...]) -> Scheme:
 follows_from_names(scheme_of.cache_clear)
 
 
+def digits_timed(products: str) -> str:
+    """The name under which a device's description has the rates of products of this name."""
+    return f"residues of {element_of(products)}" if products in RESIDUE_TILES else products
+
+
 def digit_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
-    """Products of digits for a problem of float32, by the levels of the portfolio."""
-    for levels in portfolio().digits if device.digit_rates(problem.dtype) else ():
-        for tile in DIGIT_TILES:
-            yield digit_candidate(problem, device, levels, tile)
+    """Products by pairs of digits for a problem of float32, by the levels of the portfolio."""
+    for tile in DIGIT_TILES:
+        if problem.dtype == FLOAT32.name and device.digit_rates(tile) is not None:
+            for levels in portfolio().digits:
+                yield digit_candidate(problem, device, levels, tile)
 
 
 def digit_candidate(problem: Problem, device: Device, levels: tuple[str, ...], tile: str) -> Candidate:
-    """The product of digits by these levels in this tile, as C^T = B^T A^T if C is column-major.
+    """The product of pairs of digits by these levels in this tile, as C^T = B^T A^T if C is column-major.
 
-    Raises `BilinearError` (E543) if the device has no rates for it.
+    Raises `BilinearError` (E543) if numbers of the problem's type are not cut so, or the device has no rates for it.
     """
-    rates = device.digit_rates(problem.dtype)
-    if rates is None:
+    if problem.dtype != FLOAT32.name or device.digit_rates(tile) is None:
         raise fail("E543", f"the description of {device.name} has no rates for digits of {problem.dtype}", "plan for float32 on an H200")
+    g = geometry_for(problem, levels, tile)
+    return Candidate(levels, "preserve", DIGITS, digit_ms(problem, device, g, tile), g.places[-1], tile=tile)
+
+
+def geometry_for(problem: Problem, levels: tuple[str, ...], products: str) -> DigitGeometry:
+    """The geometry of a problem's product by these levels, as C^T = B^T A^T if C is column-major."""
     m, n = (problem.n, problem.m) if "C" in problem.column_major else (problem.m, problem.n)
-    g = geometry_of(levels, (m, problem.k, n), tile)
-    return Candidate(levels, "preserve", DIGITS, digit_seconds(g, device, rates, problem.accumulate) * 1e3, g.places[-1], tile=tile)
+    return geometry_of(levels, (m, problem.k, n), products)
 
 
-def digit_seconds(g: DigitGeometry, device: Device, rates: DigitRates, accumulate: bool = False) -> float:
-    """The seconds of a product of digits: the search for the largest magnitudes, expansion, products, recomposition, launches.
+def digit_ms(problem: Problem, device: Device, g: DigitGeometry, products: str) -> float | None:
+    """The milliseconds of a product of digits; None if the device has no rates for it.
 
-    Passes take the time of their traffic. A multiprocessor computes a tile of a product at a time, all of them in waves.
+    They are those of the search for the scales, expansion, products, recomposition, and launches. Passes take the time of their traffic. A
+    multiprocessor computes one tile of a product after another.
     """
-    (m, k, n), bandwidth = g.extents, device.bandwidth * 1e9
-    operands, result = (m * k + k * n) * WORD, m * n * WORD * (2 if accumulate else 1)
-    passes = operands / rates.search + (operands + sum(g.digit_bytes)) / rates.expansion
+    rates = device.digit_rates(digits_timed(products))
+    if rates is None:
+        return None
+    (m, k, n), bandwidth, size = g.extents, device.bandwidth * 1e9, ELEMENTS[problem.dtype].bytes
+    operands, result = (m * k + k * n) * size, m * n * size * (2 if problem.accumulate else 1)
+    passes = operands / rates.search + (operands + sum(g.digit_bytes)) / at(rates.expansion, g.rank)
     if not g.is_direct:
-        passes += (g.product_bytes + result) / rates.recomposition
-    waves = ceil(g.rank * prod(g.panels) / device.processors)
-    tile = 2 * g.tile.m * g.tile.n * SLICE * g.slices * device.processors / (at(rates.product, (m * k * n) ** (1 / 3)) * 1e12)
-    start = rates.start + (rates.direct if g.is_direct else 0.0)
-    launches = 6 if g.is_direct else 7
-    return passes / bandwidth + waves * (tile + start * 1e-6) + (launches * rates.launch + device.call) * 1e-6
+        passes += (g.product_bytes + result) / at(rates.recomposition, g.rank)
+    return (passes / bandwidth + product_seconds_of_digits(g, device, rates)) * 1e3 + (
+        (6 if g.is_direct else 7) * rates.launch + device.call
+    ) * 1e-3
+
+
+def product_seconds_of_digits(g: DigitGeometry, device: Device, rates: DigitRates) -> float:
+    """The seconds of the products alone: a tile at a time on every multiprocessor, in waves."""
+    m, k, n = g.extents
+    tile = 2 * g.tile.m * g.tile.n * g.tile.k * g.slices * device.processors / (at(rates.product, (m * k * n) ** (1 / 3)) * 1e12)
+    return ceil(g.tiles / device.processors) * (tile + (rates.start + (rates.direct if g.is_direct else 0.0)) * 1e-6)

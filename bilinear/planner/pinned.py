@@ -70,5 +70,5 @@ def _digits_named(problem: Problem, device: Device, levels: tuple[str, ...], pro
     if products in DIGIT_TILES:
         return digit_candidate(problem, device, levels, products)
     if products == RESIDUES or products in RESIDUE_TILES:
-        return residue_candidate(problem, levels, residues_for(problem) if products == RESIDUES else products)
+        return residue_candidate(problem, device, levels, residues_for(problem) if products == RESIDUES else products)
     raise fail("E543", f"there are no products {products!r}", f"choose from {', '.join((*DIGIT_TILES, RESIDUES, *RESIDUE_TILES))}")

@@ -1,16 +1,16 @@
-"""Products of residues: what they hold, how many moduli an accuracy takes, and candidates, of which no times are known yet."""
+"""Products of residues: what they hold, how many moduli an accuracy takes, and candidates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.residue_tile import RESIDUE_TILES, ResidueTile
-from bilinear.planner.digit_geometry import geometry_of
-from bilinear.planner.digits import scheme_of
+from bilinear.planner.device import Device
+from bilinear.planner.digits import digit_ms, geometry_for, scheme_of
 from bilinear.planner.plan import DIGITS, Candidate
 from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import CLASSES, Problem
@@ -22,6 +22,10 @@ RESIDUES = "residues"
 """The name of the residues with the fewest moduli that keep the accuracy."""
 USUAL_CLASS = "classical"
 """The class of accuracy that they keep where none is asked for."""
+USUAL_RESIDUES, LONGEST = {"float32": "residues7", "float64": "residues14"}, 2**28
+"""The fewest that keep it, for sums of at most so many terms, so that a plan without an accuracy needs no bounds."""
+LEAST_SHARE = 0.6
+"""Levels inside of residues save no more than to this share of their time."""
 MOST_TARGETS = 16
 """Blocks of C: a thread puts together an element of each, at the least."""
 MOST_HEADROOM = 6
@@ -33,17 +37,22 @@ def residues_for(problem: Problem) -> str:
 
     Raises `BilinearError` (E567) if none of those that kernels are generated for do.
     """
+    return _fewest(problem.dtype, problem.k, USUAL_CLASS if problem.accuracy is None else problem.accuracy)
+
+
+@lru_cache(maxsize=1024)
+def _fewest(dtype: str, k: int, accuracy: float | str) -> str:
     from bilinear.analysis.digit_bounds import probable_classical
     from bilinear.analysis.residue_bounds import moduli_for
 
-    element, asked = ELEMENTS[problem.dtype], USUAL_CLASS if problem.accuracy is None else problem.accuracy
-    limit = CLASSES[asked] * probable_classical(problem.k, element.roundoffs[1]) if isinstance(asked, str) else asked
+    element = ELEMENTS[dtype]
+    limit = CLASSES[accuracy] * probable_classical(k, element.roundoffs[1]) if isinstance(accuracy, str) else accuracy
     counts = [tile.count for tile in RESIDUE_TILES.values() if tile.of is element]
-    return moduli_for(element, problem.k, limit, probable=isinstance(asked, str), counts=counts).name
+    return moduli_for(element, k, limit, probable=isinstance(accuracy, str), counts=counts).name
 
 
-def residue_candidate(problem: Problem, levels: tuple[str, ...], name: str) -> Candidate:
-    """The product of these residues by these levels, as C^T = B^T A^T if C is column-major; its time is not known.
+def residue_candidate(problem: Problem, device: Device, levels: tuple[str, ...], name: str) -> Candidate:
+    """The product of these residues by these levels, as C^T = B^T A^T if C is column-major; without rates its time is not known.
 
     Raises `BilinearError`: E543 for residues of another type, E567 if K is too large for them, and the errors of `require_residues`.
     """
@@ -55,18 +64,29 @@ def residue_candidate(problem: Problem, levels: tuple[str, ...], name: str) -> C
         raise fail("E543", f"{name} stand for {tile.of}, not for {problem.dtype}", "take `residues`, which are of the problem's type")
     room_of(residues_of(tile.of, tile.count), problem.k)
     require_residues(scheme_of(levels), tile)
-    m, n = (problem.n, problem.m) if "C" in problem.column_major else (problem.m, problem.n)
-    return Candidate(levels, "preserve", DIGITS, None, geometry_of(levels, (m, problem.k, n), name).places[-1], tile=name)
+    return _candidate(problem, device, levels, name)
 
 
-def unweighed_residues(problem: Problem) -> Iterator[Candidate]:
-    """The residues that would keep the problem's accuracy, below each of the portfolio's levels, and why they are not weighed."""
+def _candidate(problem: Problem, device: Device, levels: tuple[str, ...], name: str) -> Candidate:
+    g = geometry_for(problem, levels, name)
+    return Candidate(levels, "preserve", DIGITS, digit_ms(problem, device, g, name), g.places[-1], tile=name)
+
+
+def residue_candidates(problem: Problem, device: Device, most_ms: float) -> Iterator[Candidate]:
+    """The residues with the fewest moduli that keep the problem's accuracy, below each of the portfolio's levels, which all of them hold.
+
+    There are none where even the fewest moduli of the type, alone, would take longer than `most_ms`, and on devices without rates.
+    """
+    fewest = next((tile.name for tile in RESIDUE_TILES.values() if tile.of.name == problem.dtype), None)
+    least = None if fewest is None else digit_ms(problem, device, geometry_for(problem, (), fewest), fewest)
+    if least is None or least * LEAST_SHARE > most_ms or (problem.accuracy is None and problem.k > LONGEST):
+        return
     try:
-        name = residues_for(problem)
-    except BilinearError:  # nothing to tell: the accuracy is beyond the type
+        name = USUAL_RESIDUES[problem.dtype] if problem.accuracy is None else residues_for(problem)
+    except BilinearError:  # the accuracy is beyond the type
         return
     for levels in portfolio().digits:
-        yield replace(residue_candidate(problem, levels, name), why="not weighed: the device's description has no rates for residues")
+        yield _candidate(problem, device, levels, name)
 
 
 def require_residues(scheme: Scheme, tile: ResidueTile) -> None:

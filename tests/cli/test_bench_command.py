@@ -304,11 +304,12 @@ def test_the_scripts_of_short_calls_find_plans_exact(
     monkeypatch.setattr(sys, "argv", [f"{script}.py", "--json", str(tmp_path / "found.json")])
     module.main()
     rows = json.loads((tmp_path / "found.json").read_text())["rows"]
-    assert all(row["exact"] for row in rows) and {row["auto"] for row in rows} == {"library"}
+    autos = {row["auto"].partition(",")[0] for row in rows}  # a pretended GPU is slow but for digits, whose rates are not measured
+    assert all(row["exact"] for row in rows) and autos <= {"library", "residues7", "residues14"}
     names = {name for row in rows for name in row["us"]}
     assert {"cupy", "auto"} < names and {"classical, 1 level, tile doubles-usual", "classical, 1 level, tile doubles-small"} < names
     assert ("split_k, 1 level, tile doubles-large" in names) == (script == "thin")
-    assert "library; fastest" in capsys.readouterr().out
+    assert f"{rows[0]['auto']}; fastest" in capsys.readouterr().out
 
 
 def test_the_shapes_that_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

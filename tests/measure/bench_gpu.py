@@ -25,7 +25,7 @@ from bilinear.runtime.arrays import Kind
 
 H200 = replace(load_device("h200"), thin=(), policy=Policy(least_block=32))
 SLOW = ((1.0, 0.001),)
-SLOW_LIBRARY = replace(H200, elements=tuple((dtype, replace(rates, library=SLOW)) for dtype, rates in H200.elements))
+SLOW_LIBRARY = replace(H200, digits=(), elements=tuple((dtype, replace(rates, library=SLOW)) for dtype, rates in H200.elements))
 """A device on which every fast scheme is predicted to win."""
 
 

@@ -42,7 +42,7 @@ from bilinear.planner.prune import Multiprocessor
 from bilinear.runtime import decide, devices_here
 
 PROBLEM = Problem(4096, 4096, 4096)
-HERE = replace(load_device("h200"), name="a pretended GPU", thin=(), policy=Policy(least_timed_block=32))
+HERE = replace(load_device("h200"), name="a pretended GPU", thin=(), digits=(), policy=Policy(least_timed_block=32))
 LEVELS = [(name,) * levels for name in ("winograd", "strassen", "laderman", "hopcroft_kerr") for levels in (1, 2)]
 WAYS = [(levels, tile) for levels in (*LEVELS, *(("split_k",) * most for most in range(1, 12))) for tile in TILES["float64"]]
 Way = tuple[tuple[str, ...], str]
@@ -553,8 +553,9 @@ def test_a_gpu_is_described_where_that_is_asked_for_or_needed(
     assert shell("--shape", "64", "--dtype", "float64")[0] == 0
     assert kept_description(HERE.name, 13000) is None, "one is known"
     told = f"kept in {kept_at(HERE.name, 13000)}: `auto` uses it on every {HERE.name} under this driver\n"
-    status, out, _ = shell("--shape", "64", "--dtype", "float64", "--keep")
-    assert status == 0 and out.startswith(told) and kept_description(HERE.name, 13000) == described
+    status, out, err = shell("--shape", "64", "--dtype", "float64", "--keep")
+    assert status == 0, err
+    assert out.startswith(told) and kept_description(HERE.name, 13000) == described
     (tmp_path / "data" / "bilinear" / "devices" / "a-pretended-gpu-13000.json").unlink()
     for known in (None, replace(described, estimate="a data sheet")):
         monkeypatch.setattr(devices_here, "current_device", lambda found=known: found)

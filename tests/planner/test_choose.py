@@ -13,20 +13,25 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
+from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import MMA_FLOAT64, TILES
 from bilinear.lowering.place import place_schedule
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.choose import MOST_THIN, Weighing, contenders, make_plan, timed_plan
 from bilinear.planner.device_files import load_device
+from bilinear.planner.digits import scheme_of
 from bilinear.planner.model import predict
 from bilinear.planner.plan import LIBRARY, Candidate, Thin, pareto_front
 from bilinear.planner.plan_files import plan_from_json, plan_json
 from bilinear.planner.portfolio import portfolio, ways
 from bilinear.planner.problem import CLASSES, Problem
+from bilinear.planner.residues import USUAL_RESIDUES, _fewest, require_residues
 from bilinear.planner.ways import Way, lowered
 from bilinear.reporting.plans import pareto_table, plan_table
 
-H200 = load_device("h200")
+DESCRIBED = load_device("h200")
+H200 = replace(DESCRIBED, digits=())
+"""Most tests are about schedules beside the library's multiply."""
 POLICY = H200.policy
 LARGE = Problem(16384, 16384, 16384)
 
@@ -217,14 +222,36 @@ def test_a_class_of_accuracy_compares_probable_errors() -> None:
         assert library.probable == 1
 
 
-def test_digits_are_weighed_only_if_an_accuracy_is_asked_for() -> None:
+def test_pairs_are_weighed_only_if_an_accuracy_is_asked_for() -> None:
     problem = Problem(8192, 8192, 8192, "float32")
-    assert not any(c.is_digits for c in make_plan(problem, H200, explain=True).candidates)
-    assert make_plan(replace(problem, accuracy="classical"), H200).chosen.is_digits
-    assert make_plan(replace(problem, accuracy=1.0), H200).chosen.is_digits  # the library's own bound is above 1
-    assert not make_plan(replace(problem, accuracy="classical"), replace(H200, digits=())).chosen.is_digits
-    doubles = make_plan(replace(problem, dtype="float64", accuracy="twice"), H200, explain=True)
-    assert all(c.why.startswith("not weighed") for c in doubles.candidates if c.is_digits)
+    plain = make_plan(problem, DESCRIBED, explain=True)
+    assert {c.tile for c in plain.candidates if c.is_digits} == {"residues7"}
+    assert plain.chosen.tile == "residues7"
+    for accuracy in ("classical", 1.0):  # the library's own bound is above 1
+        assert make_plan(replace(problem, accuracy=accuracy), DESCRIBED).chosen.tile == "pairs"
+    assert not make_plan(replace(problem, accuracy="classical"), H200).chosen.is_digits
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_residues_are_the_fewest_that_keep_the_accuracy(dtype: str) -> None:
+    assert {_fewest(dtype, k, "classical") for e in range(2, 29) for k in (2**e, 3 * 2**e // 2)} == {USUAL_RESIDUES[dtype]}
+    for accuracy in (None, *CLASSES, 1.0 if dtype == "float32" else 1e-9):
+        plan = make_plan(Problem(8192, 8192, 8192, dtype, accuracy=accuracy), DESCRIBED, explain=True)
+        told = [c for c in plan.candidates if c.tile in RESIDUE_TILES]
+        assert [c.levels for c in sorted(told, key=lambda c: len(c.levels))] == [(), ("winograd",), ("winograd", "winograd")]
+        assert all(c.ms and c.error and c.probable for c in told)
+        if isinstance(accuracy, str):
+            assert all((c.probable or 9.0) <= CLASSES[accuracy] for c in told)
+    for levels in portfolio().digits:  # what `auto` weighs needs no check
+        for tile in RESIDUE_TILES.values():
+            require_residues(scheme_of(levels), tile)
+
+
+def test_residues_are_left_out_where_they_cannot_win() -> None:
+    assert not any(c.is_digits for c in make_plan(Problem(512, 512, 512, "float64"), DESCRIBED).candidates)
+    assert any(c.is_digits for c in make_plan(Problem(512, 512, 512, "float64"), DESCRIBED, explain=True).candidates)
+    assert not any(c.is_digits for c in make_plan(Problem(512, 2**29, 512, "float64"), DESCRIBED).candidates)
+    assert make_plan(Problem(8192, 8192, 8192, "float64", workspace=2**20), DESCRIBED).chosen.tile not in RESIDUE_TILES
 
 
 @pytest.mark.parametrize(

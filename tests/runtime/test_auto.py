@@ -32,7 +32,7 @@ from bilinear.runtime.layouts import layouts_of
 H200 = replace(load_device("h200"), policy=Policy(least_block=128))
 """This description allows blocks of 128, so that the tests need no large matrices."""
 SLOW = ((1.0, 0.001),)
-SLOW_LIBRARY = replace(H200, thin=(), elements=tuple((dtype, replace(rates, library=SLOW)) for dtype, rates in H200.elements))
+SLOW_LIBRARY = replace(H200, thin=(), digits=(), elements=tuple((dtype, replace(rates, library=SLOW)) for dtype, rates in H200.elements))
 """A device on which every fast scheme wins at every size."""
 N = 256
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from digit_unit import slow_units
 from runtime.pretended_gpu import Array, Device, Gpu, undescribed
 
 import bilinear
@@ -22,7 +23,6 @@ from bilinear.frontend.printer import print_scheme
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.number import to_float
 from bilinear.planner.accuracy import certain_error
-from bilinear.planner.device import ElementRates
 from bilinear.planner.device_files import load_device
 from bilinear.planner.digit_geometry import geometry_of
 from bilinear.planner.digits import digit_candidate, scheme_of
@@ -171,10 +171,9 @@ def test_forms_fit_a_digit() -> None:
 
 
 def test_auto_takes_digits_for_a_class_of_accuracy_and_repeats_them(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    eager = replace(
-        H200, policy=replace(H200.policy, least_gain_digits=-1e9), elements=tuple((name, slow(own)) for name, own in H200.elements)
-    )
-    monkeypatch.setattr(devices_here, "_described", lambda named, index: eager)
+    eager = slow_units(H200)
+    pairs = replace(eager, digits=tuple((name, own) for name, own in eager.digits if name == "pairs"))
+    monkeypatch.setattr(devices_here, "_described", lambda named, index: pairs)
     a, b = (np.random.default_rng(1).integers(-9, 10, shape).astype(np.float32) for shape in ((70, 900), (900, 70)))
     for _ in range(2):  # decided, then found again
         result = bilinear.matmul(Array(a), Array(b), accuracy="classical")
@@ -183,11 +182,6 @@ def test_auto_takes_digits_for_a_class_of_accuracy_and_repeats_them(gpu: Gpu, mo
     before = len(gpu.launches)
     bilinear.matmul(Array(a), Array(b))
     assert not any(name.startswith("digit") for name, _ in gpu.launches[before:])
-
-
-def slow(rates: ElementRates) -> ElementRates:
-    """Rates of a device whose other units are a thousand times as slow."""
-    return replace(rates, library=tuple((size, rate / 1e3) for size, rate in rates.library), product=((1.0, 0.01),))
 
 
 @pytest.mark.parametrize(

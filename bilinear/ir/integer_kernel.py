@@ -1,0 +1,62 @@
+"""The kernel that puts products of residues of integers together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from bilinear.ir.digit_kernel import FACTORS, RESULT, indices
+from bilinear.ir.evaluation import Evaluation
+from bilinear.ir.integers import IntegerElement
+from bilinear.ir.kernel import Argument
+
+FEW_TARGETS = 4
+"""With more blocks of C, the loop over the moduli is not unrolled when they are put together."""
+
+
+def unrolled(count: int, targets: tuple[tuple[int, int], ...]) -> int:
+    """The moduli that are unrolled, so that products modulo the next ones are read ahead: all, unless the text would be too long."""
+    return count if len(targets) <= FEW_TARGETS else 1
+
+
+@dataclass(frozen=True)
+class IntegerRecomposeKernel:
+    """C = alpha * (forms of products, put together) + beta * C in an integer type, which wraps around, or modulo `modulus`.
+
+    `targets` has the place of each form's block in C. The multiple of M that is subtracted is the sum of the forms over their p, rounded:
+    C is at most (1 - 2^-30) M/2 in size, and the sum of at most `MOST_MODULI` terms in float64 is off by less than 2^-31.
+    """
+
+    name: str
+    comment: str
+    element: IntegerElement
+    width: int
+    lanes: int
+    moduli: tuple[int, ...]
+    modulus: int
+    targets: tuple[tuple[int, int], ...]
+    evaluation: Evaluation
+    arguments: tuple[Argument, ...] = (Argument("bytes", "P"), *indices("block_m", "block_n", "pitch"), *RESULT, *FACTORS)
+    threads: tuple[int, int] = (32, 8)
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="integer_recompose.cu.j2", init=False)
+
+    @property
+    def unrolled(self) -> int:
+        """Moduli that are unrolled, so that products modulo the next ones are read ahead."""
+        return unrolled(len(self.moduli), self.targets)
+
+    @property
+    def ring(self) -> int:
+        """The number modulo which sums are computed: the modulus, or 2^64."""
+        return self.modulus or 2**64
+
+    @property
+    def product(self) -> int:
+        """M, the product of the moduli, modulo the ring."""
+        return prod(self.moduli) % self.ring
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """M/p modulo the ring, for each p."""
+        return tuple(prod(self.moduli) // p % self.ring for p in self.moduli)
