@@ -42,6 +42,7 @@ KERNEL_MAKERS = (
     *("ir", "passes", "lowering", "codegen"),
     *(
         "analysis/block_maps.py",
+        "analysis/collector.py",
         "analysis/equal_groups.py",
         "analysis/evaluation_order.py",
         "analysis/headroom.py",

@@ -66,19 +66,43 @@ def share_sums(
     seed: int = 0,
     work: int = WORK,
     seconds: float = math.inf,
+    tries: int = 1,
     progress: Callable[[Progress], None] = lambda state: None,
 ) -> Shared:
     """The scheme with programs of few additions and then few scalings; never more additions than it came with.
 
-    `work` bounds the search, and the result depends only on it and the `seed`; a limit in `seconds` can only cut the search short. Bases,
+    `work` bounds the search, and the result depends only on it, the `seed` and the number of `tries`; a limit in `seconds` for all of them
+    can only cut the search short. Each further try has the next seed and as much work, and the best program of each map is kept. Bases,
     products and ring stay the same. A scaling is a multiplication by something other than 1 and -1. Raises `BilinearError` (E650) if an
     option is invalid.
     """
-    if work < 1 or not seconds > 0:
-        raise fail("E650", f"work={work}, seconds={seconds:g}: a search needs some of both")
-    whole = Budget(work, time.monotonic() + seconds)
+    if work < 1 or tries < 1 or not seconds > 0:
+        raise fail("E650", f"work={work}, tries={tries}, seconds={seconds:g}: a search needs some of each")
+    deadline = time.monotonic() + seconds
+    best = _share(scheme, seed, work, deadline, progress)
+    for more in range(1, tries):
+        if all(best.least) or best.was_cut:
+            break
+        best = _better(best, _share(scheme, seed + more, work, deadline, progress))
+    return best
+
+
+def _better(first: Shared, second: Shared) -> Shared:
+    """Map by map the program with fewer additions: all programs are of one scheme's tables."""
+    maps = [min(pair, key=_cost) for pair in zip(_maps(first.scheme), _maps(second.scheme), strict=True)]
+    a, b, c = (one or other for one, other in zip(first.least, second.least, strict=True))
+    scheme = replace(first.scheme, u=maps[0], v=maps[1], w=maps[2])
+    return Shared(scheme, (a, b, c), first.work + second.work, first.was_cut or second.was_cut)
+
+
+def _maps(scheme: Scheme) -> tuple[LinearMap, LinearMap, LinearMap]:
+    return scheme.u, scheme.v, scheme.w
+
+
+def _share(scheme: Scheme, seed: int, work: int, deadline: float, progress: Callable[[Progress], None]) -> Shared:
+    whole = Budget(work, deadline)
     found = []
-    for number, (operand, linear) in enumerate(zip("ABC", (scheme.u, scheme.v, scheme.w), strict=True)):
+    for number, (operand, linear) in enumerate(zip("ABC", _maps(scheme), strict=True)):
         tell = partial(_tell, progress, operand, work, whole)
         found.append(_MapSearch(linear, scheme.ring, whole.part(3 - number), seed, tell).run())
     (u, a), (v, b), (w, c) = found

@@ -24,6 +24,7 @@ def share(
     time: Annotated[str, typer.Option(help="Cut the search after this time: 90s, 5m (default: it ends by itself).")] = "",
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     work: Annotated[int | None, typer.Option(min=1, help="The most sums to try; the same work and seed give the same result.")] = None,
+    tries: Annotated[int, typer.Option(min=1, help="Search from so many seeds; keep the best program of each map.")] = 1,
     other_basis: Annotated[bool, typer.Option("--other-basis", help="First change the bases so that U, V and W have few terms.")] = False,
     output: Output = None,
     json_file: Json = None,
@@ -46,10 +47,11 @@ def share(
             seed=seed,
             work=work or WORK,
             seconds=seconds,
+            tries=tries,
             progress=lambda state: progress(str(state), state.done, state.allowed),
         )
     prove_scheme(result.scheme).require()
-    answer(json_file, lambda: json.dumps(_facts(scheme, result, seed), indent=1), lambda: _told(scheme, result, time))
+    answer(json_file, lambda: json.dumps(_facts(scheme, result, seed, tries), indent=1), lambda: _told(scheme, result, time, tries))
     if output is not None:
         write_file(output, readable_text(result.scheme, with_sums=True))
         if not in_place_of_text(json_file):
@@ -66,7 +68,7 @@ def _counts(scheme: Scheme, result: Shared) -> list[tuple[LinearMap, LinearMap, 
     return [(table, before, after) for table, (before, after) in zip(tables, maps, strict=True)]
 
 
-def _facts(scheme: Scheme, result: Shared, seed: int) -> dict[str, object]:
+def _facts(scheme: Scheme, result: Shared, seed: int, tries: int) -> dict[str, object]:
     def count(linear: LinearMap) -> dict[str, int]:
         return {"additions": linear.additions, "scalings": linear.scalings}
 
@@ -83,12 +85,13 @@ def _facts(scheme: Scheme, result: Shared, seed: int) -> dict[str, object]:
         **rows,
         **changes,
         "seed": seed,
+        "tries": tries,
         "work": result.work,
         "cut": result.was_cut,
     }
 
 
-def _told(scheme: Scheme, result: Shared, time: str) -> str:
+def _told(scheme: Scheme, result: Shared, time: str, tries: int) -> str:
     from bilinear.reporting.table import aligned
 
     counts = _counts(scheme, result)
@@ -107,5 +110,6 @@ def _told(scheme: Scheme, result: Shared, time: str) -> str:
         changes = " + ".join(str(linear.additions) for linear in (bases.a, bases.b, bases.c))
         lines.append(f"changes of basis, once before and after all levels: {changes} additions on A, B and C")
     if result.was_cut:
-        lines.append(f"cut by --time {time}: another machine may find another program; --work {result.work} ends a search everywhere alike")
+        limit = f"--work {result.work}" if tries == 1 else "fewer --tries or less --work"
+        lines.append(f"cut by --time {time}: another machine may find another program; {limit} ends a search everywhere alike")
     return "\n".join(lines).rstrip("\n")

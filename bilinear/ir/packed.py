@@ -73,6 +73,22 @@ class Packing:
         return found
 
     def _sum(self, terms: Sequence[tuple[Packed, Coefficient]]) -> Packed:
+        whole = most = 0
+        for value, c in terms:  # integers alone are by far the most frequent
+            if value.root or value.denominator != 1 or not isinstance(c, int):
+                return self._sum_of_fractions(terms)
+            if c == 1:
+                whole += value.whole
+                most += value.most
+            elif c == -1:
+                whole -= value.whole
+                most += value.most
+            else:
+                whole += c * value.whole
+                most += abs(c) * value.most
+        return Packed(whole, 0, 1, most)
+
+    def _sum_of_fractions(self, terms: Sequence[tuple[Packed, Coefficient]]) -> Packed:
         parts = []
         common = 1
         for value, c in terms:
@@ -84,8 +100,12 @@ class Packing:
         whole = root = most = 0
         for value, a, b, d in parts:
             x, y = (a, b) if d == common else (a * (common // d), b * (common // d))
-            whole += x * value.whole + (y * self.square * value.root if y else 0)
-            root += (x * value.root if value.root else 0) + (y * value.whole if y else 0)
+            if x:
+                whole += value.whole if x == 1 else x * value.whole
+                root += x * value.root if value.root else 0
+            if y:
+                whole += y * self.square * value.root
+                root += y * value.whole
             most += (abs(x) + abs(y * (self.square or 1))) * value.most
         return Packed(whole, root, common, most)
 

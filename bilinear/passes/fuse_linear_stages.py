@@ -12,6 +12,7 @@ from functools import cache
 from itertools import groupby, pairwise
 
 from bilinear.analysis.block_maps import beside, components, pruned, restrict, then
+from bilinear.analysis.collector import uncollected
 from bilinear.analysis.equal_groups import NOTHING, Layer, Members, equal_groups
 from bilinear.analysis.evaluation_order import holds_at_most, own_inputs
 from bilinear.ir.linear import LinearMap
@@ -19,6 +20,7 @@ from bilinear.ir.schedule import Block, BlockMap, LinearStage, Schedule, Stage
 from bilinear.ir.thread import CUDA_THREAD, Thread
 
 
+@uncollected
 def fuse_linear_stages(schedule: Schedule, thread: Thread = CUDA_THREAD) -> Schedule:
     """The schedule with neighbouring linear stages composed, values that nobody reads dropped, and unread workspaces with them.
 

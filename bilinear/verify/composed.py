@@ -21,6 +21,7 @@ from itertools import product
 from math import lcm, prod
 
 from bilinear.analysis.brent import residual
+from bilinear.analysis.collector import uncollected
 from bilinear.analysis.integer_tables import products_of_coefficients
 from bilinear.ir.bilinear_map import BilinearAlgorithm, complex_product
 from bilinear.ir.linear import Form, LinearMap
@@ -41,6 +42,7 @@ MOST_WRITTEN_OUT = 500_000
 """With more products of coefficients than this, the products of a schedule of one level are not written out in its proof."""
 
 
+@uncollected
 def prove_composed(schedule: Schedule, levels: Sequence[Schedule]) -> ScheduleProof:
     """Decide whether a flat schedule with marked first writes is right, by the schedules of its levels, the outermost first.
 
@@ -50,6 +52,7 @@ def prove_composed(schedule: Schedule, levels: Sequence[Schedule]) -> SchedulePr
     return prove_schedule(schedule) if found is None else found
 
 
+@uncollected
 def prove_large(schedule: Schedule, scheme: Scheme, is_proved: bool = False) -> ScheduleProof | None:
     """The proof of a schedule of one level of a large scheme that leaves A and B alone, by its terms.
 

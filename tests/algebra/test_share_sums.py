@@ -279,6 +279,32 @@ def test_the_time_limit_cuts_and_says_so() -> None:
     assert not share_sums(scheme, seconds=600.0).was_cut
 
 
+def test_tries_keep_the_best_program_of_each_map() -> None:
+    scheme = without_programs(load("dps_444").scheme)
+    alone = [share_sums(scheme, seed=seed, work=30_000) for seed in (3, 4, 5)]
+    found = share_sums(scheme, seed=3, work=30_000, tries=3)
+    best = [min(costs) for costs in zip(*(map_costs(one.scheme) for one in alone), strict=True)]
+    assert map_costs(found.scheme) == best
+    assert all(sum(map_costs(one.scheme), ()) != sum(best, ()) for one in alone)  # no try has all of them
+    assert found.work == sum(one.work for one in alone)
+    assert found.scheme.tables == scheme.tables
+    prove_scheme(found.scheme).require()
+
+
+def test_tries_end_where_nothing_is_left_to_find() -> None:
+    scheme = without_programs(load("winograd").scheme)
+    assert share_sums(scheme, tries=50) == share_sums(scheme)
+
+
+def without_programs(scheme: Scheme) -> Scheme:
+    u, v, w = (LinearMap(linear.inputs, linear.matrix) for linear in (scheme.u, scheme.v, scheme.w))
+    return replace(scheme, u=u, v=v, w=w, places=None)
+
+
+def map_costs(scheme: Scheme) -> list[tuple[int, int]]:
+    return [(linear.additions, linear.scalings) for linear in (scheme.u, scheme.v, scheme.w)]
+
+
 def test_progress_is_told() -> None:
     told: list[Progress] = []
     shared = share_sums(load("hopcroft_kerr").scheme, work=50_000, progress=told.append)
@@ -288,7 +314,7 @@ def test_progress_is_told() -> None:
     assert told[-1].done <= shared.work and str(told[0]).startswith("sums of A: ")
 
 
-@pytest.mark.parametrize("options", [{"work": 0}, {"seconds": 0.0}, {"seconds": float("nan")}])
+@pytest.mark.parametrize("options", [{"work": 0}, {"tries": 0}, {"seconds": 0.0}, {"seconds": float("nan")}])
 def test_options_without_sense(options: dict[str, float]) -> None:
     with pytest.raises(BilinearError, match="E650"):
         share_sums(load("strassen").scheme, **options)  # type: ignore[arg-type]

@@ -1,0 +1,44 @@
+"""Work with the collector of cycles paused, and the collector as it was afterwards."""
+
+import gc
+
+import pytest
+
+from bilinear.analysis.collector import uncollected
+
+
+@uncollected
+def state() -> bool:
+    return gc.isenabled()
+
+
+@uncollected
+def broken() -> None:
+    raise ArithmeticError
+
+
+def test_it_is_paused_and_goes_on() -> None:
+    assert gc.isenabled()
+    assert not state()
+    assert gc.isenabled()
+
+
+def test_it_goes_on_after_an_exception() -> None:
+    with pytest.raises(ArithmeticError):
+        broken()
+    assert gc.isenabled()
+
+
+def test_one_that_is_off_stays_off() -> None:
+    gc.disable()
+    try:
+        assert not state()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_one_inside_of_another_does_not_end_the_pause() -> None:
+    outer = uncollected(lambda: (state(), gc.isenabled()))
+    assert outer() == (False, False)
+    assert gc.isenabled()
