@@ -25,8 +25,7 @@ class BlockwiseMultiply(CutMultiply):
 
     def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits, make: Make) -> None:
         whole = make(a, b, c, replace(digits, cut=(1, 1)))
-        self._element, self._swaps, self._layouts = whole._element, whole._swaps, whole._layouts
-        self._bound = {}
+        super().__init__(a, b, c, whole._scheme, whole._stem, whole._geometry.tile, whole._element)
         (m, _), (_, n) = self._layouts[0].shape, self._layouts[1].shape
         self._block = block_of(m, digits.cut[0]), block_of(n, digits.cut[1])
         self._corners = [(i, j) for i in range(0, m, self._block[0]) for j in range(0, n, self._block[1])]
