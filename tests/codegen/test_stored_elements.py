@@ -24,7 +24,7 @@ from bilinear.codegen.render import render
 from bilinear.emulator import compile_on_cpu
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
-from bilinear.ir.element import ELEMENTS, FLOAT32, FLOAT64, IN_ARRAYS, KNOWN
+from bilinear.ir.element import BFLOAT16, ELEMENTS, FLOAT16, FLOAT32, FLOAT64, IN_ARRAYS, KNOWN, Element
 from bilinear.ir.input_kernel import ScanKernel
 from bilinear.ir.kernel import LinearKernel
 from bilinear.ir.linear import Form
@@ -68,6 +68,29 @@ def test_integers_are_exact(name: str, inputs: str, tile: str, shape: tuple[int,
         execute(EmulatedExecutor("random", seed=k, element=STORED), placement, call_of(a, b, c, 2, beta))
         np.testing.assert_array_equal(c, 2 * (whole[0] @ whole[1]) + beta * whole[2])
         np.testing.assert_array_equal(a, whole[0])
+
+
+@needs_emulator
+@pytest.mark.parametrize("element", [FLOAT16, BFLOAT16], ids=str)
+@pytest.mark.parametrize(("shape", "orders"), [((29, 19, 23), "CCC"), ((24, 48, 72), "CFC")])
+def test_integers_of_16_bits_are_exact(element: Element, shape: tuple[int, int, int], orders: str) -> None:
+    m, k, n = shape
+    generator = np.random.default_rng(m)
+    whole = [generator.integers(-1, 2, s) for s in ((m, k), (k, n), (m, n))]
+    a, b, c = (layout(as_stored(x, element), order) for x, order in zip(whole, orders, strict=True))
+    schedule = prepare(load("winograd").scheme, None, 1, "preserve").schedule
+    by_columns = frozenset(s for s, o in zip("ABC", orders, strict=True) if o == "F")
+    execute(EmulatedExecutor("random", element=element), place_schedule(schedule, m, k, n, 2, by_columns), call_of(a, b, c, 2, -1))
+    np.testing.assert_array_equal(as_floats(c, element), 2 * (whole[0] @ whole[1]) - whole[2])
+
+
+def as_stored(x: Any, element: Element) -> Any:
+    """Numbers that the type holds, in its 16 bits."""
+    return x.astype(np.float16) if element == FLOAT16 else (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def as_floats(x: Any, element: Element) -> Any:
+    return x.astype(np.float32) if element == FLOAT16 else (x.astype(np.uint32) << 16).view(np.float32)
 
 
 @needs_emulator
@@ -128,10 +151,12 @@ def test_the_scan_reads_what_is_stored(value: float) -> None:
 
 
 @pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
-@pytest.mark.parametrize("tile", ["usual", "doubles-usual"])
-def test_kernels_are_built(tile: str) -> None:
+@pytest.mark.parametrize(
+    ("element", "tile"), [(STORED, "usual"), (STORED, "doubles-usual"), (FLOAT16, "usual"), (BFLOAT16, "usual")], ids=str
+)
+def test_kernels_are_built(element: Element, tile: str) -> None:
     schedule = prepare(load("strassen").scheme, None, 1, "preserve").schedule
-    for own in build_program(schedule, STORED, [CudaTarget("sm_80"), CudaTarget("sm_90")], tile).kernels:
+    for own in build_program(schedule, element, [CudaTarget("sm_80"), CudaTarget("sm_90")], tile).kernels:
         assert all(built.image.startswith(b"\x7fELF") for built in own.images)
 
 
