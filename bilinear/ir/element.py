@@ -80,6 +80,8 @@ ELEMENTS = {element.name: element for element in (FLOAT64, FLOAT32, FLOAT16, BFL
 """The types that kernels are generated for, by name, in the order used in results."""
 IN_ARRAYS = {name: element for name, element in ELEMENTS.items() if element.wider is None}
 """Those of them that are computed as they are stored, in NumPy's and CuPy's arrays: schedules run on them everywhere, with rates."""
+HALVES = {name: element for name, element in ELEMENTS.items() if element.wider is FLOAT32}
+"""The types of 16 bits that a call multiplies on a GPU: sums of blocks by kernels, products by the library (docs/how-to/half.md)."""
 
 COMPLEX = {"complex128": FLOAT64, "complex64": FLOAT32}
 """The complex types that a call multiplies, with the type of their parts."""

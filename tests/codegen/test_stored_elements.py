@@ -29,7 +29,7 @@ from bilinear.ir.input_kernel import ScanKernel
 from bilinear.ir.kernel import LinearKernel
 from bilinear.ir.linear import Form
 from bilinear.ir.matrix import call_of
-from bilinear.ir.number import to_float
+from bilinear.ir.number import nearest, to_float
 from bilinear.ir.schedule import LinearStage
 from bilinear.ir.tile import TILES
 from bilinear.lowering.place import place_schedule
@@ -85,12 +85,14 @@ def test_integers_of_16_bits_are_exact(element: Element, shape: tuple[int, int, 
 
 
 def as_stored(x: Any, element: Element) -> Any:
-    """Numbers that the type holds, in its 16 bits."""
-    return x.astype(np.float16) if element == FLOAT16 else (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    """Numbers that the type holds, as an array; NumPy lacks bfloat16, whose bits are the upper half of a float's."""
+    if element == BFLOAT16:
+        return (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return x.astype(np.float16 if element == FLOAT16 else np.float32)
 
 
 def as_floats(x: Any, element: Element) -> Any:
-    return x.astype(np.float32) if element == FLOAT16 else (x.astype(np.uint32) << 16).view(np.float32)
+    return (x.astype(np.uint32) << 16).view(np.float32) if element == BFLOAT16 else x.astype(np.float32)
 
 
 @needs_emulator
@@ -111,16 +113,17 @@ def combined(terms: Form, values: list[Any]) -> Any:
 
 
 @needs_emulator
-def test_sums_of_blocks_are_computed_in_the_wider_type_and_rounded_once() -> None:
+@pytest.mark.parametrize("element", [STORED, FLOAT16, BFLOAT16], ids=str)
+def test_sums_of_blocks_are_computed_in_the_wider_type_and_rounded_once(element: Element) -> None:
     """The expansion of winograd's operands, whose forms have up to four terms, beside exact sums that are rounded once."""
     schedule = prepare(load("winograd").scheme, None, 1, "preserve").schedule
-    launch, stage = schedule_to_launches(schedule, STORED)[0], schedule.stages[0]
+    launch, stage = schedule_to_launches(schedule, element)[0], schedule.stages[0]
     assert isinstance(launch.kernel, LinearKernel) and isinstance(stage, LinearStage)
     module = compile_on_cpu(render(launch.kernel), {launch.kernel.name: c_types(launch.kernel)})
     generator, size = np.random.default_rng(5), 6
-    spaces = {s.name: np.full((s.rows * size, s.columns * size), np.nan, np.float32) for s in schedule.spaces}
+    spaces = {s.name: as_stored(np.full((s.rows * size, s.columns * size), np.nan), element) for s in schedule.spaces}
     for name in "AB":
-        spaces[name][...] = generator.integers(-(2**24), 2**24, spaces[name].shape)
+        spaces[name][...] = as_stored(generator.integers(-(2**element.significand), 2**element.significand, spaces[name].shape), element)
     values: dict[str, Any] = {"bm": size, "bk": size, "bn": size, "beta": 0.0}
     for name, array in spaces.items():
         values |= {name: address(array), f"{name}_rs": array.shape[1], f"{name}_cs": 1}
@@ -128,13 +131,17 @@ def test_sums_of_blocks_are_computed_in_the_wider_type_and_rounded_once() -> Non
     module.launch(launch.kernel.name, grid, threads, launch_arguments(launch, values))
     rounded = 0
     for block_map in stage.maps:
-        exact = [spaces[x.space][x.row * size :, x.column * size :][:size, :size].astype(np.int64) for x in block_map.sources]
+        exact = [
+            as_floats(spaces[x.space][x.row * size :, x.column * size :][:size, :size], element).astype(int) for x in block_map.sources
+        ]
         for terms in block_map.map.steps:
             exact.append(combined(terms, exact))
         for target, terms in zip(block_map.targets, block_map.map.outputs, strict=True):
             wanted = combined(terms, exact)
-            found = spaces[target.space][target.row * size :, target.column * size :][:size, :size]
-            np.testing.assert_array_equal(found, wanted.astype(np.float32))
+            found = as_floats(spaces[target.space][target.row * size :, target.column * size :][:size, :size], element)
+            np.testing.assert_array_equal(
+                found, [[nearest(int(x), element.name if element in KNOWN.values() else "float32") for x in row] for row in wanted]
+            )
             rounded += int((found != wanted).sum())
     assert rounded > 0
 
