@@ -67,7 +67,7 @@ def test_compile_as_json_holds_the_report_and_the_checks(shell: Shell) -> None:
     [
         (("nothing_of_this_name",), "E121"),
         (("strasen",), "E121"),
-        (("msmes", "--dtype", "float16"), "E503"),
+        (("msmes", "--dtype", "float8"), "E503"),
         (("msmes", "--shape", "3,4"), "E504"),
         (("msmes", "--shape", "0"), "E504"),
         (("msmes", "--inputs", "borrow"), "E513"),
@@ -162,7 +162,7 @@ def test_nothing_is_written_where_the_check_fails(shell: Shell, tmp_path: Path, 
     ("options", "code"),
     [
         ({"dtypes": "float64"}, "E503"),
-        ({"dtypes": ["float16"]}, "E503"),
+        ({"dtypes": ["float8"]}, "E503"),
         ({"dtypes": []}, "E503"),
         ({"floats": "half"}, "E503"),
         ({"floats": ["doubles"]}, "E503"),

@@ -112,7 +112,7 @@ def _bound(gemm: Gemm, dtype: Dtype, device: int, lt: Launch | None) -> Multiply
     def multiply(a: int, b: int, c: int, alpha: Factor, beta: Factor) -> None:
         factors = plain if alpha == 1 and beta == 0 else pair(factor("alpha", alpha, dtype), factor("beta", beta, dtype))
         address = ctypes.addressof(factors)
-        handle = _handles.of.get(device) or _new_handle(device)
+        handle = handle_on(device)
         if swaps:
             a, b = b, a
         if lt is not None and (a | b | c) % ALIGNMENT == 0 and lt(handle, a, b, c, address, address + size, current().ptr):
@@ -135,6 +135,11 @@ class _Handles(local):
 
 
 _handles = _Handles()
+
+
+def handle_on(device: int) -> int:
+    """The handle of this thread on the current device, `device`."""
+    return _handles.of.get(device) or _new_handle(device)
 
 
 def _new_handle(device: int) -> int:

@@ -26,7 +26,7 @@ from bilinear.cli.options import (
 from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
-from bilinear.ir.element import COMPLEX, ELEMENTS
+from bilinear.ir.element import COMPLEX, ELEMENTS, IN_ARRAYS
 from bilinear.places import require_files
 from bilinear.writing import write_file
 
@@ -224,7 +224,7 @@ def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None)
     from bilinear.reporting.roofline import explained_json, roofline_table
     from bilinear.runtime.devices_here import device_of
 
-    known = device_of(device or None) if explain and plan.problem.dtype in ELEMENTS else None
+    known = device_of(device or None) if explain and plan.problem.dtype in IN_ARRAYS else None
     bounds = None if known is None or plan.chosen.is_digits else roofline(plan, known)
 
     def told() -> str:

@@ -69,17 +69,19 @@ class Element:
         return self.name
 
 
-FLOAT16 = Element("float16", 2, 11, -24, 16, "__half", "f16", "e", 2)
 FLOAT32 = Element("float32", 4, 24, -149, 128, "float", "f32", "f", 0)
 FLOAT64 = Element("float64", 8, 53, -1074, 1024, "double", "f64", "d", 1)
-BFLOAT16 = Element("bfloat16", 2, 8, -133, 128, "__nv_bfloat16", "bf16", "", 14, FLOAT32)
+FLOAT16 = Element("float16", 2, 11, -24, 16, "Float16", "f16", "e", 2, FLOAT32, "float16.cu.j2")
+BFLOAT16 = Element("bfloat16", 2, 8, -133, 128, "Bfloat16", "bf16", "", 14, FLOAT32, "bfloat16.cu.j2")
 
 KNOWN = {element.name: element for element in (FLOAT16, BFLOAT16, FLOAT32, FLOAT64)}
 """The types whose rounding is known, by name."""
-ELEMENTS = {element.name: element for element in (FLOAT64, FLOAT32)}
+ELEMENTS = {element.name: element for element in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16)}
 """The types that kernels are generated for, by name, in the order used in results."""
-IN_ARRAYS = {name: element for name, element in ELEMENTS.items() if element.code}
-"""Those of them that NumPy's and CuPy's arrays hold, which a call multiplies."""
+IN_ARRAYS = {name: element for name, element in ELEMENTS.items() if element.wider is None}
+"""Those of them that are computed as they are stored, in NumPy's and CuPy's arrays: schedules run on them everywhere, with rates."""
+HALVES = {name: element for name, element in ELEMENTS.items() if element.wider is FLOAT32}
+"""The types of 16 bits that a call multiplies on a GPU: sums of blocks by kernels, products by the library (docs/how-to/half.md)."""
 
 COMPLEX = {"complex128": FLOAT64, "complex64": FLOAT32}
 """The complex types that a call multiplies, with the type of their parts."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bilinear.ir.element import FLOAT16, FLOAT32, FLOAT64, Element, Precision
+from bilinear.ir.element import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Element, Precision
 
 USUAL, LARGE, SMALL = "usual", "large", "small"
 """Sizes of tiles: every unit has one of each."""
@@ -241,12 +241,14 @@ THIN_TILES: dict[str, dict[str, ThinTile]] = {
 TILES: dict[str, dict[str, ProductTile]] = {
     FLOAT32.name: {tile.name: tile for tile in _FLOAT32},
     FLOAT64.name: {tile.name: tile for tile in _FLOAT64},
+    FLOAT16.name: {tile.name: tile for tile in _FLOAT32 if tile.instruction == FMA_FLOAT32},
+    BFLOAT16.name: {tile.name: tile for tile in _FLOAT32 if tile.instruction == FMA_FLOAT32},
 }
 """The tiles of the product kernel by element type and name; tiles named by their size alone run on the type's own unit."""
 
 WARP_TILES: dict[str, ProductTile] = {
     element.name: SimtTile("warp", "warp", m=32, n=32, k=8, m_warps=1, n_warps=1, stages=2, blocks=1, instruction=instruction)
-    for element, instruction in ((FLOAT32, FMA_FLOAT32), (FLOAT64, FMA_FLOAT64))
+    for element, instruction in ((FLOAT32, FMA_FLOAT32), (FLOAT64, FMA_FLOAT64), (FLOAT16, FMA_FLOAT32), (BFLOAT16, FMA_FLOAT32))
 }
 """The tile that one warp computes alone, by element type: a block of threads multiplies other operands in each of its warps."""
 

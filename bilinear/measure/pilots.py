@@ -94,7 +94,7 @@ def rates_of(times: Times, stages: StageTimes, device: Device) -> ModeRates:
     kernel = max(0.0, group), max(0.0, item), max(0.0, single)
     rates = ModeRates(device.processors, items, warps // WARP, *kernel, _branch(stages), tuple((mode, FREE) for mode in AGAIN), ())
     again = tuple((mode, _again(mode, stages, replace(device, modes=rates))) for mode in AGAIN)
-    return replace(rates, again=again, warp_tile=tuple((dtype, _warp_rate(dtype, stages, device)) for dtype in ELEMENTS))
+    return replace(rates, again=again, warp_tile=tuple((dtype, _warp_rate(dtype, stages, device)) for dtype in IN_ARRAYS))
 
 
 def _at_once(times: Times, apart: bool) -> int:

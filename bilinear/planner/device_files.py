@@ -247,7 +247,7 @@ _DIGITS: Fields = {
 _MODES: Fields = {
     **dict.fromkeys(("group", "item", "single", "branch"), read_not_negative),
     "again": partial(_each, AGAIN),
-    "warp_tile": partial(_each, tuple(ELEMENTS)),
+    "warp_tile": partial(_each, tuple(IN_ARRAYS)),
 }
 _DEVICE: Fields = {
     **dict.fromkeys(("launch", "call", "scan"), read_not_negative),

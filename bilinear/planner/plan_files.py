@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import COMPLEX, MULTIPLIED
+from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, MULTIPLIED
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.ir.tile import THIN_TILES, TILES
+from bilinear.ir.tile import THIN_TILES, TILES, USUAL
 from bilinear.planner.digits import products_of
-from bilinear.planner.plan import DIGITS, LIBRARIES, THIN, Candidate, Panel, Plan
+from bilinear.planner.plan import CUBLAS, DIGITS, LIBRARIES, THIN, Candidate, Panel, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import forget_changed_files, hashes
 from bilinear.reading import read_bounded
@@ -128,8 +128,8 @@ def _check(plan: Plan) -> None:
     """Check the values on which running and printing the plan rely."""
     chosen, p = plan.chosen, plan.problem
     for candidate in plan.candidates:
-        _check_fields(candidate, _tiles_of(candidate, MULTIPLIED[p.dtype].name))
-    if chosen.ms is None and not chosen.is_digits:
+        _check_fields(candidate, _tiles_of(candidate, (ELEMENTS | MULTIPLIED)[p.dtype].name))
+    if chosen.ms is None and not chosen.is_digits and p.dtype not in HALVES:
         raise ValueError("its first candidate has no time")
     if not all(isinstance(text, str) for text in (plan.version, plan.implementation_sha256, plan.device)):
         raise ValueError("a field has the wrong type")
@@ -154,6 +154,8 @@ def _check(plan: Plan) -> None:
 def _tiles_of(candidate: Candidate, dtype: str) -> Collection[str]:
     if candidate.is_digits:
         return products_of(dtype) if not candidate.rest else ()
+    if dtype in HALVES:
+        return CUBLAS, USUAL
     return THIN_TILES[dtype] if candidate.is_thin else TILES[dtype]
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bilinear.errors import fail
-from bilinear.ir.element import COMPLEX, ELEMENTS, MULTIPLIED
+from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, MULTIPLIED
 from bilinear.ir.matrix import Array
 from bilinear.ir.placement import MOST_EXTENT
 from bilinear.planner.choose import make_plan
 from bilinear.planner.cpu import Cpu, cpu_plan
 from bilinear.planner.device import Device
+from bilinear.planner.half import half_plan
 from bilinear.planner.model import is_aligned
 from bilinear.planner.pinned import pinned_plan
 from bilinear.planner.plan import Plan
@@ -101,6 +102,9 @@ def plan(
     if problem.dtype in COMPLEX and (device == devices_here.CPU or (levels is not None and products is None)):
         what = f"plans of {problem.dtype} are chosen for a GPU, from what is planned for {COMPLEX[problem.dtype]}"
         raise fail("E786", what, "give algorithm= and levels= to matmul, or plan for a GPU without levels, or with products")
+    if problem.dtype in HALVES and (device == devices_here.CPU or products is not None):
+        what = f"products of {problem.dtype} are planned for a GPU, and are the library's"
+        raise fail("E778", what, "name a GPU, such as device='h200', and leave products= out")
     if device == devices_here.CPU:
         return _plan_on_cpu(problem, levels is not None or products is not None, buffer, explain)
     known = devices_here.device_of(device)
@@ -110,6 +114,8 @@ def plan(
         problem = replace(problem, lies_evenly=False)
     if levels is not None and (isinstance(levels, str) or not isinstance(levels, Sequence)):
         raise fail("E543", f"levels={levels!r} names no algorithms", 'give them as ("winograd_depth_first", "winograd")')
+    if problem.dtype in HALVES:
+        return half_plan(problem, known.title, None if levels is None else tuple(levels))
     if levels is not None or products is not None:
         return pinned_plan(problem, known, tuple(levels or ()), products)
     return _chosen(problem, known, explain, devices_here.gpu_here() if device is None else None)

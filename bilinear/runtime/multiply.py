@@ -15,6 +15,7 @@ from bilinear.backends.chain import operands_of
 from bilinear.backends.executor import Executor, allocate_workspace, execute
 from bilinear.backends.factor import check_object_factors, check_scaling, factor
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.element import HALVES
 from bilinear.ir.matrix import Array, Call, Matrix, layout_of, matrix_of, real_type
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
@@ -48,6 +49,10 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
         whole = _by_residues(asked, kind, a, b, out)
         if whole is not None:
             return whole
+    if str(a.dtype) in HALVES:
+        half = _by_half(asked, kind, a, b, out)
+        if half is not None:
+            return half
     options = asked.settled(kind, cpu)
     layouts = layouts_of(a, b, out)
     decision = decide(options, layouts)
@@ -82,6 +87,13 @@ def _by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> 
     from bilinear.runtime.integers import by_residues  # most calls need none of it
 
     return by_residues(asked, kind, a, b, out)
+
+
+def _by_half(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Array | None:
+    from bilinear.runtime.half import by_half, element_of  # most calls need none of it
+
+    element = element_of(a, b, out)
+    return None if element is None else by_half(asked, kind, element, a, b, out)
 
 
 def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Array, b: Array, out: Array) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from bilinear.errors import fail
+from bilinear.ir.element import HALVES
 from bilinear.ir.matrix import Array
-from bilinear.runtime.arrays import NUMPY, cupy_module
+from bilinear.runtime.arrays import NUMPY, cupy_module, kind_of
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.on_arrays import Asked, matmul_arrays
-from bilinear.runtime.options import Options, check_options
+from bilinear.runtime.options import Options, check_options, check_plan_options
 from bilinear.runtime.unused import warn_unused
 
 _ONLY_AS_ARRAYS = {"bool", "uint16", "uint32", "uint64"}
@@ -76,12 +77,17 @@ def multiplies_by_itself(a: Array, b: Array, asked: Options) -> bool:
 
 
 def _why_itself(tensor: Array) -> str | None:
-    dtype, layout = _name(tensor.dtype), _name(tensor.layout)
-    if layout != "strided":
-        return f"no schedule runs on tensors of layout {layout}"
+    dtype, reason = _name(tensor.dtype), _why_not_dense(tensor)
+    if reason is not None:
+        return reason
     if not tensor.is_cuda and str(tensor.device).partition(":")[0] != "cpu":
         return f"no schedule runs on the device {tensor.device}"
     return None if dtype in TYPES else f"no schedule runs on {dtype}"
+
+
+def _why_not_dense(tensor: Array) -> str | None:
+    layout = _name(tensor.layout)
+    return None if layout == "strided" else f"no schedule runs on tensors of layout {layout}"
 
 
 def _name(what: object) -> str:
@@ -91,11 +97,42 @@ def _name(what: object) -> str:
 
 def matmul_tensors(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None) -> Array:
     """`matmul` of tensors whose gradients are not recorded, or of tensors and arrays."""
+    if _are_halves(torch, a, b, out):
+        half = _by_half(torch, a, b, out, asked, stream)
+        if half is not None:
+            return half
     if _is_product(torch, a, b, out, asked, stream) and a.dtype == b.dtype and multiplies_by_itself(a, b, Options(*asked)):
         return torch.matmul(a, b)
     conjugated = "".join(name for name, x in zip("AB", (a, b), strict=True) if isinstance(x, torch.Tensor) and x.is_conj())
     a, b = (x.conj() if name in conjugated else x for name, x in zip("AB", (a, b), strict=True))  # the memory as it is
     return on_arrays_of(torch, a, b, out, asked, stream, partial(matmul_arrays, conjugated=conjugated))
+
+
+def _are_halves(torch: ModuleType, *tensors: Array) -> bool:
+    """Whether all that is given are dense tensors of one type of 16 bits on a GPU, in the memory that holds their elements."""
+    given = [x for x in tensors if x is not None]
+    if not all(isinstance(x, torch.Tensor) for x in given) or len({x.dtype for x in given}) != 1 or _name(given[0].dtype) not in HALVES:
+        return False
+    return all(x.is_cuda and _why_not_dense(x) is None and not x.is_neg() for x in given)
+
+
+def _by_half(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: Any) -> Array | None:
+    """The product of such tensors, as CuPy's arrays of their 16 bits: CuPy need not know bfloat16. None for what PyTorch is to multiply."""
+    from bilinear.runtime.half import by_half  # most calls need none of it
+
+    options, element = Options(*asked), HALVES[_name(a.dtype)]
+    check_options(options, out)
+    if options.plan is not None:
+        check_plan_options(options.plan, options.algorithm, options.levels, options.inputs)
+    if options.algorithm != "auto" and isinstance(options.algorithm, str):
+        options = options._replace(algorithm=algorithm_as_it_is(options.algorithm))
+    with surroundings(torch, stream, a, b, out, options.workspace):
+        left, right, target = (None if x is None else _on_gpu(x.detach().view(torch.int16)) for x in (a, b, out))
+        options = options._replace(workspace=adopt_tensor(torch, options.workspace))
+        result = by_half(options, kind_of(left, right), element, left, right, target)
+        if result is None or out is not None:
+            return None if result is None else out
+        return give_tensor(torch, result).view(a.dtype)
 
 
 def on_arrays_of(

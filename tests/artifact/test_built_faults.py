@@ -33,7 +33,7 @@ BROKEN: list[tuple[Edit, str, str]] = [
     (lambda m: m["schedule"].update(workspaces=[{"name": "A", "shape": "A", "rows": 1, "columns": 1}]), "E621", "names a space twice"),
     (lambda m: m.update(programs=[]), "E621", "programs is no object"),
     (lambda m: m.update(programs={}), "E621", "programs is empty"),
-    (lambda m: m["programs"].update(float16=m["programs"].pop("float64")), "E621", "is of an element type that is none of"),
+    (lambda m: m["programs"].update(float8=m["programs"].pop("float64")), "E621", "is of an element type that is none of"),
     (lambda m: kernels(m).pop(FIRST), "E621", "programs.float64.launches[0].kernel is 'msmes_l1_linear1_f64', which is not known here"),
     (lambda m: kernels(m)[FIRST].update(threads=[64, 64]), "E621", "is not two extents of at most 1024 threads"),
     (lambda m: kernels(m)[FIRST].update(shared_bytes=10**9), "E621", "shared_bytes is not an integer from 0 to 232448"),

@@ -24,12 +24,12 @@ from bilinear.codegen.render import render
 from bilinear.emulator import compile_on_cpu
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
-from bilinear.ir.element import ELEMENTS, FLOAT32, FLOAT64, IN_ARRAYS, KNOWN
+from bilinear.ir.element import BFLOAT16, ELEMENTS, FLOAT16, FLOAT32, FLOAT64, IN_ARRAYS, KNOWN, Element
 from bilinear.ir.input_kernel import ScanKernel
 from bilinear.ir.kernel import LinearKernel
 from bilinear.ir.linear import Form
 from bilinear.ir.matrix import call_of
-from bilinear.ir.number import to_float
+from bilinear.ir.number import nearest, to_float
 from bilinear.ir.schedule import LinearStage
 from bilinear.ir.tile import TILES
 from bilinear.lowering.place import place_schedule
@@ -71,6 +71,31 @@ def test_integers_are_exact(name: str, inputs: str, tile: str, shape: tuple[int,
 
 
 @needs_emulator
+@pytest.mark.parametrize("element", [FLOAT16, BFLOAT16], ids=str)
+@pytest.mark.parametrize(("shape", "orders"), [((29, 19, 23), "CCC"), ((24, 48, 72), "CFC")])
+def test_integers_of_16_bits_are_exact(element: Element, shape: tuple[int, int, int], orders: str) -> None:
+    m, k, n = shape
+    generator = np.random.default_rng(m)
+    whole = [generator.integers(-1, 2, s) for s in ((m, k), (k, n), (m, n))]
+    a, b, c = (layout(as_stored(x, element), order) for x, order in zip(whole, orders, strict=True))
+    schedule = prepare(load("winograd").scheme, None, 1, "preserve").schedule
+    by_columns = frozenset(s for s, o in zip("ABC", orders, strict=True) if o == "F")
+    execute(EmulatedExecutor("random", element=element), place_schedule(schedule, m, k, n, 2, by_columns), call_of(a, b, c, 2, -1))
+    np.testing.assert_array_equal(as_floats(c, element), 2 * (whole[0] @ whole[1]) - whole[2])
+
+
+def as_stored(x: Any, element: Element) -> Any:
+    """Numbers that the type holds, as an array; NumPy lacks bfloat16, whose bits are the upper half of a float's."""
+    if element == BFLOAT16:
+        return (x.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    return x.astype(np.float16 if element == FLOAT16 else np.float32)
+
+
+def as_floats(x: Any, element: Element) -> Any:
+    return (x.astype(np.uint32) << 16).view(np.float32) if element == BFLOAT16 else x.astype(np.float32)
+
+
+@needs_emulator
 def test_products_are_summed_in_the_wider_type_and_rounded_once() -> None:
     a, b, c = np.array([[2.0**24, 1, -(2.0**24)]], np.float32), np.ones((3, 1), np.float32), np.full((1, 1), 2.0**24, np.float32)
     placement = place_schedule(plain().schedule, 1, 3, 1, 4)
@@ -88,16 +113,17 @@ def combined(terms: Form, values: list[Any]) -> Any:
 
 
 @needs_emulator
-def test_sums_of_blocks_are_computed_in_the_wider_type_and_rounded_once() -> None:
+@pytest.mark.parametrize("element", [STORED, FLOAT16, BFLOAT16], ids=str)
+def test_sums_of_blocks_are_computed_in_the_wider_type_and_rounded_once(element: Element) -> None:
     """The expansion of winograd's operands, whose forms have up to four terms, beside exact sums that are rounded once."""
     schedule = prepare(load("winograd").scheme, None, 1, "preserve").schedule
-    launch, stage = schedule_to_launches(schedule, STORED)[0], schedule.stages[0]
+    launch, stage = schedule_to_launches(schedule, element)[0], schedule.stages[0]
     assert isinstance(launch.kernel, LinearKernel) and isinstance(stage, LinearStage)
     module = compile_on_cpu(render(launch.kernel), {launch.kernel.name: c_types(launch.kernel)})
     generator, size = np.random.default_rng(5), 6
-    spaces = {s.name: np.full((s.rows * size, s.columns * size), np.nan, np.float32) for s in schedule.spaces}
+    spaces = {s.name: as_stored(np.full((s.rows * size, s.columns * size), np.nan), element) for s in schedule.spaces}
     for name in "AB":
-        spaces[name][...] = generator.integers(-(2**24), 2**24, spaces[name].shape)
+        spaces[name][...] = as_stored(generator.integers(-(2**element.significand), 2**element.significand, spaces[name].shape), element)
     values: dict[str, Any] = {"bm": size, "bk": size, "bn": size, "beta": 0.0}
     for name, array in spaces.items():
         values |= {name: address(array), f"{name}_rs": array.shape[1], f"{name}_cs": 1}
@@ -105,13 +131,17 @@ def test_sums_of_blocks_are_computed_in_the_wider_type_and_rounded_once() -> Non
     module.launch(launch.kernel.name, grid, threads, launch_arguments(launch, values))
     rounded = 0
     for block_map in stage.maps:
-        exact = [spaces[x.space][x.row * size :, x.column * size :][:size, :size].astype(np.int64) for x in block_map.sources]
+        exact = [
+            as_floats(spaces[x.space][x.row * size :, x.column * size :][:size, :size], element).astype(int) for x in block_map.sources
+        ]
         for terms in block_map.map.steps:
             exact.append(combined(terms, exact))
         for target, terms in zip(block_map.targets, block_map.map.outputs, strict=True):
             wanted = combined(terms, exact)
-            found = spaces[target.space][target.row * size :, target.column * size :][:size, :size]
-            np.testing.assert_array_equal(found, wanted.astype(np.float32))
+            found = as_floats(spaces[target.space][target.row * size :, target.column * size :][:size, :size], element)
+            np.testing.assert_array_equal(
+                found, [[nearest(int(x), element.name if element in KNOWN.values() else "float32") for x in row] for row in wanted]
+            )
             rounded += int((found != wanted).sum())
     assert rounded > 0
 
@@ -128,10 +158,12 @@ def test_the_scan_reads_what_is_stored(value: float) -> None:
 
 
 @pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
-@pytest.mark.parametrize("tile", ["usual", "doubles-usual"])
-def test_kernels_are_built(tile: str) -> None:
+@pytest.mark.parametrize(
+    ("element", "tile"), [(STORED, "usual"), (STORED, "doubles-usual"), (FLOAT16, "usual"), (BFLOAT16, "usual")], ids=str
+)
+def test_kernels_are_built(element: Element, tile: str) -> None:
     schedule = prepare(load("strassen").scheme, None, 1, "preserve").schedule
-    for own in build_program(schedule, STORED, [CudaTarget("sm_80"), CudaTarget("sm_90")], tile).kernels:
+    for own in build_program(schedule, element, [CudaTarget("sm_80"), CudaTarget("sm_90")], tile).kernels:
         assert all(built.image.startswith(b"\x7fELF") for built in own.images)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from bilinear.codegen.render import environment
 from bilinear.emulator import compile_on_cpu, skip_reason
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS, KNOWN, Element
+from bilinear.ir.number import nearest
 from bilinear.ir.tile import TILES
 
 NUMPY_HAS = [name for name, element in KNOWN.items() if element.code]
@@ -31,7 +33,7 @@ def test_kernels_are_generated_for_known_types_that_have_tiles() -> None:
 
 
 def test_arrays_hold_what_numpy_knows() -> None:
-    assert list(IN_ARRAYS) == [name for name in ELEMENTS if name in np.sctypeDict]
+    assert list(IN_ARRAYS) == [name for name in ELEMENTS if name in np.sctypeDict and ELEMENTS[name].wider is None]
 
 
 @pytest.mark.parametrize("element", KNOWN.values(), ids=str)
@@ -56,3 +58,44 @@ def test_the_types_in_kernel_text_are_as_wide_as_the_element(element: Element) -
 def test_libraries_know_the_element_by_this_number(name: str) -> None:
     runtime = pytest.importorskip("cupy").cuda.runtime
     assert KNOWN[name].library == getattr(runtime, f"CUDA_R_{8 * KNOWN[name].bytes}F")
+
+
+def nearest_to(numbers: np.ndarray[Any, np.dtype[np.float32]], element: Element) -> list[float]:
+    """The numbers of an element type nearest to floats, by exact arithmetic; Inf and NaN stay."""
+    return [
+        nearest(Fraction(float(x)), element.name) * (-1 if np.signbit(x) and x == 0 else 1) if np.isfinite(x) else float(x) for x in numbers
+    ]
+
+
+@pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
+@pytest.mark.parametrize("element", [x for x in ELEMENTS.values() if x.wider and x.definition], ids=str)
+def test_stored_numbers_are_the_nearest_ones(element: Element) -> None:
+    """Every number of 16 bits there and back; and floats near the middle of two, at the ends of the range, and of all sizes."""
+    source = (
+        environment().get_template(element.definition).render()
+        + f"""
+extern "C" __global__ void back(const unsigned short* from, float* to, int n) {{
+    for (int i = 0; i < n; ++i) {{ {element.cuda} x; x.bits = from[i]; to[i] = float(x); }}
+}}
+extern "C" __global__ void rounded(const float* from, float* to, unsigned short* bits, int n) {{
+    for (int i = 0; i < n; ++i) {{ const {element.cuda} x(from[i]); to[i] = float(x); bits[i] = x.bits; }}
+}}"""
+    )
+    module = compile_on_cpu(
+        source, {"back": ["unsigned short *", "float *", "int"], "rounded": ["float *", "float *", "unsigned short *", "int"]}
+    )
+    bits = np.arange(2**16, dtype=np.uint16)
+    held = np.empty(bits.size, np.float32)
+    module.launch("back", 1, 1, [bits, held, bits.size])
+    wanted = bits.view(np.float16).astype(np.float32) if element.code else (bits.astype(np.uint32) << 16).view(np.float32)
+    np.testing.assert_array_equal(held, wanted)
+    finite = np.sort(held[np.isfinite(held)])
+    middle = ((finite[:-1].astype(float) + finite[1:]) / 2).astype(np.float32)
+    drawn = np.random.default_rng(1).integers(0, 2**32, 4096, np.uint32).view(np.float32)
+    ends = np.array([0, -0.0, np.inf, -np.inf, element.largest, np.nan], np.float32)
+    near = np.concatenate([np.nextafter(middle, np.float32(s * np.inf)) for s in (1, -1)])[::37]
+    given = np.concatenate([finite[::5], middle[::3], near, drawn, ends, -ends])
+    found, own = np.empty_like(given), np.empty(given.size, np.uint16)
+    module.launch("rounded", 1, 1, [given, found, own, given.size])
+    np.testing.assert_array_equal(found, np.array(nearest_to(given, element), np.float32))
+    assert (np.signbit(found) == np.signbit(given))[~np.isnan(given)].all() and (own[np.isnan(given)] == 0x7FFF).all()

@@ -11,7 +11,7 @@ from shell import Shell
 
 from bilinear.analysis.traffic import fitting_side, operand_reads
 from bilinear.frontend import load
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.lowering.prepare import prepare
 from bilinear.planner.choose import make_plan
@@ -92,7 +92,7 @@ def test_a_product_that_is_added_reads_what_it_adds_to() -> None:
     assert twice.traffic - once.traffic == 64 * 64 * 8
 
 
-@pytest.mark.parametrize("dtype", ELEMENTS)
+@pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize("column_major", [(), ("C",)])
 @pytest.mark.parametrize(
     "extents", [(16384,) * 3, (20000, 300, 20000), (1, 1, 1), (10**6, 8, 8), (8, 10**6, 8), (5000, 70_000, 3000), (257, 255, 4)]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-NUMBERS = {"s": np.float32, "d": np.float64, "i": np.int64}
+NUMBERS = {"s": np.float32, "d": np.float64, "i": np.int64, "h": np.uint16}
 
 
 def gemm(
@@ -25,9 +25,37 @@ def gemm(
     result[...] = product if own == 0 else product + own * result
 
 
+def gemm_ex(
+    transa: int, transb: int, m: int, n: int, k: int, alpha: int, a: int, a_type: int, lda: int, b: int, b_type: int, ldb: int, beta: int,
+    c: int, c_type: int, ldc: int, compute: int, algorithm: int
+) -> None:  # fmt: skip
+    """The same for matrices of float16 (type 2) or bfloat16 (14): computed in float32, and rounded once where C is stored."""
+    assert a_type == b_type == c_type in (2, 14) and (compute, algorithm) == (68, -1)
+    left = _columns("h", a, (k, m) if transa else (m, k), lda)
+    right = _columns("h", b, (n, k) if transb else (k, n), ldb)
+    result = _columns("h", c, (m, n), ldc)
+    x, y = (widened(s, c_type == 14) for s in (left.T if transa else left, right.T if transb else right))
+    factor, own = (_columns("s", address, (1, 1), 1)[0, 0] for address in (alpha, beta))
+    product = factor * (x @ y)
+    result[...] = narrowed(product if own == 0 else product + own * widened(result, c_type == 14), c_type == 14)
+
+
+def widened(bits: Any, is_bfloat: bool) -> Any:
+    """The floats of 16 bits."""
+    return (bits.astype(np.uint32) << 16).view(np.float32) if is_bfloat else np.ascontiguousarray(bits).view(np.float16).astype(np.float32)
+
+
+def narrowed(x: Any, is_bfloat: bool) -> Any:
+    """The 16 bits nearest to finite floats, ties to even."""
+    if not is_bfloat:
+        return x.astype(np.float16).view(np.uint16)
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
 def _columns(kind: str, address: int, shape: tuple[int, int], leading: int) -> Any:
     """The matrix at an address."""
-    assert min(shape) > 0 and leading >= max(1, shape[0]) and address % 4 == 0
+    assert min(shape) > 0 and leading >= max(1, shape[0]) and address % min(4, np.dtype(NUMBERS[kind]).itemsize) == 0
     first = _Memory(address, np.dtype(NUMBERS[kind]).str)
     number = np.asarray(first)
     return as_strided(number, shape, (number.itemsize, leading * number.itemsize))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen.emulated import address, c_type
-from runtime.blas import gemm
+from runtime.blas import gemm, gemm_ex
 
 from bilinear.backends import cublas as library
 from bilinear.backends import cublas_lt, cuda_executor, digits, integers, loaded_kernels, thin
@@ -170,6 +170,7 @@ class Gpu:
     lt: Any = None
     taken: list[int] = field(default_factory=list)
     is_capturing: bool = False
+    math_mode: int = 0
     last_taken: Callable[[], Any] = lambda: None
 
     def launch(self, function: int, *rest: int) -> None:
@@ -245,6 +246,14 @@ class Gpu:
         self.by_cublas.append((kind, self.stream, *arguments))
         gemm(kind, *arguments)
 
+    def gemm_of_halves(self, handle: int, *arguments: int) -> None:
+        """`cublasGemmEx`."""
+        assert handle == threading.get_ident()
+        self.refuse_capture()
+        self.library += 1
+        self.by_cublas.append(("h", self.stream, self.math_mode, *arguments))
+        gemm_ex(*arguments)
+
 
 @cache
 def compiled(kernel: Any) -> tuple[Module, list[str]]:
@@ -284,7 +293,9 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cupy.asarray = lambda array, dtype=None: array
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
-    cublas = SimpleNamespace(sgemm=partial(gpu.gemm, "s"), dgemm=partial(gpu.gemm, "d"))
+    cublas = SimpleNamespace(sgemm=partial(gpu.gemm, "s"), dgemm=partial(gpu.gemm, "d"), gemmEx=gpu.gemm_of_halves)
+    cublas.getMathMode = lambda handle: gpu.math_mode
+    cublas.setMathMode = lambda handle, mode: setattr(gpu, "math_mode", mode)
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs", SimpleNamespace(cublas=cublas))
     monkeypatch.setattr(cublas_lt, "_library", lambda: gpu.lt)
     monkeypatch.setattr(cublas_lt, "_product", lru_cache(cublas_lt._product.__wrapped__))

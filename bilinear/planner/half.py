@@ -1,0 +1,90 @@
+"""Plans for float16 and bfloat16: the library's multiply, and Winograd's scheme around its products, with the bounds of their errors.
+
+No times are known, so the library is chosen unless levels are named.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from bilinear.errors import fail
+from bilinear.ir.element import ELEMENTS, HALVES
+from bilinear.lowering.place import place_schedule
+from bilinear.planner.accuracy import why_inaccurate
+from bilinear.planner.choose import too_inaccurate
+from bilinear.planner.plan import CUBLAS, LIBRARY, Candidate, Plan
+from bilinear.planner.problem import Problem
+from bilinear.planner.ways import Way, follows_from_names, forget_changed_files, full_names, hashes, lowered
+from bilinear.resources import implementation_sha256
+
+WAYS = ("winograd",), ("winograd", "winograd")
+"""The levels that are told beside the library's multiply."""
+SUMMED = 2.0**-22 * (1 + 2.0**-20)
+"""The unit roundoff of a term in sums of the matrix units for 16 bits, which cut off what they add.
+
+A step of t <= 16 terms multiplies the sum of sizes by at most 1 + w, w = t 2^-23 + 2^-23 + t 2^-46 (docs/digits.md, sums in the unit): at
+most (1 + SUMMED)^t.
+"""
+
+
+def half_plan(problem: Problem, device: str, levels: tuple[str, ...] | None = None) -> Plan:
+    """The plan of a product of 16-bit matrices on a GPU; `levels` are run if they are named.
+
+    Raises `BilinearError`: E519 if the chosen way is less accurate than is asked for, E543 for levels that do not fit the limits, and what
+    `algorithm_named` and the lowering raise.
+    """
+    forget_changed_files()
+    library = _judged(Candidate((), "preserve", LIBRARY, None, 0, _classical(problem.k, problem.dtype)), problem)
+    if levels is not None:
+        if not levels:
+            raise fail("E543", "no level is named", 'give algorithms, such as ("winograd",)')
+        named = _judged(_candidate(full_names(levels), problem), problem)
+        if named.why:
+            raise fail("E543", f"{named.name}: {named.why}", "allow more, or choose other levels")
+        first = replace(named, why="asked for: no time is known")
+        return Plan(problem, device, (first, library), hashes(first.levels), implementation_sha256())
+    if library.why:
+        raise too_inaccurate(library.why)
+    found = [_judged(_candidate(way, problem), problem) for way in WAYS]
+    others = [replace(one, why=one.why or "not timed on a GPU: name it to run it") for one in found]
+    return Plan(problem, device, (replace(library, why="no times are known"), *others), (), implementation_sha256())
+
+
+def _candidate(levels: tuple[str, ...], problem: Problem) -> Candidate:
+    """A way with its workspace and its bound; `why` says why it cannot run."""
+    p, way = problem, Way(levels)
+    schedule = lowered(way)[0]
+    placement = place_schedule(schedule, p.m, p.k, p.n, ELEMENTS[p.dtype].bytes, frozenset(p.column_major))
+    found = Candidate(levels, "preserve", "expand", None, placement.workspace_elements * ELEMENTS[p.dtype].bytes, tile=CUBLAS)
+    if not placement.core[0]:
+        return replace(found, why="blocks are too small")
+    return replace(found, error=way_error(way, p.k, p.dtype))
+
+
+def _judged(found: Candidate, problem: Problem) -> Candidate:
+    asked, limit = problem.accuracy, problem.workspace
+    if found.why:
+        return found
+    if limit is not None and (found.workspace or 0) > limit:
+        return replace(found, why=f"it needs {found.workspace} bytes of workspace, {limit} are allowed")
+    return found if isinstance(asked, str) else replace(found, why=why_inaccurate(found, asked))
+
+
+@lru_cache(maxsize=256)
+def way_error(way: Way, inner: int, dtype: str) -> float:
+    """The bound of max|C - A*B| / (max|A| max|B|) of a way, for sums that are stored in 16 bits without overflow or underflow."""
+    from bilinear.analysis.accuracy import run_error_bound
+
+    u = HALVES[dtype].roundoffs[0]
+    return u * run_error_bound(lowered(way)[0], inner, u, SUMMED).product
+
+
+def _classical(inner: int, dtype: str) -> float:
+    from bilinear.analysis.accuracy import classical_bound
+
+    u = HALVES[dtype].roundoffs[0]
+    return u * classical_bound(inner, u, SUMMED)
+
+
+follows_from_names(way_error.cache_clear)

@@ -1,0 +1,141 @@
+"""Products of float16 and bfloat16 matrices on a GPU: sums of blocks in float32, rounded once, around the library's products."""
+
+from __future__ import annotations
+
+import logging
+from math import inf
+
+import numpy as np
+
+from bilinear.backends.capture import is_captured, not_captured
+from bilinear.backends.executor import execute
+from bilinear.backends.factor import check_scaling, factor
+from bilinear.backends.half import HalfExecutor, require_single_targets
+from bilinear.errors import BilinearError, fail
+from bilinear.frontend import Loaded
+from bilinear.ir.element import FLOAT16, FLOAT32, HALVES, Element
+from bilinear.ir.matrix import Array, Factor, call_of, layout_of, matrix_of
+from bilinear.ir.placement import Placement
+from bilinear.planner.half import WAYS
+from bilinear.planner.ways import algorithm_named
+from bilinear.runtime.arrays import Kind
+from bilinear.runtime.budgets import over_budget
+from bilinear.runtime.environment import uses_library
+from bilinear.runtime.layouts import Layouts, fit, layouts_of
+from bilinear.runtime.operands import as_matrices, given_workspace
+from bilinear.runtime.options import Options
+from bilinear.runtime.recipe import Recipe, chosen_recipe, fitted_placement, largest_scaling
+from bilinear.runtime.safety import indices
+
+LEAST_EXTENT = inf
+"""Below this extent `auto` leaves these products to the library: always, as long as the ways have not been run and timed on a GPU."""
+FACTORS, PLACED = np.dtype(FLOAT32.name), np.dtype(FLOAT16.name)
+"""The type of alpha and beta; and the type of 16 bits that placements are made for, whichever of the two the matrices hold."""
+
+log = logging.getLogger("bilinear")
+
+
+def element_of(*arrays: Array) -> Element | None:
+    """The element type of 16 bits that all of these arrays hold; None if there is none."""
+    names = {str(x.dtype) for x in arrays if x is not None}
+    return HALVES.get(names.pop()) if len(names) == 1 else None
+
+
+def by_half(asked: Options, kind: Kind, element: Element, a: Array, b: Array, out: Array) -> Array | None:
+    """alpha * a @ b + beta * out on CuPy's arrays of 16 bits, whose numbers are of this type, whatever dtype they name.
+
+    None, with nothing written, for what the library is to multiply: what `auto` or `levels=0` leaves to it, empty matrices and alpha = 0,
+    and what `auto` cannot build or allocate. Raises `BilinearError` (E775, E776, E777; E535, E536, E544) for an algorithm that is named.
+    """
+    if not kind.on_gpu:
+        if asked.plan is not None and asked.plan.problem.dtype in HALVES and not uses_library():
+            raise fail("E778", f"the plan is one of {asked.plan.problem.dtype} on a GPU, and these arrays are not there", "leave plan= out")
+        return None
+    layouts, is_auto = layouts_of(a, b, out), asked.algorithm == "auto" and asked.plan is None
+    recipe = _recipe(asked, layouts, element)
+    if recipe is None:
+        return None
+    if recipe.inputs != "preserve" or asked.inputs != "preserve":
+        what = f"inputs={asked.inputs!r} lets a schedule write A and B, and sums in them would be rounded to {element}"
+        raise fail("E775", what, "use inputs='preserve'")
+    shape, _ = fit(layouts, a.dtype)
+    try:
+        if is_captured():
+            raise not_captured("CuPy calls no cuBLAS then, which multiplies this type", "convert to float32")
+        result = kind.module.empty(shape, a.dtype) if out is None else out
+        _run(asked._replace(kind=kind), element, recipe, (a, b, result), layouts.overlaps)
+    except (BilinearError, MemoryError) as error:
+        if not is_auto:
+            raise
+        log.info("matmul %s by %s of %s cannot run (%s); the library's multiply", a.shape, b.shape, element, error)
+        return None
+    log.debug("matmul %s by %s of %s: %s", a.shape, b.shape, element, recipe.loaded.scheme.name)
+    return result
+
+
+def _recipe(asked: Options, layouts: Layouts, element: Element) -> Recipe | None:
+    """What runs; None for the library."""
+    extents = layouts.extents
+    is_product = min(layouts.a.ndim, layouts.b.ndim) > 0 and asked.alpha != 0 and 0 not in (*layouts.a.shape, *layouts.b.shape)
+    if not is_product or uses_library():
+        return None
+    if asked.plan is not None:
+        p = asked.plan.problem
+        if (p.m, p.k, p.n, p.dtype) != (*extents, element.name):
+            planned, given = (f"{' x '.join(map(str, x))} of {name}" for x, name in (((p.m, p.k, p.n), p.dtype), (extents, element)))
+            raise fail("E544", f"the plan is for {planned}, these arrays are {given}", "plan for this problem")
+        return chosen_recipe(asked.plan)
+    if asked.levels == 0 or (asked.algorithm == "auto" and min(extents) < LEAST_EXTENT):
+        return None
+    if isinstance(asked.algorithm, Loaded):
+        return Recipe((asked.algorithm,), asked.levels, asked.inputs)
+    return Recipe((algorithm_named(WAYS[0][0]),), len(WAYS[0]), "preserve")
+
+
+def _run(options: Options, element: Element, recipe: Recipe, arrays: tuple[Array, Array, Array], overlaps: bool) -> None:
+    """The product of every matrix of a batch, in one workspace. Operands that cuBLAS cannot read are copied; `out` is computed aside."""
+    left, right, target = as_matrices(*arrays)
+    alpha, beta = (factor(name, value, FACTORS) for name, value in (("alpha", options.alpha), ("beta", options.beta)))
+    left, right = (x if _lies_plainly(x) else x.copy() for x in (left, right))
+    aside = overlaps or not _lies_plainly(target)
+    by_column = frozenset(name for name, x in zip("ABC", (left, right, target), strict=True) if not aside and layout_of(x).is_by_column)
+    extents = left.shape[-2], left.shape[-1], right.shape[-1]
+    placement = fitted_placement(recipe, extents, PLACED, by_column)
+    _check(options, placement, target.nbytes if aside else 0, alpha)
+    result = target
+    if aside:
+        result = options.kind.module.empty(target.shape, target.dtype)
+        result[...] = target
+    executor, elements = HalfExecutor(element), placement.allocated_elements
+    buffer = None
+    if elements:
+        given = options.buffer is not None
+        buffer = (
+            matrix_of(given_workspace(options, elements, result, left, right, target))
+            if given
+            else executor.allocate(elements, target.dtype)
+        )
+    call = call_of(left, right, result, alpha, beta, buffer)
+    for index in indices(target.shape[:-2]):
+        execute(executor, placement, call.at(index))
+    if aside:
+        target[...] = result
+
+
+def _check(options: Options, placement: Placement, aside: int, alpha: Factor) -> None:
+    """Refuse a schedule that the library's products cannot serve (E776, E777), too large a factor (E528), and too much workspace (E535)."""
+    require_single_targets(placement.schedule)
+    if placement.overwrites:
+        what = f"{placement.schedule.name} keeps sums in C, and they would be rounded to 16 bits once more"
+        raise fail("E777", what, "take a scheme without a schedule, such as winograd")
+    check_scaling(alpha, largest_scaling(placement), FACTORS)
+    needed = placement.allocated_elements * PLACED.itemsize + aside
+    if options.budget is not None and needed > options.budget:
+        raise over_budget(placement.schedule.name, needed, options.budget)
+
+
+def _lies_plainly(x: Array) -> bool:
+    """Whether the rows or the columns of each matrix are contiguous and do not overlap, as cuBLAS needs them."""
+    (m, n), (down, along), size = x.shape[-2:], x.strides[-2:], x.itemsize
+    by_row, by_column = (along == size and down >= n * size), (down == size and along >= m * size)
+    return bool((by_row or by_column) and down % size == along % size == 0)
