@@ -33,6 +33,7 @@ LARGEST_RECOMPOSED = 2**31
 """Numbers below this, multiplied by another such, are numbers of 64 bits."""
 
 
+@lru_cache(maxsize=1024)
 def moduli_for_integers(inner: int, left: int, right: int) -> tuple[int, ...]:
     """The fewest moduli for sums of `inner` products of integers of at most these magnitudes: 2 K a b <= (1 - 2^-30) M."""
     needed = 2 * max(1, inner) * max(1, left) * max(1, right) * 2**30

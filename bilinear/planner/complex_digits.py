@@ -1,30 +1,26 @@
-"""Products of digits for complex matrices: three products of digits of sums of parts, by the levels that are asked for.
-
-`auto` does not weigh them, for no times are known. Errors are those of each part, in units of the largest parts of A and B.
-"""
+"""Products of digits for complex matrices: three products of digits of sums of parts, below block levels."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from bilinear.errors import fail
+from bilinear.errors import BilinearError, fail
 from bilinear.ir.digit_kernel import MOST_BLOCKS
-from bilinear.ir.element import COMPLEX
+from bilinear.ir.element import COMPLEX, FLOAT32
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
-from bilinear.planner.accuracy import certain_error, relative_error, why_inaccurate
-from bilinear.planner.choose import hashes_of
-from bilinear.planner.complex_plans import library_of_complex
+from bilinear.planner.accuracy import certain_error, relative_error
 from bilinear.planner.device import Device
-from bilinear.planner.digit_geometry import geometry_of
-from bilinear.planner.digits import element_of, products_of
-from bilinear.planner.plan import DIGITS, Candidate, Plan
+from bilinear.planner.digits import digit_ms, digits_timed, element_of, geometry_for, products_of
+from bilinear.planner.plan import DIGITS, Candidate
+from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import Problem
-from bilinear.planner.residues import RESIDUES, require_residues, residues_for
+from bilinear.planner.residues import MOST_TARGETS, RESIDUES, require_residues, residues_for
 from bilinear.planner.ways import follows_from_names
-from bilinear.resources import implementation_sha256
 
 if TYPE_CHECKING:  # readers are imported lazily: most plans need none
     from bilinear.ir.complex_scheme import ComplexScheme
@@ -47,23 +43,12 @@ def complex_scheme_of(levels: tuple[str, ...]) -> ComplexScheme:
 follows_from_names(complex_scheme_of.cache_clear)
 
 
-def pinned_complex(problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Plan:
-    """The plan that multiplies complex matrices by these products of digits below these levels.
+def complex_candidate(problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Candidate:
+    """The product by these digits below these levels, with its errors; its time is None if the device has no rates for such digits.
 
-    Raises `BilinearError`: E787 for products that do not stand for this type, E543 for what does not fit the problem's limits, E501 for too
-    many blocks, E567, E591 and E592 as residues of real matrices do.
+    Raises `BilinearError`: E787 for products that do not stand for this type, E501 for too many blocks, E567, E591 and E592 as residues of
+    real matrices do.
     """
-    found, library = _candidate(problem, levels, products), library_of_complex(problem, device)
-    why = why_inaccurate(found, problem.accuracy)
-    if problem.workspace is not None and (found.workspace or 0) > problem.workspace:
-        why = f"needs {found.workspace} bytes of workspace, {problem.workspace} are allowed"
-    if why:
-        raise fail("E543", f"{found.name}: {why}", "allow more, or choose other levels")
-    first = replace(found, why="asked for: no time is known")
-    return Plan(problem, device.title, (first, library), hashes_of(found), implementation_sha256())
-
-
-def _candidate(problem: Problem, levels: tuple[str, ...], products: str) -> Candidate:
     part = COMPLEX[problem.dtype]
     name = residues_for(problem) if products == RESIDUES else products
     if name not in (*DIGIT_TILES, *RESIDUE_TILES) or element_of(name) is not part:
@@ -77,8 +62,30 @@ def _candidate(problem: Problem, levels: tuple[str, ...], products: str) -> Cand
         tile = RESIDUE_TILES[name]
         room_of(residues_of(tile.of, tile.count), 2 * problem.k)
         require_residues(scheme, tile)
-    m, n = (problem.n, problem.m) if "C" in problem.column_major else (problem.m, problem.n)
-    needed = geometry_of(levels, (m, problem.k, n), name, is_complex=True).places[-1]
-    found = Candidate(levels, "preserve", DIGITS, None, needed, tile=name)
+    return with_complex_errors(_candidate(problem, device, levels, name), problem)
+
+
+def complex_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
+    """What is weighed where the device has rates: pairs if an accuracy is asked for, and the fewest residues that keep it."""
+    part, names = COMPLEX[problem.dtype], list[str]()
+    if part is FLOAT32 and problem.accuracy is not None:
+        names += DIGIT_TILES
+    with suppress(BilinearError):  # no residues keep the accuracy
+        names.append(residues_for(problem))
+    for name in names:
+        for levels in portfolio().digits if device.digit_rates(digits_timed(name)) is not None else ():
+            found = _candidate(problem, device, levels, name)
+            blocks = geometry_for(problem, levels, name, is_complex=True).grid
+            if name in DIGIT_TILES or 2 * blocks[0] * blocks[2] <= MOST_TARGETS:
+                yield found
+
+
+def with_complex_errors(found: Candidate, problem: Problem) -> Candidate:
+    """The candidate with its errors, of each part, in units of the largest parts of A and B."""
     certain, probable = (error(found, problem.k, problem.dtype) for error in (certain_error, relative_error))
     return replace(found, error=certain, probable=probable)
+
+
+def _candidate(problem: Problem, device: Device, levels: tuple[str, ...], name: str) -> Candidate:
+    g = geometry_for(problem, levels, name, is_complex=True)
+    return Candidate(levels, "preserve", DIGITS, digit_ms(problem, device, g, name), g.places[-1], tile=name)

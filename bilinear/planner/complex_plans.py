@@ -16,6 +16,7 @@ from bilinear.ir.schedule import Schedule
 from bilinear.lowering.place import place_schedule
 from bilinear.planner.accuracy import relative_error, why_inaccurate
 from bilinear.planner.choose import hashes_of, make_plan, too_inaccurate
+from bilinear.planner.complex_digits import complex_candidates, with_complex_errors
 from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile, profile_of
 from bilinear.planner.plan import LIBRARY, Candidate, Plan
@@ -56,6 +57,7 @@ class _Weighing:
         yield self.judged(replace(library, ms=PRODUCTS * (library.ms or 0.0), error=None, probable=None, why=""), None)
         if min(real.m, real.k, real.n) < LEAST_EXTENT:
             return
+        yield from map(self.judged_digits, complex_candidates(self.problem, self.device))
         ways = [c for c in plan.candidates if c.levels and c.ms is not None and not c.rest and not c.is_digits and c.promise == "preserve"]
         ways = sorted(ways, key=lambda c: c.ms or 0.0)[:MOST_WEIGHED]
         yield self.weighed(next((way for way in ways if way.levels == PLAIN.levels), PLAIN))
@@ -89,9 +91,19 @@ class _Weighing:
         why = why_inaccurate(found, asked)
         if schedule is not None and schedule.overwrites and p.accumulate:
             why = "overwrites C"
-        if (found.workspace or 0) > self.budget:
-            why = f"needs {found.workspace} bytes of workspace, {self.budget} are allowed or left on the device"
-        return replace(found, why=why)
+        return replace(found, why=self.why_too_large(found) or why)
+
+    def judged_digits(self, found: Candidate) -> Candidate:
+        """A product of digits with its errors, where they are asked for, and why it may not run."""
+        if self.explain or self.problem.accuracy is not None:
+            found = with_complex_errors(found, self.problem)
+        return replace(found, why=self.why_too_large(found) or why_inaccurate(found, self.problem.accuracy))
+
+    def why_too_large(self, found: Candidate) -> str:
+        """What its workspace needs if that is more than there is, else nothing."""
+        if (found.workspace or 0) <= self.budget:
+            return ""
+        return f"needs {found.workspace} bytes of workspace, {self.budget} are allowed or left on the device"
 
     def certain(self, schedule: Schedule | None) -> float:
         """The bound that always holds for each part, in units of the largest parts of A and of B."""
@@ -118,8 +130,12 @@ def complex_plan(problem: Problem, device: Device, explain: bool = False) -> Pla
     """The plan for complex matrices. Raises `BilinearError` (E519) if nothing is as accurate, not even the library's multiply."""
     library, *ways = _Weighing(problem, device, explain).candidates()
     able = sorted((c for c in ways if not c.why), key=lambda c: c.ms or 0.0)
-    least = 1 + max(LEAST_GAIN, device.policy.least_gain)
-    chosen = next((c for c in able if library.why or (library.ms or 0.0) > least * (c.ms or 0.0)), library)
+
+    def gains(found: Candidate) -> bool:
+        least = device.policy.least_gain_digits if found.is_digits else max(LEAST_GAIN, device.policy.least_gain)
+        return bool(library.why) or (library.ms or 0.0) > (1 + least) * (found.ms or 0.0)
+
+    chosen = next((c for c in able if gains(c)), library)
     if chosen is library and library.why:
         raise too_inaccurate(library.why)
     gain = (library.ms or 0.0) / (chosen.ms or 1.0)

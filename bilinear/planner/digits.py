@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bilinear.errors import fail
 from bilinear.ir.digit_kernel import MOST_BLOCKS
-from bilinear.ir.element import ELEMENTS, FLOAT32, Element
+from bilinear.ir.element import FLOAT32, Element
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
 from bilinear.planner.device import Device, DigitRates, at
@@ -110,10 +110,12 @@ def _rows_and_columns(problem: Problem) -> tuple[int, int]:
     return (problem.n, problem.m) if "C" in problem.column_major else (problem.m, problem.n)
 
 
-def geometry_for(problem: Problem, levels: tuple[str, ...], products: str, cut: tuple[int, int] = (1, 1)) -> DigitGeometry:
+def geometry_for(
+    problem: Problem, levels: tuple[str, ...], products: str, cut: tuple[int, int] = (1, 1), is_complex: bool = False
+) -> DigitGeometry:
     """The geometry of a problem's product by these levels, or of a block of it, as C^T = B^T A^T if C is column-major."""
     m, n = (block_of(extent, parts) for extent, parts in zip(_rows_and_columns(problem), cut, strict=True))
-    return geometry_of(levels, (m, problem.k, n), products)
+    return geometry_of(levels, (m, problem.k, n), products, is_complex)
 
 
 def digit_ms(problem: Problem, device: Device, g: DigitGeometry, products: str, cut: tuple[int, int] = (1, 1)) -> float | None:
@@ -126,7 +128,7 @@ def digit_ms(problem: Problem, device: Device, g: DigitGeometry, products: str, 
     rates = device.digit_rates(digits_timed(products))
     if rates is None:
         return None
-    (m, k, n), bandwidth, itemsize = g.extents, device.bandwidth * 1e9, ELEMENTS[problem.dtype].bytes
+    (m, k, n), bandwidth, itemsize = g.extents, device.bandwidth * 1e9, problem.itemsize
     (down, across), (left, right) = cut, g.digit_bytes
     blocks = down * across
     operands, digits = (down * m * k + blocks * k * n) * itemsize, down * left + blocks * right

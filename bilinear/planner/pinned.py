@@ -9,8 +9,10 @@ from bilinear.ir.element import COMPLEX
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
+from bilinear.planner.accuracy import why_inaccurate
 from bilinear.planner.choose import Weighing, hashes_of
-from bilinear.planner.complex_digits import pinned_complex
+from bilinear.planner.complex_digits import complex_candidate
+from bilinear.planner.complex_plans import library_of_complex
 from bilinear.planner.device import Device
 from bilinear.planner.digits import digit_candidate
 from bilinear.planner.plan import Candidate, Plan
@@ -44,7 +46,7 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
     if len(levels) > MOST_LEVELS:
         raise fail("E543", f"{len(levels)} levels are more than a plan has", f"name at most {MOST_LEVELS}")
     if problem.dtype in COMPLEX and products is not None:
-        return pinned_complex(problem, device, levels, products)
+        return _pinned_complex(problem, device, levels, products)
     if products is not None:
         return _pinned_digits(problem, device, levels, products)
     prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), problem.inputs)
@@ -65,8 +67,7 @@ def _pinned_digits(problem: Problem, device: Device, levels: tuple[str, ...], pr
     found, library = weighed.judged(_digits_named(problem, device, levels, products, weighed.budget)), weighed.library()
     if found.why:
         raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
-    speed = "no time is known" if found.ms is None else f"{(library.ms or 0.0) / found.ms:.2f} times as fast as the library"
-    first = replace(found, why=f"asked for: {speed}")
+    first = replace(found, why=f"asked for: {_speed(found, library)}")
     return Plan(problem, device.title, (first, library), hashes_of(found), implementation_sha256())
 
 
@@ -76,3 +77,18 @@ def _digits_named(problem: Problem, device: Device, levels: tuple[str, ...], pro
     if products == RESIDUES or products in RESIDUE_TILES:
         return residue_candidate(problem, device, levels, residues_for(problem) if products == RESIDUES else products, budget)
     raise fail("E543", f"there are no products {products!r}", f"choose from {', '.join((*DIGIT_TILES, RESIDUES, *RESIDUE_TILES))}")
+
+
+def _pinned_complex(problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Plan:
+    found, library = complex_candidate(problem, device, levels, products), library_of_complex(problem, device)
+    why = why_inaccurate(found, problem.accuracy)
+    if problem.workspace is not None and (found.workspace or 0) > problem.workspace:
+        why = f"needs {found.workspace} bytes of workspace, {problem.workspace} are allowed"
+    if why:
+        raise fail("E543", f"{found.name}: {why}", "allow more, or choose other levels")
+    first = replace(found, why=f"asked for: {_speed(found, library)}")
+    return Plan(problem, device.title, (first, library), hashes_of(found), implementation_sha256())
+
+
+def _speed(found: Candidate, library: Candidate) -> str:
+    return "no time is known" if found.ms is None else f"{(library.ms or 0.0) / found.ms:.2f} times as fast as the library"

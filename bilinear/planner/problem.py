@@ -40,6 +40,11 @@ class Problem:
         """True if a part of C that is not computed yet can hold temporaries."""
         return not (self.accumulate or self.has_gaps)
 
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return 2 * COMPLEX[self.dtype].bytes if self.dtype in COMPLEX else ELEMENTS[self.dtype].bytes
+
     def __post_init__(self) -> None:
         extents = (self.m, self.k, self.n)
         if not all(isinstance(e, int) and not isinstance(e, bool) and 0 < e <= MOST_EXTENT for e in extents):

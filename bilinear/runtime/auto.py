@@ -150,7 +150,12 @@ def plan_for(
     a, b, *_ = layouts
     if max(layouts.extents) > MOST_EXTENT:
         return None
-    if layouts.overlaps or a.element is None or not layouts.are_matrices_of(a.dtype) or 0 in (*a.shape, *b.shape):
+    if (
+        layouts.overlaps
+        or (a.element is None and str(a.dtype) not in COMPLEX)
+        or not layouts.are_matrices_of(a.dtype)
+        or 0 in (*a.shape, *b.shape)
+    ):
         return None
     device = devices_here.current_device()
     if device is None:

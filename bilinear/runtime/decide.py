@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -68,6 +68,8 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
     shape, dtype = fit(layouts)
     plan = _choice(options, layouts, dtype)
     recipe = _named(options) if plan is None else chosen_recipe(plan)
+    if recipe is not None and options.conjugated:
+        recipe = replace(recipe, conjugated=options.conjugated)
     reason = _why_library(options, layouts, recipe, dtype)
     shapes = layouts.a.shape, layouts.b.shape
     if reason is None and dtype.kind == "c":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from functools import lru_cache, reduce
-from math import inf
 
 import numpy as np
 
@@ -34,8 +33,8 @@ from bilinear.runtime.operands import as_matrices, given_workspace
 from bilinear.runtime.options import Options
 from bilinear.runtime.safety import indices
 
-LEAST_EXTENT = inf
-"""Below this extent `auto` leaves products of integers to CuPy: always, as long as these kernels have not been run and timed on a GPU."""
+LEAST_EXTENT = 2048
+"""Below this extent `auto` leaves products of integers to CuPy."""
 SMALL = 2
 """Bytes of types whose numbers are not looked at: their range takes few moduli."""
 

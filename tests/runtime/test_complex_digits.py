@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 from codegen.emulated import c_type
+from digit_unit import slow_units
 from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
@@ -20,11 +22,16 @@ from bilinear.emulator import compile_on_cpu, skip_reason
 from bilinear.errors import BilinearError
 from bilinear.ir.bilinear_map import complex_product
 from bilinear.ir.matrix import layout_of
+from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
+from bilinear.planner import complex_plans
+from bilinear.planner.complex_digits import complex_scheme_of
 from bilinear.planner.device_files import load_device
 from bilinear.planner.digits import scheme_of
 from bilinear.planner.plan import Digits, Plan
 from bilinear.planner.plan_files import plan_from_json, plan_json
+from bilinear.planner.portfolio import portfolio
+from bilinear.planner.residues import require_residues
 from bilinear.runtime import devices_here
 from bilinear.runtime.arrays import kind_of
 from bilinear.runtime.multiply import multiply
@@ -229,14 +236,48 @@ def test_what_complex_digits_do_not_multiply_is_refused(gpu: Gpu) -> None:
         bilinear.matmul(real, real, plan=plan_of((64, 64, 64), PLAIN, "pairs"))
 
 
-def test_plans_are_kept_in_files_and_auto_takes_none(gpu: Gpu) -> None:
+def test_plans_are_kept_in_files_and_weighed() -> None:
     plan = plan_of((64, 64, 64), WINOGRAD, "residues14")
     assert plan_from_json(plan_json(plan), "plan") == plan
-    assert plan.chosen.is_digits and plan.chosen.ms is None
-    chosen = bilinear.plan(16384, 16384, 16384, "complex128", device=H200, accuracy="twice", explain=True)
-    assert not any(candidate.is_digits for candidate in chosen.candidates)
-    counted = bilinear.plan(512, 16384, 512, "complex128", device=H200, products="residues", accuracy="twice").chosen
-    assert counted.tile == "residues14"
+    assert plan.chosen.is_digits and plan.chosen.ms and plan.chosen.why.startswith("asked for: ")
+    for dtype, accuracy, tile in (("complex128", "twice", "residues14"), ("complex64", None, "residues7"), ("complex64", "twice", "pairs")):
+        chosen = bilinear.plan(8192, 8192, 8192, dtype, device=H200, accuracy=accuracy).chosen
+        assert chosen.tile == tile and plan_of((8192, 8192, 8192), chosen.levels, tile).chosen.workspace == chosen.workspace
+    for levels in portfolio().digits[:2]:  # what is weighed needs no check
+        for each in RESIDUE_TILES.values():
+            require_residues(complex_scheme_of(levels), each)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_auto_takes_digits_and_repeats_them(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    monkeypatch.setattr(devices_here, "_described", lambda named, index: slow_units(H200))
+    monkeypatch.setattr(complex_plans, "LEAST_EXTENT", 1)
+    generator = np.random.default_rng(5)
+    a, b = (gaussian(generator, 99, *shape).astype(dtype) for shape in ((40, 90), (90, 30)))
+    for _ in range(2):  # decided, then found again
+        np.testing.assert_array_equal(bilinear.matmul(Array(a), Array(b), alpha=1j).host, 1j * (a @ b))
+    names = [name for name, _ in gpu.launches if name.startswith("residue_product")]
+    assert gpu.library == 0 and len(names) == 2
+
+
+@pytest.mark.parametrize("conjugated", ["", "A", "B", "AB"])
+@pytest.mark.parametrize("digits", [True, False])
+def test_auto_reads_conjugates(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, conjugated: str, digits: bool) -> None:
+    """By digits and, where there are no rates for them, by a schedule."""
+    device = slow_units(H200)
+    rates = tuple((name, replace(own, product=H200.rates(name).product)) for name, own in device.elements)
+    if not digits:
+        device = replace(device, digits=(), elements=rates)
+    monkeypatch.setattr(devices_here, "_described", lambda named, index: device)
+    monkeypatch.setattr(complex_plans, "LEAST_EXTENT", 1)
+    generator = np.random.default_rng(6)
+    a, b = (gaussian(generator, 9, *shape) for shape in ((1030, 20), (20, 1040)))
+    wanted = (a.conj() if "A" in conjugated else a) @ (b.conj() if "B" in conjugated else b)
+    left, right, out = Array(a), Array(b), Array(np.zeros((1030, 1040), complex))
+    asked = Options(1, 0, "auto", "auto", "preserve", None, None, None, conjugated=conjugated)
+    multiply(asked, kind_of(left, right, out), None, left, right, out)
+    np.testing.assert_array_equal(out.host, wanted)
+    assert gpu.library == 0 and any("residue" in name for name, _ in gpu.launches) == digits
 
 
 MUTANTS = {

@@ -265,7 +265,7 @@ def test_a_plan_knows_the_memory_of_a_result_by_columns(gpu: Gpu) -> None:
     for by_columns in (False, True):
         out = Array(laid(np.zeros((300, 200)), by_columns))
         problem = problem_of(layouts_of(Array(a), Array(b), out), "preserve", None)
-        needed = digit_candidate(problem, H200, (), "pairs").workspace
+        needed = digit_candidate(problem, H200, (), "pairs", 2**40).workspace
         own = digit_multiply_of(layout_of(Array(a)), layout_of(Array(b)), layout_of(out), Digits((), "pairs"))
         assert own is not None and own.workspace * 4 == needed
 
