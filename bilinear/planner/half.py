@@ -23,8 +23,8 @@ WAYS = ("winograd",), ("winograd", "winograd")
 SUMMED = 2.0**-22 * (1 + 2.0**-20)
 """The unit roundoff of a term in sums of the matrix units for 16 bits, which cut off what they add.
 
-A step of t <= 16 terms multiplies the sum of sizes by at most 1 + w, w = t 2^-23 + 2^-23 + t 2^-46 (docs/digits.md, sums in the unit): at
-most (1 + SUMMED)^t.
+A step of t <= 16 terms multiplies the sum of sizes by at most 1 + w, w = t 2^-23 + 2^-23 + t 2^-46 (docs/digits.md, sums in the unit).
+That is at most (1 + SUMMED)^t.
 """
 
 

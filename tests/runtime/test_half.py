@@ -154,8 +154,8 @@ def test_errors_are_within_the_bound_that_a_plan_tells(gpu: Gpu, element: Elemen
 def test_auto_and_no_levels_are_the_librarys(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     a = np.ones((8, 8), np.float16)
     assert inf == half.LEAST_EXTENT
-    for algorithm, levels in (("auto", "auto"), ("winograd", 0)):
-        assert (bilinear.matmul(Array(a), Array(a), algorithm=algorithm, levels=levels).host == 8).all()
+    assert (bilinear.matmul(Array(a), Array(a)).host == 8).all()
+    assert (bilinear.matmul(Array(a), Array(a), algorithm="winograd", levels=0).host == 8).all()
     assert gpu.by_cublas == [] and gpu.library == 2
     monkeypatch.setattr(half, "LEAST_EXTENT", 12)
     a = np.ones((12, 12), np.float16)

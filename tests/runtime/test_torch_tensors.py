@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from runtime.blas import narrowed, widened
 from runtime.pretended_gpu import Array, Gpu, pretend
 
 import bilinear
@@ -52,11 +53,15 @@ class Tensor:
     def detach(self) -> Tensor:
         return replace(self, requires_grad=False)
 
+    def view(self, dtype: str) -> Tensor:
+        return replace(self, dtype=dtype, array=self.array.view(np.int16 if dtype == "torch.int16" else np.uint16))
+
 
 class Torch(ModuleType):
     """The parts of PyTorch that `matmul` uses; it records its calls."""
 
     records = True
+    int16 = "torch.int16"
 
     def __init__(self) -> None:
         super().__init__("torch")
@@ -98,6 +103,36 @@ def operands() -> tuple[Any, Any, Any, Any]:
     generator = np.random.default_rng(3)
     x, y = (generator.integers(-4, 5, (16, 16)).astype(float) for _ in range(2))
     return x, y, Tensor(Array(x.copy())), Tensor(Array(y.copy()))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_tensors_of_16_bits_are_multiplied_as_their_bits(gpu: Gpu, dtype: str) -> None:
+    """In PyTorch's memory and on its stream; CuPy's and NumPy's arrays never name bfloat16."""
+    x, y = (np.random.default_rng(seed).integers(-2, 3, (12, 12)) for seed in (1, 2))
+    is_bfloat = dtype == "bfloat16"
+
+    def tensor(whole: Any) -> Tensor:
+        return Tensor(Array(narrowed(whole.astype(np.float32), is_bfloat)), dtype=f"torch.{dtype}")
+
+    a, b, out = tensor(x), tensor(y), tensor(x)
+    c = bilinear.matmul(a, b, **WINOGRAD)
+    assert isinstance(c, Tensor) and c.dtype == a.dtype
+    np.testing.assert_array_equal(widened(c.array.host, is_bfloat), x @ y)
+    assert {(device, stream) for _, device, stream in torch().allocated} == {(0, STREAM)}
+    assert {call[1] for call in gpu.by_cublas} == {STREAM} and len(gpu.by_cublas) == 7
+    assert bilinear.matmul(a, b, out, alpha=2, beta=-1, **WINOGRAD) is out
+    np.testing.assert_array_equal(widened(out.array.host, is_bfloat), 2 * (x @ y) - x)
+    plan = bilinear.plan(12, 12, 12, dtype, device="h200", levels=("winograd",))
+    np.testing.assert_array_equal(widened(bilinear.matmul(a, b, plan=plan).array.host, is_bfloat), x @ y)
+    with pytest.raises(BilinearError, match=r"E775"):
+        bilinear.matmul(a, b, algorithm="msmes", inputs="restore")
+
+
+def test_tensors_of_16_bits_without_an_algorithm_are_pytorchs_own(gpu: Gpu) -> None:
+    a = Tensor(Array(np.zeros((4, 4), np.uint16)), dtype="torch.bfloat16")
+    torch().matmul = lambda x, y: "its own"
+    assert bilinear.matmul(a, a) == bilinear.matmul(a, a, algorithm="winograd", levels=0) == "its own"
+    assert gpu.by_cublas == [] and gpu.launches == []
 
 
 def test_result_and_workspace_are_of_pytorchs_pool_and_stream(gpu: Gpu) -> None:
