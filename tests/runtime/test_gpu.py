@@ -260,7 +260,7 @@ def test_complex_matrices_are_multiplied_by_real_products(dtype: str, alpha: com
         np.testing.assert_array_equal(out.get(), alpha * (a @ b) + beta * c)
 
 
-def test_half_and_auto_go_to_the_library() -> None:
+def test_half_precision_runs_by_name() -> None:
     xp = cupy()
     a = xp.ones((64, 64), "float16")
     assert bool((bilinear.matmul(a, a, algorithm="strassen") == 64).all())
