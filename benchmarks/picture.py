@@ -21,8 +21,8 @@ WIDTH, HEIGHT = 860, 340
 TOP, BOTTOM = 92, 286
 PANEL, LEFT, GAP = 350, 50, 60
 """The width of a panel, where the first one begins, and what is between two."""
-LOW, HIGH, STEP = 0.75, 1.85, 0.25
-SIZES = (2048, 4096, 8192, 16384, 32768)
+LOW, HIGH, STEP = 0.75, 3.5, 0.5
+SIZES = (4096, 8192, 16384, 32768)
 SERIES = ((("preserve", None), "memory", "memory unlimited"), (("restore", 0.0), "nothing", "nothing allocated: in place, inputs restored"))
 FONT = "font-family: system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 
@@ -94,7 +94,7 @@ def panel(rows: list[dict[str, Any]], dtype: str, left: float) -> Iterator[str]:
     for step in range(math.ceil(LOW / STEP), math.floor(HIGH / STEP) + 1):
         y, ratio = _down(step * STEP), step * STEP
         yield f'<line class="{"one" if ratio == 1 else "grid"}" x1="{left}" x2="{left + PANEL}" y1="{y:g}" y2="{y:g}"/>'
-        yield f'<text class="quiet end" x="{left - 8}" y="{y + 4:g}">{ratio:.2f}</text>'
+        yield f'<text class="quiet end" x="{left - 8}" y="{y + 4:g}">{ratio:.1f}</text>'
     for n in SIZES:
         yield f'<text class="quiet middle" x="{_across(n, left):g}" y="{BOTTOM + 18}">{n}</text>'
     yield f'<text class="quiet" x="{left + PANEL + 4}" y="{BOTTOM + 18}">N</text>'
@@ -113,9 +113,9 @@ def _series(points: list[dict[str, Any]], kind: str, left: float) -> Iterator[st
 
 
 def _points(rows: list[dict[str, Any]], dtype: str, inputs: str, budget: float | None) -> list[dict[str, Any]]:
-    """The measurements of a line; all sizes are there."""
+    """The measurements of a line, by size."""
     found = {row["n"]: row for row in rows if (row["dtype"], row["inputs"], row["budget"]) == (dtype, inputs, budget)}
-    return [found[n] for n in SIZES]
+    return [found[n] for n in SIZES if n in found]
 
 
 def _mark(kind: str, x: float, y: float) -> str:
