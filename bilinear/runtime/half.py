@@ -28,7 +28,7 @@ from bilinear.runtime.recipe import Recipe, chosen_recipe, fitted_placement, lar
 from bilinear.runtime.safety import indices
 
 LEAST_EXTENT = inf
-"""Below this extent `auto` leaves these products to the library: always, as long as the ways have not been run and timed on a GPU."""
+"""Below this extent `auto` leaves these products to the library: always, because it is faster (benchmarks/NOTES.md)."""
 FACTORS, PLACED = np.dtype(FLOAT32.name), np.dtype(FLOAT16.name)
 """The type of alpha and beta; and the type of 16 bits that placements are made for, whichever of the two the matrices hold."""
 

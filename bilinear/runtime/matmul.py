@@ -52,7 +52,7 @@ def matmul(
     If `b` is `a.T`, in the same memory, `auto` computes one triangle and mirrors it where that is predicted to gain (docs/how-to/gram.md).
 
     PyTorch's tensors are multiplied where they lie. The product of two tensors, into a new one, is recorded for gradients. Types that no
-    schedule runs on, such as bfloat16, are PyTorch's own products, with the warning of `algorithm` (docs/how-to/pytorch.md).
+    schedule runs on are PyTorch's own products, with the warning of `algorithm` (docs/how-to/pytorch.md).
 
     Parameters
     ----------
