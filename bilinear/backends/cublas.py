@@ -112,7 +112,7 @@ def _bound(gemm: Gemm, dtype: Dtype, device: int, lt: Launch | None) -> Multiply
     def multiply(a: int, b: int, c: int, alpha: Factor, beta: Factor) -> None:
         factors = plain if alpha == 1 and beta == 0 else pair(factor("alpha", alpha, dtype), factor("beta", beta, dtype))
         address = ctypes.addressof(factors)
-        handle = handle_on(device)
+        handle = _handles.of.get(device) or handle_on(device)  # a function more would cost a repeated call
         if swaps:
             a, b = b, a
         if lt is not None and (a | b | c) % ALIGNMENT == 0 and lt(handle, a, b, c, address, address + size, current().ptr):

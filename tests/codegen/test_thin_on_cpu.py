@@ -10,7 +10,7 @@ from codegen.emulated import c_type
 
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu, guarded, skip_reason
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.kernel import PartsKernel, ThinKernel
 from bilinear.ir.tile import ThinTile
 
@@ -41,7 +41,7 @@ def strides(x: Any) -> tuple[int, ...]:
     return tuple(stride // x.itemsize for stride in x.strides)
 
 
-@pytest.mark.parametrize("dtype", ELEMENTS)
+@pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("orders", range(8))
 def test_every_layout_is_exact(tile: ThinTile, dtype: str, orders: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from codegen.test_thin_on_cpu import laid
 
 from bilinear.emulator import compile_on_cpu, skip_reason, without_barrier
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 
 needs_emulator = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 SHAPES = ((70, 37, 8, 1), (33, 129, 5, 2), (300, 8, 8, 3), (1, 1, 1, 1), (64, 64, 16, 2))
@@ -39,7 +39,7 @@ def difference(tsm2: Any, kernel: Any, text: str, shape: tuple[int, int, int], b
 
 
 @needs_emulator
-@pytest.mark.parametrize("dtype", ELEMENTS)
+@pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize("name", ["V0", "V1", "V2", "V3", "Opt1", "Opt2"])
 def test_every_variant_is_exact(tsm2: Any, name: str, dtype: str) -> None:
     for number, (m, k, n, tcf) in enumerate(SHAPES):
