@@ -1,4 +1,4 @@
-"""Products of integer matrices on a GPU by residues: exactly what NumPy gives, wrapping around, or modulo a number."""
+"""Products of integer and of bool matrices on a GPU by residues: exactly what NumPy gives, wrapping around, or modulo a number."""
 
 from __future__ import annotations
 
@@ -48,8 +48,10 @@ SMALL = 2
 log = logging.getLogger("bilinear")
 
 
-def by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Array | None:
+def by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array, wider: str = "") -> Array | None:
     """alpha * a @ b + beta * out for integer matrices on a GPU; None, with nothing written, for what CuPy is to multiply.
+
+    Without `out` the result is of the type that NumPy promotes to, or of the `wider` one.
 
     That is what `auto` or `levels=0` leaves to it, what is no matrix of integers where it lies, and what cannot be built or allocated if
     the algorithm is `auto`. Raises `BilinearError` for a named algorithm that residues do not hold (E591, E592), and E535, E536.
@@ -60,7 +62,8 @@ def by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> A
         return None
     if out is None and is_captured():
         raise not_captured(*NEW)
-    shape, dtype = fit(layouts)
+    shape, promoted = fit(layouts)
+    dtype = np.dtype(wider or promoted)
     alpha, beta = factor("alpha", asked.alpha, dtype), factor("beta", asked.beta, dtype)
     options = asked._replace(kind=kind)
     try:
@@ -75,6 +78,22 @@ def by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> A
         return None
     log.debug("matmul %s by %s: %d residues", a.shape, b.shape, len(moduli))
     return result
+
+
+def by_counts(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Array | None:
+    """The product of bool matrices: whether any term holds both in A and in B; counts of them are products of integers, by any scheme over Z.
+
+    None, with nothing written, as in `by_residues`, with factors, and with a limit of the workspace, which the counts would exceed.
+    """
+    is_limited = asked.budget is not None or asked.buffer is not None
+    if is_limited or asked.alpha != 1 or asked.beta != 0 or (out is not None and out.dtype != a.dtype):
+        return None
+    fit(layouts_of(a, b, out))  # an out that does not fit is refused before the product
+    counts = by_residues(asked, kind, a.view("uint8"), b.view("uint8"), None, "int32")
+    if counts is None or out is None:
+        return None if counts is None else counts != 0
+    out[...] = counts != 0
+    return out
 
 
 def _suits(asked: Options, layouts: Layouts, is_auto: bool) -> bool:

@@ -66,6 +66,11 @@ class Array:
         self.host += other.host
         return self
 
+    def __ne__(self, other: Any) -> Any:
+        return Array(self.host != other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of an array
+
     def __invert__(self) -> Array:
         return Array(~self.host)
 
