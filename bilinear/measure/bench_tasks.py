@@ -14,8 +14,9 @@ from signal import SIG_IGN, SIGINT, signal
 import numpy as np
 
 from bilinear.backends import digits, thin
+from bilinear.backends.target_here import target_here
 from bilinear.codegen.build import Progress, build_kernel, build_program, no_progress
-from bilinear.codegen.cuda.target import CudaTarget, target_of
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.launch import DirectKernel
@@ -154,9 +155,7 @@ def builder(progress: Progress = no_progress) -> Iterator[Callable[[set[Built]],
     from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
     from multiprocessing import get_context
 
-    import cupy
-
-    one = partial(_build, target=target_of(cupy.cuda.Device().compute_capability))
+    one = partial(_build, target=target_here())
     cores = os.cpu_count() or 1
     with ExitStack() as ending:
         pools: list[ProcessPoolExecutor] = []
