@@ -168,7 +168,7 @@ def modulo_on_gpu(options: Options, a: Array, b: Array, out: Array, p: int, fact
     if overlaps and is_captured():
         raise not_captured("the result would be computed aside from out, in memory from the pool", "give an out that overlaps no operand")
     if p > LARGEST_RECOMPOSED or not has_digit_units():
-        what = "products modulo p run on GPUs of compute capability 8.0 or newer, for p up to 2^31"
+        what = "products modulo p run on GPUs from sm_80 on, for p up to 2^31"
         raise fail("E598", what, "give arrays of NumPy")
     if 0 in out.shape:
         return

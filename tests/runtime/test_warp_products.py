@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -147,7 +147,12 @@ MUTANTS = {  # of pairs: what stands in the text, and what instead
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+def some_slow(names: Iterable[str], quick: int) -> list[Any]:
+    """Parameters of which the first are run by every test, and all by the slow ones: each is compiled."""
+    return [pytest.param(name, marks=() if number < quick else pytest.mark.slow) for number, name in enumerate(names)]
+
+
+@pytest.mark.parametrize("name", some_slow(MUTANTS, 7))
 def test_mutants_of_products_of_pairs_fail(name: str) -> None:
     kernel = pairs_kernel(True, True)
     text, (old, new) = render(kernel), MUTANTS[name]
@@ -164,12 +169,12 @@ RESIDUE_MUTANTS = {  # of residues
     "another panel of B": ("right + panel * slices * PANEL", "right + panel * PANEL"),
     "the modulus of another plane": ("modulus_of(tile.plane % MODULI)", "modulus_of(0)"),
     "bytes in another order": ("0x5410", "0x1054"),
-    "sums that are reduced to other numbers": ("x = int((signed char)residue(x, by))", "x = int(residue(x, by) & 255)"),
+    "sums that are reduced to other numbers": ("int((signed char)residue(sum[x][y][e], by))", "int(residue(sum[x][y][e], by) & 255)"),
     "no barrier": ("__syncthreads();", ";"),
 }
 
 
-@pytest.mark.parametrize("name", RESIDUE_MUTANTS)
+@pytest.mark.parametrize("name", some_slow(RESIDUE_MUTANTS, 4))
 def test_mutants_of_products_of_residues_fail(name: str) -> None:
     kernel = residue_kernel(chunk=128)
     text, (old, new) = render(kernel), RESIDUE_MUTANTS[name]
@@ -225,7 +230,7 @@ def test_integers_are_exact_in_every_order(
 def test_errors_and_flags_are_those_of_warpgroups(gpu: Gpu) -> None:
     generator = np.random.default_rng(7)
     a, b = (generator.standard_normal(shape).astype(np.float32) for shape in ((40, 300), (300, 50)))
-    exact, found = a.astype(float) @ b.astype(float), {}
+    exact, found = a.astype(float) @ b.astype(float), dict[str, Any]()
     for products, capability in (("pairs", "80"), ("pairs", "90"), ("residues7", "86"), ("residues7", "90")):
         Device.compute_capability = capability
         plan = bilinear.plan(40, 300, 50, "float32", device=A100, levels=(), products=products)
