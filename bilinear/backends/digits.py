@@ -93,9 +93,12 @@ def _search(kernel: LargestKernel, operand: Values, multiprocessors: int) -> Cut
     return launched(kernel, tiles * parts, operand | {"depth": depth, "parts": parts})
 
 
-def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> tuple[CutKernel, ...]:
-    """The kernels on this device of a product of digits of matrices of these layouts whose addresses are multiples of 16 bytes."""
-    return _made(a, b, c, digits, multiplies_by_warps()).all_kernels()
+def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> tuple[CutKernel, ...]:
+    """The kernels of a product of digits of matrices of these layouts whose addresses are multiples of 16 bytes.
+
+    Warps multiply, or warpgroups.
+    """
+    return _made(a, b, c, digits, by_warps).all_kernels()
 
 
 def digit_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMultiply | None:

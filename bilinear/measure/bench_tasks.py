@@ -14,7 +14,7 @@ from signal import SIG_IGN, SIGINT, signal
 import numpy as np
 
 from bilinear.backends import digits, thin
-from bilinear.backends.target_here import target_here
+from bilinear.backends.target_here import multiplies_by_warps, target_here
 from bilinear.codegen.build import Progress, build_kernel, build_program, no_progress
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, fail
@@ -125,43 +125,48 @@ def build_ahead(tasks: Sequence[Task], device: Device, progress: Progress = no_p
     for task in tasks:
         for case in task.cases:
             with suppress(BilinearError):  # failures are reported when the case is measured
-                needed |= kernels_of(choose(task, case, device))
+                needed |= kernels_of(choose(task, case, device), multiplies_by_warps())
     with builder(progress) as build:
         build(needed)
 
 
-def kernels_of(plan: Plan) -> set[Built]:
-    """The kernels that a plan needs, on matrices without gaps; none for the library's multiply."""
+def kernels_of(plan: Plan, by_warps: bool = False) -> set[Built]:
+    """The kernels that a plan needs, on matrices without gaps; none for the library's multiply. Warps multiply digits, or warpgroups."""
     p, how = plan.problem, plan.direct
     if isinstance(how, Thin):
         return set(thin.kernels_of(_without_gaps(p, "A"), _without_gaps(p, "B"), _without_gaps(p, "C"), how))
     if isinstance(how, Digits):
-        return {*digits.kernels_of(_without_gaps(p, "A"), _without_gaps(p, "B"), _without_gaps(p, "C"), how)}
+        return {*digits.kernels_of(_without_gaps(p, "A"), _without_gaps(p, "B"), _without_gaps(p, "C"), how, by_warps)}
     return {(part.levels, part.inputs, p.dtype, part.tile) for part in plan.chosen.parts if part.levels}
 
 
 def _without_gaps(p: Problem, name: str) -> Layout:
     """The layout of a new matrix A, B or C of a problem."""
-    (m, n), size = {"A": (p.m, p.k), "B": (p.k, p.n), "C": (p.m, p.n)}[name], ELEMENTS[p.dtype].bytes
+    (m, n), size = {"A": (p.m, p.k), "B": (p.k, p.n), "C": (p.m, p.n)}[name], np.dtype(p.dtype).itemsize
     return Layout((m, n), (size, m * size) if name in p.column_major else (n * size, size), np.dtype(p.dtype))
 
 
 @contextmanager
-def builder(progress: Progress = no_progress) -> Iterator[Callable[[set[Built]], None]]:
-    """A function that fills the cache of kernels, using processes that start when there is enough to build and end with the context.
+def builder(progress: Progress = no_progress, target: CudaTarget | None = None) -> Iterator[Callable[[set[Built]], None]]:
+    """A function that fills the cache of kernels for a target, by default the current GPU.
+
+    It uses processes that start when there is enough to build and end with the context.
 
     The processes ignore Ctrl-C; this process handles it, and then waits for the work already handed out, at most two kernels a core.
     """
     from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
     from multiprocessing import get_context
 
-    one = partial(_build, target=target_here())
+    least = 1  # another machine's kernels are not built when they run
+    if target is None:
+        least, target = WORTH_A_POOL, target_here()
+    one = partial(_build, target=target)
     cores = os.cpu_count() or 1
     with ExitStack() as ending:
         pools: list[ProcessPoolExecutor] = []
 
         def build(needed: set[Built]) -> None:
-            if min(cores, len(needed)) < WORTH_A_POOL:
+            if min(cores, len(needed)) < least:
                 return
             if not pools:
                 pool = ProcessPoolExecutor(cores, mp_context=get_context("spawn"), initializer=signal, initargs=(SIGINT, SIG_IGN))

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from bilinear.analysis.complex_bounds import PROBABLE
 from bilinear.ir.element import COMPLEX, ELEMENTS, Element
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
@@ -121,6 +120,7 @@ def _digits_error(levels: tuple[str, ...], inner: int, tile: str, is_complex: bo
 @lru_cache(maxsize=256)
 def _probable_digits(levels: tuple[str, ...], inner: int, tile: str, is_complex: bool) -> float:
     from bilinear.algebra.digits import tensor_digits
+    from bilinear.analysis.complex_bounds import PROBABLE
     from bilinear.analysis.digit_bounds import Summation, probable_digits
     from bilinear.analysis.residue_bounds import probable_residues
     from bilinear.frontend.algorithms import load_digits

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from bilinear.analysis.complex_bounds import PROBABLE
 from bilinear.ir.element import COMPLEX, Element
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.place import place_schedule
@@ -82,6 +81,8 @@ class _Weighing:
 
     def judged(self, found: Candidate, schedule: Schedule | None) -> Candidate:
         """A candidate with its errors, where they are asked for, and why it may not run."""
+        from bilinear.analysis.complex_bounds import PROBABLE
+
         p, asked = self.problem, self.problem.accuracy
         if self.explain or isinstance(asked, float | int):
             found = replace(found, error=self.certain(schedule))

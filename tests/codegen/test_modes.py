@@ -19,7 +19,7 @@ from bilinear.codegen.modes import require_mode
 from bilinear.emulator import ORDERS, Order, skip_reason
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
-from bilinear.ir.element import ELEMENTS, FLOAT32, FLOAT64, IN_ARRAYS
+from bilinear.ir.element import FLOAT32, FLOAT64, IN_ARRAYS
 from bilinear.ir.kernel import LinearKernel, ProductKernel
 from bilinear.ir.launch import Launch
 from bilinear.ir.matrix import call_of
@@ -86,7 +86,7 @@ def test_other_orders_of_memory_and_of_threads(mode: str, orders: str, order: Or
 @pytest.mark.parametrize(("name", "levels"), [("strassen", 2), ("laderman", 1)])
 def test_every_kernel_is_built(name: str, levels: int, mode: str) -> None:
     """Tasks of linear stages are light; products spill no more than in the default mode."""
-    for element in ELEMENTS.values():
+    for element in IN_ARRAYS.values():
         for own in build_program(lowered(name, levels, mode), element, targets_of(["sm_90"]), mode=mode).kernels:
             for used in own.images[0].resources:
                 most = 512 if isinstance(own.kernel, ProductKernel) else 0
