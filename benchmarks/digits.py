@@ -3,7 +3,7 @@
 Every way is checked on integers of 5 bits first, and its error is that of some rows and columns beside float64: by norm, and the largest of
 an element relative to |A||B|, on normal data and on data that spans nine decades in every row.
 
-`--architecture compute_80` builds the kernels by which chips without warpgroups multiply, and runs them on this one. Then `auto`, with rates
+`--architecture compute_80` builds the kernels by which chips without warpgroups multiply, and runs them here. Then `auto`, with rates
 of warpgroups, is left out.
 """
 
