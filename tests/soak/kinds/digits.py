@@ -15,7 +15,7 @@ from soak.case import PASSED, REFUSED, Case, Finding
 
 import bilinear
 from bilinear.emulator import guarded, skip_reason
-from bilinear.errors import BilinearError
+from bilinear.errors import BilinearError, StageError
 from bilinear.ir.element import MULTIPLIED
 from bilinear.planner.accuracy import certain_error
 from bilinear.planner.device_files import load_device
@@ -81,7 +81,7 @@ def run(case: Case) -> str:
         arrays = [Array(view) for _, view in laid]
         try:
             bilinear.matmul(*arrays, plan=plan, alpha=alpha, beta=beta)
-        except BilinearError as error:  # the emulator refuses a kernel's step, or the plan does not run
+        except (BilinearError, StageError) as error:  # the emulator refuses a kernel's step, or the plan does not run
             raise Finding(f"{error}: {what}") from None
         if gpu.library:
             raise Finding(f"the library multiplied: {what}")
