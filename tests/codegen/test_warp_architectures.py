@@ -82,6 +82,19 @@ def test_products_by_warps_are_built(architecture: str, name: str) -> None:
     check(kernel, architecture)
 
 
+def test_a_chip_with_warpgroups_can_run_the_products_by_warps() -> None:
+    """As the assembly of an older architecture, which `BILINEAR_ARCHITECTURE` names."""
+    target = CudaTarget("compute_80")
+    assert target.runs_on(90) and not target.has_warpgroups and not CudaTarget("compute_90").has_warpgroups
+    for name, instruction in (
+        ("pairs CF", b"mma.sync.aligned.m16n8k16.row"),
+        ("residues7", b"mma.sync.aligned.m16n8k32.row"),
+    ):
+        (kernel,) = (x for x in kernels_of(products(True)[name]) if isinstance(x, WarpDigitProductKernel | WarpResidueProductKernel))
+        built = build_kernel(kernel, target)
+        assert built.target == target and instruction in built.image and b"wgmma" not in built.image
+
+
 def test_all_kernels_fit_the_shared_memory_of_every_architecture() -> None:
     for architecture, most in SHARED.items():
         by_warps = not CudaTarget(architecture).has_warpgroups
