@@ -98,7 +98,8 @@ def _within_limits(options: Options, direct: Direct, own: OwnMultiply, a: Array,
     if own.workspace and options.buffer is not None:
         return own.within(given_workspace(options, own.workspace, out, a, b, alignment=own.alignment).data.ptr)
     needed = (own.workspace + aside) * out.dtype.itemsize
-    if options.budget is not None and needed > options.budget:
+    is_allowed = options.budget == 0 and not aside and isinstance(direct, Digits) and direct.holds_scales_alone
+    if options.budget is not None and needed > options.budget and not is_allowed:
         name = f"{own_name(direct)}, with a result aside from out," if aside else own_name(direct)
         raise over_budget(name, needed, options.budget, "give an out that overlaps no operand" if aside else LESS[type(direct)])
     return own
