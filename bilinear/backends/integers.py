@@ -6,13 +6,17 @@ theorem, modulo 2^64, so that the result wraps around as NumPy's does, or modulo
 
 from __future__ import annotations
 
+import ctypes
 import operator
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
 from bilinear.analysis.headroom import headroom
+from bilinear.backends.bound_launches import CELL, Bound, Place, Values
+from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.cut_products import CutKernel, CutLaunch
+from bilinear.backends.loaded_kernels import built_function
 from bilinear.backends.residues import ModularMultiply
 from bilinear.backends.same import Same
 from bilinear.backends.thin import MOST_KEPT
@@ -20,15 +24,20 @@ from bilinear.codegen.lower_integers import IntegerKernels, IntegerTypes, lower_
 from bilinear.codegen.names import stem
 from bilinear.errors import fail
 from bilinear.ir.digits import MOST_MODULI, largest_moduli
+from bilinear.ir.integer_kernel import LargestIntegersKernel
 from bilinear.ir.integers import INTEGERS
+from bilinear.ir.kernel import Cover, Grid
+from bilinear.ir.launch import PlainLaunch
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.matrix import Factor, Layout
+from bilinear.ir.matrix import Array, Factor, Layout, layout_of
 from bilinear.ir.number import residue
 from bilinear.ir.scheme import Scheme
 from bilinear.planner.residues import MOST_HEADROOM, MOST_TARGETS
 
 LARGEST_DIRECT = 256
 """Products modulo a number up to this are products of residues modulo it, without others."""
+LOOKING = 512
+"""Blocks of threads that look at a matrix."""
 LARGEST_RECOMPOSED = 2**31
 """Numbers below this, multiplied by another such, are numbers of 64 bits."""
 
@@ -42,6 +51,37 @@ def moduli_for_integers(inner: int, left: int, right: int) -> tuple[int, ...]:
         if needed <= (2**30 - 1) * prod(moduli):
             return moduli
     raise fail("E567", f"{MOST_MODULI} moduli are too few for sums of {inner} terms", "multiply in parts")
+
+
+def largest_magnitudes(a: Array, b: Array) -> tuple[int, int]:
+    """Bounds of the magnitudes of the integers of two matrices on the current device, at most one above the largest.
+
+    One launch reads both, and writes to host memory; there is a wait.
+    """
+    import cupy
+
+    executor, memory = CudaExecutor(), cupy.cuda.alloc_pinned_memory(2 * LOOKING * CELL)
+    sizes = (ctypes.c_uint64 * (2 * LOOKING)).from_address(int(memory.ptr))
+    ctypes.memset(sizes, 0, ctypes.sizeof(sizes))
+    look = _look(layout_of(a), layout_of(b), cupy.cuda.runtime.getDevice())
+    with look.ready((a.data.ptr, b.data.ptr, int(memory.ptr)), 1, 0, executor.stream()) as steps:
+        steps[0]()
+    executor.wait()
+    left, right = (1 + max(sizes[own::2]) for own in (0, 1))
+    return min(left, INTEGERS[str(a.dtype)].largest), min(right, INTEGERS[str(b.dtype)].largest)
+
+
+@lru_cache(MOST_KEPT)
+def _look(a: Layout, b: Layout, device: int) -> Bound:
+    """The launch that looks at matrices of these layouts, on the current device. The bases are A, B and what the kernel writes."""
+    left, right = INTEGERS[a.dtype.name], INTEGERS[b.dtype.name]
+    kernel = LargestIntegersKernel(f"integer_largest_{left.suffix}_{right.suffix}", left, right)
+    values: Values = {"m": a.shape[0], "k": a.shape[1], "n": b.shape[1], "sizes": Place(2, 0, (0, 0), CELL), "blocks": LOOKING}
+    for base, (name, x) in enumerate((("A", a), ("B", b))):
+        values[name] = Place(base, 0, (x.strides[0], x.strides[1]), x.itemsize)
+        values[f"{name}_rs"], values[f"{name}_cs"] = (stride // x.itemsize for stride in x.strides)
+    launch = PlainLaunch(kernel, Grid(((Cover("blocks", 1),),), 2))
+    return Bound(left, [(launch, built_function(kernel, device), values)], launch_kernel())
 
 
 class IntegerMultiply(ModularMultiply):

@@ -1,4 +1,4 @@
-"""The kernel that puts products of residues of integers together."""
+"""Kernels of products of integers: the one that looks how large they are, and the one that puts products of residues together."""
 
 from __future__ import annotations
 
@@ -17,6 +17,25 @@ FEW_TARGETS = 4
 def unrolled(count: int, targets: tuple[tuple[int, int], ...]) -> int:
     """The moduli that are unrolled, so that products modulo the next ones are read ahead: all, unless the text would be too long."""
     return count if len(targets) <= FEW_TARGETS else 1
+
+
+@dataclass(frozen=True)
+class LargestIntegersKernel:
+    """One launch that finds the largest x and -x - 1 of the integers x of A (m x k), and of B (k x n), which may be of another type.
+
+    Each block of threads writes a result of its own. Their number must be a power of two, because they reduce by halves.
+    """
+
+    name: str
+    element: IntegerElement
+    right: IntegerElement
+    threads: tuple[int, int] = (256, 1)
+    arguments: tuple[Argument, ...] = (
+        *(Argument("bytes", "A"), *indices("A_rs", "A_cs"), Argument("bytes", "B"), *indices("B_rs", "B_cs", "m", "k", "n")),
+        Argument("bytes", "sizes"),
+    )
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="integer_largest.cu.j2", init=False)
 
 
 @dataclass(frozen=True)

@@ -141,28 +141,35 @@ def kernels_of(plan: Plan) -> set[Built]:
 
 def _without_gaps(p: Problem, name: str) -> Layout:
     """The layout of a new matrix A, B or C of a problem."""
-    (m, n), size = {"A": (p.m, p.k), "B": (p.k, p.n), "C": (p.m, p.n)}[name], ELEMENTS[p.dtype].bytes
+    (m, n), size = {"A": (p.m, p.k), "B": (p.k, p.n), "C": (p.m, p.n)}[name], np.dtype(p.dtype).itemsize
     return Layout((m, n), (size, m * size) if name in p.column_major else (n * size, size), np.dtype(p.dtype))
 
 
 @contextmanager
-def builder(progress: Progress = no_progress) -> Iterator[Callable[[set[Built]], None]]:
-    """A function that fills the cache of kernels, using processes that start when there is enough to build and end with the context.
+def builder(progress: Progress = no_progress, target: CudaTarget | None = None) -> Iterator[Callable[[set[Built]], None]]:
+    """A function that fills the cache of kernels for a target, by default the current GPU.
+
+    It uses processes that start when there is enough to build and end with the context.
 
     The processes ignore Ctrl-C; this process handles it, and then waits for the work already handed out, at most two kernels a core.
     """
     from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
     from multiprocessing import get_context
 
-    import cupy
+    least = 1  # another machine's kernels are not built when they run
+    if target is None:
+        import cupy
 
-    one = partial(_build, target=target_of(cupy.cuda.Device().compute_capability))
+        least = WORTH_A_POOL
+
+        target = target_of(cupy.cuda.Device().compute_capability)
+    one = partial(_build, target=target)
     cores = os.cpu_count() or 1
     with ExitStack() as ending:
         pools: list[ProcessPoolExecutor] = []
 
         def build(needed: set[Built]) -> None:
-            if min(cores, len(needed)) < WORTH_A_POOL:
+            if min(cores, len(needed)) < least:
                 return
             if not pools:
                 pool = ProcessPoolExecutor(cores, mp_context=get_context("spawn"), initializer=signal, initargs=(SIGINT, SIG_IGN))

@@ -12,7 +12,14 @@ from bilinear.algebra.tensor import tensor
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.digits import CAPABILITIES
 from bilinear.backends.factor import factor
-from bilinear.backends.integers import LARGEST_DIRECT, LARGEST_RECOMPOSED, IntegerMultiply, integer_multiply_of, moduli_for_integers
+from bilinear.backends.integers import (
+    LARGEST_DIRECT,
+    LARGEST_RECOMPOSED,
+    IntegerMultiply,
+    integer_multiply_of,
+    largest_magnitudes,
+    moduli_for_integers,
+)
 from bilinear.backends.same import Same
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
@@ -58,8 +65,7 @@ def by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> A
     options = asked._replace(kind=kind)
     try:
         scheme = scheme_for(options, layouts, 0)
-        sizes = (_largest(x) for x in (a, b))
-        moduli = moduli_for_integers(a.shape[-1], *sizes)
+        moduli = moduli_for_integers(a.shape[-1], *_largest(a, b))
         result = kind.module.empty(shape, dtype) if out is None else out
         run(options, scheme, moduli, 0, (a, b, result), (alpha, beta))
     except (BilinearError, MemoryError) as error:
@@ -93,13 +99,21 @@ def has_units() -> bool:
     return cupy.cuda.Device().compute_capability in CAPABILITIES
 
 
-def _largest(x: Array) -> int:
-    """The largest magnitude of an array's integers: by a look at them, or of their type, where looking is not allowed or worth nothing."""
-    element = INTEGERS[str(x.dtype)]
-    if element.bytes <= SMALL or is_captured():
-        return element.largest
-    low, high = int(x.min()), int(x.max())
-    return min(max(high, -low), element.largest) if element.name != "uint64" or high < 2**63 else element.largest
+def _largest(a: Array, b: Array) -> tuple[int, int]:
+    """Bounds of the magnitudes: by a look at the integers, or of their types, where looking is not allowed or worth nothing."""
+    elements = INTEGERS[str(a.dtype)], INTEGERS[str(b.dtype)]
+    if max(x.bytes for x in elements) <= SMALL or is_captured():
+        return elements[0].largest, elements[1].largest
+    if a.ndim == b.ndim == 2:
+        return largest_magnitudes(a, b)
+    left, right = (_bounded(max(int(x.max()), -int(x.min())), x) for x in (a, b))  # of a batch
+    return left, right
+
+
+def _bounded(found: int, x: Array) -> int:
+    """A magnitude, as kernels read it: numbers of uint64 above 2^63 as negative ones."""
+    largest = INTEGERS[str(x.dtype)].largest
+    return min(found, largest) if found < 2**63 else largest
 
 
 def scheme_for(options: Options, layouts: Layouts, modulus: int) -> Scheme:

@@ -644,6 +644,27 @@ def test_a_pool_that_died_is_replaced(gpu: Gpu, monkeypatch: pytest.MonkeyPatch,
     assert len(pools) == 2 and caplog.text.count("has died") == 1
 
 
+def test_kernels_for_another_machine_are_built_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[tuple[Any, str]] = []
+
+    class Pool:
+        def __init__(self, *_: Any, **options: Any) -> None:
+            monkeypatch.setattr(bench_tasks, "build_kernel", lambda kernel, target: built.append((kernel, target.name)))
+
+        def shutdown(self, **_: Any) -> None:
+            pass
+
+        map = staticmethod(map)
+
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", Pool)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    plan = bilinear.plan(8192, 8192, 8192, "complex64", device="h200", accuracy="classical")
+    needed = bench_tasks.kernels_of(plan)
+    with bench_tasks.builder(target=CudaTarget("sm_90")) as build:
+        build(needed)
+    assert needed and {kernel for kernel, _ in built} == needed and {name for _, name in built} == {"sm_90"}
+
+
 def test_the_machine_is_told_without_a_gpu_and_without_its_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     facts = bench_machine.machine()

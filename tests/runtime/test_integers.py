@@ -12,7 +12,7 @@ from runtime import pretended_gpu
 from runtime.pretended_gpu import Array, Gpu, compiled, undescribed
 
 import bilinear
-from bilinear.backends.integers import moduli_for_integers
+from bilinear.backends.integers import largest_magnitudes, moduli_for_integers
 from bilinear.codegen.lower_digits import OperandOrder
 from bilinear.codegen.lower_integers import IntegerTypes, lower_integers
 from bilinear.codegen.render import render
@@ -231,3 +231,21 @@ def test_mutants_fail(gpu: Gpu, name: str, monkeypatch: pytest.MonkeyPatch) -> N
         assert changed and (found.host != a @ b).any()
     finally:
         pretended_gpu.compiled.cache_clear()
+
+
+@pytest.mark.parametrize(("left", "right"), [("int64", "int32"), ("uint64", "uint8"), ("uint32", "int16"), ("int8", "int64")])
+@pytest.mark.parametrize("layouts", [("rows", "columns"), ("gaps", "back"), ("columns", "gaps")])
+def test_one_look_bounds_both_operands(gpu: Gpu, left: str, right: str, layouts: tuple[str, str]) -> None:
+    for shapes in (((3, 700), (700, 2)), ((600, 1), (1, 5))):
+        for extreme in (0, 1, 5, "least", "most"):
+            whole = []
+            for own, shape in zip((left, right), shapes, strict=True):
+                info = np.iinfo(own)
+                x = np.zeros(shape, own)
+                x[-1, -1] = {"least": info.min, "most": info.max}.get(str(extreme), extreme)
+                whole.append(x)
+            found = largest_magnitudes(*(Array(laid(x, layout)) for x, layout in zip(whole, layouts, strict=True)))
+            for bound, x in zip(found, whole, strict=True):
+                largest = max(abs(int(value)) for value in x.astype("int64").flat)  # numbers of uint64 as kernels read them
+                assert largest <= bound <= min(largest + 1, INTEGERS[str(x.dtype)].largest)
+    assert not gpu.launches

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen import emulated
+from runtime import pretended_gpu
 from soak import command
 from soak.case import PASSED, REFUSED, Case, Finding
 from soak.desk import look
@@ -31,6 +32,7 @@ from bilinear.verify.scheme import SchemeProof
 SEEDS: dict[str, Iterable[int]] = {
     "certificates": range(12),
     "chains": range(60),
+    "digits": range(8),
     "formats": range(20),
     "kernels": range(3),
     "language": range(12),
@@ -137,6 +139,15 @@ def test_a_guard_that_is_off_by_one_is_found(tmp_path: Path, monkeypatch: pytest
         assert found("kernels", range(12), tmp_path)
     finally:
         emulated.emulated_launches.cache_clear()
+
+
+def test_a_product_that_does_not_wait_for_its_operands_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretended_gpu, "render", lambda kernel: render(kernel).replace("barrier_wait(&full[s], parity);", ""))
+    pretended_gpu.compiled.cache_clear()
+    try:
+        assert "has yet to bring the operand" in found("digits", range(8), tmp_path)
+    finally:
+        pretended_gpu.compiled.cache_clear()
 
 
 def test_a_writer_that_ignores_refusals_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
