@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -22,6 +23,7 @@ from digits import errors, normal
 
 import bilinear
 from bilinear.backends.digits import digit_multiply_of
+from bilinear.backends.loaded_digits import LoadingMultiply
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.tile import LOADING_TILES
 from bilinear.planner.device_files import load_device
@@ -67,10 +69,10 @@ def odd_extents() -> dict[str, bool]:
 def product_alone(multiply: Any, a: Any, b: Any, c: Any) -> tuple[Call, Call]:
     """The launches of the search for scales, and that of the product alone, after the whole ran once."""
     words = cupy.empty(multiply.workspace, "float32")
-    bases = a.data.ptr, b.data.ptr, c.data.ptr, words.data.ptr
-    bound = multiply.bound(is_aligned=all(base % 16 == 0 for base in bases[:3]))
+    bound = multiply.bound(is_aligned=all(x.data.ptr % 16 == 0 for x in (a, b, c)))
 
     def run(first: int, last: int) -> None:
+        bases = [x.data.ptr for x in (a, b, c, words)]
         with bound.ready(bases, 1.0, 0.0, cupy.cuda.get_current_stream().ptr) as steps:
             for step in steps[first:last]:
                 step()
@@ -79,7 +81,18 @@ def product_alone(multiply: Any, a: Any, b: Any, c: Any) -> tuple[Call, Call]:
     return partial(run, 0, 3), partial(run, 3, 4)
 
 
-def measure(n: int, decades: int) -> Row:
+def in_bands(a: Any, b: Any, c: Any, bands: list[int]) -> dict[str, Call]:
+    """The product alone, with blocks of threads in other bands of tiles of rows."""
+    usual, found = LOADING_TILES[NAME], {}
+    for band in bands:
+        LOADING_TILES[NAME] = replace(usual, band=band)
+        multiply = LoadingMultiply(layout_of(a), layout_of(b), layout_of(c), Digits((), NAME))
+        found[f"product, bands of {band}"] = product_alone(multiply, a, b, c)[1]
+    LOADING_TILES[NAME] = usual
+    return found
+
+
+def measure(n: int, decades: int, bands: list[int]) -> Row:
     """One size: checked, timed beside the libraries, and its errors."""
     a, b, c = integers((n, n), 1), integers((n, n), 2), cupy.empty((n, n), "float32")
     wanted = cupy.matmul(a, b)  # exact: sums stay below 2^24
@@ -98,7 +111,7 @@ def measure(n: int, decades: int) -> Row:
         raise SystemExit("this GPU lacks the instructions: an H100 or an H200 has them")
     search, alone = product_alone(multiply, a, b, c)
     library = classical(a, b, c)
-    timed = {**library, **own, "search": search, "product alone": alone}
+    timed = {**library, **own, "search": search, "product alone": alone, **in_bands(a, b, c, bands)}
     ms = {name: round(median(values), 4) for name, values in queued(timed, ROUNDS, IN_A_ROW).items()}
     found = {}
     for name, call in {**library, **own}.items():
@@ -132,6 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="2048,4096,8192,16384", help="comma-separated")
     parser.add_argument("--decades", default="0,9", help="comma-separated: of the data in every row")
+    parser.add_argument("--bands", default="", help="comma-separated: also time the product alone in bands of so many tiles of rows")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     need_gpu()
@@ -140,7 +154,7 @@ def main() -> None:
     print(f"odd extents {'x'.join(map(str, ODD))}: {len(odd) - len(wrong)} of {len(odd)} exact", *wrong, flush=True)
     rows = []
     for n, decades in product(map(int, asked.sizes.split(",")), map(int, asked.decades.split(","))):
-        row = measure(n, decades)
+        row = measure(n, decades, [] if decades else [int(band) for band in filter(None, asked.bands.split(","))])
         rows.append(row)
         for name, ms in row["ms"].items():
             norm, element = row["errors"].get(name, (float("nan"),) * 2)
