@@ -5,7 +5,7 @@ Launches: the largest magnitude of every line, which gives its scale; the forms 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil
 
 from bilinear.backends.bound_launches import Values
@@ -14,6 +14,7 @@ from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at
 from bilinear.backends.line_scales import search
 from bilinear.backends.loaded_digits import LoadingMultiply
 from bilinear.backends.residues import ResidueMultiply
+from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
 from bilinear.backends.thin import MOST_KEPT
 from bilinear.codegen.lower_digits import DigitKernels, lower_digits
 from bilinear.ir.digit_kernel import PANEL, SLICE, ClearKernel, ExpandKernel
@@ -25,21 +26,18 @@ from bilinear.planner.digits import element_of
 from bilinear.planner.plan import Digits
 from bilinear.planner.ways import follows_from_names
 
-CAPABILITIES = ("90",)
-"""Compute capabilities, times ten, that have the instructions."""
-
 
 class DigitMultiply(CutMultiply):
     """A product of float32 or complex64 matrices by pairs of float16 digits."""
 
-    def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits) -> None:
-        self._tile = DIGIT_TILES[digits.tile]
+    def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool = False) -> None:
+        self._tile, self._by_warps = DIGIT_TILES[digits.tile], by_warps
         conjugated = conjugated_in(c, digits)
         super().__init__(a, b, c, proved_scheme(digits.levels, conjugated), stem_of(digits.levels, conjugated), self._tile, FLOAT32)
 
     def kernels(self, is_aligned: bool) -> DigitKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""
-        return lower_digits(self._scheme, self._stem, self._tile, *self.orders(is_aligned))
+        return lower_digits(self._scheme, self._stem, self._tile, *self.orders(is_aligned), self._by_warps)
 
     def all_kernels(self) -> tuple[CutKernel, ...]:
         """The kernels for operands at multiples of 16 bytes, but the classical one."""
@@ -69,8 +67,7 @@ class DigitMultiply(CutMultiply):
         return launched(kernel, ceil(fast / (kernel.threads[0] * kernel.lanes)) * ceil(slow / kernel.threads[1]), operand | shape)
 
     def _products(self, own: DigitKernels, result: Values, multiprocessors: int) -> list[CutLaunch]:
-        g = self._geometry
-        cluster = self._tile.cluster
+        g, cluster = self._geometry, own.product.cluster
         (block_m, _, block_n), (_, left, right, products, _), (panels_m, panels_n) = g.block, g.places, g.panels
         digits: Values = {"DA": at(left), "DB": at(right), "panels_m": panels_m, "panels_n": panels_n, "slices": g.slices}
         blocks = min(g.rank * panels_m * panels_n, max(multiprocessors // cluster, 1) * cluster)  # a cluster computes a tile after another
@@ -84,9 +81,12 @@ class DigitMultiply(CutMultiply):
         ]
 
 
-def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> tuple[CutKernel, ...]:
-    """The kernels of a product of digits of matrices of these layouts whose addresses are multiples of 16 bytes."""
-    return _made(a, b, c, digits).all_kernels()
+def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> tuple[CutKernel, ...]:
+    """The kernels of a product of digits of matrices of these layouts whose addresses are multiples of 16 bytes.
+
+    Warps multiply, or warpgroups.
+    """
+    return _made(a, b, c, digits, by_warps).all_kernels()
 
 
 def digit_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMultiply | None:
@@ -104,24 +104,23 @@ def digit_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMul
         return None
     import cupy
 
-    device = cupy.cuda.Device()
-    if device.compute_capability not in CAPABILITIES:
+    if not has_digit_units() or (digits.tile in LOADING_TILES and multiplies_by_warps()):
         return None
-    return _kept(a, b, c, digits, device.id)
+    return _kept(a, b, c, digits, multiplies_by_warps(), cupy.cuda.Device().id)
 
 
-def _made(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMultiply:
+def _made(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> CutMultiply:
     if digits.cut != (1, 1):
-        return BlockwiseMultiply(a, b, c, digits, _made)
+        return BlockwiseMultiply(a, b, c, digits, partial(_made, by_warps=by_warps))
     if digits.tile in LOADING_TILES:
         return LoadingMultiply(a, b, c, digits)
-    return ResidueMultiply(a, b, c, digits) if digits.tile in RESIDUE_TILES else DigitMultiply(a, b, c, digits)
+    return ResidueMultiply(a, b, c, digits, by_warps) if digits.tile in RESIDUE_TILES else DigitMultiply(a, b, c, digits, by_warps)
 
 
 @lru_cache(MOST_KEPT)
-def _kept(a: Layout, b: Layout, c: Layout, digits: Digits, device: int) -> CutMultiply:
+def _kept(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool, device: int) -> CutMultiply:
     """The product, with the launches that it has bound on a device."""
-    return _made(a, b, c, digits)
+    return _made(a, b, c, digits, by_warps)
 
 
 follows_from_names(_kept.cache_clear)

@@ -77,12 +77,13 @@ def digit_candidates(problem: Problem, device: Device, budget: int) -> Iterator[
 
 
 def digit_candidate(problem: Problem, device: Device, levels: tuple[str, ...], tile: str, budget: int) -> Candidate:
-    """The product of pairs of digits by these levels in this tile, within a budget of bytes where that can be.
+    """The product of pairs of digits by these levels in this tile, within a budget of bytes where that can be; without rates its time is
+    not known.
 
-    Raises `BilinearError` (E543) if numbers of the problem's type are not cut so, or the device has no rates for it.
+    Raises `BilinearError` (E543) if numbers of the problem's type are not cut so.
     """
-    if problem.dtype != FLOAT32.name or device.digit_rates(tile) is None:
-        raise fail("E543", f"the description of {device.name} has no rates for digits of {problem.dtype}", "plan for float32 on an H200")
+    if problem.dtype != FLOAT32.name:
+        raise fail("E543", f"{tile} stand for {FLOAT32}, not for {problem.dtype}", "plan for float32, or take `residues`")
     return fitted(problem, device, levels, tile, budget)
 
 

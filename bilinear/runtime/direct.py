@@ -34,7 +34,7 @@ NEW = "a new result would have to live as long as the graph", "give out=, an arr
 """Messages and hints of refusals during capture."""
 NEEDS: dict[type[Direct], str] = {
     Thin: "multiplies two matrices or vectors of one type, and needs an out of that type",
-    Digits: "multiplies two matrices or vectors of the type it cuts on a GPU of compute capability 9.0, and needs an out of that type",
+    Digits: "multiplies two matrices or vectors of the type it cuts on a GPU from sm_80 on (on load: sm_90), and needs an out of that type",
 }
 """What arrays our own kernels take."""
 LESS: dict[type[Direct], str] = {

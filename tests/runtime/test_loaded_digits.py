@@ -232,7 +232,7 @@ def test_every_mutant_fails(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, name: str
     a, b = (np.ldexp(generator.integers(-30, 31, shape), generator.integers(0, 9, lines)) for shape, lines in SHAPES)
     left, right = Array(a.astype(np.float32)), Array(b.astype(np.float32))
     out = Array(np.full((300, 260), np.nan, np.float32))
-    (*_, kernel) = kernels_of(layout_of(left), layout_of(right), layout_of(out), Digits((), NAME))
+    (*_, kernel) = kernels_of(layout_of(left), layout_of(right), layout_of(out), Digits((), NAME), by_warps=False)
     text = render(kernel)
     assert text.count(old) == 1
 
