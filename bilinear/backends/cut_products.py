@@ -27,6 +27,7 @@ from bilinear.ir.element import Element
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Argument, Cover, Grid, ProductKernel
 from bilinear.ir.launch import Launch, PlainLaunch
+from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.residue_kernel import ResidueKernel
 from bilinear.ir.residue_tile import ModularTile
@@ -39,7 +40,7 @@ from bilinear.planner.plan import Digits
 from bilinear.planner.ways import algorithm_named, follows_from_names
 from bilinear.verify.bilinear_map import prove_map
 
-CutKernel = DigitKernel | ResidueKernel
+CutKernel = DigitKernel | LoadingKernel | ResidueKernel
 CutLaunch = tuple[Launch | PlainLaunch, Values]
 Cut = Element | IntegerElement
 """A type whose numbers are cut."""

@@ -11,7 +11,7 @@ from bilinear.errors import fail
 from bilinear.ir.digit_kernel import MOST_BLOCKS
 from bilinear.ir.element import FLOAT32, Element
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.tile import DIGIT_TILES
+from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES
 from bilinear.planner.device import Device, DigitRates, at
 from bilinear.planner.digit_geometry import DigitGeometry, block_of, geometry_of
 from bilinear.planner.plan import DIGITS, Candidate
@@ -30,7 +30,7 @@ def element_of(products: str) -> Element:
 
 def products_of(dtype: str) -> tuple[str, ...]:
     """The names of products of digits of an element type."""
-    return tuple(name for name in (*DIGIT_TILES, *RESIDUE_TILES) if element_of(name).name == dtype)
+    return tuple(name for name in (*FLOAT_TILES, *RESIDUE_TILES) if element_of(name).name == dtype)
 
 
 @lru_cache(maxsize=64)
