@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from bilinear.backends.held_signals import HeldSignals
 from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.streamed import IN, OUT, Step, StreamPlan
 
@@ -54,11 +55,12 @@ def run_streamed(
         for device in devices:
             device.finish()
     except BaseException as error:
-        for device in devices:
-            try:
-                device.stop()
-            except Exception as failed:  # the others must end, too
-                error.add_note(f"a GPU did not end in order: {failed}")
+        with HeldSignals():
+            for device in devices:
+                try:
+                    device.stop()
+                except Exception as failed:  # the others must end, too
+                    error.add_note(f"a GPU did not end in order: {failed}")
         error.add_note("each element of out holds its result, or what it held before; nothing writes it any more")
         raise
 

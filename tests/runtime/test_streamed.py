@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from dataclasses import replace
 from itertools import permutations
@@ -188,6 +189,10 @@ def test_an_interrupt_leaves_when_nothing_writes() -> None:
     class Interrupted(HostThreads):
         def finish(self) -> None:
             raise KeyboardInterrupt
+
+        def drain(self) -> None:
+            signal.raise_signal(signal.SIGINT)  # a second Ctrl-C while the first one waits for the device
+            super().drain()
 
     device, given = Interrupted(), matrices()
     with pytest.raises(KeyboardInterrupt):
