@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -12,6 +13,7 @@ from statistics import median
 from typing import Any
 
 import bilinear
+from bilinear.backends.target_here import ARCHITECTURE
 from bilinear.errors import BilinearError
 from bilinear.ir.measurement import LeftOut, Measurement, Shape
 from bilinear.measure.bench import require_gpu
@@ -24,6 +26,7 @@ from bilinear.reporting.bench_table import bench_row
 __all__ = [
     "Call",
     "beside_libraries",
+    "build_for",
     "classical",
     "exact_calls",
     "gpu_state",
@@ -50,6 +53,12 @@ def save(name: str, rows: list[dict[str, Any]], path: Path | None) -> None:
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+
+def build_for(architecture: str) -> None:
+    """Build our own kernels for this architecture, such as compute_80, as long as the process lives; for the GPU's own if it is empty."""
+    if architecture:
+        os.environ[ARCHITECTURE] = architecture
 
 
 def classical(a: Any, b: Any, c: Any) -> dict[str, Call]:

@@ -2,6 +2,9 @@
 
 Every way is checked on integers of 5 bits first, and its error is that of some rows and columns beside float64: by norm, and the largest of
 an element relative to |A||B|, on normal data and on data that spans nine decades in every row.
+
+`--architecture compute_80` builds the kernels by which chips without warpgroups multiply, and runs them here. Then `auto`, with rates
+of warpgroups, is left out.
 """
 
 from __future__ import annotations
@@ -13,10 +16,13 @@ from statistics import median
 from typing import Any
 
 import cupy
-from common import Call, classical, need_gpu, queued, save
+from common import Call, build_for, classical, need_gpu, queued, save
+from residues import launch_ms
 
 import bilinear
+from bilinear.backends.cut_products import CutMultiply
 from bilinear.backends.digits import digit_multiply_of
+from bilinear.backends.target_here import target_here
 from bilinear.ir.matrix import layout_of
 from bilinear.planner.plan import Digits
 from bilinear.planner.portfolio import portfolio
@@ -52,7 +58,7 @@ def ways(a: Any, b: Any, c: Any) -> dict[str, Call]:
         multiply = digit_multiply_of(layout_of(a), layout_of(b), layout_of(c), Digits(levels, "pairs"))
         if multiply is not None:
             found[f"pairs {' '.join(levels)}".strip()] = partial(multiply, a.data.ptr, b.data.ptr, c.data.ptr, 1, 0)
-    for accuracy in ("classical", "twice"):
+    for accuracy in ("classical", "twice") if target_here().has_warpgroups else ():
         found[f"auto, {accuracy}"] = partial(bilinear.matmul, a, b, c, accuracy=accuracy)
     return found
 
@@ -77,17 +83,31 @@ def measure(n: int, decades: int) -> Row:
         c[...] = cupy.nan
         call()
         found[name] = errors(a, b, c)
+    launches = {
+        k: launch_ms(call.func, a, b, c) for k, call in own.items() if isinstance(call, partial) and isinstance(call.func, CutMultiply)
+    }
     library = min(value for name, value in ms.items() if name not in own)
     ratios = {name: round(library / ms[name], 3) for name in own}
-    return {"n": n, "decades": decades, "ms": ms, "ratio": ratios, "errors": found, "exact": exact}
+    return {
+        "n": n,
+        "decades": decades,
+        "ms": ms,
+        "ratio": ratios,
+        "errors": found,
+        "exact": exact,
+        "launches": launches,
+        "architecture": str(target_here()),
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="2048,4096,8192,16384", help="comma-separated")
+    parser.add_argument("--architecture", default="", help="what the kernels are built for, such as compute_80 (default: this GPU)")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     need_gpu()
+    build_for(asked.architecture)
     rows = []
     for n in map(int, asked.sizes.split(",")):
         for decades in DECADES:
@@ -98,6 +118,8 @@ def main() -> None:
                 wrong = "" if row["exact"].get(name, True) else "WRONG"
                 ratio = f"x{row['ratio'][name]:.2f}" if name in row["ratio"] else ""
                 print(f"{n:6} {decades} {name:28} {ms:9.3f} ms {ratio:6} {norm:.2e} {element:.2e} {wrong}", flush=True)
+            for name, launches in row["launches"].items():
+                print(f"       {name}: {', '.join(f'{launch} {ms:.3f}' for launch, ms in launches.items())}", flush=True)
             cupy.get_default_memory_pool().free_all_blocks()
     save("digits", rows, asked.json)
 

@@ -49,15 +49,15 @@ def main() -> None:
     parser.add_argument("--device", default="h200")
     parser.add_argument("--arch", default="sm_90")
     options = parser.parse_args()
+    (target,) = targets_of([options.arch])
     needed: set[Built] = set()
     for dtype in options.dtypes.split(","):
         for accuracy in map(accuracy_of, options.accuracy.split(",")):
             for shape, by_transpose in blocks(options, dtype, accuracy):
                 plan = bilinear.plan(*shape, dtype, device=options.device, accuracy=accuracy)
                 turned = replace(plan, problem=replace(plan.problem, column_major=("B",))) if by_transpose else plan
-                needed |= kernels_of(turned)
+                needed |= kernels_of(turned, not target.has_warpgroups)
     print(f"{len(needed)} programs and kernels", flush=True)
-    (target,) = targets_of([options.arch])
     with builder(lambda _, done, of: print(f"\r{done + 1} of {of}", end="", flush=True), target) as build:
         build(needed)
     print()

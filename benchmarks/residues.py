@@ -2,6 +2,7 @@
 
 Every way must be exact on integers, and keep its certain bound on sampled rows and columns of normal data and of nine decades, beside sums
 in double-double; one Inf must give what the classical multiply gives. One call does all of it, and prints a line for each way.
+`--architecture compute_80` builds the kernels by which chips without warpgroups multiply, and runs them on this one.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from statistics import median
 from typing import Any
 
 import cupy
-from common import Call, classical, need_gpu, queued, save
+from common import Call, build_for, classical, need_gpu, queued, save
 
 from bilinear.backends.cut_products import CutMultiply
 from bilinear.backends.digits import digit_multiply_of
+from bilinear.backends.target_here import target_here
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.planner.accuracy import certain_error
@@ -124,7 +126,14 @@ def measure(n: int, dtype: str, decades: int, names: list[str]) -> Row:
     bounds = {name: certain_error(candidate, n, dtype) for name, (_, candidate) in own.items()}
     right = {name: held and found[name][1] <= bounds[name] for name, held in right.items()}
     library = min(value for name, value in ms.items() if name not in own)
-    row = {"n": n, "dtype": dtype, "decades": decades, "ms": ms, "ratio": {name: round(library / ms[name], 3) for name in own}}
+    row: Row = {
+        "n": n,
+        "architecture": str(target_here()),
+        "dtype": dtype,
+        "decades": decades,
+        "ms": ms,
+        "ratio": {name: round(library / ms[name], 3) for name in own},
+    }
     return row | {"errors": found, "bounds": bounds, "right": right, "launches": {k: launch_ms(m, a, b, c) for k, (m, _) in own.items()}}
 
 
@@ -132,9 +141,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="2048,4096,8192,16384", help="comma-separated")
     parser.add_argument("--residues", default="residues7,residues8,residues14,residues15", help="comma-separated")
+    parser.add_argument("--architecture", default="", help="what the kernels are built for, such as compute_80 (default: this GPU)")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     need_gpu()
+    build_for(asked.architecture)
     rows = []
     for n in map(int, asked.sizes.split(",")):
         for dtype in ("float64", "float32"):

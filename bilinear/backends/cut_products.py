@@ -27,10 +27,11 @@ from bilinear.ir.element import Element
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Argument, Cover, Grid, ProductKernel
 from bilinear.ir.launch import Launch, PlainLaunch
+from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.residue_kernel import ResidueKernel
 from bilinear.ir.residue_tile import ModularTile
-from bilinear.ir.tile import LARGE, DigitTile
+from bilinear.ir.tile import LARGE, USUAL, DigitTile
 from bilinear.lowering.prepare import plain, proved
 from bilinear.planner.complex_digits import complex_scheme_of
 from bilinear.planner.digit_geometry import WORD, DigitGeometry
@@ -39,7 +40,7 @@ from bilinear.planner.plan import Digits
 from bilinear.planner.ways import algorithm_named, follows_from_names
 from bilinear.verify.bilinear_map import prove_map
 
-CutKernel = DigitKernel | ResidueKernel
+CutKernel = DigitKernel | LoadingKernel | ResidueKernel
 CutLaunch = tuple[Launch | PlainLaunch, Values]
 Cut = Element | IntegerElement
 """A type whose numbers are cut."""
@@ -88,6 +89,8 @@ class CutMultiply(ABC):
 
     writing = 2
     """The last launches that write C."""
+    _by_warps = False
+    """Whether the kernels are those for chips without warpgroups."""
 
     def __init__(self, a: Layout, b: Layout, c: Layout, scheme: Products, stem: str, tile: DigitTile | ModularTile, element: Cut) -> None:
         self._element = element
@@ -183,7 +186,8 @@ class CutMultiply(ABC):
             raise TypeError("integers are multiplied without a flag")
         if isinstance(self._scheme, ComplexScheme):
             return self._by_definition(self._element, self._scheme.conjugated, multiprocessors)
-        (launch,) = schedule_to_launches(plain().schedule, self._element, LARGE, "digit_classical")
+        tile = USUAL if self._by_warps else LARGE  # the large one of float64 has more shared memory than most of those chips
+        (launch,) = schedule_to_launches(plain().schedule, self._element, tile, "digit_classical")
         kernel = launch.kernel
         if not isinstance(kernel, ProductKernel):
             raise TypeError("the plain schedule is one product")

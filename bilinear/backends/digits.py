@@ -5,43 +5,39 @@ Launches: the largest magnitude of every line, which gives its scale; the forms 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil
 
 from bilinear.backends.bound_launches import Values
 from bilinear.backends.cut_blocks import BlockwiseMultiply
 from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, conjugated_in, launched, proved_scheme, stem_of
+from bilinear.backends.line_scales import search
+from bilinear.backends.loaded_digits import LoadingMultiply
 from bilinear.backends.residues import ResidueMultiply
+from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
 from bilinear.backends.thin import MOST_KEPT
 from bilinear.codegen.lower_digits import DigitKernels, lower_digits
-from bilinear.ir.digit_kernel import PANEL, SLICE, ClearKernel, ExpandKernel, LargestKernel
+from bilinear.ir.digit_kernel import PANEL, SLICE, ClearKernel, ExpandKernel
 from bilinear.ir.element import FLOAT32, MULTIPLIED
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.tile import DIGIT_TILES
+from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES
 from bilinear.planner.digits import element_of
 from bilinear.planner.plan import Digits
 from bilinear.planner.ways import follows_from_names
-
-CAPABILITIES = ("90",)
-"""Compute capabilities, times ten, that have the instructions."""
-LEAST_DEPTH = 512
-"""The least terms of a line that a block of threads searches for the largest magnitude."""
-BLOCKS_EACH = 8
-"""Blocks of threads for each multiprocessor that search for the largest magnitudes."""
 
 
 class DigitMultiply(CutMultiply):
     """A product of float32 or complex64 matrices by pairs of float16 digits."""
 
-    def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits) -> None:
-        self._tile = DIGIT_TILES[digits.tile]
+    def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool = False) -> None:
+        self._tile, self._by_warps = DIGIT_TILES[digits.tile], by_warps
         conjugated = conjugated_in(c, digits)
         super().__init__(a, b, c, proved_scheme(digits.levels, conjugated), stem_of(digits.levels, conjugated), self._tile, FLOAT32)
 
     def kernels(self, is_aligned: bool) -> DigitKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""
-        return lower_digits(self._scheme, self._stem, self._tile, *self.orders(is_aligned))
+        return lower_digits(self._scheme, self._stem, self._tile, *self.orders(is_aligned), self._by_warps)
 
     def all_kernels(self) -> tuple[CutKernel, ...]:
         """The kernels for operands at multiples of 16 bytes, but the classical one."""
@@ -55,7 +51,7 @@ class DigitMultiply(CutMultiply):
             x | {"block": lines, "largest": result[scales], "flag": result["flag"]}
             for x, lines, scales in zip(self.operands(), g.lines, ("LA", "LB"), strict=True)
         )
-        searches = [_search(kernel, x, multiprocessors) for kernel, x in zip(own.largest, (left, right), strict=True)]
+        searches = [search(kernel, x, multiprocessors) for kernel, x in zip(own.largest, (left, right), strict=True)]
         each = zip(own.expand, (left, right), g.panels, g.places[1:3], strict=True)
         expansions = [self._expansion(*one) for one in each]
         first, count = (result["LB"], g.lines[1]) if keeps_left else (result["LA"], g.words)
@@ -71,8 +67,7 @@ class DigitMultiply(CutMultiply):
         return launched(kernel, ceil(fast / (kernel.threads[0] * kernel.lanes)) * ceil(slow / kernel.threads[1]), operand | shape)
 
     def _products(self, own: DigitKernels, result: Values, multiprocessors: int) -> list[CutLaunch]:
-        g = self._geometry
-        cluster = self._tile.cluster
+        g, cluster = self._geometry, own.product.cluster
         (block_m, _, block_n), (_, left, right, products, _), (panels_m, panels_n) = g.block, g.places, g.panels
         digits: Values = {"DA": at(left), "DB": at(right), "panels_m": panels_m, "panels_n": panels_n, "slices": g.slices}
         blocks = min(g.rank * panels_m * panels_n, max(multiprocessors // cluster, 1) * cluster)  # a cluster computes a tile after another
@@ -86,18 +81,12 @@ class DigitMultiply(CutMultiply):
         ]
 
 
-def _search(kernel: LargestKernel, operand: Values, multiprocessors: int) -> CutLaunch:
-    """The launch that finds the largest magnitudes: lines are cut in parts so that all multiprocessors take part."""
-    terms, tiles = operand["terms"], ceil(operand["lines"] / kernel.lines)
-    parts = max(1, min(ceil(terms / LEAST_DEPTH), ceil(BLOCKS_EACH * multiprocessors / tiles)))
-    depth = ceil(ceil(terms / parts) / 4) * 4
-    parts = ceil(terms / depth)
-    return launched(kernel, tiles * parts, operand | {"depth": depth, "parts": parts})
+def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> tuple[CutKernel, ...]:
+    """The kernels of a product of digits of matrices of these layouts whose addresses are multiples of 16 bytes.
 
-
-def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> tuple[CutKernel, ...]:
-    """The kernels of a product of digits of matrices of these layouts whose addresses are multiples of 16 bytes."""
-    return _made(a, b, c, digits).all_kernels()
+    Warps multiply, or warpgroups.
+    """
+    return _made(a, b, c, digits, by_warps).all_kernels()
 
 
 def digit_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMultiply | None:
@@ -109,26 +98,29 @@ def digit_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMul
     types = {str(x.dtype) for x in (a, b, c)}
     if not a.ndim == b.ndim == c.ndim == 2 or len(types) > 1 or MULTIPLIED.get(types.pop()) is not element:
         return None
+    if digits.tile in LOADING_TILES and (c.dtype.kind == "c" or digits.levels):
+        return None
     if 0 in (*a.shape, *b.shape) or any(stride % x.itemsize for x in (a, b, c) for stride in x.strides):
         return None
     import cupy
 
-    device = cupy.cuda.Device()
-    if device.compute_capability not in CAPABILITIES:
+    if not has_digit_units() or (digits.tile in LOADING_TILES and multiplies_by_warps()):
         return None
-    return _kept(a, b, c, digits, device.id)
+    return _kept(a, b, c, digits, multiplies_by_warps(), cupy.cuda.Device().id)
 
 
-def _made(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMultiply:
+def _made(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> CutMultiply:
     if digits.cut != (1, 1):
-        return BlockwiseMultiply(a, b, c, digits, _made)
-    return ResidueMultiply(a, b, c, digits) if digits.tile in RESIDUE_TILES else DigitMultiply(a, b, c, digits)
+        return BlockwiseMultiply(a, b, c, digits, partial(_made, by_warps=by_warps))
+    if digits.tile in LOADING_TILES:
+        return LoadingMultiply(a, b, c, digits)
+    return ResidueMultiply(a, b, c, digits, by_warps) if digits.tile in RESIDUE_TILES else DigitMultiply(a, b, c, digits, by_warps)
 
 
 @lru_cache(MOST_KEPT)
-def _kept(a: Layout, b: Layout, c: Layout, digits: Digits, device: int) -> CutMultiply:
+def _kept(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool, device: int) -> CutMultiply:
     """The product, with the launches that it has bound on a device."""
-    return _made(a, b, c, digits)
+    return _made(a, b, c, digits, by_warps)
 
 
 follows_from_names(_kept.cache_clear)

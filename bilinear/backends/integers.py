@@ -19,6 +19,7 @@ from bilinear.backends.cut_products import CutKernel, CutLaunch
 from bilinear.backends.loaded_kernels import built_function
 from bilinear.backends.residues import ModularMultiply
 from bilinear.backends.same import Same
+from bilinear.backends.target_here import multiplies_by_warps
 from bilinear.backends.thin import MOST_KEPT
 from bilinear.codegen.lower_integers import IntegerKernels, IntegerTypes, lower_integers
 from bilinear.codegen.names import stem
@@ -92,7 +93,8 @@ class IntegerMultiply(ModularMultiply):
 
     writing = 1
 
-    def __init__(self, a: Layout, b: Layout, c: Layout, scheme: Scheme, types: IntegerTypes) -> None:
+    def __init__(self, a: Layout, b: Layout, c: Layout, scheme: Scheme, types: IntegerTypes, by_warps: bool = False) -> None:
+        self._by_warps = by_warps
         scheme = _require_integers(scheme, types)
         super().__init__(a, b, c, scheme, stem(scheme.name, 1), types.tile, types.result)
         left, right = INTEGERS[self._layouts[0].dtype.name], INTEGERS[self._layouts[1].dtype.name]
@@ -100,7 +102,7 @@ class IntegerMultiply(ModularMultiply):
 
     def kernels(self, is_aligned: bool) -> IntegerKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""
-        return lower_integers(self._scheme, self._stem, self._types, *self.orders(is_aligned))
+        return lower_integers(self._scheme, self._stem, self._types, *self.orders(is_aligned), self._by_warps)
 
     def all_kernels(self) -> tuple[CutKernel, ...]:
         """The kernels for operands at multiples of 16 bytes."""
@@ -171,10 +173,12 @@ def integer_multiply_of(a: Layout, b: Layout, c: Layout, scheme: Scheme, moduli:
     """The product for matrices of these layouts on the current device."""
     import cupy
 
-    return _kept(a, b, c, Same(scheme), moduli, modulus, cupy.cuda.Device().id)
+    return _kept(a, b, c, Same(scheme), moduli, modulus, multiplies_by_warps(), cupy.cuda.Device().id)
 
 
 @lru_cache(MOST_KEPT)
-def _kept(a: Layout, b: Layout, c: Layout, scheme: Same[Scheme], moduli: tuple[int, ...], modulus: int, device: int) -> IntegerMultiply:
+def _kept(
+    a: Layout, b: Layout, c: Layout, scheme: Same[Scheme], moduli: tuple[int, ...], modulus: int, by_warps: bool, device: int
+) -> IntegerMultiply:
     left, right, result = (INTEGERS[x.dtype.name] for x in (a, b, c))
-    return IntegerMultiply(a, b, c, scheme.what, IntegerTypes(left, right, result, moduli, modulus))
+    return IntegerMultiply(a, b, c, scheme.what, IntegerTypes(left, right, result, moduli, modulus), by_warps)

@@ -6,9 +6,10 @@ from functools import cache
 from threading import RLock
 
 from bilinear.backends.bound_launches import Function
+from bilinear.backends.target_here import target_here
 from bilinear.codegen.build import build_kernel, build_program
 from bilinear.codegen.cuda.nvrtc import Built
-from bilinear.codegen.cuda.target import target_of
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import fail
 from bilinear.ir.element import Element
 from bilinear.ir.launch import DirectKernel, InputKernel, Kernel, Launch
@@ -40,15 +41,18 @@ def load_function(image: bytes, name: str, shared_bytes: int) -> Function:
     return function
 
 
-@cache
 def built_function(kernel: Kernel | InputKernel | DirectKernel, device: int) -> Function:
-    """The function of a kernel that has no table, built and loaded once for a device."""
-    import cupy
-
-    return _function(kernel, build_kernel(kernel, target_of(cupy.cuda.Device(device).compute_capability)))
+    """The function of a kernel that has no table, built and loaded once for a device and a target."""
+    return loaded_function(kernel, device, target_here(device))
 
 
-_functions: dict[tuple[int, str, str, str, int], tuple[Schedule, list[tuple[Launch, Function]]]] = {}
+@cache
+def loaded_function(kernel: Kernel | InputKernel | DirectKernel, device: int, target: CudaTarget) -> Function:
+    """The function of a kernel in an image for this target, loaded once on a device, the current one."""
+    return _function(kernel, build_kernel(kernel, target))
+
+
+_functions: dict[tuple[int, str, str, str, int, str], tuple[Schedule, list[tuple[Launch, Function]]]] = {}
 _lock = RLock()  # a signal handler may multiply while its thread builds
 
 
@@ -60,11 +64,12 @@ def loaded_launches(schedule: Schedule, element: Element, tile: str, mode: str) 
     """
     import cupy
 
-    device = cupy.cuda.Device()
-    key = (id(schedule), element.name, tile, mode, device.id)
+    device = cupy.cuda.Device().id
+    target = target_here(device)
+    key = (id(schedule), element.name, tile, mode, device, target.name)
     with _lock:
         if key not in _functions:
-            program = build_program(schedule, element, [target_of(device.compute_capability)], tile, mode=mode)
+            program = build_program(schedule, element, [target], tile, mode=mode)
             functions = {own.kernel.name: _function(own.kernel, *own.images) for own in program.kernels}
             _functions[key] = (schedule, [(launch, functions[launch.kernel.name]) for launch in program.launches])
         return _functions[key][1]

@@ -42,7 +42,7 @@ class ModularMultiply(CutMultiply):
         digits: Values = {"DA": at(left), "DB": at(right), "panels_m": panels_m, "panels_n": panels_n, "slices": g.slices}
         into: Values = {"P": at(products), "pitch": g.pitch, "planes": g.rank * tile.count}
         tiles = g.rank * tile.count * panels_m * (panels_n * PANEL // tile.n)
-        blocks = min(tiles, max(multiprocessors // tile.cluster, 1) * tile.cluster)
+        blocks = min(tiles, max(multiprocessors // product.cluster, 1) * product.cluster)
         covers = ceil(block_n / (recompose.threads[0] * recompose.lanes)) * ceil(block_m / recompose.threads[1])
         return [
             launched(product, blocks, digits | into | {"m": block_m}),
@@ -56,8 +56,8 @@ class ResidueMultiply(ModularMultiply):
     Raises `BilinearError`: E567 if there are too few moduli for sums of so many terms, E591 and E592 for levels that residues do not hold.
     """
 
-    def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits) -> None:
-        self._tile = RESIDUE_TILES[digits.tile]
+    def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool = False) -> None:
+        self._tile, self._by_warps = RESIDUE_TILES[digits.tile], by_warps
         conjugated = conjugated_in(c, digits)
         super().__init__(a, b, c, proved_scheme(digits.levels, conjugated), stem_of(digits.levels, conjugated), self._tile, self._tile.of)
         require_residues(self._scheme, self._tile)
@@ -65,7 +65,7 @@ class ResidueMultiply(ModularMultiply):
 
     def kernels(self, is_aligned: bool) -> ResidueKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""
-        return lower_residues(self._scheme, self._stem, self._tile, *self.orders(is_aligned))
+        return lower_residues(self._scheme, self._stem, self._tile, *self.orders(is_aligned), self._by_warps)
 
     def all_kernels(self) -> tuple[CutKernel, ...]:
         """The kernels for operands at multiples of 16 bytes, but the classical one."""

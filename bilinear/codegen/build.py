@@ -17,6 +17,7 @@ from bilinear.errors import fail
 from bilinear.ir.digit_kernel import DigitProductKernel
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.launch import DirectKernel, InputKernel, Kernel, Launch
+from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.placement import STAGE
 from bilinear.ir.residue_kernel import ResidueProductKernel
 from bilinear.ir.schedule import Schedule
@@ -111,5 +112,6 @@ def require_floats(floats: str) -> None:
 
 def build_kernel(kernel: Kernel | InputKernel | DirectKernel, target: CudaTarget) -> Built:
     """The image of one kernel; a kernel that needs the features of one chip is built for that chip alone."""
-    own = CudaTarget(f"{target.name}{kernel.features}") if isinstance(kernel, DigitProductKernel | ResidueProductKernel) else target
+    of_one_chip = DigitProductKernel | LoadingKernel | ResidueProductKernel
+    own = CudaTarget(f"{target.name}{kernel.features}") if isinstance(kernel, of_one_chip) else target
     return build(render(kernel), kernel.name, own)

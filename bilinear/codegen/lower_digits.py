@@ -11,6 +11,7 @@ from bilinear.ir.complex_scheme import ComplexScheme, Products
 from bilinear.ir.digit_kernel import MOST_BLOCKS, DigitProductKernel, ExpandKernel, LargestKernel, RecomposeKernel
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.tile import DigitTile
+from bilinear.ir.warp_product import WarpDigitProductKernel
 
 LANES = 4
 """Neighbours of a block that a thread handles: 16 bytes of float32, and 8 bytes of each digit."""
@@ -59,8 +60,10 @@ def _of_parts(scheme: Products, places: Places) -> Places:
 
 
 @lru_cache(maxsize=64)
-def lower_digits(scheme: Products, stem: str, tile: DigitTile, left: OperandOrder, right: OperandOrder, whole_result: bool) -> DigitKernels:
-    """The kernels for operands that lie so. The scheme was proved; `stem` names it in kernels."""
+def lower_digits(
+    scheme: Products, stem: str, tile: DigitTile, left: OperandOrder, right: OperandOrder, whole_result: bool, by_warps: bool = False
+) -> DigitKernels:
+    """The kernels for operands that lie so. The scheme was proved; `stem` names it in kernels. Warpgroups multiply, or warps."""
     is_complex = isinstance(scheme, ComplexScheme)
     expand = (
         _expand(scheme.u, blocks_of_left(scheme), f"{stem}_a", left, is_complex),
@@ -69,7 +72,8 @@ def lower_digits(scheme: Products, stem: str, tile: DigitTile, left: OperandOrde
     direct = scheme.rank == 1 and scheme.m == scheme.k == scheme.n == 1
     orders = "".join("ca"[x.along] for x in (left, right))
     name = f"digit_product_{tile.name}_{orders}".replace("-", "_") + "_direct" * direct
-    product = DigitProductKernel(name, tile, left.along, right.along, direct)
+    own = tile, left.along, right.along, direct
+    product = WarpDigitProductKernel(f"{name}_warps", *own) if by_warps else DigitProductKernel(name, *own)
     recompose = None if direct else _recompose(scheme, stem, whole_result)
     return DigitKernels((_largest(left, is_complex), _largest(right, is_complex)), expand, product, recompose)
 

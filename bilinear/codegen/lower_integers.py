@@ -9,7 +9,7 @@ from math import prod
 from bilinear.analysis.evaluation_order import evaluate
 from bilinear.analysis.headroom import headroom
 from bilinear.codegen.lower_digits import LANES, OperandOrder, Places, blocks_of_left, blocks_of_result, blocks_of_right
-from bilinear.codegen.lower_residues import FEW_TARGETS
+from bilinear.codegen.lower_residues import FEW_TARGETS, residue_product
 from bilinear.ir.integer_kernel import IntegerRecomposeKernel
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.linear import LinearMap
@@ -58,14 +58,16 @@ class IntegerKernels:
 
 
 @lru_cache(maxsize=64)
-def lower_integers(scheme: Scheme, stem: str, types: IntegerTypes, left: OperandOrder, right: OperandOrder, whole: bool) -> IntegerKernels:
+def lower_integers(
+    scheme: Scheme, stem: str, types: IntegerTypes, left: OperandOrder, right: OperandOrder, whole: bool, by_warps: bool = False
+) -> IntegerKernels:
     """The kernels for operands that lie so. The scheme was proved, has integers as coefficients, and suits the types."""
     ones = (1,) * len(types.moduli)
     expand = (
         _expand(scheme.u, blocks_of_left(scheme), f"{stem}_a", types, types.left, left, ones),
         _expand(scheme.v, blocks_of_right(scheme), f"{stem}_b", types, types.right, right, types.inverses),
     )
-    product = ResidueProductKernel(f"residue_product_{types.suffix}_integers", types.result, types.tile, types.moduli)
+    product = residue_product(f"residue_product_{types.suffix}_integers", types.result, types.tile, types.moduli, by_warps)
     return IntegerKernels(expand, product, _recompose(scheme, stem, types, whole))
 
 

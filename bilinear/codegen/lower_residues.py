@@ -11,6 +11,7 @@ from bilinear.codegen.lower_digits import LANES, OperandOrder, Places, blocks_of
 from bilinear.ir.complex_scheme import ComplexScheme, Products
 from bilinear.ir.digits import residues_of
 from bilinear.ir.element import Element
+from bilinear.ir.integers import IntegerElement
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.residue_kernel import (
     ResidueExpandKernel,
@@ -18,7 +19,8 @@ from bilinear.ir.residue_kernel import (
     ResidueRecomposeKernel,
     ScaleKernel,
 )
-from bilinear.ir.residue_tile import ResidueTile
+from bilinear.ir.residue_tile import ModularTile, ResidueTile
+from bilinear.ir.warp_product import WarpResidueProductKernel
 
 FEW_TARGETS = 4
 """With more blocks of C, a thread puts together one element of each instead of four, because their pieces do not fit its registers."""
@@ -35,8 +37,11 @@ class ResidueKernels:
 
 
 @lru_cache(maxsize=64)
-def lower_residues(scheme: Products, stem: str, tile: ResidueTile, left: OperandOrder, right: OperandOrder, whole: bool) -> ResidueKernels:
-    """The kernels for operands that lie so. The scheme was proved, and suits the tile; `stem` names it in kernels."""
+def lower_residues(
+    scheme: Products, stem: str, tile: ResidueTile, left: OperandOrder, right: OperandOrder, whole: bool, by_warps: bool = False
+) -> ResidueKernels:
+    """The kernels for operands that lie so. The scheme was proved, and suits the tile; `stem` names it in kernels. Warpgroups multiply, or
+    warps."""
     element, representation, is_complex = tile.of, residues_of(tile.of, tile.count), isinstance(scheme, ComplexScheme)
     stem = f"{stem}_{tile.count}"
     moduli, ones, inverses = representation.moduli, (1,) * tile.count, representation.inverses
@@ -44,9 +49,17 @@ def lower_residues(scheme: Products, stem: str, tile: ResidueTile, left: Operand
         _expand(scheme.u, blocks_of_left(scheme), f"{stem}_a", tile, ones, left, is_complex),
         _expand(scheme.v, blocks_of_right(scheme), f"{stem}_b", tile, inverses, right, is_complex),
     )
-    product = ResidueProductKernel(f"residue_product_{tile.count}_{element.suffix}", element, tile, moduli)
+    product = residue_product(f"residue_product_{tile.count}_{element.suffix}", element, tile, moduli, by_warps)
     scale = _scale(left, element, is_complex), _scale(right, element, is_complex)
     return ResidueKernels(scale, expand, product, _recompose(scheme, stem, tile, whole))
+
+
+def residue_product(
+    name: str, element: Element | IntegerElement, tile: ModularTile, moduli: tuple[int, ...], by_warps: bool
+) -> ResidueProductKernel:
+    """The product kernel of this name, in which warpgroups multiply, or warps."""
+    own = element, tile, moduli
+    return WarpResidueProductKernel(f"{name}_warps", *own) if by_warps else ResidueProductKernel(name, *own)
 
 
 def _width(order: OperandOrder, element: Element) -> int:

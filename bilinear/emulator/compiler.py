@@ -23,6 +23,8 @@ from bilinear.emulator.launch import Module
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 HOPPER = tuple(HEADER.with_name(name) for name in ("hopper_on_cpu.h", "units_on_cpu.h", "warpgroup_on_cpu.h"))
 USES_HOPPER = re.compile(r"\b(?:CLUSTER|Barrier|half_bits|half_value|group_multiply)\b")
+WARP = HEADER.with_name("warp_on_cpu.h")
+USES_WARP = re.compile(r"\b(?:copy_16|load_matrices)\b")
 CHECKS = "-fsanitize=alignment,bounds,signed-integer-overflow,integer-divide-by-zero,shift"
 STRICTER = {"g++": ",bounds-strict"}  # also checks the bounds of an array at the end of a structure
 FLAGS = (
@@ -164,6 +166,13 @@ def without_barrier(source: str) -> Iterator[tuple[int, str]]:
         yield source.count("\n", 0, match.start()) + 1, source[: match.start()] + ";" + source[match.end() :]
 
 
+def _headers_for(source: str) -> tuple[Path, ...]:
+    """The headers of the instructions that a text uses. Those of a warp stand behind Hopper's, whose memory they share."""
+    if USES_WARP.search(source):
+        return (*HOPPER, WARP)
+    return HOPPER if USES_HOPPER.search(source) else ()
+
+
 _modules: dict[str, Module] = {}
 
 
@@ -176,7 +185,8 @@ def compile_on_cpu(
 ) -> Module:
     """Compile emitted CUDA C; `kernels` gives the C types of the parameters of each kernel to be launched.
 
-    `include` are further headers that stand before the text; those of Hopper's instructions stand there where the text uses them.
+    `include` are further headers that stand before the text; those of Hopper's instructions and of a warp's stand there where the text uses
+    them.
 
     A text is compiled only once, across processes, while `cache` (by default a folder below the system's temporary one) exists. Raises
     CompileError with the compiler's message, also if a kernel's parameters differ from the declared types.
@@ -186,7 +196,7 @@ def compile_on_cpu(
         raise CompileError(skip_reason() or "no compiler")
     text = _prepare(source, kernels)
     command, checks = [*compiler[0], *FLAGS, *flags], compiler[2]
-    headers = (HEADER, *(HOPPER if USES_HOPPER.search(source) else ()), *include)
+    headers = (HEADER, *_headers_for(source), *include)
     parts = (text, source, *(header.read_text(encoding="utf-8") for header in headers), compiler[1], *command, checks)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     if key not in _modules:

@@ -149,6 +149,11 @@ class DigitProductKernel:
         """Threads of a block along x and y."""
         return (self.tile.threads, 1)
 
+    @property
+    def cluster(self) -> int:
+        """Blocks of threads that share what they read."""
+        return self.tile.cluster
+
 
 @dataclass(frozen=True)
 class RecomposeKernel:

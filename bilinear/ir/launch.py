@@ -8,12 +8,13 @@ from bilinear.ir.digit_kernel import DigitKernel
 from bilinear.ir.input_kernel import DigestKernel, MagnitudeKernel, ScanKernel
 from bilinear.ir.integer_kernel import LargestIntegersKernel
 from bilinear.ir.kernel import Grid, LinearKernel, PartsKernel, ProductKernel, ThinKernel
+from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.residue_kernel import ResidueKernel
 
 Kernel = LinearKernel | ProductKernel
 InputKernel = ScanKernel | MagnitudeKernel | DigestKernel | LargestIntegersKernel
 """Kernels that look at the inputs."""
-DirectKernel = ThinKernel | PartsKernel | DigitKernel | ResidueKernel
+DirectKernel = ThinKernel | PartsKernel | DigitKernel | LoadingKernel | ResidueKernel
 """Kernels that multiply matrices as they lie, without a schedule."""
 
 

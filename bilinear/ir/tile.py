@@ -96,8 +96,8 @@ ProductTile = SimtTile | MmaTile
 class DigitTile:
     """An m x n tile of a product of digits, in slices of depth k; `stages` slices are in flight.
 
-    `consumers` warpgroups multiply, one more copies. `cluster` blocks of threads share what they read of B. Sums of the first digits, which
-    the unit cuts off, are added up in registers every `chunk` terms. Blocks run in bands of `band` tiles of rows.
+    `consumers` warpgroups multiply, `loaders` bring slices. `cluster` blocks of threads share what they read of B. Sums of the first
+    digits, which the unit cuts off, are added up in registers every `chunk` terms. Blocks run in bands of `band` tiles of rows.
     """
 
     name: str
@@ -113,16 +113,32 @@ class DigitTile:
     band: int = 16
     registers: int = 224
     instruction: Instruction = WGMMA_FLOAT16
+    loaders: int = field(default=1, init=False)
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return 128 * (self.consumers + 1)
+        return 128 * (self.consumers + self.loaders)
 
     @property
     def slice_bytes(self) -> int:
         """Bytes of a slice of 128 lines, both digits of them."""
         return 128 * self.k * 4
+
+
+@dataclass(frozen=True)
+class LoadingTile(DigitTile):
+    """A tile whose loaders, one for A and one for B, read float32 numbers and cut them in shared memory: no digits lie in a workspace."""
+
+    cluster: int = 1
+    registers: int = 208
+    loaders: int = field(default=2, init=False)
+    loader_registers: int = 48
+
+    @property
+    def slice_bytes(self) -> int:
+        """Bytes of a slice of 128 lines in a workspace: none."""
+        return 0
 
 
 @dataclass(frozen=True)
@@ -273,4 +289,8 @@ def precision_of(element: Element, tile: ProductTile) -> Precision:
 
 
 DIGIT_TILES = {tile.name: tile for tile in (DigitTile("pairs"),)}
-"""The tiles of products of float16 digits, by name."""
+"""The tiles of products of float16 digits that an expansion cuts, by name."""
+LOADING_TILES = {tile.name: tile for tile in (LoadingTile("pairs_on_load"),)}
+"""The tiles of products whose loader cuts A and B, by name."""
+FLOAT_TILES: dict[str, DigitTile] = DIGIT_TILES | LOADING_TILES
+"""All tiles of products of float16 digits, by name."""

@@ -14,8 +14,9 @@ from signal import SIG_IGN, SIGINT, signal
 import numpy as np
 
 from bilinear.backends import digits, thin
+from bilinear.backends.target_here import multiplies_by_warps, target_here
 from bilinear.codegen.build import Progress, build_kernel, build_program, no_progress
-from bilinear.codegen.cuda.target import CudaTarget, target_of
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.launch import DirectKernel
@@ -124,18 +125,18 @@ def build_ahead(tasks: Sequence[Task], device: Device, progress: Progress = no_p
     for task in tasks:
         for case in task.cases:
             with suppress(BilinearError):  # failures are reported when the case is measured
-                needed |= kernels_of(choose(task, case, device))
+                needed |= kernels_of(choose(task, case, device), multiplies_by_warps())
     with builder(progress) as build:
         build(needed)
 
 
-def kernels_of(plan: Plan) -> set[Built]:
-    """The kernels that a plan needs, on matrices without gaps; none for the library's multiply."""
+def kernels_of(plan: Plan, by_warps: bool = False) -> set[Built]:
+    """The kernels that a plan needs, on matrices without gaps; none for the library's multiply. Warps multiply digits, or warpgroups."""
     p, how = plan.problem, plan.direct
     if isinstance(how, Thin):
         return set(thin.kernels_of(_without_gaps(p, "A"), _without_gaps(p, "B"), _without_gaps(p, "C"), how))
     if isinstance(how, Digits):
-        return {*digits.kernels_of(_without_gaps(p, "A"), _without_gaps(p, "B"), _without_gaps(p, "C"), how)}
+        return {*digits.kernels_of(_without_gaps(p, "A"), _without_gaps(p, "B"), _without_gaps(p, "C"), how, by_warps)}
     return {(part.levels, part.inputs, p.dtype, part.tile) for part in plan.chosen.parts if part.levels}
 
 
@@ -158,11 +159,7 @@ def builder(progress: Progress = no_progress, target: CudaTarget | None = None) 
 
     least = 1  # another machine's kernels are not built when they run
     if target is None:
-        import cupy
-
-        least = WORTH_A_POOL
-
-        target = target_of(cupy.cuda.Device().compute_capability)
+        least, target = WORTH_A_POOL, target_here()
     one = partial(_build, target=target)
     cores = os.cpu_count() or 1
     with ExitStack() as ending:

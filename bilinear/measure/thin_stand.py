@@ -17,9 +17,9 @@ import numpy as np
 from bilinear.backends.cublas import multiply_of
 from bilinear.backends.cublas_lt import proposed
 from bilinear.backends.gemm import gemm_of
+from bilinear.backends.target_here import target_here
 from bilinear.backends.thin import kernel_for, thin_multiply_of
 from bilinear.codegen.build import build_kernel
-from bilinear.codegen.cuda.target import target_of
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import Layout
@@ -157,12 +157,10 @@ def time_library(dtype: str, seconds: float, tell: Callable[[float], None] = lam
 
 def time_tiles(dtype: str, device: Device) -> list[Point]:
     """Tiles of our own kernel on the named products, with A by rows and by columns. One thread a core builds the kernels."""
-    import cupy
-
     stand = Stand(dtype)
     cases = [Case(shape, order) for shape in NAMED for order in ("TN", "NT") if _most(shape) <= stand.most_elements]
     found = [(case, one) for case in cases for one in _fastest(case, dtype, device)]
-    target = target_of(cupy.cuda.Device().compute_capability)
+    target = target_here()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda one: build_kernel(one, target), {kernel_of(case, dtype, one.tile) for case, one in found}))
     times = ((case, one, stand.thin(case, one)) for case, one in found)

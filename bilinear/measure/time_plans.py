@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Protocol
 
 from bilinear.backends.cublas import asks_for_tf32
+from bilinear.backends.target_here import multiplies_by_warps
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.measurement import LeftOut, Shape
@@ -183,7 +184,7 @@ class GpuStand:
 
     def build(self, candidates: Sequence[Candidate]) -> None:
         """Build in several processes if there are enough kernels."""
-        self._build(set().union(*(kernels_of(self._choice(candidate)) for candidate in candidates)))
+        self._build(set().union(*(kernels_of(self._choice(candidate), multiplies_by_warps()) for candidate in candidates)))
 
     def times(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
         """Medians over shuffled rounds; each call runs in a loop after warm-ups, and short calls are timed on the device."""

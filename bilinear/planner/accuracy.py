@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bilinear.ir.element import COMPLEX, ELEMENTS, Element
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.tile import DIGIT_TILES
+from bilinear.ir.tile import FLOAT_TILES
 from bilinear.planner.digit_geometry import geometry_of
 from bilinear.planner.digits import scheme_of
 from bilinear.planner.plan import Candidate
@@ -109,7 +109,7 @@ def _digits_error(levels: tuple[str, ...], inner: int, tile: str, is_complex: bo
 
     if tile in RESIDUE_TILES:  # sums of blocks of residues are exact: levels do not appear in the bound
         return residue_block_bound(_residues(tile), _terms(inner, is_complex))
-    own, block = DIGIT_TILES[tile], _block(levels, is_complex)
+    own, block = FLOAT_TILES[tile], _block(levels, is_complex)
     head = 0 if block is None else max(headroom(block.u), headroom(block.v))
     scheme, terms = load_digits(own.scheme), inner
     if block is not None:  # without strips: a block has so many terms, some of them beyond the operands
@@ -127,7 +127,7 @@ def _probable_digits(levels: tuple[str, ...], inner: int, tile: str, is_complex:
 
     if tile in RESIDUE_TILES:
         return probable_residues(_residues(tile), _terms(inner, is_complex))
-    own, block = DIGIT_TILES[tile], scheme_of(levels) if levels else None
+    own, block = FLOAT_TILES[tile], scheme_of(levels) if levels else None
     scheme = load_digits(own.scheme)
     found = probable_digits(scheme if block is None else tensor_digits(block, scheme), inner, Summation(own.chunk))
     return found * PROBABLE if is_complex else found

@@ -15,6 +15,7 @@ from bilinear.planner.accuracy import why_inaccurate, with_errors
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.device import Device
 from bilinear.planner.digits import digit_candidates
+from bilinear.planner.loaded import loaded_candidates
 from bilinear.planner.model import (
     ProductWork,
     each_tile,
@@ -132,10 +133,12 @@ class Weighing:
 
     def digits(self) -> list[Candidate]:
         """Products of residues; and of pairs of digits where an accuracy is asked for: else integers are exact, and pairs hold 11 bits."""
-        pairs = digit_candidates(self.problem, self.device, self.budget) if self.problem.accuracy is not None else ()
+        asked = self.problem.accuracy is not None
+        pairs = digit_candidates(self.problem, self.device, self.budget) if asked else ()
+        loaded = loaded_candidates(self.problem, self.device) if asked else ()
         most_ms = inf if self.explain or self.problem.accuracy is not None else self.modelled_ms
         residues = residue_candidates(self.problem, self.device, self.budget, most_ms)
-        return [self.judged(candidate) for candidate in (*pairs, *residues)]
+        return [self.judged(candidate) for candidate in (*pairs, *loaded, *residues)]
 
     def judged(self, candidate: Candidate) -> Candidate:
         """A candidate with its error bound, if that is needed, and why it may not run."""
@@ -253,7 +256,7 @@ class Weighing:
     def why_not(self, found: Candidate) -> str:
         """Why a candidate may not run; empty if it may."""
         p = self.problem
-        if found.workspace is not None and found.workspace > self.budget:
+        if found.workspace is not None and found.workspace > self.budget and not (p.workspace == 0 and found.holds_scales_alone):
             what = "allowed" if self.budget == p.workspace else "left on the device beside A, B and C"
             return f"needs {found.workspace} bytes of workspace, {self.budget} are {what}"
         return why_inaccurate(found, p.accuracy)

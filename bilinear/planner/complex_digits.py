@@ -12,7 +12,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.digit_kernel import MOST_BLOCKS
 from bilinear.ir.element import COMPLEX, FLOAT32
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.tile import DIGIT_TILES
+from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES
 from bilinear.planner.accuracy import certain_error, relative_error
 from bilinear.planner.device import Device
 from bilinear.planner.digits import digit_ms, digits_timed, element_of, geometry_for, products_of
@@ -53,7 +53,7 @@ def complex_candidate(problem: Problem, device: Device, levels: tuple[str, ...],
     name = residues_for(problem) if products == RESIDUES else products
     if name not in (*DIGIT_TILES, *RESIDUE_TILES) or element_of(name) is not part:
         what = f"products {products!r} do not multiply {problem.dtype}"
-        raise fail("E787", what, f"choose from {', '.join((*products_of(part.name), RESIDUES))}")
+        raise fail("E787", what, f"choose from {', '.join((*_names(part.name), RESIDUES))}")
     scheme = complex_scheme_of(levels)
     if name in RESIDUE_TILES:
         from bilinear.analysis.residue_bounds import room_of
@@ -63,6 +63,10 @@ def complex_candidate(problem: Problem, device: Device, levels: tuple[str, ...],
         room_of(residues_of(tile.of, tile.count), 2 * problem.k)
         require_residues(scheme, tile)
     return with_complex_errors(_candidate(problem, device, levels, name), problem)
+
+
+def _names(dtype: str) -> tuple[str, ...]:
+    return tuple(name for name in products_of(dtype) if name not in LOADING_TILES)
 
 
 def complex_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:

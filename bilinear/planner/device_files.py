@@ -14,7 +14,7 @@ from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.placement import AGAIN
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.tile import DIGIT_TILES, SMALL, THIN_TILES, TILES, USUAL
+from bilinear.ir.tile import FLOAT_TILES, SMALL, THIN_TILES, TILES, USUAL
 from bilinear.planner.cpu import Cpu, CpuRates
 from bilinear.planner.description_fields import (
     Fields,
@@ -170,7 +170,7 @@ def _thin(reader: Reader, value: object, name: str) -> tuple[tuple[str, ThinRate
     return tuple((dtype, reader.record(ThinRates, value[dtype], {**_THIN, "tiles": partial(_thin_tiles, dtype)})) for dtype in value)
 
 
-DIGITS_TIMED = (*DIGIT_TILES, *dict.fromkeys(f"residues of {tile.of}" for tile in RESIDUE_TILES.values()))
+DIGITS_TIMED = (*FLOAT_TILES, *dict.fromkeys(f"residues of {tile.of}" for tile in RESIDUE_TILES.values()))
 """The digits whose rates a description may have."""
 
 

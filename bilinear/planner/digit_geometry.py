@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES, ModularTile
-from bilinear.ir.tile import DIGIT_TILES, DigitTile
+from bilinear.ir.tile import FLOAT_TILES, DigitTile
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way
 
@@ -106,7 +106,7 @@ def geometry_of(levels: tuple[str, ...], extents: tuple[int, int, int], tile: st
     """The geometry of levels of shipped algorithms; without levels, of the product itself. For complex matrices by three real products."""
     grids = [outline(Way((name,))) for name in levels]
     m, k, n = (prod(getattr(own.profile, extent) for own in grids) for extent in "mkn")
-    found = RESIDUE_TILES.get(tile) or DIGIT_TILES[tile]
+    found = RESIDUE_TILES.get(tile) or FLOAT_TILES[tile]
     rank = prod(own.products for own in grids) * (COMPLEX_PRODUCTS if is_complex else 1)
     return DigitGeometry((m, k, n), rank, extents, found)
 

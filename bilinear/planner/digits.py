@@ -11,7 +11,7 @@ from bilinear.errors import fail
 from bilinear.ir.digit_kernel import MOST_BLOCKS
 from bilinear.ir.element import FLOAT32, Element
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.tile import DIGIT_TILES
+from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES
 from bilinear.planner.device import Device, DigitRates, at
 from bilinear.planner.digit_geometry import DigitGeometry, block_of, geometry_of
 from bilinear.planner.plan import DIGITS, Candidate
@@ -30,7 +30,7 @@ def element_of(products: str) -> Element:
 
 def products_of(dtype: str) -> tuple[str, ...]:
     """The names of products of digits of an element type."""
-    return tuple(name for name in (*DIGIT_TILES, *RESIDUE_TILES) if element_of(name).name == dtype)
+    return tuple(name for name in (*FLOAT_TILES, *RESIDUE_TILES) if element_of(name).name == dtype)
 
 
 @lru_cache(maxsize=64)
@@ -77,12 +77,13 @@ def digit_candidates(problem: Problem, device: Device, budget: int) -> Iterator[
 
 
 def digit_candidate(problem: Problem, device: Device, levels: tuple[str, ...], tile: str, budget: int) -> Candidate:
-    """The product of pairs of digits by these levels in this tile, within a budget of bytes where that can be.
+    """The product of pairs of digits by these levels in this tile, within a budget of bytes where that can be; without rates its time is
+    not known.
 
-    Raises `BilinearError` (E543) if numbers of the problem's type are not cut so, or the device has no rates for it.
+    Raises `BilinearError` (E543) if numbers of the problem's type are not cut so.
     """
-    if problem.dtype != FLOAT32.name or device.digit_rates(tile) is None:
-        raise fail("E543", f"the description of {device.name} has no rates for digits of {problem.dtype}", "plan for float32 on an H200")
+    if problem.dtype != FLOAT32.name:
+        raise fail("E543", f"{tile} stand for {FLOAT32}, not for {problem.dtype}", "plan for float32, or take `residues`")
     return fitted(problem, device, levels, tile, budget)
 
 

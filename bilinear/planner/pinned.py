@@ -8,13 +8,14 @@ from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.tile import DIGIT_TILES
+from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES
 from bilinear.planner.accuracy import why_inaccurate
 from bilinear.planner.choose import Weighing, hashes_of
 from bilinear.planner.complex_digits import complex_candidate
 from bilinear.planner.complex_plans import library_of_complex
 from bilinear.planner.device import Device
 from bilinear.planner.digits import digit_candidate
+from bilinear.planner.loaded import loaded_candidate
 from bilinear.planner.plan import Candidate, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
@@ -74,9 +75,11 @@ def _pinned_digits(problem: Problem, device: Device, levels: tuple[str, ...], pr
 def _digits_named(problem: Problem, device: Device, levels: tuple[str, ...], products: str, budget: int) -> Candidate:
     if products in DIGIT_TILES:
         return digit_candidate(problem, device, levels, products, budget)
+    if products in LOADING_TILES:
+        return loaded_candidate(problem, device, levels, products)
     if products == RESIDUES or products in RESIDUE_TILES:
         return residue_candidate(problem, device, levels, residues_for(problem) if products == RESIDUES else products, budget)
-    raise fail("E543", f"there are no products {products!r}", f"choose from {', '.join((*DIGIT_TILES, RESIDUES, *RESIDUE_TILES))}")
+    raise fail("E543", f"there are no products {products!r}", f"choose from {', '.join((*FLOAT_TILES, RESIDUES, *RESIDUE_TILES))}")
 
 
 def _pinned_complex(problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Plan:

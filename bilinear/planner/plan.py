@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
-from bilinear.ir.tile import USUAL
+from bilinear.ir.tile import LOADING_TILES, USUAL
 from bilinear.planner.problem import Problem
 from bilinear.version import __version__
 
@@ -108,6 +108,11 @@ class Candidate:
         """True for products of digits."""
         return self.strategy == DIGITS
 
+    @property
+    def holds_scales_alone(self) -> bool:
+        """True if the workspace holds the scales of rows and columns, and nothing else: that is allowed where no workspace is."""
+        return self.is_digits and self.tile in LOADING_TILES
+
 
 LIBRARY_ITSELF = Candidate((), "preserve", LIBRARY, None, 0)
 """The library's multiply, of which no time is known."""
@@ -133,6 +138,11 @@ class Digits:
     tile: str
     cut: tuple[int, int] = (1, 1)
     conjugated: str = ""
+
+    @property
+    def holds_scales_alone(self) -> bool:
+        """True if the workspace holds the scales of rows and columns, and nothing else."""
+        return self.tile in LOADING_TILES
 
 
 Direct = Thin | Digits

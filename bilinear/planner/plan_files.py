@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, MULTIPLIED
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.ir.tile import THIN_TILES, TILES, USUAL
+from bilinear.ir.tile import LOADING_TILES, THIN_TILES, TILES, USUAL
 from bilinear.planner.digits import products_of
 from bilinear.planner.plan import CUBLAS, DIGITS, LIBRARIES, THIN, Candidate, Panel, Plan
 from bilinear.planner.problem import Problem
@@ -144,7 +144,7 @@ def _check(plan: Plan) -> None:
             raise ValueError("its first candidate makes no sense")
     if len(plan.sha256) != len(chosen.all_levels) or not all(map(is_level_name, chosen.all_levels)):
         raise ValueError("its first candidate makes no sense")
-    if p.dtype in COMPLEX and (chosen.rest or chosen.is_thin or chosen.promise != "preserve"):
+    if p.dtype in COMPLEX and (chosen.rest or chosen.is_thin or chosen.tile in LOADING_TILES or chosen.promise != "preserve"):
         raise ValueError("complex matrices are not multiplied so")
     extents = [part.extent for part in chosen.rest]
     if not all(type(extent) is int and extent > 0 for extent in extents) or sum(extents) >= (p.n if "C" in p.column_major else p.m):
@@ -175,6 +175,8 @@ def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
         raise ValueError("its parts of sums make no sense")
     if len(c.cut) != 2 or not all(type(x) is int and 0 < x < MOST_COUNT for x in c.cut) or (c.cut != (1, 1) and not c.is_digits):
         raise ValueError("its blocks make no sense")
+    if c.holds_scales_alone and (c.levels or c.cut != (1, 1)):
+        raise ValueError(f"{c.tile} have no levels above them, and no blocks")
     if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error, c.probable)) or c.ms == 0:
         raise ValueError("a time or an error is no such number")
     for tile in (part.tile for part in c.parts):

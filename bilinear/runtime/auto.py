@@ -70,8 +70,9 @@ def plan(
     levels : sequence of str, optional
         Algorithms to run instead of choosing, the outermost level first: ("winograd_depth_first", "winograd").
     products : str, optional
-        What multiplies below them: "pairs" are two float16 digits of each float32, "residues15" residues modulo 15 numbers, and
-        "residues" those with the fewest moduli that keep the accuracy, "classical" if none is given.
+        What multiplies below them: "pairs" are two float16 digits of each float32, "pairs_on_load" the same, cut without
+        workspace and below no level, "residues15" residues modulo 15 numbers, and "residues" those with the fewest moduli that keep the
+        accuracy, "classical" if none is given.
     accumulate : bool
         Plan for a beta other than 0.
 

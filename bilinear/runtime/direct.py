@@ -34,7 +34,7 @@ NEW = "a new result would have to live as long as the graph", "give out=, an arr
 """Messages and hints of refusals during capture."""
 NEEDS: dict[type[Direct], str] = {
     Thin: "multiplies two matrices or vectors of one type, and needs an out of that type",
-    Digits: "multiplies two matrices or vectors of the type it cuts on a GPU of compute capability 9.0, and needs an out of that type",
+    Digits: "multiplies two matrices or vectors of the type it cuts on a GPU from sm_80 on (on load: sm_90), and needs an out of that type",
 }
 """What arrays our own kernels take."""
 LESS: dict[type[Direct], str] = {
@@ -98,7 +98,8 @@ def _within_limits(options: Options, direct: Direct, own: OwnMultiply, a: Array,
     if own.workspace and options.buffer is not None:
         return own.within(given_workspace(options, own.workspace, out, a, b, alignment=own.alignment).data.ptr)
     needed = (own.workspace + aside) * out.dtype.itemsize
-    if options.budget is not None and needed > options.budget:
+    is_allowed = options.budget == 0 and not aside and isinstance(direct, Digits) and direct.holds_scales_alone
+    if options.budget is not None and needed > options.budget and not is_allowed:
         name = f"{own_name(direct)}, with a result aside from out," if aside else own_name(direct)
         raise over_budget(name, needed, options.budget, "give an out that overlaps no operand" if aside else LESS[type(direct)])
     return own

@@ -1,4 +1,4 @@
-"""Products of integer matrices on a GPU by residues: exactly what NumPy gives, wrapping around, or modulo a number."""
+"""Products of integer and of bool matrices on a GPU by residues: exactly what NumPy gives, wrapping around, or modulo a number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 from bilinear.algebra.fold_bases import fold_bases
 from bilinear.algebra.tensor import tensor
 from bilinear.backends.capture import is_captured, not_captured
-from bilinear.backends.digits import CAPABILITIES
 from bilinear.backends.factor import factor
 from bilinear.backends.integers import (
     LARGEST_DIRECT,
@@ -21,6 +20,7 @@ from bilinear.backends.integers import (
     moduli_for_integers,
 )
 from bilinear.backends.same import Same
+from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.digit_kernel import MOST_BLOCKS
@@ -48,8 +48,10 @@ SMALL = 2
 log = logging.getLogger("bilinear")
 
 
-def by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Array | None:
+def by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array, wider: str = "") -> Array | None:
     """alpha * a @ b + beta * out for integer matrices on a GPU; None, with nothing written, for what CuPy is to multiply.
+
+    Without `out` the result is of the type that NumPy promotes to, or of the `wider` one.
 
     That is what `auto` or `levels=0` leaves to it, what is no matrix of integers where it lies, and what cannot be built or allocated if
     the algorithm is `auto`. Raises `BilinearError` for a named algorithm that residues do not hold (E591, E592), and E535, E536.
@@ -60,7 +62,8 @@ def by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> A
         return None
     if out is None and is_captured():
         raise not_captured(*NEW)
-    shape, dtype = fit(layouts)
+    shape, promoted = fit(layouts)
+    dtype = np.dtype(wider or promoted)
     alpha, beta = factor("alpha", asked.alpha, dtype), factor("beta", asked.beta, dtype)
     options = asked._replace(kind=kind)
     try:
@@ -77,6 +80,22 @@ def by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> A
     return result
 
 
+def by_counts(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Array | None:
+    """The product of bool matrices, by any scheme over Z: whether any term holds both in A and in B, from counts of them.
+
+    None, with nothing written, as in `by_residues`, with factors, and with a limit of the workspace, which the counts would exceed.
+    """
+    is_limited = asked.budget is not None or asked.buffer is not None
+    if is_limited or asked.alpha != 1 or asked.beta != 0 or (out is not None and out.dtype != a.dtype):
+        return None
+    fit(layouts_of(a, b, out))  # an out that does not fit is refused before the product
+    counts = by_residues(asked, kind, a.view("uint8"), b.view("uint8"), None, "int32")
+    if counts is None or out is None:
+        return None if counts is None else counts != 0
+    out[...] = counts != 0
+    return out
+
+
 def _suits(asked: Options, layouts: Layouts, is_auto: bool) -> bool:
     """Whether residues are to multiply arrays of these layouts where they lie."""
     if asked.plan is not None or asked.levels == 0 or asked.inputs != "preserve" or asked.alpha == 0 or uses_library():
@@ -89,14 +108,12 @@ def _suits(asked: Options, layouts: Layouts, is_auto: bool) -> bool:
         return False
     if layouts.out is not None and layouts.out.dtype != dtype:
         return False
-    return all(stride % x.itemsize == 0 for x in layouts.given for stride in x.strides) and has_units()
+    return all(stride % x.itemsize == 0 for x in layouts.given for stride in x.strides) and _has_units(is_auto)
 
 
-def has_units() -> bool:
-    """Whether the current device has the instructions."""
-    import cupy
-
-    return cupy.cuda.Device().compute_capability in CAPABILITIES
+def _has_units(is_auto: bool) -> bool:
+    """Whether residues are multiplied on the current device; `auto` does where that was measured, which is by warpgroups."""
+    return has_digit_units() and not (is_auto and multiplies_by_warps())
 
 
 def _largest(a: Array, b: Array) -> tuple[int, int]:
@@ -183,8 +200,8 @@ def modulo_on_gpu(options: Options, a: Array, b: Array, out: Array, p: int, fact
     xp = options.kind.module
     if overlaps and is_captured():
         raise not_captured("the result would be computed aside from out, in memory from the pool", "give an out that overlaps no operand")
-    if p > LARGEST_RECOMPOSED or not has_units():
-        what = "products modulo p run on GPUs of compute capability 9.0, for p up to 2^31"
+    if p > LARGEST_RECOMPOSED or not has_digit_units():
+        what = "products modulo p run on GPUs from sm_80 on, for p up to 2^31"
         raise fail("E598", what, "give arrays of NumPy")
     if 0 in out.shape:
         return

@@ -70,9 +70,9 @@ def matmul(
         `auto`, or the name or path of a scheme or schedule, which is found as by `load` and read again if its files have changed. On a
         GPU whose description is known, `auto` runs the plan that was timed for the problem, or else the one that the performance model
         predicts to be fastest (docs/planning.md); on processors that `bilinear tune --cpu --keep` has described, the one that is
-        predicted to gain (docs/many-core.md). Integer matrices run on the matrix units of a GPU of compute capability 9.0, exactly
-        (docs/how-to/exact.md). Elsewhere it is the library's multiply. If only the library can multiply arrays of this type, a named
-        algorithm is not used, and a `UserWarning` says so.
+        predicted to gain (docs/many-core.md). Integer matrices run on the matrix units of a GPU of compute capability 9.0, exactly, by
+        a named algorithm also of others from 8.0 on (docs/how-to/exact.md). Elsewhere it is the library's multiply. If only the library
+        can multiply arrays of this type, a named algorithm is not used, and a `UserWarning` says so.
     levels : int or "auto"
         The number of recursion levels; 0 is the library's multiply. With a named algorithm "auto" is one level, and a further one while
         its blocks stay at least 1024 wide.

@@ -45,7 +45,7 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
     if cpu is None and asked.accuracy is None and asked.is_plain(kind):
         log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
         return np.matmul(*formed(asked.conjugated, a, b), out=out)
-    if kind.on_gpu and a.dtype.kind in "iu" and b.dtype.kind in "iu":
+    if kind.on_gpu and a.dtype.kind in "biu" and b.dtype.kind in "biu":
         whole = _by_residues(asked, kind, a, b, out)
         if whole is not None:
             return whole
@@ -84,9 +84,9 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
 
 
 def _by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Array | None:
-    from bilinear.runtime.integers import by_residues  # most calls need none of it
+    from bilinear.runtime.integers import by_counts, by_residues  # most calls need none of it
 
-    return by_residues(asked, kind, a, b, out)
+    return (by_counts if a.dtype == b.dtype == bool else by_residues)(asked, kind, a, b, out)
 
 
 def _by_half(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Array | None:

@@ -41,7 +41,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     decide._decisions.clear()
     yield pretend(monkeypatch)
     decide._decisions.clear()
-    for cached in (cuda_executor._look, loaded_kernels.built_function):
+    for cached in (cuda_executor._look, loaded_kernels.loaded_function):
         cached.cache_clear()
 
 

@@ -66,6 +66,11 @@ class Array:
         self.host += other.host
         return self
 
+    def __ne__(self, other: Any) -> Any:
+        return Array(self.host != other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of an array
+
     def __invert__(self) -> Array:
         return Array(~self.host)
 
@@ -311,7 +316,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(library, "_handles", library._Handles())
     monkeypatch.setattr(cuda_executor, "_thread", cuda_executor._Thread())
     monkeypatch.setattr(cuda_executor, "_idle_flags", [])
-    for cached in (cuda_executor._look, loaded_kernels.built_function, thin._kept, digits._kept, integers._kept, integers._look):
+    for cached in (cuda_executor._look, loaded_kernels.loaded_function, thin._kept, digits._kept, integers._kept, integers._look):
         cached.cache_clear()
     return gpu
 

@@ -249,3 +249,28 @@ def test_one_look_bounds_both_operands(gpu: Gpu, left: str, right: str, layouts:
                 largest = max(abs(int(value)) for value in x.astype("int64").flat)  # numbers of uint64 as kernels read them
                 assert largest <= bound <= min(largest + 1, INTEGERS[str(x.dtype)].largest)
     assert not gpu.launches
+
+
+@pytest.mark.parametrize("algorithm", ["classical", "winograd"])
+def test_bool_matrices_are_multiplied_by_counting(gpu: Gpu, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(2)
+    a, b = (laid(generator.random(shape) < 0.1, layout) for shape, layout in (((37, 70), "gaps"), ((70, 29), "columns")))
+    a[:, 5] = b[5] = True
+    a[3] = False
+    found = bilinear.matmul(Array(a), Array(b), algorithm=algorithm, levels=1)
+    assert found.host.dtype == bool
+    np.testing.assert_array_equal(found.host, a @ b)
+    out = Array(np.ones((37, 29), bool))
+    assert bilinear.matmul(Array(a), Array(b), out, algorithm=algorithm, levels=1) is out
+    np.testing.assert_array_equal(out.host, a @ b)
+    assert gpu.library == 0 and any("residue_product" in name for name, _ in gpu.launches)
+    del gpu.launches[:]
+    np.testing.assert_array_equal(bilinear.matmul(Array(a), Array(b)).host, a @ b)
+    assert gpu.library == 1 and not gpu.launches, "too small to gain"
+    monkeypatch.setattr(integers, "LEAST_EXTENT", 16)
+    np.testing.assert_array_equal(bilinear.matmul(Array(a[1:]), Array(b)).host, a[1:] @ b)
+    assert gpu.library == 1 and gpu.launches
+    with pytest.raises(ValueError, match="out has shape"):
+        bilinear.matmul(Array(a), Array(b), Array(np.ones((3, 3), bool)))
+    with pytest.warns(UserWarning, match="bool"):
+        bilinear.matmul(Array(a), Array(b), algorithm=algorithm, levels=1, workspace=10**6)

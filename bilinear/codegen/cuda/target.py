@@ -11,6 +11,8 @@ from bilinear.errors import fail
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
 FAMILIES = {"turing": "sm_75", "ampere": "sm_80", "ada": "sm_89", "hopper": "sm_90", "blackwell": "sm_100"}
 """Architectures by the names of their families: a cubin for the first chip of each."""
+WARPGROUPS = 90
+"""The compute capability, times ten, that has the matrix instructions of warpgroups."""
 _NAME = re.compile(r"(sm|compute)_(\d{2,3})([af]?)", re.ASCII)
 _SUFFIX_SINCE = {"": 0, "a": 90, "f": 100}
 """By suffix, the first compute capability, times ten, with features of one chip (a) or of a family of chips (f)."""
@@ -48,6 +50,11 @@ class CudaTarget:
     def capability(self) -> int:
         """The compute capability, times ten."""
         return int(self.name.partition("_")[2].rstrip("af"))
+
+    @property
+    def has_warpgroups(self) -> bool:
+        """Whether its chip has the matrix instructions of warpgroups, which no other chip has: then kernels are built for it alone."""
+        return self.capability == WARPGROUPS and not self.is_virtual
 
     @property
     def options(self) -> tuple[str, ...]:

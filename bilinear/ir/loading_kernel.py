@@ -1,0 +1,55 @@
+"""The kernel that multiplies float32 matrices as pairs of float16 digits, and cuts them itself: no digits lie in memory.
+
+A line is a row of A or a column of B. An operand lies `along` if its neighbours in memory are terms of one sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bilinear.ir.digit_kernel import FACTORS, RESULT, SCALES, indices
+from bilinear.ir.element import FLOAT32, Element
+from bilinear.ir.kernel import Argument
+from bilinear.ir.tile import LoadingTile
+
+
+@dataclass(frozen=True)
+class LoadingKernel:
+    """C = alpha * A * B + beta * C by digits. A copy takes 4 neighbours, or 1 where lines begin at no multiple of 16 bytes."""
+
+    name: str
+    tile: LoadingTile
+    left_along: bool
+    right_along: bool
+    left_width: int
+    right_width: int
+    element: Element = FLOAT32
+    direct: bool = field(default=True, init=False)
+    """The product is C: there are no levels above it."""
+    features: str = field(default="a", init=False)
+    """The suffix of the architecture: its instructions are those of one chip."""
+    template: str = field(default="digit_load_product.cu.j2", init=False)
+    arguments: tuple[Argument, ...] = (
+        Argument("pointer", "A"),
+        *indices("A_line", "A_term"),
+        Argument("pointer", "B"),
+        *indices("B_line", "B_term", "terms", "panels_m", "panels_n", "slices"),
+        *RESULT,
+        *SCALES,
+        *FACTORS,
+    )
+
+    @property
+    def bounds(self) -> str:
+        """The launch bounds for the compiler: threads of a block, and blocks of a multiprocessor."""
+        return f"{self.tile.threads}, 1"
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block of threads: the stages, and what aligns them to 1024 bytes."""
+        return self.tile.stages * 4 * (self.tile.m + self.tile.n) * self.tile.k + 1024
+
+    @property
+    def threads(self) -> tuple[int, int]:
+        """Threads of a block along x and y."""
+        return (self.tile.threads, 1)

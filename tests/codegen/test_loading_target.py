@@ -1,0 +1,29 @@
+"""The kernel whose loader cuts operands into digits is built for its chip in every order of its operands, and spills no register."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from bilinear.codegen.build import build_kernel
+from bilinear.codegen.cuda import nvrtc
+from bilinear.codegen.cuda.target import CudaTarget
+from bilinear.codegen.lower_digits import OperandOrder
+from bilinear.codegen.lower_loading import lower_loading
+from bilinear.ir.kernel import MOST_SHARED_BYTES
+from bilinear.ir.tile import LOADING_TILES
+
+pytestmark = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
+ORDERS = [OperandOrder(along, whole) for along, whole in product((False, True), repeat=2)]
+
+
+@pytest.mark.parametrize("tile", LOADING_TILES)
+@pytest.mark.parametrize(("left", "right"), list(product(ORDERS, repeat=2)), ids=str)
+def test_it_is_built_and_spills_nothing(tile: str, left: OperandOrder, right: OperandOrder) -> None:
+    kernel = lower_loading(LOADING_TILES[tile], left, right).product
+    built = build_kernel(kernel, CudaTarget("sm_90"))
+    (found,) = built.resources
+    assert built.target.name == "sm_90a" and kernel.features == "a"
+    assert found.spill_stores == found.spill_loads == 0 and found.registers * kernel.tile.threads <= 65536
+    assert kernel.shared_bytes + found.shared_bytes <= MOST_SHARED_BYTES
