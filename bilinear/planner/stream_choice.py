@@ -33,7 +33,7 @@ def stream_plan(
     whole = problem.m, problem.k, problem.n
     fitting = list(_candidates(whole, problem, gpus, memory, named, bus))
     if not fitting:
-        hint = "give more memory=, or run on a GPU with more of it free"
+        hint = "give more memory=, or run on a GPU with more of it free" + ("; without accuracy= k may be cut" if problem.accuracy else "")
         raise fail("E774", f"no blocks of {' x '.join(map(str, whole))} fit {memory} bytes of a GPU", hint)
     if device is None:
         return replace(min(fitting, key=lambda plan: _seconds(plan, 0.0)), compute=None, seconds=None)
@@ -50,10 +50,13 @@ def stream_plan(
 
 
 def _candidates(whole: Extents, problem: Problem, gpus: int, memory: int, named: bool, bus: float) -> Iterator[StreamPlan]:
-    """For every number of blocks along m and k, the fewest along n that fit, and the next three: more blocks hide more of a copy."""
+    """For every number of blocks along m and k, the fewest along n that fit, and the next three: more blocks hide more of a copy.
+
+    With an accuracy k is not cut: the promise of one product does not hold for a sum of several.
+    """
     m, k, n = whole
     seen: set[Extents] = set()
-    for inner in _counts(k):
+    for inner in _counts(k) if problem.accuracy is None else (1,):
         for rows in _counts(m):
             fitting = 0
             for columns in _counts(n):

@@ -130,6 +130,14 @@ def test_too_little_memory_is_told() -> None:
         plan_streamed((512, 512, 512), memory=100, device="h200")
 
 
+def test_an_accuracy_is_that_of_one_product_of_all_k() -> None:
+    cut, whole = (plan_streamed((256, 65536, 256), memory=2**24, device="h200", accuracy=x) for x in (None, "twice"))
+    assert cut.counts[1] > 1 == whole.counts[1]
+    with pytest.raises(BilinearError, match=r"(?s)E774.*without accuracy= k may be cut"):
+        plan_streamed((256, 65536, 256), memory=2**19, device="h200", accuracy=1e-3)
+    assert plan_streamed((256, 65536, 256), memory=2**19, device="h200").counts[1] > 1
+
+
 def test_extents_of_blocks() -> None:
     assert [even_blocks(1000, 2), even_blocks(1000, 3), even_blocks(7, 2), even_blocks(100, 1)] == [512, 384, 4, 100]
 
