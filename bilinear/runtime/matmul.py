@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
@@ -35,6 +36,8 @@ def matmul(
     plan: Plan | None = None,
     stream: AbstractContextManager[object] | None = None,
     modulus: int | None = None,
+    gpus: int | Sequence[int] | Literal["all"] | None = None,
+    memory: int | str | None = None,
 ) -> Array:
     """alpha * a @ b + beta * out, with the shapes, dtypes and batches of `numpy.matmul`.
 
@@ -103,6 +106,11 @@ def matmul(
         The product of integers modulo p, from 2 to 2^62 (on a GPU to 2^31): exact, each element from 0 to p - 1, whatever integers the
         operands hold. The result is of their common type if that holds p - 1, else of int64; alpha and beta are integers. An algorithm may
         be one over Z, one whose fractions exist modulo p, or one over Z/p itself (docs/how-to/exact.md).
+    gpus : int, sequence of int, or "all", optional
+        How many GPUs, or which, multiply matrices of NumPy in blocks, so that they need not hold them (docs/distributed.md). If such a call
+        fails or is interrupted, each element of `out` is its result, or what it was.
+    memory : int or str, optional
+        With gpus=, the most bytes on each GPU. The default is 90 % of what is free there.
 
     Returns
     -------
@@ -137,6 +145,8 @@ def matmul(
         algorithm = algorithm_as_it_is(str(algorithm))
     accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
     asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy
+    if gpus is not None or memory is not None:
+        return _streamed(a, b, out, asked, gpus, memory, stream is not None or modulus is not None)
     if modulus is not None:
         return _modulo(a, b, out, modulus, asked, stream)
     key, repeat = (None, None) if by_library else repeated(a, b, out, asked)
@@ -165,6 +175,14 @@ def _modulo(a: Array, b: Array, out: Array, modulus: int, asked: Asked, stream: 
     from bilinear.runtime.modular import matmul_modulo  # most calls need none of it
 
     return matmul_modulo(a, b, out, modulus, asked, stream)
+
+
+def _streamed(a: Array, b: Array, out: Array, asked: Asked, gpus: object, memory: object, beside: bool) -> Array:
+    if gpus is None or beside:
+        raise fail("E773", "memory= needs gpus=, which takes no stream= and no modulus=", "leave one of them out")
+    from bilinear.runtime.streamed import matmul_streamed  # most calls need none of it
+
+    return matmul_streamed(a, b, out, asked, gpus, memory)
 
 
 def _by_kept(a: Array, b: Array, out: Array, asked: Asked, workspace: Array, stream: AbstractContextManager[object] | None) -> Array:

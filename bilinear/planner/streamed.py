@@ -1,0 +1,261 @@
+"""The language of a streamed multiply: blocks, tasks and steps of host matrices on GPUs. Frozen and exact; it knows no arrays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import ceil
+
+Extents = tuple[int, int, int]
+"""(m, k, n) of a product of m x k by k x n."""
+Block = tuple[int, int]
+"""Which block of a matrix: its row and its column among the blocks."""
+STREAMS = IN, COMPUTE, OUT = "in", "compute", "out"
+"""What runs at once on a GPU: copies in, products, copies out. Each does one thing after the other."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One product of blocks: C(i, j) gets A(i, p) B(p, j). It is the `first` or the `last` of its block of C, or between."""
+
+    i: int
+    j: int
+    p: int
+    first: bool
+    last: bool
+
+    def block(self, operand: str) -> Block:
+        """The block of A, B or C that it uses."""
+        return {"A": (self.i, self.p), "B": (self.p, self.j), "C": (self.i, self.j)}[operand]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A copy in (`stream` in) or out (out) of the block in a slot of `operand`, or the product of a task, in `slots` of A, B and C.
+
+    It begins when the steps of the numbers `waits`, of other streams, have ended, and the step before it on its own stream.
+    """
+
+    stream: str
+    task: Task
+    operand: str = ""
+    slots: tuple[int, ...] = ()
+    waits: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Elements that are copied to a GPU and from it."""
+
+    loaded: int
+    stored: int
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """C = A B of `extents`, in blocks of `block` extents (the last ones are smaller), on a number of GPUs.
+
+    `memory` is the budget of each GPU in bytes, `workspace` what is left of it for one product. With `inputs` consume a product may write
+    its blocks of A and B, which are loaded for it alone. `reads` says whether beta is not 0, so that C is loaded, too. `seconds` is the
+    predicted time (None: nothing is known of the GPU), by `compute` seconds of products and a bus of `bus` bytes a second each way.
+    """
+
+    extents: Extents
+    block: Extents
+    itemsize: int
+    gpus: int
+    memory: int
+    inputs: str = "preserve"
+    reads: bool = False
+    bus: float = 0.0
+    compute: float | None = None
+    seconds: float | None = None
+
+    @property
+    def counts(self) -> Extents:
+        """The number of blocks along m, k and n."""
+        m, k, n = (ceil(whole / part) for whole, part in zip(self.extents, self.block, strict=True))
+        return m, k, n
+
+    @property
+    def workspace(self) -> int:
+        """Bytes of each GPU that the slots leave for one product."""
+        return self.memory - self.slot_bytes
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of all slots of a GPU."""
+        return sum(self.slots(operand) * self.most_elements(operand) for operand in "ABC") * self.itemsize
+
+    def most_elements(self, operand: str) -> int:
+        """Elements of a slot."""
+        height, width = (self.block[axis] for axis in _AXES[operand])
+        return height * width
+
+    def slots(self, operand: str) -> int:
+        """Two, or one for a matrix of one block that is loaded once."""
+        down, right = (self.counts[axis] for axis in _AXES[operand])
+        used_once = self.inputs == "preserve" or operand == "C"
+        return 1 if down * right == 1 and (used_once or self.counts == (1, 1, 1)) else 2
+
+    def part(self, operand: str, block: Block) -> tuple[slice, slice]:
+        """The rows and columns of a matrix that a block is."""
+        rows, columns = (
+            slice(at * self.block[axis], min((at + 1) * self.block[axis], self.extents[axis]))
+            for at, axis in zip(block, _AXES[operand], strict=True)
+        )
+        return rows, columns
+
+    def shape(self, operand: str, block: Block) -> tuple[int, int]:
+        """Rows and columns of a block."""
+        rows, columns = self.part(operand, block)
+        return rows.stop - rows.start, columns.stop - columns.start
+
+    def elements(self, operand: str, block: Block) -> int:
+        """Elements of a block."""
+        height, width = self.shape(operand, block)
+        return height * width
+
+    def tasks(self, gpu: int) -> Iterator[Task]:
+        """The tasks of a GPU, in a snake through i, j and p, so that neighbours share blocks.
+
+        Blocks of C are divided where their areas, in this order, pass equal parts of the whole.
+        """
+        rows, inner, columns = self.counts
+        whole, before, forward = self.extents[0] * self.extents[2], 0, True
+        for i in range(rows):
+            for j in range(columns) if i % 2 == 0 else reversed(range(columns)):
+                area = self.elements("C", (i, j))
+                if (2 * before + area) * self.gpus // (2 * whole) == gpu:
+                    order = range(inner) if forward else range(inner - 1, -1, -1)
+                    for number, p in enumerate(order):
+                        yield Task(i, j, p, number == 0, number == inner - 1)
+                    forward = not forward
+                before += area
+
+    def steps(self, gpu: int) -> tuple[Step, ...]:
+        """What a GPU does, in an order in which every step stands after those that it waits for."""
+        return _Sequence(self).of(gpu)
+
+    def traffic(self, gpu: int) -> Traffic:
+        """The elements that the steps of a GPU copy, counted from its tasks alone."""
+        tasks = list(self.tasks(gpu))
+        loaded = sum(self.elements("C", t.block("C")) for t in tasks if t.first and self.reads)
+        for operand in "AB":
+            loaded += sum(self.elements(operand, block) for block in self._loads(operand, tasks))
+        return Traffic(loaded, sum(self.elements("C", t.block("C")) for t in tasks if t.last))
+
+    def _loads(self, operand: str, tasks: list[Task]) -> Iterator[Block]:
+        held: list[Block] = []
+        for task in tasks:
+            block = task.block(operand)
+            if self.inputs == "consume" or block not in held:
+                yield block
+                held = [*held, block][-2:]
+            else:
+                held = [*(x for x in held if x != block), block]
+
+    @cached_property
+    def total(self) -> Traffic:
+        """The traffic of all GPUs together."""
+        each = [self.traffic(gpu) for gpu in range(self.gpus)]
+        return Traffic(sum(t.loaded for t in each), sum(t.stored for t in each))
+
+    def json(self) -> str:
+        """The plan and its traffic as JSON."""
+        return json.dumps(asdict(self) | {"traffic": [asdict(self.traffic(gpu)) for gpu in range(self.gpus)]}, indent=2)
+
+    def __str__(self) -> str:
+        shape, block, counts = (" x ".join(map(str, x)) for x in (self.extents, self.block, self.counts))
+        time = "no time is known" if self.seconds is None else f"{self.seconds:.3g} s predicted"
+        into, out = (x * self.itemsize / 1e9 for x in (self.total.loaded, self.total.stored))
+        return (
+            f"m x k x n = {shape} on {self.gpus} GPU(s), in blocks of {block} ({counts}), inputs {self.inputs}: {time}; "
+            f"{into:.3g} GB in, {out:.3g} GB out; a GPU has {self.slot_bytes} bytes of slots, {self.workspace} of workspace"
+        )
+
+
+@dataclass
+class _Sequence:
+    """Puts steps in order, with as few waits as order them: one that follows from others is left out."""
+
+    plan: StreamPlan
+
+    def of(self, gpu: int) -> tuple[Step, ...]:
+        self.steps: list[Step] = []
+        self.known: list[dict[str, int]] = []  # of each step: the last step of each stream that has ended when it ends
+        self.latest: dict[str, dict[str, int]] = {stream: {} for stream in STREAMS}
+        self.held: dict[str, list[Block | None]] = {x: [None] * self.plan.slots(x) for x in "ABC"}
+        self.users: dict[tuple[str, int], int] = {}  # the last step that needs what a slot holds
+        self.turn = dict.fromkeys("ABC", 0)
+        for task in self.plan.tasks(gpu):
+            self._task(task)
+        return tuple(self.steps)
+
+    def _task(self, task: Task) -> None:
+        loaded, slots = [], {}
+        for operand in "AB":
+            block = task.block(operand)
+            if self.plan.inputs == "consume" or block not in self.held[operand]:
+                slots[operand] = self._next(operand, block)
+                loaded.append(self._load(task, operand, slots[operand]))
+            else:
+                slots[operand] = self.held[operand].index(block)
+                self.turn[operand] = (slots[operand] + 1) % self.plan.slots(operand)
+        if task.first:
+            slots["C"] = self._next("C", task.block("C"))
+            stored = self.users.get(("C", slots["C"]))
+            if self.plan.reads:
+                loaded.append(self._load(task, "C", slots["C"]))
+            elif stored is not None:
+                loaded.append(stored)
+        else:
+            slots["C"] = self.held["C"].index(task.block("C"))
+        product = self._add(Step(COMPUTE, task, "", (slots["A"], slots["B"], slots["C"])), loaded)
+        self.users.update({("A", slots["A"]): product, ("B", slots["B"]): product})
+        if task.last:
+            self.users["C", slots["C"]] = self._add(Step(OUT, task, "C", (slots["C"],)), [product])
+
+    def _next(self, operand: str, block: Block) -> int:
+        slot = self.turn[operand]
+        self.held[operand][slot] = block
+        self.turn[operand] = (slot + 1) % self.plan.slots(operand)
+        return slot
+
+    def _load(self, task: Task, operand: str, slot: int) -> int:
+        user = self.users.get((operand, slot))
+        return self._add(Step(IN, task, operand, (slot,)), [] if user is None else [user])
+
+    def _add(self, step: Step, needed: list[int]) -> int:
+        known = dict(self.latest[step.stream])
+        for number in sorted(needed, reverse=True):
+            stream = self.steps[number].stream
+            others = (self.known[x] for x in needed if x != number)
+            if max(known.get(stream, -1), *(x.get(stream, -1) for x in others), -1) < number:
+                step = Step(step.stream, step.task, step.operand, step.slots, (*step.waits, number))
+        for number in step.waits:
+            for stream, last in self.known[number].items():
+                known[stream] = max(known.get(stream, -1), last)
+        known[step.stream] = len(self.steps)
+        self.latest[step.stream] = known
+        self.steps.append(step)
+        self.known.append(known)
+        return len(self.steps) - 1
+
+
+_AXES = {"A": (0, 1), "B": (1, 2), "C": (0, 2)}
+
+
+def even_blocks(extent: int, count: int, multiple: int = 64) -> int:
+    """The extent of a block if about `count` equal ones shall cover a side: a multiple of `multiple` where that makes no more of them."""
+    exact = ceil(extent / count)
+    rounded = ceil(exact / multiple) * multiple
+    return rounded if rounded < extent and ceil(extent / rounded) == ceil(extent / exact) else exact
+
+
+def snake_is_shared(plan: StreamPlan, gpu: int) -> bool:
+    """Whether every two neighbours among the tasks of a GPU share a block, as the snake promises."""
+    return all(any(x.block(o) == y.block(o) for o in "ABC") for x, y in pairwise(plan.tasks(gpu)))

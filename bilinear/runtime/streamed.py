@@ -1,0 +1,178 @@
+"""`matmul(..., gpus=)`: matrices in host memory, multiplied block after block on GPUs that need not hold them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from bilinear.backends.factor import factor
+from bilinear.backends.stream_engine import run_streamed
+from bilinear.errors import fail
+from bilinear.ir.matrix import Array, Factor
+from bilinear.planner.problem import Problem
+from bilinear.planner.stream_choice import BUS, stream_plan
+from bilinear.planner.streamed import StreamPlan
+from bilinear.runtime import devices_here
+from bilinear.runtime.budgets import budget_and_buffer
+from bilinear.runtime.on_arrays import Asked, matmul_arrays
+
+log = logging.getLogger("bilinear")
+
+TYPES = "float32", "float64", "complex64", "complex128"
+
+
+def plan_streamed(
+    extents: tuple[int, int, int],
+    dtype: str = "float32",
+    *,
+    gpus: int = 1,
+    memory: int,
+    device: str | None = None,
+    accuracy: float | str | None = None,
+    accumulate: bool = False,
+    named: bool = False,
+    bus: float = BUS,
+) -> StreamPlan:
+    """The blocks in which `matmul(..., gpus=)` multiplies; needs no GPU if `device` names a description.
+
+    Parameters
+    ----------
+    extents : tuple of int
+        (m, k, n): A is m x k, B is k x n.
+    dtype : str
+        One of float32, float64, complex64, complex128.
+    gpus, memory : int
+        The number of GPUs, and bytes on each.
+    device : str, optional
+        The name of a description; by default that of the current GPU.
+    accuracy : float or str, optional
+        As in `matmul`.
+    accumulate : bool
+        Whether beta is not 0.
+    named : bool
+        Whether an algorithm will be named, whose workspace is reserved, instead of chosen for the block.
+    bus : float
+        Bytes a second between host and GPU, each way. The default is an estimate.
+
+    Returns
+    -------
+    StreamPlan
+        Its text shows blocks, traffic and time; `json()` has them all.
+
+    Raises
+    ------
+    BilinearError
+        E543, E554, E774.
+
+    Examples
+    --------
+    >>> from bilinear.runtime.streamed import plan_streamed
+    >>> plan = plan_streamed((65536, 65536, 65536), "float32", memory=16 * 2**30, device="h200")
+    >>> plan.slot_bytes <= plan.memory, plan.total.stored == 65536**2
+    (True, True)
+    """
+    m, k, n = extents
+    problem = Problem(m, k, n, dtype, accuracy=accuracy, accumulate=accumulate)
+    return stream_plan(problem, min(gpus, m * n), memory, devices_here.device_of(device), named=named, bus=bus)
+
+
+def matmul_streamed(a: Array, b: Array, out: Array, asked: Asked, gpus: object, memory: object) -> Array:
+    """alpha * a @ b + beta * out in host memory, on the GPUs that are asked for."""
+    alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy = asked
+    if plan is not None or tolerance is not None or inputs != "preserve" or workspace is not None:
+        what = "gpus= plans each block by itself, and reads a and b alone"
+        raise fail("E773", what, "leave out plan=, tolerance=, inputs= and workspace=; memory= limits what each GPU holds")
+    _check(a, b, out, beta)
+    result = np.empty((a.shape[0], b.shape[1]), a.dtype) if out is None else out
+    alpha, beta = factor("alpha", alpha, a.dtype), factor("beta", beta, a.dtype)
+    if alpha == 0 or 0 in (*a.shape, b.shape[1]):
+        result[...] = 0 if beta == 0 else result * beta
+        return result
+    limit = _limit(memory)
+    numbers = _numbers(gpus)[: result.size]
+    from bilinear.backends.stream_cupy import CupyDevice, free_memory
+
+    budget = min(free_memory(number) for number in numbers)
+    chosen = plan_streamed(
+        (*a.shape, b.shape[1]),
+        a.dtype.name,
+        gpus=len(numbers),
+        memory=budget if limit is None else min(budget, limit),
+        accuracy=accuracy,
+        accumulate=bool(beta != 0),
+        named=algorithm != "auto" or levels != "auto",
+    )
+    log.debug("matmul with gpus=%s: %s", numbers, chosen)
+    multiply = partial(_block, algorithm, levels, chosen.workspace, accuracy)
+    devices = [CupyDevice(number, a.dtype, multiply) for number in numbers]
+    run_streamed(chosen, devices, (a, b, result), (alpha, beta))
+    return result
+
+
+def _block(
+    algorithm: object,
+    levels: object,
+    workspace: int,
+    accuracy: float | str | None,
+    a: Array,
+    b: Array,
+    c: Array,
+    factors: tuple[Factor, Factor],
+    inputs: str,
+) -> None:
+    """One product of blocks on the current GPU. `consume` allows what `preserve` may choose, too."""
+    matmul_arrays(a, b, c, (*factors, algorithm, levels, inputs, workspace, None, None, accuracy), None)
+
+
+def _check(a: Array, b: Array, out: Array, beta: Factor) -> None:
+    """Refuse (E772) what is not two matrices of NumPy of one type, and a result of another type, shape or place."""
+    given = [x for x in (a, b, out) if x is not None]
+    if any(type(x) is not np.ndarray for x in given):
+        kinds = ", ".join(type(x).__name__ for x in given)
+        hint = "give NumPy's arrays; arrays that are on a GPU are multiplied there without gpus="
+        raise fail("E772", f"gpus= streams matrices of NumPy from host memory, these are {kinds}", hint)
+    if any(x.ndim != 2 or x.dtype != a.dtype or not x.dtype.isnative for x in given) or a.dtype.name not in TYPES:
+        kinds = ", ".join(f"{x.ndim}-dimensional {x.dtype}" for x in given)
+        raise fail("E772", f"gpus= multiplies two matrices of one type, these are {kinds}", f"convert them to one of {', '.join(TYPES)}")
+    if a.shape[1] != b.shape[0] or (out is not None and out.shape != (a.shape[0], b.shape[1])):
+        raise fail("E772", f"the shapes {', '.join(str(x.shape) for x in given)} do not fit", "give m x k, k x n, and for out m x n")
+    if out is not None and (not out.flags.writeable or any(np.may_share_memory(out, x) for x in (a, b))):
+        raise fail("E772", "out cannot be written, or may share memory with a or b", "give another out")
+    if out is None and beta != 0:
+        raise fail("E515", "beta scales out, and there is no out", "give out=, or leave beta at 0")
+
+
+def _limit(memory: object) -> int | None:
+    """`memory=` in bytes; None without one."""
+    if memory is None or isinstance(memory, str | int | np.integer):
+        return budget_and_buffer(memory)[0]
+    raise fail("E773", f"memory={memory!r} is no size", "give bytes, or a size such as '16GiB'")
+
+
+def _numbers(gpus: object) -> list[int]:
+    """The numbers of the GPUs that are asked for; refuses (E773) those that are not here."""
+    try:
+        from bilinear.backends.stream_cupy import gpu_count
+
+        here = gpu_count()
+    except Exception as error:  # of many types, for a missing CuPy, driver or GPU
+        raise fail("E773", f"gpus= needs CuPy and a GPU: {error}", "install CuPy on a machine with a GPU, or leave gpus= out") from None
+    return numbers_of(gpus, here)
+
+
+def numbers_of(gpus: object, here: int) -> list[int]:
+    """`gpus=` as numbers of GPUs of which there are `here`; refuses (E773) what is not here."""
+    found: Sequence[object] = ()
+    if gpus == "all":
+        found = range(here)
+    elif isinstance(gpus, int | np.integer) and not isinstance(gpus, bool):
+        found = range(int(gpus))
+    elif isinstance(gpus, list | tuple):
+        found = gpus
+    numbers = [int(x) for x in found if isinstance(x, int | np.integer) and not isinstance(x, bool) and 0 <= x < here]
+    if not numbers or len(numbers) != len(found) or len(set(numbers)) != len(numbers):
+        raise fail("E773", f"gpus={gpus!r} names no GPUs of the {here} here", "give their number, a list of different numbers, or 'all'")
+    return numbers

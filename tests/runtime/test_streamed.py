@@ -1,0 +1,249 @@
+"""Streamed multiplies without a GPU: on devices that work late, in adverse orders, and on threads; exact integers are the oracle."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from dataclasses import replace
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+from runtime.late_device import LateDevice
+
+import bilinear
+from bilinear.backends.stream_engine import issue, run_streamed
+from bilinear.backends.stream_threads import StreamThreads
+from bilinear.errors import BilinearError
+from bilinear.planner.problem import Problem
+from bilinear.planner.stream_choice import stream_plan
+from bilinear.planner.streamed import STREAMS, StreamPlan, even_blocks, snake_is_shared
+from bilinear.runtime.streamed import numbers_of, plan_streamed
+
+ORDERS: list[Any] = [*permutations(STREAMS), None]
+EXTENTS = 7, 5, 9
+BLOCKS = [(7, 5, 9), (3, 5, 9), (7, 5, 2), (3, 5, 4), (2, 2, 4), (3, 2, 9), (1, 3, 1)]
+
+
+def plan_of(block: tuple[int, int, int], gpus: int = 1, **fields: Any) -> StreamPlan:
+    return StreamPlan(EXTENTS, block, 8, gpus, 10**6, **fields)
+
+
+def matrices(extents: tuple[int, int, int] = EXTENTS) -> tuple[Any, Any, Any]:
+    """Different integers in every element, so that a wrong block is seen: B a transposed view, C with padded rows."""
+    m, k, n = extents
+    a = np.arange(1.0, m * k + 1).reshape(m, k)
+    b = np.arange(3.0, n * k + 3).reshape(n, k).T
+    c = np.arange(5.0, 5 + m * (n + 3)).reshape(m, n + 3)[:, :n]
+    return a, b, c
+
+
+def right(given: tuple[Any, Any, Any], factors: tuple[int, int]) -> Any:
+    a, b, c = (x.astype(np.int64) for x in given)
+    return factors[0] * (a @ b) + factors[1] * c
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("gpus", [1, 3])
+@pytest.mark.parametrize("inputs", ["preserve", "consume"])
+@pytest.mark.parametrize("factors", [(1, 0), (2, -3)])
+@pytest.mark.parametrize("block", BLOCKS)
+def test_products_are_exact_and_traffic_is_what_is_told(block: Any, factors: Any, inputs: str, gpus: int, order: Any) -> None:
+    plan = plan_of(block, gpus, inputs=inputs, reads=factors[1] != 0)
+    given = matrices()
+    expected = right(given, factors)
+    devices = [LateDevice(order, seed) for seed in range(gpus)]
+    run_streamed(plan, devices, given, factors)
+    assert np.array_equal(given[2], expected)
+    for gpu, device in enumerate(devices):
+        assert (device.loaded, device.stored) == (plan.traffic(gpu).loaded, plan.traffic(gpu).stored)
+        assert device.allocated * plan.itemsize == plan.slot_bytes
+    assert plan.total.stored == given[2].size
+
+
+@pytest.mark.parametrize(
+    ("block", "fields"),
+    [((3, 5, 4), {}), ((2, 2, 4), {}), ((2, 2, 4), {"reads": True}), ((3, 5, 4), {"reads": True}), ((3, 3, 3), {"inputs": "consume"})],
+)
+def test_no_wait_can_be_left_out(block: Any, fields: Any) -> None:
+    plan, factors = plan_of(block, **fields), (1, 1 if "reads" in fields else 0)
+    steps = plan.steps(0)
+    waits = [(number, one) for number, step in enumerate(steps) for one in step.waits]
+    assert len(waits) > 10
+    for number, one in waits:
+        fewer = list(steps)
+        fewer[number] = replace(steps[number], waits=tuple(x for x in steps[number].waits if x != one))
+        assert any(_goes_wrong(plan, fewer, factors, order) for order in ORDERS), (steps[number], steps[one])
+
+
+def _goes_wrong(plan: StreamPlan, steps: Any, factors: tuple[int, int], order: Any) -> bool:
+    given = matrices()
+    expected, device = right(given, factors), LateDevice(order)
+    issue(plan, steps, device, given, factors)
+    device.finish()
+    return not np.array_equal(given[2], expected)
+
+
+def test_traffic_by_hand() -> None:
+    """Three rows of three blocks: A once, B once, and at each turn the one block of B that no slot holds."""
+    whole = plan_of((3, 5, 3)).traffic(0)
+    assert whole.loaded == 7 * 5 + 45 + 2 * 15
+    assert plan_of((7, 5, 9)).traffic(0).loaded == 7 * 5 + 5 * 9
+    assert plan_of((7, 5, 9), reads=True).traffic(0).loaded == 7 * 5 + 5 * 9 + 7 * 9
+    for block in BLOCKS:
+        for gpus in (1, 2, 3):
+            assert all(snake_is_shared(plan_of(block, gpus), gpu) for gpu in range(gpus))
+
+
+def test_gpus_share_blocks_of_c_evenly() -> None:
+    plan = StreamPlan((64, 64, 64), (8, 64, 8), 4, 4, 10**6)
+    assert [len(list(plan.tasks(gpu))) for gpu in range(4)] == [16] * 4
+    assert len({t.block("C") for gpu in range(4) for t in plan.tasks(gpu)}) == 64
+
+
+@pytest.mark.parametrize("memory", [2_000_000, 200_000, 40_000])
+def test_chosen_blocks_fit_the_budget_and_multiply(memory: int) -> None:
+    extents = 201, 97, 153
+    plan = stream_plan(Problem(*extents), 2, memory)
+    assert plan.slot_bytes <= memory and plan.counts[0] * plan.counts[2] >= 2
+    given = matrices(extents)
+    expected = right(given, (1, 0))
+    run_streamed(plan, [LateDevice(None, seed) for seed in range(2)], given, (1, 0))
+    assert np.array_equal(given[2], expected)
+
+
+def test_a_plan_by_a_description_tells_its_time() -> None:
+    plan = plan_streamed((8192, 8192, 8192), "float32", memory=2**28, device="h200")
+    told = json.loads(plan.json())
+    assert told["seconds"] == plan.seconds is not None and told["traffic"] == [vars(plan.traffic(0))]
+    assert plan.seconds >= max(plan.total.loaded * 4 / plan.bus, plan.compute or 0)
+    assert "8192 x 8192 x 8192 on 1 GPU(s)" in str(plan)
+    assert plan.slot_bytes <= 2**28
+    slower = plan_streamed((8192, 8192, 8192), "float32", memory=2**26, device="h200")
+    assert slower.total.loaded > plan.total.loaded
+
+
+def test_too_little_memory_is_told() -> None:
+    with pytest.raises(BilinearError, match=r"E774.*no blocks of 512 x 512 x 512 fit 100 bytes"):
+        plan_streamed((512, 512, 512), memory=100, device="h200")
+
+
+def test_an_accuracy_is_that_of_one_product_of_all_k() -> None:
+    cut, whole = (plan_streamed((256, 65536, 256), memory=2**24, device="h200", accuracy=x) for x in (None, "twice"))
+    assert cut.counts[1] > 1 == whole.counts[1]
+    with pytest.raises(BilinearError, match=r"(?s)E774.*without accuracy= k may be cut"):
+        plan_streamed((256, 65536, 256), memory=2**19, device="h200", accuracy=1e-3)
+    assert plan_streamed((256, 65536, 256), memory=2**19, device="h200").counts[1] > 1
+
+
+def test_extents_of_blocks() -> None:
+    assert [even_blocks(1000, 2), even_blocks(1000, 3), even_blocks(7, 2), even_blocks(100, 1)] == [512, 384, 4, 100]
+
+
+class HostThreads(StreamThreads):
+    """The streams of threads, whose work is done at once on the host."""
+
+    def __init__(self, fails_at: int = -1) -> None:
+        super().__init__()
+        self.products, self.fails_at, self.begun, self.drained = 0, fails_at, threading.Event(), False
+
+    def allocate(self, elements: int) -> Any:
+        return np.full(elements, np.nan)
+
+    def upload(self, host: Any, slot: Any) -> None:
+        slot[: host.size] = host.reshape(-1)
+
+    def download(self, slot: Any, host: Any) -> None:
+        host[...] = slot[: host.size].reshape(host.shape)
+
+    def product(self, a: Any, b: Any, c: Any, shape: Any, factors: Any, inputs: str) -> None:
+        (m, k, n), (alpha, beta) = shape, factors
+        self.products += 1
+        if self.products == self.fails_at:
+            raise MemoryError("no workspace")
+        target = c[: m * n].reshape(m, n)
+        target[...] = alpha * (a[: m * k].reshape(m, k) @ b[: k * n].reshape(k, n)) + (beta * target if beta != 0 else 0)
+
+    def mark(self, stream: str) -> Any:
+        return stream
+
+    def hold(self, stream: str, mark: Any) -> None:
+        assert stream != mark
+
+    def drain(self) -> None:
+        self.drained = True
+
+
+def test_threads_multiply() -> None:
+    plan, given = plan_of((2, 2, 4), 2, reads=True), matrices()
+    expected, devices = right(given, (2, 3)), [HostThreads(), HostThreads()]
+    run_streamed(plan, devices, given, (2, 3))
+    assert np.array_equal(given[2], expected) and all(device.drained for device in devices)
+
+
+def test_a_failure_ends_all_and_leaves_whole_results() -> None:
+    plan, given = plan_of((2, 5, 4), 2), matrices()
+    before, expected, devices = given[2].copy(), right(given, (1, 0)), [HostThreads(), HostThreads(fails_at=3)]
+    with pytest.raises(MemoryError, match="no workspace") as caught:
+        run_streamed(plan, devices, given, (1, 0))
+    assert "each element of out holds its result" in caught.value.__notes__[0]
+    assert all(device.drained for device in devices)
+    assert ((given[2] == expected) | (given[2] == before)).all() and not np.array_equal(given[2], expected)
+
+
+def test_an_interrupt_leaves_when_nothing_writes() -> None:
+    class Interrupted(HostThreads):
+        def finish(self) -> None:
+            raise KeyboardInterrupt
+
+        def drain(self) -> None:
+            signal.raise_signal(signal.SIGINT)  # a second Ctrl-C while the first one waits for the device
+            super().drain()
+
+    device, given = Interrupted(), matrices()
+    with pytest.raises(KeyboardInterrupt):
+        run_streamed(plan_of((2, 2, 4)), [device], given, (1, 0))
+    assert device.drained and all(job.done() for job in device._jobs)
+
+
+def test_gpus_that_are_asked_for() -> None:
+    assert numbers_of("all", 3) == [0, 1, 2] and numbers_of(2, 3) == [0, 1] and numbers_of([2, 0], 3) == [2, 0]
+    for wrong in (0, 4, [3], [0, 0], [], "two", True, [True], 1.0):
+        with pytest.raises(BilinearError, match=r"E773.*names no GPUs of the 3 here"):
+            numbers_of(wrong, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"a": [[1.0]]}, "E772.*matrices of NumPy"),
+        ({"a": np.ones((2, 3), np.int64)}, "E772.*of one type"),
+        ({"a": np.ones((2, 2, 3))}, "E772.*of one type"),
+        ({"a": np.ones((2, 4))}, "E772.*do not fit"),
+        ({"out": np.ones((2, 5))}, "E772.*do not fit"),
+        ({"beta": 1}, "E515"),
+        ({"inputs": "consume"}, "E773.*plans each block"),
+        ({"modulus": 7}, "E773.*no stream= and no modulus="),
+        ({"gpus": None, "memory": 100}, "E773.*needs gpus="),
+        ({"memory": 1.5}, "E773.*is no size"),
+    ],
+)
+def test_what_is_refused(change: Any, reason: str) -> None:
+    given = {"a": np.ones((2, 3)), "b": np.ones((3, 4)), "gpus": 1} | change
+    with pytest.raises(BilinearError, match=reason):
+        bilinear.matmul(**given)
+
+
+def test_out_that_overlaps_is_refused() -> None:
+    a = np.ones((3, 3))
+    with pytest.raises(BilinearError, match=r"E772.*share memory"):
+        bilinear.matmul(a, np.ones((3, 3)), a, gpus=1)
+
+
+def test_nothing_to_multiply_needs_no_gpu() -> None:
+    out = np.full((2, 4), 3.0)
+    assert bilinear.matmul(np.ones((2, 0)), np.ones((0, 4)), out, beta=2, gpus=1) is out
+    assert (out == 6).all()
+    assert (bilinear.matmul(np.ones((2, 0)), np.ones((0, 4)), gpus="all") == 0).all()
